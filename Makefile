@@ -1,0 +1,49 @@
+# Every target sets up what it needs in .venv and does so again only when pyproject.toml or the constraints change.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+SETUP := pyproject.toml constraints.txt
+
+.PHONY: demo test test-all check bench docs clean
+.DEFAULT_GOAL := test
+
+$(VENV)/.created:
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "mezzotint needs Python >= 3.11; set PYTHON=python3.11 or newer")'
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+$(VENV)/.core: $(VENV)/.created $(SETUP)
+	$(PIP) install --quiet --constraint constraints.txt --editable .
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.core $(SETUP)
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev,torch]'
+	touch $@
+
+$(VENV)/.docs: $(VENV)/.dev $(SETUP)
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[docs]'
+	touch $@
+
+demo: $(VENV)/.core
+	$(BIN)/mezzotint demo
+
+test: check
+	$(BIN)/python -m pytest -m "not slow"
+
+test-all: check
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+bench: $(VENV)/.dev
+	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+docs: $(VENV)/.docs
+	$(BIN)/mkdocs build --strict
+
+clean:
+	rm -rf $(VENV) build dist site demo

@@ -1,0 +1,1 @@
+"""The table, its samplers, and the way it is stored. Imports no other room."""

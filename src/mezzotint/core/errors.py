@@ -1,0 +1,36 @@
+"""The errors that Mezzotint raises on purpose: each names what was wrong, with which value, and what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class MezzotintError(Exception):
+    """Base of every error that this package raises deliberately."""
+
+
+class ParameterError(MezzotintError, ValueError):
+    """A parameter has a value that cannot be used.
+
+    Arguments:
+        parameter: the public name of the parameter.
+        value: the offending value, shown in the message (shortened when long).
+        remedy: what is wrong and what to do about it, in one sentence.
+    """
+
+    def __init__(self, parameter: str, value: Any, remedy: str) -> None:
+        self.parameter = parameter
+        self.value = value
+        self.remedy = remedy
+        shown = value if isinstance(value, str) else repr(value)
+        if len(shown) > 120:
+            shown = shown[:117] + "..."
+        super().__init__(f"{parameter}={shown}: {remedy}")
+
+
+class FileFormatError(MezzotintError, ValueError):
+    """A file is truncated, edited, of an unknown schema, or not ours at all."""
+
+
+class InfeasibleError(MezzotintError, ValueError):
+    """No mechanism satisfies what was asked; the message says by how much it is missed and what would help."""
