@@ -1,0 +1,331 @@
+"""The one idea of this package: a scalar mechanism is a table of integers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from mezzotint.core.errors import ParameterError
+from mezzotint.core.lazy import LazyModule
+
+if TYPE_CHECKING:
+    from mezzotint.core import cost, format, priors, sampler
+    from mezzotint.privacy import certificate as certificates
+    from mezzotint.privacy import loss as losses
+    from mezzotint.privacy.certificate import Certificate
+else:
+    # Heavy (numba, scipy), or built upon this module: fetched when first used.
+    cost = LazyModule("mezzotint.core.cost")
+    format = LazyModule("mezzotint.core.format")
+    priors = LazyModule("mezzotint.core.priors")
+    sampler = LazyModule("mezzotint.core.sampler")
+    # `Mechanism` answers for its privacy by asking the room `privacy`, which alone may speak of it.
+    losses = LazyModule("mezzotint.privacy.loss")
+    certificates = LazyModule("mezzotint.privacy.certificate")
+
+TOTAL = 2**32
+"""Every row of a table sums to this many units of probability."""
+
+MAX_LEVELS = 2**16
+"""More levels than this do not fit the 16-bit codes."""
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+
+def _owned(values: npt.ArrayLike, dtype: Any) -> Any:
+    """A read-only copy in C order; adding zero turns -0.0 into 0.0, so that equal tables hash equally."""
+    array = np.array(values, dtype=dtype, order="C", copy=True) + dtype(0)
+    array.setflags(write=False)
+    return array
+
+
+def _check_knots(knots: FloatArray) -> None:
+    if knots.ndim != 1 or knots.size < 2:
+        raise ParameterError("knots", knots.tolist(), "need a 1-D sequence of at least 2 inputs, lower and upper")
+    if not np.isfinite(knots).all():
+        raise ParameterError("knots", knots.tolist(), "every knot must be finite")
+    steps = np.diff(knots)
+    if (steps < 0).any():
+        raise ParameterError("knots", knots.tolist(), "knots must be sorted; sort them with their rows")
+    if steps[0] == 0 or steps[-1] == 0:
+        raise ParameterError("knots", knots.tolist(), "no jump can be at lower or upper: drop the row never drawn")
+    if ((steps[:-1] == 0) & (steps[1:] == 0)).any():
+        raise ParameterError("knots", knots.tolist(), "a knot may stand at most twice: drop the rows in the middle")
+
+
+def _check_levels(levels: FloatArray) -> None:
+    if levels.ndim != 1 or levels.size < 2:
+        raise ParameterError("levels", levels.size, "need at least 2 output levels; try levels=4")
+    if levels.size > MAX_LEVELS:
+        raise ParameterError("levels", levels.size, f"at most {MAX_LEVELS} levels fit a 16-bit code")
+    if not np.isfinite(levels).all():
+        raise ParameterError("levels", levels.tolist(), "every level must be finite")
+    if (np.diff(levels) <= 0).any():
+        raise ParameterError("levels", levels.tolist(), "levels must increase strictly; sort them, drop duplicates")
+
+
+def _check_weights(weights: npt.NDArray[Any], rows: int, columns: int) -> None:
+    if weights.dtype.kind not in "iu":
+        raise ParameterError(
+            "weights",
+            str(weights.dtype),
+            "weights are integers; mezzotint.core.rounding turns probabilities into them",
+        )
+    if weights.shape != (rows, columns):
+        raise ParameterError(
+            "weights", weights.shape, f"need one row per knot and one column per level: {(rows, columns)}"
+        )
+    if (weights < 0).any():
+        row, column = np.argwhere(weights < 0)[0].tolist()
+        raise ParameterError("weights", int(weights[row, column]), f"row {row}, level {column} is negative; use 0")
+    if (weights > TOTAL).any():
+        raise ParameterError("weights", int(weights.max()), f"no weight can exceed the row sum {TOTAL}")
+    sums = weights.astype(np.int64).sum(axis=1)
+    if (sums != TOTAL).any():
+        row = int(np.flatnonzero(sums != TOTAL)[0])
+        raise ParameterError("weights", int(sums[row]), f"row {row} must sum to exactly 2**32 = {TOTAL}")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Mechanism:
+    """A scalar mechanism as a table: inputs (knots), outputs (levels) and integer probabilities (weights).
+
+    An input is clipped to [lower, upper]. Between two knots one of their two rows is picked at random,
+    row k+1 with probability t = (x - knots[k]) / (knots[k+1] - knots[k]), and one level is drawn from that row.
+
+    Arguments:
+        knots: (K+1,) sorted inputs in data units; the first is `lower`, the last is `upper`. A knot that stands
+            twice is a jump: its first row holds just below it, its second row from it on.
+        levels: (m,) strictly increasing decoded outputs in data units, 2 <= m <= 65536.
+        weights: (K+1, m) integers >= 0, every row sums to exactly 2**32; row k is the pmf at knots[k].
+        name: free text that says what the table is.
+
+    Raises:
+        ParameterError: naming the parameter, its value and the remedy, when a table is not one.
+
+    Guarantees:
+        Frozen: the arrays are read-only copies.
+        Every number it gives about privacy is a worst case over all pairs of inputs (docs/proofs/tables.md, T2)
+        and overstates, never understates.
+        Equality and hash are those of the table; the name does not count.
+
+    Source: math notes T1-T6 (docs/proofs/tables.md).
+    """
+
+    knots: FloatArray
+    levels: FloatArray
+    weights: IntArray
+    name: str = "table"
+
+    def __post_init__(self) -> None:
+        knots, levels = _owned(self.knots, np.float64), _owned(self.levels, np.float64)
+        _check_knots(knots)
+        _check_levels(levels)
+        raw = np.asarray(self.weights)
+        _check_weights(raw, knots.size, levels.size)
+        object.__setattr__(self, "knots", knots)
+        object.__setattr__(self, "levels", levels)
+        object.__setattr__(self, "weights", _owned(raw, np.int64))
+
+    # What the table is ---------------------------------------------------------------------------------------
+
+    @property
+    def lower(self) -> float:
+        """Smallest input, data units; smaller inputs are clipped to it."""
+        return float(self.knots[0])
+
+    @property
+    def upper(self) -> float:
+        """Largest input, data units; larger inputs are clipped to it."""
+        return float(self.knots[-1])
+
+    @property
+    def bits(self) -> int:
+        """Bits of one report: ceil(log2 m)."""
+        return (self.levels.size - 1).bit_length()
+
+    @cached_property
+    def sha256(self) -> str:
+        """SHA-256 (hex) of the canonical JSON of knots, levels and weights."""
+        return hashlib.sha256(self.canonical().encode("ascii")).hexdigest()
+
+    def canonical(self) -> str:
+        """The table as canonical JSON: fixed key order, no spaces, shortest round-trip decimals."""
+        table = {
+            "knots": self.knots.tolist(),
+            "levels": self.levels.tolist(),
+            "weights": self.weights.tolist(),
+        }
+        return json.dumps(table, separators=(",", ":"), allow_nan=False)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Mechanism) and self.sha256 == other.sha256
+
+    def __hash__(self) -> int:
+        return hash(self.sha256)
+
+    def __repr__(self) -> str:
+        return (
+            f"Mechanism(name={self.name!r}, lower={self.lower:g}, upper={self.upper:g}, "
+            f"levels={self.levels.size}, knots={self.knots.size}, sha256={self.sha256[:12]!r})"
+        )
+
+    # What it does to an input --------------------------------------------------------------------------------
+
+    @cached_property
+    def probabilities(self) -> FloatArray:
+        """(K+1, m) float64 rows: weights / 2**32, exact (integers below 2**53 over a power of two)."""
+        rows = self.weights / float(TOTAL)
+        rows.setflags(write=False)
+        return rows
+
+    def locate(self, x: npt.ArrayLike) -> tuple[npt.NDArray[np.intp], FloatArray]:
+        """Segment index k and position t in [0, 1] of each clipped input, any shape; NaN raises ParameterError."""
+        values = np.asarray(x, dtype=np.float64)
+        if np.isnan(values).any():
+            raise ParameterError("x", "nan", f"input {int(np.argmax(np.isnan(values).ravel()))} is NaN; drop it first")
+        clipped = np.clip(values, self.lower, self.upper)
+        segment = np.minimum(np.searchsorted(self.knots, clipped, side="right") - 1, self.knots.size - 2)
+        left, right = self.knots[segment], self.knots[segment + 1]
+        return segment, (clipped - left) / (right - left)
+
+    def _interpolate(self, values_at_knots: FloatArray, x: npt.ArrayLike) -> FloatArray:
+        segment, t = self.locate(x)
+        t = t.reshape(t.shape + (1,) * (values_at_knots.ndim - 1))
+        return (1 - t) * values_at_knots[segment] + t * values_at_knots[segment + 1]
+
+    def pmf(self, x: npt.ArrayLike) -> FloatArray:
+        """Probabilities of the m levels at inputs x of any shape: (..., m) float64. NaN raises; the rest clips."""
+        return self._interpolate(self.probabilities, x)
+
+    def mean(self, x: npt.ArrayLike) -> FloatArray:
+        """Expected decoded report at inputs x, data units, shape of x. Equals clipped x up to `max_bias`."""
+        return self._interpolate(self.probabilities @ self.levels, x)
+
+    def variance(self, x: npt.ArrayLike) -> FloatArray:
+        """Variance of the decoded report at inputs x, squared data units, shape of x."""
+        # Centred before squaring: E B^2 - (E B)^2 would cancel where levels are far from 0.
+        deviation = self.levels - self.mean(x)[..., None]
+        return np.einsum("...i,...i->...", self.pmf(x), deviation**2)
+
+    @cached_property
+    def exact_max_bias(self) -> Fraction:
+        """sup over inputs of |E[decoded] - x| as a rational. Piecewise linear in x, so it sits at a knot (T4)."""
+        # Floats are dyadic: over one common power of two the row means are integer sums.
+        ratios = [float(level).as_integer_ratio() for level in self.levels]
+        scale = max(denominator for _, denominator in ratios)
+        integers = [numerator * (scale // denominator) for numerator, denominator in ratios]
+        worst = Fraction(0)
+        for knot, row in zip(self.knots.tolist(), self.weights.tolist(), strict=True):
+            total = sum(weight * integer for weight, integer in zip(row, integers, strict=True))
+            worst = max(worst, abs(Fraction(total, scale * TOTAL) - Fraction(knot)))
+        return worst
+
+    @property
+    def max_bias(self) -> float:
+        """`exact_max_bias` as a float, rounded up; data units."""
+        nearest = float(self.exact_max_bias)
+        return nearest if Fraction(nearest) >= self.exact_max_bias else math.nextafter(nearest, math.inf)
+
+    def mse(self, prior: Any = None) -> float:
+        """Mean squared error of the decoded report, squared data units, averaged over the inputs of `prior`.
+
+        Arguments:
+            prior: None for uniform on [lower, upper], a frozen scipy.stats distribution, or a 1-D sample (NaN raises).
+                Inputs outside [lower, upper] count as clipped: the error is against the clipped input.
+
+        Source: T6; exact for uniform and sample priors, quadrature to about 1e-13 otherwise.
+        """
+        return self._expected_loss("mse", prior)
+
+    def mae(self, prior: Any = None) -> float:
+        """Mean absolute error of the decoded report, data units; `prior` as for `mse`."""
+        return self._expected_loss("mae", prior)
+
+    def _expected_loss(self, loss: Literal["mse", "mae"], prior: Any) -> float:
+        known = priors.as_prior(prior, lower=self.lower, upper=self.upper)
+        table = cost.cost_matrix(knots=self.knots, levels=self.levels, prior=known, loss=loss)
+        return float(np.sum(table * self.probabilities))
+
+    # Reports -------------------------------------------------------------------------------------------------
+
+    def privatize(self, x: Any, rng: Any = None, *, on_out_of_range: Literal["clip", "error"] = "clip") -> Any:
+        """Draws one report per input: codes 0..m-1, uint8 up to 256 levels else uint16, same shape as x.
+
+        Arguments:
+            x: numbers in data units: scalar, numpy array (float32/64; integers are cast) or CPU torch tensor.
+            rng: None draws from a cryptographic keystream keyed by the operating system, per call. An integer
+                seed or a `numpy.random.Generator` gives a reproducible draw, which is NOT private.
+            on_out_of_range: "clip" to [lower, upper], or "error".
+
+        Raises:
+            ParameterError: NaN (naming the first bad index), or an input out of range under "error".
+
+        Guarantees: Every report obeys `epsilon`, whatever floating point does (T5): x only picks between two rows.
+        Edge cases: empty in, empty out; +-inf clips.
+        """
+        return self.privatize_with_stats(x, rng, on_out_of_range=on_out_of_range)[0]
+
+    def privatize_with_stats(
+        self, x: Any, rng: Any = None, *, on_out_of_range: Literal["clip", "error"] = "clip"
+    ) -> tuple[Any, sampler.PrivatizeStats]:
+        """As `privatize`, and how many inputs lay below and above the range (a count over raw data: not private)."""
+        return sampler.privatize(self, x, rng=rng, on_out_of_range=on_out_of_range)
+
+    def decode(self, codes: npt.ArrayLike) -> FloatArray:
+        """Level values of codes, any shape; raises ParameterError for a code that names no level."""
+        array = np.asarray(codes)
+        if array.size and (
+            array.dtype.kind not in "iu" or int(array.min()) < 0 or int(array.max()) >= self.levels.size
+        ):
+            raise ParameterError("codes", array.dtype.str, f"codes are integers from 0 to {self.levels.size - 1}")
+        return self.levels[array.astype(np.intp)]
+
+    # Privacy: answered by the room `privacy` -----------------------------------------------------------------
+
+    @property
+    def epsilon(self) -> float:
+        """Exact pure epsilon of one report, replace-one neighbours, any two inputs; rounded up; inf if none (T3)."""
+        return losses.pure_epsilon(self.weights)
+
+    def delta(self, epsilon: float) -> float:
+        """Exact worst-case hockey-stick divergence over all input pairs at `epsilon` >= 0, rounded up."""
+        return losses.delta(self.weights, epsilon)
+
+    def renyi(self, alpha: float) -> float:
+        """Worst-case Renyi divergence of order `alpha` in (0, inf] over all input pairs, nats, rounded up."""
+        return losses.renyi(self.weights, alpha)
+
+    def certificate(self) -> Certificate:
+        """The checkable claim of one report: two integers whose ratio is e**epsilon, and where they stand."""
+        return certificates.certify(self)
+
+    # Storage -------------------------------------------------------------------------------------------------
+
+    def to_json(self) -> str:
+        """The file format as text: schema version, table, hash, certificate (docs/file-format.md)."""
+        return format.dumps(self)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Reads what `to_json` wrote; raises FileFormatError for anything else."""
+        return cls(**format.loads(text))
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Writes the mechanism as JSON, atomically; an existing file is refused unless `overwrite`."""
+        format.write_text(path, self.to_json(), overwrite=overwrite)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Reads a mechanism file; raises FileFormatError for truncated, edited or foreign files."""
+        return cls.from_json(format.read_text(path))

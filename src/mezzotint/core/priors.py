@@ -1,0 +1,165 @@
+"""What inputs are like: a prior gives the moments of the clipped input on pieces of [lower, upper]."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+
+from mezzotint.core.errors import ParameterError
+
+FloatArray = npt.NDArray[np.float64]
+
+ORDERS = 4
+"""Moments of order 0..3 suffice: a table is linear in x and a squared error quadratic (T6)."""
+
+
+class Prior(ABC):
+    """A distribution of the clipped input on [lower, upper]."""
+
+    @abstractmethod
+    def moments(self, edges: FloatArray) -> FloatArray:
+        """(len(edges)-1, 4): integrals of (x - edges[i])**k over [edges[i], edges[i+1]), the last piece closed.
+
+        Arguments:
+            edges: strictly increasing, from lower to upper.
+        """
+
+
+def _powers(y: FloatArray) -> FloatArray:
+    return y[..., None] ** np.arange(ORDERS)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class UniformPrior(Prior):
+    """Uniform on [lower, upper]."""
+
+    def moments(self, edges: FloatArray) -> FloatArray:
+        width = np.diff(edges)[:, None]
+        orders = np.arange(1, ORDERS + 1)
+        return width**orders / orders / (edges[-1] - edges[0])
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SamplePrior(Prior):
+    """Point masses, already clipped. `points` sorted, `masses` sum to 1; both (n,)."""
+
+    points: FloatArray
+    masses: FloatArray
+
+    def moments(self, edges: FloatArray) -> FloatArray:
+        pieces = edges.size - 1
+        piece = np.clip(np.searchsorted(edges, self.points, side="right") - 1, 0, pieces - 1)
+        terms = _powers(self.points - edges[piece]) * self.masses[:, None]
+        return np.stack([np.bincount(piece, terms[:, k], minlength=pieces) for k in range(ORDERS)], axis=1)
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DistributionPrior(Prior):
+    """A continuous distribution given by its cdf; what lies outside the range sits on the two ends."""
+
+    cdf: Callable[[FloatArray], FloatArray]
+
+    def moments(self, edges: FloatArray) -> FloatArray:
+        at_edges = np.asarray(self.cdf(edges), dtype=np.float64)
+        result = np.empty((edges.size - 1, ORDERS))
+        result[:, 0] = np.diff(at_edges)
+        # By parts: int (x-a)^k dF = int k (x-a)^(k-1) (F(b) - F(x)) dx. Needs no density, nothing cancels, and a
+        # spike in the density is only a step in the integrand.
+        result[:, 1:] = _integrate_tails(self.cdf, edges, at_edges)
+        result[0, 0] += at_edges[0]
+        result[-1] += (1 - at_edges[-1]) * _powers(np.asarray(edges[-1] - edges[-2]))
+        return result
+
+
+_NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(16)
+_DEEPEST = 60  # halvings: a piece is then shorter than the spacing of floats
+
+
+def _integrate_tails(cdf: Callable[[FloatArray], FloatArray], edges: FloatArray, at_edges: FloatArray) -> FloatArray:
+    """(pieces, 3): int k (x-a)^(k-1) (F(b)-F(x)) dx by Gauss-Legendre, halved wherever halving changes the result."""
+    piece = np.arange(edges.size - 1)
+    start, stop = edges[:-1], edges[1:]
+    orders = np.arange(1, ORDERS)
+
+    def quadrature(piece: npt.NDArray[np.intp], start: FloatArray, stop: FloatArray) -> FloatArray:
+        x = start[:, None] + (stop - start)[:, None] * (_NODES + 1) / 2
+        tail = at_edges[piece + 1][:, None] - np.asarray(cdf(x.ravel())).reshape(x.shape)
+        y = x - edges[piece][:, None]
+        integrand = orders * y[..., None] ** (orders - 1) * tail[..., None]
+        return np.einsum("pnk,n->pk", integrand, _NODE_WEIGHTS) * ((stop - start) / 2)[:, None]
+
+    result = np.zeros((edges.size - 1, ORDERS - 1))
+    coarse = quadrature(piece, start, stop)
+    scale = (edges[-1] - edges[0]) ** orders * 1e-14
+    for _ in range(_DEEPEST):
+        middle = (start + stop) / 2
+        left, right = quadrature(piece, start, middle), quadrature(piece, middle, stop)
+        rough = (np.abs(left + right - coarse) > scale).any(axis=1)
+        np.add.at(result, piece[~rough], (left + right)[~rough])
+        if not rough.any():
+            return result
+        piece = np.concatenate([piece[rough], piece[rough]])
+        start, stop = (
+            np.concatenate([start[rough], middle[rough]]),
+            np.concatenate([middle[rough], stop[rough]]),
+        )
+        coarse = np.concatenate([left[rough], right[rough]])
+    np.add.at(result, piece, coarse)
+    return result
+
+
+def as_prior(prior: Any, *, lower: float, upper: float) -> Prior:
+    """Reads a user's prior: None (uniform), a frozen scipy.stats distribution, a 1-D sample, or a Prior.
+
+    Raises:
+        ParameterError: an empty sample, NaN in it, a wrong shape, or something that is none of these.
+    """
+    if prior is None:
+        return UniformPrior()
+    if isinstance(prior, Prior):
+        return prior
+    if callable(getattr(prior, "pmf", None)) and not callable(getattr(prior, "pdf", None)):
+        return _discrete(prior, lower, upper)
+    if callable(getattr(prior, "cdf", None)):
+        return DistributionPrior(cdf=prior.cdf)
+    return _sample(prior, lower, upper)
+
+
+def _discrete(distribution: Any, lower: float, upper: float) -> Prior:
+    # scipy's discrete distributions live on loc + integers.
+    shift = float(distribution.ppf(0.5)) % 1.0
+    points = np.arange(np.ceil(lower - shift), np.floor(upper - shift) + 1) + shift
+    masses = np.asarray(distribution.pmf(points), dtype=np.float64)
+    if points.size == 0 or masses.sum() <= 0:
+        raise ParameterError("prior", "discrete distribution", f"puts no mass on [{lower:g}, {upper:g}]")
+    below = float(distribution.cdf(lower)) - masses[points <= lower].sum()
+    above = max(0.0, 1.0 - below - masses.sum())
+    return SamplePrior(
+        points=np.concatenate([[lower], points, [upper]]),
+        masses=np.concatenate([[max(0.0, below)], masses, [above]]),
+    )
+
+
+def _sample(values: Any, lower: float, upper: float) -> Prior:
+    try:
+        sample = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ParameterError(
+            "prior",
+            type(values).__name__,
+            "give None (uniform), a frozen scipy.stats distribution or a 1-D sample",
+        ) from None
+    if sample.ndim != 1 or sample.size == 0:
+        raise ParameterError("prior", sample.shape, "a sample prior is a non-empty 1-D array")
+    if np.isnan(sample).any():
+        raise ParameterError("prior", "nan", f"value {int(np.argmax(np.isnan(sample)))} of the sample is NaN; drop it")
+    points, counts = np.unique(np.clip(sample, lower, upper), return_counts=True)
+    return SamplePrior(points=points, masses=counts / sample.size)

@@ -1,0 +1,170 @@
+"""Probabilities in, integers out: rows that sum to 2**32, within the privacy asked for, nearly unbiased.
+
+Nothing that a solver or a formula returns is trusted: it becomes a table only through this module, and the
+table's epsilon is read off its integers afterwards.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from mezzotint.core.errors import InfeasibleError, ParameterError
+from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray, Mechanism
+
+MARGIN = 2.0**-20
+"""A design aims at epsilon * (1 - MARGIN), so that rounding has room to stay under epsilon."""
+
+
+def ratio_below(epsilon: float) -> Fraction:
+    """A rational at or below e**epsilon. math.exp errs by less than one ulp; four ulps are given away."""
+    return Fraction(math.exp(epsilon)) * (1 - Fraction(1, 2**50))
+
+
+def _check_probabilities(probabilities: npt.ArrayLike) -> FloatArray:
+    rows = np.array(probabilities, dtype=np.float64, copy=True)
+    if rows.ndim != 2:
+        raise ParameterError("probabilities", rows.shape, "need a 2-D array, one row per knot")
+    if not np.isfinite(rows).all() or (rows < -1e-9).any():
+        raise ParameterError("probabilities", float(np.min(rows)), "need finite probabilities >= 0")
+    rows = np.maximum(rows, 0.0)
+    sums = rows.sum(axis=1, keepdims=True)
+    if (np.abs(sums - 1) > 1e-6).any():
+        raise ParameterError("probabilities", float(sums.ravel()[np.argmax(np.abs(sums - 1))]), "rows must sum to 1")
+    return rows / sums
+
+
+def _largest_remainder(rows: FloatArray) -> IntArray:
+    """Nearest integers with exact row sums; whatever is possible (p > 0) keeps at least one unit."""
+    scaled = rows * TOTAL
+    weights = np.floor(scaled).astype(np.int64)
+    weights[(weights == 0) & (rows > 0)] = 1
+    for row, target in zip(weights, scaled, strict=True):
+        missing = TOTAL - int(row.sum())
+        while missing != 0:
+            # Largest remainder first; a surplus is taken where most was added, never down to zero.
+            allowed = (target > 0) if missing > 0 else (row > 1)
+            remainder = np.where(allowed, (target - row) * np.sign(missing), -np.inf)
+            order = np.argsort(-remainder, kind="stable")[: min(abs(missing), int(allowed.sum()))]
+            row[order] += np.sign(missing)
+            missing = TOTAL - int(row.sum())
+    return weights
+
+
+def _boxes(weights: IntArray, ratio: Fraction) -> tuple[IntArray, IntArray]:
+    """Per level a box [low, high] with high <= ratio * low that costs the rows little."""
+    low = weights.min(axis=0)
+    high = weights.max(axis=0)
+    # Rounding to nearest leaves an excess of a few units: raising the small end a little costs the rows least.
+    needed = np.array([math.ceil(Fraction(int(top)) / ratio) for top in high], dtype=np.int64)
+    low = np.where(low > 0, np.maximum(low, np.minimum(needed, low + 2)), 0)
+    cap = np.array([min(math.floor(int(bottom) * ratio), TOTAL) for bottom in low], dtype=np.int64)
+    return low, np.minimum(cap, TOTAL)
+
+
+def _fit_sum(row: IntArray, low: IntArray, high: IntArray, slope: FloatArray, aim: float) -> None:
+    """Moves a clipped row to the exact sum inside its box, each batch where it also helps the mean most."""
+    missing = TOTAL - int(row.sum())
+    while missing != 0:
+        room = high - row if missing > 0 else row - low
+        if not (room > 0).any():
+            raise InfeasibleError("rounding: no table of integers meets this epsilon; ask for a slightly larger one")
+        residual = aim - float(row @ slope)
+        step = np.sign(missing)
+        # After the move the mean should be as close to its aim as possible.
+        error = np.where(room > 0, np.abs(residual - missing * slope), np.inf)
+        best = int(np.argmin(error))
+        amount = min(abs(missing), int(room[best]))
+        row[best] += step * amount
+        missing -= int(step) * amount
+
+
+def _cancel_residual(row: IntArray, low: IntArray, high: IntArray, slope: FloatArray, aim: float) -> None:
+    """Moves units between pairs of levels while that brings the row's mean closer to its aim."""
+    gap = slope[None, :] - slope[:, None]  # moving one unit from level i to level j adds gap[i, j]
+    for _ in range(8 * row.size):
+        residual = aim - float(row @ slope)
+        room = np.minimum((row - low)[:, None], (high - row)[None, :])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            units = np.clip(np.rint(residual / gap), 0, room)
+        np.fill_diagonal(units, 0)
+        after = np.abs(residual - np.nan_to_num(units) * gap)
+        best = np.unravel_index(int(np.argmin(after)), after.shape)
+        if not after[best] < abs(residual) * (1 - 1e-12):
+            return
+        amount = int(units[best])
+        row[best[0]] -= amount
+        row[best[1]] += amount
+
+
+def round_rows(
+    probabilities: npt.ArrayLike,
+    *,
+    levels: npt.ArrayLike,
+    aims: npt.ArrayLike | None = None,
+    epsilon: float = math.inf,
+) -> IntArray:
+    """Integer rows that sum to 2**32, whose ratios per level stay within e**epsilon, with means near `aims`.
+
+    Arguments:
+        probabilities: (K+1, m) rows summing to 1 within 1e-6.
+        levels: (m,) decoded outputs, data units.
+        aims: (K+1,) the mean each row should keep (the knots, for an unbiased table); None keeps the rows' own.
+        epsilon: pure epsilon that the integers must not exceed; inf for no limit. Design at
+            epsilon * (1 - MARGIN) to leave room.
+
+    Raises:
+        ParameterError: rows that are no probabilities.
+        InfeasibleError: no integers near these rows meet epsilon.
+
+    Guarantees:
+        Row sums are exact; max_k W[k,i] <= e**epsilon * min_k W[k,i] for every level with mass, in exact integers.
+        With epsilon=inf a positive probability keeps a positive weight.
+    """
+    rows = _check_probabilities(probabilities)
+    slope = np.asarray(levels, dtype=np.float64)
+    targets = rows @ slope if aims is None else np.asarray(aims, dtype=np.float64)
+    # Deviations from the row's own aim keep float64 sums accurate to far below one unit.
+    weights = _largest_remainder(rows)
+    if epsilon < math.inf:
+        ratio = ratio_below(epsilon)
+        low, high = _boxes(weights, ratio)
+    else:
+        low = np.minimum(weights.min(axis=0), 1)
+        high = np.full(slope.size, TOTAL, dtype=np.int64)
+    for row, target in zip(weights, targets, strict=True):
+        floor, ceiling = (low, high) if epsilon < math.inf else (np.minimum(row, 1), np.where(row > 0, high, 0))
+        np.clip(row, floor, ceiling, out=row)
+        _fit_sum(row, floor, ceiling, slope - target, 0.0)
+        _cancel_residual(row, floor, ceiling, slope - target, 0.0)
+    return weights
+
+
+def table(
+    *,
+    knots: npt.ArrayLike,
+    levels: npt.ArrayLike,
+    probabilities: npt.ArrayLike,
+    name: str,
+    epsilon: float = math.inf,
+    unbiased: bool = True,
+) -> Mechanism:
+    """A `Mechanism` from float rows: rounded by `round_rows`, then checked against `epsilon` in its integers.
+
+    Arguments:
+        knots, levels, probabilities: as in `Mechanism`, the rows in float.
+        epsilon: the certified epsilon must not exceed it.
+        unbiased: True rounds towards row means equal to the knots, False towards the rows' own means.
+
+    Raises:
+        InfeasibleError: the certified epsilon would exceed `epsilon`.
+    """
+    knots = np.asarray(knots, dtype=np.float64)
+    weights = round_rows(probabilities, levels=levels, aims=knots if unbiased else None, epsilon=epsilon)
+    mechanism = Mechanism(knots=knots, levels=np.asarray(levels, dtype=np.float64), weights=weights, name=name)
+    if mechanism.epsilon > epsilon:
+        raise InfeasibleError(f"rounding: certified epsilon {mechanism.epsilon!r} exceeds epsilon={epsilon!r}")
+    return mechanism
