@@ -1,0 +1,34 @@
+"""What a design returns: the mechanism and everything needed to judge it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+from mezzotint.core.mechanism import Mechanism
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class DesignResult:
+    """The full record of one design.
+
+    Arguments:
+        mechanism: the table; its certified epsilon is at most the one asked for.
+        loss: expected loss of `mechanism` under the asked loss and prior, computed from its integers; squared data
+            units for "mse", data units for "mae".
+        lower_bound: no mechanism of the searched class can have a smaller loss than this; None where none is known.
+        gap: loss - lower_bound, same units; None where no bound is known.
+        status: how the result was reached: "optimal" (gap proven small), "calibrated" (parameters of a closed-form
+            family searched for), or what a solver ended with.
+        seconds: wall-clock time of the design.
+        iterations: solver iterations, or evaluations of the family for a calibration.
+    """
+
+    mechanism: Mechanism
+    loss: float
+    lower_bound: float | None
+    gap: float | None
+    status: str
+    seconds: float
+    iterations: int
