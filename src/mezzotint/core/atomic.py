@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def refuse_existing(path: str | os.PathLike[str], *, overwrite: bool = False, pa
 
 
 @contextmanager
-def replacing(path: str | os.PathLike[str], *, overwrite: bool = False, parameter: str = "out") -> Iterator[Path]:
+def replacing(path: str | os.PathLike[str], *, overwrite: bool = False, parameter: str = "out") -> Generator[Path]:
     """A temporary path beside `path`; renamed to it when the block ends well, removed when it does not.
 
     Guarantees: a reader sees the old file or the whole new one, never a part; a kill leaves at most a hidden

@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast
 
 import numpy as np
 
 from mezzotint.core.atomic import replacing
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.mechanism import Mechanism
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 FORMAT = "mezzotint-mechanism"
 VERSION = 1
@@ -61,8 +58,9 @@ def parse(text: str) -> dict[str, Any]:
         ) from None
     except RecursionError:
         raise FileFormatError("mechanism file: nested too deeply to be a mechanism") from None
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
+    if not isinstance(document, dict) or cast("dict[str, Any]", document).get("format") != FORMAT:
         raise FileFormatError(f'mechanism file: "format" must be "{FORMAT}"; this is some other file')
+    document = cast("dict[str, Any]", document)
     if document.get("version") != VERSION:
         raise FileFormatError(
             f"mechanism file: version={document.get('version')!r}: this release reads version {VERSION}; "
@@ -74,9 +72,14 @@ def parse(text: str) -> dict[str, Any]:
     return document
 
 
-def _integer_rows(rows: Any) -> Any:
-    if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
-        raise FileFormatError("mechanism file: weights must be a list of rows")
+def _list(value: Any, key: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise FileFormatError(f"mechanism file: {key} must be a list")
+    return cast("list[Any]", value)
+
+
+def _integer_rows(value: Any) -> Any:
+    rows = [_list(row, "each row of weights") for row in _list(value, "weights")]
     if not all(type(weight) is int and 0 <= weight <= 2**32 for row in rows for weight in row):
         raise FileFormatError("mechanism file: every weight must be an integer from 0 to 2**32")
     if len({len(row) for row in rows}) > 1:
@@ -85,9 +88,13 @@ def _integer_rows(rows: Any) -> Any:
 
 
 def _reals(values: Any, key: str) -> Any:
-    if not isinstance(values, list) or not all(type(value) in (int, float) for value in values):
+    numbers = _list(values, key)
+    if not all(type(number) in (int, float) for number in numbers):
         raise FileFormatError(f"mechanism file: {key} must be a list of numbers")
-    return np.array(values, dtype=np.float64)
+    try:
+        return np.array(numbers, dtype=np.float64)
+    except OverflowError:
+        raise FileFormatError(f"mechanism file: a number of {key} is too large for a float") from None
 
 
 def loads(text: str) -> dict[str, Any]:
@@ -96,10 +103,10 @@ def loads(text: str) -> dict[str, Any]:
     Raises:
         FileFormatError: as `parse`, a table that is none, or a hash that is not the table's.
     """
-    document: Mapping[str, Any] = parse(text)
+    document = parse(text)
     if not isinstance(document["name"], str):
         raise FileFormatError("mechanism file: name must be text")
-    arguments = {
+    arguments: dict[str, Any] = {
         "knots": _reals(document["knots"], "knots"),
         "levels": _reals(document["levels"], "levels"),
         "weights": _integer_rows(document["weights"]),

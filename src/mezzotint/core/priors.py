@@ -31,7 +31,7 @@ class Prior(ABC):
 
 
 def _powers(y: FloatArray) -> FloatArray:
-    return y[..., None] ** np.arange(ORDERS)
+    return y[..., None] ** np.arange(ORDERS, dtype=np.float64)
 
 
 @final
@@ -57,7 +57,9 @@ class SamplePrior(Prior):
         pieces = edges.size - 1
         piece = np.clip(np.searchsorted(edges, self.points, side="right") - 1, 0, pieces - 1)
         terms = _powers(self.points - edges[piece]) * self.masses[:, None]
-        return np.stack([np.bincount(piece, terms[:, k], minlength=pieces) for k in range(ORDERS)], axis=1)
+        result = np.zeros((pieces, ORDERS))
+        np.add.at(result, piece, terms)
+        return result
 
 
 @final
@@ -136,7 +138,7 @@ def as_prior(prior: Any, *, lower: float, upper: float) -> Prior:
 def _discrete(distribution: Any, lower: float, upper: float) -> Prior:
     # scipy's discrete distributions live on loc + integers.
     shift = float(distribution.ppf(0.5)) % 1.0
-    points = np.arange(np.ceil(lower - shift), np.floor(upper - shift) + 1) + shift
+    points = np.arange(int(np.ceil(lower - shift)), int(np.floor(upper - shift)) + 1, dtype=np.float64) + shift
     masses = np.asarray(distribution.pmf(points), dtype=np.float64)
     if points.size == 0 or masses.sum() <= 0:
         raise ParameterError("prior", "discrete distribution", f"puts no mass on [{lower:g}, {upper:g}]")

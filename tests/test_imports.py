@@ -1,0 +1,94 @@
+"""The house's plan: which room may import which, and how light the front door is."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[1] / "src" / "mezzotint"
+
+# A room imports only from the rooms in its set (and from itself). `core` holds the errors that all rooms raise.
+ALLOWED: dict[str, set[str]] = {
+    "core": set(),
+    "families": {"core"},
+    "privacy": {"core"},
+    "design": {"core", "families", "privacy"},
+    "vectors": {"core", "privacy"},
+    "smoothed": {"core"},
+    "training": {"core", "vectors", "privacy"},
+    "federated": {"core", "vectors", "privacy"},
+    "collect": {"core", "privacy"},
+}
+ALLOWED["report"] = {*ALLOWED, "data"}
+ALLOWED["cli"] = {*ALLOWED, "report", "data"}
+
+# `Mechanism` is the public face of a table and answers `m.epsilon`; what it says comes from `privacy` alone,
+# fetched when asked. This is the only arrow that points back.
+EXCEPTIONS = {
+    ("core/mechanism.py", "mezzotint.privacy.loss"),
+    ("core/mechanism.py", "mezzotint.privacy.certificate"),
+}
+
+HEAVY = ["torch", "flwr", "ray", "cvxpy", "matplotlib", "plotly", "numba", "scipy", "clarabel", "pyarrow", "polars"]
+HEAVY += ["dp_accounting", "typer", "rich", "flint"]
+
+
+def _imported(tree: ast.AST) -> list[str]:
+    """Every mezzotint module that a file names in an import or hands to LazyModule."""
+    names: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports inside the package are absolute"
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "LazyModule":
+            names += [argument.value for argument in node.args if isinstance(argument, ast.Constant)]
+    return [name for name in names if name.split(".")[0] == "mezzotint"]
+
+
+def _files() -> list[Path]:
+    return sorted(path for path in SOURCE.rglob("*.py") if path.parent != SOURCE)
+
+
+@pytest.mark.parametrize("path", _files(), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_rooms_import_only_what_the_plan_allows(path: Path) -> None:
+    room = path.relative_to(SOURCE).parts[0]
+    file = path.relative_to(SOURCE).as_posix()
+    for name in _imported(ast.parse(path.read_text(encoding="utf-8"))):
+        other = (name.split(".") + [""])[1]
+        permitted = (
+            other == room or other in ALLOWED[room] or any(name.startswith(e) for f, e in EXCEPTIONS if f == file)
+        )
+        assert permitted, f"{file} imports {name}, which room {room!r} may not"
+
+
+def test_the_plan_names_every_room() -> None:
+    rooms = {path.name for path in SOURCE.iterdir() if path.is_dir() and any(path.rglob("*.py"))}
+    assert rooms - {"data"} <= set(ALLOWED)
+
+
+def _fresh(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    loaded = json.loads(_fresh("import json, sys, mezzotint; print(json.dumps(sorted(sys.modules)))"))
+    assert "numpy" in loaded
+    assert not [name for name in HEAVY if name in loaded]
+
+
+def test_importing_the_package_is_fast() -> None:
+    code = "import time; a = time.perf_counter(); import mezzotint; print(time.perf_counter() - a)"
+    _fresh(code)  # the first time may compile byte code and warm the disk cache
+    assert min(float(_fresh(code)) for _ in range(5)) < 0.3
+
+
+def test_the_public_names_resolve() -> None:
+    code = "import mezzotint as mz; print(mz.Mechanism, mz.families.rqm, mz.privacy.verify, mz.__version__)"
+    assert "rqm" in _fresh(code)
