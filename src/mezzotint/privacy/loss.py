@@ -1,0 +1,292 @@
+"""Privacy loss of one report: pure epsilon, (epsilon, delta) and Renyi, worst over all pairs of inputs.
+
+Every output distribution of a table is a mixture of two rows, and the divergences here are quasi-convex in the pair
+of distributions: the worst pair of inputs is a pair of rows (docs/proofs/tables.md, T2). So a maximum over rows is the
+supremum over the continuum of inputs.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from mezzotint.core.errors import ParameterError
+from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray
+
+UNIT = 2.0**-53
+"""Relative error of one correctly rounded float64 operation."""
+
+_ABOVE_EVERY_RATIO = 40.0
+"""e**40 exceeds 2**32, hence every finite ratio of two weights."""
+
+_EXACT_PAIRS = 256
+"""At most this many nearly worst row pairs are recomputed in exact integers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorstRatio:
+    """The largest ratio of two weights of one level: numerator / denominator (denominator 0: unbounded)."""
+
+    numerator: int
+    denominator: int
+    level: int
+    row_high: int
+    row_low: int
+
+
+def check_weights(weights: IntArray) -> IntArray:
+    """The array itself, checked: integer rows >= 0 that sum to 2**32 each."""
+    if weights.ndim != 2 or weights.size == 0 or weights.dtype.kind not in "iu":
+        shown = f"{weights.dtype}{weights.shape}"
+        raise ParameterError("weights", shown, "need a 2-D array of integers, one row per knot")
+    table = weights.astype(np.int64, copy=False)
+    if int(table.min()) < 0 or int(table.max()) > TOTAL or (table.sum(axis=1) != TOTAL).any():
+        raise ParameterError("weights", "rows", f"weights are >= 0 and every row sums to exactly 2**32 = {TOTAL}")
+    return table
+
+
+def worst_ratio(weights: IntArray) -> WorstRatio:
+    """Where the largest ratio max_k W[k,i] / min_k W[k,i] stands, in exact integers; first level wins a tie.
+
+    Levels without mass in any row are dropped: they are never reported. A constant table gives 1/1.
+    """
+    table = check_weights(weights)
+    high, low = table.max(axis=0), table.min(axis=0)
+    unbounded = np.flatnonzero((high > 0) & (low == 0))
+    if unbounded.size:
+        level = int(unbounded[np.argmax(high[unbounded])])
+    else:
+        used = np.flatnonzero(high > 0)
+        ratios = high[used] / low[used]
+        # The float quotient is within one rounding of the truth, so the exact maximum is among these.
+        near: list[int] = used[ratios >= ratios.max() * (1 - 4 * UNIT)].tolist()
+        exact = [Fraction(int(high[i]), int(low[i])) for i in near]
+        level = near[exact.index(max(exact))]
+    return WorstRatio(
+        numerator=int(high[level]),
+        denominator=int(low[level]),
+        level=level,
+        row_high=int(np.argmax(table[:, level])),
+        row_low=int(np.argmin(table[:, level])),
+    )
+
+
+def log_ratio(numerator: int, denominator: int) -> float:
+    """log(numerator / denominator), at least the exact value and at most 2**-50 of it above; inf over 0.
+
+    Arguments:
+        numerator, denominator: integers, 0 <= denominator <= numerator <= 2**32, numerator > 0.
+
+    Guarantees: exactly 0.0 for equal integers.
+    """
+    if denominator == 0:
+        return math.inf
+    # Both integers and their difference are exact floats; the quotient errs by UNIT relative, which log1p does not
+    # amplify (y / ((1 + y) log(1 + y)) <= 1), and log1p itself by less than 2 * UNIT. 8 * UNIT = 2**-50 covers them
+    # and the rounding of this product.
+    return math.log1p((numerator - denominator) / denominator) * (1 + 8 * UNIT)
+
+
+def pure_epsilon(weights: IntArray) -> float:
+    """Pure epsilon of one report: log of the largest ratio of two weights of one level, rounded up.
+
+    Arguments:
+        weights: (rows, m) integers >= 0, every row sums to 2**32.
+
+    Raises:
+        ParameterError: weights that are no table.
+
+    Guarantees:
+        Never below the exact value, never more than a relative 2**-50 above it.
+        0.0 exactly when all rows are equal.
+
+    Edge cases: a level used by some rows only: inf. A level without any mass: ignored.
+    Source: T3 (docs/proofs/tables.md).
+    """
+    worst = worst_ratio(weights)
+    return log_ratio(worst.numerator, worst.denominator)
+
+
+def exp_below(epsilon: float) -> Fraction:
+    """A dyadic rational at or below e**epsilon (relative distance at most 2**-49), 1 exactly at 0; epsilon >= 0.
+
+    Above 40 it stays at e**40, which is more than any finite ratio of weights.
+    """
+    # exp errs by less than one ulp = 2 * UNIT relative; 8 * UNIT are given away. e**epsilon >= 1 holds anyway.
+    return max(Fraction(1), Fraction(math.exp(min(epsilon, _ABOVE_EVERY_RATIO))) * (1 - Fraction(1, 2**50)))
+
+
+def float_above(value: Fraction) -> float:
+    """The least float64 at or above a rational."""
+    nearest = float(value)
+    return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
+
+
+def check_epsilon(epsilon: float) -> float:
+    """The number itself; ParameterError for NaN and below 0."""
+    value = float(epsilon)
+    if not value >= 0:
+        raise ParameterError("epsilon", value, "need a number >= 0 (inf is allowed)")
+    return value
+
+
+def _pair_hockey_sticks(table: IntArray, ratio: float) -> FloatArray:
+    """(rows, rows) matrix over ordered pairs (a, b) of sum_i max(W[a,i] - ratio * W[b,i], 0), in floats."""
+    rows = table.astype(np.float64)
+    result = np.empty((rows.shape[0], rows.shape[0]))
+    for b, row in enumerate(rows):
+        difference = rows - ratio * row
+        np.maximum(difference, 0.0, out=difference)
+        difference.sum(axis=1, out=result[:, b])
+    return result
+
+
+def _exact_hockey_stick(first: list[int], second: list[int], ratio: Fraction) -> int:
+    """denominator(ratio) * sum_i max(first - ratio * second, 0), in integers."""
+    scale, factor = ratio.denominator, ratio.numerator
+    return sum(max(scale * p - factor * q, 0) for p, q in zip(first, second, strict=True))
+
+
+def delta(weights: IntArray, epsilon: float) -> float:
+    """Worst-case hockey-stick divergence max_{a,b} sum_i max(P_a,i - e**epsilon P_b,i, 0) over row pairs, rounded up.
+
+    Arguments:
+        weights: (rows, m) integers >= 0, every row sums to 2**32.
+        epsilon: >= 0, inf allowed.
+
+    Raises:
+        ParameterError: epsilon negative or NaN, weights that are no table.
+
+    Guarantees:
+        Never below the exact value; above it by at most e**epsilon * 2**-49 relative to the second row's mass, plus
+        (m + 8) * 2**-52 when more than 256 pairs tie.
+        0.0 exactly at epsilon >= pure_epsilon; total variation distance, exactly, at epsilon = 0.
+
+    Edge cases: epsilon = inf: the largest mass that one row puts where another has none.
+    Source: T2 (docs/proofs/tables.md).
+    """
+    table = check_weights(weights)
+    value = check_epsilon(epsilon)
+    if value >= pure_epsilon(table):
+        return 0.0
+    # Rows that stand twice (jumps, plateaus) would only repeat pairs.
+    table = np.unique(table, axis=0)
+    ratio = exp_below(value)
+    screened = _pair_hockey_sticks(table, float(ratio))
+    # A positive term has ratio * W_b <= W_a up to rounding, so its error is at most 4 * UNIT * W_a; the terms add up
+    # to at most 2**32 and summing m of them adds m * UNIT: together (m + 4) * UNIT * 2**32. Twice that separates pairs.
+    margin = (table.shape[1] + 8) * 2 * UNIT * TOTAL
+    near = np.argwhere(screened >= screened.max() - margin)
+    exact = max(
+        _exact_hockey_stick(table[a].tolist(), table[b].tolist(), ratio) for a, b in near[:_EXACT_PAIRS].tolist()
+    )
+    bound = Fraction(exact, ratio.denominator * TOTAL)
+    if len(near) > _EXACT_PAIRS:
+        bound = max(bound, Fraction(float(screened.max()) + margin) / TOTAL)
+    return min(1.0, float_above(bound))
+
+
+def _log_weights(table: IntArray) -> FloatArray:
+    """log(W / smallest positive weight of the column), -inf for 0, relative error below 16 * UNIT."""
+    smallest = np.where(table > 0, table, TOTAL + 1).min(axis=0)
+    with np.errstate(divide="ignore"):
+        above = np.log1p(np.maximum(table - smallest, 0) / smallest)
+    return np.where(table > 0, above, -np.inf)
+
+
+def _renyi_small(rows: FloatArray, logs: FloatArray, beta: float) -> FloatArray:
+    """Renyi divergences of all pairs where |beta| * epsilon <= 1: through expm1, so that beta = 0 is no singularity."""
+    # With x = (P_a/c)^beta - 1 and y = (P_b/c)^-beta - 1 for a column constant c,
+    # sum P_a^(1+beta) P_b^(-beta) - 1 = sum P_a (x + (1 + x) y); both sums are divided by beta before they are added.
+    own = np.where(rows > 0, logs, 0.0)
+    if beta == 0:
+        return (rows * own).sum(axis=1)[:, None] - rows @ logs.T
+    x, y = np.expm1(beta * own), np.expm1(-beta * logs)
+    tilted = (rows * x / beta).sum(axis=1)[:, None] + (rows * (1 + x)) @ (y / beta).T
+    with np.errstate(divide="ignore"):
+        return np.log1p(np.maximum(beta * tilted, -1.0)) / beta
+
+
+def _renyi_medium(rows: FloatArray, logs: FloatArray, beta: float) -> FloatArray:
+    """The same where 1 < |beta| * epsilon <= 300: one matrix product of powers, which do not overflow."""
+    own = np.where(rows > 0, logs, 0.0)
+    powers = (rows * np.exp(beta * own)) @ np.exp(-beta * logs).T
+    with np.errstate(divide="ignore"):
+        return np.log(powers) / beta
+
+
+def _renyi_large(rows: FloatArray, logs: FloatArray, beta: float) -> FloatArray:
+    """The same for large orders (beta > 0): log-sum-exp, one second row at a time."""
+    result = np.empty((rows.shape[0], rows.shape[0]))
+    own = np.where(rows > 0, logs, -np.inf)
+    for b, log_row in enumerate(logs):
+        exponents = beta * (own - log_row)
+        top = exponents.max(axis=1)
+        result[:, b] = (top + np.log((rows * np.exp(exponents - top[:, None])).sum(axis=1))) / beta
+    return result
+
+
+def check_order(alpha: float) -> float:
+    """The number itself; ParameterError unless it lies in (0, inf]."""
+    value = float(alpha)
+    if not value > 0:
+        raise ParameterError("alpha", value, "a Renyi order lies in (0, inf]; 1 is Kullback-Leibler, inf pure epsilon")
+    return value
+
+
+def renyi_pairs(weights: IntArray, alpha: float) -> FloatArray:
+    """(rows, rows) Renyi divergences of order `alpha` of row a from row b, nats, each rounded up.
+
+    Arguments, errors and accuracy as for `renyi`, of which this is the whole matrix; `alpha` finite.
+    """
+    table = check_weights(weights)
+    order = check_order(alpha)
+    used = table[:, table.max(axis=0) > 0]
+    rows, logs = used / float(TOTAL), _log_weights(used)
+    spread = float(logs.max())
+    beta = order - 1.0
+    size = abs(beta) * spread
+    # A zero under mass makes orders >= 1 infinite. Those pairs are written last; the powers need finite logarithms.
+    escapes = ((used > 0).astype(np.float64) @ (used == 0).astype(np.float64).T) > 0 if order >= 1 else None
+    finite = logs if escapes is None else np.where(used > 0, logs, 0.0)
+    method = _renyi_small if size <= 1 else _renyi_medium if size <= 300 else _renyi_large
+    divergences = method(rows, finite, beta)
+    # Error: logarithms err by 16 UNIT * spread, powers by 4 ulp more, sums of m terms by m UNIT relative. For
+    # size <= 1 all terms are below 9 * spread and the final log1p multiplies errors by at most 3:
+    # (27 m + 900) UNIT * spread. For size > 1 the log turns the relative error (m + 40) UNIT + 32 UNIT * size into
+    # an absolute one over beta, and 1/beta < spread. Rounding alpha - 1 moves the value by less than 2 UNIT * spread.
+    error = 48 * (rows.shape[1] + 100) * UNIT * spread
+    result = np.maximum(divergences, 0.0) + error
+    if escapes is not None:
+        result[escapes] = np.inf
+    np.fill_diagonal(result, 0.0)
+    return result
+
+
+def renyi(weights: IntArray, alpha: float) -> float:
+    """Worst-case Renyi divergence of order `alpha` over all ordered row pairs, nats, rounded up.
+
+    Arguments:
+        weights: (rows, m) integers >= 0, every row sums to 2**32.
+        alpha: the order, in (0, inf]; 1 is Kullback-Leibler, inf is pure epsilon.
+
+    Raises:
+        ParameterError: alpha zero, negative or NaN; weights that are no table.
+
+    Guarantees:
+        Never below the exact value; above it by at most 96 * (m + 100) * 2**-53 * pure_epsilon.
+        Never above pure_epsilon; 0.0 exactly when all rows are equal.
+
+    Edge cases: a level used by some rows only: inf from order 1 on; below 1 finite unless two rows are disjoint.
+    Source: T2 (docs/proofs/tables.md); van Erven and Harremoes 2014 (quasi-convexity, Theorem 13).
+    """
+    order = check_order(alpha)
+    limit = pure_epsilon(weights)
+    # From order 2**60 on the divergence is within 2**-55 of its limit, which it never exceeds.
+    if limit == 0 or order >= 2.0**60 or (math.isinf(limit) and order >= 1):
+        return limit
+    table = np.unique(check_weights(weights), axis=0)
+    return min(limit, float(renyi_pairs(table, order).max()))
