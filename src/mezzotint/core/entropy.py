@@ -1,0 +1,79 @@
+"""Where random words come from: an AES-256-CTR keystream, keyed by the operating system for every call."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+from mezzotint.core.errors import ParameterError
+
+Words = npt.NDArray[np.uint64]
+
+KEY_BYTES = 32
+WORD_BYTES = 8
+WORDS_PER_BLOCK = 2
+"""An AES block holds two words: a range of words must start on an even index."""
+
+
+def fresh_key() -> bytes:
+    """A key from the operating system. Drawn per call and kept nowhere, so no fork or thread can share one."""
+    return os.urandom(KEY_BYTES)
+
+
+def key_from(rng: Any) -> bytes:
+    """The keystream key that `rng` stands for.
+
+    Arguments:
+        rng: None for a fresh key of the operating system (private); an integer seed >= 0 or a
+            `numpy.random.Generator` for a reproducible key, which is NOT private: whoever knows the seed
+            knows every word.
+
+    Returns: 32 bytes.
+
+    Raises:
+        ParameterError: a negative seed, or anything that is none of the three.
+
+    Guarantees:
+        None never gives the same key twice; a seed always gives the same key; a Generator is advanced by
+        exactly one draw of 32 bytes, whatever the number of inputs.
+    """
+    if rng is None:
+        return fresh_key()
+    if isinstance(rng, np.random.Generator):
+        return rng.bytes(KEY_BYTES)
+    if isinstance(rng, bool | np.bool_) or not isinstance(rng, int | np.integer):
+        raise ParameterError("rng", type(rng).__name__, "give None (private), an integer seed or a numpy Generator")
+    if rng < 0:
+        raise ParameterError("rng", int(rng), "a seed is an integer >= 0")
+    return hashlib.sha256(b"mezzotint seed %d" % int(rng)).digest()
+
+
+@final
+class Keystream:
+    """Consecutive 64-bit words of the stream of one key, from a chosen word on.
+
+    Word i is bytes 8 i to 8 i + 7 (little-endian) of AES-256 in counter mode on zeros, counter starting at 0.
+    So any range can be drawn by itself: threads and blocks share a key without sharing a word.
+
+    Arguments:
+        key: 32 bytes.
+        start: index of the first word, even and >= 0.
+    """
+
+    __slots__ = ("_encryptor",)
+
+    def __init__(self, key: bytes, start: int = 0) -> None:
+        block, odd = divmod(start, WORDS_PER_BLOCK)
+        if odd or start < 0:
+            raise ParameterError("start", start, "a range of words starts on an even index >= 0")
+        counter = block.to_bytes(16, "big")
+        self._encryptor = Cipher(algorithms.AES(key), modes.CTR(counter)).encryptor()
+
+    def fill(self, words: Words, zeros: Words) -> None:
+        """Overwrites `words` with the next words; `zeros` is as long and holds zeros. Releases the GIL."""
+        self._encryptor.update_into(zeros.data.cast("B"), words.data.cast("B"))

@@ -1,0 +1,239 @@
+"""Reports from inputs: entropy, lookup tables and the kernel put together, in threads when it pays."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, final
+
+import numpy as np
+import numpy.typing as npt
+
+from mezzotint.core.entropy import Keystream, Words, key_from
+from mezzotint.core.errors import ParameterError
+from mezzotint.core.kernels import draw
+from mezzotint.core.lookup import Lookup, compile_lookup
+from mezzotint.core.mechanism import Mechanism
+
+if TYPE_CHECKING:
+    import torch
+
+BLOCK = 8192
+"""Words drawn at a time (64 KiB): they are read again while still in the second-level cache."""
+
+THREAD_SHARE = 1 << 18
+"""Elements that make one more thread worth starting (about a millisecond of work)."""
+
+Codes = npt.NDArray[np.unsignedinteger[Any]]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class PrivatizeStats:
+    """How many inputs were clipped. These are counts over raw data: they are not private.
+
+    Arguments:
+        below: inputs below `lower` (-inf included).
+        above: inputs above `upper` (+inf included).
+        total: all inputs.
+    """
+
+    below: int
+    above: int
+    total: int
+
+
+def privatize(
+    mechanism: Mechanism,
+    x: Any,
+    *,
+    rng: Any = None,
+    on_out_of_range: Literal["clip", "error"] = "clip",
+    threads: int | None = None,
+) -> tuple[Any, PrivatizeStats]:
+    """One report per input, and the counts of clipped inputs.
+
+    Arguments:
+        mechanism: the table.
+        x: numbers in data units: scalar, sequence, numpy array of any shape and strides, or CPU torch tensor.
+            float32 and float64 are read as they are; other real types are cast.
+        rng: None for the cryptographic keystream; an integer seed or numpy Generator for a reproducible draw, which
+            is NOT private.
+        on_out_of_range: "clip" to [lower, upper], or "error".
+        threads: at most this many; None for as many as the process may use. Small inputs use one.
+
+    Returns: codes of the shape of x (uint8 up to 256 levels, else uint16; a torch tensor, uint8 or int32, for a torch
+        tensor) and `PrivatizeStats`.
+
+    Raises:
+        ParameterError: NaN, naming the first; an input out of range under "error", likewise; x that is no array of
+            real numbers; an unknown option. No report is released then.
+
+    Guarantees:
+        The probability of each code is a mixture of the two rows beside the input, in exact integers (T1, T5).
+        The same seed gives the same codes, whatever the number of threads.
+        No two calls, threads or forked processes share a word of the keystream.
+
+    Edge cases: empty gives empty; a scalar gives a numpy scalar; -0.0 is 0; +-inf clips; NaN raises.
+    """
+    if on_out_of_range not in ("clip", "error"):
+        raise ParameterError("on_out_of_range", on_out_of_range, 'use "clip" or "error"')
+    if threads is not None and threads < 1:
+        raise ParameterError("threads", threads, "need at least one thread; None uses all")
+    values, wrap = _as_array(x)
+    key = key_from(rng)
+    lookup = compile_lookup(mechanism)
+    flat = np.ascontiguousarray(values).reshape(-1)
+    codes = np.empty(flat.size, dtype=lookup.code_dtype)
+    counts = _draw_all(lookup, flat, codes, key, threads)
+    stats = _check(mechanism, values, counts, on_out_of_range)
+    return wrap(codes.reshape(values.shape)), stats
+
+
+def codes_from_words(mechanism: Mechanism, x: npt.ArrayLike, words: npt.ArrayLike) -> Codes:
+    """The reports that given words lead to: `privatize` with the randomness in the caller's hands, for tests.
+
+    Arguments:
+        mechanism: the table.
+        x: inputs in data units, any shape.
+        words: uint64, one per input, same shape. High halves choose rows, low halves levels.
+
+    Returns: codes of the shape of x.
+
+    Raises:
+        ParameterError: NaN in x, or words of another type or shape.
+    """
+    values, _ = _as_array(x)
+    given = np.asarray(words)
+    if given.dtype != np.uint64 or given.shape != values.shape:
+        raise ParameterError(
+            "words", f"{given.dtype} of shape {given.shape}", f"need uint64 of the shape of x, {values.shape}"
+        )
+    lookup = compile_lookup(mechanism)
+    codes = np.empty(values.size, dtype=lookup.code_dtype)
+    flat = np.ascontiguousarray(values).reshape(-1)
+    counts = _draw_block(lookup, flat, np.ascontiguousarray(given).reshape(-1), codes)
+    _check(mechanism, values, counts, "clip")
+    return codes.reshape(values.shape)
+
+
+# Inputs --------------------------------------------------------------------------------------------------------------
+
+
+def _as_array(x: Any) -> tuple[npt.NDArray[Any], Callable[[Codes], Any]]:
+    """x as float32 or float64, and what turns codes into the caller's kind of array."""
+    torch_module = sys.modules.get("torch")
+    if torch_module is not None and isinstance(x, torch_module.Tensor):
+        return _from_torch(x), _to_torch
+    if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
+        raise ParameterError("x", "masked array", "some inputs are masked; drop them or fill them in first")
+    try:
+        array = np.asarray(x)
+    except ValueError:
+        raise ParameterError("x", type(x).__name__, "need numbers in an array of one shape") from None
+    if array.dtype.kind not in "fiub":
+        raise ParameterError("x", f"{type(x).__name__} of {array.dtype}", "need real numbers; convert or drop the rest")
+    small = array.dtype.kind == "f" and array.dtype.itemsize <= 4
+    # The native dtype: asarray copies only what needs casting.
+    return np.asarray(array, dtype=np.float32 if small else np.float64), _to_numpy
+
+
+def _to_numpy(codes: Codes) -> Any:
+    return codes[()]  # an array of no dimension becomes a scalar, others stay
+
+
+def _from_torch(x: torch.Tensor) -> npt.NDArray[Any]:
+    if x.device.type != "cpu":
+        raise ParameterError("x", f"tensor on {x.device}", "this sampler runs on the CPU; pass x.cpu()")
+    if x.is_complex() or x.is_sparse or x.is_quantized:
+        raise ParameterError("x", f"tensor of {x.dtype}, {x.layout}", "need a dense tensor of real numbers")
+    detached = x.detach()
+    if x.element_size() <= 2 and x.is_floating_point():
+        detached = detached.float()  # numpy has no bfloat16
+    array: npt.NDArray[Any] = detached.numpy()
+    return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
+
+
+def _to_torch(codes: Codes) -> torch.Tensor:
+    # Few torch operations know uint16, so wide codes come as int32.
+    return sys.modules["torch"].from_numpy(codes if codes.dtype == np.uint8 else codes.astype(np.int32))
+
+
+# Work ----------------------------------------------------------------------------------------------------------------
+
+
+def _draw_block(lookup: Lookup, x: npt.NDArray[Any], words: Words, codes: Codes) -> npt.NDArray[np.int64]:
+    counts = draw(
+        x,
+        words,
+        codes,
+        lookup.lower,
+        lookup.upper,
+        lookup.bucket_scale,
+        lookup.first,
+        lookup.steps,
+        lookup.start,
+        lookup.scale,
+        lookup.cells,
+        lookup.bits,
+    )
+    return np.array(counts, dtype=np.int64)
+
+
+def _draw_range(lookup: Lookup, x: npt.NDArray[Any], codes: Codes, key: bytes, start: int) -> npt.NDArray[np.int64]:
+    """Element i takes word start + i, whatever the block size: seeded draws do not depend on how work is split."""
+    stream = Keystream(key, start)
+    # A whole number of AES blocks, so that the stream stays in step from block to block.
+    buffer = np.zeros(min(BLOCK, x.size + x.size % 2), dtype=np.uint64)
+    zeros = np.zeros_like(buffer)
+    counts = np.zeros(3, dtype=np.int64)
+    for begin in range(0, x.size, BLOCK):
+        size = min(BLOCK, x.size - begin)
+        stream.fill(buffer[:size], zeros[:size])
+        counts += _draw_block(lookup, x[begin : begin + size], buffer[:size], codes[begin : begin + size])
+    return counts
+
+
+def _draw_all(
+    lookup: Lookup, x: npt.NDArray[Any], codes: Codes, key: bytes, threads: int | None
+) -> npt.NDArray[np.int64]:
+    workers = min(threads or _usable_cores(), max(1, x.size // THREAD_SHARE))
+    if workers == 1:
+        return _draw_range(lookup, x, codes, key, 0)
+    share = -(-x.size // workers)
+    share += share % 2
+    parts = [slice(begin, begin + share) for begin in range(0, x.size, share)]
+    # A pool per call costs some 0.1 ms and, unlike a lasting one, cannot be broken by a fork.
+    with ThreadPoolExecutor(max_workers=workers) as pool:
+        tasks = [pool.submit(_draw_range, lookup, x[part], codes[part], key, part.start) for part in parts]
+        return np.sum([task.result() for task in tasks], axis=0)
+
+
+def _usable_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _check(
+    mechanism: Mechanism, values: npt.NDArray[Any], counts: npt.NDArray[np.int64], on_out_of_range: str
+) -> PrivatizeStats:
+    below, above, nans = counts.tolist()
+    if nans:
+        index, _ = _first(values, np.isnan)
+        raise ParameterError("x", "nan", f"input {index} is NaN; drop it first")
+    if on_out_of_range == "error" and below + above:
+        index, value = _first(values, lambda block: (block < mechanism.lower) | (block > mechanism.upper))
+        raise ParameterError(
+            "x",
+            value,
+            f"input {index} lies outside [{mechanism.lower:g}, {mechanism.upper:g}]; "
+            'widen the range or use on_out_of_range="clip"',
+        )
+    return PrivatizeStats(below=below, above=above, total=values.size)
+
+
+def _first(values: npt.NDArray[Any], bad: Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]]) -> tuple[str, float]:
+    index = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad(values))), values.shape))
+    return ", ".join(map(str, index)) or "0", float(values[index])
