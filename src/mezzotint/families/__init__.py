@@ -3,6 +3,17 @@
 from mezzotint.families.erm import erm as erm
 from mezzotint.families.erm import published_erm_epsilon as published_erm_epsilon
 from mezzotint.families.erm import published_erm_error as published_erm_error
+from mezzotint.families.noise import IntegerNoise as IntegerNoise
+from mezzotint.families.noise import discrete_gaussian as discrete_gaussian
+from mezzotint.families.noise import discrete_laplace as discrete_laplace
+from mezzotint.families.noise import published_discrete_gaussian_renyi as published_discrete_gaussian_renyi
+from mezzotint.families.noise import published_discrete_laplace_epsilon as published_discrete_laplace_epsilon
+from mezzotint.families.noise import published_skellam_renyi as published_skellam_renyi
+from mezzotint.families.noise import skellam as skellam
+from mezzotint.families.pbm import PoissonBinomial as PoissonBinomial
+from mezzotint.families.pbm import pbm as pbm
+from mezzotint.families.pbm import pbm_exact as pbm_exact
+from mezzotint.families.pbm import published_pbm_mse as published_pbm_mse
 from mezzotint.families.response import k_randomized_response as k_randomized_response
 from mezzotint.families.response import randomized_response as randomized_response
 from mezzotint.families.response import stochastic_rounding as stochastic_rounding
