@@ -1,1 +1,11 @@
+"""What a report costs: exact losses of one table, certificates, and their independent check."""
 
+from mezzotint.privacy.certificate import Certificate as Certificate
+from mezzotint.privacy.certificate import certify as certify
+from mezzotint.privacy.loss import delta as delta
+from mezzotint.privacy.loss import pure_epsilon as pure_epsilon
+from mezzotint.privacy.loss import renyi as renyi
+from mezzotint.privacy.tradeoff import TradeoffCurve as TradeoffCurve
+from mezzotint.privacy.tradeoff import tradeoff as tradeoff
+from mezzotint.privacy.verify import VerificationReport as VerificationReport
+from mezzotint.privacy.verify import verify as verify
