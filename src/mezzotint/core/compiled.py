@@ -10,6 +10,9 @@ import numba
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_jit = cast(Any, numba).njit
+_OPTIONS: dict[str, Any] = {"error_model": "numpy", "boundscheck": False}
+
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
     """`function` compiled to machine code that runs without the GIL; the code is kept on disk where that is possible.
@@ -17,9 +20,12 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
     numba keeps it beside the module, else in the user's cache folder, and raises when it can write to neither
     (a read-only installation run by a user without a home): then each process compiles for itself.
     """
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "boundscheck": False}
-    jit = cast(Any, numba).njit
     try:
-        return jit(cache=True, **options)(function)
+        return _jit(cache=True, nogil=True, **_OPTIONS)(function)
     except RuntimeError:
-        return jit(**options)(function)
+        return _jit(nogil=True, **_OPTIONS)(function)
+
+
+def inlined(function: Callable[P, R]) -> Callable[P, R]:
+    """`function` for use inside compiled ones of the same file only (their files' caches do not watch other files)."""
+    return _jit(**_OPTIONS)(function)

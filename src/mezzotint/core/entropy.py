@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import operator
 import os
 from typing import Any, final
 
@@ -16,8 +17,14 @@ Words = npt.NDArray[np.uint64]
 
 KEY_BYTES = 32
 WORD_BYTES = 8
-WORDS_PER_BLOCK = 2
-"""An AES block holds two words: a range of words must start on an even index."""
+WORDS_PER_COUNT = 2
+"""An AES block, one count of the counter, holds two words: a range of words must start on an even index."""
+
+BLOCK = 1 << 15
+"""Words drawn at a time (256 KiB): read again while still in the second-level cache, and enough work that threads
+seldom meet at the GIL."""
+
+_ZEROS = memoryview(bytes(BLOCK * WORD_BYTES))
 
 
 def fresh_key() -> bytes:
@@ -46,11 +53,15 @@ def key_from(rng: Any) -> bytes:
         return fresh_key()
     if isinstance(rng, np.random.Generator):
         return rng.bytes(KEY_BYTES)
-    if isinstance(rng, bool | np.bool_) or not isinstance(rng, int | np.integer):
+    try:
+        seed = operator.index(rng)
+    except TypeError:
+        seed = None
+    if seed is None or isinstance(rng, bool):
         raise ParameterError("rng", type(rng).__name__, "give None (private), an integer seed or a numpy Generator")
-    if rng < 0:
-        raise ParameterError("rng", int(rng), "a seed is an integer >= 0")
-    return hashlib.sha256(b"mezzotint seed %d" % int(rng)).digest()
+    if seed < 0:
+        raise ParameterError("rng", seed, "a seed is an integer >= 0")
+    return hashlib.sha256(b"mezzotint seed %d" % seed).digest()
 
 
 @final
@@ -68,12 +79,14 @@ class Keystream:
     __slots__ = ("_encryptor",)
 
     def __init__(self, key: bytes, start: int = 0) -> None:
-        block, odd = divmod(start, WORDS_PER_BLOCK)
+        count, odd = divmod(start, WORDS_PER_COUNT)
         if odd or start < 0:
             raise ParameterError("start", start, "a range of words starts on an even index >= 0")
-        counter = block.to_bytes(16, "big")
+        counter = count.to_bytes(16, "big")
         self._encryptor = Cipher(algorithms.AES(key), modes.CTR(counter)).encryptor()
 
-    def fill(self, words: Words, zeros: Words) -> None:
-        """Overwrites `words` with the next words; `zeros` is as long and holds zeros. Releases the GIL."""
-        self._encryptor.update_into(zeros.data.cast("B"), words.data.cast("B"))
+    def fill(self, words: Words) -> None:
+        """Overwrites `words` (contiguous, at most BLOCK) with the next words of the stream. Releases the GIL."""
+        if words.size > BLOCK:
+            raise ParameterError("words", words.size, f"at most {BLOCK} words are drawn at a time")
+        self._encryptor.update_into(_ZEROS[: words.nbytes], words.data.cast("B"))

@@ -1,7 +1,8 @@
-"""A mechanism compiled for sampling: where an input lies, and what to draw there, as flat tables."""
+"""A mechanism compiled for sampling: how to find an input's segment, and what to draw there, as flat tables."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, final
@@ -9,79 +10,119 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.alias import Cells, alias_cells
+from mezzotint.core.alias import alias_cells
+from mezzotint.core.kernels import draw_bucketed, draw_searched, draw_uniform
 from mezzotint.core.mechanism import TOTAL, FloatArray, Mechanism
 
 MAX_BUCKETS = 1024
+"""Tables of 1024 buckets stay in the first-level cache; knots closer than that are searched for."""
+
+EVEN = 2.0**-36
+"""Knots count as evenly spaced when none is further off than this part of a segment: 1/16 of the unit of t."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Lookup:
-    """The tables that one draw reads. S segments between distinct knots, 2**bits alias cells per row.
+    """What one draw needs.
 
     Arguments:
-        lower, upper: range of inputs, data units.
-        bucket_scale: buckets per data unit: bucket(x) = int((x - lower) * bucket_scale).
-        first: (buckets + 1,) the segment that an input in the bucket has at least.
-        steps: halvings that find the segment from there; the same for every input.
-        start: (S + 2**steps,) left ends of the segments, then inf.
-        scale: (S,) 2**32 / width of the segment.
-        cells: (2 S, 2**bits) alias cells of the left and the right row of every segment.
-        bits: bits of one report.
-        levels: m.
+        kernel: one of `draw_uniform`, `draw_bucketed`, `draw_searched`.
+        arguments: what the kernel takes after (x, words, codes).
+        code_dtype: uint8 up to 256 levels, else uint16.
     """
+
+    kernel: Callable[..., tuple[int, int, int]]
+    arguments: tuple[Any, ...]
+    code_dtype: np.dtype[Any]
+
+    def draw(self, x: npt.NDArray[Any], words: npt.NDArray[np.uint64], codes: npt.NDArray[Any]) -> tuple[int, int, int]:
+        """Overwrites `codes`; returns how many inputs lay below, above, and were NaN. All arrays 1-D, contiguous."""
+        return self.kernel(x, words, codes, *self.arguments)
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Segments:
+    """The S segments between distinct knots: `start` and `width` (S,); `jumps` (S-1,) tells which starts are jumps."""
 
     lower: float
     upper: float
-    bucket_scale: float
-    first: npt.NDArray[np.int32]
-    steps: int
     start: FloatArray
-    scale: FloatArray
-    cells: Cells
-    bits: int
-    levels: int
-
-    @property
-    def code_dtype(self) -> Any:
-        """uint8 up to 256 levels, else uint16."""
-        return np.dtype(np.uint8 if self.levels <= 256 else np.uint16)
-
-
-# Buckets cut [lower, upper] evenly. bucket() is monotone in x as floats compute it, and knots are put into buckets
-# by the same expression, so: a knot in an earlier bucket lies below x, one in a later bucket above, and only those in
-# x's own bucket need a compare. `steps` halvings settle n knots when n < 2**steps. Buckets are doubled until one
-# compare suffices; where knots are too close for that, more halvings are made, the same number for every input.
-def _buckets(interior: FloatArray, lower: float, upper: float) -> tuple[float, npt.NDArray[np.int32], int]:
-    count = 1
-    while True:
-        bucket_scale = count / (upper - lower)
-        bucket = ((interior - lower) * bucket_scale).astype(np.int64)
-        fullest = int(np.bincount(bucket).max()) if interior.size else 0
-        if fullest <= 1 or count >= MAX_BUCKETS:
-            break
-        count *= 2
-    first = np.searchsorted(bucket, np.arange(count + 1), side="left").astype(np.int32)
-    return bucket_scale, first, fullest.bit_length()
+    width: FloatArray
+    jumps: npt.NDArray[np.bool_]
 
 
 @lru_cache(maxsize=32)
-def compile_lookup(mechanism: Mechanism) -> Lookup:
-    """The sampling tables of a mechanism, kept for the 32 tables used last (equal tables share them)."""
-    left_row = np.flatnonzero(np.diff(mechanism.knots) > 0)  # a jump has no width: no input falls into it
-    start = mechanism.knots[left_row]
-    bucket_scale, first, steps = _buckets(start[1:], mechanism.lower, mechanism.upper)
-    cells = alias_cells(mechanism.weights, mechanism.bits)
-    return Lookup(
+def compile_lookup(mechanism: Mechanism, dtype: np.dtype[Any]) -> Lookup:
+    """The tables to draw from `mechanism` for inputs of type float32 or float64; the 32 used last are kept."""
+    rows = np.flatnonzero(np.diff(mechanism.knots) > 0)  # a jump has no width: no input falls into it
+    start = mechanism.knots[rows]
+    segments = _Segments(
         lower=mechanism.lower,
         upper=mechanism.upper,
-        bucket_scale=bucket_scale,
-        first=first,
-        steps=steps,
-        start=np.concatenate([start, np.full(1 << steps, np.inf)]),
-        scale=TOTAL / (mechanism.knots[left_row + 1] - start),
-        cells=np.stack([cells[left_row], cells[left_row + 1]], axis=1).reshape(2 * start.size, -1),
-        bits=mechanism.bits,
-        levels=mechanism.levels.size,
+        start=start,
+        width=mechanism.knots[rows + 1] - start,
+        jumps=np.diff(rows) > 1,
     )
+    cells = alias_cells(mechanism.weights, mechanism.bits)
+    flat = np.stack([cells[rows], cells[rows + 1]], axis=1).reshape(-1)
+    kernel, tables = _uniform(segments, dtype) or _bucketed(segments) or _searched(segments)
+    return Lookup(
+        kernel=kernel,
+        arguments=(mechanism.lower, mechanism.upper, *tables, flat, mechanism.bits),
+        code_dtype=np.dtype(np.uint8 if mechanism.levels.size <= 256 else np.uint16),
+    )
+
+
+# Evenly spaced knots: x lies in segment floor(p), p = (x - lower) * scale. What floats make of p must be right where
+# it matters. (1) t: the knots' own unevenness and the rounding of p (S * 2^-52) are far below the unit 2^-32.
+# (2) At a knot without a jump, p on the wrong side of the whole number gives t = 1 in one segment instead of 0 in
+# the next: the same row. (3) At a jump those are two rows: there, the smallest input of this type from the knot on
+# must land in its segment and the largest below it must not. A last-digit change of `scale` often helps.
+def _uniform(segments: _Segments, dtype: np.dtype[Any]) -> tuple[Any, tuple[Any, ...]] | None:
+    count = segments.start.size
+    index = np.arange(count)
+    scale = count / (segments.upper - segments.lower)
+    uneven = np.abs((segments.start - segments.lower) * scale - index)
+    if count > 2**16 or float(uneven.max()) > EVEN:
+        return None
+    jump = np.flatnonzero(segments.jumps) + 1
+    at = segments.start[jump].astype(dtype)
+    at = np.where(at < segments.start[jump], np.nextafter(at, dtype.type(np.inf)), at)
+    before = np.nextafter(at, dtype.type(-np.inf)).astype(np.float64)
+    for digits in (0, 1, -1, 2, -2, 4, -4):
+        tried = scale * (1 + digits * 2.0**-52)
+        right = (at.astype(np.float64) - segments.lower) * tried
+        left = (before - segments.lower) * tried
+        if ((right >= jump) & (left < jump)).all():
+            return draw_uniform, (tried, count - 1)
+    return None
+
+
+# Even buckets: bucket(x) = floor((x - lower) * scale) is monotone in x as floats compute it, and knots are put into
+# buckets by the same expression. So a knot in an earlier bucket lies below x and one in a later bucket above x: only
+# one in x's own bucket needs a compare. Buckets are doubled until none holds two knots.
+def _bucketed(segments: _Segments) -> tuple[Any, tuple[Any, ...]] | None:
+    count = 1
+    while count <= MAX_BUCKETS:
+        scale = count / (segments.upper - segments.lower)
+        # upper * scale may round to `count`, hence one bucket more.
+        bucket = ((segments.start - segments.lower) * scale).astype(np.int64)
+        if np.unique(bucket[1:]).size == bucket.size - 1:
+            last = np.searchsorted(bucket, np.arange(count + 1), side="right") - 1
+            return draw_bucketed, (
+                scale,
+                (last - 1).astype(np.int32),
+                segments.start[last],
+                TOTAL / segments.width,
+            )
+        count *= 2
+    return None
+
+
+def _searched(segments: _Segments) -> tuple[Any, tuple[Any, ...]]:
+    steps = (segments.start.size - 1).bit_length()
+    start = np.full(1 << steps, np.inf)
+    start[: segments.start.size] = segments.start
+    return draw_searched, (steps, start, TOTAL / segments.width)

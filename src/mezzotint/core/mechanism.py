@@ -38,6 +38,9 @@ TOTAL = 2**32
 MAX_LEVELS = 2**16
 """More levels than this do not fit the 16-bit codes."""
 
+NARROWEST = 2.0**-900
+"""Distinct knots are at least this far apart, so that 2**32 / width is a finite float."""
+
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
@@ -54,7 +57,15 @@ def _check_knots(knots: FloatArray) -> None:
         raise ParameterError("knots", knots.tolist(), "need a 1-D sequence of at least 2 inputs, lower and upper")
     if not np.isfinite(knots).all():
         raise ParameterError("knots", knots.tolist(), "every knot must be finite")
-    steps = np.diff(knots)
+    with np.errstate(over="ignore"):
+        steps = np.diff(knots)
+        spread = knots[-1] - knots[0]
+    if not np.isfinite(spread) or ((steps > 0) & (steps < NARROWEST)).any():
+        raise ParameterError(
+            "knots",
+            knots.tolist(),
+            f"upper - lower overflows or knots are closer than {NARROWEST:.1g}; rescale the data",
+        )
     if (steps < 0).any():
         raise ParameterError("knots", knots.tolist(), "knots must be sorted; sort them with their rows")
     if steps[0] == 0 or steps[-1] == 0:

@@ -17,9 +17,10 @@ def packed_size(count: int, bits: int) -> int:
     return -(-count * bits // 8)
 
 
-def _check_bits(bits: int) -> None:
-    if isinstance(bits, bool) or not isinstance(bits, int | np.integer) or not 1 <= bits <= MAX_BITS:
+def _checked_bits(bits: int) -> int:
+    if bits not in range(1, MAX_BITS + 1):
         raise ParameterError("bits", bits, f"bits per code are an integer from 1 to {MAX_BITS}")
+    return int(bits)
 
 
 def pack(codes: npt.ArrayLike, bits: int) -> bytes:
@@ -40,7 +41,7 @@ def pack(codes: npt.ArrayLike, bits: int) -> bytes:
     Guarantees: unpack(pack(codes, bits), bits, codes.size) gives the codes back.
     Edge cases: no codes give b"".
     """
-    _check_bits(bits)
+    bits = _checked_bits(bits)
     array = np.asarray(codes)
     if array.size == 0:
         return b""
@@ -57,7 +58,7 @@ def unpack(data: bytes | bytearray | memoryview, bits: int, count: int) -> npt.N
     Raises:
         ParameterError: data of the wrong length, or with bits set after the last code.
     """
-    _check_bits(bits)
+    bits = _checked_bits(bits)
     if count < 0:
         raise ParameterError("count", count, "a number of codes is >= 0")
     if len(data) != packed_size(count, bits):

@@ -12,22 +12,18 @@ from typing import TYPE_CHECKING, Any, Literal, final
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.entropy import Keystream, Words, key_from
+from mezzotint.core.entropy import BLOCK, Keystream, key_from
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.kernels import draw
 from mezzotint.core.lookup import Lookup, compile_lookup
 from mezzotint.core.mechanism import Mechanism
 
 if TYPE_CHECKING:
     import torch
 
-BLOCK = 8192
-"""Words drawn at a time (64 KiB): they are read again while still in the second-level cache."""
-
 THREAD_SHARE = 1 << 18
 """Elements that make one more thread worth starting (about a millisecond of work)."""
 
-Codes = npt.NDArray[np.unsignedinteger[Any]]
+Codes = npt.NDArray[Any]
 
 
 @final
@@ -85,7 +81,7 @@ def privatize(
         raise ParameterError("threads", threads, "need at least one thread; None uses all")
     values, wrap = _as_array(x)
     key = key_from(rng)
-    lookup = compile_lookup(mechanism)
+    lookup = compile_lookup(mechanism, values.dtype)
     flat = np.ascontiguousarray(values).reshape(-1)
     codes = np.empty(flat.size, dtype=lookup.code_dtype)
     counts = _draw_all(lookup, flat, codes, key, threads)
@@ -112,10 +108,10 @@ def codes_from_words(mechanism: Mechanism, x: npt.ArrayLike, words: npt.ArrayLik
         raise ParameterError(
             "words", f"{given.dtype} of shape {given.shape}", f"need uint64 of the shape of x, {values.shape}"
         )
-    lookup = compile_lookup(mechanism)
+    lookup = compile_lookup(mechanism, values.dtype)
     codes = np.empty(values.size, dtype=lookup.code_dtype)
     flat = np.ascontiguousarray(values).reshape(-1)
-    counts = _draw_block(lookup, flat, np.ascontiguousarray(given).reshape(-1), codes)
+    counts = lookup.draw(flat, np.ascontiguousarray(given).reshape(-1), codes)
     _check(mechanism, values, counts, "clip")
     return codes.reshape(values.shape)
 
@@ -128,10 +124,10 @@ def _as_array(x: Any) -> tuple[npt.NDArray[Any], Callable[[Codes], Any]]:
     torch_module = sys.modules.get("torch")
     if torch_module is not None and isinstance(x, torch_module.Tensor):
         return _from_torch(x), _to_torch
-    if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
+    if np.ma.is_masked(x):
         raise ParameterError("x", "masked array", "some inputs are masked; drop them or fill them in first")
     try:
-        array = np.asarray(x)
+        array: npt.NDArray[Any] = np.asarray(x)
     except ValueError:
         raise ParameterError("x", type(x).__name__, "need numbers in an array of one shape") from None
     if array.dtype.kind not in "fiub":
@@ -153,8 +149,9 @@ def _from_torch(x: torch.Tensor) -> npt.NDArray[Any]:
     detached = x.detach()
     if x.element_size() <= 2 and x.is_floating_point():
         detached = detached.float()  # numpy has no bfloat16
-    array: npt.NDArray[Any] = detached.numpy()
-    return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
+    return np.asarray(
+        detached.numpy(), dtype=np.float32 if detached.dtype.itemsize <= 4 and x.is_floating_point() else np.float64
+    )
 
 
 def _to_torch(codes: Codes) -> torch.Tensor:
@@ -165,41 +162,22 @@ def _to_torch(codes: Codes) -> torch.Tensor:
 # Work ----------------------------------------------------------------------------------------------------------------
 
 
-def _draw_block(lookup: Lookup, x: npt.NDArray[Any], words: Words, codes: Codes) -> npt.NDArray[np.int64]:
-    counts = draw(
-        x,
-        words,
-        codes,
-        lookup.lower,
-        lookup.upper,
-        lookup.bucket_scale,
-        lookup.first,
-        lookup.steps,
-        lookup.start,
-        lookup.scale,
-        lookup.cells,
-        lookup.bits,
-    )
-    return np.array(counts, dtype=np.int64)
-
-
-def _draw_range(lookup: Lookup, x: npt.NDArray[Any], codes: Codes, key: bytes, start: int) -> npt.NDArray[np.int64]:
+def _draw_range(lookup: Lookup, x: npt.NDArray[Any], codes: Codes, key: bytes, start: int) -> tuple[int, int, int]:
     """Element i takes word start + i, whatever the block size: seeded draws do not depend on how work is split."""
     stream = Keystream(key, start)
-    # A whole number of AES blocks, so that the stream stays in step from block to block.
-    buffer = np.zeros(min(BLOCK, x.size + x.size % 2), dtype=np.uint64)
-    zeros = np.zeros_like(buffer)
-    counts = np.zeros(3, dtype=np.int64)
+    buffer = np.empty(min(BLOCK, x.size), dtype=np.uint64)
+    below = above = nans = 0
     for begin in range(0, x.size, BLOCK):
         size = min(BLOCK, x.size - begin)
-        stream.fill(buffer[:size], zeros[:size])
-        counts += _draw_block(lookup, x[begin : begin + size], buffer[:size], codes[begin : begin + size])
-    return counts
+        stream.fill(buffer[:size])
+        counts = lookup.draw(x[begin : begin + size], buffer[:size], codes[begin : begin + size])
+        below, above, nans = below + counts[0], above + counts[1], nans + counts[2]
+    return below, above, nans
 
 
 def _draw_all(
     lookup: Lookup, x: npt.NDArray[Any], codes: Codes, key: bytes, threads: int | None
-) -> npt.NDArray[np.int64]:
+) -> tuple[int, int, int]:
     workers = min(threads or _usable_cores(), max(1, x.size // THREAD_SHARE))
     if workers == 1:
         return _draw_range(lookup, x, codes, key, 0)
@@ -209,7 +187,8 @@ def _draw_all(
     # A pool per call costs some 0.1 ms and, unlike a lasting one, cannot be broken by a fork.
     with ThreadPoolExecutor(max_workers=workers) as pool:
         tasks = [pool.submit(_draw_range, lookup, x[part], codes[part], key, part.start) for part in parts]
-        return np.sum([task.result() for task in tasks], axis=0)
+        below, above, nans = (sum(counts) for counts in zip(*(task.result() for task in tasks), strict=True))
+    return below, above, nans
 
 
 def _usable_cores() -> int:
@@ -217,9 +196,9 @@ def _usable_cores() -> int:
 
 
 def _check(
-    mechanism: Mechanism, values: npt.NDArray[Any], counts: npt.NDArray[np.int64], on_out_of_range: str
+    mechanism: Mechanism, values: npt.NDArray[Any], counts: tuple[int, int, int], on_out_of_range: str
 ) -> PrivatizeStats:
-    below, above, nans = counts.tolist()
+    below, above, nans = counts
     if nans:
         index, _ = _first(values, np.isnan)
         raise ParameterError("x", "nan", f"input {index} is NaN; drop it first")
