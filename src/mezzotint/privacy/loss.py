@@ -163,14 +163,15 @@ def delta(weights: IntArray, epsilon: float) -> float:
     Guarantees:
         Never below the exact value; above it by at most e**epsilon * 2**-49 relative to the second row's mass, plus
         (m + 8) * 2**-52 when more than 256 pairs tie.
-        0.0 exactly at epsilon >= pure_epsilon; total variation distance, exactly, at epsilon = 0.
+        0.0 exactly at epsilon >= pure_epsilon, if that is finite; total variation distance, exactly, at epsilon = 0.
 
-    Edge cases: epsilon = inf: the largest mass that one row puts where another has none.
+    Edge cases: epsilon = inf is the limit: the largest mass that one row puts where another has none.
     Source: T2 (docs/proofs/tables.md).
     """
     table = check_weights(weights)
     value = check_epsilon(epsilon)
-    if value >= pure_epsilon(table):
+    limit = pure_epsilon(table)
+    if math.isfinite(limit) and value >= limit:
         return 0.0
     # Rows that stand twice (jumps, plateaus) would only repeat pairs.
     table = np.unique(table, axis=0)

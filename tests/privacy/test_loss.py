@@ -1,0 +1,180 @@
+"""Losses of one table against 60-digit twins, and their edge cases."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from time import perf_counter
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mezzotint.core.errors import ParameterError
+from mezzotint.core.mechanism import TOTAL, Mechanism
+from mezzotint.privacy.loss import delta, exp_below, pure_epsilon, renyi, worst_ratio
+from reference.mechanisms import random_weights, tables
+from reference.privacy import rows_of, worst_divergence, worst_hockey_stick
+
+ORDERS = [1e-9, 0.3, 0.5, 0.999999999, 1.0, 1.0 + 1e-12, 1.5, 2.0, 17.0, 1e3, 1e6, 1e15]
+HALF = TOTAL // 2
+
+
+def table(*rows: list[int]) -> np.ndarray:
+    return np.array(rows, dtype=np.int64)
+
+
+@given(tables())
+def test_pure_epsilon_is_the_exact_log_ratio_rounded_up(mechanism: Mechanism) -> None:
+    exact = worst_divergence(rows_of(mechanism.weights), mpmath.inf)
+    ours = pure_epsilon(mechanism.weights)
+    if math.isinf(ours):
+        assert exact == mpmath.inf
+    else:
+        assert exact <= ours <= exact * (1 + mpmath.mpf(2) ** -49)
+
+
+def test_pure_epsilon_of_the_smallest_difference() -> None:
+    weights = table([HALF, HALF], [HALF + 1, HALF - 1])
+    exact = mpmath.log(mpmath.mpf(HALF) / (HALF - 1))
+    assert exact <= pure_epsilon(weights) <= exact * (1 + mpmath.mpf(2) ** -49)
+
+
+def test_pure_epsilon_of_the_largest_finite_ratio() -> None:
+    weights = table([TOTAL - 1, 1], [1, TOTAL - 1])
+    assert pure_epsilon(weights) == pytest.approx(math.log(TOTAL - 1), rel=1e-15)
+    assert delta(weights, 22.0) > 0
+    assert delta(weights, 22.2) == 0
+
+
+def test_worst_ratio_tells_apart_quotients_that_floats_cannot() -> None:
+    # (a+1)/a against (a+2)/(a+1): relative difference 2**-61.
+    a = 2**30
+    weights = table(
+        [a + 1, a + 1, TOTAL - 2 * a - 2],
+        [a + 2, a, TOTAL - 2 * a - 2],
+    )
+    worst = worst_ratio(weights)
+    assert (worst.numerator, worst.denominator, worst.level) == (a + 1, a, 1)
+    assert (worst.row_high, worst.row_low) == (0, 1)
+
+
+def test_equal_rows_lose_nothing() -> None:
+    weights = table([1, TOTAL - 1, 0], [1, TOTAL - 1, 0], [1, TOTAL - 1, 0])
+    assert pure_epsilon(weights) == 0.0
+    assert delta(weights, 0.0) == 0.0
+    assert all(renyi(weights, order) == 0.0 for order in [*ORDERS, math.inf])
+
+
+def test_a_level_without_mass_is_dropped_and_one_with_a_zero_is_not() -> None:
+    dropped = table([HALF, HALF, 0], [HALF + 9, HALF - 9, 0])
+    assert pure_epsilon(dropped) == pure_epsilon(dropped[:, :2])
+    escaping = table([HALF, HALF - 4, 4], [HALF, HALF, 0])
+    assert pure_epsilon(escaping) == math.inf
+    assert delta(escaping, math.inf) == delta(escaping, 800.0) == 4 / TOTAL
+    assert renyi(escaping, 1.0) == renyi(escaping, 2.0) == renyi(escaping, math.inf) == math.inf
+    assert renyi(escaping, 0.999) < 1e-5
+
+
+def test_disjoint_rows() -> None:
+    weights = table([TOTAL, 0], [0, TOTAL])
+    assert renyi(weights, 0.5) == math.inf
+    assert delta(weights, 5.0) == 1.0
+
+
+@given(tables(max_rows=4, max_levels=5), st.sampled_from([0.0, 1e-9, 0.01, 0.5, 1.0, 3.0, 10.0, 50.0]))
+def test_delta_is_the_exact_hockey_stick_rounded_up(mechanism: Mechanism, epsilon: float) -> None:
+    exact = worst_hockey_stick(rows_of(mechanism.weights), epsilon)
+    ours = delta(mechanism.weights, epsilon)
+    assert exact <= ours <= exact + min(1.0, math.exp(epsilon)) * 2.0**-48
+
+
+@given(tables())
+def test_delta_at_zero_is_total_variation_exactly(mechanism: Mechanism) -> None:
+    rows = rows_of(mechanism.weights)
+    exact = max(sum(abs(p - q) for p, q in zip(a, b, strict=True)) / 2 for a in rows for b in rows)
+    assert Fraction(delta(mechanism.weights, 0.0)) == exact or 0 < Fraction(
+        delta(mechanism.weights, 0.0)
+    ) - exact <= Fraction(1, 2**53)
+
+
+@given(tables(zeros=False))
+def test_delta_vanishes_exactly_from_pure_epsilon_on(mechanism: Mechanism) -> None:
+    epsilon = pure_epsilon(mechanism.weights)
+    assert delta(mechanism.weights, epsilon) == 0.0
+    assert delta(mechanism.weights, math.inf) == 0.0
+    if epsilon > 1e-3:
+        assert delta(mechanism.weights, epsilon * (1 - 1e-4)) > 0.0
+
+
+def test_delta_with_more_ties_than_are_recomputed() -> None:
+    k = 40
+    rare = TOTAL // 100
+    weights = np.full((k, k), rare, dtype=np.int64)
+    np.fill_diagonal(weights, TOTAL - (k - 1) * rare)
+    exact = worst_hockey_stick(rows_of(weights[:2]), 1.0)
+    assert exact <= delta(weights, 1.0) <= exact + 48 * 2.0**-52
+
+
+@pytest.mark.parametrize("epsilon", [-1e-9, -math.inf, math.nan])
+def test_delta_refuses(epsilon: float) -> None:
+    with pytest.raises(ParameterError, match="epsilon="):
+        delta(table([HALF, HALF]), epsilon)
+
+
+@given(tables(max_rows=4, max_levels=5), st.sampled_from(ORDERS))
+def test_renyi_is_exact_rounded_up(mechanism: Mechanism, order: float) -> None:
+    weights = mechanism.weights
+    exact = worst_divergence(rows_of(weights), order)
+    ours = renyi(weights, order)
+    if exact == mpmath.inf:
+        assert ours == math.inf
+        return
+    spread = max(1.0, float(mpmath.log(TOTAL))) if math.isinf(pure_epsilon(weights)) else pure_epsilon(weights)
+    assert exact <= ours <= exact + 96 * (weights.shape[1] + 100) * 2.0**-53 * spread
+
+
+def test_renyi_at_infinity_and_beyond_every_order_is_pure_epsilon() -> None:
+    weights = random_weights(np.random.default_rng(1), 4, 5, 2.0)
+    assert renyi(weights, math.inf) == renyi(weights, 1e300) == pure_epsilon(weights)
+
+
+@pytest.mark.parametrize("alpha", [0.0, -1.0, math.nan, -math.inf])
+def test_renyi_refuses(alpha: float) -> None:
+    with pytest.raises(ParameterError, match="alpha="):
+        renyi(table([HALF, HALF]), alpha)
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        np.array([[0.5, 0.5]]),
+        np.array([TOTAL]),
+        np.zeros((0, 2), dtype=np.int64),
+        np.array([[TOTAL - 1, 0]]),
+        np.array([[TOTAL + 1, -1]]),
+    ],
+)
+def test_only_tables_are_accepted(weights: np.ndarray) -> None:
+    for loss in (pure_epsilon, lambda w: delta(w, 1.0), lambda w: renyi(w, 2.0)):
+        with pytest.raises(ParameterError, match="weights="):
+            loss(weights)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1e-300, 1e-5, 0.3, 1.0, 20.0, 40.0, 1e6, math.inf])
+def test_exp_below_is_below_and_near(epsilon: float) -> None:
+    low = exp_below(epsilon)
+    exact = mpmath.exp(min(epsilon, 40.0))
+    assert mpmath.mpf(low.numerator) / low.denominator <= exact
+    assert float(low) == pytest.approx(float(exact), rel=2.0**-48)
+    assert low >= 1
+
+
+def test_large_tables_are_fast() -> None:
+    weights = random_weights(np.random.default_rng(0), 357, 256, 1.0)
+    for loss in (pure_epsilon, lambda w: delta(w, 0.5), lambda w: renyi(w, 8.0), lambda w: renyi(w, 1e5)):
+        start = perf_counter()
+        loss(weights)
+        assert perf_counter() - start < 5

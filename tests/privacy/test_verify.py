@@ -1,0 +1,225 @@
+"""The independent check: agrees with the fast path on good files, and lets no bad one pass."""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import random
+import sys
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import flint
+import mpmath
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mezzotint.core.mechanism import TOTAL, Mechanism
+from mezzotint.privacy import verify
+from mezzotint.privacy import verify as exported
+from reference.mechanisms import random_table, tables
+
+module = sys.modules["mezzotint.privacy.verify"]
+
+
+@pytest.fixture
+def document() -> dict[str, Any]:
+    return json.loads(random_table(5, rows=4, levels=5).to_json())
+
+
+def check(tmp_path: Path, content: Any) -> Any:
+    path = tmp_path / "m.json"
+    text = (
+        content
+        if isinstance(content, bytes)
+        else (content if isinstance(content, str) else json.dumps(content)).encode()
+    )
+    path.write_bytes(text)
+    return verify(path)
+
+
+@given(tables())
+def test_good_mechanisms_are_valid_and_agree_with_the_fast_path(mechanism: Mechanism) -> None:
+    report = verify(mechanism)
+    assert report.problems == ()
+    assert report.valid
+    assert report.max_bias == mechanism.exact_max_bias
+    assert report.sha256 == mechanism.sha256
+    if math.isinf(mechanism.epsilon):
+        assert report.epsilon_upper == math.inf
+    else:
+        assert report.epsilon_upper <= mechanism.epsilon <= report.epsilon_upper * (1 + 2.0**-49)
+
+
+def test_a_saved_file_is_valid(tmp_path: Path) -> None:
+    mechanism = random_table(5, rows=4, levels=5)
+    mechanism.save(tmp_path / "m.json")
+    report = exported(tmp_path / "m.json")
+    assert report.valid
+    assert repr(report.epsilon_upper) in str(report)
+    assert verify(str(tmp_path / "m.json")) == report
+
+
+@given(st.fractions(min_value=1, max_value=TOTAL, max_denominator=TOTAL))
+def test_the_logarithm_is_enclosed(ratio: Fraction) -> None:
+    low, high = module.enclose_log(ratio)
+    with mpmath.workdps(80):
+        exact = mpmath.log(mpmath.mpf(ratio.numerator) / ratio.denominator)
+        assert mpmath.mpf(low.numerator) / low.denominator <= exact <= mpmath.mpf(high.numerator) / high.denominator
+    assert high - low < Fraction(1, 2**145)
+    ball = flint.arb(flint.fmpq(ratio.numerator, ratio.denominator)).log()
+    assert ball.overlaps(flint.arb(flint.fmpq(low.numerator, low.denominator)))
+
+
+def test_the_logarithm_of_one_is_zero_and_of_two_to_the_32_is_close() -> None:
+    assert module.enclose_log(Fraction(1)) == (0, 0)
+    assert float(module.enclose_log(Fraction(TOTAL))[1]) == pytest.approx(32 * math.log(2), rel=1e-15)
+    assert module.enclose_log(Fraction(TOTAL, TOTAL - 1))[0] > Fraction(1, TOTAL)
+
+
+def test_it_shares_no_code_with_the_package() -> None:
+    tree = ast.parse(Path(module.__file__ or "").read_text(encoding="utf-8"))
+    top = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    names = [alias.name for node in top if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module or "" for node in top if isinstance(node, ast.ImportFrom)]
+    assert not [name for name in names if name.split(".")[0] not in sys.stdlib_module_names]
+
+
+def _move_unit(row: list[int]) -> None:
+    row[0], row[1] = row[0] + 1, row[1] - 1
+
+
+EDITS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "weight moved": lambda d: d["weights"][0].__setitem__(
+        slice(0, 2), [d["weights"][0][0] + 1, d["weights"][0][1] - 1]
+    ),
+    "row sum": lambda d: d["weights"][1].__setitem__(0, d["weights"][1][0] + 1),
+    "negative": lambda d: d["weights"][1].__setitem__(slice(0, 2), [-1, sum(d["weights"][1][:2]) + 1]),
+    "float weight": lambda d: d["weights"][1].__setitem__(0, float(d["weights"][1][0])),
+    "bool weight": lambda d: d["weights"][1].__setitem__(0, True),
+    "huge weight": lambda d: d["weights"][1].__setitem__(0, 10**400),
+    "short row": lambda d: d["weights"][2].pop(),
+    "row gone": lambda d: d["weights"].pop(),
+    "knot moved": lambda d: d["knots"].__setitem__(0, d["knots"][0] - 1),
+    "knots swapped": lambda d: d["knots"].reverse(),
+    "triple knot": lambda d: d["knots"].__setitem__(slice(0, 3), [d["knots"][0]] * 3),
+    "huge knot": lambda d: d["knots"].__setitem__(3, 10**400),
+    "text knot": lambda d: d["knots"].__setitem__(3, "1"),
+    "level moved": lambda d: d["levels"].__setitem__(0, d["levels"][0] - 1),
+    "levels equal": lambda d: d["levels"].__setitem__(0, d["levels"][1]),
+    "levels text": lambda d: d.__setitem__("levels", "many"),
+    "hash": lambda d: d.__setitem__("sha256", "0" * 64),
+    "hash gone": lambda d: d.pop("sha256"),
+    "format": lambda d: d.__setitem__("format", "other"),
+    "version": lambda d: d.__setitem__("version", 2),
+    "version true": lambda d: d.__setitem__("version", True),
+    "name": lambda d: d.__setitem__("name", 7),
+    "extra key": lambda d: d.__setitem__("comment", "trust me"),
+    "no certificate": lambda d: d.__setitem__("certificate", None),
+    "certificate key": lambda d: d["certificate"].pop("level"),
+    "epsilon lower": lambda d: d["certificate"].__setitem__("epsilon", d["certificate"]["epsilon"] / 2),
+    "epsilon higher": lambda d: d["certificate"].__setitem__("epsilon", d["certificate"]["epsilon"] * 2),
+    "epsilon one ulp under": lambda d: d["certificate"].__setitem__(
+        "epsilon", math.nextafter(verify(Mechanism.from_json(json.dumps(d))).epsilon_upper, 0)
+    ),
+    "epsilon inf": lambda d: d["certificate"].__setitem__("epsilon", "inf"),
+    "epsilon true": lambda d: d["certificate"].__setitem__("epsilon", True),
+    "numerator": lambda d: d["certificate"].__setitem__("numerator", d["certificate"]["numerator"] - 1),
+    "denominator": lambda d: d["certificate"].__setitem__("denominator", 0),
+    "level": lambda d: d["certificate"].__setitem__("level", (d["certificate"]["level"] + 1) % 5),
+    "level far": lambda d: d["certificate"].__setitem__("level", 10**30),
+    "row": lambda d: d["certificate"].__setitem__("row_high", -1),
+    "row low": lambda d: d["certificate"].__setitem__("row_low", d["certificate"]["row_high"]),
+    "bias": lambda d: d["certificate"].__setitem__("max_bias", "0/1"),
+    "certificate hash": lambda d: d["certificate"].__setitem__("sha256", "0" * 64),
+    "neighboring": lambda d: d["certificate"].__setitem__("neighboring", "add_or_remove_one"),
+    "unit": lambda d: d["certificate"].__setitem__("unit", "person"),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS.keys())
+def test_every_edit_is_caught(tmp_path: Path, document: dict[str, Any], edit: Callable[[dict[str, Any]], Any]) -> None:
+    assert check(tmp_path, document).valid
+    edit(document)
+    report = check(tmp_path, document)
+    assert not report.valid
+    assert all(problem for problem in report.problems)
+    assert str(report).startswith("NOT VALID")
+
+
+def test_a_table_rehashed_and_recertified_by_hand_must_still_be_right(tmp_path: Path, document: dict[str, Any]) -> None:
+    other = json.loads(random_table(6, rows=4, levels=5).to_json())
+    document["certificate"] = {**other["certificate"], "sha256": document["sha256"]}
+    assert not check(tmp_path, document).valid
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"null",
+        b"[]",
+        b"\xff\xfe\x00",
+        b"PAR1",
+        b"[" * 100_000,
+        b'{"format": "mezzotint-mechanism", "version": 1, "knots": [NaN, 1]}',
+        b'{"format": "mezzotint-mechanism", "version": 1, "knots": [1e999, 1]}',
+        b'{"format": "mezzotint-mechanism", "version": ' + b"9" * 5000 + b"}",
+        b'{"format": "mezzotint-mechanism", "format": "mezzotint-mechanism"}',
+    ],
+    ids=lambda content: content[:40].decode("latin-1"),
+)
+def test_what_is_no_mechanism_file_is_a_problem_not_an_error(tmp_path: Path, content: bytes) -> None:
+    report = check(tmp_path, content)
+    assert not report.valid
+    assert report.epsilon_upper == math.inf
+    assert report.max_bias is None
+
+
+@pytest.mark.parametrize("thing", [None, 3, b"m.json", object(), "", "no/such/file.json", ".", "nul\0byte"])
+def test_what_is_no_path_is_a_problem_not_an_error(thing: Any) -> None:
+    assert not verify(thing).valid
+
+
+def test_truncation_anywhere_is_caught(tmp_path: Path) -> None:
+    text = random_table(5, rows=2, levels=3).to_json().rstrip()
+    for length in range(0, len(text), 7):
+        assert not check(tmp_path, text[:length]).valid, length
+
+
+def test_a_changed_digit_anywhere_is_caught(tmp_path: Path) -> None:
+    text = random_table(5, rows=3, levels=3).to_json()
+    draw = random.Random(1)
+    digits = [i for i, character in enumerate(text) if character.isdigit() and i > text.index('"knots"')]
+    epsilon = range(text.index('"epsilon":'), text.index(',"numerator"'))
+    for i in draw.sample(digits, 150):
+        edited = text[:i] + str((int(text[i]) + draw.randint(1, 9)) % 10) + text[i + 1 :]
+        report = check(tmp_path, edited)
+        # The last digits of a float may name the same double, or an epsilon overstated by less than 2**-48.
+        same = _same_numbers(edited, text) or i in epsilon
+        assert same or not report.valid, edited[max(0, i - 20) : i + 20]
+
+
+def _same_numbers(edited: str, text: str) -> bool:
+    try:
+        return json.loads(edited) == json.loads(text)
+    except ValueError:
+        return False
+
+
+def test_an_object_whose_fast_path_lies_is_caught() -> None:
+    class Liar:
+        def __init__(self, honest: Mechanism) -> None:
+            self.name, self.knots, self.levels = honest.name, honest.knots, honest.levels
+            self.weights, self.sha256 = honest.weights, honest.sha256
+
+        def certificate(self) -> Any:
+            return random_table(6, rows=4, levels=5).certificate()
+
+    report = verify(Liar(random_table(5, rows=4, levels=5)))  # pyright: ignore[reportArgumentType]
+    assert not report.valid

@@ -1,0 +1,89 @@
+"""Slow, obvious twins of the room `privacy`: fractions, 60-digit logarithms and enumeration."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import permutations, product
+
+import mpmath
+import numpy as np
+import numpy.typing as npt
+
+from mezzotint.core.mechanism import TOTAL, Mechanism
+
+Row = list[Fraction]
+mpmath.mp.dps = 60
+
+
+def rows_of(weights: npt.NDArray[np.int64]) -> list[Row]:
+    """The table's rows as probabilities."""
+    return [[Fraction(int(weight), TOTAL) for weight in row] for row in weights]
+
+
+def pmf_at(mechanism: Mechanism, x: Fraction) -> Row:
+    """The distribution of the report at x inside the range, as the definition says."""
+    knots = [Fraction(knot) for knot in mechanism.knots.tolist()]
+    rows = rows_of(mechanism.weights)
+    for k in range(len(knots) - 1):
+        if knots[k] <= x < knots[k + 1]:
+            t = (x - knots[k]) / (knots[k + 1] - knots[k])
+            return [(1 - t) * p + t * q for p, q in zip(rows[k], rows[k + 1], strict=True)]
+    return rows[-1]
+
+
+def hockey_stick(first: Row, second: Row, epsilon: float) -> mpmath.mpf:
+    """sum of max(P - e**epsilon Q, 0), 60 digits."""
+    ratio = mpmath.exp(mpmath.mpf(epsilon))
+    terms = (_real(p) - ratio * _real(q) for p, q in zip(first, second, strict=True))
+    return mpmath.fsum(term for term in terms if term > 0)
+
+
+def divergence(first: Row, second: Row, alpha: float) -> mpmath.mpf:
+    """Renyi divergence of order alpha > 0, 60 digits; Kullback-Leibler at 1, log of the largest ratio at inf."""
+    if first == second:
+        return mpmath.mpf(0)
+    pairs = [(_real(p), _real(q)) for p, q in zip(first, second, strict=True) if p > 0]
+    if alpha == mpmath.inf:
+        return max(mpmath.log(p / q) if q > 0 else mpmath.inf for p, q in pairs)
+    if alpha >= 1 and any(q == 0 for _, q in pairs):
+        return mpmath.inf
+    if alpha == 1:
+        return mpmath.fsum(p * mpmath.log(p / q) for p, q in pairs)
+    order = mpmath.mpf(alpha)
+    total = mpmath.fsum(p**order * q ** (1 - order) for p, q in pairs if q > 0)
+    return mpmath.log(total) / (order - 1) if total > 0 else mpmath.inf
+
+
+def worst_hockey_stick(rows: list[Row], epsilon: float) -> mpmath.mpf:
+    """Over all ordered pairs of rows."""
+    return max((hockey_stick(a, b, epsilon) for a, b in permutations(rows, 2)), default=mpmath.mpf(0))
+
+
+def worst_divergence(rows: list[Row], alpha: float) -> mpmath.mpf:
+    """Over all ordered pairs of rows."""
+    return max((divergence(a, b, alpha) for a, b in permutations(rows, 2)), default=mpmath.mpf(0))
+
+
+def miss_of_best_test(first: Row, second: Row, false_alarm: Fraction) -> Fraction:
+    """Neyman and Pearson, by hand: least miss probability of a test that raises at most this many false alarms."""
+    order = sorted(range(len(first)), key=lambda i: (first[i] > 0, -second[i] / first[i] if first[i] else 0))
+    budget, miss = false_alarm, Fraction(1)
+    for i in order:
+        if first[i] <= budget:
+            budget -= first[i]
+            miss -= second[i]
+        else:
+            return miss - second[i] * budget / first[i]
+    return miss
+
+
+def product_row(rows: list[Row]) -> Row:
+    """The joint distribution of independent reports, by enumeration."""
+    joint = [Fraction(1)]
+    for row in rows:
+        joint = [p * q for p, q in product(joint, row)]
+    return joint
+
+
+def _real(value: Fraction) -> mpmath.mpf:
+    return mpmath.mpf(value.numerator) / value.denominator
