@@ -1,0 +1,230 @@
+"""What a distribution of inputs does to the codes, exactly, although inputs form a continuum; and the likelihood.
+
+Between two breakpoints the pmf of a table is linear in x (T1), so any mass inside such a cell acts like masses on
+the cell's two ends. A distribution on finitely many nodes therefore reaches exactly the code probabilities that
+all distributions on [lower, upper] reach (docs/proofs/estimation.md, E3). Nothing here is a grid approximation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import xlogy
+
+from mezzotint.collect.counts import CodeCounts
+from mezzotint.core.mechanism import Mechanism
+
+FloatArray = npt.NDArray[np.float64]
+IndexArray = npt.NDArray[np.intp]
+
+FINE_CELLS = 128
+"""Cells of equal width laid over [lower, upper], besides the knots and the edges asked for."""
+
+MAX_CODES = 64
+REPORTS_PER_CODE = 20
+"""More levels than MAX_CODES, or than n / REPORTS_PER_CODE, are merged into groups of neighbours first, chosen by the
+table alone: fewer statistics, still a likelihood, and one that few reports can carry."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Nodes:
+    """Extreme points of what inputs can do.
+
+    Arguments:
+        breaks: (S+1,) cell borders, increasing; no knot lies inside a cell.
+        x: (J,) positions, data units; a jump of the table stands twice.
+        first_cell, last_cell: (J,) the cells that each node is an end of.
+        pmf: (J, c) probabilities of the codes (or groups of codes) from each node.
+        counts: (c,) reports per code or group.
+    """
+
+    breaks: FloatArray
+    x: FloatArray
+    first_cell: IndexArray
+    last_cell: IndexArray
+    pmf: FloatArray
+    counts: npt.NDArray[np.int64]
+
+    @property
+    def n(self) -> int:
+        """Number of reports."""
+        return int(self.counts.sum())
+
+    def widest(self) -> float:
+        """Width of the widest cell, data units."""
+        return float(np.diff(self.breaks).max())
+
+    def inside(self, low: float, high: float) -> tuple[FloatArray, FloatArray]:
+        """(J,) weights that bound the mass of the cells between two breaks from below and from above.
+
+        Mass on a node may stand for mass of any cell that the node ends: it counts below only where all of them lie
+        between `low` and `high`, above where any does.
+        """
+        start, stop = np.searchsorted(self.breaks, [low, high])
+        all_in = (self.first_cell >= start) & (self.last_cell < stop)
+        any_in = (self.last_cell >= start) & (self.first_cell < stop)
+        return all_in.astype(np.float64), any_in.astype(np.float64)
+
+    def mass_per_cell(self, masses: FloatArray) -> FloatArray:
+        """(S,) the masses of the nodes, shared evenly by the cells they end."""
+        cells = np.zeros(self.breaks.size - 1)
+        np.add.at(cells, self.first_cell, masses / 2)
+        np.add.at(cells, self.last_cell, masses / 2)
+        return cells
+
+
+def nodes_of(counts: CodeCounts, *, edges: FloatArray | None = None) -> Nodes:
+    """The nodes for one set of reports.
+
+    Arguments:
+        counts: the reports.
+        edges: further breakpoints inside [lower, upper], data units.
+    """
+    mechanism = counts.mechanism
+    grid = np.linspace(mechanism.lower, mechanism.upper, FINE_CELLS + 1)
+    breaks = np.unique(np.concatenate([grid, mechanism.knots, np.empty(0) if edges is None else edges]))
+    breaks = breaks[(breaks >= mechanism.lower) & (breaks <= mechanism.upper)]
+    left, right = breaks[:-1], breaks[1:]
+    at_left, at_right = _ends(mechanism, left, right)
+    cells = np.arange(left.size)
+    # Where the table is continuous the right end of a cell and the left end of the next are one node.
+    joined = np.append((at_right[:-1] == at_left[1:]).all(axis=1), False)
+    starts = np.insert(~joined[:-1], 0, True)
+    x = np.concatenate([left[starts], right])
+    first = np.concatenate([cells[starts], cells])
+    last = np.concatenate([cells[starts], np.where(joined, cells + 1, cells)])
+    order = np.lexsort((first + last, x))
+    group = _groups(counts)
+    pmf = np.add.reduceat(np.concatenate([at_left[starts], at_right])[order], group, axis=1)
+    return Nodes(
+        breaks=breaks,
+        x=x[order],
+        first_cell=first[order],
+        last_cell=last[order],
+        pmf=pmf,
+        counts=np.add.reduceat(counts.counts, group),
+    )
+
+
+def _ends(mechanism: Mechanism, left: FloatArray, right: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """pmf at the two ends of each cell, as limits from inside the cell: (S, m) each."""
+    segment, _ = mechanism.locate((left + right) / 2)
+    start, stop = mechanism.knots[segment], mechanism.knots[segment + 1]
+    low, high = mechanism.probabilities[segment], mechanism.probabilities[segment + 1]
+
+    def at(x: FloatArray) -> FloatArray:
+        t = ((x - start) / (stop - start))[:, None]
+        return (1 - t) * low + t * high
+
+    return at(left), at(right)
+
+
+def _groups(counts: CodeCounts) -> IndexArray:
+    """First code of each group; groups of neighbours with about equal shares of the average row."""
+    size = counts.mechanism.levels.size
+    allowed = int(np.clip(counts.n // REPORTS_PER_CODE, 4, MAX_CODES))
+    if size <= allowed:
+        return np.arange(size)
+    share = np.cumsum(counts.mechanism.probabilities.mean(axis=0))
+    place = np.minimum((share - share[0]) / (share[-1] - share[0]) * allowed, allowed - 1).astype(np.intp)
+    return np.flatnonzero(np.diff(place, prepend=-1))
+
+
+# Likelihood --------------------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Fit:
+    """A distribution of inputs of (nearly) maximum likelihood.
+
+    Arguments:
+        masses: (J,) on the nodes, summing to 1.
+        deviance: 2 n KL(observed shares || fitted shares) >= 0: how far the best fit is from the reports.
+        gap: at most so far above the least possible deviance.
+        iterations: steps of EM.
+    """
+
+    masses: FloatArray
+    deviance: float
+    gap: float
+    iterations: int
+
+
+def deviance(nodes: Nodes, masses: FloatArray) -> float:
+    """2 n KL(observed shares || shares under `masses`), inf where an observed code is impossible."""
+    observed, fitted = nodes.counts / nodes.n, masses @ nodes.pmf
+    if (fitted[observed > 0] <= 0).any():
+        return float("inf")
+    # sum p log(p/q) = sum p log(p/q) - p + q, whose terms are >= 0 each: no cancellation at large n.
+    ratio = np.divide(fitted, observed, out=np.ones_like(fitted), where=observed > 0)
+    terms = observed * (ratio - 1 - np.log1p(ratio - 1)) + np.where(observed > 0, 0.0, fitted)
+    return 2 * nodes.n * max(0.0, float(np.sum(terms)))
+
+
+def fit(nodes: Nodes, *, tolerance: float = 1e-3, max_iterations: int = 5_000) -> Fit:
+    """Maximum likelihood by EM from the uniform density, accelerated (SQUAREM), stopped by a bound on the gap.
+
+    Arguments:
+        tolerance: stop when the deviance is provably within this of the least.
+        max_iterations: EM steps at most; the result says what gap is left.
+
+    Guarantees: the likelihood never decreases; `gap` is a true bound, whatever the number of steps.
+    Edge cases: where the reports cannot tell two distributions apart, the one reached from the uniform density stands.
+
+    Source: Dempster, Laird, Rubin 1977; Varadhan and Roland 2008 (SQUAREM); the bound: Lindsay 1983.
+    """
+    width = np.diff(nodes.breaks)
+    masses = (width[nodes.first_cell] + width[nodes.last_cell]) / 2
+    masses = np.where(nodes.first_cell == nodes.last_cell, masses / 2, masses)
+    possible = (nodes.pmf[:, nodes.counts > 0] > 0).any(axis=1)
+    masses = np.where(possible, masses, 0.0) / masses[possible].sum()
+    steps, gap = 0, float("inf")
+    while steps < max_iterations:
+        masses, taken = _squarem(nodes, masses)
+        steps += taken
+        gap = gap_at(nodes, masses)
+        if gap <= tolerance:
+            break
+    return Fit(masses=masses, deviance=deviance(nodes, masses), gap=gap, iterations=steps)
+
+
+def _score(nodes: Nodes, masses: FloatArray) -> FloatArray:
+    """(J,) derivative of the log-likelihood per report in each mass; at the maximum none exceeds 1."""
+    observed = nodes.counts > 0
+    share = nodes.counts[observed] / nodes.n
+    return nodes.pmf[:, observed] @ (share / (masses @ nodes.pmf[:, observed]))
+
+
+def gap_at(nodes: Nodes, masses: FloatArray) -> float:
+    """Bound on how far the deviance of `masses` is above the least possible."""
+    # The log-likelihood is concave: no distribution gains more than the steepest slope at this one.
+    return max(0.0, 2 * nodes.n * (float(_score(nodes, masses).max()) - 1))
+
+
+def _em(nodes: Nodes, masses: FloatArray) -> FloatArray:
+    moved = masses * _score(nodes, masses)
+    return moved / moved.sum()
+
+
+def _log_likelihood(nodes: Nodes, masses: FloatArray) -> float:
+    return float(np.sum(xlogy(nodes.counts / nodes.n, masses @ nodes.pmf)))
+
+
+def _squarem(nodes: Nodes, start: FloatArray) -> tuple[FloatArray, int]:
+    one = _em(nodes, start)
+    two = _em(nodes, one)
+    first, second = one - start, two - 2 * one + start
+    size = float(np.linalg.norm(second))
+    if size == 0:
+        return two, 2
+    length = -max(1.0, float(np.linalg.norm(first)) / size)
+    leap = start - 2 * length * first + length**2 * second
+    # A leap out of the simplex is pulled back to where it stays inside, keeping every mass positive.
+    leap = np.maximum(leap, two * 1e-3)
+    leap = _em(nodes, leap / leap.sum())
+    return (leap, 3) if _log_likelihood(nodes, leap) >= _log_likelihood(nodes, two) else (two, 3)

@@ -1,0 +1,246 @@
+"""Columns of files as a stream of Arrow record batches: Parquet, CSV, gzipped CSV, CSV on standard input."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import os
+import re
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import BinaryIO, Literal, cast, final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+
+from mezzotint.core.errors import FileFormatError, MezzotintError, ParameterError
+
+FileKind = Literal["parquet", "csv", "csv.gz", "stream"]
+
+BATCH_ROWS = 1 << 18
+"""Rows in memory at a time."""
+
+METADATA_KEY = b"mezzotint"
+COMMENT = b"# mezzotint: "
+"""How a CSV of reports begins: this, then JSON, on the first line."""
+
+_BAD_GZIP = "damaged or truncated gzip; compress it again"
+_MAX_LINE = 1 << 28  # the first line may hold a table of 65536 levels, not a whole file without line ends
+
+
+def file_kind(path: str | os.PathLike[str], *, parameter: str) -> FileKind:
+    """The format that a file name stands for; "-" is CSV on a standard stream.
+
+    Raises:
+        ParameterError: any other extension.
+    """
+    name = os.fspath(path)
+    if name == "-":
+        return "stream"
+    for ending in ("parquet", "csv", "csv.gz"):
+        if name.lower().endswith(f".{ending}"):
+            return cast(FileKind, ending)
+    raise ParameterError(parameter, name, "name a .parquet, .csv or .csv.gz file, or - for CSV on a standard stream")
+
+
+class ColumnReader(ABC):
+    """An open file of columns.
+
+    Arguments:
+        name: the file, for messages.
+        names: its columns.
+        description: the JSON text that a reports file carries; None in other files.
+    """
+
+    name: str
+    names: list[str]
+    description: str | None
+
+    @abstractmethod
+    def batches(self, *, numeric: str, keep: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
+        """Batches of column `numeric` and then the columns of `keep`, at most `BATCH_ROWS` rows each where it can."""
+
+    @abstractmethod
+    def done(self) -> float | None:
+        """Fraction read so far, None when the length is unknown."""
+
+    def require(self, column: str, *, parameter: str = "column") -> None:
+        """Raises ParameterError, listing the columns, unless there is exactly one of that name."""
+        found = self.names.count(column)
+        if found != 1:
+            listed = ", ".join(self.names[:20]) + (", ..." if len(self.names) > 20 else "")
+            wrong = "no such column" if found == 0 else "stands more than once in the header, rename it"
+            raise ParameterError(parameter, column, f"{wrong}; {self.name} has: {listed}")
+
+
+@final
+class ParquetReader(ColumnReader):
+    """A Parquet file, read row group by row group."""
+
+    def __init__(self, *, name: str, file: pq.ParquetFile) -> None:
+        stored = (file.schema_arrow.metadata or {}).get(METADATA_KEY)
+        self.name = name
+        self.names = list(file.schema_arrow.names)
+        self.description = None if stored is None else stored.decode("utf-8", errors="replace")
+        self._file = file
+        self._rows = 0
+
+    def batches(self, *, numeric: str, keep: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
+        require_numbers(self._file.schema_arrow.field(numeric).type, numeric)
+        try:
+            for batch in self._file.iter_batches(BATCH_ROWS, columns=[numeric, *keep]):
+                self._rows += batch.num_rows
+                yield batch.select([numeric, *keep])
+        except pa.ArrowInvalid as error:
+            raise FileFormatError(f"{self.name}: damaged Parquet ({_first_line(error)}); write it again") from None
+
+    def done(self) -> float | None:
+        return self._rows / max(1, self._file.metadata.num_rows)
+
+
+@final
+class CsvReader(ColumnReader):
+    """A CSV stream with a header; other columns than the numeric one pass through as text, unchanged."""
+
+    def __init__(self, *, name: str, stream: BinaryIO, raw: BinaryIO | None = None, size: int = 0) -> None:
+        self.name = name
+        self.description = None
+        self._stream = stream
+        self._raw = raw
+        self._size = size
+        line = self._line()
+        if line.startswith(COMMENT):
+            self.description = line[len(COMMENT) :].decode("utf-8", errors="replace")
+            line = self._line()
+        # A quoted name may hold line ends: the header lasts until its quotes balance.
+        while line.count(b'"') % 2 and (more := self._line()):
+            line += more
+        try:
+            self.names = next(csv.reader([line.decode("utf-8-sig")]), [])
+        except (UnicodeDecodeError, csv.Error):
+            raise FileFormatError(f"{name}: the header is not UTF-8 CSV; is this a CSV file?") from None
+        if not self.names:
+            raise FileFormatError(f"{name}: is empty; a CSV file starts with a line of column names")
+
+    def _line(self) -> bytes:
+        try:
+            line = self._stream.readline(_MAX_LINE)
+        except (EOFError, gzip.BadGzipFile):
+            raise FileFormatError(f"{self.name}: {_BAD_GZIP}") from None
+        if len(line) >= _MAX_LINE:
+            raise FileFormatError(f"{self.name}: its first line does not end; is this a CSV file?")
+        return line
+
+    def batches(self, *, numeric: str, keep: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
+        # Only the numeric column is typed; types guessed from a first block would break on a later one.
+        # `require` saw to it that the columns asked for stand once; any others get a name of their own.
+        labels = [name if self.names.count(name) == 1 else f"{name}#{i}" for i, name in enumerate(self.names)]
+        types = {label: pa.float64() if label == numeric else pa.string() for label in labels}
+        try:
+            yield from pacsv.open_csv(
+                self._stream,
+                read_options=pacsv.ReadOptions(column_names=labels, use_threads=False, block_size=1 << 22),
+                # In a file of one column an empty line is a missing value, not nothing.
+                parse_options=pacsv.ParseOptions(newlines_in_values=True, ignore_empty_lines=len(labels) > 1),
+                convert_options=pacsv.ConvertOptions(
+                    column_types=types, include_columns=[numeric, *keep], strings_can_be_null=False
+                ),
+            )
+        except pa.ArrowInvalid as error:
+            if _first_line(error) != "Empty CSV file":  # a header without rows is an empty stream
+                raise self._error(_first_line(error), numeric) from None
+        except (EOFError, gzip.BadGzipFile):
+            raise FileFormatError(f"{self.name}: {_BAD_GZIP}") from None
+
+    def _error(self, text: str, column: str) -> MezzotintError:
+        if "CSV conversion error" not in text:
+            return FileFormatError(f"{self.name}: not well-formed CSV ({text})")
+        row = re.search(r"Row #(\d+)", text)
+        where = f"data row {row[1]}" if row else "a row"
+        others = ", ".join(name for name in self.names[:20] if name != column) or "none"
+        value = text.split("invalid value", 1)[-1].strip()
+        return ParameterError("column", column, f"{where} holds {value}, not a number; other columns: {others}")
+
+    def done(self) -> float | None:
+        return self._raw.tell() / self._size if self._raw is not None and self._size > 0 else None
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+
+
+@contextmanager
+def open_columns(path: str | os.PathLike[str], *, parameter: str = "source") -> Iterator[ColumnReader]:
+    """Opens a file of columns by its extension; closes it when the block ends.
+
+    Arguments:
+        path: .parquet, .csv, .csv.gz, or "-" for CSV on standard input.
+        parameter: how messages name this file.
+
+    Raises:
+        ParameterError: no such file, or an extension that says nothing.
+        FileFormatError: the content is not what the extension says.
+
+    Guarantees: memory stays constant in the number of rows.
+    """
+    kind, name = file_kind(path, parameter=parameter), os.fspath(path)
+    if kind != "stream" and not Path(name).is_file():
+        raise ParameterError(parameter, name, "no such file; check the path")
+    with ExitStack() as stack:
+        if kind == "parquet":
+            try:
+                file = stack.enter_context(pq.ParquetFile(name, buffer_size=1 << 20, pre_buffer=False))
+            except pa.ArrowInvalid as error:
+                raise FileFormatError(f"{name}: not a whole Parquet file ({_first_line(error)})") from None
+            yield ParquetReader(name=name, file=file)
+        elif kind == "stream":
+            yield CsvReader(name="standard input", stream=sys.stdin.buffer, raw=None, size=0)
+        else:
+            raw = stack.enter_context(Path(name).open("rb"))
+            size = os.fstat(raw.fileno()).st_size
+            packed = kind == "csv.gz"
+            stream = cast(BinaryIO, stack.enter_context(gzip.GzipFile(fileobj=raw))) if packed else raw
+            yield CsvReader(name=name, stream=stream, raw=raw, size=size)
+
+
+# Values ------------------------------------------------------------------------------------------------------
+
+
+def require_numbers(kind: pa.DataType, column: str) -> None:
+    """Raises ParameterError unless the Arrow type holds numbers; booleans and dates are not taken for numbers."""
+    inner = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if not (pa.types.is_integer(inner) or pa.types.is_floating(inner) or pa.types.is_decimal(inner)):
+        raise ParameterError("column", column, f"holds {kind}, not numbers; convert it first or choose another column")
+
+
+def numbers(array: pa.Array) -> tuple[npt.NDArray[np.floating], npt.NDArray[np.bool_] | None]:
+    """The present values as float32 or float64, and which entries are present (None when all are).
+
+    Arguments:
+        array: integers, floats or decimals; null and NaN both count as missing.
+
+    Guarantees: floats without missing values are a view of Arrow's own memory, not a copy.
+    """
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if array.type not in (pa.float32(), pa.float64()):
+        array = array.cast(pa.float64(), safe=False)
+    present = None
+    if array.null_count:
+        present = np.array(array.is_valid(), dtype=bool)
+        array = array.drop_null()
+    values = array.to_numpy(zero_copy_only=True)
+    missing = np.isnan(values)
+    if not missing.any():
+        return values, present
+    values = values[~missing]
+    if present is None:
+        return values, ~missing
+    present[np.flatnonzero(present)[missing]] = False
+    return values, present

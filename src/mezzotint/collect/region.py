@@ -1,0 +1,214 @@
+"""All distributions of inputs that the reports do not rule out, and the extremes of a quantity over them.
+
+An interval here is [least, greatest] of a quantity over the distributions whose deviance stays below a threshold.
+What the table cannot tell apart stays apart in the interval: nothing is assumed smooth (docs/proofs/estimation.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, final
+
+import clarabel
+import numpy as np
+import numpy.typing as npt
+from scipy import optimize, sparse
+
+from mezzotint.collect.cells import Fit, Nodes, deviance, gap_at
+from mezzotint.core.errors import InfeasibleError
+
+FloatArray = npt.NDArray[np.float64]
+
+_SOLVED = ("Solved", "AlmostSolved")
+
+
+def _solve(quadratic: Any, linear: FloatArray, rows: Any, right: FloatArray, cones: list[Any]) -> tuple[Any, str]:
+    """min 1/2 z'Pz + q'z with right - rows z in the cones."""
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    settings.max_threads = 1
+    solution = clarabel.DefaultSolver(
+        sparse.csc_matrix(quadratic), linear, sparse.csc_matrix(rows), right, cones, settings
+    ).solve()
+    return solution, str(solution.status)
+
+
+def least_deviance(nodes: Nodes, start: Fit, *, rounds: int = 20) -> FloatArray:
+    """Node masses of maximum likelihood by Newton steps on the simplex, from where EM stopped.
+
+    Source: Kim, Carbonetto, Stephens, Anitescu 2020 (mix-SQP), each step a quadratic program with the fitted shares
+    as variables of their own.
+    """
+    seen = nodes.counts > 0
+    share, pmf, masses = nodes.counts[seen] / nodes.n, nodes.pmf[:, seen], start.masses
+    size, codes = masses.size, int(seen.sum())
+    best = deviance(nodes, masses)
+    for _ in range(rounds):
+        # -sum share log p near the current p0, with r = p / p0: sum share (r^2 / 2 - 2 r) + constant.
+        fitted = masses @ pmf
+        quadratic = sparse.block_diag([sparse.csc_matrix((size, size)), sparse.diags(share)])
+        rows = sparse.bmat(
+            [
+                [sparse.csc_matrix((pmf / fitted).T), -sparse.identity(codes)],
+                [np.ones((1, size)), None],
+                [-sparse.identity(size), None],
+            ]
+        )
+        right = np.concatenate([np.zeros(codes), [1.0], np.zeros(size)])
+        cones = [clarabel.ZeroConeT(codes + 1), clarabel.NonnegativeConeT(size)]
+        solution, status = _solve(quadratic, np.append(np.zeros(size), -2 * share), rows, right, cones)
+        if status not in _SOLVED:
+            return masses
+        target = np.maximum(np.array(solution.x[:size]), 0.0)
+        target /= target.sum()
+        for step in 0.5 ** np.arange(12):
+            trial = (1 - step) * masses + step * target
+            value = deviance(nodes, trial)
+            if value < best:
+                break
+        else:
+            return masses
+        masses, gained, best = trial, best - value, value
+        if gained < 1e-6:
+            return masses
+    return masses
+
+
+def sharpened(nodes: Nodes, em: Fit, *, tolerance: float = 1e-3) -> tuple[Fit, FloatArray]:
+    """EM's fit moved towards the Newton one just as far as the likelihood asks, and the Newton one's masses.
+
+    EM from the uniform density stays smooth where the reports say nothing; Newton steps settle what they do say.
+    """
+    peak = least_deviance(nodes, em)
+    least = deviance(nodes, peak)
+    share = 0.0
+    while deviance(nodes, (1 - share) * em.masses + share * peak) > least + tolerance and share < 1:
+        share = min(1.0, max(2 * share, 1 / 64))
+    masses = (1 - share) * em.masses + share * peak
+    gap = min(em.gap, gap_at(nodes, peak) + deviance(nodes, masses) - least)
+    return Fit(masses=masses, deviance=deviance(nodes, masses), gap=gap, iterations=em.iterations), peak
+
+
+def _excess(x: float) -> float:
+    return x - np.log1p(x)
+
+
+def _reach(room: float) -> tuple[float, float]:
+    """The two roots of x - log(1 + x) = room, one in (-1, 0), one above 0."""
+    low = optimize.brentq(lambda x: _excess(x) - room, -1 + 1e-16, -1e-13) if _excess(-1 + 1e-16) > room else -1.0
+    return float(low), float(optimize.brentq(lambda x: _excess(x) - room, 1e-13, 4 * room + 4 * np.sqrt(room)))
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Region:
+    """Distributions whose deviance exceeds that of the best fit by at most `threshold`, and very few more.
+
+    Arguments:
+        nodes: what inputs can do.
+        centre: (J,) masses of the best fit; `gap_at` of them widens the region, so a poor one only costs width.
+        threshold: > 0, in units of deviance (twice the log-likelihood ratio).
+
+    Guarantees: holds every distribution of deviance <= deviance(centre) + threshold, at any number of reports.
+    """
+
+    nodes: Nodes
+    centre: FloatArray
+    threshold: float
+
+    @cached_property
+    def _constraints(self) -> tuple[Any, FloatArray, list[Any]]:
+        # With y = fitted / best - 1 and f(y) = y - log(1 + y):
+        #   (deviance - deviance(best)) / 2 = sum_i N_i f(y_i) - sum_i N_i y_i <= threshold / 2.
+        # The second sum is at most gap / 2 as no distribution beats the best fit by more, so that every N_i f(y_i) is
+        # at most (threshold + gap) / 2, hence low_i <= y_i <= high_i. There f(y) >= y^2 f(high) / high^2, as f(y) / y^2
+        # falls in y: a second-order cone which holds the region, touches it at its extremes and is it at large N_i.
+        nodes, size = self.nodes, self.nodes.x.size
+        seen = nodes.counts > 0
+        count = nodes.counts[seen].astype(np.float64)
+        room = (self.threshold + gap_at(nodes, self.centre)) / (2 * count)
+        low, high = np.array([_reach(float(r)) for r in room]).T
+        weight = np.sqrt(count * 2 * room / self.threshold) / high
+        ratio = (nodes.pmf[:, seen] / (self.centre @ nodes.pmf[:, seen])).T
+        # Variables: masses w and z = weight y, which is of order 1. With spent = -2 sum N_i y_i / threshold the cone
+        # sum z^2 <= 1 - spent reads |(2 z, spent)| <= 2 - spent.
+        codes = count.size
+        spent = -2 / self.threshold * np.concatenate([np.zeros(size), count / weight])
+        wide, tall = sparse.csc_matrix((codes, size)), sparse.identity(codes)
+        blocks = [
+            [np.ones((1, size)), None],
+            [weight[:, None] * ratio, -tall],
+            [-sparse.identity(size), None],
+            [wide, tall],
+            [wide, -tall],
+            [spent[None, :size], spent[None, size:]],
+            [spent[None, :size], -spent[None, size:]],
+            [wide, -2 * tall],
+        ]
+        right = [[1.0], weight, np.zeros(size), weight * high, -weight * low, [2.0, 0.0], np.zeros(codes)]
+        cones = [
+            clarabel.ZeroConeT(1 + codes),
+            clarabel.NonnegativeConeT(size + 2 * codes),
+            clarabel.SecondOrderConeT(codes + 2),
+        ]
+        return sparse.csc_matrix(sparse.bmat(blocks)), np.concatenate(right), cones
+
+    def greatest(self, values: FloatArray) -> float:
+        """Greatest expectation of a function of the input over the region.
+
+        Arguments:
+            values: (J,) the function at the nodes.
+
+        Raises:
+            InfeasibleError: the region is empty: the reports do not fit the table.
+        """
+        return self._maximise(values, None)
+
+    def least(self, values: FloatArray) -> float:
+        """Least expectation, as `greatest`."""
+        return -self._maximise(-values, None)
+
+    def greatest_variance(self) -> float:
+        """Greatest variance of the input, squared data units: a concave quadratic, maximised as such."""
+        return self._maximise(self._centred() ** 2, self._centred())
+
+    def least_variance(self, *, steps: int = 8) -> float:
+        """A lower bound on the variance of the input, squared data units, short of the least by next to nothing.
+
+        var X = min_c E(X - c)^2. On a ladder of c over the means in the region the least is missed by at most
+        (half a rung)^2, and moving mass to the ends of its cell adds at most (half a cell)^2: both are given away.
+        """
+        x = self._centred()
+        ladder = np.linspace(self.least(x), self.greatest(x), steps + 1)
+        rung = float(ladder[1] - ladder[0])
+        found = min(self.least((x - c) ** 2) for c in ladder)
+        return max(0.0, found - rung**2 / 4 - self.nodes.widest() ** 2 / 4)
+
+    def _centred(self) -> FloatArray:
+        return self.nodes.x - (self.nodes.x[0] + self.nodes.x[-1]) / 2
+
+    def _maximise(self, values: FloatArray, square: FloatArray | None) -> float:
+        """max of values.w - (square.w)^2 over the region."""
+        rows, right, cones = self._constraints
+        scale = float(np.abs(values).max()) or 1.0
+        spare = rows.shape[1] - values.size
+        linear = np.append(-values / scale, np.zeros(spare))
+        quadratic = sparse.csc_matrix((linear.size, linear.size))
+        if square is not None:
+            # One more variable s = square.w / sqrt(scale), whose square is subtracted.
+            defined = sparse.csc_matrix(np.concatenate([square / np.sqrt(scale), np.zeros(spare), [-1.0]])[None, :])
+            rows = sparse.vstack([defined, sparse.hstack([rows, sparse.csc_matrix((rows.shape[0], 1))])])
+            right = np.append(0.0, right)
+            cones = [clarabel.ZeroConeT(1), *cones]
+            linear = np.append(linear, 0.0)
+            quadratic = sparse.diags(np.append(np.zeros(linear.size - 1), 2.0))
+        solution, status = _solve(quadratic, linear, rows, right, cones)
+        if "PrimalInfeasible" in status:
+            raise InfeasibleError(
+                "estimate: these counts do not fit the table at this level; were the reports made by another one?"
+            )
+        if status not in _SOLVED:
+            raise InfeasibleError(f"estimate: the solver stopped ({status}); ask for fewer bins or another level")
+        # The dual value bounds the maximum from above.
+        return -scale * min(solution.obj_val, solution.obj_val_dual)

@@ -1,0 +1,206 @@
+"""The reports file: codes, and the mechanism that made them, in one file.
+
+A Parquet file carries a description under the metadata key `mezzotint`; a CSV file carries the same JSON on a
+first line that begins with `# mezzotint: `. The mechanism stands in it as its own file's text, byte for byte, so
+that every check of a mechanism file holds here too.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO, cast, final
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+
+from mezzotint.collect.columns import COMMENT, METADATA_KEY, FileKind, file_kind
+from mezzotint.core.atomic import replacing
+from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.core.mechanism import Mechanism
+
+FORMAT = "mezzotint-reports"
+VERSION = 1
+COUNTS_KEY = b"mezzotint.raw_counts"
+_ENTRY_KEYS = {"column", "field", "mechanism", "sha256"}
+
+
+def code_field(column: str) -> str:
+    """The name under which the codes of a column are written; not the column's own, as codes are not its values."""
+    return f"{column}_code"
+
+
+def describe(reports: Mapping[str, Mechanism]) -> str:
+    """The description of a reports file as one line of JSON.
+
+    Arguments:
+        reports: input column -> mechanism that privatized it.
+    """
+    entries = [
+        {"column": column, "field": code_field(column), "mechanism": mechanism.to_json(), "sha256": mechanism.sha256}
+        for column, mechanism in reports.items()
+    ]
+    return json.dumps({"format": FORMAT, "version": VERSION, "reports": entries}, separators=(",", ":"))
+
+
+def read_description(text: str | None, *, name: str) -> dict[str, Mechanism]:
+    """The mechanisms of a reports file by the field that holds their codes.
+
+    Arguments:
+        text: what the file carries; None when it carries nothing.
+        name: the file, for messages.
+
+    Raises:
+        FileFormatError: no description, an edited one, another version, or a mechanism that fails its own checks.
+    """
+    if text is None:
+        raise FileFormatError(f"{name}: carries no mechanism; give one with its own file (--mechanism, --column)")
+    try:
+        document = json.loads(text)
+    except (json.JSONDecodeError, RecursionError):
+        raise FileFormatError(f"{name}: its description is not whole JSON; it was edited or damaged") from None
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise FileFormatError(f'{name}: its description is not of format "{FORMAT}"')
+    if document.get("version") != VERSION:
+        raise FileFormatError(
+            f"{name}: description version={document.get('version')!r}: this release reads version {VERSION}; "
+            "upgrade mezzotint or privatize again"
+        )
+    entries = document.get("reports")
+    if not isinstance(entries, list) or not entries:
+        raise FileFormatError(f"{name}: its description lists no reports")
+    return dict(_entry(entry, name) for entry in entries)
+
+
+def _entry(entry: Any, name: str) -> tuple[str, Mechanism]:
+    if (
+        not isinstance(entry, dict)
+        or set(entry) != _ENTRY_KEYS
+        or not all(isinstance(value, str) for value in entry.values())
+    ):
+        raise FileFormatError(f"{name}: an entry of its description must hold: {', '.join(sorted(_ENTRY_KEYS))}")
+    try:
+        mechanism = Mechanism.from_json(entry["mechanism"])
+    except FileFormatError as error:
+        raise FileFormatError(f"{name}: {error}") from None
+    if mechanism.sha256 != entry["sha256"]:
+        raise FileFormatError(f"{name}: the mechanism is not the one its sha256 names; the file was edited")
+    return entry["field"], mechanism
+
+
+# Writing -----------------------------------------------------------------------------------------------------
+
+
+class ReportsWriter(ABC):
+    """An open reports file."""
+
+    @abstractmethod
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Appends a batch."""
+
+    @abstractmethod
+    def close(self, raw_counts: Mapping[str, int] | None) -> None:
+        """Ends the file; `raw_counts` go into its metadata when given."""
+
+    @abstractmethod
+    def abandon(self) -> None:
+        """Lets go of the file after a failure elsewhere; further failures no longer matter."""
+
+
+@final
+class ParquetReports(ReportsWriter):
+    """Codes in dictionary-encoded, bit-packed pages: about `bits` bits each on disk."""
+
+    def __init__(self, *, path: Path, schema: pa.Schema, description: str, codes: Sequence[str]) -> None:
+        described = schema.with_metadata({METADATA_KEY: description})
+        self._writer = pq.ParquetWriter(path, described, compression="zstd", use_dictionary=list(codes))
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._writer.write_batch(batch)
+
+    def close(self, raw_counts: Mapping[str, int] | None) -> None:
+        if raw_counts is not None:
+            self._writer.add_key_value_metadata({COUNTS_KEY: json.dumps(dict(raw_counts)).encode()})
+        self._writer.close()
+
+    def abandon(self) -> None:
+        with suppress(OSError, pa.ArrowException):
+            self._writer.close()
+
+
+@final
+class CsvReports(ReportsWriter):
+    """The description as a comment line, then plain CSV."""
+
+    def __init__(self, *, stream: BinaryIO, schema: pa.Schema, description: str) -> None:
+        stream.write(COMMENT + description.encode() + b"\n")
+        stream.flush()
+        self._writer = pacsv.CSVWriter(stream, schema)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._writer.write_batch(batch)
+
+    def close(self, raw_counts: Mapping[str, int] | None) -> None:
+        if raw_counts is not None:
+            raise ParameterError("record_counts", True, "a CSV of reports has no place for counts; write Parquet")
+        self._writer.close()
+
+    def abandon(self) -> None:
+        with suppress(OSError, ValueError, pa.ArrowException):
+            self._writer.close()
+
+
+def _open(
+    kind: FileKind, path: Path, schema: pa.Schema, description: str, codes: Sequence[str], stack: ExitStack
+) -> ReportsWriter:
+    if kind == "parquet":
+        return ParquetReports(path=path, schema=schema, description=description, codes=codes)
+    raw = stack.enter_context(path.open("wb"))
+    if kind == "csv":
+        return CsvReports(stream=raw, schema=schema, description=description)
+    packed = stack.enter_context(gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=6, filename="", mtime=0))
+    return CsvReports(stream=cast(BinaryIO, packed), schema=schema, description=description)
+
+
+@contextmanager
+def open_reports(
+    out: str | os.PathLike[str],
+    *,
+    schema: pa.Schema,
+    reports: Mapping[str, Mechanism],
+    overwrite: bool = False,
+) -> Iterator[ReportsWriter]:
+    """Opens a reports file for writing; the caller ends it with `close`.
+
+    Arguments:
+        out: .parquet, .csv, .csv.gz, or "-" for CSV on standard output.
+        schema: Arrow schema of the batches to come, the code fields among them.
+        reports: input column -> mechanism.
+        overwrite: False refuses a file that exists.
+
+    Raises:
+        ParameterError: an unknown extension, a missing folder, an existing file.
+        OSError: the disk is full or fails; nothing is left behind.
+
+    Guarantees: a file under the name `out` is whole or was there before (`core.atomic`).
+    """
+    kind = file_kind(out, parameter="out")
+    description, codes = describe(reports), [code_field(column) for column in reports]
+    if kind == "stream":
+        yield CsvReports(stream=sys.stdout.buffer, schema=schema, description=description)
+        sys.stdout.buffer.flush()
+        return
+    with replacing(out, overwrite=overwrite) as temporary, ExitStack() as stack:
+        writer = _open(kind, temporary, schema, description, codes, stack)
+        try:
+            yield writer
+        except BaseException:
+            writer.abandon()
+            raise
