@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mezzotint import ParameterError
+from mezzotint.core.packing import pack, packed_size, unpack
+
+
+@st.composite
+def packable(draw: st.DrawFn) -> tuple[list[int], int]:
+    bits = draw(st.integers(1, 16))
+    return draw(st.lists(st.integers(0, 2**bits - 1), max_size=50)), bits
+
+
+@given(packable())
+def test_round_trip_against_big_integers(case: tuple[list[int], int]) -> None:
+    codes, bits = case
+    packed = pack(np.array(codes, dtype=np.uint16), bits)
+    # The whole stream is one little-endian integer with code i at bit i * bits.
+    number = sum(code << (i * bits) for i, code in enumerate(codes))
+    assert packed == number.to_bytes(packed_size(len(codes), bits), "little")
+    back = unpack(packed, bits, len(codes))
+    assert back.dtype == (np.uint8 if bits <= 8 else np.uint16)
+    assert back.tolist() == codes
+
+
+@pytest.mark.parametrize("bits", range(1, 17))
+def test_round_trip_of_many(bits: int) -> None:
+    codes = np.random.default_rng(bits).integers(0, 2**bits, 10_007)
+    packed = pack(codes, bits)
+    assert len(packed) == -(-10_007 * bits // 8)
+    np.testing.assert_array_equal(unpack(packed, bits, codes.size), codes)
+
+
+def test_shape_is_flattened_in_c_order_and_strides_do_not_matter() -> None:
+    codes = np.arange(24, dtype=np.uint8).reshape(4, 6)
+    assert pack(codes, 5) == pack(codes.ravel().tolist(), 5)
+    assert pack(codes.T, 5) == pack(codes.T.copy(), 5)
+    assert pack(codes[:, ::2], 5) == pack(codes[:, ::2].copy(), 5)
+
+
+def test_empty() -> None:
+    assert pack([], 3) == b""
+    assert unpack(b"", 3, 0).tolist() == []
+
+
+@pytest.mark.parametrize("bits", [0, 17, -1, 2.5, "3", None])
+def test_bits_out_of_range(bits: object) -> None:
+    with pytest.raises(ParameterError, match="bits="):
+        pack([0], bits)  # pyright: ignore
+    with pytest.raises(ParameterError, match="bits="):
+        unpack(b"0", bits, 1)  # pyright: ignore
+
+
+@pytest.mark.parametrize("codes", [[4], [-1], [0.5], ["a"], [True, 300], [2**40]])
+def test_codes_that_do_not_fit(codes: list[object]) -> None:
+    with pytest.raises(ParameterError, match="codes="):
+        pack(codes, 2)  # pyright: ignore
+
+
+@pytest.mark.parametrize(("data", "count"), [(b"", 1), (b"ab", 2), (b"a", 3), (b"abc", 11)])
+def test_length_must_fit_the_count(data: bytes, count: int) -> None:
+    with pytest.raises(ParameterError, match="data="):
+        unpack(data, 3, count)
+
+
+def test_bits_after_the_last_code_are_refused() -> None:
+    packed = bytearray(pack([1, 2, 3], 3))
+    packed[1] |= 0x80
+    with pytest.raises(ParameterError, match="after the last code"):
+        unpack(packed, 3, 3)
+
+
+def test_negative_count() -> None:
+    with pytest.raises(ParameterError, match="count="):
+        unpack(b"", 3, -1)

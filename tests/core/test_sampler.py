@@ -1,0 +1,377 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mezzotint import Mechanism, ParameterError
+from mezzotint.core import sampler
+from mezzotint.core.entropy import BLOCK, key_from
+from mezzotint.core.kernels import draw_bucketed, draw_searched, draw_uniform
+from mezzotint.core.lookup import compile_lookup
+from mezzotint.core.sampler import PrivatizeStats, codes_from_words, privatize
+from reference.sampler import codes_from_words as twin
+from reference.sampler import exact_threshold, keystream, threshold
+from strategies import mechanisms, random_knots
+
+TOTAL = 2**32
+HALF = TOTAL // 2
+F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
+
+
+def one_bit() -> Mechanism:
+    return Mechanism(knots=[-1, 1], levels=[-2, 2], weights=[[3 * 2**30, 2**30], [2**30, 3 * 2**30]])
+
+
+def telltale(knots: np.ndarray) -> Mechanism:
+    """Row k always reports level k: the code tells which row was drawn."""
+    return Mechanism(
+        knots=knots, levels=np.arange(knots.size, dtype=np.float64), weights=TOTAL * np.eye(knots.size, dtype=np.int64)
+    )
+
+
+def inputs_for(mechanism: Mechanism, generator: np.random.Generator, count: int) -> np.ndarray:
+    """Inputs all over the range and beyond it, at knots, next to knots, infinite."""
+    knots, width = mechanism.knots, mechanism.upper - mechanism.lower
+    inside = mechanism.lower + width * generator.uniform(-0.1, 1.1, count)
+    close = generator.choice(knots, count) + width * 1e-7 * generator.standard_normal(count)
+    exact = generator.choice(
+        np.concatenate([knots, np.nextafter(knots, np.inf), np.nextafter(knots, -np.inf), [np.inf, -np.inf]]), count
+    )
+    return generator.choice(np.stack([inside, inside, close, exact]), axis=0)
+
+
+# The same codes as the reference --------------------------------------------------------------------------------------
+
+
+@given(mechanism=mechanisms(), seed=st.integers(0, 2**32 - 1), dtype=st.sampled_from([F32, F64]))
+@settings(max_examples=200)
+def test_same_codes_as_the_twin_for_the_same_words(mechanism: Mechanism, seed: int, dtype: np.dtype) -> None:
+    generator = np.random.default_rng(seed)
+    x = inputs_for(mechanism, generator, 300).astype(dtype)
+    words = generator.integers(0, 2**64, 300, dtype=np.uint64)
+    # The twin rounds t by itself: a word within a unit of the threshold may fall on either side (probability 2^-31).
+    _, limit = threshold(mechanism, x)
+    clear = np.abs((words >> np.uint64(32)).astype(np.int64) - limit) > 1
+    assert clear.sum() > 250
+    np.testing.assert_array_equal(codes_from_words(mechanism, x, words)[clear], twin(mechanism, x, words)[clear])
+
+
+@pytest.mark.parametrize("levels", [256, 257, 2**16])
+def test_same_codes_with_very_many_levels(levels: int) -> None:
+    generator = np.random.default_rng(levels)
+    weights = generator.multinomial(TOTAL, generator.dirichlet(np.ones(levels)), 2).astype(np.int64)
+    mechanism = Mechanism(knots=[0, 1], levels=np.arange(levels), weights=weights)
+    x, words = generator.random(2000), generator.integers(0, 2**64, 2000, dtype=np.uint64)
+    codes = codes_from_words(mechanism, x, words)
+    assert codes.dtype == (np.uint8 if levels == 256 else np.uint16)
+    np.testing.assert_array_equal(codes, twin(mechanism, x, words))
+
+
+@given(mechanism=mechanisms(max_levels=20), seed=st.integers(0, 2**32 - 1))
+def test_words_at_the_edges_of_cells(mechanism: Mechanism, seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    cells = compile_lookup(mechanism, F64).arguments[-2].astype(np.int64)
+    bits = mechanism.bits
+    cell, edge = generator.integers(0, 2**bits, 200), generator.choice(cells, 200) >> bits
+    unit = np.clip(edge + generator.integers(-1, 2, 200), 0, 2 ** (32 - bits) - 1)
+    high = generator.choice([0, TOTAL - 1], 200)
+    words = (high.astype(np.uint64) << np.uint64(32)) | ((cell << (32 - bits)) | unit).astype(np.uint64)
+    x = generator.choice(mechanism.knots, 200)  # t is exactly 0 or 1: no rounding is involved
+    np.testing.assert_array_equal(codes_from_words(mechanism, x, words), twin(mechanism, x, words))
+
+
+@given(
+    spacing=st.sampled_from(["even", "uneven", "clustered"]),
+    segments=st.integers(1, 70),
+    jumps=st.sampled_from([0.0, 0.5, 1.0]),
+    seed=st.integers(0, 2**32 - 1),
+    dtype=st.sampled_from([F32, F64]),
+)
+@settings(max_examples=200)
+def test_threshold_is_within_one_unit_of_the_rational_one(
+    spacing: str, segments: int, jumps: float, seed: int, dtype: np.dtype
+) -> None:
+    generator = np.random.default_rng(seed)
+    mechanism = telltale(random_knots(generator, segments, spacing, jumps))
+    for x in inputs_for(mechanism, generator, 12).astype(dtype):
+        row, limit = exact_threshold(mechanism, float(x))
+        # Right row for every high half at least a unit below t 2^32, left row for every one at least a unit above.
+        highs = np.array([h for h in (0, int(limit) - 1, int(limit) + 2, TOTAL - 1) if 0 <= h < TOTAL])
+        expected = np.array([row + (h + 1 <= limit) for h in highs])
+        clear = np.array([not -1 < h - limit < 1 for h in highs])
+        codes = codes_from_words(mechanism, np.full(highs.size, x), highs.astype(np.uint64) << np.uint64(32))
+        np.testing.assert_array_equal(codes[clear], expected[clear])
+
+
+@pytest.mark.parametrize("dtype", [F32, F64])
+@pytest.mark.parametrize("spacing", ["even", "uneven", "clustered"])
+def test_a_jump_counts_from_its_knot_on(spacing: str, dtype: np.dtype) -> None:
+    knots = random_knots(np.random.default_rng(5), 15, spacing, 1.0).astype(dtype).astype(np.float64)
+    knots = np.repeat(np.unique(knots), [1] + [2] * (np.unique(knots).size - 2) + [1])
+    mechanism = telltale(knots)
+    words = np.array([0, TOTAL - 1, 2**63, 2**64 - 1], dtype=np.uint64)
+    second = np.flatnonzero(np.diff(knots) == 0) + 1
+    for row in second:
+        at = np.full(4, knots[row], dtype=dtype)
+        assert codes_from_words(mechanism, at, words).tolist() == [row] * 4
+        below = np.nextafter(at, dtype.type(-np.inf))
+        assert set(codes_from_words(mechanism, below, words).tolist()) <= {row - 2, row - 1}
+
+
+def test_each_spacing_has_its_kernel() -> None:
+    generator = np.random.default_rng(1)
+    expected = {"even": draw_uniform, "uneven": draw_bucketed, "clustered": draw_searched}
+    for spacing, kernel in expected.items():
+        assert compile_lookup(telltale(random_knots(generator, 12, spacing, 0.0)), F32).kernel is kernel
+    even_jumps = telltale(np.repeat(np.linspace(-1, 1, 16), [1] + [2] * 14 + [1]))
+    assert compile_lookup(even_jumps, F32).kernel is draw_uniform
+
+
+def test_codes_from_words_wants_one_word_per_input() -> None:
+    for words in (np.zeros(2, dtype=np.uint64), np.zeros(3, dtype=np.int64), np.zeros((3, 1), dtype=np.uint64)):
+        with pytest.raises(ParameterError, match="words="):
+            codes_from_words(one_bit(), np.zeros(3), words)
+    with pytest.raises(ParameterError, match="NaN"):
+        codes_from_words(one_bit(), [np.nan], np.zeros(1, dtype=np.uint64))
+
+
+# Inputs of every kind -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (7,), (3, 0, 2), (2, 3, 5)])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "f2", ">f4", ">f8", "i1", "i8", "u8", "?"])
+def test_any_shape_and_type(shape: tuple[int, ...], dtype: str) -> None:
+    x = np.ones(shape, dtype=dtype)
+    codes = one_bit().privatize(x, 3)
+    assert codes.shape == shape
+    assert codes.dtype == np.uint8
+    np.testing.assert_array_equal(codes, one_bit().privatize(np.ones(shape), 3))
+
+
+@pytest.mark.parametrize("dtype", [F32, F64])
+def test_strides_do_not_matter(dtype: np.dtype) -> None:
+    base = np.random.default_rng(0).uniform(-1, 1, (40, 30)).astype(dtype)
+    unaligned = np.zeros(base.nbytes + 1, dtype=np.uint8)[1:].view(dtype)
+    unaligned[:] = base.ravel()
+    read_only = base.copy()
+    read_only.setflags(write=False)
+    views = [base.T, base[::2, ::-3], base[None, 5], np.asfortranarray(base), np.broadcast_to(base[0], (4, 30))]
+    for view in [*views, unaligned, read_only]:
+        np.testing.assert_array_equal(one_bit().privatize(view, 1), one_bit().privatize(np.array(view, order="C"), 1))
+
+
+def test_scalars_and_lists() -> None:
+    mechanism = one_bit()
+    for x in (0.25, np.float32(0.25), np.float64(0.25), np.array(0.25), 0, True):
+        code = mechanism.privatize(x, 0)
+        assert isinstance(code, np.uint8)
+        assert mechanism.decode(code) in (-2.0, 2.0)
+    np.testing.assert_array_equal(mechanism.privatize([0.1, 0.2], 5), mechanism.privatize(np.array([0.1, 0.2]), 5))
+    assert mechanism.privatize([], 5).shape == (0,)
+
+
+def test_input_is_left_alone() -> None:
+    x = np.array([-9.0, 0.5, np.inf])
+    one_bit().privatize(x)
+    np.testing.assert_array_equal(x, [-9.0, 0.5, np.inf])
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        "text",
+        ["1", "2"],
+        None,
+        1j,
+        np.array([1, None]),
+        np.array(["2020-01-01"], dtype="M8[D]"),
+        [[1.0], [1.0, 2.0]],
+        np.ma.array([1.0, 2.0], mask=[False, True]),
+    ],
+    ids=repr,
+)
+def test_what_is_no_real_number_is_refused(x: object) -> None:
+    with pytest.raises(ParameterError, match="x="):
+        one_bit().privatize(x)
+
+
+# Range and NaN --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [F32, F64])
+@pytest.mark.parametrize("spacing", ["even", "uneven", "clustered"])
+def test_clipped_inputs_are_counted_and_drawn_as_the_ends(spacing: str, dtype: np.dtype) -> None:
+    mechanism = telltale(random_knots(np.random.default_rng(2), 9, spacing, 0.5))
+    x = np.array([-np.inf, -1e30, mechanism.lower, mechanism.upper, 1e30, np.inf, -0.0]).astype(dtype)
+    expected = PrivatizeStats(below=int((x < mechanism.lower).sum()), above=int((x > mechanism.upper).sum()), total=7)
+    codes, stats = mechanism.privatize_with_stats(x)
+    assert stats == expected
+    assert stats.below >= 2
+    assert stats.above >= 2
+    if dtype == F64:
+        last = mechanism.knots.size - 1
+        assert codes[:6].tolist() == [0, 0, 0, last, last, last]
+
+
+def test_nan_names_the_first_and_releases_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampler, "THREAD_SHARE", 64)
+    for dtype in (F32, F64):
+        x = np.zeros(1000, dtype=dtype)
+        x[[417, 900]] = np.nan
+        with pytest.raises(ParameterError, match="input 417 is NaN"):
+            one_bit().privatize(x)
+        with pytest.raises(ParameterError, match="input 41, 7 is NaN"):
+            one_bit().privatize(x.reshape(100, 10))
+    with pytest.raises(ParameterError, match="NaN"):
+        one_bit().privatize(float("nan"))
+
+
+def test_out_of_range_is_an_error_on_request() -> None:
+    x = np.array([[0.0, 1.0], [-1.0, 1.5], [-7.0, 0.0]])
+    with pytest.raises(ParameterError, match=r"x=1\.5: input 1, 1 lies outside \[-1, 1\]"):
+        one_bit().privatize(x, on_out_of_range="error")
+    codes, stats = one_bit().privatize_with_stats(x[:1], on_out_of_range="error")
+    assert codes.shape == (1, 2)
+    assert stats == PrivatizeStats(below=0, above=0, total=2)
+    with pytest.raises(ParameterError, match="NaN"):
+        one_bit().privatize([5.0, np.nan], on_out_of_range="error")
+
+
+@pytest.mark.parametrize("option", ["ignore", None, True])
+def test_unknown_option(option: object) -> None:
+    with pytest.raises(ParameterError, match="on_out_of_range="):
+        one_bit().privatize([0.0], on_out_of_range=option)  # pyright: ignore
+
+
+def test_threads_must_be_positive() -> None:
+    with pytest.raises(ParameterError, match="threads="):
+        privatize(one_bit(), [0.0], threads=0)
+
+
+# Randomness -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 2, 999, 1000, 2 * BLOCK + 3, 3 * BLOCK])
+def test_a_seed_gives_the_same_codes_on_any_number_of_threads(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampler, "THREAD_SHARE", 100)
+    x = np.random.default_rng(9).uniform(-1, 1, size)
+    expected = twin(one_bit(), x, keystream(key_from(4), 0, size))
+    for threads in (1, 2, 3, 7, None):
+        codes, _ = privatize(one_bit(), x, rng=4, threads=threads)
+        np.testing.assert_array_equal(codes, expected)
+
+
+def test_a_generator_reproduces_and_moves_on() -> None:
+    x = np.zeros(200)
+    generator = np.random.default_rng(1)
+    first, second = one_bit().privatize(x, generator), one_bit().privatize(x, generator)
+    np.testing.assert_array_equal(first, one_bit().privatize(x, np.random.default_rng(1)))
+    assert (first != second).any()
+
+
+def test_no_two_draws_agree() -> None:
+    # 256 fair bits each: two equal draws have probability 2^-256.
+    draws = [one_bit().privatize(np.zeros(256)) for _ in range(50)] + [
+        one_bit().privatize(np.zeros(256), s) for s in range(50)
+    ]
+    assert len({codes.tobytes() for codes in draws}) == 100
+
+
+def test_threads_share_no_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampler, "THREAD_SHARE", 64)
+    codes, _ = privatize(one_bit(), np.zeros(4 * 256), threads=4)
+    assert len({part.tobytes() for part in codes.reshape(4, 256)}) == 4
+
+
+def test_forked_processes_share_no_word() -> None:
+    program = """
+import os, sys
+import numpy as np
+from mezzotint import Mechanism
+from mezzotint.core import sampler
+
+sampler.THREAD_SHARE = 1 << 10
+mechanism = Mechanism(knots=[-1, 1], levels=[-2, 2], weights=[[3 * 2**30, 2**30], [2**30, 3 * 2**30]])
+x = np.zeros(1 << 12)
+draw = lambda: sampler.privatize(mechanism, x, threads=2)[0].tobytes()
+seen = [draw()]  # kernels, tables and a pool have been used before the fork
+for _ in range(2):
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        os.write(writing, draw())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        seen.append(pipe.read())
+    os.wait()
+seen.append(draw())
+assert all(len(codes) == 1 << 12 for codes in seen)
+parts = {codes[begin : begin + 256] for codes in seen for begin in range(0, 1 << 12, 256)}
+assert len(parts) == 4 * 16, len(parts)
+print("distinct")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout == "distinct\n", done.stderr
+
+
+def test_works_where_nothing_can_be_cached() -> None:
+    program = """
+import numba.core.caching as caching
+class Nowhere:
+    @classmethod
+    def from_function(cls, function, path):
+        return None
+caching.CacheImpl._locator_classes = [Nowhere]
+from mezzotint import Mechanism
+mechanism = Mechanism(knots=[-1, 1], levels=[-2, 2], weights=[[3 * 2**30, 2**30], [2**30, 3 * 2**30]])
+print(mechanism.privatize([0.5, 0.5], 1).tolist())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout == f"{one_bit().privatize([0.5, 0.5], 1).tolist()}\n", done.stderr
+
+
+# torch ----------------------------------------------------------------------------------------------------------------
+
+
+def test_torch_tensors_come_back_as_tensors() -> None:
+    torch = pytest.importorskip("torch")
+    x = np.random.default_rng(0).uniform(-1, 1, (6, 5)).astype(np.float32)
+    expected = one_bit().privatize(x, 2)
+    tensor = torch.from_numpy(x)
+    for given_tensor in (tensor, tensor.clone().requires_grad_(), tensor.T.contiguous().T, tensor.double()):
+        codes = one_bit().privatize(given_tensor, 2)
+        assert isinstance(codes, torch.Tensor)
+        assert codes.dtype == torch.uint8
+        np.testing.assert_array_equal(codes.numpy(), expected)
+    wide = Mechanism(knots=[-1, 1], levels=np.arange(512), weights=np.full((2, 512), 2**23))
+    codes = wide.privatize(tensor, 2)
+    assert codes.dtype == torch.int32
+    np.testing.assert_array_equal(codes.numpy(), wide.privatize(x, 2))
+
+
+def test_torch_types_and_refusals() -> None:
+    torch = pytest.importorskip("torch")
+    for dtype in (torch.bfloat16, torch.float16, torch.int64, torch.bool):
+        codes = one_bit().privatize(torch.ones(40, dtype=dtype), 2)
+        np.testing.assert_array_equal(codes.numpy(), one_bit().privatize(np.ones(40), 2))
+    assert one_bit().privatize(torch.tensor(0.5), 1).shape == ()
+    assert one_bit().privatize(torch.empty(0, 3), 1).shape == (0, 3)
+    for bad in (torch.ones(3, device="meta"), torch.ones(3, dtype=torch.complex64), torch.ones(3).to_sparse()):
+        with pytest.raises(ParameterError, match="x=tensor"):
+            one_bit().privatize(bad)
+    with pytest.raises(ParameterError, match="input 1 is NaN"):
+        one_bit().privatize(torch.tensor([0.0, float("nan")]))
+
+
+def test_sampling_does_not_import_torch() -> None:
+    program = (
+        "import sys, mezzotint as mz; m = mz.Mechanism(knots=[0, 1], levels=[0, 1], weights=[[2**31] * 2] * 2);"
+        "m.privatize([0.5]); print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "False\n"
