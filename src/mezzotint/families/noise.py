@@ -128,10 +128,8 @@ class IntegerNoise:
         if self.offsets.size == 1:
             return np.full(shape, int(self.offsets[0]), dtype=np.int64)
         # Two equal rows: the input picks between them, which changes nothing, and the core sampler does the rest.
-        rows = np.stack([self.weights, self.weights])
-        source = Mechanism(
-            knots=np.array([0.0, 1.0]), levels=self.offsets.astype(np.float64), weights=rows, name=self.name
-        )
+        levels, rows = self.offsets.astype(np.float64), np.stack([self.weights, self.weights])
+        source = Mechanism(knots=np.array([0.0, 1.0]), levels=levels, weights=rows, name=self.name)
         codes = np.asarray(source.privatize(np.zeros(shape), rng))
         return self.offsets[codes.astype(np.intp)]
 

@@ -12,6 +12,8 @@ from mezzotint.core.rounding import ratio_below, table
 from mezzotint.families import inputs
 from mezzotint.families.inputs import Values
 
+_LARGEST = 64 * math.log(2)
+
 
 def k_randomized_response(
     *, lower: float = -1.0, upper: float = 1.0, levels: int | Values = 4, epsilon: float
@@ -38,7 +40,8 @@ def k_randomized_response(
     points = inputs.grid_or_values("levels", levels, lower=low, upper=high)
     if points[0] != low or points[-1] != high:
         raise ParameterError("levels", points.tolist(), f"must run from lower={low:g} to upper={high:g} exactly")
-    asked = inputs.positive_epsilon(epsilon)
+    # No ratio of two weights exceeds 2**32: beyond that nothing changes, and e**epsilon need not be a float.
+    asked = min(inputs.positive_epsilon(epsilon), _LARGEST)
     rare, often = _units(points.size, asked)
 
     # A report is j with probability r, the own point i with p = r + s. Debiasing needs levels v with
@@ -52,14 +55,14 @@ def k_randomized_response(
         knots=points,
         levels=centre + (points - centre) / s,
         probabilities=rows,
-        name=f"{points.size}-ary randomized response(epsilon={asked:g})",
+        name=f"{points.size}-ary randomized response(epsilon={epsilon:g})",
         epsilon=asked,
     )
 
 
 def _units(k: int, epsilon: float) -> tuple[int, int]:
     """Units of 2**-32 of every other point and of the own point: the largest ratio that is at most e**epsilon."""
-    ratio = ratio_below(min(epsilon, 64 * math.log(2)))  # beyond 2**64 one unit is the answer anyway
+    ratio = ratio_below(epsilon)
     rare = max(1, math.ceil(TOTAL / (ratio + k - 1)))
     often = TOTAL - (k - 1) * rare
     if often <= rare:
