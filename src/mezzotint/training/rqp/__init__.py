@@ -1,0 +1,10 @@
+"""RQP-SGD accounted soundly: quantized weights, Gaussian noise, random replacement. Works without torch."""
+
+from mezzotint.training.rqp.contraction import contraction as contraction
+from mezzotint.training.rqp.contraction import table_contraction as table_contraction
+from mezzotint.training.rqp.published import PublishedValue as PublishedValue
+from mezzotint.training.rqp.published import RQPSettings as RQPSettings
+from mezzotint.training.rqp.published import published_epsilon as published_epsilon
+from mezzotint.training.rqp.published import published_q as published_q
+from mezzotint.training.rqp.utility import published_utility_bound as published_utility_bound
+from mezzotint.training.rqp.utility import utility_bound as utility_bound

@@ -1,0 +1,172 @@
+"""The formulas of the RQP-SGD paper as printed, for comparison. They guarantee nothing, and say why."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, final
+
+from scipy.special import ndtr
+
+from mezzotint.core.errors import ParameterError
+from mezzotint.training.rqp.checks import bisect, check_bits, check_q, count, positive
+
+SamplingName = Literal["poisson", "with_replacement"]
+
+NOT_A_SENSITIVITY = (
+    "C = M - eta rho stands in the proof as the distance between two gradient steps, which it is not (that is "
+    "eta rho / m for one record added or removed, twice that for one replaced)"
+)
+NEGATIVE = "C = {value:.4g} is negative here, so it bounds no norm at all"
+PER_COORDINATE = "the bound is for one coordinate, and {dimension} coordinates are released"
+EDGE_LEVELS = "the two outermost levels collect half-lines, not cells as wide as the others"
+AMPLIFICATION = "sampling at rate p amplifies to log(1 + p (e^eps - 1)), which is more than p eps"
+REPEATED = "a batch drawn with replacement may hold the same record several times"
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class PublishedValue:
+    """A number that a paper prints, with the reasons why it is not a privacy guarantee.
+
+    Arguments:
+        value: the number.
+        meaning: what the paper says it is.
+        reasons: which of the known flaws apply to these settings; never empty.
+    """
+
+    value: float
+    meaning: str
+    reasons: tuple[str, ...]
+
+    def __float__(self) -> float:
+        return self.value
+
+    def __str__(self) -> str:
+        return f"{self.meaning} = {self.value:.6g}, not a DP guarantee: " + "; ".join(self.reasons) + "."
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class RQPSettings:
+    """The settings that the paper's Theorem 1 speaks about.
+
+    Arguments:
+        noise_multiplier: sigma / rho, the noise of the summed clipped gradient over the clip norm, > 0.
+        bits: bits of one weight, 1 to 16.
+        bound: M, weights lie in [-M, M], > 0.
+        clip_norm: rho > 0.
+        step_size: eta > 0.
+        batch_size, dataset_size, steps: m, n, T, each at least 1.
+        dimension: number of weights, at least 1.
+        sampling: "with_replacement" (the paper's) or "poisson".
+
+    Raises:
+        ParameterError: naming the parameter, its value and the remedy.
+    """
+
+    noise_multiplier: float
+    bits: int
+    bound: float
+    clip_norm: float
+    step_size: float
+    batch_size: int
+    dataset_size: int
+    steps: int
+    dimension: int = 1
+    sampling: SamplingName = "with_replacement"
+
+    def __post_init__(self) -> None:
+        check_bits(self.bits)
+        for name in ("noise_multiplier", "bound", "clip_norm", "step_size"):
+            positive(name, getattr(self, name))
+        for name in ("batch_size", "dataset_size", "steps", "dimension"):
+            count(name, getattr(self, name))
+        if self.sampling not in ("poisson", "with_replacement"):
+            raise ParameterError("sampling", self.sampling, 'use "poisson" or "with_replacement"')
+
+    @property
+    def levels(self) -> int:
+        """L = 2**bits."""
+        return 2**self.bits
+
+    @property
+    def half_cell(self) -> float:
+        """h = M / (L - 1), half the distance of two levels."""
+        return self.bound / (self.levels - 1)
+
+    @property
+    def weight_noise(self) -> float:
+        """s = eta sigma / m, the standard deviation of the noise on a weight."""
+        return self.step_size * self.noise_multiplier * self.clip_norm / self.batch_size
+
+    @property
+    def claimed_distance(self) -> float:
+        """C = M - eta rho."""
+        return self.bound - self.step_size * self.clip_norm
+
+    def reasons(self) -> tuple[str, ...]:
+        """Which of the five flaws of the published bound apply."""
+        distance = self.claimed_distance
+        first = NOT_A_SENSITIVITY + ("; " + NEGATIVE.format(value=distance) if distance < 0 else "")
+        found = [first]
+        if self.dimension > 1:
+            found.append(PER_COORDINATE.format(dimension=self.dimension))
+        found.append(EDGE_LEVELS)
+        if self.batch_size < self.dataset_size:
+            found.append(AMPLIFICATION)
+        if self.sampling == "with_replacement" and self.batch_size > 1:
+            found.append(REPEATED)
+        return tuple(found)
+
+
+def _published_step(settings: RQPSettings, q: float) -> float:
+    h, s = settings.half_cell, settings.weight_noise
+    far = settings.bound + settings.claimed_distance
+    other = (1 - q) / (settings.levels - 1)
+    top = (q - other) * (2 * float(ndtr(h / s)) - 1) + other
+    bottom = (q - other) * float(ndtr((far + h) / s) - ndtr((far - h) / s)) + other
+    return math.log(top / bottom) if bottom > 0 else math.inf
+
+
+def published_epsilon(settings: RQPSettings, *, q: float) -> PublishedValue:
+    """Theorem 1 of the RQP-SGD paper as printed: T (m/n) eps_t. NOT a differential privacy guarantee.
+
+    Arguments:
+        settings: see `RQPSettings`.
+        q: probability to keep a code, in [1/2**bits, 1].
+
+    Returns: the number, with the flaws that apply. `epsilon` and `pure_epsilon` give numbers that hold.
+
+    Raises:
+        ParameterError: q outside its range.
+
+    Guarantees: none about privacy; exact counterexamples are in the tests.
+    Source: Feng and Venkitasubramaniam, RQP-SGD, Theorem 1.
+    """
+    keep = check_q(q, settings.levels)
+    share = settings.steps * settings.batch_size / settings.dataset_size
+    value = share * _published_step(settings, keep)
+    return PublishedValue(value=value, meaning="the published epsilon of RQP-SGD", reasons=settings.reasons())
+
+
+def published_q(settings: RQPSettings, *, target: float = 1.0) -> PublishedValue:
+    """The q at which the published bound reads `target`. NOT a privacy guarantee.
+
+    Arguments:
+        settings: see `RQPSettings`.
+        target: the nominal value wished for, > 0.
+
+    Returns: the largest such q, 1 if the published bound stays below `target` for every q; with the flaws.
+
+    Raises:
+        ParameterError: target not positive.
+
+    Source: Feng and Venkitasubramaniam, RQP-SGD, Theorem 1 solved for q.
+    """
+    positive("target", target)
+
+    # The published value grows with q: the ratio of two numbers that both mix with the same u.
+    root = bisect(lambda q: float(published_epsilon(settings, q=q)) > target, 1 / settings.levels, 1.0)[0]
+    meaning = f"the q at which the published epsilon of RQP-SGD reads {target:g}"
+    return PublishedValue(value=root, meaning=meaning, reasons=settings.reasons())

@@ -1,0 +1,150 @@
+"""How records enter a step, and what one step then loses: dominating curves and their loss distributions."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, final
+
+import numpy as np
+import numpy.typing as npt
+from dp_accounting.pld import pld_pmf
+from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution, from_gaussian_mechanism
+from scipy.stats import binom
+
+from mezzotint.core.errors import ParameterError
+from mezzotint.training.rqp.gaussian import hockey_stick
+
+FloatArray = npt.NDArray[np.float64]
+Neighboring = Literal["replace_one", "add_or_remove_one"]
+NEIGHBORINGS = ("replace_one", "add_or_remove_one")
+
+_FINEST = 1e-4
+_POINTS = 100_000
+"""Losses are spaced 1e-4 apart, wider where that would need more points than this; wider only overstates."""
+
+_FARTHEST = 700.0
+_NEGLIGIBLE = 1e-20
+"""A loss this improbable is counted as infinite."""
+
+
+class Sampling(ABC):
+    """A rule by which records enter a batch."""
+
+    @abstractmethod
+    def step(self, noise: float, neighboring: Neighboring) -> PrivacyLossDistribution:
+        """Loss of one step that is (k / noise)-GDP for a shift of k clip norms; pessimistic.
+
+        Arguments:
+            noise: effective noise multiplier z / kappa > 0, finite.
+            neighboring: which pairs of data sets are told apart.
+        """
+
+    @abstractmethod
+    def words(self) -> str:
+        """The rule in words, for the sentence of a claim."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Poisson(Sampling):
+    """Every record enters a batch with probability `rate`, independently of all others.
+
+    Arguments:
+        rate: in (0, 1].
+    """
+
+    rate: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rate <= 1:
+            raise ParameterError("sampling_rate", self.rate, "a record's chance to enter a batch lies in (0, 1]")
+
+    def words(self) -> str:
+        return f"Poisson sampling at rate {self.rate:.6g}"
+
+    def step(self, noise: float, neighboring: Neighboring) -> PrivacyLossDistribution:
+        if neighboring == "replace_one":
+            return _symmetric(lambda target: self._replace(noise, target))
+        # A loss that is exceeded with probability 1e-15 or so sets the spacing.
+        reach = (1 / noise) ** 2 / 2 + 9 / noise
+        return from_gaussian_mechanism(
+            noise, sampling_prob=self.rate, value_discretization_interval=max(_FINEST, reach / _POINTS)
+        )
+
+    def _replace(self, noise: float, target: FloatArray) -> FloatArray:
+        # P = (1-p) M + p M_x, Q = (1-p) M + p M_x'. With e^t = 1 + p (e^s - 1), advanced joint convexity (Balle,
+        # Barthe and Gaboardi 2018, Theorem 2) gives H_t(P, Q) = p H_s(M_x, (1-b) M + b M_x'), b = e^(t-s), and
+        # convexity in the second argument splits that: M_x is one clip norm from M and two from M_x'.
+        inner = _inner(target, self.rate)
+        share = np.exp(target - inner)
+        near, far = hockey_stick(1 / noise, inner), hockey_stick(2 / noise, inner)
+        return self.rate * ((1 - share) * near + share * far)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class WithReplacement(Sampling):
+    """A batch is `batch_size` draws from all records, evenly and with replacement: one record may come up often.
+
+    Arguments:
+        batch_size, dataset_size: numbers of draws and of records, at least 1.
+    """
+
+    batch_size: int
+    dataset_size: int
+
+    def __post_init__(self) -> None:
+        for name, value in (("batch_size", self.batch_size), ("dataset_size", self.dataset_size)):
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+                raise ParameterError(name, value, "need an integer of at least 1")
+
+    def words(self) -> str:
+        return f"batches of {self.batch_size} draws with replacement from {self.dataset_size} records"
+
+    def step(self, noise: float, neighboring: Neighboring) -> PrivacyLossDistribution:
+        # Adding or removing a record is no worse than replacing it: a copy of it is exchanged for some other record.
+        chance = 1 / self.dataset_size
+        copies = np.arange(1, self.batch_size + 1)
+        masses = binom.pmf(copies, self.batch_size, chance)
+        last = int(np.flatnonzero(masses > _NEGLIGIBLE)[-1]) + 1
+        hit = 1.0 if chance == 1 else -math.expm1(self.batch_size * math.log1p(-chance))
+
+        def curve(target: FloatArray) -> FloatArray:
+            # Given k copies in the batch, exchanging them all moves the sum by at most 2 k clip norms
+            # (Balle, Barthe and Gaboardi 2018, Theorem 10).
+            inner = _inner(target, hit)
+            total = np.full(target.shape, float(binom.sf(last, self.batch_size, chance)))
+            for number, mass in zip(copies[:last], masses[:last], strict=True):
+                total += mass * hockey_stick(2 * float(number) / noise, inner)
+            return total
+
+        return _symmetric(curve)
+
+
+def _inner(target: FloatArray, rate: float) -> FloatArray:
+    """s with e^t = 1 + rate (e^s - 1), t >= 0."""
+    # log(1 + (e^t - 1)/rate) = t + log(e^-t + (1 - e^-t)/rate) does not overflow.
+    return target + np.log(np.exp(-target) - np.expm1(-target) / rate)
+
+
+def _symmetric(curve: Callable[[FloatArray], FloatArray]) -> PrivacyLossDistribution:
+    """Loss distribution that dominates all pairs whose hockey sticks, in both orders, stay under curve(t), t >= 0."""
+    # Connect the dots: through points on or above a curve that is convex in e^t it stays above that curve. Where
+    # our points are not convex themselves, dp-accounting raises negative masses to 0, which only adds to delta.
+    reach = 1.0
+    while reach < _FARTHEST and curve(np.array([reach]))[0] > _NEGLIGIBLE:
+        reach *= 1.25
+    interval = max(_FINEST, reach / _POINTS)
+    index = np.arange(math.ceil(reach / interval) + 1)
+    target = np.asarray(index * interval, dtype=np.float64)
+    ahead = np.minimum.accumulate(np.clip(curve(target), 0.0, 1.0))
+    # H_-t(P, Q) = 1 - e^-t + e^-t H_t(Q, P).
+    behind = -np.expm1(-target) + np.exp(-target) * ahead
+    deltas = np.concatenate([behind[:0:-1], ahead])
+    grid = np.concatenate([-index[:0:-1], index])
+    return PrivacyLossDistribution(
+        pld_pmf.create_pmf_pessimistic_connect_dots(interval, grid, np.minimum.accumulate(np.minimum(deltas, 1.0)))
+    )
