@@ -20,7 +20,7 @@ from mezzotint import families, privacy
 from mezzotint.core.mechanism import TOTAL, Mechanism
 from mezzotint.core.packing import pack, unpack
 from reference.mechanisms import BIASED, FAMILIES, is_bounded, random_table, tables
-from reference.privacy import divergence, hockey_stick, pmf_at, rows_of
+from reference.privacy import divergence, hockey_stick, pmf_at
 
 ORDERS = [0.25, 0.5, 1.0, 1.5, 2.0, 8.0, 64.0, 1e3, 1e6, math.inf]
 EPSILONS = [0.0, 0.1, 0.5, 1.0, 3.0]
