@@ -3,10 +3,12 @@
 D = sum_s w(s) D(s): s of the pair's records are lost with a log-concave probability w, and D(s) is the
 one-dimensional sum of `kernels.tails`. D(s) never grows with s, because dropping one more record at random is
 post-processing; so the parts outside the summed window are bounded by D at the nearer end times the mass there.
+The utility has no such law, but it is at most the sum of the two divergences, which have.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -44,6 +46,10 @@ class Mixture(ABC):
     @abstractmethod
     def log_values(self, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """log D(s) and error bounds."""
+
+    @abstractmethod
+    def log_bounds(self, s: np.ndarray) -> np.ndarray:
+        """Upper bounds of log D(s) that never grow with s."""
 
 
 @final
@@ -93,6 +99,38 @@ class LostRecords(Mixture):
         second = np.full(s.size, float(self.second))
         return tails.divergences(first, second, s, self.ratio)
 
+    def log_bounds(self, s: np.ndarray) -> np.ndarray:
+        values, errors = self.log_values(s)
+        return values + errors
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class LostRecordsUtility(Mixture):
+    """The adversary's utility for the pair of `divergence`, with the same weights."""
+
+    divergence: LostRecords
+
+    @property
+    def span(self) -> tuple[int, int]:
+        return self.divergence.span
+
+    @property
+    def mode(self) -> float:
+        return self.divergence.mode
+
+    def log_weights(self, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return self.divergence.log_weights(s)
+
+    def log_values(self, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        pair = self.divergence
+        return tails.utilities(float(pair.first), float(pair.second), s, pair.ratio)
+
+    def log_bounds(self, s: np.ndarray) -> np.ndarray:
+        pair = self.divergence
+        mirrored = dataclasses.replace(pair, first=pair.second, second=pair.first)
+        return np.logaddexp(pair.log_bounds(s), mirrored.log_bounds(s))
+
 
 @final
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +168,10 @@ class MissedDraws(Mixture):
         return tails.divergences_replacement(
             float(self.first), float(self.second), self.draws - s, self.up, self.down, self.loss
         )
+
+    def log_bounds(self, s: np.ndarray) -> np.ndarray:
+        values, errors = self.log_values(s)
+        return values + errors
 
 
 @dataclass(kw_only=True)
@@ -212,7 +254,7 @@ def _extend_right(mixture: Mixture, window: _Window, last: int) -> float:
     # Beyond the window D(s) <= D(window.high + 1); returns the log of the bound on what is left out.
     step = 16
     while window.high < last:
-        head = float(mixture.log_values(np.array([window.high + 1.0]))[0][0])
+        head = float(mixture.log_bounds(np.array([window.high + 1.0]))[0])
         bound = head + _mass_bound(mixture, window.high + 1, last)
         if bound <= window.log_total + _NEGLIGIBLE or head == -math.inf:
             return bound
@@ -222,7 +264,7 @@ def _extend_right(mixture: Mixture, window: _Window, last: int) -> float:
 
 
 def _extend_left(mixture: Mixture, window: _Window, first: int) -> float:
-    # To the left D(s) <= 1, so blocks [s - width, s] are bounded by D(s - width) times their mass until even the
+    # To the left D(s) <= 1 (a utility, too), so blocks [s - width, s] are bounded by D(s - width) times their mass until even the
     # whole remaining mass is negligible; a block too heavy for that is summed instead.
     skipped = -math.inf
     step, edge = 16, window.low
@@ -232,7 +274,7 @@ def _extend_left(mixture: Mixture, window: _Window, first: int) -> float:
         if remaining <= goal:
             return float(np.logaddexp(skipped, remaining))
         low = max(first, edge - step)
-        block = float(mixture.log_values(np.array([float(low)]))[0][0]) + remaining
+        block = float(mixture.log_bounds(np.array([float(low)]))[0]) + remaining
         if block <= goal - 7.0:
             skipped = float(np.logaddexp(skipped, block))
             edge, step = low, 2 * step

@@ -22,6 +22,11 @@ def to_log10(value: float, error: float = 0.0) -> float:
     return math.nextafter((value + error) / LOG_TEN * (1.0 + math.copysign(4e-16, value + error)), math.inf)
 
 
+def log10_down(value: float) -> float:
+    """log10 from a natural logarithm, rounded downwards."""
+    return value if value == -math.inf else math.nextafter(value / LOG_TEN - abs(value) * 2e-16, -math.inf)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Profile:
     """The database-dependent delta at one epsilon.
@@ -86,7 +91,8 @@ class Expected:
         status: "certified", "bracketed" or "sampled".
         confidence: for a sampled value, its level and log10 interval (low, high); else None.
         records, sampled, epsilon: n, T and the loss.
-        split: how many records follow each vertex in the worst composition found.
+        vertices: the corners of the hull of the distributions, as given.
+        split: how many records follow each of them in the worst composition found.
         method: "single vertex", "certificate", "all splits", "enumeration", "bracket" or "Monte Carlo".
         log10_worst_case: log10 of the delta of ordinary differential privacy.
         reason: one sentence.
@@ -102,6 +108,7 @@ class Expected:
     records: int
     sampled: int
     epsilon: float
+    vertices: tuple[tuple[float, ...], ...]
     split: tuple[int, ...]
     method: str
     log10_worst_case: float

@@ -279,3 +279,13 @@ def divergences_replacement(
     for i in range(draws.size):
         values[i], errors[i] = log_divergence_replacement(first, second, draws[i], up, down, loss)
     return values, errors
+
+
+@njit(cache=True)
+def utilities(first: float, second: float, total: np.ndarray, ratio: tuple[float, float]):
+    """`log_utility` of one pair at every number of lost records; two arrays."""
+    values = np.empty(total.size)
+    errors = np.empty(total.size)
+    for i in range(total.size):
+        values[i], errors[i] = log_utility(first, second, total[i], ratio)
+    return values, errors
