@@ -18,11 +18,7 @@ $(VENV)/.core: $(VENV)/.created $(SETUP)
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.core $(SETUP)
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev,torch]'
-	touch $@
-
-$(VENV)/.docs: $(VENV)/.dev $(SETUP)
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[docs]'
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev,torch,flower,ray,docs]'
 	touch $@
 
 demo: $(VENV)/.core
@@ -42,7 +38,7 @@ check: $(VENV)/.dev
 bench: $(VENV)/.dev
 	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
-docs: $(VENV)/.docs
+docs: $(VENV)/.dev
 	$(BIN)/mkdocs build --strict
 
 clean:
