@@ -14,18 +14,21 @@ from mezzotint.families.inputs import FloatArray, Values
 from mezzotint.families.selection import pair_rows
 
 
-def erm_choices(bins: FloatArray, gamma: float) -> list[FloatArray]:
-    """q_j(i) proportional to exp(gamma (B_i - B_j) / (2 (B_j - B_1))), j = 1 .. m-1 (eq. 2); q_1(1) = 1."""
-    choices = [np.ones(1)]
+def erm_choices(bins: FloatArray, gamma: float | FloatArray) -> list[FloatArray]:
+    """q_j(i) proportional to exp(gamma (B_i - B_j) / (2 (B_j - B_1))) (eq. 2), j = 1 .. m-1, each (..., j)."""
+    decay = np.asarray(gamma, dtype=np.float64)[..., None]
+    choices = [np.ones_like(decay)]
     for j in range(2, bins.size):
-        exponent = gamma * (bins[:j] - bins[j - 1]) / (2 * (bins[j - 1] - bins[0]))
-        weights = np.exp(exponent - exponent.max())
-        choices.append(weights / weights.sum())
+        exponent = decay * (bins[:j] - bins[j - 1]) / (2 * (bins[j - 1] - bins[0]))
+        weights = np.exp(exponent - exponent.max(axis=-1, keepdims=True))
+        choices.append(weights / weights.sum(axis=-1, keepdims=True))
     return choices
 
 
-def erm_rows(bins: FloatArray, *, lower: float, upper: float, gamma: float) -> tuple[FloatArray, FloatArray]:
-    """Knots and float64 pmfs of `erm` before rounding to integers; arguments as there, unchecked."""
+def erm_rows(
+    bins: FloatArray, *, lower: float, upper: float, gamma: float | FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Knots and float64 pmfs (..., knots, m) of `erm` before rounding to integers; unchecked arguments."""
     # The right side measures distances from B_{j+1} up: the left side's rule on the mirrored bins.
     left, right = erm_choices(bins, gamma), erm_choices(-bins[::-1], gamma)
     return pair_rows(bins, left, right, lower=lower, upper=upper)

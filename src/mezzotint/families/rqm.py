@@ -26,16 +26,24 @@ def rqm_bins(*, lower: float, upper: float, levels: int, extension: float) -> Fl
     return bins
 
 
-def rqm_rows(
-    *, lower: float, upper: float, levels: int, extension: float, q: float
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Bins, knots and float64 pmfs of `rqm` before rounding to integers; arguments as there, unchecked."""
-    bins = rqm_bins(lower=lower, upper=upper, levels=levels, extension=extension)
+def rqm_choices(levels: int, q: float | FloatArray) -> list[FloatArray]:
+    """Selection probabilities (..., j) for j = 1 .. levels - 1 bins on a side, outermost first; q of shape (...)."""
+    keep = np.asarray(q, dtype=np.float64)[..., None]
     # The nearest kept bin on a side with j bins is the i-th from outside: it is kept (q, the outermost always), the
     # j - i nearer ones are not.
-    choices = [
-        np.concatenate([[1.0], np.full(j - 1, q)]) * (1 - q) ** np.arange(j - 1, -1, -1.0) for j in range(1, levels)
+    outermost = np.ones_like(keep)
+    return [
+        np.concatenate([outermost, np.repeat(keep, j - 1, axis=-1)], axis=-1) * (1 - keep) ** np.arange(j - 1, -1, -1.0)
+        for j in range(1, levels)
     ]
+
+
+def rqm_rows(
+    *, lower: float, upper: float, levels: int, extension: float, q: float | FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Bins, knots and float64 pmfs (..., knots, levels) of `rqm` before rounding to integers; unchecked arguments."""
+    bins = rqm_bins(lower=lower, upper=upper, levels=levels, extension=extension)
+    choices = rqm_choices(levels, q)
     knots, rows = pair_rows(bins, choices, choices, lower=lower, upper=upper)
     return bins, knots, rows
 

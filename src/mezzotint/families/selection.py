@@ -59,7 +59,8 @@ def pair_rows(
 
     Arguments:
         bins: (m,) increasing, covering [lower, upper].
-        left, right: entry n - 1 is the (n,) distribution over the n bins on that side, counted from the outermost.
+        left, right: entry n - 1 is the (..., n) distribution over the n bins on that side, counted from the outermost;
+            leading axes carry a batch, and lead the rows (..., knots, m) as well.
 
     Guarantees: sums of non-negative terms only, so that each probability has full relative accuracy.
     """
@@ -68,14 +69,14 @@ def pair_rows(
     for j, start, stop in cells(bins, lower=lower, upper=upper):
         # p(x, l) = q_j(l) sum_r q_{m-j}(m+1-r) (B_r - x)/(B_r - B_l), and p(x, r) likewise (eq. 4): linear in x on
         # the cell, so its two ends say all. The right end is the limit from the left: the jump is the next cell's.
-        near, far = left[j - 1], right[bins.size - j - 1][::-1]
+        near, far = left[j - 1], right[bins.size - j - 1][..., ::-1]
         width = bins[None, j:] - bins[:j, None]
         for x in (start, stop):
             down = (bins[j:] - x) / width
             up = (x - bins[:j, None]) / width
             knots.append(x)
-            rows.append(np.concatenate([near * (down @ far), far * (near @ up)]))
-    return np.array(knots), np.array(rows)
+            rows.append(np.concatenate([near * (far @ down.T), far * (near @ up)], axis=-1))
+    return np.array(knots), np.stack(rows, axis=-2)
 
 
 def selection(
