@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import platform
 import subprocess
 import sys
+from typing import Any
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -130,6 +133,26 @@ def test_each_spacing_has_its_kernel() -> None:
         assert compile_lookup(telltale(random_knots(generator, 12, spacing, 0.0)), F32).kernel is kernel
     even_jumps = telltale(np.repeat(np.linspace(-1, 1, 16), [1] + [2] * 14 + [1]))
     assert compile_lookup(even_jumps, F32).kernel is draw_uniform
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="reads x86-64 machine code")
+@pytest.mark.parametrize(
+    ("spacing", "kernel"), [("even", draw_uniform), ("uneven", draw_bucketed), ("clustered", draw_searched)]
+)
+def test_no_branch_on_a_value(spacing: str, kernel: Any) -> None:
+    """Constant work per input: no conditional jump comes within three instructions of a floating-point comparison."""
+    lookup = compile_lookup(telltale(random_knots(np.random.default_rng(1), 12, spacing, 0.0)), F32)
+    fresh = numba.njit(**{key: kernel.targetoptions[key] for key in ("nogil", "error_model", "boundscheck")})(
+        kernel.py_func
+    )
+    fresh(np.zeros(2, dtype=F32), np.zeros(2, dtype=np.uint64), np.zeros(2, dtype=np.uint8), *lookup.arguments)
+    (assembly,) = fresh.inspect_asm().values()
+    lines = [line.split() for line in assembly.splitlines() if line.startswith("\t") and not line.startswith("\t.")]
+    names = [line[0] for line in lines]
+    compares = [i for i, name in enumerate(names) if "comis" in name]
+    assert len(compares) >= 3  # the scalar rest of the loop compares with both ends, at least
+    for i in compares:
+        assert not [name for name in names[i + 1 : i + 4] if name.startswith("j") and name != "jmp"]
 
 
 def test_codes_from_words_wants_one_word_per_input() -> None:

@@ -3,7 +3,8 @@
 Per element: clip; find the segment and T = round(t 2^32); take the segment's right row if the high half of the word is
 below T, else its left row; then the level that the low half names in that row's alias cells. Every element takes the
 same steps and nothing branches on a value: conditional expressions compile to selects. NaN is counted and treated as
-`lower`, so that no index leaves its table; the caller throws the reports away then.
+`lower`, so that no index leaves its table; the caller throws the reports away then. A test reads the machine code for
+branches on floating-point comparisons.
 """
 
 from __future__ import annotations
@@ -136,8 +137,9 @@ def draw_searched(
         value = _clip(given, lower, upper)
         segment = np.int64(0)
         for step in range(steps - 1, -1, -1):
-            probe = segment + (np.int64(1) << step)
-            segment = probe if value >= look_up(start, probe) else segment
+            # Arithmetic on the comparison: a conditional expression became a branch here.
+            half = np.int64(1) << step
+            segment += half * np.int64(value >= look_up(start, segment + half))
         threshold = np.int64((value - look_up(start, segment)) * look_up(slope, segment) + 0.5)
         put(codes, i, _level(cells, segment, threshold, take(words, i), bits))
     return below, above, nans
