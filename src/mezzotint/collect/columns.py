@@ -244,3 +244,22 @@ def numbers(array: pa.Array) -> tuple[npt.NDArray[np.floating], npt.NDArray[np.b
         return values, ~missing
     present[np.flatnonzero(present)[missing]] = False
     return values, present
+
+
+def read_values(path: str | os.PathLike[str], *, column: str) -> npt.NDArray[np.floating]:
+    """All present values of one column, in memory: for priors and small data, not for privatizing.
+
+    Arguments:
+        path: as `open_columns`.
+        column: integers, floats or decimals; missing values are left out.
+
+    Raises:
+        ParameterError: no such column, not numbers, or no values in it.
+    """
+    with open_columns(path) as reader:
+        reader.require(column)
+        parts = [numbers(batch.column(0))[0] for batch in reader.batches(numeric=column)]
+    values = np.concatenate(parts) if parts else np.empty(0)
+    if values.size == 0:
+        raise ParameterError("column", column, f"is empty: {os.fspath(path)} holds no values in it")
+    return values

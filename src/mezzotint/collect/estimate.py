@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, final
 
 import numpy as np
@@ -227,7 +228,7 @@ def _threshold(nodes: Nodes, peak: FloatArray, level: float, method: Method) -> 
     def excess(t: float) -> float:
         return t - freedom * (1 + math.log(t / freedom)) - wanted
 
-    limit = 2 * float(optimize.brentq(excess, freedom, 4 * freedom + 4 * wanted + 16))
+    limit = 2 * float(optimize.root_scalar(excess, bracket=(freedom, 4 * freedom + 4 * wanted + 16)).root)
     least = deviance(nodes, peak)
     if least >= limit:
         raise InfeasibleError(
@@ -278,7 +279,7 @@ def _probabilities(quantiles: Sequence[float]) -> tuple[float, ...]:
 def _histogram(nodes: Nodes, best: Fit, region: Region, edges: FloatArray) -> Histogram:
     cells = np.concatenate([[0.0], np.cumsum(nodes.mass_per_cell(best.masses))])
     places = np.searchsorted(nodes.breaks, edges)
-    bounds = [nodes.inside(low, high) for low, high in zip(edges[:-1], edges[1:], strict=True)]
+    bounds = [nodes.inside(low, high) for low, high in pairwise(edges)]
     return Histogram(
         edges=edges,
         share=np.diff(cells[places]),

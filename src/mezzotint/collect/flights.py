@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from importlib import resources
 from pathlib import Path
 
-COLUMN = "air_time"
+AIR_TIME = "air_time"
 """Minutes, int16, missing values included; 336,776 rows."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal, final
 
 import numpy as np
@@ -78,7 +79,7 @@ def greatest_report_variance(mechanism: Mechanism) -> float:
             hull.pop()
         hull.append(point)
     best = max(float(second - first**2) for first, second in hull)
-    for (x0, y0), (x1, y1) in zip(hull[:-1], hull[1:], strict=True):
+    for (x0, y0), (x1, y1) in pairwise(hull):
         slope = (y1 - y0) / (x1 - x0)
         top = min(max(slope / 2, x0), x1)  # of y0 + slope (x - x0) - x^2
         best = max(best, float(y0 + slope * (top - x0) - top**2))

@@ -6,11 +6,11 @@ What the table cannot tell apart stays apart in the interval: nothing is assumed
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, final
 
-import clarabel
 import numpy as np
 import numpy.typing as npt
 from scipy import optimize, sparse
@@ -19,6 +19,8 @@ from mezzotint.collect.cells import Fit, Nodes, deviance, gap_at
 from mezzotint.core.errors import InfeasibleError
 
 FloatArray = npt.NDArray[np.float64]
+
+clarabel: Any = importlib.import_module("clarabel")  # a compiled module without type information
 
 _SOLVED = ("Solved", "AlmostSolved")
 
@@ -96,8 +98,13 @@ def _excess(x: float) -> float:
 
 def _reach(room: float) -> tuple[float, float]:
     """The two roots of x - log(1 + x) = room, one in (-1, 0), one above 0."""
-    low = optimize.brentq(lambda x: _excess(x) - room, -1 + 1e-16, -1e-13) if _excess(-1 + 1e-16) > room else -1.0
-    return float(low), float(optimize.brentq(lambda x: _excess(x) - room, 1e-13, 4 * room + 4 * np.sqrt(room)))
+
+    def short(x: float) -> float:
+        return _excess(x) - room
+
+    high = optimize.root_scalar(short, bracket=(1e-13, 4 * room + 4 * np.sqrt(room))).root
+    nearest = -1 + 1e-16
+    return optimize.root_scalar(short, bracket=(nearest, -1e-13)).root if short(nearest) > 0 else -1.0, high
 
 
 @final

@@ -120,7 +120,8 @@ class ParquetReports(ReportsWriter):
 
     def __init__(self, *, path: Path, schema: pa.Schema, description: str, codes: Sequence[str]) -> None:
         described = schema.with_metadata({METADATA_KEY: description})
-        self._writer = pq.ParquetWriter(path, described, compression="zstd", use_dictionary=list(codes))
+        options: dict[str, Any] = {"compression": "zstd", "use_dictionary": list(codes)}
+        self._writer = pq.ParquetWriter(path, described, **options)
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._writer.write_batch(batch)

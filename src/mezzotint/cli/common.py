@@ -1,0 +1,148 @@
+"""What the verbs share: options, parsing of numbers, JSON, consoles, progress."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from mezzotint import collect
+from mezzotint.core.errors import ParameterError
+from mezzotint.core.lazy import LazyModule
+from mezzotint.core.mechanism import Mechanism
+
+progress_bars: Any = LazyModule("rich.progress")
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the output if it exists.")]
+Lower = Annotated[float, typer.Option(help="Smallest input, data units; smaller ones are clipped to it.")]
+Upper = Annotated[float, typer.Option(help="Largest input, data units; larger ones are clipped to it.")]
+PriorOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE:COLUMN",
+        help="Column that inputs are like; uniform otherwise. A prior read from private data is a release itself.",
+    ),
+]
+
+PRIOR_WARNING = (
+    "the design depends on the prior; if that column is private, publishing the mechanism releases something about "
+    "it which its epsilon does not cover"
+)
+
+
+def output() -> Console:
+    """Console for results; wide enough for tables when it is no terminal."""
+    return Console(width=None if sys.stdout.isatty() else 120)
+
+
+def notices() -> Console:
+    """Console on standard error."""
+    return Console(stderr=True, width=None if sys.stderr.isatty() else 120)
+
+
+def warn(text: str) -> None:
+    """One line of warning on standard error."""
+    notices().print(f"mezzotint: warning: {text}", markup=False, soft_wrap=True)
+
+
+def print_json(values: Mapping[str, Any]) -> None:
+    """One JSON object on standard output; infinities and NaN, which JSON lacks, as text."""
+    print(json.dumps(_plain(values), allow_nan=False))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    if hasattr(value, "tolist"):  # numpy scalars and arrays
+        return _plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    return str(value)
+
+
+def parse_numbers(text: str, *, parameter: str) -> list[float]:
+    """Comma-separated numbers, such as -3,-0.5,0.5,3."""
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ParameterError(
+            parameter, text, f"give numbers separated by commas: --{parameter}=-3,-0.5,0.5,3"
+        ) from None
+
+
+def parse_levels(text: str) -> int | list[float]:
+    """A number of levels (4), or the levels themselves (-3,-0.5,0.5,3)."""
+    if "," in text:
+        return parse_numbers(text, parameter="levels")
+    try:
+        return int(text)
+    except ValueError:
+        remedy = "give a number of levels (4) or the levels themselves (--levels=-3,-0.5,0.5,3)"
+        raise ParameterError("levels", text, remedy) from None
+
+
+def read_prior(prior: str | None) -> Any:
+    """The sample that --prior names, or None for uniform; says what using private data would mean."""
+    if prior is None:
+        return None
+    path, separator, column = prior.rpartition(":")
+    if not separator or not path or not column:
+        raise ParameterError("prior", prior, "give FILE:COLUMN, as in public.parquet:age")
+    warn(PRIOR_WARNING)
+    return collect.read_values(path, column=column)
+
+
+def load_mechanism(path: Path, *, parameter: str = "mechanism") -> Mechanism:
+    """Reads a mechanism file; a file that is not there is named by its parameter."""
+    if not path.is_file():
+        raise ParameterError(parameter, str(path), "no such file; make one with: mezzotint design --out m.json")
+    return Mechanism.load(path)
+
+
+def number(value: float | None, digits: int = 6) -> str:
+    """A number for a table."""
+    return "-" if value is None else f"{value:.{digits}g}"
+
+
+def sparkline(probabilities: Sequence[float]) -> str:
+    """One character per probability, its height relative to the greatest."""
+    bars = "▁▂▃▄▅▆▇█"
+    top = max(probabilities)
+    return "".join(" " if p == 0 else bars[min(7, int(8 * p / top))] for p in probabilities)
+
+
+@contextmanager
+def progress(text: str) -> Iterator[Callable[[float | None, int], None] | None]:
+    """A progress bar on standard error with rate and time left; None (silence) when that is no terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    columns = (
+        progress_bars.TextColumn("{task.description}"),
+        progress_bars.BarColumn(),
+        progress_bars.TextColumn("{task.fields[rows]:,} rows"),
+        progress_bars.TextColumn("{task.fields[rate]}"),
+        progress_bars.TimeRemainingColumn(),
+    )
+    with progress_bars.Progress(*columns, console=notices(), transient=True) as bars:
+        task = bars.add_task(text, total=None, rows=0, rate="")
+
+        def tell(done: float | None, rows: int) -> None:
+            elapsed = bars.tasks[0].elapsed or 0.0
+            rate = f"{rows / elapsed:,.0f}/s" if elapsed > 0 else ""
+            whole = {} if done is None else {"total": 1.0, "completed": done}
+            bars.update(task, rows=rows, rate=rate, **whole)
+
+        yield tell

@@ -1,0 +1,111 @@
+"""`mezzotint design`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mezzotint import design
+from mezzotint.cli.common import (
+    AsJson,
+    Lower,
+    Overwrite,
+    PriorOption,
+    Upper,
+    number,
+    output,
+    parse_levels,
+    print_json,
+    read_prior,
+)
+from mezzotint.core.atomic import refuse_existing
+from mezzotint.core.errors import ParameterError
+
+EXAMPLE = "mezzotint design --epsilon 1 --levels=-3,-0.5,0.5,3 --lower -1 --upper 1 --loss mae --out m.json --json"
+
+CLOSED_FORMS = ("rqm", "erm", "pbm", "randomized_response", "k_randomized_response")
+SEARCHED = ("optimal", "optm", "mvu")
+
+
+def command(
+    epsilon: Annotated[float, typer.Option(help="Pure epsilon of one report; the certified one is at most this.")],
+    levels: Annotated[
+        str, typer.Option(help="Number of levels, or the levels themselves: --levels=-3,-0.5,0.5,3.")
+    ] = "4",
+    lower: Lower = -1.0,
+    upper: Upper = 1.0,
+    loss: Annotated[str, typer.Option(help="mse or mae: what to make small.")] = "mse",
+    family: Annotated[str, typer.Option(help=f"One of {', '.join((*SEARCHED, *CLOSED_FORMS))}.")] = "optimal",
+    prior: PriorOption = None,
+    out: Annotated[Path | None, typer.Option(help="Mechanism file to write (.json).")] = None,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:
+    """Design a mechanism for a privacy level: the best table there is, or a published family calibrated to epsilon."""
+    if out is not None:  # before the work, not after it
+        refuse_existing(out, overwrite=overwrite)
+    sample, values = read_prior(prior), parse_levels(levels)
+    started = time.perf_counter()
+    result = make(family, epsilon=epsilon, lower=lower, upper=upper, levels=values, loss=loss, prior=sample)
+    seconds = time.perf_counter() - started
+    if out is not None:
+        result.mechanism.save(out, overwrite=overwrite)
+    facts = describe(family, result, loss=loss, prior=sample, seconds=seconds)
+    facts |= {"epsilon_asked": epsilon, "out": None if out is None else str(out)}
+    if as_json:
+        print_json(facts)
+    else:
+        _summary(facts)
+
+
+def make(family: str, *, epsilon: float, lower: float, upper: float, levels: Any, loss: str, prior: Any) -> Any:
+    """The design of one family; raises ParameterError for a family that is none."""
+    if family in CLOSED_FORMS:
+        return design.calibrate(
+            family, epsilon=epsilon, lower=lower, upper=upper, levels=levels, loss=loss, prior=prior
+        )
+    if family == "optimal":
+        return design.optimal(epsilon=epsilon, lower=lower, upper=upper, levels=levels, loss=loss, prior=prior)
+    if family in SEARCHED:
+        return getattr(design, family)(epsilon=epsilon, lower=lower, upper=upper, levels=levels, prior=prior)
+    raise ParameterError("family", family, f"use one of {', '.join((*SEARCHED, *CLOSED_FORMS))}")
+
+
+def describe(family: str, result: Any, *, loss: str, prior: Any, seconds: float) -> dict[str, Any]:
+    """What a design is, for JSON."""
+    mechanism = result.mechanism
+    return {
+        "family": family,
+        "name": mechanism.name,
+        "epsilon": mechanism.epsilon,
+        "mse": mechanism.mse(prior),
+        "mae": mechanism.mae(prior),
+        "max_bias": mechanism.max_bias,
+        "levels": mechanism.levels,
+        "bits": mechanism.bits,
+        "rows": mechanism.knots.size,
+        "loss": loss,
+        "lower_bound": result.lower_bound,
+        "gap": result.gap,
+        "status": result.status,
+        "seconds": seconds,
+        "sha256": mechanism.sha256,
+    }
+
+
+def _summary(facts: dict[str, Any]) -> None:
+    bound = ""
+    if facts["lower_bound"] is not None:
+        bound = f"; no mechanism of its class goes below {number(facts['lower_bound'])} {facts['loss']}"
+    lines = [
+        f"{facts['name']}: {facts['bits']} bits, certified epsilon {facts['epsilon']!r}",
+        f"mse {number(facts['mse'])}, mae {number(facts['mae'])}, greatest bias {number(facts['max_bias'], 3)}{bound}",
+        "levels "
+        + ", ".join(f"{level:.6g}" for level in facts["levels"][:16])
+        + (" ..." if len(facts["levels"]) > 16 else ""),
+        f"{facts['status']} in {facts['seconds']:.3g} s" + (f", written to {facts['out']}" if facts["out"] else ""),
+    ]
+    output().print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,85 @@
+"""`mezzotint estimate`."""
+
+from __future__ import annotations
+
+from functools import reduce
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast
+
+import typer
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from mezzotint import collect
+from mezzotint.cli.common import AsJson, load_mechanism, number, output, parse_numbers, print_json, progress
+
+EXAMPLE = "mezzotint estimate reports.parquet --histogram --quantiles --json"
+
+
+def command(
+    sources: Annotated[
+        list[str], typer.Argument(help="Reports files of one mechanism; - reads CSV from standard input.")
+    ],
+    column: Annotated[str | None, typer.Option(help="Field of codes, where a file has several.")] = None,
+    mechanism: Annotated[
+        Path | None, typer.Option(help="Mechanism file, for bare codes whose file does not carry one.")
+    ] = None,
+    level: Annotated[float, typer.Option(help="Confidence of each interval.")] = 0.95,
+    method: Annotated[
+        str, typer.Option(help="asymptotic, or safe: valid at any number of reports, and wider.")
+    ] = "asymptotic",
+    histogram: Annotated[
+        bool, typer.Option("--histogram", help="Also the shares of equal bins, with intervals.")
+    ] = False,
+    bins: Annotated[int, typer.Option(help="Bins of the histogram.")] = 10,
+    quantiles: Annotated[bool, typer.Option("--quantiles", help="Also quantiles, with intervals.")] = False,
+    probabilities: Annotated[str, typer.Option(help="Probabilities of the quantiles.")] = "0.05,0.25,0.5,0.75,0.95",
+    as_json: AsJson = False,
+) -> None:
+    """Estimate the mean behind private reports with a confidence interval; also spread, histogram, quantiles."""
+    table = None if mechanism is None else load_mechanism(mechanism)
+    with progress("counting") as tell:
+        parts = [collect.read_counts(source, column=column, mechanism=table, progress=tell) for source in sources]
+    counts = reduce(lambda one, other: one.merge(other), parts)
+    result = collect.estimate(
+        counts,
+        level=level,
+        method=cast(Literal["asymptotic", "safe"], method),
+        histogram=bins if histogram else None,
+        quantiles=parse_numbers(probabilities, parameter="probabilities") if quantiles else None,
+    )
+    if as_json:
+        print_json(result.as_dict())
+    else:
+        output().print(_picture(result))
+
+
+def _picture(result: Any) -> Group:
+    table = Table(title=f"{result.n:,} reports, epsilon {number(result.epsilon)} each", title_justify="left")
+    for heading in ("of the clipped inputs", "estimate", f"{result.level:.0%} low", f"{result.level:.0%} high"):
+        table.add_column(heading, justify="left" if heading.startswith("of") else "right")
+
+    def add(label: str, interval: Any) -> None:
+        table.add_row(label, number(interval.value), number(interval.low), number(interval.high))
+
+    add("mean", result.mean)
+    add("variance", result.input_variance)
+    if result.quantiles is not None:
+        for probability, value in zip(result.quantiles.probabilities, result.quantiles.values, strict=True):
+            add(f"quantile {probability:g}", value)
+    if result.histogram is not None:
+        bins = result.histogram
+        for i, (share, low, high) in enumerate(zip(bins.share, bins.low, bins.high, strict=True)):
+            label = f"share in {bins.edges[i]:.4g} .. {bins.edges[i + 1]:.4g}"
+            table.add_row(label, f"{share:.4f}", f"{low:.4f}", f"{high:.4f}")
+    return Group(table, Text(_split(result)))
+
+
+def _split(result: Any) -> str:
+    sampling, privacy = result.sampling_error, result.privacy_error
+    return (
+        f"Standard error of the mean {number(result.standard_error, 4)}: the rows being a sample accounts for "
+        f"{number(sampling.value, 4)} ({number(sampling.low, 4)} to {number(sampling.high, 4)}), privacy for "
+        f"{number(privacy.value, 4)} ({number(privacy.low, 4)} to {number(privacy.high, 4)}); squares add up."
+    )

@@ -1,0 +1,86 @@
+"""`mezzotint reproduce`."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import pkgutil
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from mezzotint.cli.common import AsJson, Overwrite, number, output, print_json
+from mezzotint.core.atomic import replacing
+from mezzotint.core.errors import ParameterError
+
+EXAMPLE = "mezzotint reproduce table1 --json"
+
+
+def command(
+    name: Annotated[str, typer.Argument(help="What to reproduce; `list` names all.")],
+    png: Annotated[Path | None, typer.Option(help="Also draw it as PNG into this file.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Also write it as a page into this file.")] = None,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:
+    """Recompute a published table or figure: the paper's value, ours, the difference, and why they differ."""
+    known = _reproductions()
+    if name == "list":
+        _list(known, as_json)
+        return
+    if name not in known:
+        raise ParameterError("name", name, f"use one of: {', '.join(sorted(known)) or 'none are built in'}")
+    result = known[name]()
+    _draw(result, "png", png, overwrite)
+    _draw(result, "html", html, overwrite)
+    if as_json:
+        print_json({"name": name, **result.as_dict()})
+    else:
+        output().print(_picture(result.as_dict()))
+
+
+def _reproductions() -> dict[str, Any]:
+    """Every entry of a REPRODUCTIONS dictionary in a module of `mezzotint.report`."""
+    if importlib.util.find_spec("mezzotint.report") is None:
+        return {}
+    room = importlib.import_module("mezzotint.report")
+    found: dict[str, Any] = {}
+    for module in pkgutil.iter_modules(room.__path__, prefix="mezzotint.report."):
+        found |= getattr(importlib.import_module(module.name), "REPRODUCTIONS", {})
+    return found
+
+
+def _list(known: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json({"names": sorted(known)})
+    else:
+        output().print("\n".join(sorted(known)), markup=False, highlight=False)
+
+
+def _draw(result: Any, kind: str, path: Path | None, overwrite: bool) -> None:
+    if path is None:
+        return
+    draw = getattr(result, kind, None)
+    if draw is None:
+        raise ParameterError(kind, str(path), f"this one cannot be drawn as {kind}; print its numbers with --json")
+    with replacing(path, overwrite=overwrite, parameter=kind) as temporary:
+        draw(temporary)
+
+
+def _picture(facts: dict[str, Any]) -> Group:
+    rows = facts.get("rows", [])
+    table = Table(title=str(facts.get("title", "")), title_justify="left")
+    names = list(dict.fromkeys(key for row in rows for key in row))
+    for name in names:
+        table.add_column(name, justify="right" if any(isinstance(row.get(name), float) for row in rows) else "left")
+    for row in rows:
+        table.add_row(*(_cell(row.get(name)) for name in names))
+    return Group(table, Text(str(facts.get("note", ""))))
+
+
+def _cell(value: Any) -> str:
+    return number(value) if value is None or isinstance(value, float) else str(value)

@@ -1,0 +1,87 @@
+"""`mezzotint show`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from mezzotint.cli.common import AsJson, load_mechanism, number, output, parse_numbers, print_json, sparkline
+from mezzotint.core.mechanism import Mechanism
+
+EXAMPLE = "mezzotint show m.json --at=-1,0,1"
+
+_ROWS = 9
+_COLUMNS = 8
+
+
+def command(
+    file: Annotated[Path, typer.Argument(help="Mechanism file (.json).")],
+    at: Annotated[
+        str | None, typer.Option(help="Inputs to show, separated by commas; evenly spread ones otherwise.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a mechanism: the distribution of its reports at some inputs, its errors and its certificate."""
+    mechanism = load_mechanism(file, parameter="file")
+    inputs = np.linspace(mechanism.lower, mechanism.upper, _ROWS)
+    if at is not None:
+        inputs = np.array(parse_numbers(at, parameter="at"))
+    if as_json:
+        print_json(_as_dict(mechanism, inputs))
+    else:
+        output().print(_picture(mechanism, inputs))
+
+
+def _as_dict(mechanism: Mechanism, inputs: Any) -> dict[str, Any]:
+    return {
+        "name": mechanism.name,
+        "lower": mechanism.lower,
+        "upper": mechanism.upper,
+        "levels": mechanism.levels,
+        "knots": mechanism.knots,
+        "bits": mechanism.bits,
+        "epsilon": mechanism.epsilon,
+        "mse": mechanism.mse(),
+        "mae": mechanism.mae(),
+        "max_bias": mechanism.max_bias,
+        "inputs": inputs,
+        "pmf": mechanism.pmf(inputs),
+        "variance": mechanism.variance(inputs),
+        "certificate": mechanism.certificate().as_dict(),
+    }
+
+
+def _picture(mechanism: Mechanism, inputs: Any) -> Group:
+    few = mechanism.levels.size <= _COLUMNS
+    table = Table(title=mechanism.name, title_justify="left")
+    table.add_column("input", justify="right")
+    table.add_column("reports", no_wrap=True)
+    for level in mechanism.levels if few else []:
+        table.add_column(f"{level:.4g}", justify="right")
+    table.add_column("mean", justify="right")
+    table.add_column("std. dev.", justify="right")
+    for x, row in zip(inputs, mechanism.pmf(inputs), strict=True):
+        chances = [f"{p:.4f}" for p in row] if few else []
+        spread = float(np.sqrt(mechanism.variance(x)))
+        mean = float(mechanism.mean(x))
+        table.add_row(number(x), sparkline(_shrink(row)), *chances, number(mean), number(spread))
+    facts = (
+        f"{mechanism.levels.size} levels ({mechanism.bits} bits), {mechanism.knots.size} rows, "
+        f"inputs in [{mechanism.lower:g}, {mechanism.upper:g}]\n"
+        f"epsilon {number(mechanism.epsilon)} per report; mean squared error {number(mechanism.mse())}, "
+        f"mean absolute error {number(mechanism.mae())} (uniform inputs), greatest bias {number(mechanism.max_bias, 3)}"
+    )
+    return Group(table, Text(facts), Text(str(mechanism.certificate())))
+
+
+def _shrink(row: Any, width: int = 64) -> list[float]:
+    """At most `width` probabilities: neighbours added up."""
+    if row.size <= width:
+        return row.tolist()
+    return np.add.reduceat(row, np.linspace(0, row.size, width, endpoint=False).astype(int)).tolist()

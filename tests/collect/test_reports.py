@@ -1,0 +1,224 @@
+"""The reports file, counting it, and what happens when the disk or the process fails half-way."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from mezzotint import collect, families
+from mezzotint.collect.columns import COMMENT, METADATA_KEY
+from mezzotint.collect.counts import CodeCounts
+from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.core.mechanism import Mechanism
+
+MECHANISM = families.randomized_response(lower=0, upper=10, epsilon=1.0)
+OTHER = families.randomized_response(lower=0, upper=10, epsilon=2.0)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "in.parquet"
+    pq.write_table(pa.table({"x": np.linspace(0, 10, 1000)}), path)
+    return path
+
+
+@pytest.fixture(params=[".parquet", ".csv"])
+def reports(request: pytest.FixtureRequest, tmp_path: Path, source: Path) -> Path:
+    out = tmp_path / f"reports{request.param}"
+    collect.privatize(source, out, column="x", mechanism=MECHANISM)
+    return out
+
+
+def description(path: Path) -> dict[str, object]:
+    if path.suffix == ".parquet":
+        return json.loads(pq.read_schema(path).metadata[METADATA_KEY])
+    return json.loads(path.read_bytes().split(b"\n", 1)[0][len(COMMENT) :])
+
+
+def rewrite(path: Path, text: str | None) -> None:
+    """The same codes under another description."""
+    if path.suffix == ".parquet":
+        table = pq.read_table(path)
+        pq.write_table(table.replace_schema_metadata(None if text is None else {METADATA_KEY: text}), path)
+        return
+    rest = path.read_bytes().split(b"\n", 1)[1]
+    path.write_bytes((b"" if text is None else COMMENT + text.encode() + b"\n") + rest)
+
+
+def test_the_mechanism_travels_byte_for_byte(reports: Path) -> None:
+    entry = description(reports)["reports"][0]
+    assert entry == {
+        "column": "x",
+        "field": "x_code",
+        "mechanism": MECHANISM.to_json(),
+        "sha256": MECHANISM.sha256,
+    }
+    assert collect.read_counts(reports).mechanism.to_json() == MECHANISM.to_json()
+
+
+def test_edited_descriptions_are_refused(reports: Path) -> None:
+    whole = description(reports)
+    entry = dict(whole["reports"][0])
+    weight = str(int(MECHANISM.weights[0, 0]))
+    edits = {
+        "not whole JSON": json.dumps(whole)[:-5],
+        'not of format "mezzotint-reports"': json.dumps({**whole, "format": "other"}),
+        "version=2: this release reads version 1": json.dumps({**whole, "version": 2}),
+        "lists no reports": json.dumps({**whole, "reports": []}),
+        "must hold: column, field": json.dumps({**whole, "reports": [{"column": "x"}]}),
+        "row 0 must sum": json.dumps(
+            {**whole, "reports": [{**entry, "mechanism": entry["mechanism"].replace(weight, "7")}]}
+        ),
+        "sha256 names": json.dumps({**whole, "reports": [{**entry, "sha256": "0" * 64}]}),
+        "it may be truncated": json.dumps({**whole, "reports": [{**entry, "mechanism": entry["mechanism"][:99]}]}),
+    }
+    for words, text in edits.items():
+        rewrite(reports, text)
+        with pytest.raises(FileFormatError, match=words):
+            collect.read_counts(reports)
+
+
+def test_bare_codes_need_their_mechanism_named(reports: Path) -> None:
+    counted = collect.read_counts(reports)
+    rewrite(reports, None)
+    with pytest.raises(FileFormatError, match="carries no mechanism"):
+        collect.read_counts(reports)
+    with pytest.raises(ParameterError, match="column=none given"):
+        collect.read_counts(reports, mechanism=MECHANISM)
+    again = collect.read_counts(reports, mechanism=MECHANISM, column="x_code")
+    assert again.counts.tolist() == counted.counts.tolist()
+
+
+def test_another_mechanism_than_the_files_is_refused(reports: Path) -> None:
+    with pytest.raises(ParameterError, match="made by another table"):
+        collect.read_counts(reports, mechanism=OTHER)
+    with pytest.raises(ParameterError, match="describes only: x_code"):
+        collect.read_counts(reports, column="y")
+
+
+@pytest.mark.parametrize("bad", [2, -1, 0.5, None])
+def test_codes_that_are_none_are_named(tmp_path: Path, bad: float | None) -> None:
+    path = tmp_path / "codes.parquet"
+    pq.write_table(pa.table({"c": pa.array([0.0, 1.0, bad])}), path)
+    with pytest.raises(FileFormatError, match="c: report 3 is"):
+        collect.read_counts(path, mechanism=MECHANISM, column="c")
+
+
+def test_no_reports_are_no_estimate(tmp_path: Path) -> None:
+    path = tmp_path / "codes.parquet"
+    pq.write_table(pa.table({"c": pa.array([], pa.uint8())}), path)
+    with pytest.raises(ParameterError, match="column=c: is empty"):
+        collect.read_counts(path, mechanism=MECHANISM, column="c")
+
+
+def test_counts_merge_exactly() -> None:
+    codes = np.random.default_rng(2).integers(0, 2, 1001)
+    whole = CodeCounts.from_codes(codes, mechanism=MECHANISM)
+    parts = [CodeCounts.from_codes(part, mechanism=MECHANISM) for part in np.array_split(codes, 7)]
+    merged = parts[0]
+    for part in parts[1:]:
+        merged = merged.merge(part)
+    assert merged.counts.tolist() == whole.counts.tolist() == np.bincount(codes).tolist()
+    assert not whole.counts.flags.writeable
+    with pytest.raises(ParameterError, match="different tables"):
+        whole.merge(CodeCounts.from_codes(codes, mechanism=OTHER))
+
+
+@pytest.mark.parametrize("counts", [[1, 2, 3], [1.0, 2.0], [-1, 2]])
+def test_counts_that_are_none_are_refused(counts: list[float]) -> None:
+    with pytest.raises(ParameterError, match="counts="):
+        CodeCounts(mechanism=MECHANISM, counts=np.array(counts))
+
+
+@pytest.mark.parametrize("codes", [[0, 2], [0.0, 1.0], [-1]])
+def test_codes_outside_the_table_are_refused(codes: list[float]) -> None:
+    with pytest.raises(ParameterError, match="codes="):
+        CodeCounts.from_codes(codes, mechanism=MECHANISM)
+    assert CodeCounts.from_codes([], mechanism=MECHANISM).n == 0
+
+
+# Failures half-way ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".csv", ".csv.gz"])
+@pytest.mark.parametrize("old", [None, "old"])
+def test_a_full_disk_leaves_what_was_there(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch, ending: str, old: str | None
+) -> None:
+    monkeypatch.setattr("mezzotint.collect.columns.BATCH_ROWS", 100)
+    out = tmp_path / f"out{ending}"
+    if old is not None:
+        out.write_text(old)
+    drawn, real = [0], Mechanism.privatize_with_stats
+
+    def full(self: Mechanism, *arguments: object, **options: object) -> object:
+        drawn[0] += 1
+        if drawn[0] == 5:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(out))
+        return real(self, *arguments, **options)
+
+    monkeypatch.setattr(Mechanism, "privatize_with_stats", full)
+    with pytest.raises(OSError, match="No space left"):
+        collect.privatize(source, out, column="x", mechanism=MECHANISM, overwrite=True)
+    assert (out.read_text() if out.exists() else None) == old
+    assert not list(tmp_path.glob(".*partial"))
+
+
+FILE_LIMIT = """
+import resource, signal, sys
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+from mezzotint import collect, families
+m = families.randomized_response(lower=0, upper=10, epsilon=1.0)
+m.privatize(0.0)
+resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+try:
+    collect.privatize(sys.argv[1], sys.argv[2], column="x", mechanism=m)
+except OSError as error:
+    print("refused:", error)
+"""
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".csv", ".csv.gz"])
+def test_a_write_that_the_system_refuses_leaves_no_half_file(tmp_path: Path, ending: str) -> None:
+    pq.write_table(pa.table({"x": np.linspace(0, 10, 100_000)}), tmp_path / "in.parquet")
+    out = tmp_path / f"out{ending}"
+    ran = subprocess.run(
+        [sys.executable, "-c", FILE_LIMIT, str(tmp_path / "in.parquet"), str(out)], capture_output=True, text=True
+    )
+    assert ran.stdout.startswith("refused:"), ran.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.parquet"]
+
+
+SLOW = """
+import sys, time
+from mezzotint import collect, families
+m = families.randomized_response(lower=0, upper=10, epsilon=1.0)
+collect.privatize(
+    sys.argv[1], sys.argv[2], column="x", mechanism=m,
+    progress=lambda done, rows: (print(rows, flush=True), time.sleep(60)),
+)
+"""
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".csv", ".csv.gz"])
+def test_a_kill_half_way_leaves_no_half_file(tmp_path: Path, source: Path, ending: str) -> None:
+    out = tmp_path / f"out{ending}"
+    with subprocess.Popen([sys.executable, "-c", SLOW, str(source), str(out)], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().strip() == b"1000"  # a batch is written by now
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert not out.exists()
+    # The hidden remainder does not stand in the way of the next run.
+    assert collect.privatize(source, out, column="x", mechanism=MECHANISM).reports == 1000
+    assert collect.read_counts(out).n == 1000

@@ -1,0 +1,102 @@
+"""Slow and obvious twins of the room `collect`: loops, exact fractions, enumeration, a general optimiser."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import itertools
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+from scipy import optimize
+
+from mezzotint.core.mechanism import Mechanism
+
+
+def csv_rows(path: Path) -> list[dict[str, str]]:
+    """The rows of a CSV file, plain or gzipped, comment lines left out, by the standard library."""
+    opener = gzip.open if path.name.endswith(".gz") else open
+    with opener(path, "rt", encoding="utf-8", newline="") as handle:
+        return list(csv.DictReader(line for line in handle if not line.startswith("# mezzotint")))
+
+
+def exact_mean(counts: list[int], levels: list[float]) -> Fraction:
+    """Mean of the decoded reports as a rational."""
+    total = sum((Fraction(level) * count for level, count in zip(levels, counts, strict=True)), Fraction(0))
+    return total / sum(counts)
+
+
+def exact_variance(counts: list[int], levels: list[float]) -> Fraction:
+    """Unbiased variance of the decoded reports as a rational."""
+    mean = exact_mean(counts, levels)
+    spread = sum(((Fraction(b) - mean) ** 2 * c for b, c in zip(levels, counts, strict=True)), Fraction(0))
+    return spread / (sum(counts) - 1)
+
+
+def deviance(counts: np.ndarray, shares: np.ndarray) -> float:
+    """2 n KL(observed || shares), term by term."""
+    n = int(counts.sum())
+    return 2 * sum(int(c) * math.log(int(c) / n / float(p)) for c, p in zip(counts, shares, strict=True) if c)
+
+
+def extreme(
+    mechanism: Mechanism, counts: np.ndarray, *, points: np.ndarray, value: Callable[[np.ndarray], float], limit: float
+) -> float:
+    """Greatest value(masses) over distributions on `points` whose deviance is at most `limit`, by SLSQP."""
+    pmf = mechanism.pmf(points)
+    start = _maximum_likelihood(pmf, counts)
+    answer = optimize.minimize(
+        lambda w: -value(w),
+        start,
+        method="SLSQP",
+        bounds=[(0, 1)] * points.size,
+        constraints=[
+            {"type": "eq", "fun": lambda w: w.sum() - 1},
+            {"type": "ineq", "fun": lambda w: limit - deviance(counts, np.maximum(w, 0) @ pmf)},
+        ],
+        options={"maxiter": 2000, "ftol": 1e-12},
+    )
+    return -float(answer.fun)
+
+
+def _maximum_likelihood(pmf: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Plain EM, many steps."""
+    masses = np.full(pmf.shape[0], 1 / pmf.shape[0])
+    share = counts / counts.sum()
+    for _ in range(20_000):
+        masses = masses * (pmf @ (share / (masses @ pmf)))
+        masses /= masses.sum()
+    return masses
+
+
+def least_deviance(mechanism: Mechanism, counts: np.ndarray, points: np.ndarray) -> float:
+    """Deviance of the best distribution on `points`, by plain EM."""
+    pmf = mechanism.pmf(points)
+    return deviance(counts, _maximum_likelihood(pmf, counts) @ pmf)
+
+
+def relative_entropy_tail(probabilities: list[float], n: int, t: float) -> float:
+    """P(n KL(observed || true) >= t) for a multinomial, summed over every outcome."""
+    total, size = 0.0, len(probabilities)
+    for cuts in itertools.combinations(range(n + size - 1), size - 1):
+        counts = np.diff([-1, *cuts, n + size - 1]) - 1
+        log = math.lgamma(n + 1) - sum(math.lgamma(c + 1) for c in counts)
+        log += sum(int(c) * math.log(p) for c, p in zip(counts, probabilities, strict=True) if c)
+        if deviance(counts, np.array(probabilities)) / 2 >= t:
+            total += math.exp(log)
+    return total
+
+
+def greatest_variance(mechanism: Mechanism, *, steps: int = 400) -> float:
+    """Greatest variance of a report over inputs that take one or two values, on a grid of pairs and weights."""
+    rows = mechanism.probabilities
+    best = 0.0
+    for first, second in itertools.combinations_with_replacement(range(len(rows)), 2):
+        for share in np.linspace(0, 1, steps + 1):
+            p = (1 - share) * rows[first] + share * rows[second]
+            mean = p @ mechanism.levels
+            best = max(best, float(p @ (mechanism.levels - mean) ** 2))
+    return best
