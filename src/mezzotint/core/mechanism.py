@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -45,10 +45,23 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 
-def _owned(values: npt.ArrayLike, dtype: Any) -> Any:
+def _owned(values: npt.NDArray[Any], dtype: Any) -> Any:
     """A read-only copy in C order; adding zero turns -0.0 into 0.0, so that equal tables hash equally."""
     array = np.array(values, dtype=dtype, order="C", copy=True) + dtype(0)
     array.setflags(write=False)
+    return array
+
+
+def _array(parameter: str, values: npt.ArrayLike, kinds: str, remedy: str) -> npt.NDArray[Any]:
+    """`values` as an array whose dtype is one of `kinds`; text that looks like a number is no number."""
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise ParameterError(
+            parameter, type(values).__name__, "rows differ in length; give a rectangular array"
+        ) from None
+    if array.size and array.dtype.kind not in kinds:
+        raise ParameterError(parameter, str(array.dtype), remedy)
     return array
 
 
@@ -75,7 +88,9 @@ def _check_knots(knots: FloatArray) -> None:
 
 
 def _check_levels(levels: FloatArray) -> None:
-    if levels.ndim != 1 or levels.size < 2:
+    if levels.ndim != 1:
+        raise ParameterError("levels", levels.shape, "need a 1-D sequence of decoded outputs")
+    if levels.size < 2:
         raise ParameterError("levels", levels.size, "need at least 2 output levels; try levels=4")
     if levels.size > MAX_LEVELS:
         raise ParameterError("levels", levels.size, f"at most {MAX_LEVELS} levels fit a 16-bit code")
@@ -86,12 +101,6 @@ def _check_levels(levels: FloatArray) -> None:
 
 
 def _check_weights(weights: npt.NDArray[Any], rows: int, columns: int) -> None:
-    if weights.dtype.kind not in "iu":
-        raise ParameterError(
-            "weights",
-            str(weights.dtype),
-            "weights are integers; mezzotint.core.rounding turns probabilities into them",
-        )
     if weights.shape != (rows, columns):
         raise ParameterError(
             "weights", weights.shape, f"need one row per knot and one column per level: {(rows, columns)}"
@@ -139,11 +148,15 @@ class Mechanism:
     name: str = "table"
 
     def __post_init__(self) -> None:
-        knots, levels = _owned(self.knots, np.float64), _owned(self.levels, np.float64)
+        knots = _owned(_array("knots", self.knots, "iuf", "knots are real numbers"), np.float64)
+        levels = _owned(_array("levels", self.levels, "iuf", "levels are real numbers"), np.float64)
         _check_knots(knots)
         _check_levels(levels)
-        raw = np.asarray(self.weights)
+        remedy = "weights are integers; mezzotint.core.rounding turns probabilities into them"
+        raw = _array("weights", self.weights, "iu", remedy)
         _check_weights(raw, knots.size, levels.size)
+        if not isinstance(cast(object, self.name), str):
+            raise ParameterError("name", repr(self.name), "a name is text")
         object.__setattr__(self, "knots", knots)
         object.__setattr__(self, "levels", levels)
         object.__setattr__(self, "weights", _owned(raw, np.int64))
