@@ -58,12 +58,17 @@ def parse(text: str) -> dict[str, Any]:
         ) from None
     except RecursionError:
         raise FileFormatError("mechanism file: nested too deeply to be a mechanism") from None
+    except FileFormatError:
+        raise
+    except ValueError as error:  # Python refuses to read integers of thousands of digits
+        raise FileFormatError(f"mechanism file: holds what no table can hold ({error})") from None
     if not isinstance(document, dict) or cast("dict[str, Any]", document).get("format") != FORMAT:
         raise FileFormatError(f'mechanism file: "format" must be "{FORMAT}"; this is some other file')
     document = cast("dict[str, Any]", document)
-    if document.get("version") != VERSION:
+    version = document.get("version")
+    if type(version) is not int or version != VERSION:  # True and 1.0 equal 1
         raise FileFormatError(
-            f"mechanism file: version={document.get('version')!r}: this release reads version {VERSION}; "
+            f"mechanism file: version={version!r}: this release reads version {VERSION}; "
             "upgrade mezzotint or write the file again"
         )
     if set(document) != _KEYS:
