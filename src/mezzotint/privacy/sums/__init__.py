@@ -1,0 +1,1 @@
+"""What a secure sum of many reports reveals."""

@@ -1,0 +1,224 @@
+"""Noise that every client is sure to add: translation blankets, exact in integers (docs/proofs/sums.md).
+
+A blanket says: whatever its input, a client draws component l with probability g_l (the same for every input), a
+shift that may depend on the input, and then noise from the component's fixed shape. A sum cares about differences
+only, so the noise need not sit at the same place for every input.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations_with_replacement
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+
+from mezzotint.core.errors import ParameterError
+from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray
+
+_ROUNDS = 200
+"""Passes that remove what a solver's floats overshot; each pass strictly shrinks the overshoot."""
+
+
+def _frozen(values: npt.ArrayLike) -> IntArray:
+    array = np.array(values, dtype=np.int64, copy=True)
+    array.setflags(write=False)
+    return array
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Component:
+    """One shape of noise and where each row of the table may place it.
+
+    Arguments:
+        shape: (r,) integers >= 0, the noise's pmf on 0..r-1 times their sum.
+        shifts: (rows, s) integers >= 0 in units of 2**-32: mass that row k gives to noise starting at each place.
+            Every row sums to the same `mass`.
+    """
+
+    shape: IntArray
+    shifts: IntArray
+
+    def __post_init__(self) -> None:
+        shape, shifts = _frozen(self.shape), _frozen(self.shifts)
+        if shape.ndim != 1 or shape.size == 0 or int(shape.min()) < 0 or int(shape.sum()) <= 0:
+            raise ParameterError("shape", shape.tolist(), "need integers >= 0 with a positive sum")
+        if shifts.ndim != 2 or shifts.size == 0 or int(shifts.min()) < 0:
+            raise ParameterError("shifts", shifts.shape, "need one row of integers >= 0 per row of the table")
+        sums = shifts.sum(axis=1)
+        if (sums != sums[0]).any():
+            raise ParameterError("shifts", sums.tolist(), "every row must place the same mass")
+        object.__setattr__(self, "shape", shape)
+        object.__setattr__(self, "shifts", shifts)
+
+    @property
+    def mass(self) -> int:
+        """Units of 2**-32 of the component's probability."""
+        return int(self.shifts[0].sum())
+
+    @property
+    def pmf(self) -> FloatArray:
+        """(r,) the noise's probabilities, each right to a relative 2**-53."""
+        return self.shape / float(self.shape.sum())
+
+    @property
+    def variance(self) -> float:
+        """Variance of one draw of the noise, squared lattice steps."""
+        index = np.arange(self.shape.size)
+        return float(self.pmf @ (index - self.pmf @ index) ** 2)
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Blanket:
+    """Components that every row of a table contains together. `fits` decides whether they do, in exact integers.
+
+    Arguments:
+        components: at least one; all with as many rows of shifts as `block_rows(rows, block)` has rows.
+        name: how it was found, for people.
+        block: clients per draw: the noise is what this many clients together are sure to add.
+    """
+
+    components: tuple[Component, ...]
+    name: str
+    block: int = 1
+
+    @property
+    def masses(self) -> FloatArray:
+        """(L,) probabilities of the components, exact."""
+        return np.array([component.mass for component in self.components]) / float(TOTAL)
+
+    @property
+    def shapes(self) -> list[FloatArray]:
+        """The noise pmfs."""
+        return [component.pmf for component in self.components]
+
+    @property
+    def variance(self) -> float:
+        """sum_l g_l Var(w_l) per client: the variance that each is sure to add, squared lattice steps."""
+        return sum(component.mass * component.variance for component in self.components) / TOTAL / self.block
+
+    def fits(self, rows: IntArray) -> bool:
+        """Whether sum_l shape_l * shifts_{k,l} <= row_k entrywise for every (block) row k, in exact integers.
+
+        Arguments:
+            rows: (rows, span + 1) integers that sum to 2**32: the table, one client per row.
+        """
+        blocks = block_rows(rows, self.block)
+        if any(component.shifts.shape[0] != blocks.shape[0] for component in self.components):
+            return False
+        common = math.lcm(*(int(component.shape.sum()) for component in self.components))
+        for k, row in enumerate(blocks.tolist()):
+            spent = [0] * len(row)
+            for component in self.components:
+                factor = common // int(component.shape.sum())
+                if not _spend(spent, component.shape.tolist(), component.shifts[k].tolist(), factor):
+                    return False
+            if any(used > common * weight for used, weight in zip(spent, row, strict=True)):
+                return False
+        return True
+
+
+def block_rows(rows: IntArray, block: int) -> IntArray:
+    """Every sum of `block` rows (with repetition), as integers in units of 2**-32, rounded down.
+
+    Arguments:
+        rows: (K, span + 1) integers that sum to 2**32.
+
+    Returns: (K multichoose block, block * span + 1) int64; `rows` itself for block 1. What fits below the rounded
+        rows fits below the exact ones.
+    """
+    if block == 1:
+        return rows
+    exact = [np.array(row, dtype=object) for row in rows.tolist()]
+    sums: list[list[int]] = []
+    for chosen in combinations_with_replacement(exact, block):
+        product = chosen[0]
+        for row in chosen[1:]:
+            product = np.convolve(product, row)
+        sums.append([int(value) >> (32 * (block - 1)) for value in product])
+    return np.array(sums, dtype=np.int64)
+
+
+def _spend(spent: list[int], shape: list[int], shifts: list[int], factor: int) -> bool:
+    """Adds factor * (shape convolved with shifts) to `spent`; False when mass falls off the row's end."""
+    for shift, mass in enumerate(shifts):
+        for i, weight in enumerate(shape):
+            if mass and weight:
+                if shift + i >= len(spent):
+                    return False
+                spent[shift + i] += factor * mass * weight
+    return True
+
+
+def common_blanket(rows: IntArray) -> Blanket | None:
+    """The plain blanket (Theorem S): the mass that all rows have in the same place; None when there is none.
+
+    Arguments:
+        rows: (rows, span + 1) integers that sum to 2**32.
+    """
+    shared = rows.min(axis=0)
+    if not shared.any():
+        return None
+    first, last = np.flatnonzero(shared)[[0, -1]]
+    shape = shared[first : last + 1]
+    shifts = np.zeros((rows.shape[0], int(first) + 1), dtype=np.int64)
+    shifts[:, first] = shape.sum()
+    return Blanket(components=(Component(shape=shape, shifts=shifts),), name="common mass")
+
+
+def dyad(width: int) -> IntArray:
+    """The shape (1, 0, ..., 0, 1): 0 or `width`, a fair coin decides."""
+    shape = np.zeros(width + 1, dtype=np.int64)
+    shape[[0, -1]] = 1
+    return shape
+
+
+def dyad_blanket(rows: IntArray, widths: Sequence[int], shifts: Sequence[Any], *, block: int = 1) -> Blanket | None:
+    """The blanket of fair coins nearest below a solver's, made exact; None when a component loses all mass.
+
+    Arguments:
+        rows: (rows, span + 1) integers that sum to 2**32.
+        widths: of the dyads.
+        shifts: per width a (block rows, block * span + 1 - width) array of probabilities; anything goes, only the
+            result is trusted, after `Blanket.fits`.
+        block: clients per draw.
+
+    Guarantees: the result fits `rows` in exact integers.
+    """
+    units = [np.floor(np.clip(np.nan_to_num(array), 0, 1) * TOTAL).astype(np.int64) for array in shifts]
+    for k, row in enumerate(block_rows(rows, block)):
+        _shrink_to_fit(row, widths, [array[k] for array in units])
+    components: list[Component] = []
+    for width, array in zip(widths, units, strict=True):
+        mass = int(array.sum(axis=1).min())
+        if mass == 0:
+            return None
+        components.append(Component(shape=dyad(width), shifts=_cut_to(array, mass)))
+    name = f"fair coins of width {', '.join(map(str, widths))}" + (f", {block} clients each" if block > 1 else "")
+    blanket = Blanket(components=tuple(components), name=name, block=block)
+    return blanket if blanket.fits(rows) else None
+
+
+def _shrink_to_fit(row: IntArray, widths: Sequence[int], masses: list[IntArray]) -> None:
+    """Lowers shift masses in place until 2 * row is nowhere exceeded: a dyad of mass g puts g of 2 g on each side."""
+    for _ in range(_ROUNDS):
+        spent = np.zeros_like(row)
+        for width, mass in zip(widths, masses, strict=True):
+            spent[: mass.size] += mass
+            spent[width:] += mass
+        over = np.maximum(spent - 2 * row, 0)
+        if not over.any():
+            return
+        for width, mass in zip(widths, masses, strict=True):
+            mass -= np.minimum(mass, np.maximum(over[: mass.size], over[width:]))
+
+
+def _cut_to(array: IntArray, mass: int) -> IntArray:
+    """Every row lowered, from its end, to the sum `mass`."""
+    before = np.cumsum(array, axis=1) - array
+    return np.clip(mass - before, 0, array)

@@ -1,0 +1,211 @@
+"""The best central bound of one sum: which blanket, which pair of rows, at which epsilon."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from scipy.special import log_ndtr
+
+from mezzotint.core.errors import ParameterError
+from mezzotint.core.mechanism import FloatArray, IntArray
+from mezzotint.privacy.loss import pure_epsilon
+from mezzotint.privacy.sums.blanket import Blanket
+from mezzotint.privacy.sums.cells import multinomial_cells
+from mezzotint.privacy.sums.central import (
+    BINS,
+    Noise,
+    as_probabilities,
+    blanket_noise,
+    pair_loss,
+    pairs_by_gap,
+    screen,
+    silence,
+)
+from mezzotint.privacy.sums.curve import MAX_EPSILON, HockeyStick, check_delta
+from mezzotint.privacy.sums.search import candidate_blankets
+
+MAX_CLIENTS = 10**8
+"""More clients than this are accounted as this many: still a bound, and never a wrong one."""
+
+_SMALL = 200
+"""Up to so many other clients every candidate is computed; above, a Gaussian score picks the few best."""
+
+_WORK = 4e5
+"""Cells times window that one evaluation may cost, about."""
+
+
+_CURVE_ECONOMY = 4
+"""A curve visits every pair of rows, so it affords fewer cells than one epsilon does."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CentralBound:
+    """(epsilon, delta) of one sum, replace-one, worst over the other clients' inputs.
+
+    Arguments:
+        epsilon: upper bound, rounded up.
+        delta: the delta asked for.
+        method: name of the blanket that gave it, or "one report" when no other client's noise helps.
+        blanket: that blanket, or None.
+    """
+
+    epsilon: float
+    delta: float
+    method: str
+    blanket: Blanket | None
+
+
+def check_others(clients: int, corrupted: int) -> int:
+    """Other clients whose noise counts: clients - 1 - corrupted.
+
+    Raises:
+        ParameterError: fewer than one client, or more corrupted than others.
+    """
+    if int(clients) != clients or clients < 1:
+        raise ParameterError("clients", clients, "need at least 1 client; 1 is a sum of one report")
+    if int(corrupted) != corrupted or not 0 <= corrupted <= clients - 1:
+        raise ParameterError("corrupted", corrupted, f"between 0 and clients - 1 = {clients - 1} can be dishonest")
+    return min(int(clients) - 1 - int(corrupted), MAX_CLIENTS)
+
+
+def _work_budget(blanket: Blanket, others: int) -> int:
+    width = 15 * math.sqrt(max(blanket.variance * others, 1.0))
+    return int(min(1500, max(16, _WORK / width)))
+
+
+def _leaks(blanket: Blanket) -> bool:
+    """Whether all noise shares a divisor: then the sum's residue is not hidden at all."""
+    divisor = 0
+    for component in blanket.components:
+        places = np.flatnonzero(component.shape)
+        divisor = math.gcd(divisor, int(np.gcd.reduce(places - places[0])))
+    return divisor != 1
+
+
+def _score(blanket: Blanket, others: int, gap: float, delta: float) -> float:
+    """Roughly the epsilon at `delta`, from a Gaussian of each cell's variance. Ranks candidates, claims nothing."""
+    variances = np.array([component.variance for component in blanket.components])
+    cells = multinomial_cells(
+        others // blanket.block, blanket.masses, variances, budget=_work_budget(blanket, others), tail=1e-2 * delta
+    )
+    variance = cells.counts @ variances
+    mu = gap / np.sqrt(np.maximum(variance, 1e-3))
+    low, high = 0.0, 200.0
+    for _ in range(60):
+        epsilon = (low + high) / 2
+        first = np.exp(log_ndtr(-epsilon / mu + mu / 2))
+        second = np.exp(np.minimum(epsilon + log_ndtr(-epsilon / mu - mu / 2), 0.0))
+        value = float(cells.probability @ (first - second))
+        low, high = (epsilon, high) if value > delta else (low, epsilon)
+    return high + (1e6 if _leaks(blanket) else 0.0)
+
+
+def shortlist(rows: IntArray, others: int, delta: float) -> list[Blanket]:
+    """Blankets to compute for so many other clients, the most promising first."""
+    found = [blanket for blanket in candidate_blankets(rows) if others >= blanket.block]
+    if others <= _SMALL:
+        return found
+    means = as_probabilities(rows) @ np.arange(rows.shape[1])
+    gap = max(float(means.max() - means.min()), 1e-6)
+    ranked = sorted(found, key=lambda blanket: _score(blanket, others, gap, max(delta, 1e-15)))
+    return ranked[: 1 if others > 10**5 else 2]
+
+
+def _worst_epsilon(noise: Noise, rows: FloatArray, delta: float, limit: float) -> float:
+    """The least epsilon that serves every pair of rows; pairs are computed only when screening asks for it."""
+    epsilon = 0.0
+    done: set[tuple[int, int]] = set()
+    for pair in pairs_by_gap(rows)[:2]:
+        done.add(pair)
+        epsilon = max(epsilon, pair_loss(noise, rows[pair[0]], rows[pair[1]]).epsilon(delta, limit))
+    while epsilon < limit:
+        above = screen(noise, rows, epsilon)
+        # The pairs computed already are at delta by construction, up to rounding.
+        wanted = [pair for pair in np.ndindex(above.shape) if above[pair] > delta and pair not in done]
+        if not wanted:
+            return epsilon
+        worst = max(wanted, key=lambda pair: above[pair])
+        done.add(worst)
+        epsilon = max(epsilon, pair_loss(noise, rows[worst[0]], rows[worst[1]]).epsilon(delta, limit))
+    return limit
+
+
+def central_epsilon(rows: IntArray, *, clients: int, delta: float, corrupted: int = 0) -> CentralBound:
+    """epsilon of one secure sum at `delta`: Theorems S and S', the better of the blankets tried.
+
+    Arguments:
+        rows: (K, span + 1) integer weights of the table on its lattice (`lattice_rows`), sums 2**32.
+        clients: how many reports are added, the protected one included.
+        delta: in [0, 1); at 0 the answer is the pure epsilon of one report.
+        corrupted: clients that add no honest noise (dishonest, or known to the adversary).
+
+    Raises:
+        ParameterError: clients < 1, corrupted outside [0, clients - 1], delta outside [0, 1).
+
+    Guarantees:
+        Never below the exact worst case over all inputs of the other clients; never above one report's epsilon.
+    Edge cases: clients = 1, or no common noise at all: one report's own (epsilon, delta).
+    Source: docs/proofs/sums.md, Theorems S and S'.
+    """
+    others = check_others(clients, corrupted)
+    target = check_delta(delta)
+    limit = pure_epsilon(rows)
+    table = as_probabilities(rows)
+    best = CentralBound(
+        epsilon=_worst_epsilon(silence(), table, target, limit), delta=target, method="one report", blanket=None
+    )
+    if target == 0 or others == 0 or best.epsilon == 0:
+        return best
+    for blanket in shortlist(rows, others, target):
+        noise = blanket_noise(blanket, others, budget=_work_budget(blanket, others), tail=1e-4 * target)
+        if pair_loss(noise, *table[list(pairs_by_gap(table)[0])]).epsilon(target, limit) >= best.epsilon:
+            continue
+        epsilon = _worst_epsilon(noise, table, target, limit)
+        if epsilon < best.epsilon:
+            best = CentralBound(epsilon=epsilon, delta=target, method=blanket.name, blanket=blanket)
+    return best
+
+
+def noise_curve(noise: Noise, rows: FloatArray, limit: float) -> HockeyStick:
+    """The envelope over all pairs of rows of their hockey-stick curves under one noise."""
+    pairs = pairs_by_gap(rows)
+    first = pair_loss(noise, rows[pairs[0][0]], rows[pairs[0][1]]).curve(limit)
+    # One grid for all pairs, dense where the widest pair's curve lives, out to where any pair may still have mass.
+    known = first.epsilons[np.isfinite(first.epsilons)]
+    widest = min(limit, 64.0)
+    grid = np.unique(np.concatenate([np.linspace(0, known[-1], BINS // 2), np.linspace(0, widest, BINS // 4)]))
+    deltas = np.zeros(grid.size)
+    for i, j in pairs:
+        np.maximum(deltas, pair_loss(noise, rows[i], rows[j]).deltas(grid), out=deltas)
+    if limit <= MAX_EPSILON:
+        below = grid < limit
+        grid, deltas = np.append(grid[below], limit), np.append(deltas[below], 0.0)
+    return HockeyStick(epsilons=grid, deltas=deltas)
+
+
+def dominating_curve(rows: IntArray, *, clients: int, corrupted: int = 0, delta: float = 1e-12) -> HockeyStick:
+    """delta(epsilon) of one secure sum for all epsilon >= 0, both directions, worst over pairs and other inputs.
+
+    Arguments:
+        rows, clients, corrupted: as in `central_epsilon`.
+        delta: where the curve should be tight (the delta of the claim it serves, over the number of releases).
+
+    Guarantees:
+        Neighbours are symmetric, so the curve dominates both directions; it composes like any other
+        (`mezzotint.privacy.sums.composition`).
+    """
+    others = check_others(clients, corrupted)
+    limit = pure_epsilon(rows)
+    table = as_probabilities(rows)
+    target = min(max(check_delta(delta), 1e-25), 1e-4)
+    curve = noise_curve(silence(), table, limit)
+    best = central_epsilon(rows, clients=clients, corrupted=corrupted, delta=max(target, 1e-13)).blanket
+    if best is not None:
+        budget = _work_budget(best, others) // _CURVE_ECONOMY
+        noise = blanket_noise(best, others, budget=max(budget, 8), tail=1e-4 * target)
+        curve = curve.best(noise_curve(noise, table, limit))
+    return curve

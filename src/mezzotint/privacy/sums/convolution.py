@@ -1,0 +1,286 @@
+"""Sums of very many independent draws: their probabilities between proven bounds, small tails included.
+
+The pmf of a sum is the inverse transform of a product of powers. One transform is accurate to about 1e-15 of its
+peak only; tilted by exp(theta s) the peak moves, and around it the accuracy is relative (three peaks: at the mean and 5.5 deviations off). Every error is bounded and
+added: `low <= pmf <= high` holds, up to the standard normwise error of a backward stable FFT (Higham, Accuracy and
+Stability of Numerical Algorithms, Theorem 24.2).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+import numpy.typing as npt
+from scipy import fft
+
+from mezzotint.core.errors import ParameterError
+from mezzotint.core.mechanism import FloatArray, IntArray
+
+UNIT = 2.0**-53
+_CHERNOFF = np.array([0.25, 0.5, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 17, 20, 25, 30, 40, 60], dtype=np.float64)
+"""Tilts (over one standard deviation) at which tails are bounded; the best counts."""
+
+_DIRECT = 400
+"""Shapes with at most this many positive entries are transformed term by term, with the smaller error bound."""
+
+_MEMORY = 2**18
+"""Numbers held at a time: small enough for a processor's cache."""
+
+_DEAD = 1e-40
+"""Transforms below this are taken for 0."""
+
+MAX_LENGTH = 2**25
+"""Longest transform; a sum that needs more is refused."""
+
+ComplexArray = npt.NDArray[np.complex128]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class SumBounds:
+    """Bounds on the pmfs of several sums, each on its own window of consecutive integers.
+
+    Arguments:
+        start: (cells,) first integer of each window.
+        low, high: (cells, width) bounds on the probabilities.
+        outside: (cells,) upper bounds on the mass outside each window.
+    """
+
+    start: IntArray
+    low: FloatArray
+    high: FloatArray
+    outside: FloatArray
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class _Family:
+    """The shapes tilted by one theta: logarithms of their generating functions and means."""
+
+    theta: float
+    weights: tuple[FloatArray, ...]
+    cumulants: FloatArray
+    means: FloatArray
+    variances: FloatArray
+
+
+def _tilted(shapes: Sequence[FloatArray], theta: float) -> _Family:
+    weights: list[FloatArray] = []
+    cumulants: list[float] = []
+    means: list[float] = []
+    variances: list[float] = []
+    for shape in shapes:
+        index = np.arange(shape.size, dtype=np.float64)
+        # Factored around the largest exponent: no overflow, and log1p-like accuracy is not needed (see `_slack`).
+        top = max(0.0, theta * (shape.size - 1))
+        lifted = shape * np.exp(theta * index - top)
+        mass = float(lifted.sum())
+        weight = lifted / mass
+        mean = float(weight @ index)
+        weights.append(weight)
+        cumulants.append(top + math.log(mass))
+        means.append(mean)
+        variances.append(float(weight @ (index - mean) ** 2))
+    return _Family(
+        theta=theta,
+        weights=tuple(weights),
+        cumulants=np.array(cumulants),
+        means=np.array(means),
+        variances=np.array(variances),
+    )
+
+
+def _edges(
+    shapes: Sequence[FloatArray], counts: FloatArray, base: _Family, scale: float, tail: float
+) -> tuple[FloatArray, FloatArray]:
+    """Per cell integers (a, b): under the `base` tilt the sum lies in [a, b] but for a mass of `tail` (Chernoff)."""
+    support = counts @ np.array([shape.size - 1.0 for shape in shapes])
+    lower = np.zeros_like(support)
+    upper = support.copy()
+    own = counts @ base.cumulants
+    needed = math.log(2 / tail)
+    slack = _slack(shapes, counts)
+    for step in np.concatenate([-_CHERNOFF, _CHERNOFF]) / scale:
+        if abs(step) * max(shape.size for shape in shapes) > 600:
+            continue
+        shifted = counts @ _tilted(shapes, base.theta + step).cumulants
+        # P(S >= b) <= exp(K(theta + step) - K(theta) - step b) for step > 0, mirrored below.
+        bound = (shifted - own + needed + 2 * slack) / step
+        if step > 0:
+            upper = np.minimum(upper, np.ceil(bound))
+        else:
+            lower = np.maximum(lower, np.floor(bound))
+    return lower, np.maximum(upper, lower)
+
+
+def _slack(shapes: Sequence[FloatArray], counts: FloatArray) -> FloatArray:
+    """(cells,) bound on the error of a cumulant sum and of tilted weights, as an exponent."""
+    # A cumulant is the log of a sum of m products, each within 4 ulp and one exp of an exponent below 2**10:
+    # (m + 16) UNIT relative in the sum, and as much absolute in its logarithm of size < 2**10.
+    return counts @ np.array([(np.count_nonzero(shape) + 40) * 4 * UNIT for shape in shapes])
+
+
+def _transform(weight: FloatArray, length: int) -> tuple[ComplexArray, float]:
+    """(length/2 + 1,) Fourier transform of a short pmf, and a bound on the error of every entry."""
+    used = np.flatnonzero(weight)
+    if used.size > _DIRECT:
+        result = fft.rfft(weight, length)
+        # Normwise error 8 UNIT log2(M) of the transform's 2-norm sqrt(M) |w|_2, hence of any entry.
+        error = 8 * UNIT * math.log2(length) * math.sqrt(length) * float(np.linalg.norm(weight))
+        return np.asarray(result, dtype=np.complex128), error + 8 * UNIT
+    frequency = np.arange(length // 2 + 1, dtype=np.int64)
+    result = np.zeros(frequency.size, dtype=np.complex128)
+    for i in used.tolist():
+        # The angle is reduced in integers: its error is below 2 UNIT * 2 pi, the exponential's below 16 UNIT.
+        result += weight[i] * np.exp((-2j * math.pi / length) * ((i * frequency) % length))
+    return result, (used.size + 24) * UNIT
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class _Spectrum:
+    """What all cells share at one tilt: log transforms, their sizes, and the error coefficient of each power."""
+
+    logarithms: ComplexArray
+    sizes: FloatArray
+    coefficients: FloatArray
+
+
+def _spectrum(family: _Family, length: int) -> _Spectrum:
+    logarithms: list[ComplexArray] = []
+    sizes: list[FloatArray] = []
+    coefficients: list[FloatArray] = []
+    for weight in family.weights:
+        values, error = _transform(weight, length)
+        size = np.maximum(np.abs(values), 1e-12) + error
+        logarithm = np.log(np.where(values == 0, 1e-300, values))
+        log_size = np.log(size)
+        # |fl(z)^N - z^N| <= N error size^(N-1); the exponent N log z carries N |log z| (L + 4) UNIT of rounding.
+        rounding = (len(family.weights) + 4) * UNIT * (4 + np.abs(log_size))
+        logarithms.append(logarithm)
+        sizes.append(log_size)
+        coefficients.append(error / size + rounding)
+    return _Spectrum(
+        logarithms=np.stack(logarithms), sizes=np.stack(sizes), coefficients=np.stack(coefficients)
+    )
+
+
+def _powers(spectrum: _Spectrum, counts: FloatArray, start: IntArray, length: int) -> tuple[FloatArray, FloatArray]:
+    """(cells, length) circular pmfs of the tilted sums, index 0 standing for `start`, and (cells,) their errors."""
+    # Almost all frequencies are dead: the smallest counts bound every cell's size there (sizes above 1 are capped).
+    ceiling = np.exp(counts.min(axis=0) @ np.minimum(spectrum.sizes, 0.0))
+    alive = np.flatnonzero(ceiling > _DEAD)
+    turns = (alive[None, :] * (start[:, None] % length)) % length
+    exponent = counts.astype(np.complex128) @ spectrum.logarithms[:, alive]
+    exponent += (2j * math.pi / length) * turns
+    values = np.zeros((counts.shape[0], length // 2 + 1), dtype=np.complex128)
+    values[:, alive] = np.exp(exponent)
+    sizes = np.exp(counts @ spectrum.sizes[:, alive])
+    # The rotation by `start` adds 24 UNIT to every entry. Dead frequencies are below _DEAD, but for the tiny growth
+    # of sizes above 1, which exp(1) covers.
+    error = (sizes * (counts @ spectrum.coefficients[:, alive] + 24 * UNIT)).sum(axis=1) * 2 / length + 3 * _DEAD
+    norm = np.sqrt((sizes**2).sum(axis=1) * 2 / length) + 3 * _DEAD
+    result = fft.irfft(values, length, axis=1)
+    return result, error + 8 * UNIT * math.log2(length) * norm
+
+
+def _check(shapes: Sequence[FloatArray], counts: npt.ArrayLike, tail: float) -> IntArray:
+    array = np.atleast_2d(np.asarray(counts, dtype=np.int64))
+    if len(shapes) == 0 or array.shape[1] != len(shapes) or (array < 0).any():
+        raise ParameterError("counts", array.shape, "need one count >= 0 per shape in every row")
+    if not 0 < tail < 1:
+        raise ParameterError("tail", tail, "need a probability in (0, 1)")
+    for shape in shapes:
+        # Sums may miss 1 by the conversion of integer weights, never by more.
+        if shape.ndim != 1 or shape.size < 1 or (shape < 0).any() or abs(float(shape.sum()) - 1) > 2.0**-40:
+            raise ParameterError("shapes", shape.tolist(), "every shape is a pmf on 0, 1, 2, ...")
+    return array
+
+
+def sum_bounds(shapes: Sequence[FloatArray], counts: npt.ArrayLike, *, tail: float = 1e-20) -> SumBounds:
+    """Bounds on the pmf of the sum of counts[c, l] independent draws from shapes[l], for every cell c.
+
+    Arguments:
+        shapes: pmfs on 0, 1, 2, ...; every entry is right to a relative 2**-52.
+        counts: (cells, shapes) integers >= 0.
+        tail: mass that a window may leave outside; `outside` bounds it and is 0 where the window holds all.
+
+    Raises:
+        ParameterError: shapes that are no pmfs, negative counts, or windows beyond `MAX_LENGTH`.
+
+    Guarantees: low <= pmf <= high on the window, mass outside <= outside.
+    Edge cases: counts all 0: mass 1 at 0.
+    Source: exponential tilting (Cramer); Higham, Theorem 24.2, for the transforms.
+    """
+    table = _check(shapes, counts, tail)
+    numbers = table.astype(np.float64)
+    plain = _tilted(shapes, 0.0)
+    scale = max(1e-3, math.sqrt(float((numbers @ plain.variances).max())))
+    lower, upper = _edges(shapes, numbers, plain, scale, tail)
+    width = int((upper - lower).max()) + 1
+    alias_tail = min(tail, 1e-18)
+    # Sums that hardly vary are tilted less, so that no factor over the window leaves the floats.
+    steepest = min(5.5 / scale, 300 / width, 20 / max(1, max(shape.size for shape in shapes) - 1))
+    families = [_tilted(shapes, theta) for theta in (0.0, -steepest, steepest)]
+    windows = [_edges(shapes, numbers, family, scale, alias_tail) for family in families]
+    length = max(width, *(int((b - a).max()) + 1 for a, b in windows))
+    if length > MAX_LENGTH:
+        raise ParameterError("counts", int(table.max()), f"the sum needs a window of {length} integers; use fewer")
+    length = int(fft.next_fast_len(max(length, 2), real=True))
+    start = lower.astype(np.int64)
+    low = np.zeros((table.shape[0], width))
+    high = np.full((table.shape[0], width), np.inf)
+    best = np.full((table.shape[0], width), np.inf)
+    batch = max(1, _MEMORY // length)
+    for family, (left, right) in zip(families, windows, strict=True):
+        spectrum = _spectrum(family, length)
+        for first in range(0, table.shape[0], batch):
+            part = slice(first, first + batch)
+            tilted, error = _powers(spectrum, numbers[part], start[part], length)
+            alias = np.where((left[part] <= 0) & (right[part] >= numbers[part] @ _tops(shapes)), 0.0, alias_tail)
+            window = (left[part] - lower[part], right[part] - lower[part])
+            exponent = numbers[part] @ family.cumulants - family.theta * lower[part]
+            drift = _slack(shapes, numbers[part]) * 2 + 4 * UNIT * (np.abs(exponent) + 40)
+            _take_better(
+                (low[part], high[part], best[part]),
+                tilted[:, :width], error, alias, window, family.theta, exponent, drift,
+            )  # fmt: skip
+    # Beyond its own upper edge a narrower cell has only the mass that `outside` accounts for.
+    high[np.isinf(high)] = 0.0
+    holds_all = (lower <= 0) & (upper >= numbers @ _tops(shapes))
+    return SumBounds(start=start, low=low, high=high, outside=np.where(holds_all, 0.0, tail))
+
+
+def _tops(shapes: Sequence[FloatArray]) -> FloatArray:
+    return np.array([shape.size - 1.0 for shape in shapes])
+
+
+def _take_better(
+    held: tuple[FloatArray, FloatArray, FloatArray],
+    tilted: FloatArray,
+    error: FloatArray,
+    alias: FloatArray,
+    window: tuple[FloatArray, FloatArray],
+    theta: float,
+    exponent: FloatArray,
+    drift: FloatArray,
+) -> None:
+    """Undoes the tilt and keeps, entry by entry, the bounds with the smaller error."""
+    low, high, best = held
+    index = np.arange(tilted.shape[1], dtype=np.float64)
+    # A factor that would overflow belongs to a tilt far from its peak, which has nothing to say there.
+    factor = np.exp(np.minimum(exponent, 600.0))[:, None] * np.exp(-theta * index)
+    uncertain = factor * (error + alias)[:, None]
+    better = uncertain < best
+    better &= index >= window[0][:, None]
+    better &= index <= window[1][:, None]
+    better[exponent > 600.0] = False
+    grow = 1 + 4 * drift[:, None]
+    # Aliases only add, so they widen the bound downwards; the transform's error counts both ways.
+    np.copyto(high, np.maximum(tilted + error[:, None], 0.0) * (factor * grow), where=better)
+    np.copyto(low, np.maximum(tilted - (error + alias)[:, None], 0.0) * (factor / grow), where=better)
+    np.copyto(best, uncertain, where=better)

@@ -1,0 +1,114 @@
+"""A hockey-stick curve known from above: delta(epsilon) at grid points, chords between them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+import numpy.typing as npt
+
+from mezzotint.core.errors import ParameterError
+from mezzotint.core.mechanism import FloatArray
+
+_UP = 1 + 2.0**-40
+"""Factor that covers the few roundings of an interpolation, and more."""
+
+
+MAX_EPSILON = 600.0
+"""Curves end here: e**epsilon must stay a float. A larger finite epsilon is reported as inf."""
+
+
+def check_delta(delta: float) -> float:
+    """The number itself; ParameterError unless it lies in [0, 1)."""
+    value = float(delta)
+    if not 0 <= value < 1:
+        raise ParameterError("delta", value, "a probability in [0, 1); try delta=1e-6")
+    return value
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class HockeyStick:
+    """Upper bounds on sup over neighbours of the hockey-stick divergence, both directions, for epsilon >= 0.
+
+    Arguments:
+        epsilons: (g,) increasing, the first 0; the last may be inf.
+        deltas: (g,) in [0, 1]; upper bounds at the grid points.
+
+    Guarantees:
+        The true curve is convex in e**epsilon, so chords between grid points bound it, and so does the lower convex
+        hull of the points, which is what is kept.
+    """
+
+    epsilons: FloatArray
+    deltas: FloatArray
+
+    def __post_init__(self) -> None:
+        epsilons = np.array(self.epsilons, dtype=np.float64)
+        deltas = np.minimum(np.array(self.deltas, dtype=np.float64), 1.0)
+        if epsilons.ndim != 1 or epsilons.size < 1 or epsilons.shape != deltas.shape or epsilons[0] != 0:
+            raise ParameterError("epsilons", epsilons.shape, "need a 1-D grid from 0 with one delta per point")
+        if (np.diff(epsilons) <= 0).any() or not (deltas >= 0).all():
+            raise ParameterError("epsilons", "grid", "the grid increases and deltas are probabilities")
+        if bool((epsilons[np.isfinite(epsilons)] > MAX_EPSILON).any()):
+            raise ParameterError("epsilons", float(epsilons[-1]), f"at most {MAX_EPSILON}, or inf as the last")
+        kept = _lower_hull(np.expm1(epsilons), np.minimum.accumulate(deltas))
+        for name, values in (("epsilons", epsilons[kept]), ("deltas", np.minimum.accumulate(deltas)[kept])):
+            values.setflags(write=False)
+            object.__setattr__(self, name, values)
+
+    def delta(self, epsilon: float | FloatArray) -> FloatArray:
+        """Upper bound on delta at one or many epsilon >= 0; beyond the grid the last bound stays."""
+        wanted = np.asarray(epsilon, dtype=np.float64)
+        if np.isnan(wanted).any() or (wanted < 0).any():
+            raise ParameterError("epsilon", float(wanted.min()), "need numbers >= 0")
+        finite = np.isfinite(self.epsilons)
+        reach = np.minimum(wanted, MAX_EPSILON)
+        with np.errstate(over="ignore"):
+            chords = np.interp(np.expm1(reach), np.expm1(self.epsilons[finite]), self.deltas[finite]) * _UP
+        return np.minimum(np.where(np.isinf(wanted), self.deltas[-1], chords), 1.0)
+
+    def epsilon(self, delta: float) -> float:
+        """The least epsilon >= 0 at which the bound is at most `delta`, rounded up; inf when there is none."""
+        target = check_delta(delta)
+        if self.deltas[0] <= target:
+            return 0.0
+        good = np.flatnonzero(self.deltas <= target)
+        if good.size == 0:
+            return math.inf
+        j = int(good[0])
+        if math.isinf(self.epsilons[j]):
+            return math.inf
+        left, right = math.expm1(self.epsilons[j - 1]), math.expm1(self.epsilons[j])
+        share = (self.deltas[j - 1] - target) / (self.deltas[j - 1] - self.deltas[j])
+        return min(math.log1p(left + share * (right - left)) * _UP, float(self.epsilons[j]))
+
+    def envelope(self, other: HockeyStick) -> HockeyStick:
+        """The larger of two bounds everywhere (either of two pairs may be the worst)."""
+        return self._join(other, np.maximum)
+
+    def best(self, other: HockeyStick) -> HockeyStick:
+        """The smaller of two bounds that both hold."""
+        return self._join(other, np.minimum)
+
+    def _join(self, other: HockeyStick, choose: np.ufunc) -> HockeyStick:
+        grid = np.union1d(self.epsilons, other.epsilons)
+        return HockeyStick(epsilons=grid, deltas=choose(self.delta(grid), other.delta(grid)))
+
+
+def _lower_hull(x: FloatArray, y: FloatArray) -> npt.NDArray[np.intp]:
+    """Indices of the lower convex hull of points with increasing x (an infinite last x is kept as it is)."""
+    hull: list[int] = []
+    for i in range(x.size):
+        if math.isinf(x[i]):
+            hull.append(i)
+            break
+        while len(hull) >= 2:
+            a, b = hull[-2], hull[-1]
+            if (y[b] - y[a]) * (x[i] - x[a]) < (y[i] - y[a]) * (x[b] - x[a]):
+                break
+            hull.pop()
+        hull.append(i)
+    return np.array(hull, dtype=np.intp)
