@@ -18,6 +18,12 @@ from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray, Mechanism
 MARGIN = 2.0**-20
 """A design aims at epsilon * (1 - MARGIN), so that rounding has room to stay under epsilon."""
 
+CANDIDATES = 64
+"""Levels on each side between which units are moved to correct a mean."""
+
+NEAR = 2.0**-14
+"""Rounding may change a probability by this much: far more than solvers err, far less than a wrong design."""
+
 
 def ratio_below(epsilon: float) -> Fraction:
     """A rational at or below e**epsilon. math.exp errs by less than one ulp; four ulps are given away."""
@@ -25,9 +31,14 @@ def ratio_below(epsilon: float) -> Fraction:
 
 
 def _check_probabilities(probabilities: npt.ArrayLike) -> FloatArray:
-    rows = np.array(probabilities, dtype=np.float64, copy=True)
-    if rows.ndim != 2:
-        raise ParameterError("probabilities", rows.shape, "need a 2-D array, one row per knot")
+    try:
+        rows = np.array(probabilities, dtype=np.float64, copy=True)
+    except (TypeError, ValueError):
+        raise ParameterError(
+            "probabilities", type(probabilities).__name__, "need numbers in rows of one length"
+        ) from None
+    if rows.ndim != 2 or rows.size == 0:
+        raise ParameterError("probabilities", rows.shape, "need a 2-D array, one row per knot, at least one row")
     if not np.isfinite(rows).all() or (rows < -1e-9).any():
         raise ParameterError("probabilities", float(np.min(rows)), "need finite probabilities >= 0")
     rows = np.maximum(rows, 0.0)
@@ -82,22 +93,45 @@ def _fit_sum(row: IntArray, low: IntArray, high: IntArray, slope: FloatArray, ai
         missing -= int(step) * amount
 
 
+def _candidates(room: IntArray) -> npt.NDArray[np.intp]:
+    """Levels with room: all of them, or, of very many, those with most room and some from everywhere."""
+    able = np.flatnonzero(room > 0)
+    if able.size <= CANDIDATES:
+        return able
+    roomiest = able[np.argsort(-room[able], kind="stable")[: CANDIDATES // 2]]
+    return np.union1d(roomiest, able[np.linspace(0, able.size - 1, CANDIDATES // 2).astype(np.intp)])
+
+
 def _cancel_residual(row: IntArray, low: IntArray, high: IntArray, slope: FloatArray, aim: float) -> None:
     """Moves units between pairs of levels while that brings the row's mean closer to its aim."""
-    gap = slope[None, :] - slope[:, None]  # moving one unit from level i to level j adds gap[i, j]
+    enough = float(np.diff(slope).min()) / 2
     for _ in range(8 * row.size):
         residual = aim - float(row @ slope)
-        room = np.minimum((row - low)[:, None], (high - row)[None, :])
+        givers, takers = _candidates(row - low), _candidates(high - row)
+        if givers.size == 0 or takers.size == 0:
+            return
+        gap = slope[takers][None, :] - slope[givers][:, None]  # what one unit from giver to taker adds to the mean
+        room = np.minimum((row - low)[givers][:, None], (high - row)[takers][None, :])
         with np.errstate(divide="ignore", invalid="ignore"):
-            units = np.clip(np.rint(residual / gap), 0, room)
-        np.fill_diagonal(units, 0)
-        after = np.abs(residual - np.nan_to_num(units) * gap)
-        best = np.unravel_index(int(np.argmin(after)), after.shape)
+            units = np.clip(np.nan_to_num(np.rint(residual / gap)), 0, np.where(gap == 0, 0, room))
+        after = np.abs(residual - units * gap)
+        # Of the moves that come close enough, the smallest disturbs the row least.
+        close = after <= max(float(after.min()), enough)
+        best = np.unravel_index(int(np.argmin(np.where(close, units, np.inf))), after.shape)
         if not after[best] < abs(residual) * (1 - 1e-12):
             return
         amount = int(units[best])
-        row[best[0]] -= amount
-        row[best[1]] += amount
+        row[givers[best[0]]] -= amount
+        row[takers[best[1]]] += amount
+
+
+def _check_request(levels: FloatArray, aims: FloatArray, rows: FloatArray, epsilon: float) -> None:
+    if levels.shape != rows.shape[1:] or not np.isfinite(levels).all() or (np.diff(levels) <= 0).any():
+        raise ParameterError("levels", levels.tolist(), f"need {rows.shape[1]} increasing levels, one per column")
+    if aims.shape != rows.shape[:1] or not np.isfinite(aims).all():
+        raise ParameterError("aims", aims.tolist(), f"need {rows.shape[0]} finite means, one per row")
+    if not epsilon >= 0:
+        raise ParameterError("epsilon", epsilon, "a privacy loss is >= 0; inf sets no limit")
 
 
 def round_rows(
@@ -126,7 +160,10 @@ def round_rows(
     """
     rows = _check_probabilities(probabilities)
     slope = np.asarray(levels, dtype=np.float64)
-    targets = rows @ slope if aims is None else np.asarray(aims, dtype=np.float64)
+    targets = np.full(len(rows), 0.0) if aims is None else np.asarray(aims, dtype=np.float64)
+    _check_request(slope, targets, rows, epsilon)
+    if aims is None:
+        targets = rows @ slope
     # Deviations from the row's own aim keep float64 sums accurate to far below one unit.
     weights = _largest_remainder(rows)
     if epsilon < math.inf:
@@ -140,6 +177,12 @@ def round_rows(
         np.clip(row, floor, ceiling, out=row)
         _fit_sum(row, floor, ceiling, slope - target, 0.0)
         _cancel_residual(row, floor, ceiling, slope - target, 0.0)
+    moved = float(np.abs(weights / TOTAL - rows).max())
+    if moved > NEAR:
+        raise InfeasibleError(
+            f"rounding: probabilities would change by {moved:.2g} to meet epsilon={epsilon!r} and the means aimed at; "
+            "design rows that meet both, at epsilon * (1 - MARGIN)"
+        )
     return weights
 
 
