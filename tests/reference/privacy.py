@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from fractions import Fraction
-from itertools import permutations, product
+from functools import lru_cache
+from itertools import combinations_with_replacement, permutations, product
 
 import mpmath
 import numpy as np
@@ -87,3 +89,40 @@ def product_row(rows: list[Row]) -> Row:
 
 def _real(value: Fraction) -> mpmath.mpf:
     return mpmath.mpf(value.numerator) / value.denominator
+
+
+def worst_releases(
+    weights: npt.NDArray[np.int64], coordinates: int, rounds: int, ratios: list[Fraction]
+) -> list[Fraction]:
+    """Exact worst delta of rounds x coordinates reports at every ratio e**epsilon, by going through everything.
+
+    Inputs of one round are chosen together, those of the next in the light of all earlier reports. In integers: a
+    history is the pair of its probabilities in both worlds, in units of 2**-32 per report.
+    """
+    rows = [tuple(row) for row in np.unique(weights, axis=0).tolist()]
+    rounds_seen: list[Counter[tuple[int, int]]] = []
+    for pairs in combinations_with_replacement(list(permutations(rows, 2)), coordinates):
+        joint: Counter[tuple[int, int]] = Counter({(1, 1): 1})
+        for first, second in pairs:
+            longer: Counter[tuple[int, int]] = Counter()
+            for (p, q), times in joint.items():
+                for a, b in zip(first, second, strict=True):
+                    longer[p * a, q * b] += times
+            joint = longer
+        rounds_seen.append(joint)
+
+    @lru_cache(maxsize=None)
+    def value(left: int, p: int, q: int) -> tuple[int, ...]:
+        if left == 0:
+            return tuple(max(ratio.denominator * p - ratio.numerator * q, 0) for ratio in ratios)
+        best = [0] * len(ratios)
+        for joint in rounds_seen:
+            sums = [0] * len(ratios)
+            for (a, b), times in joint.items():
+                for i, part in enumerate(value(left - 1, p * a, q * b)):
+                    sums[i] += times * part
+            best = [max(pair) for pair in zip(best, sums, strict=True)]
+        return tuple(best)
+
+    scale = TOTAL ** (coordinates * rounds)
+    return [Fraction(part, scale * ratio.denominator) for part, ratio in zip(value(rounds, 1, 1), ratios, strict=True)]

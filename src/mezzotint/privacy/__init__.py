@@ -1,7 +1,9 @@
-"""What a report costs: exact losses of one table, certificates, and their independent check."""
+"""What reports cost: exact losses of one table, certificates and their independent check, whole releases."""
 
+from mezzotint.privacy.account import account as account
 from mezzotint.privacy.certificate import Certificate as Certificate
 from mezzotint.privacy.certificate import certify as certify
+from mezzotint.privacy.claim import Claim as Claim
 from mezzotint.privacy.loss import delta as delta
 from mezzotint.privacy.loss import pure_epsilon as pure_epsilon
 from mezzotint.privacy.loss import renyi as renyi

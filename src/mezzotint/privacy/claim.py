@@ -1,0 +1,110 @@
+"""What a whole release costs, in one record that hides none of its assumptions."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context
+from typing import Literal, final
+
+Neighboring = Literal["replace_one", "add_or_remove_one"]
+Unit = Literal["client", "record"]
+View = Literal["local", "sum"]
+Sampling = Literal["none", "revealed", "poisson", "without_replacement"]
+
+_CHANGE = {
+    ("client", "replace_one"): "replacing everything that one client ever reports about",
+    ("client", "add_or_remove_one"): "adding or removing one client",
+    ("record", "replace_one"): "replacing one record of a client",
+    ("record", "add_or_remove_one"): "adding or removing one record of a client",
+}
+
+_SEEN = {
+    "local": "an observer of every single report",
+    "sum": "an observer of the secure sums alone",
+}
+
+_SAMPLING = {
+    "none": "",
+    "revealed": ", taking part in each round with probability {rate:g} and visibly so",
+    "poisson": ", taking part in each round with probability {rate:g}, independently and in secret",
+    "without_replacement": ", a secret random {rate:g} of all taking part in each round",
+}
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """(epsilon, delta) of a whole release, with everything it rests on.
+
+    Arguments:
+        epsilon, delta: rounded against us; epsilon is inf when nothing can be claimed at this delta.
+        neighboring: what may differ between the two worlds: one replaced, or one added or removed.
+        unit: whose data that is: all of a client's reports in all coordinates and rounds, or one record behind them.
+        view: what is seen: every report ("local"), or the secure sums alone ("sum").
+        honest_clients: how many clients' randomness is relied upon; None in the local view, which relies on none.
+        sampling, sampling_rate: who takes part in a round, and who knows.
+        coordinates, rounds: reports of one client in one round, and rounds.
+        method: the accounting that gave the least epsilon.
+        alternatives: (method, epsilon) of all that apply, best first; each is valid by itself.
+        sha256: the table, when all reports come from one.
+    """
+
+    epsilon: float
+    delta: float
+    neighboring: Neighboring
+    unit: Unit
+    view: View
+    honest_clients: int | None
+    sampling: Sampling
+    sampling_rate: float
+    coordinates: int
+    rounds: int
+    method: str
+    alternatives: tuple[tuple[str, float], ...]
+    sha256: str
+
+    @property
+    def releases(self) -> int:
+        """Reports of one client that are accounted for: coordinates times rounds."""
+        return self.coordinates * self.rounds
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain values for JSON; an infinite epsilon as "inf"."""
+        return {
+            "epsilon": _plain(self.epsilon),
+            "delta": self.delta,
+            "neighboring": self.neighboring,
+            "unit": self.unit,
+            "view": self.view,
+            "honest_clients": self.honest_clients,
+            "sampling": self.sampling,
+            "sampling_rate": self.sampling_rate,
+            "coordinates": self.coordinates,
+            "rounds": self.rounds,
+            "method": self.method,
+            "alternatives": {name: _plain(epsilon) for name, epsilon in self.alternatives},
+            "sha256": self.sha256,
+        }
+
+    def __str__(self) -> str:
+        many = f"{self.coordinates} coordinate(s) in {self.rounds} round(s)"
+        sampled = _SAMPLING[self.sampling].format(rate=self.sampling_rate)
+        trust = "" if self.honest_clients is None else f", if {self.honest_clients} clients add honest randomness"
+        where = f"for {many}{sampled}, to {_SEEN[self.view]}{trust}"
+        change = _CHANGE[self.unit, self.neighboring]
+        if math.isinf(self.epsilon):
+            return f"No epsilon can be claimed at delta={self.delta:g} for {change}, {where}."
+        return (
+            f"({_rounded_up(self.epsilon)}, {_rounded_up(self.delta)})-differential privacy for {change} "
+            f"({self.neighboring}), {where}; accounted by {self.method}."
+        )
+
+
+def _rounded_up(value: float) -> str:
+    """Six significant digits, never less than the value."""
+    return f"{Context(prec=6, rounding=ROUND_CEILING).create_decimal_from_float(value).normalize():g}"
+
+
+def _plain(value: float) -> float | str:
+    return value if math.isfinite(value) else "inf"

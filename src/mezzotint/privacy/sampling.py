@@ -1,0 +1,102 @@
+"""What random participation changes: loss distributions of sampled releases from those of certain ones.
+
+The covered set is symmetric: with every pair (P, Q) it holds (Q, P). Let h be the covering curve as a function of
+c = e**epsilon, h(c) >= sup HS_c(P || Q).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from mezzotint.core.errors import ParameterError
+from mezzotint.core.mechanism import FloatArray
+from mezzotint.privacy.distribution import Atoms
+from mezzotint.privacy.loss import UNIT
+
+_UP = 8 * UNIT
+
+
+def check_rate(sampling_rate: float) -> float:
+    """The number itself; ParameterError unless it lies in (0, 1]."""
+    rate = float(sampling_rate)
+    if not 0 < rate <= 1:
+        raise ParameterError("sampling_rate", rate, "a probability in (0, 1]; leave out clients that never take part")
+    return rate
+
+
+def revealed(atoms: Atoms, rate: float) -> Atoms:
+    """Takes part with probability `rate`, and everyone sees whether: the pairs become rate P + (1 - rate) [absent].
+
+    HS_c(rate P + (1 - rate) a || rate Q + (1 - rate) a) = rate HS_c(P || Q) + (1 - rate) max(0, 1 - c) exactly.
+    """
+    return Atoms(
+        losses=np.append(atoms.losses, 0.0),
+        masses=np.append(atoms.masses * (rate * (1 + _UP)), (1 - rate) * (1 + _UP)),
+        infinite=atoms.infinite * rate * (1 + _UP),
+    )
+
+
+def _raised(losses: FloatArray) -> FloatArray:
+    return losses + np.abs(losses) * _UP
+
+
+def _tilted_loss(losses: FloatArray, rate: float) -> FloatArray:
+    """log(1 + rate (e**s - 1)), rounded up, without overflow."""
+    small = np.log1p(rate * np.expm1(np.minimum(losses, 1.0)))
+    high = np.maximum(losses, 0.0)
+    # s + log(rate + (1 - rate) e**-s): the logarithm errs by (4 + s) UNIT, the sum by as much again.
+    large = high + np.log(rate + (1 - rate) * np.exp(-high)) + (16 + 4 * high) * UNIT
+    return _raised(np.where(losses > 1.0, large, small))
+
+
+def poisson_replace_one(atoms: Atoms, rate: float) -> Atoms:
+    """A record takes part with secret probability `rate`; neighbours replace it by another record.
+
+    With A the output without the record, the pairs are (1 - rate) A + rate P against (1 - rate) A + rate Q. Advanced
+    joint convexity (Balle, Barthe and Gaboardi 2018, Theorem 2): for c >= 1 and c' = 1 + rate (c - 1),
+    HS_c'(..) = rate HS_c(P || (1 - b) A + b Q) with b = c'/c, at most rate h(c) as (P, A) and (P, Q) are both covered.
+    For c' < 1 the mirrored pair is used: HS_c(P || Q) = 1 - c + c HS_{1/c}(Q || P).
+    """
+    positive = atoms.losses > 0
+    losses, masses = atoms.losses[positive], atoms.masses[positive]
+    # rate h(1 + (c' - 1)/rate) has its kinks at c' = 1 + rate (e**s - 1) with the same second masses e**-s mass.
+    moved = _tilted_loss(losses, rate)
+    second = masses * np.exp(-losses) * (1 + _UP)
+    first = masses * (rate + (1 - rate) * np.exp(-losses)) * (1 + _UP)
+    infinite = atoms.infinite * rate * (1 + _UP)
+    rest = 1.0 - float(first.sum()) - float(second.sum()) - infinite
+    return Atoms(
+        losses=np.concatenate([moved, -moved * (1 - 4 * _UP), [0.0]]),
+        masses=np.concatenate([first, second, [max(0.0, rest) + losses.size * UNIT]]),
+        infinite=infinite,
+    )
+
+
+def poisson_add(atoms: Atoms, rate: float) -> Atoms:
+    """Secret participation; the record is there in the first output and absent in the second.
+
+    HS_c((1 - rate) Q + rate P || Q) = rate HS_{1 + (c - 1)/rate}(P || Q) for c >= 1 - rate, and 1 - c below.
+    """
+    second = atoms.masses * np.exp(-np.minimum(atoms.losses, 700.0)) * (1 + _UP)
+    missing = max(0.0, 1.0 - float(second.sum())) + second.size * UNIT
+    return Atoms(
+        losses=np.append(_tilted_loss(atoms.losses, rate), math.log1p(-rate) * (1 - _UP)),
+        masses=np.append((rate * atoms.masses + (1 - rate) * second) * (1 + _UP), (1 - rate) * missing),
+        infinite=atoms.infinite * rate * (1 + _UP),
+    )
+
+
+def poisson_remove(atoms: Atoms, rate: float) -> Atoms:
+    """Secret participation; the record is absent in the first output and there in the second.
+
+    HS_c(Q || (1 - rate) Q + rate P) = sum over atoms s of Q against P of mass_s max(0, 1 - c (1 - rate + rate e**-s)).
+    """
+    most = -math.log1p(-rate) * (1 + _UP)
+    losses = -np.log1p(rate * np.expm1(-np.maximum(atoms.losses, -700.0)))
+    return Atoms(
+        losses=np.append(np.minimum(_raised(losses), most), most),
+        masses=np.append(atoms.masses, atoms.infinite),
+        infinite=0.0,
+    )
