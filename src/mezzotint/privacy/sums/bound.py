@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
-from scipy.special import log_ndtr
 
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import FloatArray, IntArray
 from mezzotint.privacy.loss import pure_epsilon
 from mezzotint.privacy.sums.blanket import Blanket
@@ -21,11 +21,14 @@ from mezzotint.privacy.sums.central import (
     blanket_noise,
     pair_loss,
     pairs_by_gap,
+    row_means,
     screen,
     silence,
 )
 from mezzotint.privacy.sums.curve import MAX_EPSILON, HockeyStick, check_delta
 from mezzotint.privacy.sums.search import candidate_blankets
+
+special: Any = LazyModule("scipy.special")
 
 MAX_CLIENTS = 10**8
 """More clients than this are accounted as this many: still a bound, and never a wrong one."""
@@ -37,7 +40,10 @@ _WORK = 4e5
 """Cells times window that one evaluation may cost, about."""
 
 
-_CURVE_ECONOMY = 4
+_TYPICAL = 1e-5
+"""A composition of many releases lives off the body of one release's losses: its blanket is chosen at this delta."""
+
+_CURVE_ECONOMY = 2
 """A curve visits every pair of rows, so it affords fewer cells than one epsilon does."""
 
 
@@ -97,8 +103,8 @@ def _score(blanket: Blanket, others: int, gap: float, delta: float) -> float:
     low, high = 0.0, 200.0
     for _ in range(60):
         epsilon = (low + high) / 2
-        first = np.exp(log_ndtr(-epsilon / mu + mu / 2))
-        second = np.exp(np.minimum(epsilon + log_ndtr(-epsilon / mu - mu / 2), 0.0))
+        first = np.exp(special.log_ndtr(-epsilon / mu + mu / 2))
+        second = np.exp(np.minimum(epsilon + special.log_ndtr(-epsilon / mu - mu / 2), 0.0))
         value = float(cells.probability @ (first - second))
         low, high = (epsilon, high) if value > delta else (low, epsilon)
     return high + (1e6 if _leaks(blanket) else 0.0)
@@ -109,7 +115,7 @@ def shortlist(rows: IntArray, others: int, delta: float) -> list[Blanket]:
     found = [blanket for blanket in candidate_blankets(rows) if others >= blanket.block]
     if others <= _SMALL:
         return found
-    means = as_probabilities(rows) @ np.arange(rows.shape[1])
+    means = row_means(as_probabilities(rows))
     gap = max(float(means.max() - means.min()), 1e-6)
     ranked = sorted(found, key=lambda blanket: _score(blanket, others, gap, max(delta, 1e-15)))
     return ranked[: 1 if others > 10**5 else 2]
@@ -175,9 +181,10 @@ def noise_curve(noise: Noise, rows: FloatArray, limit: float) -> HockeyStick:
     pairs = pairs_by_gap(rows)
     first = pair_loss(noise, rows[pairs[0][0]], rows[pairs[0][1]]).curve(limit)
     # One grid for all pairs, dense where the widest pair's curve lives, out to where any pair may still have mass.
-    known = first.epsilons[np.isfinite(first.epsilons)]
+    alive = first.epsilons[first.deltas > 0]
+    reach = min(limit, 1.05 * float(alive.max(initial=1e-9)))
     widest = min(limit, 64.0)
-    grid = np.unique(np.concatenate([np.linspace(0, known[-1], BINS // 2), np.linspace(0, widest, BINS // 4)]))
+    grid = np.unique(np.concatenate([np.linspace(0, reach, BINS // 2), np.linspace(0, widest, BINS // 4)]))
     deltas = np.zeros(grid.size)
     for i, j in pairs:
         np.maximum(deltas, pair_loss(noise, rows[i], rows[j]).deltas(grid), out=deltas)
@@ -203,9 +210,9 @@ def dominating_curve(rows: IntArray, *, clients: int, corrupted: int = 0, delta:
     table = as_probabilities(rows)
     target = min(max(check_delta(delta), 1e-25), 1e-4)
     curve = noise_curve(silence(), table, limit)
-    best = central_epsilon(rows, clients=clients, corrupted=corrupted, delta=max(target, 1e-13)).blanket
+    best = central_epsilon(rows, clients=clients, corrupted=corrupted, delta=max(target, _TYPICAL)).blanket
     if best is not None:
-        budget = _work_budget(best, others) // _CURVE_ECONOMY
+        budget = _work_budget(best, others) // (1 if others <= _SMALL else _CURVE_ECONOMY)
         noise = blanket_noise(best, others, budget=max(budget, 8), tail=1e-4 * target)
         curve = curve.best(noise_curve(noise, table, limit))
     return curve

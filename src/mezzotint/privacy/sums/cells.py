@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
-from scipy.stats import binom
 
+from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import FloatArray, IntArray
+
+stats: Any = LazyModule("scipy.stats")
 
 _LOOSE = 1e-11
 """Added to every binomial distribution function, relative: scipy's are right to about 1e-13."""
@@ -41,8 +43,8 @@ class Cells:
 
 def _interval_mass(trials: int, chance: float, edges: IntArray) -> FloatArray:
     """Upper bounds on P(edges[i] <= N < edges[i+1]), N binomial; the last interval is open above."""
-    below = np.asarray(binom.cdf(edges - 1, trials, chance))
-    above = np.asarray(binom.sf(edges - 1, trials, chance))
+    below = np.asarray(stats.binom.cdf(edges - 1, trials, chance))
+    above = np.asarray(stats.binom.sf(edges - 1, trials, chance))
     below_next = np.append(below[1:], 1.0)
     above_next = np.append(above[1:], 0.0)
     # Whichever tail is the smaller one loses less to cancellation.

@@ -58,9 +58,7 @@ def blanket_noise(blanket: Blanket, clients: int, *, budget: int = 64, tail: flo
     cells = multinomial_cells(clients // blanket.block, blanket.masses, variances, budget=budget, tail=tail)
     bounds = sum_bounds(blanket.shapes, cells.counts, tail=min(1e-3 * tail, 1e-19))
     outside = cells.lost + float(cells.probability @ bounds.outside)
-    return Noise(
-        probability=cells.probability, low=bounds.low, high=bounds.high, outside=outside * (1 + 1e-9)
-    )
+    return Noise(probability=cells.probability, low=bounds.low, high=bounds.high, outside=outside * (1 + 1e-9))
 
 
 def spread(pmfs: FloatArray, row: FloatArray) -> FloatArray:
@@ -102,15 +100,17 @@ class PairLoss:
     def curve(self, limit: float) -> HockeyStick:
         """The pair's curve on a grid that ends where delta is negligible; from `limit` on delta is 0 if finite."""
         top = min(limit, 64.0)
-        for _ in range(3):
+        grid = np.linspace(0.0, top, BINS + 1)
+        deltas = self.deltas(grid)
+        for _ in range(2):
             # Each pass ends the grid where the last one saw nothing but the floor.
-            grid = np.linspace(0.0, top, BINS + 1)
-            deltas = self.deltas(grid)
-            floor = deltas[-1] + 1e-18 + 1e-3 * self.outside
-            last = int(np.flatnonzero(deltas > floor)[-1]) if (deltas > floor).any() else 0
+            above = np.flatnonzero(deltas > deltas[-1] + 1e-18 + 1e-3 * self.outside)
+            last = int(above[-1]) if above.size else 0
             if last >= BINS // 2:
                 break
             top = float(grid[min(last + 2, BINS)])
+            grid = np.linspace(0.0, top, BINS + 1)
+            deltas = self.deltas(grid)
         if math.isfinite(limit):
             grid, deltas = (np.append(grid, limit), np.append(deltas, 0.0)) if top < limit else (grid, deltas)
             deltas[grid >= limit] = 0.0
@@ -139,9 +139,14 @@ def pair_loss(noise: Noise, first: FloatArray, second: FloatArray) -> PairLoss:
     return PairLoss(losses=losses, first=upper, second=lower, outside=noise.outside)
 
 
+def row_means(rows: FloatArray) -> FloatArray:
+    """Mean of every row of probabilities on 0..span, lattice steps."""
+    return rows @ np.arange(rows.shape[1], dtype=np.float64)
+
+
 def pairs_by_gap(rows: FloatArray) -> list[tuple[int, int]]:
     """Ordered pairs of different rows, the largest difference of means first."""
-    means = rows @ np.arange(rows.shape[1])
+    means = row_means(rows)
     count = rows.shape[0]
     pairs = [(i, j) for i in range(count) for j in range(count) if i != j]
     return sorted(pairs, key=lambda pair: -abs(float(means[pair[0]] - means[pair[1]])))

@@ -1,9 +1,9 @@
 """Sums of very many independent draws: their probabilities between proven bounds, small tails included.
 
 The pmf of a sum is the inverse transform of a product of powers. One transform is accurate to about 1e-15 of its
-peak only; tilted by exp(theta s) the peak moves, and around it the accuracy is relative (three peaks: at the mean and 5.5 deviations off). Every error is bounded and
-added: `low <= pmf <= high` holds, up to the standard normwise error of a backward stable FFT (Higham, Accuracy and
-Stability of Numerical Algorithms, Theorem 24.2).
+peak only; tilted by exp(theta s) the peak moves, and around it the accuracy is relative: three peaks are used, at the
+mean and 5.5 deviations off. Every error is bounded and added: `low <= pmf <= high` holds, up to the standard normwise
+error of a backward stable FFT (Higham, Accuracy and Stability of Numerical Algorithms, Theorem 24.2).
 """
 
 from __future__ import annotations
@@ -11,14 +11,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
-from scipy import fft
 
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import FloatArray, IntArray
+
+fft: Any = LazyModule("scipy.fft")
 
 UNIT = 2.0**-53
 _CHERNOFF = np.array([0.25, 0.5, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 17, 20, 25, 30, 40, 60], dtype=np.float64)
@@ -164,9 +166,7 @@ def _spectrum(family: _Family, length: int) -> _Spectrum:
         logarithms.append(logarithm)
         sizes.append(log_size)
         coefficients.append(error / size + rounding)
-    return _Spectrum(
-        logarithms=np.stack(logarithms), sizes=np.stack(sizes), coefficients=np.stack(coefficients)
-    )
+    return _Spectrum(logarithms=np.stack(logarithms), sizes=np.stack(sizes), coefficients=np.stack(coefficients))
 
 
 def _powers(spectrum: _Spectrum, counts: FloatArray, start: IntArray, length: int) -> tuple[FloatArray, FloatArray]:

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import final
+from fractions import Fraction
+from itertools import pairwise
+from typing import TYPE_CHECKING, final
 
 import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import FloatArray
+from mezzotint.privacy.loss import UNIT, float_above
+
+if TYPE_CHECKING:
+    from mezzotint.privacy import distribution
+    from mezzotint.privacy.distribution import Atoms
+else:
+    # It stands on this room's convolutions.
+    distribution = LazyModule("mezzotint.privacy.distribution")
 
 _UP = 1 + 2.0**-40
 """Factor that covers the few roundings of an interpolation, and more."""
@@ -93,9 +104,51 @@ class HockeyStick:
         """The smaller of two bounds that both hold."""
         return self._join(other, np.minimum)
 
+    def atoms(self) -> Atoms:
+        """The symmetric pair of distributions with exactly this curve, as losses to compose or to sample from.
+
+        Guarantees: in exact rationals but for masses rounded up by an ulp and losses by 4 ulp of 1.
+        """
+        finite = np.isfinite(self.epsilons)
+        # The floats exp(epsilon) are the exact ratios; their logarithms lie within 2 UNIT of epsilon.
+        ratios = [Fraction(math.exp(epsilon)) for epsilon in self.epsilons[finite].tolist()]
+        deltas = [Fraction(delta) for delta in self.deltas[finite].tolist()]
+        kept = _exact_hull(ratios, deltas)
+        slopes = [(deltas[b] - deltas[a]) / (ratios[b] - ratios[a]) for a, b in pairwise(kept)] + [Fraction(0)]
+        # h(c) = sum_{j: c_j > c} (1 - c / c_j) p_j + p_inf: its slope jumps by p_j / c_j at c_j. By symmetry that is
+        # also the mass at the mirrored loss. What is left of 1 has loss 0; if nothing is, nothing needs to be.
+        jumps = [after - before for before, after in pairwise(slopes)]
+        masses = [jump * ratios[i] for jump, i in zip(jumps, kept[1:], strict=True)]
+        infinite = deltas[kept[-1]]
+        rest = max(Fraction(0), 1 - infinite - sum(masses, Fraction(0)) - sum(jumps, Fraction(0)))
+        losses = self.epsilons[finite][kept[1:]]
+        return distribution.Atoms(
+            losses=np.concatenate([-losses[::-1], [0.0], losses]) + 8 * UNIT,
+            masses=np.array([float_above(mass) for mass in [*jumps[::-1], rest, *masses]]),
+            infinite=float_above(infinite),
+        )
+
     def _join(self, other: HockeyStick, choose: np.ufunc) -> HockeyStick:
         grid = np.union1d(self.epsilons, other.epsilons)
         return HockeyStick(epsilons=grid, deltas=choose(self.delta(grid), other.delta(grid)))
+
+
+def _exact_hull(ratios: list[Fraction], deltas: list[Fraction]) -> list[int]:
+    """Indices of the lower convex hull in exact rationals."""
+    kept: list[int] = []
+    for i in range(len(ratios)):
+        while len(kept) >= 2:
+            a, b = kept[-2], kept[-1]
+            left = (deltas[b] - deltas[a]) * (ratios[i] - ratios[a])
+            if left < (deltas[i] - deltas[a]) * (ratios[b] - ratios[a]):
+                break
+            kept.pop()
+        # Neighbouring grid points may share one float exponential: the later, smaller bound stands for both.
+        if kept and ratios[kept[-1]] == ratios[i]:
+            kept[-1] = i
+        else:
+            kept.append(i)
+    return kept
 
 
 def _lower_hull(x: FloatArray, y: FloatArray) -> npt.NDArray[np.intp]:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
-from scipy import sparse
-from scipy.optimize import linprog
 
+from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray
 from mezzotint.privacy.sums.blanket import Blanket, block_rows, common_blanket, dyad_blanket
+
+sparse: Any = LazyModule("scipy.sparse")
+optimize: Any = LazyModule("scipy.optimize")
 
 _MAX_VARIABLES = 12_000
 """Larger programs are not tried: the plain blanket stands then."""
@@ -42,14 +46,15 @@ def _program(rows: FloatArray, widths: Sequence[int]) -> tuple[FloatArray, list[
         [sparse.kron(sparse.eye(count), pick), sparse.kron(np.ones((count, 1)), -sparse.eye(len(widths)))]
     )
     cost = np.concatenate([np.zeros(count * per_row), -np.square(widths) / 4.0])
-    result = linprog(
+    result = optimize.linprog(
         cost, A_ub=upper.tocsr(), b_ub=rows.ravel(), A_eq=equal.tocsr(), b_eq=np.zeros(count * len(widths)),
         bounds=(0, None), method="highs",
     )  # fmt: skip
     if result.x is None:
         return None
-    shifts = result.x[: count * per_row].reshape(count, per_row)
-    return result.x[count * per_row :], [shifts[:, a:b] for a, b in zip(offsets[:-1], offsets[1:], strict=True)]
+    solution = np.asarray(result.x, dtype=np.float64)
+    shifts = solution[: count * per_row].reshape(count, per_row)
+    return solution[count * per_row :], [shifts[:, a:b] for a, b in pairwise(offsets.tolist())]
 
 
 def solve_dyads(rows: IntArray, widths: Sequence[int], *, block: int = 1) -> Blanket | None:

@@ -11,7 +11,7 @@ import numpy as np
 from mezzotint.core.mechanism import FloatArray, IntArray
 from mezzotint.privacy.loss import pure_epsilon
 from mezzotint.privacy.sums.bound import check_others
-from mezzotint.privacy.sums.central import as_probabilities, pairs_by_gap, spread
+from mezzotint.privacy.sums.central import as_probabilities, pairs_by_gap, row_means, spread
 from mezzotint.privacy.sums.convolution import UNIT, SumBounds, sum_bounds
 from mezzotint.privacy.sums.curve import check_delta
 
@@ -63,12 +63,11 @@ def _lower_epsilon(bounds: SumBounds, first: FloatArray, second: FloatArray, del
 
 def _data_sets(rows: FloatArray, others: int) -> list[tuple[int, ...]]:
     """All others at one row, or split between two rows of small variance."""
-    index = np.arange(rows.shape[1])
-    variance = rows @ index**2 - (rows @ index) ** 2
-    order = np.argsort(variance)[:_MIXED].tolist()
-    found: list[tuple[int, ...]] = []
-    for row in range(rows.shape[0]):
-        found.append(tuple(others if k == row else 0 for k in range(rows.shape[0])))
+    squares = np.arange(rows.shape[1], dtype=np.float64) ** 2
+    variance = rows @ squares - row_means(rows) ** 2
+    order: list[int] = np.argsort(variance)[:_MIXED].tolist()
+    kinds = range(rows.shape[0])
+    found = [tuple(others if k == row else 0 for k in kinds) for row in kinds]
     for position, a in enumerate(order):
         for b in order[position + 1 :]:
             for share in _SPLITS:
