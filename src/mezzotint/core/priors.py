@@ -128,6 +128,10 @@ def as_prior(prior: Any, *, lower: float, upper: float) -> Prior:
         return UniformPrior()
     if isinstance(prior, Prior):
         return prior
+    if callable(getattr(prior, "freeze", None)):
+        raise ParameterError(
+            "prior", type(prior).__name__, "give a frozen distribution: with its parameters, as in norm(0, 1)"
+        )
     if callable(getattr(prior, "pmf", None)) and not callable(getattr(prior, "pdf", None)):
         return _discrete(prior, lower, upper)
     if callable(getattr(prior, "cdf", None)):
@@ -140,8 +144,6 @@ def _discrete(distribution: Any, lower: float, upper: float) -> Prior:
     shift = float(distribution.ppf(0.5)) % 1.0
     points = np.arange(int(np.ceil(lower - shift)), int(np.floor(upper - shift)) + 1, dtype=np.float64) + shift
     masses = np.asarray(distribution.pmf(points), dtype=np.float64)
-    if points.size == 0 or masses.sum() <= 0:
-        raise ParameterError("prior", "discrete distribution", f"puts no mass on [{lower:g}, {upper:g}]")
     below = float(distribution.cdf(lower)) - masses[points <= lower].sum()
     above = max(0.0, 1.0 - below - masses.sum())
     return SamplePrior(
