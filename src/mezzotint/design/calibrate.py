@@ -1,0 +1,324 @@
+"""Calibration: the parameters of a closed-form family whose certified epsilon is as asked, with the least loss."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, final
+
+import numpy as np
+from scipy.optimize import brentq
+
+from mezzotint.core.errors import InfeasibleError, ParameterError
+from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.priors import Prior, SamplePrior, UniformPrior, as_prior
+from mezzotint.core.rounding import MARGIN, table
+from mezzotint.design.families import ErmFamily, Family, RqmFamily, Search, float_epsilon
+from mezzotint.design.result import DesignResult
+from mezzotint.families import inputs
+from mezzotint.families.inputs import FloatArray, Values
+from mezzotint.families.pbm import PoissonBinomial, pbm_exact, pbm_rows
+from mezzotint.families.response import k_randomized_response
+
+Name = Literal["rqm", "erm", "pbm", "randomized_response", "k_randomized_response"]
+
+_MARGINS = tuple(MARGIN * 4.0**k for k in range(9))
+"""How far below epsilon a search aims: the first for which the rounded table is certified is taken."""
+
+_WIDEST = 16.0
+"""Bins are searched this many times as far out as unbiased reports need, or levels - 1 times where that is more: so
+far out the two innermost bins of an even grid alone are randomized response."""
+
+_CELLS = 2048
+
+_MOST_POINTS = 1024
+
+_THETA = 0.5 - 1e-10
+"""The largest slope tried for PBM: at 1/2 an end of the range would be told for certain."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class _Request:
+    """What is asked, checked; `count` levels, or the bins themselves in data units."""
+
+    epsilon: float
+    lower: float
+    upper: float
+    count: int
+    bins: FloatArray | None
+    loss: Literal["mse", "mae"]
+    prior: Prior
+    max_level: float | None
+    knots: int
+
+    @property
+    def half(self) -> float:
+        return (self.upper - self.lower) / 2
+
+    @property
+    def centre(self) -> float:
+        return self.lower + self.half
+
+    @property
+    def needed(self) -> float:
+        """Half ranges from the middle to the outermost level that an unbiased report needs: coth(epsilon / 2)."""
+        # E[B | upper] - E[B | lower] = 2 c is at most 2 R tanh(epsilon / 2), the most that two distributions with
+        # likelihood ratio e**epsilon can differ in mean on [-R, R].
+        return 1 / math.tanh(self.epsilon / 2)
+
+    def unit_prior(self) -> Prior:
+        """The prior on [-1, 1], as point masses unless uniform: one pass over the data, then each loss is cheap."""
+        if isinstance(self.prior, UniformPrior):
+            return self.prior
+        edges = np.linspace(self.lower, self.upper, _CELLS + 1)
+        moments = self.prior.moments(edges)
+        used = moments[:, 0] > 0
+        points = edges[:-1][used] + moments[used, 1] / moments[used, 0]
+        return SamplePrior(points=(points - self.centre) / self.half, masses=moments[used, 0])
+
+
+def calibrate(
+    family: Name | str,
+    *,
+    epsilon: float,
+    lower: float = -1.0,
+    upper: float = 1.0,
+    levels: int | Values | None = None,
+    loss: Literal["mse", "mae"] = "mse",
+    prior: Any = None,
+    max_level: float | None = None,
+    knots: int = 65,
+) -> DesignResult:
+    """The member of a closed-form family with certified epsilon <= `epsilon`, near it, and the least loss found.
+
+    Arguments:
+        family: "rqm" (searches extension and q), "erm" (symmetric bins and gamma), "pbm" (theta), or
+            "randomized_response" (one bit), "k_randomized_response": nothing left to search.
+        epsilon: pure epsilon asked for, > 0 and finite.
+        lower, upper: input range, data units.
+        levels: number of levels (None: 4, or 2 for randomized response). "erm" also takes the bins themselves, "rqm"
+            evenly spaced symmetric ones; then only gamma or q is searched.
+        loss: "mse" or "mae", to be minimised. An MAE may keep falling as bins move out: see max_level.
+        prior: of the inputs: None for uniform, a frozen scipy.stats distribution, or a 1-D sample. A sample of
+            private data makes the parameters themselves a release about it.
+        max_level: largest distance of a bin from the middle of the range, data units; None: 16 (or
+            levels - 1, if more) times the least that an unbiased report at this epsilon needs. It limits "rqm" and
+            "erm"; the other families have no choice and raise.
+        knots: for "pbm": evenly spaced inputs at which the table has the exact pmf.
+
+    Returns:
+        DesignResult with status "calibrated", no lower bound and no gap: the search is local.
+
+    Raises:
+        ParameterError: naming the parameter, its value and the remedy.
+        InfeasibleError: the family cannot reach epsilon (with these bins, or within max_level); says what it can.
+
+    Guarantees:
+        result.mechanism.epsilon <= epsilon, in its integers.
+        result.loss is the mechanism's own loss under the prior, not the search's estimate.
+    Edge cases: epsilon above log(2**32) = 22.2 gives a table below that; two levels are randomized response.
+    """
+    start = time.perf_counter()
+    if family not in _FAMILIES:
+        raise ParameterError("family", family, f"known families: {', '.join(_FAMILIES)}")
+    default = 2 if family == "randomized_response" else 4
+    request = _check(
+        epsilon=epsilon,
+        lower=lower,
+        upper=upper,
+        levels=default if levels is None else levels,
+        loss=loss,
+        prior=prior,
+        max_level=max_level,
+        knots=knots,
+    )
+    mechanism, evaluations = _FAMILIES[family](request)
+    reach = float(np.abs(mechanism.levels - request.centre).max())
+    if request.max_level is not None and reach > request.max_level * (1 + 1e-9):
+        raise InfeasibleError(
+            f"max_level={request.max_level:g}: {family} at epsilon={request.epsilon:g} has levels up to {reach:.6g} "
+            "from the middle of the range; raise max_level or epsilon, or choose another family"
+        )
+    value = mechanism.mse(request.prior) if loss == "mse" else mechanism.mae(request.prior)
+    return DesignResult(
+        mechanism=mechanism,
+        loss=value,
+        lower_bound=None,
+        gap=None,
+        status="calibrated",
+        seconds=time.perf_counter() - start,
+        iterations=evaluations,
+    )
+
+
+def _check(
+    *,
+    epsilon: Any,
+    lower: Any,
+    upper: Any,
+    levels: Any,
+    loss: Any,
+    prior: Any,
+    max_level: Any,
+    knots: Any,
+) -> _Request:
+    low, high = inputs.bounded_range(lower, upper)
+    if loss not in ("mse", "mae"):
+        raise ParameterError("loss", loss, 'use "mse" or "mae"')
+    bins = None if np.ndim(levels) == 0 else inputs.covering("levels", levels, lower=low, upper=high)
+    asked = inputs.positive_epsilon(epsilon)
+    request = _Request(
+        epsilon=asked,
+        lower=low,
+        upper=high,
+        count=inputs.count("levels", levels, least=2) if bins is None else bins.size,
+        bins=bins,
+        loss=loss,
+        prior=as_prior(prior, lower=low, upper=high),
+        max_level=None if max_level is None else inputs.finite("max_level", max_level),
+        knots=inputs.count("knots", knots, least=2),
+    )
+    if asked < 1e-8:
+        raise ParameterError("epsilon", asked, "2**32 units cannot tell inputs so little apart; ask for 1e-8 or more")
+    if request.max_level is not None and request.max_level < request.needed * request.half:
+        raise InfeasibleError(
+            f"max_level={request.max_level:g}: an unbiased report at epsilon={asked:g} needs levels "
+            f"{request.needed * request.half:.6g} from the middle of the range; raise max_level or epsilon"
+        )
+    return request
+
+
+def _aims(epsilon: float) -> list[float]:
+    """Epsilons to aim at, just below the one asked for and then further; a table shows no more than log(2**32)."""
+    return [min(epsilon, 32 * math.log(2)) * (1 - margin) for margin in _MARGINS]
+
+
+def _searched(request: _Request, build: Callable[[float, float], Family]) -> tuple[Mechanism, int]:
+    """Searches at epsilon; then lowers the dial a little at a time until the rounded table is certified.
+
+    Arguments:
+        build: (least, most) distance of the outermost bin in half ranges -> the family on [-1, 1].
+    """
+    aims = _aims(request.epsilon)
+    least = (1 + 1e-9) / math.tanh(aims[0] / 2)
+    most = least * max(_WIDEST, request.count - 1)
+    if request.max_level is not None:
+        most = min(most, request.max_level / request.half)
+    family = build(least, max(least, most))
+    search = Search(family, epsilon=aims[0], loss=request.loss, prior=request.unit_prior())
+    best = search.run()
+    for aim in aims:
+        search.epsilon = aim
+        setting = best if aim == aims[0] else search.dial(best.shape)
+        if setting.loss == math.inf:
+            best = search.run()  # this shape is out of reach at the lower aim
+            setting = best
+        levels, knots, rows = family.batch(setting.shape, np.array([setting.dial]))
+        name = family.name(setting.shape, setting.dial, request.half)
+        try:
+            return _table(request, levels, knots, rows[0], name), search.evaluations
+        except InfeasibleError:
+            continue
+    raise InfeasibleError(
+        f"epsilon={request.epsilon:g}: no member of this family survives rounding to 2**32 units; use fewer levels"
+    )
+
+
+def _table(request: _Request, levels: FloatArray, knots: FloatArray, rows: FloatArray, name: str) -> Mechanism:
+    """The table in data units, certified at most `epsilon`."""
+    outputs = request.bins if request.bins is not None else request.centre + request.half * levels
+    inner = request.centre + request.half * knots[1:-1]
+    return table(
+        knots=np.concatenate([[request.lower], inner, [request.upper]]),
+        levels=outputs,
+        probabilities=rows,
+        name=name,
+        epsilon=request.epsilon,
+    )
+
+
+def _rqm(request: _Request) -> tuple[Mechanism, int]:
+    reach = None
+    if request.bins is not None:
+        unit = (request.bins - request.centre) / request.half
+        if np.abs(unit - np.linspace(-unit[-1], unit[-1], unit.size)).max() > 1e-9 * unit[-1]:
+            raise ParameterError("levels", request.bins.tolist(), "RQM needs evenly spaced bins around the middle")
+        reach = float(unit[-1])
+
+    def build(least: float, most: float) -> Family:
+        return RqmFamily(levels=request.count, least=least, most=most, reach=reach)
+
+    return _searched(request, build)
+
+
+def _erm(request: _Request) -> tuple[Mechanism, int]:
+    bins = None if request.bins is None else (request.bins - request.centre) / request.half
+
+    def build(least: float, most: float) -> Family:
+        return ErmFamily(levels=request.count, least=least, most=most, bins=bins)
+
+    return _searched(request, build)
+
+
+def _counted(request: _Request, family: str) -> int:
+    if request.bins is not None:
+        raise ParameterError(
+            "levels", request.bins.tolist(), f"the levels of {family} follow from epsilon: give an int"
+        )
+    return request.count
+
+
+def _pbm(request: _Request) -> tuple[Mechanism, int]:
+    trials = _counted(request, "pbm") - 1
+    evaluations = 0
+
+    def at(theta: float) -> PoissonBinomial:
+        return pbm_exact(lower=request.lower, upper=request.upper, trials=trials, theta=theta)
+
+    def excess(theta: float, aim: float) -> float:
+        nonlocal evaluations
+        evaluations += 1
+        return float(float_epsilon(at(theta).pmf(np.array([[request.lower, request.upper]])))[0]) - aim
+
+    for aim in _aims(request.epsilon):
+        # epsilon = n log((1/2 + theta) / (1/2 - theta)) = 2 n atanh(2 theta), while no report is rarer than one unit.
+        theta = math.tanh(aim / (2 * trials)) / 2
+        if excess(theta, aim) < -MARGIN * aim and excess(_THETA, aim) > 0:
+            root: Any = brentq(excess, theta, _THETA, args=(aim,), xtol=1e-12)
+            theta = float(root)
+        raw = at(min(theta, _THETA))
+        grid, rows = pbm_rows(raw, request.knots)
+        name = f"PBM(trials={trials}, theta={raw.theta:.6g})"
+        try:
+            mechanism = table(knots=grid, levels=raw.levels, probabilities=rows, name=name, epsilon=request.epsilon)
+        except InfeasibleError:
+            continue
+        return mechanism, evaluations
+    raise InfeasibleError(
+        f"epsilon={request.epsilon:g}: PBM does not survive rounding to 2**32 units; use fewer levels"
+    )
+
+
+def _randomized_response(request: _Request) -> tuple[Mechanism, int]:
+    if _counted(request, "randomized_response") != 2:
+        raise ParameterError("levels", request.count, "one-bit response has 2 levels; try k_randomized_response")
+    return _k_randomized_response(request)
+
+
+def _k_randomized_response(request: _Request) -> tuple[Mechanism, int]:
+    levels = _counted(request, "k_randomized_response")
+    if levels > _MOST_POINTS:
+        raise ParameterError("levels", levels, f"rounding levels**2 cells takes too long beyond {_MOST_POINTS}")
+    return k_randomized_response(lower=request.lower, upper=request.upper, levels=levels, epsilon=request.epsilon), 1
+
+
+_FAMILIES: dict[str, Callable[[_Request], tuple[Mechanism, int]]] = {
+    "rqm": _rqm,
+    "erm": _erm,
+    "pbm": _pbm,
+    "randomized_response": _randomized_response,
+    "k_randomized_response": _k_randomized_response,
+}
