@@ -134,6 +134,15 @@ def _check_request(levels: FloatArray, aims: FloatArray, rows: FloatArray, epsil
         raise ParameterError("epsilon", epsilon, "a privacy loss is >= 0; inf sets no limit")
 
 
+def _check_near(weights: IntArray, rows: FloatArray, epsilon: float) -> None:
+    moved = float(np.abs(weights / TOTAL - rows).max())
+    if moved > NEAR:
+        raise InfeasibleError(
+            f"rounding: probabilities would change by {moved:.2g} to meet epsilon={epsilon!r} and the means aimed at; "
+            "design rows that meet both, at epsilon * (1 - MARGIN)"
+        )
+
+
 def round_rows(
     probabilities: npt.ArrayLike,
     *,
@@ -151,8 +160,8 @@ def round_rows(
             epsilon * (1 - MARGIN) to leave room.
 
     Raises:
-        ParameterError: rows that are no probabilities.
-        InfeasibleError: no integers near these rows meet epsilon.
+        ParameterError: rows that are no probabilities, lengths that differ, a negative epsilon.
+        InfeasibleError: no integers within NEAR of these rows meet epsilon and the aims.
 
     Guarantees:
         Row sums are exact; max_k W[k,i] <= e**epsilon * min_k W[k,i] for every level with mass, in exact integers.
@@ -167,22 +176,14 @@ def round_rows(
     # Deviations from the row's own aim keep float64 sums accurate to far below one unit.
     weights = _largest_remainder(rows)
     if epsilon < math.inf:
-        ratio = ratio_below(epsilon)
-        low, high = _boxes(weights, ratio)
+        floors, ceilings = (np.broadcast_to(edge, rows.shape) for edge in _boxes(weights, ratio_below(epsilon)))
     else:
-        low = np.minimum(weights.min(axis=0), 1)
-        high = np.full(slope.size, TOTAL, dtype=np.int64)
-    for row, target in zip(weights, targets, strict=True):
-        floor, ceiling = (low, high) if epsilon < math.inf else (np.minimum(row, 1), np.where(row > 0, high, 0))
-        np.clip(row, floor, ceiling, out=row)
-        _fit_sum(row, floor, ceiling, slope - target, 0.0)
-        _cancel_residual(row, floor, ceiling, slope - target, 0.0)
-    moved = float(np.abs(weights / TOTAL - rows).max())
-    if moved > NEAR:
-        raise InfeasibleError(
-            f"rounding: probabilities would change by {moved:.2g} to meet epsilon={epsilon!r} and the means aimed at; "
-            "design rows that meet both, at epsilon * (1 - MARGIN)"
-        )
+        floors, ceilings = np.minimum(weights, 1), np.where(weights > 0, TOTAL, 0)
+    for row, target, low, high in zip(weights, targets, floors, ceilings, strict=True):
+        np.clip(row, low, high, out=row)
+        _fit_sum(row, low, high, slope - target, 0.0)
+        _cancel_residual(row, low, high, slope - target, 0.0)
+    _check_near(weights, rows, epsilon)
     return weights
 
 

@@ -56,8 +56,7 @@ def privatize(
         mechanism: the table.
         x: numbers in data units: scalar, sequence, numpy array of any shape and strides, or CPU torch tensor.
             float32 and float64 are read as they are; other real types are cast.
-        rng: None for the cryptographic keystream; an integer seed or numpy Generator for a reproducible draw, which
-            is NOT private.
+        rng: None for the cryptographic keystream; an integer seed or numpy Generator reproduces and is NOT private.
         on_out_of_range: "clip" to [lower, upper], or "error".
         threads: at most this many; None for as many as the process may use. Small inputs use one.
 
@@ -65,8 +64,8 @@ def privatize(
         tensor) and `PrivatizeStats`.
 
     Raises:
-        ParameterError: NaN, naming the first; an input out of range under "error", likewise; x that is no array of
-            real numbers; an unknown option. No report is released then.
+        ParameterError: NaN, naming the first; out of range under "error", likewise; x that is no array of real
+            numbers; an unknown option. No report is released then.
 
     Guarantees:
         The probability of each code is a mixture of the two rows beside the input, in exact integers (T1, T5).
@@ -75,10 +74,7 @@ def privatize(
 
     Edge cases: empty gives empty; a scalar gives a numpy scalar; -0.0 is 0; +-inf clips; NaN raises.
     """
-    if on_out_of_range not in ("clip", "error"):
-        raise ParameterError("on_out_of_range", on_out_of_range, 'use "clip" or "error"')
-    if threads is not None and threads < 1:
-        raise ParameterError("threads", threads, "need at least one thread; None uses all")
+    _check_options(on_out_of_range, threads)
     values, wrap = _as_array(x)
     key = key_from(rng)
     lookup = compile_lookup(mechanism, values.dtype)
@@ -114,6 +110,13 @@ def codes_from_words(mechanism: Mechanism, x: npt.ArrayLike, words: npt.ArrayLik
     counts = lookup.draw(flat, np.ascontiguousarray(given).reshape(-1), codes)
     _check(mechanism, values, counts, "clip")
     return codes.reshape(values.shape)
+
+
+def _check_options(on_out_of_range: str, threads: int | None) -> None:
+    if on_out_of_range not in ("clip", "error"):
+        raise ParameterError("on_out_of_range", on_out_of_range, 'use "clip" or "error"')
+    if threads is not None and threads < 1:
+        raise ParameterError("threads", threads, "need at least one thread; None uses all")
 
 
 # Inputs --------------------------------------------------------------------------------------------------------------
