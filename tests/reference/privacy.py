@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from fractions import Fraction
-from functools import lru_cache
+from functools import cache
 from itertools import combinations_with_replacement, permutations, product
 
 import mpmath
@@ -111,7 +111,7 @@ def worst_releases(
             joint = longer
         rounds_seen.append(joint)
 
-    @lru_cache(maxsize=None)
+    @cache
     def value(left: int, p: int, q: int) -> tuple[int, ...]:
         if left == 0:
             return tuple(max(ratio.denominator * p - ratio.numerator * q, 0) for ratio in ratios)

@@ -1,0 +1,290 @@
+"""Whole releases in the local view against enumeration in exact integers, and the traps on the way."""
+
+from __future__ import annotations
+
+import json
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mezzotint import families
+from mezzotint.core.errors import ParameterError
+from mezzotint.core.mechanism import TOTAL, Mechanism
+from mezzotint.privacy import account
+from mezzotint.privacy.account import ADVANCED, EXACT, PLD, PURE, RENYI, advanced_epsilon, renyi_epsilon
+from reference.mechanisms import FAMILIES, random_table
+from reference.privacy import worst_releases
+
+SIZES = [(d, t) for d in range(1, 9) for t in range(1, 9) if d * t <= 8]
+SPREADS = [0.3, 1.0, 2.0, 4.0]
+
+
+def small_table(seed: int) -> Mechanism:
+    """Two rows and 2 to 4 levels, or three rows and 2 levels; some with zeros."""
+    rng = np.random.default_rng(seed)
+    rows = 3 if seed % 4 == 0 else 2
+    levels = 2 if rows == 3 else int(rng.integers(2, 5))
+    spread = float(rng.choice(SPREADS))
+    return random_table(seed, rows=rows, levels=levels, spread=spread, zeros=0.2 if seed % 10 == 5 else 0.0)
+
+
+def assert_exact(mechanism: Mechanism, coordinates: int, rounds: int, delta: float) -> None:
+    claim = account(mechanism, coordinates=coordinates, rounds=rounds, delta=delta)
+    if math.isinf(claim.epsilon):
+        assert worst_releases(mechanism.weights, coordinates, rounds, [Fraction(10**30)])[0] > delta
+        return
+    at = Fraction(math.exp(claim.epsilon)) * (1 + Fraction(1, 2**50))
+    under = Fraction(math.exp(max(0.0, claim.epsilon - 1e-3)))
+    exact, before = worst_releases(mechanism.weights, coordinates, rounds, [at, under])
+    assert exact <= Fraction(delta), "below the exact value"
+    assert claim.epsilon == 0 or before > Fraction(delta), "more than 1e-3 above the exact value"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_never_below_enumeration_and_within_a_thousandth(seed: int) -> None:
+    mechanism = small_table(seed)
+    for i, (coordinates, rounds) in enumerate(SIZES):
+        if mechanism.knots.size == 2 or coordinates * rounds <= 5:
+            assert_exact(mechanism, coordinates, rounds, [1e-2, 1e-6, 1e-9][(seed + i) % 3])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(200))
+def test_never_below_enumeration_on_two_hundred_tables(seed: int) -> None:
+    mechanism = small_table(1000 + seed)
+    for i, (coordinates, rounds) in enumerate(SIZES):
+        assert_exact(mechanism, coordinates, rounds, [1e-2, 1e-6, 1e-9][(seed + i) % 3])
+
+
+def test_each_alternative_is_valid_by_itself() -> None:
+    for seed in range(4):
+        mechanism = small_table(seed)
+        claim = account(mechanism, coordinates=2, rounds=2, delta=1e-3)
+        for _, epsilon in claim.alternatives:
+            ratio = Fraction(math.exp(epsilon)) * (1 + Fraction(1, 2**50))
+            assert worst_releases(mechanism.weights, 2, 2, [ratio])[0] <= Fraction(1e-3)
+        assert {name for name, _ in claim.alternatives} <= {PLD, EXACT, PURE, ADVANCED, RENYI}
+        assert list(claim.alternatives) == sorted(claim.alternatives, key=lambda item: item[1])
+        assert (claim.method, claim.epsilon) == claim.alternatives[0]
+
+
+def test_the_dominating_pair_covers_sequences_of_different_pairs() -> None:
+    # A lopsided table: alternating (P, Q) and (Q, P) is worse than either alone, which one fixed pair would miss.
+    mechanism = random_table(1, rows=2, levels=3, spread=2.0)
+    claim = account(mechanism, coordinates=6, delta=1e-2)
+    values = dict(claim.alternatives)
+    assert values[EXACT] <= values[PLD] + 1e-3
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_more_releases_cost_more_and_never_above_pure(name: str) -> None:
+    mechanism = FAMILIES[name]()
+    costs = [account(mechanism, coordinates=d, rounds=t, delta=1e-5).epsilon for d, t in [(1, 1), (3, 1), (3, 4)]]
+    assert costs == sorted(costs)
+    assert all(cost <= count * mechanism.epsilon * (1 + 1e-12) for cost, count in zip(costs, (1, 3, 12), strict=True))
+    assert math.isinf(costs[0]) or mechanism.delta(costs[0]) <= 1e-5
+
+
+def test_rounds_and_coordinates_compose_alike_for_a_symmetric_pair() -> None:
+    mechanism = families.randomized_response(epsilon=0.5)
+    together = account(mechanism, coordinates=60, delta=1e-6).epsilon
+    assert account(mechanism, coordinates=6, rounds=10, delta=1e-6).epsilon == pytest.approx(together, abs=1e-3)
+    assert account(mechanism, rounds=60, delta=1e-6).epsilon == pytest.approx(together, abs=1e-3)
+
+
+def test_randomized_response_in_closed_form() -> None:
+    # k answers with the truth being p likely: the loss is (2 j - k) epsilon0 with j binomial.
+    mechanism = families.randomized_response(epsilon=1.0)
+    base = Fraction(int(mechanism.weights.max()), int(mechanism.weights.min()))
+    p = base / (1 + base)
+    k = 50
+    claim = account(mechanism, rounds=k, delta=1e-7)
+    ratio = Fraction(math.exp(claim.epsilon)) * (1 + Fraction(1, 2**50))
+    terms = [math.comb(k, j) * (p**j * (1 - p) ** (k - j) - ratio * p ** (k - j) * (1 - p) ** j) for j in range(k + 1)]
+    exact = sum(max(term, Fraction(0)) for term in terms)
+    assert exact <= Fraction(1e-7)
+    assert float(exact) >= 1e-7 * (1 - 1e-2)
+
+
+def test_delta_zero_is_pure_composition() -> None:
+    mechanism = families.rqm(levels=4, extension=1.0, q=0.3)
+    claim = account(mechanism, coordinates=3, rounds=2, delta=0.0)
+    assert claim.method == PURE
+    assert claim.epsilon == pytest.approx(6 * mechanism.epsilon, rel=1e-14)
+    assert claim.epsilon >= 6 * mechanism.epsilon
+
+
+def test_an_unbounded_table_is_charged_its_escaping_mass() -> None:
+    noise = families.discrete_gaussian(sigma=3.0).mechanism(lower=0, upper=1)
+    assert noise.epsilon == math.inf
+    claim = account(noise, rounds=20, delta=1e-5)
+    assert math.isfinite(claim.epsilon)
+    assert account(noise, rounds=20, delta=1e-12).epsilon == math.inf
+    assert "No epsilon" in str(account(noise, rounds=20, delta=1e-12))
+    assert account(noise, rounds=20, delta=0.0).as_dict()["epsilon"] == "inf"
+
+
+def test_huge_releases_are_answered() -> None:
+    mechanism = families.rqm(levels=16, extension=1.0, q=0.42)
+    claim = account(mechanism, coordinates=10**9, rounds=10**6)
+    assert 10**15 < claim.epsilon <= 10**15 * mechanism.epsilon * (1 + 1e-12)
+    assert account(mechanism, coordinates=10**4, rounds=2000).epsilon < 2e7 * mechanism.epsilon
+
+
+def test_very_private_tables_and_very_small_deltas() -> None:
+    mechanism = families.randomized_response(epsilon=1e-4)
+    claim = account(mechanism, rounds=10**6, delta=1e-12)
+    # Nearly mu-GDP with mu = 1e-4 * 1000 = 0.1: epsilon(1e-12) of it, by the Gaussian profile.
+    assert claim.epsilon == pytest.approx(_gaussian_epsilon(0.1, 1e-12), rel=5e-3)
+
+
+def _gaussian_epsilon(mu: float, delta: float) -> float:
+    from scipy.stats import norm
+
+    low, high = 0.0, 10.0
+    for _ in range(100):
+        middle = (low + high) / 2
+        value = norm.cdf(mu / 2 - middle / mu) - math.exp(middle) * norm.cdf(-mu / 2 - middle / mu)
+        low, high = (middle, high) if value > delta else (low, middle)
+    return high
+
+
+# Sampling ------------------------------------------------------------------------------------------------------
+
+
+def _worst(pairs: list[tuple[list[Fraction], list[Fraction]]], rounds: int, ratio: Fraction) -> Fraction:
+    """Adaptive worst case over given pairs of distributions of one round."""
+    if rounds == 0:
+        return max(1 - ratio, Fraction(0))
+    best = Fraction(0)
+    for first, second in pairs:
+        value = Fraction(0)
+        for p, q in zip(first, second, strict=True):
+            if p > 0:
+                value += p * _worst(pairs, rounds - 1, ratio * q / p)
+        best = max(best, value)
+    return best
+
+
+def _mix(rate: Fraction, first: list[Fraction], second: list[Fraction]) -> list[Fraction]:
+    return [rate * p + (1 - rate) * q for p, q in zip(first, second, strict=True)]
+
+
+def _rows(mechanism: Mechanism) -> list[list[Fraction]]:
+    return [[Fraction(w, TOTAL) for w in row] for row in mechanism.weights.tolist()]
+
+
+SAMPLED = [("revealed", "replace_one"), ("poisson", "replace_one"), ("poisson", "add_or_remove_one")]
+
+
+@pytest.mark.parametrize(("sampling", "neighboring"), SAMPLED)
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("rate", [0.01, 0.3, 0.9])
+def test_sampling_is_never_below_enumeration(sampling: str, neighboring: str, seed: int, rate: float) -> None:
+    mechanism = random_table(seed, rows=2 + seed % 2, levels=2, spread=2.0)
+    rows, exact_rate = _rows(mechanism), Fraction(rate)
+    pairs: list[tuple[list[Fraction], list[Fraction]]] = []
+    for a in rows:
+        for b in rows:
+            if sampling == "revealed":
+                absent = [*(Fraction(0) for _ in a), Fraction(1)]
+                pairs.append((_mix(exact_rate, [*a, Fraction(0)], absent), _mix(exact_rate, [*b, Fraction(0)], absent)))
+            elif neighboring == "replace_one":
+                pairs += [(_mix(exact_rate, a, c), _mix(exact_rate, b, c)) for c in rows]
+            else:
+                pairs.append((_mix(exact_rate, a, b), b))
+    for rounds, delta in [(1, 1e-3), (2, 1e-4)]:
+        claim = account(
+            mechanism, rounds=rounds, sampling_rate=rate, sampling=sampling, neighboring=neighboring, delta=delta
+        )
+        ratio = Fraction(math.exp(claim.epsilon)) * (1 + Fraction(1, 2**50))
+        if neighboring == "add_or_remove_one":
+            # One record is there in all rounds of one world: the direction is the same throughout.
+            swapped = [(second, first) for first, second in pairs]
+            exact = max(_worst(pairs, rounds, ratio), _worst(swapped, rounds, ratio))
+        else:
+            exact = _worst(pairs, rounds, ratio)
+        assert exact <= Fraction(delta)
+        if rounds == 1 and sampling == "revealed" and claim.epsilon > 0:
+            lower = Fraction(math.exp(claim.epsilon - min(claim.epsilon, 1e-3)))
+            assert _worst(pairs, 1, lower) > Fraction(delta) * (1 - Fraction(1, 100))
+
+
+def test_sampling_helps_and_rate_one_is_no_sampling() -> None:
+    mechanism = families.randomized_response(epsilon=1.0)
+    full = account(mechanism, rounds=50, delta=1e-6)
+    for sampling, neighboring in SAMPLED:
+        rare = account(mechanism, rounds=50, sampling_rate=0.05, sampling=sampling, neighboring=neighboring, delta=1e-6)
+        assert rare.epsilon < full.epsilon
+        same = account(mechanism, rounds=50, sampling_rate=1.0, sampling=sampling, neighboring=neighboring, delta=1e-6)
+        assert same.epsilon == full.epsilon
+        assert same.sampling == "none"
+
+
+def test_poisson_pure_amplification() -> None:
+    mechanism = families.randomized_response(epsilon=1.0)
+    claim = account(mechanism, rounds=3, sampling_rate=0.1, sampling="poisson", delta=0.0)
+    assert claim.epsilon == pytest.approx(3 * math.log1p(0.1 * math.expm1(mechanism.epsilon)), rel=1e-12)
+
+
+def test_seen_absence_does_not_amplify_epsilon() -> None:
+    # Whoever sees the one report sees it in full: only the chance that there is one shrinks delta.
+    mechanism = families.randomized_response(epsilon=1.0)
+    claim = account(mechanism, sampling_rate=0.5, sampling="revealed", delta=1e-6)
+    assert claim.epsilon > 0.999
+    assert claim.unit == "client"
+
+
+# Words and errors ----------------------------------------------------------------------------------------------
+
+
+def test_the_claim_says_all_it_rests_on() -> None:
+    mechanism = families.randomized_response(epsilon=1.0)
+    claim = account(mechanism, coordinates=2, rounds=5, sampling_rate=0.25, sampling="poisson", delta=1e-6)
+    text = str(claim)
+    for part in ("2 coordinate(s) in 5 round(s)", "0.25", "replace_one", "every single report", claim.method, "record"):
+        assert part in text
+    shown = float(text[1 : text.index(",")])
+    assert claim.epsilon <= shown <= claim.epsilon * (1 + 1e-5)
+    assert (claim.view, claim.unit, claim.honest_clients, claim.releases) == ("local", "record", None, 10)
+    assert json.loads(json.dumps(claim.as_dict()))["epsilon"] == claim.epsilon
+    assert claim.sha256 == mechanism.sha256
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ({"sampling_rate": 0.0}, "sampling_rate"),
+        ({"sampling_rate": 1.5}, "sampling_rate"),
+        ({"sampling_rate": math.nan}, "sampling_rate"),
+        ({"coordinates": 0}, "coordinates"),
+        ({"coordinates": 1.5}, "coordinates"),
+        ({"rounds": -1}, "rounds"),
+        ({"rounds": True}, "rounds"),
+        ({"delta": 1.0}, "delta"),
+        ({"delta": -1e-9}, "delta"),
+        ({"delta": math.nan}, "delta"),
+        ({"sampling": "sometimes"}, "sampling"),
+        ({"sampling": "without_replacement"}, "sampling"),
+        ({"neighboring": "bounded"}, "neighboring"),
+        ({"neighboring": "add_or_remove_one"}, "neighboring"),
+        ({"view": "central"}, "view"),
+    ],
+)
+def test_bad_input_is_named(arguments: dict[str, Any], named: str) -> None:
+    with pytest.raises(ParameterError, match=f"{named}="):
+        account(families.randomized_response(epsilon=1.0), **arguments)
+
+
+def test_formulas_alone() -> None:
+    assert advanced_epsilon(math.inf, 3, 1e-6) == math.inf
+    assert advanced_epsilon(0.1, 3, 0.0) == math.inf
+    assert advanced_epsilon(0.1, 100, 1e-6) == pytest.approx(
+        10 * math.tanh(0.05) + 0.1 * math.sqrt(200 * math.log(1e6))
+    )
+    # Gaussian with sigma = 1: D_alpha = alpha / 2; the conversion at alpha = 6 by hand.
+    assert renyi_epsilon(3.0, 6.0, 1e-5) == pytest.approx(3 + math.log(5 / 6) - math.log(6e-5) / 5, rel=1e-12)
+    assert renyi_epsilon(0.0, 2.0, 0.9) == 0.0
