@@ -197,8 +197,8 @@ def table_contraction(rows: Mechanism | npt.NDArray[np.int64]) -> float:
     Source: Theorem B (docs/proofs/training.md).
     """
     table = np.unique(_integer_rows(rows), axis=0)
-    lows: list[FloatArray] = []
-    highs: list[FloatArray] = []
+    lows: list[npt.NDArray[np.int64]] = []
+    highs: list[npt.NDArray[np.int64]] = []
     for row in table:
         # Of all sets of levels only those that a likelihood ratio picks matter (Theorem B): prefixes of this order.
         with np.errstate(divide="ignore", invalid="ignore"):

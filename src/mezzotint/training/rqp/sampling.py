@@ -18,6 +18,7 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.training.rqp.gaussian import hockey_stick
 
 FloatArray = npt.NDArray[np.float64]
+Curve = Callable[[FloatArray], FloatArray]
 Neighboring = Literal["replace_one", "add_or_remove_one"]
 NEIGHBORINGS = ("replace_one", "add_or_remove_one")
 
@@ -34,12 +35,18 @@ class Sampling(ABC):
     """A rule by which records enter a batch."""
 
     @abstractmethod
-    def step(self, noise: float, neighboring: Neighboring) -> PrivacyLossDistribution:
+    def spacing(self, noise: float, neighboring: Neighboring) -> float:
+        """Finest spacing of losses that `step` can be asked for; wider only overstates."""
+
+    @abstractmethod
+    def step(self, noise: float, neighboring: Neighboring, spacing: float) -> PrivacyLossDistribution:
         """Loss of one step that is (k / noise)-GDP for a shift of k clip norms; pessimistic.
 
         Arguments:
             noise: effective noise multiplier z / kappa > 0, finite.
             neighboring: which pairs of data sets are told apart.
+            spacing: of the losses, at least `self.spacing(noise, neighboring)`; distributions that are to be
+                composed must share it.
         """
 
     @abstractmethod
@@ -65,14 +72,16 @@ class Poisson(Sampling):
     def words(self) -> str:
         return f"Poisson sampling at rate {self.rate:.6g}"
 
-    def step(self, noise: float, neighboring: Neighboring) -> PrivacyLossDistribution:
+    def spacing(self, noise: float, neighboring: Neighboring) -> float:
         if neighboring == "replace_one":
-            return _symmetric(lambda target: self._replace(noise, target))
-        # A loss that is exceeded with probability 1e-15 or so sets the spacing.
-        reach = (1 / noise) ** 2 / 2 + 9 / noise
-        return from_gaussian_mechanism(
-            noise, sampling_prob=self.rate, value_discretization_interval=max(_FINEST, reach / _POINTS)
-        )
+            return _spacing(_reach(lambda target: self._replace(noise, target)))
+        # A loss exceeded with probability 1e-15 or so sets the spacing.
+        return _spacing((1 / noise) ** 2 / 2 + 9 / noise)
+
+    def step(self, noise: float, neighboring: Neighboring, spacing: float) -> PrivacyLossDistribution:
+        if neighboring == "replace_one":
+            return _symmetric(lambda target: self._replace(noise, target), spacing)
+        return from_gaussian_mechanism(noise, sampling_prob=self.rate, value_discretization_interval=spacing)
 
     def _replace(self, noise: float, target: FloatArray) -> FloatArray:
         # P = (1-p) M + p M_x, Q = (1-p) M + p M_x'. With e^t = 1 + p (e^s - 1), advanced joint convexity (Balle,
@@ -104,8 +113,14 @@ class WithReplacement(Sampling):
     def words(self) -> str:
         return f"batches of {self.batch_size} draws with replacement from {self.dataset_size} records"
 
-    def step(self, noise: float, neighboring: Neighboring) -> PrivacyLossDistribution:
+    def spacing(self, noise: float, neighboring: Neighboring) -> float:
+        return _spacing(_reach(self._curve(noise)))
+
+    def step(self, noise: float, neighboring: Neighboring, spacing: float) -> PrivacyLossDistribution:
         # Adding or removing a record is no worse than replacing it: a copy of it is exchanged for some other record.
+        return _symmetric(self._curve(noise), spacing)
+
+    def _curve(self, noise: float) -> Curve:
         chance = 1 / self.dataset_size
         copies = np.arange(1, self.batch_size + 1)
         masses = binom.pmf(copies, self.batch_size, chance)
@@ -121,7 +136,7 @@ class WithReplacement(Sampling):
                 total += mass * hockey_stick(2 * float(number) / noise, inner)
             return total
 
-        return _symmetric(curve)
+        return curve
 
 
 def _inner(target: FloatArray, rate: float) -> FloatArray:
@@ -130,21 +145,28 @@ def _inner(target: FloatArray, rate: float) -> FloatArray:
     return target + np.log(np.exp(-target) - np.expm1(-target) / rate)
 
 
-def _symmetric(curve: Callable[[FloatArray], FloatArray]) -> PrivacyLossDistribution:
-    """Loss distribution that dominates all pairs whose hockey sticks, in both orders, stay under curve(t), t >= 0."""
-    # Connect the dots: through points on or above a curve that is convex in e^t it stays above that curve. Where
-    # our points are not convex themselves, dp-accounting raises negative masses to 0, which only adds to delta.
+def _reach(curve: Curve) -> float:
     reach = 1.0
     while reach < _FARTHEST and curve(np.array([reach]))[0] > _NEGLIGIBLE:
         reach *= 1.25
-    interval = max(_FINEST, reach / _POINTS)
-    index = np.arange(math.ceil(reach / interval) + 1)
-    target = np.asarray(index * interval, dtype=np.float64)
+    return reach
+
+
+def _spacing(reach: float) -> float:
+    return max(_FINEST, reach / _POINTS)
+
+
+def _symmetric(curve: Curve, spacing: float) -> PrivacyLossDistribution:
+    """Loss distribution that dominates all pairs whose hockey sticks, in both orders, stay under curve(t), t >= 0."""
+    # Connect the dots: through points on or above a curve that is convex in e^t it stays above that curve. Where
+    # our points are not convex themselves, dp-accounting raises negative masses to 0, which only adds to delta.
+    index = np.arange(math.ceil(_reach(curve) / spacing) + 1)
+    target = np.asarray(index * spacing, dtype=np.float64)
     ahead = np.minimum.accumulate(np.clip(curve(target), 0.0, 1.0))
     # H_-t(P, Q) = 1 - e^-t + e^-t H_t(Q, P).
     behind = -np.expm1(-target) + np.exp(-target) * ahead
     deltas = np.concatenate([behind[:0:-1], ahead])
     grid = np.concatenate([-index[:0:-1], index])
     return PrivacyLossDistribution(
-        pld_pmf.create_pmf_pessimistic_connect_dots(interval, grid, np.minimum.accumulate(np.minimum(deltas, 1.0)))
+        pld_pmf.create_pmf_pessimistic_connect_dots(spacing, grid, np.minimum.accumulate(np.minimum(deltas, 1.0)))
     )

@@ -1,0 +1,275 @@
+"""What a run of RQP-SGD or DP-SGD costs: one loss distribution per step, composed, and said in one sentence."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import numpy as np
+from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+from mezzotint.core.errors import InfeasibleError, ParameterError
+from mezzotint.training.rqp.checks import check_bits, check_q, count, positive
+from mezzotint.training.rqp.claim import Phase, TrainingClaim
+from mezzotint.training.rqp.contraction import contraction
+from mezzotint.training.rqp.pure import step_loss
+from mezzotint.training.rqp.sampling import NEIGHBORINGS, Neighboring, Poisson, Sampling, WithReplacement
+
+PLD = "privacy loss distribution"
+
+LEAST_DELTA = 1e-11
+_CONVOLUTION_ERROR = 1e-12
+"""Composition by FFT errs by less than this in delta (a few ulp of a mass of 1 per convolution)."""
+
+_GRID, _GRID_STEP = 20_000, 1e-3
+
+_NOISE_RANGE = (1e-2, 1e4)
+_CLOSE = 2e-5
+
+SamplingName = Literal["poisson", "with_replacement"]
+
+
+@functools.lru_cache(maxsize=64)
+def _step(noise: float, sampling: Sampling, neighboring: Neighboring, spacing: float) -> PrivacyLossDistribution:
+    return sampling.step(noise, neighboring, spacing)
+
+
+def _composed(phases: Sequence[Phase], neighboring: Neighboring) -> PrivacyLossDistribution | None:
+    """Loss of the whole run; None if it has none."""
+    lossy = [phase for phase in phases if phase.steps > 0 and phase.kappa > 0]
+    if not lossy:
+        return None
+    # Distributions compose only on one spacing of losses.
+    spacing = max(phase.sampling.spacing(phase.effective_noise, neighboring) for phase in lossy)
+    parts = [
+        _step(phase.effective_noise, phase.sampling, neighboring, spacing).self_compose(phase.steps) for phase in lossy
+    ]
+    return functools.reduce(lambda first, second: first.compose(second), parts)
+
+
+def _doubled(once: PrivacyLossDistribution, delta: float) -> float:
+    """Epsilon of replacing one record as removing it and adding another: (2 e, (1 + e^e) d) from (e, d)."""
+    # (1 + e^e) d(e) need not fall with e, so the least e that does is looked up on a grid.
+    halves = np.arange(1, _GRID + 1) * _GRID_STEP
+    twice = (np.asarray(once.get_delta_for_epsilon(halves.tolist())) + _CONVOLUTION_ERROR) * (1 + np.exp(halves))
+    met = np.flatnonzero(twice <= delta)
+    return 2 * float(halves[met[0]]) if met.size else math.inf
+
+
+def account(phases: Sequence[Phase], *, delta: float, neighboring: Neighboring = "add_or_remove_one") -> TrainingClaim:
+    """The (epsilon, delta) of all iterates of a run, adaptively composed.
+
+    Arguments:
+        phases: the run, in any order.
+        delta: in [1e-11, 1).
+        neighboring: "add_or_remove_one" or "replace_one".
+
+    Returns: a claim about one record, against whoever sees every iterate.
+
+    Raises:
+        ParameterError: delta or neighboring outside their range.
+
+    Guarantees: never understates; epsilon = 0 for no steps and for kappa = 0.
+    Source: Theorem A and sampling lemmas (docs/proofs/training.md); Doroshenko et al. 2022 for the discretization.
+    """
+    if not LEAST_DELTA <= delta < 1:
+        raise ParameterError("delta", delta, f"composition is exact to {LEAST_DELTA:g}; use pure_epsilon for delta=0")
+    if neighboring not in NEIGHBORINGS:
+        raise ParameterError("neighboring", neighboring, 'use "replace_one" or "add_or_remove_one"')
+    spent = delta - _CONVOLUTION_ERROR
+    total = _composed(phases, neighboring)
+    epsilon, method = 0.0, PLD
+    if total is not None:
+        epsilon = float(total.get_epsilon_for_delta(spent))
+    if neighboring == "replace_one" and all(isinstance(phase.sampling, Poisson) for phase in phases):
+        once = _composed(phases, "add_or_remove_one")
+        twice = _doubled(once, spent) if once is not None else math.inf
+        if twice < epsilon:
+            epsilon, method = twice, PLD + ", removal then addition"
+    return TrainingClaim(phases=tuple(phases), epsilon=epsilon, delta=delta, neighboring=neighboring, method=method)
+
+
+def _sampling(name: str, sampling_rate: float | None, batch_size: int | None, dataset_size: int | None) -> Sampling:
+    if name == "poisson":
+        if sampling_rate is None or batch_size is not None or dataset_size is not None:
+            raise ParameterError(
+                "sampling_rate",
+                str(sampling_rate),
+                "Poisson sampling takes sampling_rate= (batch over data size) alone",
+            )
+        return Poisson(rate=sampling_rate)
+    if name == "with_replacement":
+        if batch_size is None or dataset_size is None or sampling_rate is not None:
+            raise ParameterError(
+                "batch_size", str(batch_size), "drawing with replacement takes batch_size= and dataset_size= alone"
+            )
+        return WithReplacement(batch_size=batch_size, dataset_size=dataset_size)
+    raise ParameterError("sampling", name, 'use "poisson" or "with_replacement"')
+
+
+def epsilon(
+    noise_multiplier: float,
+    *,
+    q: float = 1.0,
+    bits: int = 4,
+    steps: int,
+    delta: float,
+    sampling_rate: float | None = None,
+    sampling: SamplingName = "poisson",
+    batch_size: int | None = None,
+    dataset_size: int | None = None,
+    neighboring: Neighboring = "add_or_remove_one",
+) -> TrainingClaim:
+    """The (epsilon, delta) of RQP-SGD: that of DP-SGD with noise multiplier z / kappa(q, bits).
+
+    Arguments:
+        noise_multiplier: z = sigma / rho > 0, noise of the summed clipped gradients over the clip norm.
+        q: probability to keep a code, in [1/2**bits, 1]; 1 is DP-SGD, with or without rounding of the weights.
+        bits: bits of one weight.
+        steps: T >= 1.
+        delta: in [1e-11, 1).
+        sampling_rate: p in (0, 1], with sampling="poisson".
+        sampling: "poisson", or "with_replacement" with `batch_size` draws from `dataset_size` records (the paper's).
+        neighboring: "add_or_remove_one" or "replace_one".
+
+    Returns: the claim; `.epsilon` is its number, `str` its sentence.
+
+    Raises:
+        ParameterError: naming the parameter, its value and the remedy.
+
+    Guarantees: never understates; holds for all iterates, in any dimension, for any bound on the weights.
+    Source: Theorem A (docs/proofs/training.md).
+    """
+    return account(
+        [
+            Phase(
+                noise_multiplier=noise_multiplier,
+                kappa=contraction(q, bits),
+                sampling=_sampling(sampling, sampling_rate, batch_size, dataset_size),
+                steps=count("steps", steps),
+            )
+        ],
+        delta=delta,
+        neighboring=neighboring,
+    )
+
+
+def noise_multiplier(
+    target_epsilon: float,
+    *,
+    q: float = 1.0,
+    bits: int = 4,
+    steps: int,
+    delta: float,
+    sampling_rate: float | None = None,
+    sampling: SamplingName = "poisson",
+    batch_size: int | None = None,
+    dataset_size: int | None = None,
+    neighboring: Neighboring = "add_or_remove_one",
+) -> float:
+    """The least noise multiplier whose claim is at most (target_epsilon, delta), within 1e-5 relative, rounded up.
+
+    Arguments: as for `epsilon`; target_epsilon > 0.
+
+    Returns: z. It is kappa(q, bits) times what DP-SGD needs.
+
+    Raises:
+        ParameterError: naming the parameter, its value and the remedy.
+        InfeasibleError: not even a noise multiplier of 10000 is enough.
+
+    Guarantees: `epsilon(z, ...)` with the same settings is at most `target_epsilon`.
+    Edge cases: q = 1/2**bits needs no noise; the smallest number searched, 0.01 kappa, is returned where it suffices.
+    """
+    positive("target_epsilon", target_epsilon)
+    rule = _sampling(sampling, sampling_rate, batch_size, dataset_size)
+    count("steps", steps)
+
+    def spent(noise: float) -> float:
+        phase = Phase(noise_multiplier=noise, kappa=1.0, sampling=rule, steps=steps)
+        return account([phase], delta=delta, neighboring=neighboring).epsilon
+
+    found = _least_noise(spent, target_epsilon)
+    kappa = contraction(q, bits)
+    # Multiplying and dividing by kappa again may round; the margin keeps the claim below the target.
+    return max(found * kappa * (1 + 1e-12), math.ulp(1.0))
+
+
+def _least_noise(spent: Callable[[float], float], target: float) -> float:
+    """The noise at which `spent` (falling) reaches `target` or just less: false position in logarithms."""
+    low, high = _NOISE_RANGE
+    noise, cost = 1.0, spent(1.0)
+    while cost > target and noise < high:
+        low, noise = noise, noise * 2
+        cost = spent(noise)
+    if cost > target:
+        raise InfeasibleError(
+            f"target_epsilon={target:g}: a noise multiplier of {high:g} is not enough; take fewer steps, smaller "
+            "batches or a larger delta"
+        )
+    best, too_low, too_much = (noise, cost), low, math.inf
+    while best[0] > too_low * (1 + _CLOSE) and best[1] < target * (1 - _CLOSE):
+        guess = math.sqrt(best[0] * too_low)
+        if math.isfinite(too_much) and best[1] > 0:
+            share = math.log(target / best[1]) / math.log(too_much / best[1])
+            # A little towards the safe side, and never out of the bracket.
+            guess = best[0] * (too_low / best[0]) ** min(max(0.999 * share, 0.01), 0.99)
+        cost = spent(guess)
+        if cost <= target:
+            best = (guess, cost)
+        else:
+            too_low, too_much = guess, cost
+    return best[0]
+
+
+def pure_epsilon(
+    noise_multiplier: float,
+    *,
+    q: float,
+    bits: int,
+    dimension: int,
+    steps: int,
+    sampling_rate: float,
+    neighboring: Neighboring = "add_or_remove_one",
+) -> TrainingClaim:
+    """The pure epsilon (delta = 0) of RQP-SGD under Poisson sampling: finite for q < 1, and large.
+
+    Arguments:
+        noise_multiplier: z > 0.
+        q: in [1/2**bits, 1]; 1 gives inf.
+        bits: bits of one weight.
+        dimension: number of weights, >= 1.
+        steps: T >= 1.
+        sampling_rate: p in (0, 1].
+        neighboring: "add_or_remove_one" or "replace_one".
+
+    Returns: a claim with delta = 0.
+
+    Raises:
+        ParameterError: naming the parameter, its value and the remedy.
+
+    Guarantees: never understates.
+    Source: docs/proofs/training.md, "Pure epsilon".
+    """
+    rule = Poisson(rate=sampling_rate)
+    levels = check_bits(bits)
+    keep = check_q(q, levels)
+    positive("noise_multiplier", noise_multiplier)
+    count("dimension", dimension)
+    count("steps", steps)
+    if neighboring not in NEIGHBORINGS:
+        raise ParameterError("neighboring", neighboring, 'use "replace_one" or "add_or_remove_one"')
+    # One record moves the sum by one clip norm when it comes or goes, by two when it is replaced.
+    shift = (2 if neighboring == "replace_one" else 1) / noise_multiplier
+    other = (1 - keep) / (levels - 1)
+    total = math.inf
+    if keep < 1:
+        step = step_loss(shift, dimension, max(0.0, keep - other), other)
+        # log(1 + p (e^x - 1)) = x + log(p + (1 - p) e^-x) does not overflow.
+        total = steps * (step + math.log(sampling_rate + (1 - sampling_rate) * math.exp(-step)))
+        total *= 1 + 1e-12
+    phase = Phase(noise_multiplier=noise_multiplier, kappa=contraction(keep, bits), sampling=rule, steps=steps)
+    return TrainingClaim(
+        phases=(phase,), epsilon=total, delta=0.0, neighboring=neighboring, method="sum of worst steps"
+    )

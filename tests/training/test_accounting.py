@@ -1,0 +1,196 @@
+"""What runs cost: known noise multipliers, samplers, both neighbouring relations, composition."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from dp_accounting.pld import privacy_loss_distribution as pld
+
+from mezzotint import InfeasibleError, ParameterError
+from mezzotint.training import rqp
+from mezzotint.training.rqp.gaussian import hockey_stick
+from reference import training as reference
+
+DIAGNOSTIC = {"sampling_rate": 10 / 455, "steps": 46, "delta": 1e-7}
+
+
+@pytest.mark.parametrize(
+    ("settings", "noise"),
+    [
+        (DIAGNOSTIC, 1.279),
+        ({"sampling_rate": 64 / 60_000, "steps": 938, "delta": 1e-7}, 0.756),
+        ({"sampling_rate": 1 / 445, "steps": 445, "delta": 1e-7}, 0.833),
+    ],
+)
+def test_noise_for_one_and_a_ten_millionth(settings: dict[str, float], noise: float) -> None:
+    found = rqp.noise_multiplier(1.0, **settings)
+    assert found == pytest.approx(noise, abs=1e-3)
+    assert 1 - 1e-4 <= rqp.epsilon(found, **settings).epsilon <= 1
+
+
+def test_replacement_lowers_the_noise_by_kappa_and_no_more() -> None:
+    plain = rqp.noise_multiplier(1.0, **DIAGNOSTIC)
+    # Math note 3.2 prints 1.198 and .814, from factors rounded to three digits.
+    for q, printed in ((0.9, 1.198), (0.5, 0.814)):
+        found = rqp.noise_multiplier(1.0, q=q, bits=4, **DIAGNOSTIC)
+        assert found == pytest.approx(printed, abs=1.5e-3)
+        assert found == pytest.approx(plain * rqp.contraction(q, 4), rel=1e-9)
+        assert rqp.epsilon(found, q=q, bits=4, **DIAGNOSTIC).epsilon <= 1
+
+
+def test_the_paper_s_sampler_costs_far_more() -> None:
+    # m draws with replacement, one record replaced, at the noise that Poisson sampling needs for (1, 1e-7).
+    first = rqp.epsilon(1.279, steps=46, delta=1e-7, sampling="with_replacement", batch_size=10, dataset_size=455)
+    second = rqp.epsilon(0.756, steps=938, delta=1e-7, sampling="with_replacement", batch_size=64, dataset_size=60_000)
+    assert first.epsilon == pytest.approx(21.1, abs=0.05)
+    assert second.epsilon == pytest.approx(27.3, abs=0.05)
+
+
+def test_full_batches_are_the_plain_gaussian() -> None:
+    # T full-batch steps are (sqrt(T)/z)-GDP; replacing one record twice that.
+    for relation, factor in (("add_or_remove_one", 1), ("replace_one", 2)):
+        claim = rqp.epsilon(2.0, sampling_rate=1.0, steps=4, delta=1e-5, neighboring=relation)
+        mu = factor * 2 / 2.0
+        low, high = 0.0, 50.0
+        for _ in range(60):
+            middle = (low + high) / 2
+            exceeds = hockey_stick(mu, np.array([middle]))[0] > 1e-5
+            low, high = (middle, high) if exceeds else (low, middle)
+        assert high <= claim.epsilon <= high * 1.001
+
+
+def test_sum_of_phases_is_their_composition() -> None:
+    poisson = rqp.Poisson(rate=0.1)
+    one = rqp.Phase(noise_multiplier=1.0, kappa=1.0, sampling=poisson, steps=10)
+    two = replace(one, steps=5)
+    whole = rqp.account([one], delta=1e-6).epsilon
+    assert rqp.account([two, two], delta=1e-6).epsilon == pytest.approx(whole, rel=1e-9)
+    # Noise so different that the grids of losses differ, and a phase that costs nothing.
+    loud = replace(one, noise_multiplier=0.15, steps=1)
+    free = replace(one, kappa=0.0)
+    mixed = rqp.account([one, loud, free], delta=1e-6).epsilon
+    assert max(whole, rqp.account([loud], delta=1e-6).epsilon) < mixed
+    assert mixed < whole + rqp.account([loud], delta=1e-7).epsilon + 1
+
+
+def test_curves_dominate_brute_force_mixtures() -> None:
+    # Records with gradients +1, -1 or 0 against the curves for replacing and for drawing with replacement, one step.
+    noise, rate = 1.1, 0.2
+    grid = np.linspace(-12, 12, 24_001)
+    poisson = rqp.epsilon(noise, sampling_rate=rate, steps=1, delta=1e-3, neighboring="replace_one").epsilon
+    drawn = rqp.epsilon(
+        noise,
+        steps=1,
+        delta=1e-3,
+        sampling="with_replacement",
+        batch_size=3,
+        dataset_size=10,
+        neighboring="replace_one",
+    ).epsilon
+    for others in (-1.0, 0.0, 1.0):
+        for first, second in ((1.0, -1.0), (1.0, 0.0), (-1.0, 1.0)):
+            p = reference.mixture_on_a_grid([0, first], [1 - rate, rate], noise, grid)
+            r = reference.mixture_on_a_grid([0, second], [1 - rate, rate], noise, grid)
+            assert reference.hockey_stick_on_a_grid(p, r, poisson) <= 1e-3
+            copies = [math.comb(3, k) * 0.1**k * 0.9 ** (3 - k) for k in range(4)]
+            p = reference.mixture_on_a_grid([others * (3 - k) + first * k for k in range(4)], copies, noise, grid)
+            r = reference.mixture_on_a_grid([others * (3 - k) + second * k for k in range(4)], copies, noise, grid)
+            assert reference.hockey_stick_on_a_grid(p, r, drawn) <= 1e-3
+
+
+def test_poisson_replacement_is_never_below_the_symmetric_pair() -> None:
+    # dp-accounting's own pair for replacing one record; ours must not fall below it.
+    from dp_accounting import NeighboringRelation
+
+    theirs = pld.from_gaussian_mechanism(
+        1.0, sampling_prob=0.1, neighboring_relation=NeighboringRelation.REPLACE_ONE
+    ).self_compose(5)
+    ours = rqp.epsilon(1.0, sampling_rate=0.1, steps=5, delta=1e-5, neighboring="replace_one")
+    assert theirs.get_epsilon_for_delta(1e-5) <= ours.epsilon
+
+
+def test_pure_epsilon() -> None:
+    # Published curve of the Diagnostic set. Math note 3.2 prints 96, 34 and 28 for q rounded to three digits.
+    for noise, q, printed in ((0.5, 0.198, 96), (1.0, 0.285, 34), (2.0, 0.678, 28)):
+        claim = rqp.pure_epsilon(noise, q=q, bits=4, dimension=31, steps=46, sampling_rate=10 / 455)
+        step = 31 * reference.worst_ratio_on_a_grid(q, 4, 1 / noise / math.sqrt(31))
+        exact = 46 * math.log1p(10 / 455 * math.expm1(step))
+        assert exact - 1e-6 <= claim.epsilon <= exact + 1e-3
+        assert claim.epsilon == pytest.approx(printed, rel=0.015)
+        assert claim.delta == 0
+        twice = rqp.pure_epsilon(
+            noise, q=q, bits=4, dimension=31, steps=46, sampling_rate=10 / 455, neighboring="replace_one"
+        )
+        assert twice.epsilon > claim.epsilon
+    assert math.isinf(rqp.pure_epsilon(1.0, q=1.0, bits=4, dimension=31, steps=46, sampling_rate=0.1).epsilon)
+    # Large losses neither overflow nor lose their size.
+    big = rqp.pure_epsilon(0.01, q=0.99, bits=4, dimension=10_000, steps=2, sampling_rate=0.5)
+    assert math.isfinite(big.epsilon)
+
+
+def test_the_sentence() -> None:
+    claim = rqp.epsilon(1.1967, q=0.9, bits=4, **DIAGNOSTIC)
+    sentence = str(claim)
+    for part in (
+        "adding or removing one record",
+        "all iterates",
+        "46 step(s)",
+        "1.1967",
+        "Poisson",
+        "0.935955",
+        "1e-07",
+    ):
+        assert part in sentence
+    assert claim.unit == "record"
+    assert claim.view == "iterates"
+    assert claim.releases == 46
+    facts = claim.as_dict()
+    assert facts["neighboring"] == "add_or_remove_one"
+    assert facts["phases"] == [{"noise_multiplier": 1.1967, "kappa": rqp.contraction(0.9, 4), "steps": 46}]
+    paper = rqp.epsilon(
+        1.0,
+        steps=1,
+        delta=1e-5,
+        sampling="with_replacement",
+        batch_size=10,
+        dataset_size=455,
+        neighboring="replace_one",
+    )
+    assert "with replacement" in str(paper)
+    assert "replacing one record" in str(paper)
+
+
+def test_edges() -> None:
+    assert rqp.epsilon(1.0, q=1 / 16, bits=4, **DIAGNOSTIC).epsilon == 0.0
+    assert rqp.account([], delta=1e-5).epsilon == 0.0
+    assert rqp.epsilon(1e4, **DIAGNOSTIC).epsilon < 0.01
+    tiny = rqp.epsilon(0.02, **DIAGNOSTIC).epsilon
+    assert 46 / (2 * 0.02**2) * 0.02 < tiny < math.inf
+
+
+def test_bad_input() -> None:
+    with pytest.raises(ParameterError, match="noise_multiplier=0"):
+        rqp.epsilon(0.0, **DIAGNOSTIC)
+    with pytest.raises(ParameterError, match="delta=0"):
+        rqp.epsilon(1.0, sampling_rate=0.1, steps=1, delta=0.0)
+    with pytest.raises(ParameterError, match="sampling_rate=None"):
+        rqp.epsilon(1.0, steps=1, delta=1e-6)
+    with pytest.raises(ParameterError, match=r"sampling_rate=1\.5"):
+        rqp.epsilon(1.0, sampling_rate=1.5, steps=1, delta=1e-6)
+    with pytest.raises(ParameterError, match="batch_size"):
+        rqp.epsilon(1.0, steps=1, delta=1e-6, sampling="with_replacement")
+    with pytest.raises(ParameterError, match="sampling=shuffled"):
+        rqp.epsilon(1.0, steps=1, delta=1e-6, sampling="shuffled", sampling_rate=0.1)
+    with pytest.raises(ParameterError, match="neighboring=both"):
+        rqp.epsilon(1.0, neighboring="both", **DIAGNOSTIC)
+    with pytest.raises(ParameterError, match="steps=0"):
+        rqp.epsilon(1.0, sampling_rate=0.1, steps=0, delta=1e-6)
+    with pytest.raises(ParameterError, match="target_epsilon=nan"):
+        rqp.noise_multiplier(math.nan, **DIAGNOSTIC)
+    with pytest.raises(InfeasibleError, match="10000"):
+        rqp.noise_multiplier(1e-7, sampling_rate=1.0, steps=1, delta=1e-11)
+    with pytest.raises(ParameterError, match="dimension=0"):
+        rqp.pure_epsilon(1.0, q=0.5, bits=4, dimension=0, steps=1, sampling_rate=0.1)
