@@ -115,7 +115,7 @@ def utility(counts: tuple[int, ...], threshold: Fraction, law) -> Fraction:
             continue
         rest = [c - (i == giver) for i, c in enumerate(counts)]
         laws = [law(tuple(c + (i == j) for i, c in enumerate(rest))) for j in types]
-        outcomes = set().union(*laws)
+        outcomes = {outcome for one in laws for outcome, chance in one.items() if chance > 0}
         for truth in types:
             total = Fraction(0)
             for outcome in outcomes:

@@ -1,1 +1,34 @@
+"""Smoothed differential privacy: exact delta profiles of sampling, their expectations, elections, gradients."""
 
+from mezzotint.smoothed.asymptotics import asymptotic_rate as asymptotic_rate
+from mezzotint.smoothed.asymptotics import rare_loss_log10 as rare_loss_log10
+from mezzotint.smoothed.averages import average_profile as average_profile
+from mezzotint.smoothed.averages import continuous_average as continuous_average
+from mezzotint.smoothed.elections import Election as Election
+from mezzotint.smoothed.elections import district_elections as district_elections
+from mezzotint.smoothed.elections import national_elections as national_elections
+from mezzotint.smoothed.elections import read_elections as read_elections
+from mezzotint.smoothed.elections import state_elections as state_elections
+from mezzotint.smoothed.expectations import expected as expected
+from mezzotint.smoothed.gradients import expected_gradients as expected_gradients
+from mezzotint.smoothed.gradients import quantized_gaussian as quantized_gaussian
+from mezzotint.smoothed.gradients import quantized_laplace as quantized_laplace
+from mezzotint.smoothed.hull import hull_vertices as hull_vertices
+from mezzotint.smoothed.profiles import profile as profile
+from mezzotint.smoothed.properties import SmoothedGuarantee as SmoothedGuarantee
+from mezzotint.smoothed.properties import compose as compose
+from mezzotint.smoothed.properties import guarantee as guarantee
+from mezzotint.smoothed.properties import post_process as post_process
+from mezzotint.smoothed.properties import pre_process as pre_process
+from mezzotint.smoothed.published import amplified_noise_epsilon as amplified_noise_epsilon
+from mezzotint.smoothed.published import likely_ratio_probability as likely_ratio_probability
+from mezzotint.smoothed.published import published_equation2_probability as published_equation2_probability
+from mezzotint.smoothed.published import published_lemma10_factor as published_lemma10_factor
+from mezzotint.smoothed.published import published_noise_ratio as published_noise_ratio
+from mezzotint.smoothed.published import published_remark8 as published_remark8
+from mezzotint.smoothed.published import published_table1_noise_epsilon as published_table1_noise_epsilon
+from mezzotint.smoothed.published import published_theorem5_worst_case as published_theorem5_worst_case
+from mezzotint.smoothed.results import Expected as Expected
+from mezzotint.smoothed.results import Profile as Profile
+from mezzotint.smoothed.results import Utility as Utility
+from mezzotint.smoothed.utilities import utility as utility

@@ -90,9 +90,7 @@ class LostRecords(Mixture):
     def log_weights(self, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if self.rate is not None:
             return weights.binomials(s, float(self._size), split(self.rate))
-        return weights.hypergeometrics(
-            s, float(self._size), float(self.records - self._size), float(self.lost)
-        )
+        return weights.hypergeometrics(s, float(self._size), float(self.records - self._size), float(self.lost))
 
     def log_values(self, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         first = np.full(s.size, float(self.first))
@@ -264,8 +262,8 @@ def _extend_right(mixture: Mixture, window: _Window, last: int) -> float:
 
 
 def _extend_left(mixture: Mixture, window: _Window, first: int) -> float:
-    # To the left D(s) <= 1 (a utility, too), so blocks [s - width, s] are bounded by D(s - width) times their mass until even the
-    # whole remaining mass is negligible; a block too heavy for that is summed instead.
+    # To the left D(s) <= 1 (a utility, too), so blocks [s - width, s] are bounded by D(s - width) times their mass
+    # until even the whole remaining mass is negligible; a block too heavy for that is summed instead.
     skipped = -math.inf
     step, edge = 16, window.low
     while edge > first:

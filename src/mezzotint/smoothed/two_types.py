@@ -167,9 +167,7 @@ def _peak(sample: Sample, loss: Loss, share: Fraction) -> tuple[int, float]:
         low, high = int(grid[max(0, best - 1)]), int(grid[min(grid.size - 1, best + 1)])
 
 
-def _high_end(
-    sample: Sample, loss: Loss, share: Fraction, peak: int, goal: float, level: float
-) -> tuple[int, float]:
+def _high_end(sample: Sample, loss: Loss, share: Fraction, peak: int, goal: float, level: float) -> tuple[int, float]:
     # The last count of the window, and a bound of log delta at every count from there to the middle. Beyond the
     # window the bound times the mass must be negligible and, for the other compositions, the bound itself small.
     n = sample.records
@@ -269,6 +267,7 @@ def _certificate(scape: Landscape, ends: tuple[Fraction, ...]) -> Search:
     # The lopsided end first: it is nearly always the optimum, and a high best closes the other side at once.
     for end in sorted((0, 1), key=lambda i: min(ends[i], 1 - ends[i])):
         columns = [(piece.lower, piece.upper, piece.majorant) for piece in scape.pieces]
+        moved, ceiling, excess = 0, 0.0, 0.0
         for moved in range(scape.pad + 1):
             if moved > 0:
                 step = split(ends[1 - end])

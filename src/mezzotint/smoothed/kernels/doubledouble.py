@@ -6,13 +6,13 @@ would be left of it. Dekker's and Knuth's error-free transformations keep it; nu
 
 from __future__ import annotations
 
-from numba import njit
+from mezzotint.core.compiled import compiled
 
 # 2**27 + 1 splits a 53-bit significand in two halves whose products are exact.
 _SPLIT = 134217729.0
 
 
-@njit(cache=True, inline="always")
+@compiled
 def two_sum(a: float, b: float) -> tuple[float, float]:
     """The rounded sum and its exact error."""
     total = a + b
@@ -20,7 +20,7 @@ def two_sum(a: float, b: float) -> tuple[float, float]:
     return total, (a - (total - shadow)) + (b - shadow)
 
 
-@njit(cache=True, inline="always")
+@compiled
 def two_product(a: float, b: float) -> tuple[float, float]:
     """The rounded product and its exact error, for |a|, |b| below 2**970."""
     product = a * b
@@ -33,7 +33,7 @@ def two_product(a: float, b: float) -> tuple[float, float]:
     return product, ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
 
 
-@njit(cache=True, inline="always")
+@compiled
 def add(a_high: float, a_low: float, b_high: float, b_low: float) -> tuple[float, float]:
     """Sum of two double-doubles, relative error below 2**-103."""
     high, error = two_sum(a_high, b_high)
@@ -42,14 +42,14 @@ def add(a_high: float, a_low: float, b_high: float, b_low: float) -> tuple[float
     return two_sum(high, error + rest)
 
 
-@njit(cache=True, inline="always")
+@compiled
 def multiply(a_high: float, a_low: float, b_high: float, b_low: float) -> tuple[float, float]:
     """Product of two double-doubles, relative error below 2**-102."""
     high, error = two_product(a_high, b_high)
     return two_sum(high, error + (a_high * b_low + a_low * b_high))
 
 
-@njit(cache=True, inline="always")
+@compiled
 def product_difference(a: float, b: float, c: float, d: float) -> float:
     """`a b - c d` for integers below 2**53, to one rounding of the result."""
     first, first_error = two_product(a, b)

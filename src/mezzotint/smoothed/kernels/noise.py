@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from mezzotint.core.compiled import compiled
 from mezzotint.smoothed.kernels.doubledouble import add, multiply
 
 
-@njit(cache=True)
+@compiled
 def product_on_simplex(shape: np.ndarray, factors: np.ndarray, draws: int) -> np.ndarray:
     """The product of per-type factors at every histogram of `draws` records; zero off the simplex.
 
@@ -37,10 +37,8 @@ def product_on_simplex(shape: np.ndarray, factors: np.ndarray, draws: int) -> np
     return grid
 
 
-@njit(cache=True)
-def spread(
-    grid: np.ndarray, shape: np.ndarray, ratio: tuple[float, float], inverse_gap: tuple[float, float]
-) -> None:
+@compiled
+def spread(grid: np.ndarray, shape: np.ndarray, ratio: tuple[float, float], inverse_gap: tuple[float, float]) -> None:
     """Apply r^|y - h| along every axis, in place; the last index of an axis collects every larger outcome.
 
     Two first-order recursions per line: outcomes reached from below, f(y) = w(y) + r f(y - 1), and from above,
@@ -71,7 +69,7 @@ def spread(
         stride *= size
 
 
-@njit(cache=True)
+@compiled
 def hockey_stick(left: np.ndarray, right: np.ndarray, ratio: tuple[float, float]) -> tuple[float, float]:
     """The sums of max(0, left - E right) and of max(0, right - E left)."""
     forward_high, forward_low = 0.0, 0.0

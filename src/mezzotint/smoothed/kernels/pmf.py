@@ -12,8 +12,8 @@ import math
 from decimal import Decimal, localcontext
 
 import numpy as np
-from numba import njit
 
+from mezzotint.core.compiled import compiled
 from mezzotint.smoothed.kernels.doubledouble import product_difference
 
 #: Unit roundoffs per unit of magnitude that bound the error of a log-probability below.
@@ -36,7 +36,7 @@ def _stirling_table(size: int) -> np.ndarray:
 _STIRLING = _stirling_table(16)
 
 
-@njit(cache=True)
+@compiled
 def stirling_error(n: float) -> float:
     """log(n!) minus Stirling's leading terms, for integers n >= 0 (0 at 0 by convention)."""
     if n < 16.0:
@@ -46,7 +46,7 @@ def stirling_error(n: float) -> float:
     return (1.0 / 12.0 - (1.0 / 360.0 - series / square) / square) / n
 
 
-@njit(cache=True)
+@compiled
 def deviance(x: float, mean: float, difference: float) -> float:
     """`x log(x / mean) + mean - x` from the exact `difference = x - mean`."""
     if x == 0.0:
@@ -67,7 +67,7 @@ def deviance(x: float, mean: float, difference: float) -> float:
     return total
 
 
-@njit(cache=True)
+@compiled
 def log_binomial(x: float, n: float, difference: float, p: float, q: float) -> tuple[float, float]:
     """log Bin(x; n, p) with `difference = x - n p` and `q = 1 - p` given exactly, and its magnitude."""
     if n == 0.0:
@@ -84,7 +84,7 @@ def log_binomial(x: float, n: float, difference: float, p: float, q: float) -> t
     return errors - deviances + scale, deviances + abs(scale) + 1.0
 
 
-@njit(cache=True)
+@compiled
 def log_binomial_fraction(x: float, n: float, part: float, whole: float) -> tuple[float, float]:
     """log Bin(x; n, part / whole) for integers `part <= whole`, and its magnitude."""
     if part == 0.0 or part == whole:
@@ -94,7 +94,7 @@ def log_binomial_fraction(x: float, n: float, part: float, whole: float) -> tupl
     return log_binomial(x, n, difference, part / whole, (whole - part) / whole)
 
 
-@njit(cache=True)
+@compiled
 def log_hypergeometric(x: float, special: float, ordinary: float, draws: float) -> tuple[float, float]:
     """log-probability of x special records among `draws` from special + ordinary ones, and its magnitude.
 

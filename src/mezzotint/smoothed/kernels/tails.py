@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from mezzotint.core.compiled import compiled
 from mezzotint.smoothed.kernels.doubledouble import add, multiply, two_product
 from mezzotint.smoothed.kernels.pmf import ROUNDOFFS, log_binomial_fraction, log_hypergeometric
 
@@ -20,7 +20,7 @@ _UNIT = 2.0**-53
 _NEGLIGIBLE = 2.0**-60
 
 
-@njit(cache=True)
+@compiled
 def _margin(first: float, second: float, total: float, lost: float, ratio: tuple[float, float]):
     # first (total + 1 - lost) - E second lost, in double-double: positive where the likelihood ratio exceeds E.
     a_high, a_low = two_product(first, total + 1.0 - lost)
@@ -30,7 +30,7 @@ def _margin(first: float, second: float, total: float, lost: float, ratio: tuple
     return high
 
 
-@njit(cache=True)
+@compiled
 def boundary(first: float, second: float, total: float, ratio: tuple[float, float]) -> float:
     """Largest `lost` with `first (total + 1 - lost) > E second lost`."""
     lost = math.floor(first * (total + 1.0) / (first + ratio[0] * second))
@@ -41,7 +41,7 @@ def boundary(first: float, second: float, total: float, ratio: tuple[float, floa
     return lost
 
 
-@njit(cache=True)
+@compiled
 def log_divergence(first: float, second: float, total: float, ratio: tuple[float, float]) -> tuple[float, float]:
     """D2(A, B, s): divergence between P = (A, B - 1) and Q = (A - 1, B) when `total` of these records are lost.
 
@@ -70,7 +70,7 @@ def log_divergence(first: float, second: float, total: float, ratio: tuple[float
         value += term
         drift += count * term
         # What is left is below pmf(l) rho / (1 - rho), and pmf(l) is weight (s + 1 - l).
-        shrink = factor * (total - lost + 1.0) / (total - lost)  if total > lost else 0.0
+        shrink = factor * (total - lost + 1.0) / (total - lost) if total > lost else 0.0
         mass = first * weight * (total + 1.0 - lost)
         if mass * shrink < _NEGLIGIBLE * value * (1.0 - shrink):
             remainder = mass * shrink / (1.0 - shrink)
@@ -79,7 +79,7 @@ def log_divergence(first: float, second: float, total: float, ratio: tuple[float
     return log_pmf + math.log(value / first), error
 
 
-@njit(cache=True)
+@compiled
 def log_utility(first: float, second: float, total: float, ratio: tuple[float, float]) -> tuple[float, float]:
     """The adversary's utility under P of the pair in `log_divergence`, at threshold t = E / (1 + E).
 
@@ -95,7 +95,7 @@ def log_utility(first: float, second: float, total: float, ratio: tuple[float, f
     return value, max(lower_error, upper_error) + 4.0 * _UNIT * (1.0 + abs(value))
 
 
-@njit(cache=True)
+@compiled
 def _log_utility_side(
     first: float, second: float, total: float, ratio: tuple[float, float], below: bool
 ) -> tuple[float, float]:
@@ -138,7 +138,7 @@ def _log_utility_side(
     return log_pmf + math.log(value), error
 
 
-@njit(cache=True)
+@compiled
 def _replacement_start(
     draws: float, up: tuple[float, float], down: tuple[float, float], loss: tuple[float, float]
 ) -> tuple[float, float]:
@@ -156,7 +156,7 @@ def _replacement_start(
         start += 1.0
 
 
-@njit(cache=True)
+@compiled
 def log_divergence_replacement(
     first: float,
     second: float,
@@ -203,7 +203,7 @@ def log_divergence_replacement(
     return log_pmf + math.log(value), error
 
 
-@njit(cache=True)
+@compiled
 def log_utility_replacement(
     first: float,
     second: float,
@@ -254,7 +254,7 @@ def log_utility_replacement(
     return log_pmf + math.log(value), error
 
 
-@njit(cache=True)
+@compiled
 def divergences(first: np.ndarray, second: np.ndarray, total: np.ndarray, ratio: tuple[float, float]):
     """`log_divergence` of every row; two arrays."""
     values = np.empty(first.size)
@@ -264,7 +264,7 @@ def divergences(first: np.ndarray, second: np.ndarray, total: np.ndarray, ratio:
     return values, errors
 
 
-@njit(cache=True)
+@compiled
 def divergences_replacement(
     first: float,
     second: float,
@@ -281,7 +281,7 @@ def divergences_replacement(
     return values, errors
 
 
-@njit(cache=True)
+@compiled
 def utilities(first: float, second: float, total: np.ndarray, ratio: tuple[float, float]):
     """`log_utility` of one pair at every number of lost records; two arrays."""
     values = np.empty(total.size)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from mezzotint.core.compiled import compiled
 from mezzotint.smoothed.kernels.doubledouble import add, multiply
 from mezzotint.smoothed.kernels.pmf import ROUNDOFFS, log_binomial, log_binomial_fraction, log_hypergeometric
 
 
-@njit(cache=True)
+@compiled
 def hypergeometrics(x: np.ndarray, special: float, ordinary: float, draws: float):
     """`log_hypergeometric` of every entry, with error bounds."""
     values = np.empty(x.size)
@@ -19,7 +19,7 @@ def hypergeometrics(x: np.ndarray, special: float, ordinary: float, draws: float
     return values, ROUNDOFFS * errors
 
 
-@njit(cache=True)
+@compiled
 def binomials(x: np.ndarray, n: float, p: tuple[float, float]):
     """log Bin(x; n, p) of every entry for p in two floats, with error bounds."""
     values = np.empty(x.size)
@@ -36,7 +36,7 @@ def binomials(x: np.ndarray, n: float, p: tuple[float, float]):
     return values, ROUNDOFFS * errors
 
 
-@njit(cache=True)
+@compiled
 def binomial_fractions(x: np.ndarray, n: float, part: float, whole: float):
     """log Bin(x; n, part / whole) of every entry, with error bounds."""
     values = np.empty(x.size)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from mezzotint.core.compiled import compiled
 from mezzotint.smoothed.kernels.doubledouble import add, multiply
 from mezzotint.smoothed.kernels.pmf import ROUNDOFFS, log_binomial, log_hypergeometric
 from mezzotint.smoothed.kernels.tails import boundary, log_divergence
@@ -18,14 +18,14 @@ from mezzotint.smoothed.kernels.tails import boundary, log_divergence
 _NEGLIGIBLE = 2.0**-60
 
 
-@njit(cache=True)
+@compiled
 def _log_worst(count: float, records: float, lost: float, ratio: tuple[float, float]) -> tuple[float, float]:
     one, one_error = log_divergence(count, records + 1.0 - count, lost, ratio)
     two, two_error = log_divergence(records + 1.0 - count, count, lost, ratio)
     return _larger(one, one_error, two, two_error)
 
 
-@njit(cache=True)
+@compiled
 def _larger(one: float, one_error: float, two: float, two_error: float) -> tuple[float, float]:
     # The larger value; its error also covers the smaller one, should that be larger in truth.
     if two > one:
@@ -35,7 +35,7 @@ def _larger(one: float, one_error: float, two: float, two_error: float) -> tuple
     return one, max(one_error, two + two_error - one)
 
 
-@njit(cache=True)
+@compiled
 def log_delta(count: float, records: float, lost: float, ratio: tuple[float, float]) -> tuple[float, float]:
     """log delta at one count, and an error bound."""
     if count <= 1.0 or count >= records - 1.0:
@@ -45,7 +45,7 @@ def log_delta(count: float, records: float, lost: float, ratio: tuple[float, flo
     return _larger(one, one_error, two, two_error)
 
 
-@njit(cache=True)
+@compiled
 def log_deltas(counts: np.ndarray, records: float, lost: float, ratio: tuple[float, float]) -> np.ndarray:
     """log delta at scattered counts."""
     values = np.empty(counts.size)
@@ -54,7 +54,7 @@ def log_deltas(counts: np.ndarray, records: float, lost: float, ratio: tuple[flo
     return values
 
 
-@njit(cache=True)
+@compiled
 def log_delta_window(low: int, high: int, records: float, lost: float, ratio: tuple[float, float]):
     """log delta at every count from low to high, with error bounds; two arrays."""
     values = np.empty(high - low + 1)
@@ -74,7 +74,7 @@ def log_delta_window(low: int, high: int, records: float, lost: float, ratio: tu
     return values, errors
 
 
-@njit(cache=True)
+@compiled
 def _log_block(low: float, high: float, records: float, lost: float, ratio: tuple[float, float]) -> float:
     # Upper bound of log D2(A, n + 1 - A, R) over low <= A <= high. The factors fall with the lost l and grow with
     # A, and l grows stochastically with A; so probabilities of the low end with factors of the high end overstate.
@@ -114,7 +114,7 @@ def _log_block(low: float, high: float, records: float, lost: float, ratio: tupl
     return min(0.0, log_pmf + math.log(total) + ROUNDOFFS * size + 1e-9)
 
 
-@njit(cache=True)
+@compiled
 def block_bounds(edges: np.ndarray, records: float, lost: float, ratio: tuple[float, float]) -> np.ndarray:
     """Upper bounds of log F over each block of counts from edges[i] to edges[i + 1], inclusive."""
     bounds = np.empty(edges.size - 1)
@@ -127,7 +127,7 @@ def block_bounds(edges: np.ndarray, records: float, lost: float, ratio: tuple[fl
     return bounds
 
 
-@njit(cache=True)
+@compiled
 def log_expectation(values: np.ndarray, start: int, n: int, p: tuple[float, float]) -> tuple[float, float]:
     """log sum_j Bin(j; n, p) exp(values[j - start]) over the window, and the error bound of the weights."""
     terms = np.full(values.size, -math.inf)
@@ -161,7 +161,7 @@ def log_expectation(values: np.ndarray, start: int, n: int, p: tuple[float, floa
     return largest + math.log(total), ROUNDOFFS * (worst + 2.0)
 
 
-@njit(cache=True)
+@compiled
 def mix_step(values: np.ndarray, p: tuple[float, float]) -> np.ndarray:
     """log((1 - p) e^v(j) + p e^v(j+1)): the expectation after one more record of share p; one entry shorter."""
     q = (1.0 - p[0]) - p[1]

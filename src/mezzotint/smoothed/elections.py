@@ -1,0 +1,169 @@
+"""Elections: the shipped popular votes, and any CSV file with counts."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from importlib import resources
+from pathlib import Path
+from typing import IO
+
+from mezzotint.core.errors import FileFormatError, ParameterError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Election:
+    """Votes of one election.
+
+    Arguments:
+        name: year, state or any label.
+        candidates: one name per count.
+        counts: votes.
+    """
+
+    name: str
+    candidates: tuple[str, ...]
+    counts: tuple[int, ...]
+
+    @property
+    def records(self) -> int:
+        """All votes counted here."""
+        return sum(self.counts)
+
+    def top(self, candidates: int) -> Election:
+        """The same election with the given number of strongest candidates, in the order of their votes."""
+        order = sorted(range(len(self.counts)), key=lambda i: -self.counts[i])[:candidates]
+        return Election(
+            name=self.name,
+            candidates=tuple(self.candidates[i] for i in order),
+            counts=tuple(self.counts[i] for i in order),
+        )
+
+    def share(self, candidate: str) -> Fraction:
+        """A candidate's share of the votes counted here, exactly.
+
+        Raises:
+            ParameterError: if there is no such candidate.
+        """
+        if candidate not in self.candidates:
+            raise ParameterError("candidate", candidate, f"use one of {', '.join(self.candidates)}")
+        return Fraction(self.counts[self.candidates.index(candidate)], self.records)
+
+
+def national_elections() -> tuple[Election, ...]:
+    """The popular vote of the US presidential elections 1920 to 2024: the top two candidates, then all others.
+
+    Sources: the file SOURCES.md beside the data.
+    """
+    elections = []
+    for row in _shipped("presidential_popular_vote.csv"):
+        one, two, total = int(row["votes_1"]), int(row["votes_2"]), int(row["total"])
+        elections.append(
+            Election(
+                name=row["year"],
+                candidates=(row["candidate_1"], row["candidate_2"], "others"),
+                counts=(one, two, total - one - two),
+            )
+        )
+    return tuple(elections)
+
+
+def party_shares() -> dict[str, Fraction]:
+    """The Democratic share of the two-party popular vote by year, 1920 to 2024."""
+    shares = {}
+    for row in _shipped("presidential_popular_vote.csv"):
+        votes = {row["party_1"]: int(row["votes_1"]), row["party_2"]: int(row["votes_2"])}
+        shares[row["year"]] = Fraction(votes["D"], votes["D"] + votes["R"])
+    return shares
+
+
+def state_elections() -> tuple[Election, ...]:
+    """Biden's and Trump's votes of 2020 in the 50 states and the District of Columbia."""
+    return tuple(_two_party(row) for row in _shipped("presidential_2020_states.csv"))
+
+
+def district_elections() -> tuple[Election, ...]:
+    """The same for the five congressional districts of Maine and Nebraska that choose an elector of their own."""
+    return tuple(_two_party(row) for row in _shipped("presidential_2020_districts.csv"))
+
+
+def _two_party(row: dict[str, str]) -> Election:
+    return Election(name=row["district"], candidates=("Biden", "Trump"), counts=(int(row["biden"]), int(row["trump"])))
+
+
+def _shipped(name: str) -> list[dict[str, str]]:
+    path = resources.files("mezzotint").joinpath("data", "elections", name)
+    with path.open(encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
+
+
+def read_elections(
+    source: str | Path | IO[str], *, columns: Sequence[str] | None = None, label: str | None = None
+) -> tuple[Election, ...]:
+    """Elections from a CSV file with a header: one election per row, one column of counts per candidate.
+
+    Arguments:
+        source: path (.csv or .csv.gz) or an open text stream.
+        columns: the columns of counts; by default every column that holds whole numbers in all rows, apart from
+            the label, `year` and `total`.
+        label: the column that names the election; by default the first column that is not a count.
+    Raises:
+        ParameterError: if there is no such file or column, or fewer than two columns of counts.
+        FileFormatError: if the file is empty or a count is not a whole number, with the line.
+    Edge cases:
+        Negative counts are reported with the line; a row of zeros is an error only when it is evaluated.
+    """
+    if not isinstance(source, (str, Path)):
+        return _parse(source, columns, label)
+    path = Path(source)
+    if not path.is_file():
+        raise ParameterError("source", str(source), "no such file; give a CSV file with a header")
+    opener = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opener(path, "rt", encoding="utf-8-sig", newline="") as stream:
+            return _parse(stream, columns, label)
+    except (UnicodeDecodeError, gzip.BadGzipFile, EOFError, csv.Error) as error:
+        raise FileFormatError(f"{path.name}: not a CSV file in UTF-8 ({error}); save it as CSV again") from None
+
+
+def _parse(stream: IO[str], columns: Sequence[str] | None, label: str | None) -> tuple[Election, ...]:
+    reader = csv.DictReader(stream)
+    rows = list(reader)
+    header = list(reader.fieldnames or [])
+    if not rows or not header:
+        raise FileFormatError("the CSV file has no rows below its header; give one row per election")
+    for asked in [*(columns or []), *([label] if label is not None else [])]:
+        if asked not in header:
+            raise ParameterError("columns", asked, f"is not in the header: {', '.join(header)}")
+    counted = list(columns) if columns is not None else _count_columns(rows, header, label)
+    if len(counted) < 2:
+        raise ParameterError("columns", counted, "needs at least two columns of counts; name them with columns=")
+    named = label or next((name for name in header if name not in counted), None)
+    elections = []
+    for line, row in enumerate(rows, start=2):
+        counts = tuple(_count(row[name], name, line) for name in counted)
+        name = (row[named] or "") if named else f"line {line}"
+        elections.append(Election(name=name, candidates=tuple(counted), counts=counts))
+    return tuple(elections)
+
+
+def _count_columns(rows: list[dict[str, str]], header: list[str], label: str | None) -> list[str]:
+    skipped = {label, "year", "total"}
+    return [
+        name
+        for name in header
+        if name not in skipped and all((row[name] or "").strip().lstrip("-").isdigit() for row in rows)
+    ]
+
+
+def _count(text: str | None, name: str, line: int) -> int:
+    try:
+        value = int((text or "").strip().replace("_", "x"))
+    except ValueError:
+        raise FileFormatError(f"line {line}, column {name}: {text!r} is not a whole number of votes") from None
+    if value < 0:
+        raise FileFormatError(f"line {line}, column {name}: {value} votes; counts must not be negative")
+    return value

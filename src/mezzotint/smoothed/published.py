@@ -1,0 +1,98 @@
+"""Formulas as printed in "Smoothed Differential Privacy": for comparison, none of them is a guarantee."""
+
+from __future__ import annotations
+
+import math
+
+from mezzotint.core.errors import ParameterError
+from mezzotint.smoothed.inputs import Rational, read_count, read_loss, read_rational
+
+
+def published_remark8(
+    n: int,
+    *,
+    sampling_rate: Rational,
+    smallest_chance: Rational,
+    types: int = 2,
+    epsilon: float | None = None,
+    ratio: Rational | None = None,
+) -> float:
+    """log10 of Remark 8's bound exp(-g f n / 6) + m exp(-f n / 8), g = ((1 - e^-eps) / eta - 1)^2. No guarantee.
+
+    It is false at small sampling rates (n = 200, T = 2, epsilon = 0.02005, f = 1/2: the exact value is 10^-3.53,
+    the bound 10^-5.12), because the Chernoff bound behind it is used where the sampled share exceeds 2 eta; and it
+    says nothing useful where few records are lost, since epsilon must exceed ln(1 / (1 - eta)).
+
+    Arguments:
+        n: records; sampling_rate: eta; smallest_chance: f; types: m; epsilon or ratio: the loss.
+    Raises:
+        ParameterError: if epsilon <= ln(1 / (1 - eta)), where the remark claims nothing, or a value is out of range.
+    """
+    eta = read_rational("sampling_rate", sampling_rate)
+    smallest = read_rational("smallest_chance", smallest_chance)
+    if not 0 < eta <= 1:
+        raise ParameterError("sampling_rate", sampling_rate, "must lie in (0, 1]")
+    if not 0 <= smallest <= 1:
+        raise ParameterError("smallest_chance", smallest_chance, "must lie in [0, 1]")
+    records = read_count("n", n)
+    loss = read_loss(epsilon=epsilon, ratio=ratio)
+    if loss.ratio * (1 - eta) <= 1:
+        raise ParameterError("epsilon", loss.epsilon, "Remark 8 needs epsilon above ln(1 / (1 - sampling_rate))")
+    g = (float((1 - 1 / loss.ratio) / eta) - 1.0) ** 2
+    scaled = float(smallest) * records
+    one, two = -g * scaled / 6.0, math.log(types) - scaled / 8.0
+    peak = max(one, two)
+    return (peak + math.log(math.exp(one - peak) + math.exp(two - peak))) / math.log(10.0)
+
+
+def published_theorem5_worst_case(n: int, sampled: int) -> float:
+    """T / (n + 1), Theorem 5's lower bound of the worst-case delta with replacement. False from T = 3 on.
+
+    The exact worst case is 1 - (1 - 1/n)^T, which is smaller for T >= 3 and large n.
+    """
+    return read_count("sampled", sampled) / (read_count("n", n) + 1)
+
+
+def published_lemma10_factor() -> float:
+    """3, Lemma 10's factor in d(x, x') + d(x', x) <= 3 u. With two types the factor 2 suffices.
+
+    For two types u(x, x') + u(x', x) = d(x, x') + d(x', x) exactly, and u is the larger of the two.
+    """
+    return 3.0
+
+
+def published_equation2_probability(delta: float) -> float:
+    """1 - 2 delta, Equation (2)'s chance that the likelihood ratio lies in [e^-eps / 2, 2 e^eps]. No guarantee.
+
+    `likely_ratio_probability` is the corrected statement.
+    """
+    return 1.0 - 2.0 * delta
+
+
+def likely_ratio_probability(delta: float, *, epsilon: float) -> float:
+    """A lower bound of the chance that the likelihood ratio lies in [e^-eps / 2, 2 e^eps]: 1 - (2 + e^-eps) delta.
+
+    Where p > 2 E q, p - E q > p / 2, so those outcomes have P-mass below 2 delta. Where q > 2 E p, q - E p > E p,
+    so theirs is below delta / E. Both together may exceed 2 delta.
+    """
+    return 1.0 - (2.0 + math.exp(-epsilon)) * delta
+
+
+def published_noise_ratio(epsilon: float) -> float:
+    """exp(-epsilon / 4), the factor per unit of L1 distance in Equation (4); use it as `noise_ratio`."""
+    loss = read_loss(epsilon=epsilon, ratio=None)
+    return math.exp(-loss.epsilon / 4.0)
+
+
+def published_table1_noise_epsilon(epsilon: float, *, sampling_rate: Rational) -> float:
+    """eta epsilon, Table 1's loss of the noisy histogram under ordinary differential privacy. Not a guarantee.
+
+    Amplification by sampling gives ln(1 + eta (e^epsilon - 1)), which is larger for every eta < 1.
+    """
+    return float(read_rational("sampling_rate", sampling_rate)) * epsilon
+
+
+def amplified_noise_epsilon(epsilon: float, *, sampling_rate: Rational) -> float:
+    """ln(1 + eta (e^epsilon - 1)): a loss at which the noisy histogram of Algorithm 4 is purely private."""
+    rate = float(read_rational("sampling_rate", sampling_rate))
+    return math.nextafter(math.log1p(rate * math.expm1(epsilon)) * (1.0 + 1e-15), math.inf)
