@@ -193,7 +193,7 @@ def fit(nodes: Nodes, *, tolerance: float = 1e-3, max_iterations: int = 5_000) -
     return Fit(masses=masses, deviance=deviance(nodes, masses), gap=gap, iterations=steps)
 
 
-def _score(nodes: Nodes, masses: FloatArray) -> FloatArray:
+def score(nodes: Nodes, masses: FloatArray) -> FloatArray:
     """(J,) derivative of the log-likelihood per report in each mass; at the maximum none exceeds 1."""
     observed = nodes.counts > 0
     share = nodes.counts[observed] / nodes.n
@@ -203,11 +203,11 @@ def _score(nodes: Nodes, masses: FloatArray) -> FloatArray:
 def gap_at(nodes: Nodes, masses: FloatArray) -> float:
     """Bound on how far the deviance of `masses` is above the least possible."""
     # The log-likelihood is concave: no distribution gains more than the steepest slope at this one.
-    return max(0.0, 2 * nodes.n * (float(_score(nodes, masses).max()) - 1))
+    return max(0.0, 2 * nodes.n * (float(score(nodes, masses).max()) - 1))
 
 
 def _em(nodes: Nodes, masses: FloatArray) -> FloatArray:
-    moved = masses * _score(nodes, masses)
+    moved = masses * score(nodes, masses)
     return moved / moved.sum()
 
 

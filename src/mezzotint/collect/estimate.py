@@ -216,20 +216,30 @@ def _moments(counts: CodeCounts) -> tuple[float, float]:
     return float(counts.counts @ mechanism.levels), float(row_variances(mechanism).max())
 
 
-def _threshold(nodes: Nodes, peak: FloatArray, level: float, method: Method) -> float:
-    """By how much the deviance may exceed the least."""
-    if method == "asymptotic":
-        return float(special.chdtri(1, 1 - level))
-    # n KL(observed || true) has moment generating function <= (1 - s)^-(k-1) (Agrawal), hence
+def finite_sample_limit(codes: int, *, level: float) -> float:
+    """A deviance that the true distribution exceeds with probability at most 1 - level, at every number of reports.
+
+    Arguments:
+        codes: number of codes (or groups of codes), >= 1.
+        level: in (0, 1).
+
+    Source: Agrawal 2020, finite-sample concentration of the multinomial in relative entropy.
+    """
+    # n KL(observed || true) has moment generating function <= (1 - s)^-(k-1), hence by Chernoff's bound
     # P(n KL >= t) <= e^-t (e t / (k-1))^(k-1) for t > k-1; the deviance is 2 n KL.
-    freedom = max(1, nodes.counts.size - 1)
-    wanted = math.log(1 / (1 - level))
+    freedom, wanted = max(1, codes - 1), -math.log1p(-level)
 
     def excess(t: float) -> float:
         return t - freedom * (1 + math.log(t / freedom)) - wanted
 
-    limit = 2 * float(optimize.root_scalar(excess, bracket=(freedom, 4 * freedom + 4 * wanted + 16)).root)
-    least = deviance(nodes, peak)
+    return 2 * optimize.root_scalar(excess, bracket=(freedom, 4 * freedom + 4 * wanted + 16)).root
+
+
+def _threshold(nodes: Nodes, peak: FloatArray, level: float, method: Method) -> float:
+    """By how much the deviance may exceed the least."""
+    if method == "asymptotic":
+        return float(special.chdtri(1, 1 - level))
+    limit, least = finite_sample_limit(nodes.counts.size, level=level), deviance(nodes, peak)
     if least >= limit:
         raise InfeasibleError(
             f"estimate: the reports miss this table by a deviance of {least:.4g}, beyond {limit:.4g} at level "

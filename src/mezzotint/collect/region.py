@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize, sparse
 
-from mezzotint.collect.cells import Fit, Nodes, deviance, gap_at
+from mezzotint.collect.cells import Fit, Nodes, deviance, gap_at, score
 from mezzotint.core.errors import InfeasibleError
 
 FloatArray = npt.NDArray[np.float64]
@@ -42,39 +42,46 @@ def least_deviance(nodes: Nodes, start: Fit, *, rounds: int = 20) -> FloatArray:
     Source: Kim, Carbonetto, Stephens, Anitescu 2020 (mix-SQP), each step a quadratic program with the fitted shares
     as variables of their own.
     """
-    seen = nodes.counts > 0
-    share, pmf, masses = nodes.counts[seen] / nodes.n, nodes.pmf[:, seen], start.masses
-    size, codes = masses.size, int(seen.sum())
-    best = deviance(nodes, masses)
+    masses, best = start.masses, deviance(nodes, start.masses)
     for _ in range(rounds):
-        # -sum share log p near the current p0, with r = p / p0: sum share (r^2 / 2 - 2 r) + constant.
-        fitted = masses @ pmf
-        quadratic = sparse.block_diag([sparse.csc_matrix((size, size)), sparse.diags(share)])
-        rows = sparse.bmat(
-            [
-                [sparse.csc_matrix((pmf / fitted).T), -sparse.identity(codes)],
-                [np.ones((1, size)), None],
-                [-sparse.identity(size), None],
-            ]
-        )
-        right = np.concatenate([np.zeros(codes), [1.0], np.zeros(size)])
-        cones = [clarabel.ZeroConeT(codes + 1), clarabel.NonnegativeConeT(size)]
-        solution, status = _solve(quadratic, np.append(np.zeros(size), -2 * share), rows, right, cones)
-        if status not in _SOLVED:
-            return masses
-        target = np.maximum(np.array(solution.x[:size]), 0.0)
-        target /= target.sum()
-        for step in 0.5 ** np.arange(12):
-            trial = (1 - step) * masses + step * target
-            value = deviance(nodes, trial)
-            if value < best:
-                break
-        else:
-            return masses
-        masses, gained, best = trial, best - value, value
+        move = _newton_move(nodes, masses)
+        if move is None:
+            break
+        trials = [np.maximum(masses + step * move, 0.0) for step in 0.5 ** np.arange(12)]
+        values = [deviance(nodes, trial / trial.sum()) for trial in trials]
+        place = int(np.argmin(values))
+        gained = best - values[place]
+        if not gained > 0:
+            break
+        masses, best = trials[place] / trials[place].sum(), values[place]
         if gained < 1e-6:
-            return masses
+            break
     return masses
+
+
+def _newton_move(nodes: Nodes, masses: FloatArray) -> FloatArray | None:
+    """The move d of the masses that is best for the likelihood's second-order model; None when the solver fails."""
+    # With fitted / current - 1 = y = ratio d, the log-likelihood gains sum N_i (y_i - y_i^2 / 2) to second order.
+    # z = sqrt(N) y is of order 1 at the scale that matters, and sum N_i y_i = n sum_j (score_j - 1) d_j as moves sum
+    # to 0: no large numbers that cancel.
+    seen, size = nodes.counts > 0, masses.size
+    root = np.sqrt(nodes.counts[seen].astype(np.float64))
+    ratio = (nodes.pmf[:, seen] / (masses @ nodes.pmf[:, seen])).T
+    codes = root.size
+    rows = sparse.bmat(
+        [
+            [root[:, None] * ratio, -sparse.identity(codes)],
+            [np.ones((1, size)), None],
+            [-sparse.identity(size), None],
+        ]
+    )
+    quadratic = sparse.block_diag([sparse.csc_matrix((size, size)), sparse.identity(codes)])
+    linear = np.concatenate([-nodes.n * (score(nodes, masses) - 1), np.zeros(codes)])
+    right = np.concatenate([np.zeros(codes + 1), masses])
+    cones = [clarabel.ZeroConeT(codes + 1), clarabel.NonnegativeConeT(size)]
+    scale = max(1.0, float(np.abs(linear).max()) / 1e3)
+    solution, status = _solve(quadratic / scale, linear / scale, rows, right, cones)
+    return np.array(solution.x[:size]) if status in _SOLVED else None
 
 
 def sharpened(nodes: Nodes, em: Fit, *, tolerance: float = 1e-3) -> tuple[Fit, FloatArray]:
@@ -131,31 +138,34 @@ class Region:
         # The second sum is at most gap / 2 as no distribution beats the best fit by more, so that every N_i f(y_i) is
         # at most (threshold + gap) / 2, hence low_i <= y_i <= high_i. There f(y) >= y^2 f(high) / high^2, as f(y) / y^2
         # falls in y: a second-order cone which holds the region, touches it at its extremes and is it at large N_i.
-        nodes, size = self.nodes, self.nodes.x.size
+        nodes, size, gap = self.nodes, self.nodes.x.size, gap_at(self.nodes, self.centre)
         seen = nodes.counts > 0
         count = nodes.counts[seen].astype(np.float64)
-        room = (self.threshold + gap_at(nodes, self.centre)) / (2 * count)
+        room = (self.threshold + gap) / (2 * count)
         low, high = np.array([_reach(float(r)) for r in room]).T
         weight = np.sqrt(count * 2 * room / self.threshold) / high
         ratio = (nodes.pmf[:, seen] / (self.centre @ nodes.pmf[:, seen])).T
-        # Variables: masses w and z = weight y, which is of order 1. With spent = -2 sum N_i y_i / threshold the cone
-        # sum z^2 <= 1 - spent reads |(2 z, spent)| <= 2 - spent.
+        # Variables: the move d of the masses away from the centre, z = weight y = weight (ratio d), of order 1, and
+        # spent = -2 sum N_i y_i / threshold = 2 n sum_j (1 - score_j) d_j / threshold, as the moves sum to 0.
+        # The cone sum z^2 <= 1 - spent reads |(2 z, spent)| <= 2 - spent. Moves instead of masses keep digits at
+        # large n, where the region is thin.
         codes = count.size
-        spent = -2 / self.threshold * np.concatenate([np.zeros(size), count / weight])
-        wide, tall = sparse.csc_matrix((codes, size)), sparse.identity(codes)
+        lost = 2 * nodes.n / self.threshold * (1 - score(nodes, self.centre))
+        tall, column = sparse.identity(codes), sparse.csc_matrix((codes, 1))
         blocks = [
-            [np.ones((1, size)), None],
-            [weight[:, None] * ratio, -tall],
-            [-sparse.identity(size), None],
-            [wide, tall],
-            [wide, -tall],
-            [spent[None, :size], spent[None, size:]],
-            [spent[None, :size], -spent[None, size:]],
-            [wide, -2 * tall],
+            [np.ones((1, size)), None, None],
+            [weight[:, None] * ratio, -tall, column],
+            [lost[None], None, -np.ones((1, 1))],
+            [-sparse.identity(size), None, None],
+            [None, tall, None],
+            [None, -tall, None],
+            [None, None, np.ones((1, 1))],
+            [None, None, -np.ones((1, 1))],
+            [None, -2 * tall, None],
         ]
-        right = [[1.0], weight, np.zeros(size), weight * high, -weight * low, [2.0, 0.0], np.zeros(codes)]
+        right = [np.zeros(2 + codes), self.centre, weight * high, -weight * low, [2.0, 0.0], np.zeros(codes)]
         cones = [
-            clarabel.ZeroConeT(1 + codes),
+            clarabel.ZeroConeT(2 + codes),
             clarabel.NonnegativeConeT(size + 2 * codes),
             clarabel.SecondOrderConeT(codes + 2),
         ]
@@ -168,7 +178,7 @@ class Region:
             values: (J,) the function at the nodes.
 
         Raises:
-            InfeasibleError: the region is empty: the reports do not fit the table.
+            InfeasibleError: the solver failed on numbers too extreme for it.
         """
         return self._maximise(values, None)
 
@@ -198,12 +208,15 @@ class Region:
     def _maximise(self, values: FloatArray, square: FloatArray | None) -> float:
         """max of values.w - (square.w)^2 over the region."""
         rows, right, cones = self._constraints
-        scale = float(np.abs(values).max()) or 1.0
         spare = rows.shape[1] - values.size
+        offset, mean = float(values @ self.centre), 0.0 if square is None else float(square @ self.centre)
+        # With w = centre + d: values.d - 2 mean (square.d) - (square.d)^2, and what it is at the centre.
+        values = values if square is None else values - 2 * mean * square
+        scale = float(np.abs(values).max()) or 1.0
         linear = np.append(-values / scale, np.zeros(spare))
         quadratic = sparse.csc_matrix((linear.size, linear.size))
         if square is not None:
-            # One more variable s = square.w / sqrt(scale), whose square is subtracted.
+            # One more variable, square.d / sqrt(scale), whose square is subtracted.
             defined = sparse.csc_matrix(np.concatenate([square / np.sqrt(scale), np.zeros(spare), [-1.0]])[None, :])
             rows = sparse.vstack([defined, sparse.hstack([rows, sparse.csc_matrix((rows.shape[0], 1))])])
             right = np.append(0.0, right)
@@ -211,11 +224,7 @@ class Region:
             linear = np.append(linear, 0.0)
             quadratic = sparse.diags(np.append(np.zeros(linear.size - 1), 2.0))
         solution, status = _solve(quadratic, linear, rows, right, cones)
-        if "PrimalInfeasible" in status:
-            raise InfeasibleError(
-                "estimate: these counts do not fit the table at this level; were the reports made by another one?"
-            )
         if status not in _SOLVED:
             raise InfeasibleError(f"estimate: the solver stopped ({status}); ask for fewer bins or another level")
         # The dual value bounds the maximum from above.
-        return -scale * min(solution.obj_val, solution.obj_val_dual)
+        return offset - mean**2 - scale * min(solution.obj_val, solution.obj_val_dual)
