@@ -23,6 +23,7 @@ class DesignResult:
             family searched for), or what a solver ended with.
         seconds: wall-clock time of the design.
         iterations: solver iterations, or evaluations of the family for a calibration.
+        scope: the class of mechanisms that lower_bound speaks about, in words; empty where there is no bound.
     """
 
     mechanism: Mechanism
@@ -32,3 +33,4 @@ class DesignResult:
     status: str
     seconds: float
     iterations: int
+    scope: str = ""

@@ -1,0 +1,208 @@
+"""The optimum at given levels and knots beyond pure epsilon: constraints on pairs of rows, added as they are needed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+import numpy.typing as npt
+
+from mezzotint.core import rounding
+from mezzotint.core.errors import InfeasibleError, ParameterError
+from mezzotint.core.mechanism import TOTAL, Mechanism
+from mezzotint.design.fixed import ON_KNOTS, centered
+from mezzotint.design.metric import metric_epsilon, spacing_of
+from mezzotint.design.parts import DeltaPart, PairRatioPart, Pairs, RenyiPart, WorstErrorPart, all_pairs
+from mezzotint.design.problem import Problem
+from mezzotint.design.program import Part, Program, RatioPart, View, assemble, view_of
+from mezzotint.design.rounding import Draft, without_unused
+from mezzotint.design.solver import Solution, safe_bound, solve
+
+FloatArray = npt.NDArray[np.float64]
+
+_MARGINS = (2.0**-24, 2.0**-20, 2.0**-17, 1e-4, 1e-3, 1e-2)
+"""Relative reductions of epsilon to try until the integers are certified."""
+
+_VIOLATION = 1e-8
+_ROUNDS = 30
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Setting:
+    """A problem at fixed levels and knots, with what its program is made of."""
+
+    problem: Problem
+    levels: FloatArray
+    knots: FloatArray
+    costs: FloatArray
+    view: View
+
+    def part(self, pairs: Pairs, epsilon: float) -> Part:
+        """The privacy constraint on these pairs of rows."""
+        problem = self.problem
+        if problem.delta > 0:
+            return DeltaPart(pairs=pairs, epsilon=epsilon, delta=self.delta)
+        if problem.alpha is not None:
+            return RenyiPart(pairs=pairs, alpha=problem.alpha, epsilon=epsilon)
+        distance = np.abs(self.knots[pairs[:, 0]] - self.knots[pairs[:, 1]])
+        if problem.metric == "absolute":
+            return PairRatioPart(pairs=pairs, ratios=1 + epsilon * distance)
+        return PairRatioPart(pairs=pairs, ratios=np.exp(np.minimum(epsilon * distance**2, 40.0)))
+
+    @property
+    def delta(self) -> float:
+        """delta less what rounding to integers can add to the hockey-stick divergence of two rows."""
+        room = 2 * self.levels.size * (1 + math.exp(self.problem.epsilon)) / TOTAL
+        if self.problem.delta <= 2 * room:
+            raise ParameterError(
+                "delta", self.problem.delta, f"below what a 32-bit table resolves here ({2 * room:.2g}); use delta=0"
+            )
+        return self.problem.delta - room
+
+    def excess(self, rows: FloatArray, epsilon: float) -> FloatArray:
+        """(R, R) how far each ordered pair of rows is beyond its constraint (<= 0: within)."""
+        problem = self.problem
+        p = np.maximum(rows, 1e-15)
+        if problem.delta > 0:
+            ratio = math.exp(epsilon)
+            sticks = np.stack([np.maximum(rows - ratio * row, 0).sum(axis=1) for row in rows], axis=1)
+            return sticks - self.delta
+        if problem.alpha is not None:
+            moments = p**problem.alpha @ (p ** (1 - problem.alpha)).T
+            return np.log(moments) / (problem.alpha - 1) - epsilon
+        losses = np.stack([np.log(p / row).max(axis=1) for row in p], axis=1)
+        return losses - epsilon * (self.knots[:, None] - self.knots) ** 2
+
+    def program(self, pairs: Pairs, epsilon: float) -> Program:
+        half = self.problem.width / 2
+        aims, levels = centered(self.problem, self.knots), centered(self.problem, self.levels)
+        parts: list[Part] = [RatioPart(epsilon=epsilon)] if self.problem.is_pure else [self.part(pairs, epsilon)]
+        worst = self.problem.loss == "minimax"
+        if worst:
+            parts.append(WorstErrorPart(aims=aims, levels=levels))
+        return assemble(
+            aims=aims,
+            levels=levels,
+            costs=self.costs,
+            view=self.view,
+            parts=parts,
+            max_bias=self.problem.max_bias / half,
+            worst=worst,
+        )
+
+    def first_pairs(self) -> Pairs:
+        """Pairs to start from: neighbours for a metric (all that "absolute" needs), the two ends otherwise."""
+        last = self.knots.size - 1
+        if self.problem.metric is None:
+            return np.array([[0, last], [last, 0]], dtype=np.intp)
+        near = np.arange(last)
+        return np.concatenate([np.stack([near, near + 1], axis=1), np.stack([near + 1, near], axis=1)])
+
+    def is_complete(self) -> bool:
+        """Whether the first pairs are all that is needed."""
+        return self.problem.is_pure or self.problem.metric == "absolute"
+
+
+def make_setting(problem: Problem, levels: FloatArray, knots: FloatArray) -> Setting:
+    """The setting; checks that a squared metric has even knots."""
+    if problem.metric == "squared":
+        spacing_of(knots)
+    costs = problem.costs(knots, levels)
+    view = view_of(centered(problem, knots), centered(problem, levels), costs)
+    return Setting(problem=problem, levels=levels, knots=knots, costs=costs, view=view)
+
+
+def solve_pairs(setting: Setting, epsilon: float) -> tuple[Solution, Pairs]:
+    """Solves with few pairs of rows, adds the violated ones, until none is: the optimum over all pairs."""
+    candidates, pairs = all_pairs(setting.view), setting.first_pairs()
+    solution = solve(setting.program(pairs, epsilon))
+    iterations = solution.iterations
+    for _ in range(_ROUNDS):
+        if setting.is_complete():
+            break
+        excess = setting.excess(solution.rows, epsilon)[candidates[:, 0], candidates[:, 1]]
+        order = np.argsort(-excess)[: 3 * setting.knots.size]
+        violated = candidates[order[excess[order] > _VIOLATION]]
+        fresh = np.unique(np.concatenate([pairs, violated]), axis=0)
+        if len(fresh) == len(np.unique(pairs, axis=0)):
+            break
+        pairs = fresh
+        solution = solve(setting.program(pairs, epsilon))
+        iterations += solution.iterations
+    return solution, pairs
+
+
+def spent(problem: Problem, mechanism: Mechanism) -> float:
+    """What the integers certify in the problem's own currency: at most `epsilon` when the problem is met."""
+    if problem.delta > 0:
+        return 0.0 if mechanism.delta(problem.epsilon) <= problem.delta else math.inf
+    if problem.alpha is not None:
+        return mechanism.renyi(problem.alpha)
+    if problem.metric is not None:
+        return metric_epsilon(mechanism, problem.metric)
+    return mechanism.epsilon
+
+
+def _certified(setting: Setting, rows: FloatArray) -> Mechanism:
+    problem = setting.problem
+    mechanism = rounding.table(
+        knots=setting.knots,
+        levels=setting.levels,
+        probabilities=without_unused(rows),
+        name="optimal",
+        epsilon=problem.epsilon if problem.is_pure else math.inf,
+        unbiased=problem.max_bias == 0,
+    )
+    if spent(problem, mechanism) > problem.epsilon:
+        raise InfeasibleError(f"rounding: the integers spend more than epsilon={problem.epsilon:g}; ask for more")
+    return mechanism
+
+
+def design_general(problem: Problem, levels: FloatArray, knots: FloatArray) -> tuple[Draft, Mechanism]:
+    """The optimal table at these levels and knots for any of the constraints and losses."""
+    setting = make_setting(problem, levels, knots)
+    unit = (problem.width / 2) ** 2 if problem.loss == "minimax" else 1.0
+    failure: InfeasibleError | None = None
+    for margin in _MARGINS:
+        solution, pairs = solve_pairs(setting, problem.epsilon * (1 - margin))
+        try:
+            mechanism = _certified(setting, solution.rows)
+        except InfeasibleError as error:
+            failure = error
+            continue
+        # Dropping pairs only lowers the optimum: a bound of the program with some pairs bounds the one with all.
+        bound = safe_bound(setting.program(pairs, problem.epsilon), solution.dual) * unit
+        draft = Draft(
+            knots=knots,
+            levels=levels,
+            rows=solution.rows,
+            lower_bound=bound,
+            scope=ON_KNOTS,
+            iterations=solution.iterations,
+        )
+        return draft, mechanism
+    raise failure or InfeasibleError("rounding: no margin was tried")
+
+
+def refine_even(
+    problem: Problem, levels: FloatArray, design: Callable[[Problem, FloatArray, FloatArray], tuple[Draft, Mechanism]]
+) -> tuple[Draft, Mechanism]:
+    """Even knots, doubled until the bound of the program stalls or the program grows large."""
+    most = 4000 if problem.is_pure else 260
+    best: tuple[Draft, Mechanism] | None = None
+    previous = math.inf
+    for count in (9, 17, 33, 65, 129, 257):
+        if best is not None and count * levels.size > most:
+            break
+        best = design(problem, levels, np.linspace(problem.lower, problem.upper, count))
+        value = best[0].lower_bound or 0.0
+        if previous - value <= 1e-5 * abs(value):
+            break
+        previous = value
+    if best is None:
+        raise ParameterError("levels", levels.size, "too many for this constraint; use fewer")
+    return best

@@ -1,0 +1,123 @@
+"""`design.optimal`: the provably best table for a problem."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from mezzotint.core.errors import ParameterError
+from mezzotint.core.mechanism import MAX_LEVELS, Mechanism
+from mezzotint.design.fixed import design_fixed
+from mezzotint.design.general import design_general, refine_even
+from mezzotint.design.levels import search_levels
+from mezzotint.design.problem import Problem, check_knots, check_levels, make_problem
+from mezzotint.design.reach import check_reach
+from mezzotint.design.result import DesignResult
+from mezzotint.design.rounding import Draft, record
+
+FloatArray = npt.NDArray[np.float64]
+
+
+def _design(problem: Problem, levels: FloatArray, knots: FloatArray | None) -> tuple[Draft, Mechanism]:
+    plain = problem.is_pure and problem.loss != "minimax"
+    if knots is None and plain and problem.max_bias == 0:
+        return design_fixed(problem, levels, None)
+    design = design_fixed if plain else design_general
+    if knots is not None:
+        return design(problem, levels, knots)
+    if problem.metric == "squared":
+        raise ParameterError(
+            "knots", None, "the squared metric speaks about a grid of inputs: give the number of knots"
+        )
+    return refine_even(problem, levels, design)
+
+
+def _chosen_levels(problem: Problem, levels: Any, max_level: float | None) -> FloatArray:
+    if isinstance(levels, bool) or not isinstance(levels, int | np.integer):
+        if max_level is not None:
+            raise ParameterError("max_level", max_level, "bounds the search for levels; these levels are fixed")
+        return check_levels(levels)
+    if not 2 <= levels <= MAX_LEVELS:
+        raise ParameterError("levels", int(levels), "need at least 2 output levels; try levels=4")
+    return search_levels(problem, int(levels), max_level=max_level)
+
+
+def optimal(
+    epsilon: float = 1.0,
+    *,
+    lower: float = -1.0,
+    upper: float = 1.0,
+    levels: Any = 4,
+    loss: Literal["mse", "mae", "minimax"] = "mse",
+    prior: Any = None,
+    knots: Any = None,
+    delta: float = 0.0,
+    max_bias: float = 0.0,
+    alpha: float | None = None,
+    metric: Literal["absolute", "squared"] | None = None,
+    max_level: float | None = None,
+) -> DesignResult:
+    """The best table there is: a convex program solved to a proven gap, then turned into certified integers.
+
+    Arguments:
+        epsilon: the budget of one report, replace-one neighbours. Pure epsilon; with `delta` the epsilon of
+            (epsilon, delta); with `alpha` the Renyi divergence of that order (nats); with `metric` the rate per unit
+            (or squared unit) of distance between inputs.
+        lower, upper: range of the inputs, data units; inputs outside are clipped.
+        levels: a sequence of output values (data units), or how many: then they are searched for (a local search
+            from several starts; the bound of the result speaks about the levels found).
+        loss: "mse" (squared data units), "mae" (data units), or "minimax" (largest MSE over the inputs).
+        prior: None (uniform), a frozen scipy.stats distribution, or a 1-D sample; the loss is averaged over it.
+            A prior computed from private data is itself a release of those data and must be paid for.
+        knots: None places and refines them until nothing is left to gain; an integer gives that many even ones; a
+            sequence is used as it is, a knot that stands twice allows a jump.
+        delta: probability of exceeding epsilon, in [0, 1); 0 for pure.
+        max_bias: 0 for unbiased reports; a bound on |E[report] - x| in data units; math.inf for no constraint.
+        alpha: None, or a Renyi order > 1.
+        metric: None, "absolute" (epsilon |x - x'|, for all real inputs) or "squared" (epsilon |x - x'|**2 on the grid
+            of even knots; between them |x - x'| counts as rounded up to the grid).
+        max_level: when levels are searched, their largest distance from the middle of the range, data units.
+
+    Returns:
+        The mechanism with its loss, a lower bound that no mechanism of `scope` can beat, and the gap. `scope` is "all
+        mechanisms with these levels" when knots are refined (pure, unbiased), else "tables ... on these knots".
+
+    Raises:
+        ParameterError: a value that cannot be used, or a mixture of delta, alpha and metric.
+        InfeasibleError: no mechanism on these levels meets the constraints; the message says how far they must reach.
+
+    Warns:
+        UnboundedLevelsWarning: loss "mae", levels searched and no `max_level`: see `limit`.
+
+    Guarantees:
+        The certified value (`mechanism.epsilon`, `.delta(epsilon)`, `.renyi(alpha)` or `metric_epsilon`) is at most
+        what was asked.
+        Pure epsilon that binds is met within a relative 1e-5 from below, up to the grain of 32-bit weights.
+        loss - lower_bound = gap >= 0, and gap <= 1e-6 * loss for fixed knots.
+        Never worse than any table on the same levels and knots with the same epsilon.
+
+    Edge cases: 2 levels leave no freedom when unbiased: epsilon may then be far below what was asked. Beyond
+        epsilon = 15 a 32-bit weight is too coarse to come within 1e-5 of the asked epsilon.
+
+    Source: docs/proofs/design.md; the program generalises Cai et al. 2024, Theorem 5.
+    """
+    started = time.perf_counter()
+    problem = make_problem(
+        epsilon=epsilon,
+        lower=lower,
+        upper=upper,
+        loss=loss,
+        prior=prior,
+        delta=delta,
+        alpha=alpha,
+        metric=metric,
+        max_bias=max_bias,
+    )
+    inputs = None if knots is None else check_knots(knots, problem)
+    values = _chosen_levels(problem, levels, max_level)
+    check_reach(problem, values, np.array([problem.lower, problem.upper]) if inputs is None else inputs)
+    draft, mechanism = _design(problem, values, inputs)
+    return record(problem, draft, mechanism, started=started)

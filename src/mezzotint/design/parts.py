@@ -1,0 +1,138 @@
+"""Constraints beyond pure epsilon: (epsilon, delta), metric privacy, Renyi divergence, and the worst-case error."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+import numpy.typing as npt
+
+from mezzotint.design.program import Block, Part, View, sparse_rows
+
+FloatArray = npt.NDArray[np.float64]
+Pairs = npt.NDArray[np.intp]
+
+
+def all_pairs(view: View) -> Pairs:
+    """(n, 2) ordered pairs of different rows; of a symmetric table one of each pair and its mirror image."""
+    rows = view.entries.shape[0]
+    first, second = np.nonzero(~np.eye(rows, dtype=bool))
+    if view.is_symmetric:
+        mirrored = (rows - 1 - first) * rows + (rows - 1 - second)
+        keep = first * rows + second <= mirrored
+        first, second = first[keep], second[keep]
+    return np.stack([first, second], axis=1)
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DeltaPart(Part):
+    """sum_i max(P[a, i] - e**epsilon P[b, i], 0) <= delta for each pair (a, b) of rows."""
+
+    pairs: Pairs
+    epsilon: float
+    delta: float
+
+    def caps(self, view: View) -> list[tuple[int, float]]:
+        return [(view.entries.shape[1], self.delta)] * len(self.pairs)
+
+    def blocks(self, view: View, size: int, offset: int) -> list[Block]:
+        count, columns = len(self.pairs), view.entries.shape[1]
+        own = offset + np.arange(count * columns)
+        row = np.arange(count * columns)
+        excess = sparse_rows(
+            (count * columns, size),
+            (row, view.entries[self.pairs[:, 0]].ravel(), 1.0),
+            (row, view.entries[self.pairs[:, 1]].ravel(), -math.exp(self.epsilon)),
+            (row, own, -1.0),
+        )
+        positive = sparse_rows((count * columns, size), (row, own, -1.0))
+        total = sparse_rows((count, size), (np.repeat(np.arange(count), columns), own, 1.0))
+        return [
+            Block(matrix=excess, rhs=np.zeros(count * columns), cone="nonnegative"),
+            Block(matrix=positive, rhs=np.zeros(count * columns), cone="nonnegative"),
+            Block(matrix=total, rhs=np.full(count, self.delta), cone="nonnegative"),
+        ]
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PairRatioPart(Part):
+    """P[a, i] <= ratio * P[b, i] for each pair of rows, each with its own ratio (metric privacy)."""
+
+    pairs: Pairs
+    ratios: FloatArray
+
+    def caps(self, view: View) -> list[tuple[int, float]]:
+        return []
+
+    def blocks(self, view: View, size: int, offset: int) -> list[Block]:
+        columns = view.entries.shape[1]
+        row = np.arange(len(self.pairs) * columns)
+        matrix = sparse_rows(
+            (row.size, size),
+            (row, view.entries[self.pairs[:, 0]].ravel(), 1.0),
+            (row, view.entries[self.pairs[:, 1]].ravel(), -np.repeat(self.ratios, columns)),
+        )
+        return [Block(matrix=matrix, rhs=np.zeros(row.size), cone="nonnegative")]
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RenyiPart(Part):
+    """sum_i P[a, i]**alpha P[b, i]**(1 - alpha) <= e**((alpha - 1) epsilon) for each pair (a, b) of rows."""
+
+    pairs: Pairs
+    alpha: float
+    epsilon: float
+
+    def caps(self, view: View) -> list[tuple[int, float]]:
+        return [(view.entries.shape[1], 1.0)] * len(self.pairs)
+
+    def blocks(self, view: View, size: int, offset: int) -> list[Block]:
+        # With own variables y_i = term_i / e**((alpha-1) epsilon) the terms are the power cones
+        # y_i**(1/alpha) P[b,i]**(1-1/alpha) >= P[a,i] e**(-(1-1/alpha) epsilon), and sum_i y_i <= 1.
+        count, columns = len(self.pairs), view.entries.shape[1]
+        own = offset + np.arange(count * columns)
+        row = 3 * np.arange(count * columns)
+        shrink = math.exp(-(1 - 1 / self.alpha) * self.epsilon)
+        cones = sparse_rows(
+            (3 * count * columns, size),
+            (row, own, -1.0),
+            (row + 1, view.entries[self.pairs[:, 1]].ravel(), -1.0),
+            (row + 2, view.entries[self.pairs[:, 0]].ravel(), -shrink),
+        )
+        total = sparse_rows((count, size), (np.repeat(np.arange(count), columns), own, 1.0))
+        return [
+            Block(matrix=total, rhs=np.ones(count), cone="nonnegative"),
+            Block(matrix=cones, rhs=np.zeros(3 * count * columns), cone="power", power=1 / self.alpha),
+        ]
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class WorstErrorPart(Part):
+    """E(report - x)^2 <= z at every knot and at three points between each two; z is the only own variable."""
+
+    aims: FloatArray
+    levels: FloatArray
+
+    def caps(self, view: View) -> list[tuple[int, float]]:
+        return [(1, float((np.abs(self.levels).max() + 1) ** 2))]
+
+    def blocks(self, view: View, size: int, offset: int) -> list[Block]:
+        columns = self.levels.size
+        terms, count = [], 0
+        for t in (0.0, 0.25, 0.5, 0.75):
+            left, right = np.arange(self.aims.size - 1), np.arange(1, self.aims.size)
+            if t == 0:
+                left = right = np.arange(self.aims.size)
+            error = (self.levels - ((1 - t) * self.aims[left] + t * self.aims[right])[:, None]) ** 2
+            row = count + np.repeat(np.arange(left.size), columns)
+            terms.append((row, view.entries[left].ravel(), (1 - t) * error.ravel()))
+            terms.append((row, view.entries[right].ravel(), t * error.ravel()))
+            count += left.size
+        matrix = sparse_rows((count, size), *terms, (np.arange(count), np.full(count, offset), -1.0))
+        return [Block(matrix=matrix, rhs=np.zeros(count), cone="nonnegative")]

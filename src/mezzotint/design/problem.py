@@ -1,0 +1,171 @@
+"""What is asked of a design, checked once: range, privacy, loss, prior."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, final
+
+import numpy as np
+import numpy.typing as npt
+
+from mezzotint.core.cost import cost_matrix
+from mezzotint.core.errors import ParameterError
+from mezzotint.core.priors import Prior, as_prior
+
+FloatArray = npt.NDArray[np.float64]
+Loss = Literal["mse", "mae", "minimax"]
+Metric = Literal["absolute", "squared"]
+
+_LARGEST_EPSILON = 22.0
+"""e**22 is 2**31.7: beyond it a 32-bit table cannot express the ratio, and a design would be the same as at 22."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """The privacy, loss and prior that a design must meet; levels and knots are chosen beside it.
+
+    Arguments:
+        epsilon: the privacy budget per report: pure epsilon, the epsilon of (epsilon, delta), the Renyi divergence
+            of order `alpha`, or the rate per unit of the metric.
+        lower, upper: range of the inputs, data units; lower < upper.
+        loss: "mse", "mae", or "minimax" (largest MSE over the inputs).
+        prior: None (uniform), a frozen scipy.stats distribution, or a 1-D sample. Ignored by "minimax".
+        delta: 0 for pure differential privacy.
+        alpha: None, or the Renyi order (> 1) in which `epsilon` is meant.
+        metric: None, or the distance that multiplies `epsilon`: "absolute" |x - x'|, "squared" |x - x'|**2.
+        max_bias: 0 for unbiased, inf for no constraint on the mean, else a bound on |E[report] - x|, data units.
+
+    Raises:
+        ParameterError: any value that cannot be used, or a mixture of delta, alpha and metric.
+    """
+
+    epsilon: float
+    lower: float
+    upper: float
+    loss: Loss
+    prior: Prior
+    delta: float
+    alpha: float | None
+    metric: Metric | None
+    max_bias: float
+
+    @property
+    def width(self) -> float:
+        """upper - lower, data units."""
+        return self.upper - self.lower
+
+    @property
+    def center(self) -> float:
+        """Middle of the range, data units."""
+        return self.lower + self.width / 2
+
+    @property
+    def is_pure(self) -> bool:
+        """Whether the constraint is pure epsilon-DP over all pairs of inputs."""
+        return self.delta == 0 and self.alpha is None and self.metric is None
+
+    def with_epsilon(self, epsilon: float) -> Problem:
+        """The same problem at another epsilon."""
+        return replace(self, epsilon=epsilon)
+
+    def costs(self, knots: FloatArray, levels: FloatArray) -> FloatArray:
+        """(K+1, m) weights C with expected loss = sum(C * P), data units; for "minimax" those of the MSE."""
+        loss = "mae" if self.loss == "mae" else "mse"
+        return cost_matrix(knots=knots, levels=levels, prior=self.prior, loss=loss)
+
+
+def _finite(parameter: str, value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise ParameterError(parameter, value, "give a number") from None
+    if not math.isfinite(number):
+        raise ParameterError(parameter, number, "must be finite")
+    return number
+
+
+def _check_privacy(epsilon: float, delta: float, alpha: float | None, metric: Any) -> None:
+    if not epsilon > 0:
+        raise ParameterError("epsilon", epsilon, "must be positive; try epsilon=1.0")
+    if metric is None and epsilon > _LARGEST_EPSILON:
+        raise ParameterError("epsilon", epsilon, f"a table of 32-bit weights tells apart epsilon up to {22:g} only")
+    if not 0 <= delta < 1:
+        raise ParameterError("delta", delta, "must be in [0, 1); 0 is pure differential privacy")
+    if metric not in (None, "absolute", "squared"):
+        raise ParameterError("metric", metric, 'use None, "absolute" or "squared"')
+    if alpha is not None and not alpha > 1:
+        raise ParameterError("alpha", alpha, "the Renyi order must exceed 1; math.inf is pure epsilon")
+    if (delta > 0) + (alpha is not None) + (metric is not None) > 1:
+        raise ParameterError("delta", delta, "delta, alpha and metric are three different guarantees: give one")
+
+
+def make_problem(
+    *,
+    epsilon: float,
+    lower: float,
+    upper: float,
+    loss: str = "mse",
+    prior: Any = None,
+    delta: float = 0.0,
+    alpha: float | None = None,
+    metric: str | None = None,
+    max_bias: float = 0.0,
+) -> Problem:
+    """A checked `Problem` from a caller's values; alpha=inf becomes pure epsilon."""
+    epsilon, lower, upper = _finite("epsilon", epsilon), _finite("lower", lower), _finite("upper", upper)
+    delta = _finite("delta", delta)
+    if not lower < upper or not math.isfinite(upper - lower):
+        raise ParameterError("upper", upper, f"must exceed lower={lower:g}")
+    _check_privacy(epsilon, delta, alpha, metric)
+    if loss not in ("mse", "mae", "minimax"):
+        raise ParameterError("loss", loss, 'use "mse", "mae" or "minimax" (largest MSE over the inputs)')
+    if math.isnan(max_bias) or max_bias < 0:
+        raise ParameterError("max_bias", max_bias, "0 for unbiased, a bound in data units, or math.inf for no bound")
+    return Problem(
+        epsilon=epsilon,
+        lower=lower,
+        upper=upper,
+        loss=loss,  # pyright: ignore[reportArgumentType]
+        prior=as_prior(prior, lower=lower, upper=upper),
+        delta=delta,
+        alpha=None if alpha == math.inf else alpha,
+        metric=metric,  # pyright: ignore[reportArgumentType]
+        max_bias=float(max_bias),
+    )
+
+
+def check_levels(levels: Sequence[float] | npt.ArrayLike) -> FloatArray:
+    """The levels as an increasing float array; raises ParameterError for fewer than 2, unsorted or not finite."""
+    try:
+        values = np.asarray(levels, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ParameterError("levels", levels, "give a number of levels or a sequence of numbers") from None
+    if values.ndim != 1 or values.size < 2:
+        raise ParameterError("levels", values.tolist(), "need at least 2 output levels; try levels=[-3, -1, 1, 3]")
+    if not np.isfinite(values).all():
+        raise ParameterError("levels", values.tolist(), "every level must be finite")
+    if (np.diff(values) <= 0).any():
+        raise ParameterError("levels", values.tolist(), "levels must increase strictly; sort them, drop duplicates")
+    return values
+
+
+def check_knots(knots: int | Sequence[float] | npt.ArrayLike, problem: Problem) -> FloatArray:
+    """Knots as an array: a number of even knots, or the given ones, which must run from lower to upper."""
+    if isinstance(knots, (int, np.integer)) and not isinstance(knots, bool):
+        if knots < 2:
+            raise ParameterError("knots", int(knots), "need at least 2 knots, lower and upper; try knots=65")
+        return np.linspace(problem.lower, problem.upper, int(knots))
+    try:
+        values = np.asarray(knots, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ParameterError("knots", knots, "give None, a number of knots or a sorted sequence of inputs") from None
+    if values.ndim != 1 or values.size < 2 or not np.isfinite(values).all() or (np.diff(values) < 0).any():
+        raise ParameterError("knots", values.tolist(), "need a sorted 1-D sequence of at least 2 finite inputs")
+    if values[0] != problem.lower or values[-1] != problem.upper:
+        raise ParameterError(
+            "knots", [values[0], values[-1]], f"must run from lower={problem.lower!r} to upper={problem.upper!r}"
+        )
+    return values

@@ -1,0 +1,106 @@
+"""Is a design feasible at all? Settled in closed form before any solver runs, and said by how much it is missed.
+
+Collapse: send each level of a feasible mechanism at random to the lowest or the highest level so that its mean is
+kept. That is post-processing, so the privacy holds, and the means hold. Hence levels B_1 < ... < B_m are feasible
+iff the two-level mechanism on {B_1, B_m} is, and that one is determined by its means.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from mezzotint.core.errors import InfeasibleError
+from mezzotint.design.problem import Problem
+
+FloatArray = npt.NDArray[np.float64]
+
+
+def _renyi(p: float, q: float, alpha: float) -> float:
+    """Renyi divergence of order alpha of Bernoulli(p) from Bernoulli(q)."""
+    total = 0.0
+    for a, b in ((p, q), (1 - p, 1 - q)):
+        if a > 0:
+            if b <= 0:
+                return math.inf
+            total += a * (a / b) ** (alpha - 1)
+    return math.log(total) / (alpha - 1)
+
+
+def _pair_holds(problem: Problem, low: float, high: float) -> bool:
+    """Whether Bernoulli(low) and Bernoulli(high) are as close as the problem asks, both ways and both outcomes."""
+    if problem.alpha is not None:
+        both = max(_renyi(low, high, problem.alpha), _renyi(high, low, problem.alpha))
+        return both <= problem.epsilon * (1 + 1e-14)
+    ratio = math.exp(problem.epsilon) * (1 + 1e-14)
+    return high - ratio * low <= problem.delta and (1 - low) - ratio * (1 - high) <= problem.delta
+
+
+def two_levels_hold(problem: Problem, bottom: float, top: float, knots: FloatArray) -> bool:
+    if problem.metric is not None:
+        chance = (knots - bottom) / (top - bottom)
+        if chance[0] <= 0 or chance[-1] >= 1:
+            return False
+        tilt = np.concatenate([chance, 1 - chance]).reshape(2, -1)
+        if problem.metric == "absolute":
+            # Between knots the chance is linear: its slope may be at most epsilon times its smaller end.
+            slope = 1 / (top - bottom)
+            return bool(slope <= problem.epsilon * (1 + 1e-14) * tilt.min())
+        loss = np.abs(np.log(tilt[:, :, None] / tilt[:, None, :])).max(axis=0)
+        return bool((loss <= problem.epsilon * (1 + 1e-14) * (knots[:, None] - knots) ** 2).all())
+    # With a bias budget the two ends may lean towards each other.
+    low_aim = min(problem.lower + problem.max_bias, top)
+    high_aim = max(problem.upper - problem.max_bias, bottom)
+    if low_aim < bottom or high_aim > top:
+        return False
+    if low_aim >= high_aim:
+        return True
+    return _pair_holds(problem, (low_aim - bottom) / (top - bottom), (high_aim - bottom) / (top - bottom))
+
+
+def required_overhang(problem: Problem, knots: FloatArray) -> float:
+    """How far the outer levels must reach beyond the range, the same on both sides, data units; inf if no reach does.
+
+    For pure epsilon and no bias it is (upper - lower) / (e**epsilon - 1) on each side.
+    """
+
+    def holds(overhang: float) -> bool:
+        return two_levels_hold(problem, problem.lower - overhang, problem.upper + overhang, knots)
+
+    if problem.is_pure and problem.max_bias == 0:
+        return problem.width / math.expm1(problem.epsilon)
+    low, high = -problem.width / 2 * (1 - 1e-12), problem.width
+    if holds(low):
+        return low
+    while not holds(high):
+        high *= 4
+        if high > 1e12 * problem.width:
+            return math.inf
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+def check_reach(problem: Problem, levels: FloatArray, knots: FloatArray) -> None:
+    """Raises InfeasibleError, saying what is missing, if no mechanism on these levels meets the problem."""
+    if math.isinf(problem.max_bias) or two_levels_hold(problem, float(levels[0]), float(levels[-1]), knots):
+        return
+    needed = required_overhang(problem, knots)
+    below, above = problem.lower - float(levels[0]), float(levels[-1]) - problem.upper
+    kind = "unbiased" if problem.max_bias == 0 else f"within a bias of {problem.max_bias:g}"
+    asked = f"levels=[{levels[0]:g} .. {levels[-1]:g}]: no mechanism on them is {kind} at epsilon={problem.epsilon:g}"
+    if math.isinf(needed):
+        raise InfeasibleError(f"{asked}, however far they reach; raise epsilon, use fewer knots or allow max_bias")
+    missing = " and ".join(
+        f"{needed - reach:.6g} more {side}"
+        for reach, side in ((below, "below lower"), (above, "above upper"))
+        if reach < needed
+    )
+    raise InfeasibleError(
+        f"{asked}: the outer levels must reach {needed:.6g} beyond the range [{problem.lower:g}, {problem.upper:g}] "
+        f"on both sides, they reach {below:.6g} below and {above:.6g} above; extend them by {missing or 'a little'}, "
+        "raise epsilon or allow max_bias"
+    )

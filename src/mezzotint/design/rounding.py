@@ -1,0 +1,130 @@
+"""From a designed table in floats to the record of a design, through integers."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+import numpy.typing as npt
+
+from mezzotint.core import rounding
+from mezzotint.core.errors import InfeasibleError
+from mezzotint.core.mechanism import Mechanism
+from mezzotint.design.problem import Problem
+from mezzotint.design.result import DesignResult
+
+FloatArray = npt.NDArray[np.float64]
+
+MARGINS = (rounding.MARGIN / 16, rounding.MARGIN, 8 * rounding.MARGIN)
+"""Relative reductions of epsilon to try in turn, so that integers near the floats stay within what was asked."""
+
+_UNUSED = 1e-9
+"""A level that no row uses more often than this is dropped (weight 0 in all rows): it would be less than 5 units."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Draft:
+    """A design in floats.
+
+    Arguments:
+        knots: (R,) inputs, data units.
+        levels: (m,) data units.
+        rows: (R, m) probabilities.
+        lower_bound: what no competitor can beat, data units; None if unknown.
+        scope: over which competitors.
+    """
+
+    knots: FloatArray
+    levels: FloatArray
+    rows: FloatArray
+    lower_bound: float | None
+    scope: str
+    iterations: int
+
+
+def without_unused(rows: FloatArray) -> FloatArray:
+    """Rows in which a level that is hardly ever used is never used."""
+    used = rows.max(axis=0) > _UNUSED
+    kept = np.where(used, rows, 0.0)
+    return kept / kept.sum(axis=1, keepdims=True)
+
+
+def worst_mse(mechanism: Mechanism) -> float:
+    """Largest E(report - x)^2 over all inputs, squared data units, computed from the integers."""
+    # On a segment the error is quadratic in the position t: E B^2 and E B are linear in t.
+    left, right = mechanism.knots[:-1], mechanism.knots[1:]
+    apart = right > left
+    p, q = mechanism.probabilities[:-1][apart], mechanism.probabilities[1:][apart]
+    left, right = left[apart], right[apart]
+
+    def error(t: float) -> FloatArray:
+        x = left + t * (right - left)
+        return (((1 - t) * p + t * q) * (mechanism.levels - x[:, None]) ** 2).sum(axis=1)
+
+    start, middle, end = error(0.0), error(0.5), error(1.0)
+    curvature = 2 * (start + end) - 4 * middle
+    slope = end - start - curvature
+    with np.errstate(divide="ignore", invalid="ignore"):
+        top = np.where(curvature < 0, -slope / (2 * curvature), 0.0)
+    t = np.clip(np.nan_to_num(top), 0.0, 1.0)
+    inside = start + slope * t + curvature * t * t
+    return float(np.max([start, end, inside]))
+
+
+def achieved_loss(problem: Problem, mechanism: Mechanism) -> float:
+    """The problem's loss of the integer table, data units."""
+    if problem.loss == "minimax":
+        return worst_mse(mechanism)
+    return float(np.sum(problem.costs(mechanism.knots, mechanism.levels) * mechanism.probabilities))
+
+
+def pure_table(problem: Problem, draft: Draft, *, name: str, epsilon: float) -> Mechanism:
+    """The draft as integers with certified epsilon at most `epsilon`; InfeasibleError when rounding fails."""
+    return rounding.table(
+        knots=draft.knots,
+        levels=draft.levels,
+        probabilities=without_unused(draft.rows),
+        name=name,
+        epsilon=epsilon,
+        unbiased=problem.max_bias == 0,
+    )
+
+
+def first_certified(build: Callable[[float], Mechanism], *, epsilon: float) -> Mechanism:
+    """The first of the margins at which `build(epsilon * (1 - margin))` succeeds.
+
+    Raises:
+        InfeasibleError: none does.
+    """
+    failure = InfeasibleError(f"epsilon={epsilon:g}: no margin for rounding was tried")
+    for margin in MARGINS:
+        try:
+            return build(epsilon * (1 - margin))
+        except InfeasibleError as error:
+            failure = error
+    raise failure
+
+
+def record(problem: Problem, draft: Draft, mechanism: Mechanism, *, started: float) -> DesignResult:
+    """The result of a finished design; `started` is its time.perf_counter() at the beginning."""
+    loss = achieved_loss(problem, mechanism)
+    # The integers are unbiased up to 2**-32 of the levels' span only, which can win as little below the bound.
+    bound = None if draft.lower_bound is None else min(draft.lower_bound, loss)
+    gap = None if bound is None else loss - bound
+    # "optimal" claims a proven gap; anything wider is said to be what it is.
+    proven = gap is not None and gap <= 1e-5 * max(abs(loss), math.ulp(1.0))
+    return DesignResult(
+        mechanism=mechanism,
+        loss=loss,
+        lower_bound=bound,
+        gap=gap,
+        status="optimal" if proven else "feasible",
+        seconds=time.perf_counter() - started,
+        iterations=draft.iterations,
+        scope=draft.scope,
+    )
