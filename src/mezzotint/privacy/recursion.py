@@ -23,7 +23,10 @@ from mezzotint.privacy.loss import UNIT
 MAX_ROWS = 8
 """Tables with more different rows are left to the dominating pair."""
 
-_POINTS = 4096
+_POINTS = 2048
+_CELLS = 2**23
+"""Values held at a time while curves are compared."""
+
 _BUDGET = 8000
 """Largest number of (combination of pairs, level, round) triples that are gone through."""
 
@@ -36,10 +39,12 @@ class Curve:
     """A convex decreasing piecewise linear function of c = e**epsilon, between points 0 = c_0 < c_1 < ...
 
     Chords only overstate a convex function, so leaving out points does no harm; beyond the last point it is constant.
+    `floor` says how small a value still matters: points are left out where chords are near against value + floor.
     """
 
     points: FloatArray
     values: FloatArray
+    floor: float = 1e-18
 
     def at(self, c: FloatArray) -> FloatArray:
         """Values at any c >= 0."""
@@ -58,17 +63,18 @@ class Curve:
         return math.log(c) * (1 + 8 * UNIT) + 8 * UNIT
 
 
-def _thinned(points: FloatArray, values: FloatArray) -> Curve:
+def _thinned(points: FloatArray, values: FloatArray, floor: float) -> Curve:
     """At most `_POINTS` points: those go first whose neighbours' chord is relatively nearest."""
     while points.size > _POINTS:
         inner = np.arange(1, points.size - 1, 2)
         left, right = points[inner - 1], points[inner + 1]
         share = (points[inner] - left) / (right - left)
         chord = values[inner - 1] * (1 - share) + values[inner + 1] * share
-        gap = (chord - values[inner]) / (values[inner] + 1e-18)
-        dropped = inner[np.argsort(gap)[: points.size - _POINTS]]
+        gap = (chord - values[inner]) / (values[inner] + floor)
+        # Few at a time: a gap grows as its neighbours go.
+        dropped = inner[np.argsort(gap)[: min(points.size - _POINTS, 1 + inner.size // 3)]]
         points, values = np.delete(points, dropped), np.delete(values, dropped)
-    return Curve(points=points, values=values)
+    return Curve(points=points, values=values, floor=floor)
 
 
 def _merged(points: FloatArray) -> FloatArray:
@@ -88,7 +94,7 @@ def _through(pair: Pair, curve: Curve) -> Curve:
     values = np.full(points.size, certain)
     for p, q in zip(first[both].tolist(), second[both].tolist(), strict=True):
         values += p * curve.at(points * (q / p))
-    return _thinned(points, values)
+    return _thinned(points, values, curve.floor)
 
 
 def _crossings(points: FloatArray, table: FloatArray) -> FloatArray:
@@ -106,13 +112,14 @@ def _largest(curves: Sequence[Curve]) -> Curve:
     if len(curves) == 1:
         return curves[0]
     points = _merged(np.concatenate([curve.points for curve in curves]))
-    if points.size > 4 * _POINTS:
-        points = points[np.linspace(0, points.size - 1, 4 * _POINTS).astype(np.int64)]
+    most = max(4 * _POINTS, _CELLS // len(curves))
+    if points.size > most:
+        points = points[np.linspace(0, points.size - 1, most).astype(np.int64)]
     table = np.stack([curve.at(points) for curve in curves])
     for _ in range(2):
         points = _merged(np.concatenate([points, _crossings(points, table)]))
         table = np.stack([curve.at(points) for curve in curves])
-    return _thinned(points, table.max(axis=0))
+    return _thinned(points, table.max(axis=0), curves[0].floor)
 
 
 def _combinations(pairs: Sequence[Pair], count: int, curve: Curve) -> Iterator[Curve]:
@@ -178,7 +185,7 @@ def worst_sequence_epsilon(
         return None
     # Each release errs by (m + 8) 4 UNIT at most: m products, and arguments off by 4 UNIT where |c f'(c)| <= 1.
     target = delta - coordinates * rounds * (weights.shape[1] + 8) * 8 * UNIT
-    curve = Curve(points=np.array([0.0, 1.0]), values=np.array([1.0, 0.0]))
+    curve = Curve(points=np.array([0.0, 1.0]), values=np.array([1.0, 0.0]), floor=1e-3 * delta + 1e-18)
     last = [curve]
     for _ in range(rounds if pairs else 0):
         curve = _largest(last)
@@ -191,4 +198,4 @@ def _mixed(seen: Curve, missed: Curve, rate: float) -> Curve:
     if rate == 1:
         return seen
     points = _merged(np.concatenate([seen.points, missed.points]))
-    return _thinned(points, rate * seen.at(points) + (1 - rate) * missed.at(points))
+    return _thinned(points, rate * seen.at(points) + (1 - rate) * missed.at(points), seen.floor)
