@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import importlib.util
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from mezzotint.cli import account, compare, demo, design, estimate, privatize, reproduce, show, verify
 from mezzotint.core.errors import MezzotintError
+from mezzotint.core.lazy import LazyModule
+
+metadata: Any = LazyModule("importlib.metadata")
 
 BAD_INPUT = 2
 INTERRUPTED = 130
@@ -59,7 +61,7 @@ for _room in _ROOMS:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"mezzotint {importlib.metadata.version('mezzotint')}")
+        typer.echo(f"mezzotint {metadata.version('mezzotint')}")
         raise typer.Exit(0)
 
 

@@ -27,19 +27,22 @@ from mezzotint.core.errors import ParameterError
 EXAMPLE = "mezzotint design --epsilon 1 --levels=-3,-0.5,0.5,3 --lower -1 --upper 1 --loss mae --out m.json --json"
 
 CLOSED_FORMS = ("rqm", "erm", "pbm", "randomized_response", "k_randomized_response")
-SEARCHED = ("optimal", "optm", "mvu")
+FAMILIES = ("optimal", *CLOSED_FORMS)
 
 
 def command(
     epsilon: Annotated[float, typer.Option(help="Pure epsilon of one report; the certified one is at most this.")],
     levels: Annotated[
-        str, typer.Option(help="Number of levels, or the levels themselves: --levels=-3,-0.5,0.5,3.")
-    ] = "4",
+        str | None, typer.Option(help="Number of levels (4 if not given), or the levels: --levels=-3,-0.5,0.5,3.")
+    ] = None,
     lower: Lower = -1.0,
     upper: Upper = 1.0,
     loss: Annotated[str, typer.Option(help="mse or mae: what to make small.")] = "mse",
-    family: Annotated[str, typer.Option(help=f"One of {', '.join((*SEARCHED, *CLOSED_FORMS))}.")] = "optimal",
+    family: Annotated[str, typer.Option(help=f"One of {', '.join(FAMILIES)}.")] = "optimal",
     prior: PriorOption = None,
+    max_level: Annotated[
+        float | None, typer.Option(help="Farthest level from the middle of the range, where levels are searched.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Mechanism file to write (.json).")] = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
@@ -47,9 +50,19 @@ def command(
     """Design a mechanism for a privacy level: the best table there is, or a published family calibrated to epsilon."""
     if out is not None:  # before the work, not after it
         refuse_existing(out, overwrite=overwrite)
-    sample, values = read_prior(prior), parse_levels(levels)
+    sample = read_prior(prior)
+    values = None if levels is None else parse_levels(levels)
     started = time.perf_counter()
-    result = make(family, epsilon=epsilon, lower=lower, upper=upper, levels=values, loss=loss, prior=sample)
+    result = make(
+        family,
+        epsilon=epsilon,
+        lower=lower,
+        upper=upper,
+        levels=values,
+        loss=loss,
+        prior=sample,
+        **({} if max_level is None else {"max_level": max_level}),
+    )
     seconds = time.perf_counter() - started
     if out is not None:
         result.mechanism.save(out, overwrite=overwrite)
@@ -61,17 +74,22 @@ def command(
         _summary(facts)
 
 
-def make(family: str, *, epsilon: float, lower: float, upper: float, levels: Any, loss: str, prior: Any) -> Any:
-    """The design of one family; raises ParameterError for a family that is none."""
+def make(family: str, *, levels: Any, **problem: Any) -> Any:
+    """The design of one family.
+
+    Arguments:
+        family: one of FAMILIES.
+        levels: a number, the levels themselves, or None for the family's usual number.
+        problem: epsilon, lower, upper, loss, prior, max_level as in `mezzotint.design`.
+
+    Raises:
+        ParameterError: a family that is none, and whatever the design refuses.
+    """
+    if family not in FAMILIES:
+        raise ParameterError("family", family, f"use one of {', '.join(FAMILIES)}")
     if family in CLOSED_FORMS:
-        return design.calibrate(
-            family, epsilon=epsilon, lower=lower, upper=upper, levels=levels, loss=loss, prior=prior
-        )
-    if family == "optimal":
-        return design.optimal(epsilon=epsilon, lower=lower, upper=upper, levels=levels, loss=loss, prior=prior)
-    if family in SEARCHED:
-        return getattr(design, family)(epsilon=epsilon, lower=lower, upper=upper, levels=levels, prior=prior)
-    raise ParameterError("family", family, f"use one of {', '.join((*SEARCHED, *CLOSED_FORMS))}")
+        return design.calibrate(family, levels=levels, **problem)
+    return getattr(design, family)(levels=4 if levels is None else levels, **problem)
 
 
 def describe(family: str, result: Any, *, loss: str, prior: Any, seconds: float) -> dict[str, Any]:

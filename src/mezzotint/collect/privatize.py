@@ -191,7 +191,8 @@ def _coded(
         values, present = numbers(batch.column(0))
         if present is not None and missing == "error":
             row = tally.rows + int(np.argmin(present)) + 1
-            raise ParameterError("column", column, f"data row {row} is missing; --missing drop leaves such rows out")
+            remedy = 'missing="drop" (--missing drop) leaves such rows out'
+            raise ParameterError("column", column, f"data row {row} is missing; {remedy}")
         if on_out_of_range == "error":
             _refuse_outside(values, present, column, mechanism, tally.rows)
         codes, stats = mechanism.privatize_with_stats(values, generator)

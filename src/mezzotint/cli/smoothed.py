@@ -1,0 +1,292 @@
+"""`mezzotint smoothed ...`: how much a published count or average of a random sample reveals."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from mezzotint import smoothed
+from mezzotint.cli.common import AsJson, notices, number, output, print_json, progress_bars
+from mezzotint.core.errors import ParameterError
+from mezzotint.smoothed import Election
+
+CHECK_FAILED = 1
+
+app = typer.Typer(
+    help="Smoothed differential privacy: how much a published sample of votes or gradients reveals. Values are log10.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+Counts = Annotated[str | None, typer.Option(help="Records of each type, separated by commas.")]
+Name = Annotated[str | None, typer.Option("--election", help="A shipped election instead: a year, or a state of 2020.")]
+LossRate = Annotated[str | None, typer.Option(help="Share of records lost: 0.002 or 1/500.")]
+Sampled = Annotated[int | None, typer.Option(help="Number of records sampled, instead of --loss-rate.")]
+Epsilon = Annotated[float | None, typer.Option(help="Privacy loss, natural logarithm.")]
+Ratio = Annotated[str | None, typer.Option(help="e^epsilon as an exact rational instead, such as 51/49.")]
+Replacement = Annotated[bool, typer.Option("--replacement", help="Sample with replacement.")]
+Poisson = Annotated[bool, typer.Option("--poisson", help="Keep each record independently.")]
+AtMost = Annotated[
+    float | None, typer.Option(help="Check that the upper bound of log10 delta is at most this; exit 1 if not.")
+]
+Seed = Annotated[int, typer.Option(help="Seed of the random databases.")]
+
+
+@app.command("profile", epilog="Example: mezzotint smoothed profile --election 2020 --loss-rate 0.002 --ratio 51/49")
+def profile(
+    counts: Counts = None,
+    election: Name = None,
+    loss_rate: LossRate = None,
+    sampled: Sampled = None,
+    epsilon: Epsilon = None,
+    ratio: Ratio = None,
+    replacement: Replacement = False,
+    poisson: Poisson = False,
+    noise_ratio: Annotated[
+        str | None, typer.Option(help="Add the exponential mechanism's noise of this factor per unit, in (0, 1).")
+    ] = None,
+    at_most: AtMost = None,
+    as_json: AsJson = False,
+) -> None:
+    """delta of one database at one epsilon, exactly, beside the worst case over all databases."""
+    result = smoothed.profile(
+        _counts(counts, election),
+        loss_rate=loss_rate,
+        sampled=sampled,
+        epsilon=epsilon,
+        ratio=ratio,
+        replacement=replacement,
+        poisson=poisson,
+        noise_ratio=noise_ratio,
+    )
+    _show(result, as_json)
+    _check(result.log10_upper, at_most)
+
+
+@app.command("utility", epilog="Example: mezzotint smoothed utility --election 2020 --loss-rate 0.002 --threshold 0.51")
+def utility(
+    threshold: Annotated[str, typer.Option(help="Accuracy that a guess must exceed, in [1/2, 1).")],
+    counts: Counts = None,
+    election: Name = None,
+    loss_rate: LossRate = None,
+    sampled: Sampled = None,
+    replacement: Replacement = False,
+    poisson: Poisson = False,
+    at_most: AtMost = None,
+    as_json: AsJson = False,
+) -> None:
+    """The adversary's utility: how well one record can be guessed by who knows all others."""
+    result = smoothed.utility(
+        _counts(counts, election),
+        threshold=threshold,
+        loss_rate=loss_rate,
+        sampled=sampled,
+        replacement=replacement,
+        poisson=poisson,
+    )
+    _show(result, as_json)
+    _check(result.log10_upper, at_most)
+
+
+@app.command(
+    "expected",
+    epilog="Example: mezzotint smoothed expected --n 1000000 --vertices 0.0554 --loss-rate 0.002 --epsilon 1",
+)
+def expected(
+    n: Annotated[int, typer.Option(help="Number of records.")],
+    vertices: Annotated[
+        str,
+        typer.Option(
+            help="Distributions: 0.0554,0.22863 (shares of the first of two types) or 0.5,0.3,0.2;0.4,0.4,0.2"
+        ),
+    ],
+    loss_rate: LossRate = None,
+    sampled: Sampled = None,
+    epsilon: Epsilon = None,
+    ratio: Ratio = None,
+    method: Annotated[
+        str, typer.Option(help="auto, certificate, all_splits (two types); enumeration, bracket, monte_carlo (more).")
+    ] = "auto",
+    draws: Annotated[int, typer.Option(help="Random histograms for monte_carlo.")] = 1000,
+    seed: Seed = 0,
+    at_most: AtMost = None,
+    as_json: AsJson = False,
+) -> None:
+    """Smoothed delta: the largest expectation of delta over compositions of the given distributions."""
+    with _busy("smoothed delta"):
+        result = smoothed.expected(
+            n=n,
+            vertices=_vertices(vertices),
+            loss_rate=loss_rate,
+            sampled=sampled,
+            epsilon=epsilon,
+            ratio=ratio,
+            method=method,
+            draws=draws,
+            seed=seed,
+        )
+    _show(result, as_json)
+    _check(result.log10_upper, at_most)
+
+
+@app.command("elections", epilog="Example: mezzotint smoothed elections --loss-rate 0.002 --ratio 51/49 --json")
+def elections(
+    file: Annotated[
+        str | None, typer.Argument(help="CSV file of counts, one election per row; - for standard input.")
+    ] = None,
+    which: Annotated[str, typer.Option("--set", help="national (1920-2024), states or districts (2020).")] = "national",
+    columns: Annotated[str | None, typer.Option(help="Columns of counts in the file, separated by commas.")] = None,
+    top: Annotated[int, typer.Option(help="Publish the strongest candidates only.")] = 2,
+    loss_rate: LossRate = "0.002",
+    epsilon: Epsilon = None,
+    ratio: Ratio = None,
+    as_json: AsJson = False,
+) -> None:
+    """delta and the adversary's utility of whole series of elections, from the shipped data or a CSV file."""
+    if epsilon is None and ratio is None:
+        ratio = "51/49"
+    if top < 2:
+        raise ParameterError("top", top, "needs at least two candidates")
+    rows = [_row(one.top(top), loss_rate, epsilon, ratio) for one in _elections(file, which, columns)]
+    if as_json:
+        print_json({"loss_rate": loss_rate, "epsilon": epsilon, "ratio": ratio, "elections": rows})
+        return
+    table = Table(title="Values are log10; private if well below 1/n", title_justify="left")
+    for name in rows[0]:
+        table.add_column(name, justify="left" if name == "election" else "right")
+    for row in rows:
+        table.add_row(*(f"{value:,}" if isinstance(value, int) else _cell(value) for value in row.values()))
+    output().print(table)
+
+
+@app.command("gradients", epilog="Example: mezzotint smoothed gradients --n 400 --epsilon 1 --draws 20 --json")
+def gradients(
+    n: Annotated[int, typer.Option(help="Number of records.")],
+    distribution: Annotated[
+        list[str] | None, typer.Option(help="gaussian:MEAN:DEVIATION or laplace:MEAN:DEVIATION; may be repeated.")
+    ] = None,
+    sampled: Annotated[int | None, typer.Option(help="Batch size; the square root of n by default.")] = None,
+    epsilon: Epsilon = None,
+    ratio: Ratio = None,
+    draws: Annotated[int, typer.Option(help="Random databases per composition.")] = 20,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Smoothed delta of one step of gradient descent on 8-bit gradients: exact delta of random databases, averaged."""
+    chances = [_distribution(text) for text in distribution or ["gaussian:0:0.12"]]
+    with _busy("gradients"):
+        result = smoothed.expected_gradients(
+            n=n, distributions=chances, sampled=sampled, epsilon=epsilon, ratio=ratio, draws=draws, seed=seed
+        )
+    _show(dataclasses.replace(result, vertices=()), as_json)
+
+
+def _counts(counts: str | None, election: str | None) -> list[int]:
+    if (counts is None) == (election is None):
+        raise ParameterError("counts", str(counts), "give exactly one of --counts and --election")
+    if election is not None:
+        known = {one.name: one for one in (*smoothed.national_elections(), *smoothed.state_elections())}
+        if election not in known:
+            raise ParameterError("election", election, "use a year such as 2020 (to 2024), or a state such as CA")
+        return list(known[election].top(2).counts)
+    try:
+        return [int(part) for part in (counts or "").split(",")]
+    except ValueError:
+        raise ParameterError("counts", str(counts), "give whole numbers: --counts 81283501,74223975") from None
+
+
+def _vertices(text: str) -> list[Any]:
+    if ";" in text:
+        return [part.split(",") for part in text.split(";")]
+    parts = text.split(",")
+    # Three or more chances that sum to one are one distribution over many types; else shares of the first of two.
+    if len(parts) > 2:
+        try:
+            if abs(sum(map(float, parts)) - 1.0) < 1e-9:
+                return [parts]
+        except ValueError:
+            pass
+    return parts
+
+
+def _distribution(text: str) -> Any:
+    kinds = {"gaussian": smoothed.quantized_gaussian, "laplace": smoothed.quantized_laplace}
+    kind, _, rest = text.partition(":")
+    try:
+        mean, deviation = (float(part) for part in rest.split(":"))
+        return kinds[kind](mean, deviation)
+    except (KeyError, ValueError) as error:
+        if isinstance(error, ParameterError):
+            raise
+        raise ParameterError("distribution", text, "give gaussian:0:0.12 or laplace:0.2:0.12") from None
+
+
+def _elections(file: str | None, which: str, columns: str | None) -> tuple[Election, ...]:
+    if file is not None:
+        named = columns.split(",") if columns else None
+        return smoothed.read_elections(sys.stdin if file == "-" else Path(file), columns=named)
+    sets = {
+        "national": smoothed.national_elections,
+        "states": smoothed.state_elections,
+        "districts": smoothed.district_elections,
+    }
+    if which not in sets:
+        raise ParameterError("set", which, f"use one of {', '.join(sets)}")
+    return sets[which]()
+
+
+def _row(election: Election, loss_rate: str | None, epsilon: float | None, ratio: str | None) -> dict[str, Any]:
+    profile = smoothed.profile(election.counts, loss_rate=loss_rate, epsilon=epsilon, ratio=ratio)
+    row: dict[str, Any] = {"election": election.name, "records": profile.records}
+    row["log10_delta"] = profile.log10_delta
+    row["log10_upper"] = profile.log10_upper
+    if ratio is not None:
+        # The threshold t = E / (1 + E) that matches the ratio, exactly.
+        odds = smoothed.exact_rational("ratio", ratio)
+        row["log10_utility"] = smoothed.utility(election.counts, threshold=odds / (1 + odds), loss_rate=loss_rate).log10
+    row["log10_worst_case"] = profile.log10_worst_case
+    return row
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return number(value, 8) if isinstance(value, float) else str(value)
+
+
+def _show(result: Any, as_json: bool) -> None:
+    facts = dataclasses.asdict(result)
+    if as_json:
+        print_json(facts)
+        return
+    table = Table(show_header=False)
+    for name, value in facts.items():
+        if name != "reason" and value not in ((), None):
+            table.add_row(name, _cell(value))
+    output().print(table)
+    output().print(facts["reason"], markup=False, highlight=False, soft_wrap=True)
+
+
+def _check(log10_upper: float, at_most: float | None) -> None:
+    if at_most is not None and log10_upper > at_most:
+        notices().print(f"mezzotint: log10 bound {log10_upper:.6g} exceeds {at_most:.6g}", markup=False)
+        raise typer.Exit(CHECK_FAILED)
+
+
+def _busy(text: str) -> Any:
+    # A spinner on standard error while one long call runs; nothing when that is no terminal.
+    bars = progress_bars.Progress(
+        progress_bars.SpinnerColumn(),
+        progress_bars.TextColumn("{task.description}"),
+        progress_bars.TimeElapsedColumn(),
+        console=notices(),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )
+    bars.add_task(text, total=None)
+    return bars

@@ -1,0 +1,200 @@
+"""Bad input: exit status 2 and one line on standard error that names parameter, value and remedy."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from mezzotint.core.mechanism import Mechanism
+
+Invoke = Callable[..., object]
+
+
+@pytest.fixture
+def refused(invoke: Invoke) -> Callable[..., None]:
+    """Runs a command line that must be refused in one line holding the words."""
+
+    def call(*arguments: object, words: tuple[str, ...]) -> None:
+        outcome = invoke(*arguments)
+        assert outcome.status == 2, outcome
+        assert outcome.out == ""
+        lines = [line for line in outcome.err.splitlines() if "warning" not in line]
+        assert len(lines) == 1, outcome.err
+        assert lines[0].startswith("mezzotint: ")
+        for word in words:
+            assert word in lines[0]
+
+    return call
+
+
+def privatize(source: Path, mechanism: Path, out: Path, *more: str, column: str = "x") -> tuple[object, ...]:
+    return ("privatize", source, "--column", column, "--mechanism", mechanism, "--out", out, *more)
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".csv"])
+def test_columns(refused: Callable[..., None], tmp_path: Path, mechanism_file: Path, ending: str) -> None:
+    out, source = tmp_path / "out.parquet", tmp_path / f"in{ending}"
+
+    def store(**columns: pa.Array) -> None:
+        if ending == ".parquet":
+            pq.write_table(pa.table(columns), source)
+        else:
+            rows = zip(*(column.to_pylist() for column in columns.values()), strict=True)
+            lines = [",".join(columns), *(",".join("" if v is None else str(v) for v in row) for row in rows)]
+            source.write_text("\n".join(lines) + "\n")
+
+    store(x=pa.array([1.0, float("nan")]), y=pa.array([1.0, 2.0]))
+    refused(*privatize(source, mechanism_file, out), words=("column=x", "data row 2 is missing", "--missing drop"))
+    store(x=pa.array([1.0, None]), y=pa.array([1.0, 2.0]))
+    refused(*privatize(source, mechanism_file, out), words=("column=x", "data row 2 is missing", "--missing drop"))
+    refused(*privatize(source, mechanism_file, out, column="z"), words=("column=z", "no such column", "x, y"))
+    store(x=pa.array([], pa.float64()), y=pa.array([], pa.float64()))
+    refused(*privatize(source, mechanism_file, out), words=("column=x", "is empty"))
+    store(x=pa.array(["one", "two"]), y=pa.array([1.0, 2.0]))
+    refused(*privatize(source, mechanism_file, out), words=("column=x", "not"))
+    assert not out.exists()
+
+
+def test_files(refused: Callable[..., None], tmp_path: Path, column_file: Path, mechanism_file: Path) -> None:
+    out = tmp_path / "out.parquet"
+    refused(*privatize(tmp_path / "no.csv", mechanism_file, out), words=("source=", "no.csv", "no such file"))
+    refused(*privatize(column_file, tmp_path / "no.json", out), words=("mechanism=", "no.json", "mezzotint design"))
+    refused(*privatize(column_file, mechanism_file, tmp_path / "out.xls"), words=("out=", "out.xls", ".parquet"))
+    refused(*privatize(column_file, mechanism_file, tmp_path / "no" / "o.csv"), words=("out=", "does not exist"))
+    out.write_text("old")
+    refused(*privatize(column_file, mechanism_file, out), words=("out=", "exists already", "overwriting"))
+    assert out.read_text() == "old"
+    refused(*privatize(column_file, mechanism_file, Path("-"), "--json"), words=("out=-", "name a file"))
+    refused("estimate", column_file, words=("carries no mechanism", "--mechanism"))
+    refused("verify", tmp_path / "no.json", words=("file=", "no such file"))
+    refused("show", mechanism_file, "--at=1,b", words=("at=1,b", "numbers separated by commas"))
+
+
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        (lambda text: text[:100], "truncated"),
+        (lambda text: text.replace('"version":1', '"version":99'), "version=99"),
+        (lambda text: text.replace('"levels":[', '"levels":[0.5,'), "levels"),
+        (lambda text: text.replace('"knots":[0.0', '"knots":[NaN'), "NaN"),
+        (lambda text: text.replace('"knots":[0.0', '"knots":[-1.0'), "sha256"),
+        (lambda text: text.replace("mezzotint-mechanism", "something"), "format"),
+        (lambda text: text.replace('"name":', '"label":'), "keys missing or unknown"),
+        (lambda _: "", "truncated"),
+    ],
+)
+def test_edited_mechanism_files(
+    refused: Callable[..., None],
+    invoke: Invoke,
+    tmp_path: Path,
+    column_file: Path,
+    mechanism_file: Path,
+    edit: Callable[[str], str],
+    words: str,
+) -> None:
+    mechanism_file.write_text(edit(mechanism_file.read_text()))
+    refused("show", mechanism_file, words=("mechanism file", words))
+    refused(*privatize(column_file, mechanism_file, tmp_path / "out.csv"), words=("mechanism file", words))
+    assert not (tmp_path / "out.csv").exists()
+    # `verify` exists to say so: a failed check, not bad input.
+    assert invoke("verify", mechanism_file).status == 1
+
+
+def test_weights_that_do_not_sum(refused: Callable[..., None], mechanism_file: Path) -> None:
+    document = json.loads(mechanism_file.read_text())
+    document["weights"][2][0] += 1
+    mechanism_file.write_text(json.dumps(document))
+    refused("show", mechanism_file, words=("weights=4294967297", "row 2 must sum to exactly 2**32"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("design",), ("--epsilon",)),
+        (("design", "--epsilon", "abc"), ("--epsilon", "abc")),
+        (("design", "--epsilon", "1", "--levels", "a"), ("levels=a", "--levels=-3,-0.5,0.5,3")),
+        (("design", "--epsilon", "1", "--levels", "1,b"), ("levels=1,b", "separated by commas")),
+        (("design", "--epsilon", "1", "--family", "magic"), ("family=magic", "optimal", "rqm")),
+        (("design", "--epsilon", "1", "--prior", "file.csv"), ("prior=file.csv", "FILE:COLUMN")),
+        (("design", "--epsilon", "1", "--out", "no/such/m.json"), ("out=no/such/m.json", "does not exist")),
+        (("compare", "--epsilon", "1", "--bits", "2", "--levels", "3"), ("bits=2", "not both")),
+        (("reproduce", "nothing"), ("name=nothing", "use one of")),
+        (("estimate",), ("SOURCES", "--help")),
+        (("frobnicate",), ("frobnicate", "--help")),
+        (("show", "m.json", "--wrong"), ("--wrong", "--help")),
+    ],
+)
+def test_options(refused: Callable[..., None], arguments: tuple[str, ...], words: tuple[str, ...]) -> None:
+    refused(*arguments, words=words)
+
+
+def test_estimate_options(
+    refused: Callable[..., None], invoke: Invoke, tmp_path: Path, column_file: Path, mechanism_file: Path
+) -> None:
+    reports = tmp_path / "r.csv"
+    assert invoke(*privatize(column_file, mechanism_file, reports)).status == 0
+    for arguments, words in (
+        (("--level", "2"), ("level=2", "between 0 and 1")),
+        (("--method", "magic"), ("method=magic", "asymptotic")),
+        (("--histogram", "--bins", "0"), ("histogram=0",)),
+        (("--quantiles", "--probabilities", "0.5,x"), ("probabilities=0.5,x",)),
+        (("--quantiles", "--probabilities", "1.5"), ("quantiles=", "between 0 and 1")),
+        (("--column", "y"), ("column=y", "x_code")),
+    ):
+        refused("estimate", reports, *arguments, words=words)
+
+
+def test_a_full_disk(
+    refused: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    column_file: Path,
+    mechanism_file: Path,
+) -> None:
+    def full(*_: object, **__: object) -> object:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Mechanism, "privatize_with_stats", full)
+    out = tmp_path / "out.parquet"
+    refused(*privatize(column_file, mechanism_file, out), words=("No space left on device", "make room"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.parquet", "m.json"]
+
+
+def test_a_write_that_the_system_refuses(tmp_path: Path, mechanism_file: Path) -> None:
+    (tmp_path / "in.csv").write_text("x\n" + "1\n" * 100_000)
+    code = (
+        "import resource, signal; from mezzotint.cli import main; from mezzotint import families\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "families.randomized_response(epsilon=1.0).privatize(0.0)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000)); main()"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code, "privatize", "in.csv", "--column", "x", "--mechanism", "m.json", "--out", "o.csv"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 2
+    assert ran.stderr.count("\n") == 1
+    assert "File too large" in ran.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.csv", "m.json"]
+
+
+def test_other_errors_are_not_hidden(invoke: Invoke, mechanism_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault of the program is no user error: it keeps its traceback."""
+
+    def broken(*_: object) -> object:
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr(Mechanism, "load", broken)
+    with pytest.raises(RuntimeError, match="a fault"):
+        invoke("show", mechanism_file)

@@ -1,0 +1,257 @@
+"""Each verb on good input: what it prints, what it writes, its exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from mezzotint.cli.application import app
+from mezzotint.core.mechanism import Mechanism
+
+VERBS = [command.name for command in app.registered_commands]
+PROGRAM = [sys.executable, "-c", "from mezzotint.cli import main; main()"]
+Invoke = Callable[..., object]
+
+
+def test_the_verbs_are_there() -> None:
+    assert {"demo", "design", "show", "verify", "privatize", "estimate", "compare", "account", "reproduce"} <= set(
+        VERBS
+    )
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_has_an_example(invoke: Invoke, verb: str) -> None:
+    outcome = invoke(verb, "--help")
+    assert outcome.status == 0
+    assert f"Example: mezzotint {verb}" in " ".join(outcome.out.split())
+    assert "--json" in outcome.out
+
+
+def test_no_verb_prints_the_help_and_version_the_version(invoke: Invoke) -> None:
+    assert "privatize" in invoke().out
+    assert invoke("--version").out == "mezzotint 0.1.0\n"
+    assert invoke("--version").status == 0
+
+
+def test_the_main_job_end_to_end(invoke: Invoke, tmp_path: Path, column_file: Path, mechanism_file: Path) -> None:
+    reports = tmp_path / "reports.parquet"
+    written = invoke(
+        "privatize",
+        column_file,
+        "--column",
+        "x",
+        "--mechanism",
+        mechanism_file,
+        "--out",
+        reports,
+        "--seed",
+        5,
+        "--json",
+    )
+    assert written.status == 0
+    assert written.json["reports"] == 1000
+    assert written.json["seeded"] is True
+    assert "NOT PRIVATE" in written.err
+    assert "not private" in written.json["remark"]
+    estimate = invoke(
+        "estimate", reports, "--histogram", "--bins", 3, "--quantiles", "--probabilities", "0.5", "--json"
+    )
+    assert estimate.status == 0
+    facts = estimate.json
+    mechanism = Mechanism.load(mechanism_file)
+    decoded = mechanism.decode(pq.read_table(reports)["x_code"].to_numpy())
+    assert facts["n"] == 1000
+    assert facts["mean"] == pytest.approx(decoded.mean(), rel=1e-12)
+    assert facts["ci_low"] < facts["mean"] < facts["ci_high"]
+    assert facts["level"] == 0.95
+    assert len(facts["histogram"]["share"]) == 3
+    assert facts["quantiles"][0]["probability"] == 0.5
+    checked = invoke("verify", mechanism_file, "--json")
+    assert checked.status == 0
+    assert checked.json["valid"] is True
+    assert checked.json["epsilon"] == pytest.approx(mechanism.epsilon, rel=1e-12)
+    assert checked.json["problems"] == []
+
+
+def test_reports_files_add_up(invoke: Invoke, tmp_path: Path, column_file: Path, mechanism_file: Path) -> None:
+    parts = [tmp_path / "a.csv", tmp_path / "b.csv.gz"]
+    for part in parts:
+        invoke("privatize", column_file, "--column", "x", "--mechanism", mechanism_file, "--out", part)
+    both = invoke("estimate", *parts, "--json").json
+    alone = [invoke("estimate", part, "--json").json for part in parts]
+    assert both["n"] == 2000
+    assert both["mean"] == pytest.approx(sum(one["mean"] for one in alone) / 2)
+
+
+def test_words_for_people(invoke: Invoke, tmp_path: Path, column_file: Path, mechanism_file: Path) -> None:
+    reports = tmp_path / "reports.parquet"
+    said = invoke("privatize", column_file, "--column", "x", "--mechanism", mechanism_file, "--out", reports).out
+    assert "1,000 reports of 2 bits" in said
+    assert "clipped: 0 below, 0 above" in said
+    assert "not private" in said
+    said = invoke("estimate", reports, "--histogram", "--quantiles").out
+    for words in ("mean", "variance", "quantile 0.5", "share in", "privacy for"):
+        assert words in said
+    said = invoke("show", mechanism_file).out
+    assert "█" in said
+    assert "epsilon = log(" in said.replace("\n", " ")
+    assert "valid: epsilon" in invoke("verify", mechanism_file).out
+
+
+def test_show_gives_the_pmf_at_any_inputs(invoke: Invoke, mechanism_file: Path) -> None:
+    facts = invoke("show", mechanism_file, "--at=-5,2.5", "--json").json
+    mechanism = Mechanism.load(mechanism_file)
+    assert facts["inputs"] == [-5, 2.5]
+    assert facts["pmf"] == mechanism.pmf([-5, 2.5]).tolist()
+    assert facts["certificate"]["sha256"] == mechanism.sha256
+    assert facts["epsilon"] == mechanism.epsilon
+
+
+def test_an_edited_file_fails_verification_with_status_1(invoke: Invoke, mechanism_file: Path) -> None:
+    document = json.loads(mechanism_file.read_text())
+    document["certificate"]["denominator"] += 1
+    mechanism_file.write_text(json.dumps(document))
+    outcome = invoke("verify", mechanism_file, "--json")
+    assert outcome.status == 1
+    assert outcome.json["valid"] is False
+    assert outcome.json["problems"]
+    assert invoke("verify", mechanism_file).status == 1
+
+
+def test_json_is_the_only_thing_on_standard_output(
+    invoke: Invoke, tmp_path: Path, column_file: Path, mechanism_file: Path
+) -> None:
+    calls = (
+        ("show", mechanism_file),
+        ("verify", mechanism_file),
+        ("privatize", column_file, "--column", "x", "--mechanism", mechanism_file, "--out", tmp_path / "o.csv"),
+        ("estimate", tmp_path / "o.csv"),
+        ("reproduce", "list"),
+    )
+    for call in calls:
+        outcome = invoke(*call, "--json")
+        assert outcome.status == 0
+        assert isinstance(json.loads(outcome.out), dict)
+        assert outcome.out.count("\n") == 1
+
+
+# In processes of their own ---------------------------------------------------------------------------------------
+
+
+def shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    program = " ".join(f"'{part}'" for part in PROGRAM)
+    return subprocess.run(
+        command.replace("mezzotint", program), shell=True, cwd=folder, capture_output=True, text=True, timeout=120
+    )
+
+
+def test_help_is_quick() -> None:
+    times = []
+    for _ in range(4):
+        start = time.perf_counter()
+        subprocess.run([*PROGRAM, "--help"], check=True, capture_output=True)
+        times.append(time.perf_counter() - start)
+    # 0.25 s on an idle core; the bound leaves room for a busy machine.
+    assert min(times) < 0.5
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = "import sys, mezzotint.cli; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    assert "typer" in loaded
+    for name in ("scipy", "numba", "pyarrow", "clarabel", "matplotlib", "plotly", "torch", "polars", "dp_accounting"):
+        assert name not in loaded
+
+
+def test_pipes_of_csv(tmp_path: Path, mechanism_file: Path) -> None:
+    (tmp_path / "in.csv").write_text("x\n" + "\n".join("1" for _ in range(50_000)) + "\n")
+    ran = shell(
+        "mezzotint privatize - --column x --mechanism m.json --out - < in.csv | mezzotint estimate - --json", tmp_path
+    )
+    facts = json.loads(ran.stdout)
+    assert facts["n"] == 50_000
+    assert facts["ci_low"] - 1 < 1 < facts["ci_high"] + 1
+    assert "50,000 reports" in ran.stderr
+
+
+def test_a_reader_that_leaves_is_no_error(tmp_path: Path, mechanism_file: Path) -> None:
+    (tmp_path / "in.csv").write_text("x\n" + "\n".join("1" for _ in range(2_000_000)) + "\n")
+    ran = shell("mezzotint privatize in.csv --column x --mechanism m.json --out - | head -n 1 | cut -c 1-12", tmp_path)
+    assert ran.stdout == "# mezzotint:\n".replace(":", "")[:12] + "\n"
+    assert "Traceback" not in ran.stderr
+    assert "Error" not in ran.stderr
+
+
+def test_interrupting_gives_130_and_no_file(tmp_path: Path, mechanism_file: Path) -> None:
+    code = (
+        "import signal, os, threading; from mezzotint.core.mechanism import Mechanism; from mezzotint.cli import main\n"
+        "def interrupt(*a, **k): os.kill(os.getpid(), signal.SIGINT); raise AssertionError('not reached')\n"
+        "Mechanism.privatize_with_stats = interrupt\n"
+        "main()"
+    )
+    (tmp_path / "in.csv").write_text("x\n1\n")
+    ran = subprocess.run(
+        [sys.executable, "-c", code, "privatize", "in.csv", "--column", "x", "--mechanism", "m.json", "--out", "o.csv"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 130
+    assert "Traceback" not in ran.stderr
+    assert not (tmp_path / "o.csv").exists()
+
+
+def test_colours_can_be_switched_off(tmp_path: Path, mechanism_file: Path) -> None:
+    environment = {**os.environ, "FORCE_COLOR": "1", "TERM": "xterm-256color"}
+    environment.pop("NO_COLOR", None)
+
+    def shown(*arguments: str, **variables: str) -> str:
+        command = [*PROGRAM, *arguments]
+        ran = subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, env={**environment, **variables}, check=True
+        )
+        return ran.stdout
+
+    coloured = re.compile(r"\x1b\[[0-9;]*3[0-9]m")
+    assert coloured.search(shown("verify", "m.json"))
+    assert not coloured.search(shown("verify", "m.json", NO_COLOR="1"))
+    assert not coloured.search(shown("verify", "m.json", "--no-color"))
+    assert not coloured.search(shown("--no-color", "verify", "m.json"))
+
+
+def test_shell_completion_names_the_verbs(tmp_path: Path) -> None:
+    environment = {
+        **os.environ,
+        "_MEZZOTINT_COMPLETE": "complete_bash",
+        "COMP_WORDS": "mezzotint pri",
+        "COMP_CWORD": "1",
+    }
+    ran = subprocess.run(PROGRAM, capture_output=True, text=True, env=environment)
+    assert ran.stdout.split() == ["privatize"]
+
+
+def test_a_progress_bar_only_on_a_terminal(
+    invoke: Invoke, tmp_path: Path, column_file: Path, mechanism_file: Path
+) -> None:
+    outcome = invoke(
+        "privatize", column_file, "--column", "x", "--mechanism", mechanism_file, "--out", tmp_path / "o.parquet"
+    )
+    assert outcome.err == ""
+
+
+def test_priors_come_from_columns(invoke: Invoke, tmp_path: Path) -> None:
+    from mezzotint.cli.common import read_prior
+
+    pq.write_table(pa.table({"a": pa.array([1.0, None, 3.0])}), tmp_path / "p.parquet")
+    assert read_prior(f"{tmp_path / 'p.parquet'}:a").tolist() == [1.0, 3.0]
+    assert read_prior(None) is None
