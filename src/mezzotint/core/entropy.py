@@ -20,8 +20,8 @@ WORD_BYTES = 8
 WORDS_PER_COUNT = 2
 """An AES block, one count of the counter, holds two words: a range of words must start on an even index."""
 
-BLOCK = 1 << 15
-"""Words drawn at a time (256 KiB): read again while still in the second-level cache, and enough work that threads
+BLOCK = 1 << 16
+"""Words drawn at a time (512 KiB): read again while still in the second-level cache, and enough work that threads
 seldom meet at the GIL."""
 
 _ZEROS = memoryview(bytes(BLOCK * WORD_BYTES))
