@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mezzotint.cli.application import app
+from mezzotint.cli.common import read_prior
 from mezzotint.core.mechanism import Mechanism
 
 VERBS = [command.name for command in app.registered_commands]
@@ -24,9 +25,8 @@ Invoke = Callable[..., object]
 
 
 def test_the_verbs_are_there() -> None:
-    assert {"demo", "design", "show", "verify", "privatize", "estimate", "compare", "account", "reproduce"} <= set(
-        VERBS
-    )
+    wanted = {"demo", "design", "show", "verify", "privatize", "estimate", "compare", "account", "reproduce"}
+    assert wanted <= set(VERBS)
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -45,27 +45,15 @@ def test_no_verb_prints_the_help_and_version_the_version(invoke: Invoke) -> None
 
 def test_the_main_job_end_to_end(invoke: Invoke, tmp_path: Path, column_file: Path, mechanism_file: Path) -> None:
     reports = tmp_path / "reports.parquet"
-    written = invoke(
-        "privatize",
-        column_file,
-        "--column",
-        "x",
-        "--mechanism",
-        mechanism_file,
-        "--out",
-        reports,
-        "--seed",
-        5,
-        "--json",
-    )
+    choices = ("--column", "x", "--mechanism", mechanism_file, "--out", reports, "--seed", 5)
+    written = invoke("privatize", column_file, *choices, "--json")
     assert written.status == 0
     assert written.json["reports"] == 1000
     assert written.json["seeded"] is True
     assert "NOT PRIVATE" in written.err
     assert "not private" in written.json["remark"]
-    estimate = invoke(
-        "estimate", reports, "--histogram", "--bins", 3, "--quantiles", "--probabilities", "0.5", "--json"
-    )
+    asked = ("--histogram", "--bins", 3, "--quantiles", "--probabilities", "0.5")
+    estimate = invoke("estimate", reports, *asked, "--json")
     assert estimate.status == 0
     facts = estimate.json
     mechanism = Mechanism.load(mechanism_file)
@@ -104,7 +92,7 @@ def test_words_for_people(invoke: Invoke, tmp_path: Path, column_file: Path, mec
         assert words in said
     said = invoke("show", mechanism_file).out
     assert "█" in said
-    assert "epsilon = log(" in said.replace("\n", " ")
+    assert "epsilon = log(" in " ".join(said.split())
     assert "valid: epsilon" in invoke("verify", mechanism_file).out
 
 
@@ -156,13 +144,14 @@ def shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_help_is_quick() -> None:
-    times = []
+    """Processor time, which other work on the machine does not lengthen as it does the wall's."""
+    spent = []
     for _ in range(4):
-        start = time.perf_counter()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run([*PROGRAM, "--help"], check=True, capture_output=True)
-        times.append(time.perf_counter() - start)
-    # 0.25 s on an idle core; the bound leaves room for a busy machine.
-    assert min(times) < 0.5
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    assert min(spent) < 0.5
 
 
 def test_help_imports_nothing_heavy() -> None:
@@ -187,7 +176,7 @@ def test_pipes_of_csv(tmp_path: Path, mechanism_file: Path) -> None:
 def test_a_reader_that_leaves_is_no_error(tmp_path: Path, mechanism_file: Path) -> None:
     (tmp_path / "in.csv").write_text("x\n" + "\n".join("1" for _ in range(2_000_000)) + "\n")
     ran = shell("mezzotint privatize in.csv --column x --mechanism m.json --out - | head -n 1 | cut -c 1-12", tmp_path)
-    assert ran.stdout == "# mezzotint:\n".replace(":", "")[:12] + "\n"
+    assert ran.stdout == "# mezzotint:\n"
     assert "Traceback" not in ran.stderr
     assert "Error" not in ran.stderr
 
@@ -240,7 +229,7 @@ def test_shell_completion_names_the_verbs(tmp_path: Path) -> None:
     assert ran.stdout.split() == ["privatize"]
 
 
-def test_a_progress_bar_only_on_a_terminal(
+def test_no_progress_bar_without_a_terminal(
     invoke: Invoke, tmp_path: Path, column_file: Path, mechanism_file: Path
 ) -> None:
     outcome = invoke(
@@ -250,8 +239,6 @@ def test_a_progress_bar_only_on_a_terminal(
 
 
 def test_priors_come_from_columns(invoke: Invoke, tmp_path: Path) -> None:
-    from mezzotint.cli.common import read_prior
-
     pq.write_table(pa.table({"a": pa.array([1.0, None, 3.0])}), tmp_path / "p.parquet")
     assert read_prior(f"{tmp_path / 'p.parquet'}:a").tolist() == [1.0, 3.0]
     assert read_prior(None) is None

@@ -25,7 +25,10 @@ def command(
     delta: Annotated[float, typer.Option(help="Delta of the claim.")] = 1e-6,
     as_json: AsJson = False,
 ) -> None:
-    """What a whole release costs: many values, many rounds, each report seen or only their sum."""
+    """What a whole release costs: many values, many rounds, each report seen or only their sum.
+
+    FILE is a mechanism file (.json).
+    """
     mechanism = load_mechanism(file, parameter="file")
     counted = {} if clients is None else {"clients": clients}
     account: Any = getattr(privacy, "account", None)

@@ -37,7 +37,10 @@ def command(
     probabilities: Annotated[str, typer.Option(help="Probabilities of the quantiles.")] = "0.05,0.25,0.5,0.75,0.95",
     as_json: AsJson = False,
 ) -> None:
-    """Estimate the mean behind private reports with a confidence interval; also spread, histogram, quantiles."""
+    """Estimate the mean behind private reports with a confidence interval; also spread, histogram, quantiles.
+
+    SOURCES are reports files of one mechanism (.parquet, .csv, .csv.gz); - reads CSV from standard input.
+    """
     table = None if mechanism is None else load_mechanism(mechanism)
     with progress("counting") as tell:
         parts = [collect.read_counts(source, column=column, mechanism=table, progress=tell) for source in sources]

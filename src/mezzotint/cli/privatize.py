@@ -34,7 +34,10 @@ def command(
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
-    """Privatize a column of any length: one report per row, constant memory, an output that is whole or absent."""
+    """Privatize a column of any length: one report per row, constant memory, an output that is whole or absent.
+
+    SOURCE is a .parquet, .csv or .csv.gz file; - reads CSV from standard input.
+    """
     if as_json and out == "-":
         raise ParameterError("out", out, "standard output cannot carry both reports and JSON; name a file")
     table = load_mechanism(mechanism)

@@ -27,7 +27,10 @@ def command(
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
-    """Recompute a published table or figure: the paper's value, ours, the difference, and why they differ."""
+    """Recompute a published table or figure: the paper's value, ours, the difference, and why they differ.
+
+    NAME is one of those that `mezzotint reproduce list` prints.
+    """
     known = _reproductions()
     if name == "list":
         _list(known, as_json)

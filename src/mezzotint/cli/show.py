@@ -27,7 +27,10 @@ def command(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a mechanism: the distribution of its reports at some inputs, its errors and its certificate."""
+    """Show a mechanism: the distribution of its reports at some inputs, its errors and its certificate.
+
+    FILE is a mechanism file (.json).
+    """
     mechanism = load_mechanism(file, parameter="file")
     inputs = np.linspace(mechanism.lower, mechanism.upper, _ROWS)
     if at is not None:

@@ -19,7 +19,10 @@ def command(
     file: Annotated[Path, typer.Argument(help="Mechanism file (.json).")],
     as_json: AsJson = False,
 ) -> None:
-    """Re-derive every claim of a mechanism file in exact rationals; exit status 1 when one does not hold."""
+    """Re-derive every claim of a mechanism file in exact rationals; exit status 1 when one does not hold.
+
+    FILE is a mechanism file (.json).
+    """
     if not file.is_file():
         raise ParameterError("file", str(file), "no such file; check the path")
     report = privacy.verify(file)
