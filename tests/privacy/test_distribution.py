@@ -91,6 +91,9 @@ def test_infinite_losses_add_up() -> None:
     assert joint.delta(30.0) == pytest.approx(1 - 0.999**50, rel=1e-12)
     assert joint.delta(30.0) >= 1 - 0.999**50
     assert joint.epsilon(1e-3) == math.inf
+    for count in (2, 10, 1000, 10**6):
+        rare = Atoms(losses=np.array([0.5, -0.5]), masses=np.array([0.0006, 0.0004]), infinite=0.999)
+        assert 1 - 0.001**count <= composed(rare, count, 1e-4).delta(100.0) <= 1.0
     assert Atoms(losses=np.zeros(0), masses=np.zeros(0), infinite=1.0).deviation == 0
     assert composed(Atoms(losses=np.zeros(0), masses=np.zeros(0), infinite=1.0), 4, 1e-4).delta(5.0) == 1.0
 

@@ -78,6 +78,12 @@ def grid_step(atoms: Atoms, count: int, tolerance: float) -> float:
     return largest / max(1, math.floor(largest / max(wanted, least)))
 
 
+def _power_above(base: float, count: int) -> float:
+    """base**count for base > 0, rounded up; a relative (8 + |log base|) 8 count UNIT at most above."""
+    exponent = count * math.log(base)
+    return math.exp(min(700.0, exponent + (abs(exponent) + count + 1) * 4 * UNIT))
+
+
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LossDistribution:
@@ -123,8 +129,12 @@ class LossDistribution:
             single, first = bounds.high[0], self.start * count + int(bounds.start[0])
             outside = float(bounds.outside[0])
         # Every term of (total + infinite)**count but total**count has an infinite loss in it.
-        scale = math.exp(count * math.log(total) * (1 + 4 * UNIT) + 4 * count * UNIT)
-        infinite = scale * (outside + math.expm1(count * math.log1p(self.infinite / total)) * (1 + 16 * UNIT))
+        scale, growth = _power_above(total, count), count * math.log1p(self.infinite / total)
+        if growth < 1:
+            infinite = scale * (outside + math.expm1(growth) * (1 + 32 * UNIT))
+        else:
+            infinite = scale * outside + _power_above(total + self.infinite, count)
+            infinite -= scale * (1 - 32 * UNIT - (8 + abs(math.log(total))) * 16 * count * UNIT)
         used = np.flatnonzero(single)
         kept = slice(int(used[0]), int(used[-1]) + 1)
         return LossDistribution(
