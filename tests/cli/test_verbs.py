@@ -15,11 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mezzotint.cli.application import app
+from mezzotint.cli.application import VERBS
 from mezzotint.cli.common import read_prior
 from mezzotint.core.mechanism import Mechanism
 
-VERBS = [command.name for command in app.registered_commands]
 PROGRAM = [sys.executable, "-c", "from mezzotint.cli import main; main()"]
 Invoke = Callable[..., object]
 
@@ -242,3 +241,36 @@ def test_priors_come_from_columns(invoke: Invoke, tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": pa.array([1.0, None, 3.0])}), tmp_path / "p.parquet")
     assert read_prior(f"{tmp_path / 'p.parquet'}:a").tolist() == [1.0, 3.0]
     assert read_prior(None) is None
+
+
+def test_account_prints_the_claim(invoke: Invoke, mechanism_file: Path) -> None:
+    outcome = invoke("account", mechanism_file, "--rounds", 2, "--delta", 0, "--json")
+    assert outcome.status == 0
+    assert outcome.json["epsilon"] == pytest.approx(2 * Mechanism.load(mechanism_file).epsilon, rel=1e-9)
+    assert (outcome.json["view"], outcome.json["delta"], outcome.json["neighboring"]) == ("local", 0, "replace_one")
+    assert outcome.json["claim"] in " ".join(invoke("account", mechanism_file, "--rounds", 2, "--delta", 0).out.split())
+
+
+def test_a_room_is_listed_without_being_loaded_and_loaded_when_entered() -> None:
+    code = (
+        "import sys; from mezzotint.cli import run; status = run(sys.argv[1:])\n"
+        "print(status, 'mezzotint.smoothed.profiles' in sys.modules)"
+    )
+
+    def entered(*arguments: str) -> str:
+        return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True).stdout
+
+    assert "smoothed" in entered("--help")
+    assert entered("--help").endswith("0 False\n")
+    assert "profile" in entered("smoothed", "--help")
+    assert entered("smoothed", "--help").endswith("0 True\n")
+
+
+def test_reproductions_are_found_by_name(invoke: Invoke, tmp_path: Path) -> None:
+    names = invoke("reproduce", "list", "--json").json["names"]
+    assert "smoothed-table1" in names
+    outcome = invoke("reproduce", "smoothed-table1", "--png", tmp_path / "t.png", "--json")
+    assert outcome.status == 0
+    assert set(outcome.json) >= {"name", "title", "rows", "note"}
+    assert (tmp_path / "t.png").read_bytes().startswith(b"\x89PNG")
+    assert outcome.json["title"] in " ".join(invoke("reproduce", "smoothed-table1").out.split())

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from mezzotint import privacy
 from mezzotint.cli.common import AsJson, load_mechanism, output, print_json
-from mezzotint.core.errors import MezzotintError
 
 EXAMPLE = "mezzotint account m.json --coordinates 1000 --rounds 10 --view sum --clients 1000 --delta 1e-6 --json"
 
@@ -19,9 +17,14 @@ def command(
     file: Annotated[Path, typer.Argument(help="Mechanism file (.json).")],
     coordinates: Annotated[int, typer.Option(help="Values that one person reports in a round.")] = 1,
     rounds: Annotated[int, typer.Option(help="Rounds that one person may take part in.")] = 1,
-    view: Annotated[str, typer.Option(help="local: each report is seen; sum: only their sum is.")] = "local",
+    view: Annotated[str, typer.Option(help="local: each report is seen; sum: only secure sums are.")] = "local",
     clients: Annotated[int | None, typer.Option(help="Reports in a sum (view sum).")] = None,
+    corrupted: Annotated[int, typer.Option(help="Clients among them whose noise is not relied upon (view sum).")] = 0,
+    geometry: Annotated[str, typer.Option(help="coordinate, or l2 with --l2-norm (view sum).")] = "coordinate",
+    l2_norm: Annotated[float | None, typer.Option(help="Bound on the norm of one person's vector.")] = None,
     sampling_rate: Annotated[float, typer.Option(help="Chance of a person being in a round.")] = 1.0,
+    sampling: Annotated[str, typer.Option(help="revealed, poisson, or without_replacement.")] = "revealed",
+    neighboring: Annotated[str, typer.Option(help="replace_one, or add_or_remove_one.")] = "replace_one",
     delta: Annotated[float, typer.Option(help="Delta of the claim.")] = 1e-6,
     as_json: AsJson = False,
 ) -> None:
@@ -29,28 +32,21 @@ def command(
 
     FILE is a mechanism file (.json).
     """
-    mechanism = load_mechanism(file, parameter="file")
-    counted = {} if clients is None else {"clients": clients}
-    account: Any = getattr(privacy, "account", None)
-    if account is None:
-        raise MezzotintError("account: this release accounts for single reports only; upgrade mezzotint")
-    claim = account(
-        mechanism,
+    claim = privacy.account(
+        load_mechanism(file, parameter="file"),
         coordinates=coordinates,
         rounds=rounds,
         sampling_rate=sampling_rate,
+        sampling=sampling,
+        neighboring=neighboring,
         view=view,
+        clients=clients,
+        corrupted=corrupted,
+        geometry=geometry,
+        l2_norm=l2_norm,
         delta=delta,
-        **counted,
     )
     if as_json:
-        print_json(_as_dict(claim))
+        print_json({**claim.as_dict(), "claim": str(claim)})
     else:
         output().print(str(claim), markup=False, highlight=False, soft_wrap=True)
-
-
-def _as_dict(claim: Any) -> dict[str, Any]:
-    names = ("epsilon", "delta", "neighboring", "unit", "view", "method")
-    facts = {name: getattr(claim, name) for name in names}
-    facts["epsilon"] = facts["epsilon"] if math.isfinite(facts["epsilon"]) else "inf"
-    return {**facts, "claim": str(claim)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import os
 import sys
 from collections.abc import Sequence
@@ -20,43 +19,41 @@ metadata: Any = LazyModule("importlib.metadata")
 BAD_INPUT = 2
 INTERRUPTED = 130
 
-app = typer.Typer(
-    name="mezzotint",
-    help="Differentially private randomized quantization: few bits, unbiased, with certificates a machine can check.",
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-)
+SUMMARY = "Differentially private randomized quantization: few bits, unbiased, with certificates a machine can check."
 
-_VERBS = {
-    "demo": demo.command,
-    "design": design.command,
-    "show": show.command,
-    "verify": verify.command,
-    "privatize": privatize.command,
-    "estimate": estimate.command,
-    "compare": compare.command,
-    "account": account.command,
-    "reproduce": reproduce.command,
+VERBS = {
+    "demo": demo,
+    "design": design,
+    "show": show,
+    "verify": verify,
+    "privatize": privatize,
+    "estimate": estimate,
+    "compare": compare,
+    "account": account,
+    "reproduce": reproduce,
 }
-_EXAMPLES = {
-    "demo": demo.EXAMPLE,
-    "design": design.EXAMPLE,
-    "show": show.EXAMPLE,
-    "verify": verify.EXAMPLE,
-    "privatize": privatize.EXAMPLE,
-    "estimate": estimate.EXAMPLE,
-    "compare": compare.EXAMPLE,
-    "account": account.EXAMPLE,
-    "reproduce": reproduce.EXAMPLE,
-}
-_ROOMS = ("smoothed",)
-"""Rooms that bring verbs of their own: `mezzotint.cli.<room>:app` becomes `mezzotint <room> ...`."""
+"""Files with a function `command` and an EXAMPLE."""
 
-for _name, _command in _VERBS.items():
-    app.command(_name, epilog=f"Example: {_EXAMPLES[_name]}")(_command)
-for _room in _ROOMS:
-    if importlib.util.find_spec(f"mezzotint.cli.{_room}") is not None:
-        app.add_typer(importlib.import_module(f"mezzotint.cli.{_room}").app, name=_room)
+ROOMS = {"smoothed": "Smoothed differential privacy: how much a published sample of votes or gradients reveals."}
+"""Rooms with several verbs: `mezzotint.cli.<room>:app` is `mezzotint <room> ...`. Imported only when asked for."""
+
+
+def build(words: Sequence[str]) -> typer.Typer:
+    """The application for a command line: rooms whose name is not among `words` are listed, but not loaded."""
+    app = typer.Typer(name="mezzotint", help=SUMMARY, pretty_exceptions_enable=False, rich_markup_mode="rich")
+    app.callback(invoke_without_command=True, help=SUMMARY)(entrance)
+    for name, verb in VERBS.items():
+        app.command(name, epilog=f"Example: {verb.EXAMPLE}")(verb.command)
+    for room, summary in ROOMS.items():
+        if room in words:
+            app.add_typer(importlib.import_module(f"mezzotint.cli.{room}").app, name=room, help=summary)
+        else:
+            app.add_typer(typer.Typer(callback=_nothing), name=room, help=summary)
+    return app
+
+
+def _nothing() -> None:
+    """Stands for a room that this command line does not enter."""
 
 
 def _version(wanted: bool) -> None:
@@ -65,7 +62,6 @@ def _version(wanted: bool) -> None:
         raise typer.Exit(0)
 
 
-@app.callback(invoke_without_command=True)
 def entrance(
     context: typer.Context,
     version: Annotated[
@@ -75,7 +71,7 @@ def entrance(
         bool, typer.Option("--no-color", help="No colours; the variable NO_COLOR does the same.")
     ] = False,
 ) -> None:
-    """Differentially private randomized quantization: few bits, unbiased, with certificates a machine can check."""
+    """What stands before the verb: the options of all, and the help when there is no verb."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
@@ -102,6 +98,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         os.environ["NO_COLOR"] = "1"
         given = [argument for argument in given if argument != "--no-color"]
     try:
+        app = build([*given, *os.environ.get("COMP_WORDS", "").split()])  # the shell's completion asks by COMP_WORDS
         status = app(args=given, prog_name="mezzotint", standalone_mode=False)
         sys.stdout.flush()
     except MezzotintError as error:
@@ -132,6 +129,7 @@ def main() -> None:
     """The console script `mezzotint`."""
     try:
         status = run()
-    except SystemExit:  # typer leaves so when the reader of our output went away
-        status = _close_quietly()
+    except SystemExit as leaving:
+        # typer leaves with 1 when the reader of our output went away, and by itself after completing a word.
+        status = _close_quietly() if leaving.code == 1 else leaving.code
     sys.exit(status)
