@@ -76,6 +76,10 @@ def entrance(
         typer.echo(context.get_help())
 
 
+app = build(())
+"""The application without the rooms' own verbs, for typer's tools; `run` is the program."""
+
+
 def _complain(text: str) -> int:
     print("mezzotint: " + " ".join(text.split()), file=sys.stderr)
     return BAD_INPUT
@@ -98,8 +102,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         os.environ["NO_COLOR"] = "1"
         given = [argument for argument in given if argument != "--no-color"]
     try:
-        app = build([*given, *os.environ.get("COMP_WORDS", "").split()])  # the shell's completion asks by COMP_WORDS
-        status = app(args=given, prog_name="mezzotint", standalone_mode=False)
+        entered = build([*given, *os.environ.get("COMP_WORDS", "").split()])  # the shell's completion asks by COMP_WORDS
+        status = entered(args=given, prog_name="mezzotint", standalone_mode=False)
         sys.stdout.flush()
     except MezzotintError as error:
         return _complain(str(error))
@@ -114,6 +118,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         message = getattr(error, "format_message", None)
         if message is None:
             raise
+        if not message():  # a room named without a verb: its help is printed already
+            return BAD_INPUT
         path = getattr(getattr(error, "ctx", None), "command_path", "mezzotint")
         return _complain(f"{message()} Try: {path} --help")
     return status if isinstance(status, int) else 0

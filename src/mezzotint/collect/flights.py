@@ -12,4 +12,4 @@ AIR_TIME = "air_time"
 
 def flights() -> AbstractContextManager[Path]:
     """The Parquet file as a path, for a `with` block; its licence stands beside it."""
-    return resources.as_file(resources.files("mezzotint").joinpath("data", "flights", "air_time_2013.parquet"))
+    return resources.as_file(resources.files("mezzotint").joinpath("data", "flights", "air_time.parquet"))
