@@ -247,7 +247,7 @@ def _row(election: Election, loss_rate: str | None, epsilon: float | None, ratio
     row["log10_upper"] = profile.log10_upper
     if ratio is not None:
         # The threshold t = E / (1 + E) that matches the ratio, exactly.
-        odds = smoothed.exact_rational("ratio", ratio)
+        odds = smoothed.read_rational("ratio", ratio)
         row["log10_utility"] = smoothed.utility(election.counts, threshold=odds / (1 + odds), loss_rate=loss_rate).log10
     row["log10_worst_case"] = profile.log10_worst_case
     return row

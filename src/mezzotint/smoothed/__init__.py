@@ -14,14 +14,15 @@ from mezzotint.smoothed.gradients import expected_gradients as expected_gradient
 from mezzotint.smoothed.gradients import quantized_gaussian as quantized_gaussian
 from mezzotint.smoothed.gradients import quantized_laplace as quantized_laplace
 from mezzotint.smoothed.hull import hull_vertices as hull_vertices
+from mezzotint.smoothed.inputs import read_rational as read_rational
 from mezzotint.smoothed.profiles import profile as profile
 from mezzotint.smoothed.properties import SmoothedGuarantee as SmoothedGuarantee
 from mezzotint.smoothed.properties import compose as compose
 from mezzotint.smoothed.properties import guarantee as guarantee
 from mezzotint.smoothed.properties import post_process as post_process
 from mezzotint.smoothed.properties import pre_process as pre_process
-from mezzotint.smoothed.published import amplified_noise_epsilon as amplified_noise_epsilon
 from mezzotint.smoothed.published import likely_ratio_probability as likely_ratio_probability
+from mezzotint.smoothed.published import noisy_epsilon as noisy_epsilon
 from mezzotint.smoothed.published import published_equation2_probability as published_equation2_probability
 from mezzotint.smoothed.published import published_lemma10_factor as published_lemma10_factor
 from mezzotint.smoothed.published import published_noise_ratio as published_noise_ratio

@@ -219,7 +219,9 @@ def evaluate(
         parts.append(scape.log_rate + log_tail(first - 1, n, share, above=False))
         parts.append(scape.log_rate + log_tail(last, n, share, above=True))
         if len(scape.pieces) == 2:
-            parts.append(scape.log_middle + log_tail(scape.pieces[0].start + len(columns[0]), n, share, above=True))
+            left, right = first + len(columns[0]), scape.pieces[1].start - 1
+            mass = min(log_tail(left, n, share, above=True), log_tail(right, n, share, above=False))
+            parts.append(scape.log_middle + mass)
     total = float(np.logaddexp.reduce(np.array(parts)))
     if total == -math.inf:
         return total, 0.0

@@ -44,16 +44,22 @@ def log10_worst_case(sample: Sample) -> float:
 def log10_worst_case_noisy(sample: Sample, noise_ratio: Fraction, loss: Loss) -> float:
     """An upper bound of the same for the histogram with exponential-mechanism noise (Algorithm 4).
 
-    Replacing one sampled record moves the histogram by 2 in L1, which changes r^|y - h| by r^-2 at most and the
-    normalization by r^-2 at most: the noise alone has ratio r^-4 =: B. Sampling at rate eta leaves the event
-    that the record is missed, so for E = 1 + eta (E' - 1) the divergence is at most eta times that of the noise
-    at E', which for a mechanism of ratio B is at most (B - E') / (1 + B), its value for randomized response.
+    Replacing one sampled record lowers one count of the histogram and raises another by one. That changes the
+    powers of r by r^-2 at most, and Z(h + 1) / Z(h) = (1 + r - r^(h+2)) / (1 + r - r^(h+1)) is at most 1 + r - r^2;
+    so the noise alone has ratio B = (1 + r - r^2) / r^2. Sampling at rate eta leaves the event that the record is
+    missed, so for E = 1 + eta (E' - 1) the divergence is at most eta times that of the noise at E', which for a
+    mechanism of ratio B is at most (B - E') / (1 + B), its value for randomized response.
 
     Returns:
         log10 of the bound; -inf when the mechanism is purely private at this loss.
     """
-    bound = 1 / noise_ratio**4
+    bound = noise_bound(noise_ratio)
     inner = 1 + (loss.ratio - 1) / sample.rate
     if inner >= bound:
         return -math.inf
     return log10_fraction(sample.rate * (bound - inner) / (1 + bound))
+
+
+def noise_bound(noise_ratio: Fraction) -> Fraction:
+    """The largest likelihood ratio of the noise alone when one sampled record is replaced: (1 + r - r^2) / r^2."""
+    return (1 + noise_ratio - noise_ratio**2) / noise_ratio**2

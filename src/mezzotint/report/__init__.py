@@ -1,0 +1,1 @@
+"""Tables and figures: pure data first, drawing last."""
