@@ -27,6 +27,8 @@ _POINTS = 2048
 _CELLS = 2**23
 """Values held at a time while curves are compared."""
 
+_PASSES = 8
+
 _BUDGET = 8000
 """Largest number of (combination of pairs, level, round) triples that are gone through."""
 
@@ -116,8 +118,12 @@ def _largest(curves: Sequence[Curve]) -> Curve:
     if points.size > most:
         points = points[np.linspace(0, points.size - 1, most).astype(np.int64)]
     table = np.stack([curve.at(points) for curve in curves])
-    for _ in range(2):
-        points = _merged(np.concatenate([points, _crossings(points, table)]))
+    for _ in range(_PASSES):
+        # A third curve may be the largest where two cross: then there are crossings with it on both sides.
+        finer = _merged(np.concatenate([points, _crossings(points, table)]))
+        if finer.size == points.size:
+            break
+        points = finer
         table = np.stack([curve.at(points) for curve in curves])
     return _thinned(points, table.max(axis=0), curves[0].floor)
 
