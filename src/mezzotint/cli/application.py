@@ -102,7 +102,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         os.environ["NO_COLOR"] = "1"
         given = [argument for argument in given if argument != "--no-color"]
     try:
-        entered = build([*given, *os.environ.get("COMP_WORDS", "").split()])  # the shell's completion asks by COMP_WORDS
+        completed = os.environ.get("COMP_WORDS", "").split()  # what the shell asks completion for
+        entered = build([*given, *completed])
         status = entered(args=given, prog_name="mezzotint", standalone_mode=False)
         sys.stdout.flush()
     except MezzotintError as error:

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from mezzotint import design
 from mezzotint.cli.common import (
     AsJson,
     Lower,
@@ -20,6 +19,9 @@ from mezzotint.cli.common import (
     read_prior,
 )
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.lazy import LazyModule
+
+comparison: Any = LazyModule("mezzotint.design.compare")
 
 EXAMPLE = "mezzotint compare --epsilon 1 --bits 2 --json"
 
@@ -41,7 +43,7 @@ def command(
     if bits is not None and levels is not None:
         raise ParameterError("bits", bits, "give --bits or --levels, not both")
     size: dict[str, Any] = {"levels": parse_levels(levels)} if levels is not None else {"bits": bits or 2}
-    rows = design.compare(epsilon=epsilon, lower=lower, upper=upper, prior=read_prior(prior), **size)
+    rows = comparison.compare(epsilon=epsilon, lower=lower, upper=upper, prior=read_prior(prior), **size)
     facts = [row.as_dict() for row in rows]
     if as_json:
         print_json({"epsilon": epsilon, "lower": lower, "upper": upper, **size, "mechanisms": facts})

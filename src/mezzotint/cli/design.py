@@ -23,6 +23,9 @@ from mezzotint.cli.common import (
 )
 from mezzotint.core.atomic import refuse_existing
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.lazy import LazyModule
+
+calibration: Any = LazyModule("mezzotint.design.calibrate")
 
 EXAMPLE = "mezzotint design --epsilon 1 --levels=-3,-0.5,0.5,3 --lower -1 --upper 1 --loss mae --out m.json --json"
 
@@ -88,7 +91,7 @@ def make(family: str, *, levels: Any, **problem: Any) -> Any:
     if family not in FAMILIES:
         raise ParameterError("family", family, f"use one of {', '.join(FAMILIES)}")
     if family in CLOSED_FORMS:
-        return design.calibrate(family, levels=levels, **problem)
+        return calibration.calibrate(family, levels=levels, **problem)
     return getattr(design, family)(levels=4 if levels is None else levels, **problem)
 
 

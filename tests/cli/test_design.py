@@ -1,0 +1,119 @@
+"""`design` and `demo`: certified epsilons, the files they leave, what they refuse."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from mezzotint import privacy
+from mezzotint.core.mechanism import Mechanism
+
+Invoke = Callable[..., object]
+KEYS = {"family", "epsilon", "mse", "mae", "max_bias", "levels", "lower_bound", "gap", "seconds"}
+
+
+@pytest.mark.parametrize("family", ["optimal", "rqm", "erm", "pbm", "randomized_response", "k_randomized_response"])
+def test_every_family_is_certified_below_the_epsilon_asked(invoke: Invoke, tmp_path: Path, family: str) -> None:
+    out = tmp_path / "m.json"
+    outcome = invoke(
+        "design", "--epsilon", 1.5, "--lower", -2, "--upper", 6, "--family", family, "--out", out, "--json"
+    )
+    assert outcome.status == 0, outcome.err
+    facts, mechanism = outcome.json, Mechanism.load(out)
+    assert set(facts) >= KEYS
+    assert 1.4 < facts["epsilon"] <= 1.5
+    assert facts["epsilon"] == mechanism.epsilon
+    assert (mechanism.lower, mechanism.upper) == (-2, 6)
+    assert facts["mse"] == pytest.approx(mechanism.mse())
+    assert facts["mae"] == pytest.approx(mechanism.mae())
+    assert facts["levels"] == mechanism.levels.tolist()
+    assert len(facts["levels"]) == (2 if family == "randomized_response" else 4)
+    assert privacy.verify(out).valid
+
+
+def test_negative_levels_are_read(invoke: Invoke) -> None:
+    # The optimum for these levels, 1.7005 at 17 evenly spread knots or better, is from the reproduction notes.
+    outcome = invoke("design", "--epsilon", 1, "--levels=-3,-0.5,0.5,3", "--lower", -1, "--upper", 1, "--json")
+    assert outcome.json["levels"] == [-3, -0.5, 0.5, 3]
+    assert outcome.json["gap"] <= 1e-5
+    assert outcome.json["lower_bound"] <= outcome.json["mse"]
+
+
+def test_a_prior_shapes_the_design_and_is_warned_about(invoke: Invoke, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": [0.9, 0.95, 1.0, None]}), tmp_path / "p.parquet")
+    arguments = ("design", "--epsilon", 1, "--levels=-3,-0.5,0.5,3", "--json", "--out")
+    plain = invoke(*arguments, tmp_path / "plain.json")
+    shaped = invoke(*arguments, tmp_path / "shaped.json", "--prior", f"{tmp_path / 'p.parquet'}:a")
+    assert "publishing the mechanism releases something" in " ".join(shaped.err.split())
+    assert plain.err == ""
+    assert shaped.json["mse"] < Mechanism.load(tmp_path / "plain.json").mse([0.9, 0.95, 1.0])
+
+
+@pytest.mark.parametrize("family", ["optimal", "rqm"])
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--lower", "1", "--upper", "1"), ("lower=1",)),
+        (("--lower", "2", "--upper", "1"), ("lower=2",)),
+        (("--levels", "1"), ("levels=1", "2")),
+        (("--levels=3,-0.5,0.5,-3",), ("levels=",)),
+        (("--epsilon", "0"), ("epsilon=0",)),
+        (("--epsilon=-1",), ("epsilon=-1",)),
+        (("--epsilon", "nan"), ("epsilon=nan",)),
+        (("--loss", "magic"), ("loss=magic",)),
+    ],
+)
+def test_problems_that_cannot_be_are_refused(
+    invoke: Invoke, family: str, arguments: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    outcome = invoke("design", "--epsilon", "1", *arguments, "--family", family)
+    assert outcome.status == 2, outcome
+    assert outcome.err.count("\n") == 1
+    for word in words:
+        assert word in outcome.err
+
+
+def test_levels_that_reach_too_little_are_named(invoke: Invoke) -> None:
+    outcome = invoke("design", "--epsilon", 1, "--levels=-1.1,0,1.1")
+    assert outcome.status == 2
+    assert outcome.err.count("\n") == 1
+
+
+def test_an_existing_file_is_refused_before_any_work(invoke: Invoke, mechanism_file: Path) -> None:
+    before = mechanism_file.read_text()
+    outcome = invoke("design", "--epsilon", 1, "--out", mechanism_file)
+    assert outcome.status == 2
+    assert "exists already" in outcome.err
+    assert mechanism_file.read_text() == before
+    assert invoke("design", "--epsilon", 1, "--family", "rqm", "--out", mechanism_file, "--overwrite").status == 0
+    assert mechanism_file.read_text() != before
+
+
+def test_the_demo(invoke: Invoke, tmp_path: Path) -> None:
+    """All means within 5 standard errors of the truth: draws are fresh, a false alarm has probability below 1e-5."""
+    folder = tmp_path / "demo"
+    outcome = invoke("demo", "--folder", folder, "--json")
+    assert outcome.status == 0, outcome.err
+    facts = outcome.json
+    assert facts["true_mean"] == pytest.approx(150.68646, abs=1e-5)
+    assert facts["rows"] == 327_346
+    assert len(facts["mechanisms"]) >= 5
+    for row in facts["mechanisms"]:
+        assert abs(row["mean"] - facts["true_mean"]) < 5 * row["standard_error"]
+        assert row["ci_low"] < row["mean"] < row["ci_high"]
+    assert all(0.999 < row["epsilon"] <= 1 for row in facts["mechanisms"])
+    assert facts["verified"] is True
+    assert privacy.verify(folder / "mechanism.json").valid
+    assert json.loads((folder / "mechanism.json").read_text())["format"] == "mezzotint-mechanism"
+    table = (folder / "report.md").read_text()
+    assert "optimal table" in table
+    assert "150.69" in table
+    estimate = invoke("estimate", folder / "reports.parquet", "--json")
+    assert estimate.json["mean"] == facts["mechanisms"][-1]["mean"]
+    # A second run replaces the first.
+    assert "optimal table" in invoke("demo", "--folder", folder).out
