@@ -92,6 +92,15 @@ def _leaks(blanket: Blanket) -> bool:
     return divisor != 1
 
 
+def kept_variance(blanket: Blanket, others: int, budget: int) -> float:
+    """Variance that the blanket's cells keep on average, squared lattice steps; 0 when its residue leaks."""
+    if _leaks(blanket):
+        return 0.0
+    variances = np.array([component.variance for component in blanket.components])
+    cells = multinomial_cells(others // blanket.block, blanket.masses, variances, budget=budget)
+    return float(cells.probability @ (cells.counts @ variances))
+
+
 def _score(blanket: Blanket, others: int, gap: float, delta: float) -> float:
     """Roughly the epsilon at `delta`, from a Gaussian of each cell's variance. Ranks candidates, claims nothing."""
     variances = np.array([component.variance for component in blanket.components])
@@ -194,12 +203,16 @@ def noise_curve(noise: Noise, rows: FloatArray, limit: float) -> HockeyStick:
     return HockeyStick(epsilons=grid, deltas=deltas)
 
 
-def dominating_curve(rows: IntArray, *, clients: int, corrupted: int = 0, delta: float = 1e-12) -> HockeyStick:
+def dominating_curve(
+    rows: IntArray, *, clients: int, corrupted: int = 0, delta: float = 1e-12, silent: int | None = None
+) -> HockeyStick:
     """delta(epsilon) of one secure sum for all epsilon >= 0, both directions, worst over pairs and other inputs.
 
     Arguments:
         rows, clients, corrupted: as in `central_epsilon`.
         delta: where the curve should be tight (the delta of the claim it serves, over the number of releases).
+        silent: the integer that an absent client adds, when absence is one of the neighbours' possibilities; None when
+            the client is there for certain.
 
     Guarantees:
         Neighbours are symmetric, so the curve dominates both directions; it composes like any other
@@ -208,6 +221,10 @@ def dominating_curve(rows: IntArray, *, clients: int, corrupted: int = 0, delta:
     others = check_others(clients, corrupted)
     limit = pure_epsilon(rows)
     table = as_probabilities(rows)
+    if silent is not None:
+        absent = np.zeros((1, rows.shape[1]))
+        absent[0, silent] = 1.0
+        table, limit = np.concatenate([table, absent]), math.inf
     target = min(max(check_delta(delta), 1e-25), 1e-4)
     curve = noise_curve(silence(), table, limit)
     best = central_epsilon(rows, clients=clients, corrupted=corrupted, delta=max(target, _TYPICAL)).blanket

@@ -156,15 +156,15 @@ def screen(noise: Noise, rows: FloatArray, epsilon: float) -> FloatArray:
     """(rows, rows) upper bounds on the hockey-stick divergence of every ordered pair at one epsilon."""
     count, slack = rows.shape[0], (rows.shape[1] + 8) * UNIT
     factor = math.exp(epsilon) * (1 - slack)
-    result = np.full((count, count), noise.outside)
-    for cell, weight in enumerate(noise.probability.tolist()):
-        upper = np.stack([spread(noise.high[cell : cell + 1], row)[0] for row in rows]) * (1 + slack)
-        lower = np.stack([spread(noise.low[cell : cell + 1], row)[0] for row in rows]) * factor
-        for j in range(count):
-            gain = upper - lower[j]
-            np.maximum(gain, 0.0, out=gain)
-            result[:, j] += weight * gain.sum(axis=1) * (1 + gain.shape[1] * UNIT)
-    np.fill_diagonal(result, 0.0)
+    result = np.zeros((count, count))
+    upper = [spread(noise.high, row) * (1 + slack) for row in rows]
+    for j in range(count):
+        lower = spread(noise.low, rows[j]) * factor
+        for i in range(count):
+            if i != j:
+                gain = upper[i] - lower
+                np.maximum(gain, 0.0, out=gain)
+                result[i, j] = noise.probability @ gain.sum(axis=1) * (1 + gain.size * UNIT) + noise.outside
     return result
 
 

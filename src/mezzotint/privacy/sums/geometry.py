@@ -1,0 +1,178 @@
+"""Vectors under an L2 bound: the Renyi loss of a table grows at most with the square of the distance of its inputs.
+
+Between knots rows are mixed linearly, so p(x,.) - p(x',.) = (x - x') G with G a mean of segment slopes, and with
+h(u) = max(1 + u, 0)^alpha - 1 - alpha u,
+    exp((alpha - 1) D_alpha(p(x,.) || p(x',.))) - 1 = sum_i p(x',i) h((x - x') G_i / p(x',i)) = Phi.
+The perspective P h(t G / P) is jointly convex in (P, G), so for a distance t = |x - x'| the supremum stands at a
+(row, slope) pair, of segments within t of each other. Convexity also gives data processing: adding the other clients'
+noise to rows and slopes alike lowers Phi, and revealed mixtures average it. Then D_alpha <= kappa t^2, and losses of
+independent coordinates add up to kappa ||x - x'||^2 (docs/proofs/sums-l2.md).
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mezzotint.core.errors import ParameterError
+from mezzotint.core.mechanism import FloatArray
+from mezzotint.privacy.sums.central import Noise, spread
+from mezzotint.privacy.sums.convolution import UNIT
+from mezzotint.privacy.sums.lattice import find_lattice
+
+if TYPE_CHECKING:
+    from mezzotint.core.mechanism import Mechanism
+
+_WORK = 1e7
+"""Rows times slopes times places that one constant may cost, about."""
+
+_FINE = 10**4
+"""Noise on fewer places than this leaves losses curved, and affords finer bins of distances."""
+
+
+def excess(u: FloatArray, alpha: float) -> FloatArray:
+    """h(u) = max(1 + u, 0)**alpha - 1 - alpha u, rounded up; h >= 0, convex, 0 at 0."""
+    # h(u) = alpha (alpha - 1) u^2 int_0^1 (1 - s) (1 + s u)^(alpha - 2) ds for u >= -1: for small u the integral is
+    # 1/2 at most times the larger end of (1 + s u)^(alpha - 2).
+    size = np.abs(u)
+    small = 0.5 * alpha * (alpha - 1) * u * u * np.exp(np.abs(alpha - 2) * -np.log1p(-np.minimum(size, 0.5)))
+    with np.errstate(divide="ignore", over="ignore"):
+        power = np.exp(alpha * np.log1p(np.maximum(u, -1.0)))
+    # Every term errs by (alpha + 4) UNIT of its own size.
+    direct = power - 1 - alpha * u + (alpha * (1 + size) + 8) * 4 * UNIT * (power + 1 + alpha * size)
+    return np.where(size * (alpha + 1) < 1e-3, small * (1 + 64 * UNIT), np.maximum(direct, 0.0))
+
+
+def _segments(mechanism: Mechanism) -> tuple[FloatArray, FloatArray]:
+    """(K,) distinct knots and (K, span + 1) rows of a table without jumps, on its lattice."""
+    lattice = find_lattice(mechanism.levels)
+    rows = np.zeros((mechanism.knots.size, lattice.span + 1))
+    rows[:, lattice.integers] = mechanism.probabilities
+    steps = np.diff(mechanism.knots)
+    if bool((np.diff(rows, axis=0)[steps == 0] != 0).any()):
+        remedy = "has jumps, so near inputs are not near in distribution; use geometry='coordinate', or a table without"
+        raise ParameterError("mechanism", mechanism.name, remedy)
+    keep = np.append(True, steps > 0)
+    return mechanism.knots[keep], rows[keep]
+
+
+def _refined(knots: FloatArray, rows: FloatArray, places: int) -> tuple[FloatArray, FloatArray]:
+    """The same table with more knots, interpolated: vertices of smaller pieces overstate less."""
+    pieces = max(1, math.isqrt(int(_WORK / max(places, 1))) // knots.size)
+    if pieces == 1:
+        return knots, rows
+    widest = (knots[-1] - knots[0]) / min(pieces * 4, 32)
+    finer: list[float] = []
+    for a, b in pairwise(knots.tolist()):
+        parts = max(1, math.ceil((b - a) / widest))
+        finer += [a + (b - a) * i / parts for i in range(parts)]
+    places_finer = np.array([*finer, float(knots[-1])])
+    columns: list[FloatArray] = [np.interp(places_finer, knots, column) for column in rows.T]
+    return places_finer, np.stack(columns, axis=1)
+
+
+def _reach(knots: FloatArray) -> FloatArray:
+    """(K, K - 1) how far x must be from an x' in a segment beside knot k for segment j to lie between them."""
+    count = knots.size
+    beside_left = knots[np.maximum(np.arange(count) - 1, 0)]
+    beside_right = knots[np.minimum(np.arange(count) + 1, count - 1)]
+    left_of = knots[None, :-1] - beside_right[:, None]
+    right_of = beside_left[:, None] - knots[None, 1:]
+    return np.maximum(np.maximum(left_of, right_of), 0.0)
+
+
+def _ratio_cap(row: FloatArray, slope: FloatArray) -> float:
+    """max_i |slope_i| / row_i: no convolution of both with the same noise exceeds it."""
+    used = slope != 0
+    if (row[used] == 0).any():
+        return math.inf
+    return float((np.abs(slope[used]) / row[used]).max(initial=0.0)) * (1 + 64 * UNIT)
+
+
+def _noisy(noise: Noise, row: FloatArray, slope: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Lower bounds on the noisy row, and lower and upper bounds on slope over row, per cell and place."""
+    slack = (row.size + 8) * UNIT
+    below = spread(noise.low, row) * (1 - slack)
+    rising, falling = np.maximum(slope, 0.0), np.maximum(-slope, 0.0)
+    # Slopes are differences of probabilities over a width: 4 UNIT of each side, included in `slack`.
+    up = spread(noise.high, rising) * (1 + slack) - spread(noise.low, falling) * (1 - slack)
+    down = spread(noise.low, rising) * (1 - slack) - spread(noise.high, falling) * (1 + slack)
+    cap = _ratio_cap(row, slope)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        lowest = np.nan_to_num(down / below, nan=0.0, posinf=cap, neginf=-cap)
+        highest = np.nan_to_num(up / below, nan=0.0, posinf=cap, neginf=-cap)
+    return spread(noise.high, row) * (1 + slack), np.clip(lowest, -cap, cap), np.clip(highest, -cap, cap)
+
+
+def quadratic_renyi(mechanism: Mechanism, noise: Noise, alpha: float) -> float:
+    """kappa with D_alpha(sum given x || sum given x') <= kappa (x - x')^2 for all inputs, rounded up.
+
+    Arguments:
+        mechanism: levels on a lattice, no jumps.
+        noise: of the other honest clients (`blanket_noise`), or `silence()` for one report seen alone.
+        alpha: order > 1.
+
+    Returns: kappa in nats per squared data unit; inf when a level with slope has a row without mass.
+
+    Raises:
+        ParameterError: jumps, levels off every lattice, alpha <= 1.
+
+    Guarantees: never below the exact supremum over pairs of inputs.
+    Source: docs/proofs/sums-l2.md.
+    """
+    if not 1 < alpha < math.inf:
+        raise ParameterError("alpha", alpha, "a finite Renyi order above 1")
+    knots, rows = _segments(mechanism)
+    # Slopes from the table itself: differences of interpolated rows would cancel.
+    steepness = np.diff(rows, axis=0) / np.diff(knots)[:, None]
+    coarse = knots
+    knots, rows = _refined(knots, rows, noise.low.size)
+    slopes = steepness[np.searchsorted(coarse, knots[:-1], side="right") - 1]
+    bins = 24 if noise.low.size < _FINE else 6
+    distances = np.append(0.0, np.geomspace(1 / 32, 1, bins)) * (mechanism.upper - mechanism.lower)
+    # x' is a mixture of two neighbouring rows and G one of the slopes between x' and x: only slopes within t count.
+    apart = _reach(knots)
+    worst = np.zeros(distances.size - 1)
+    for k, row in enumerate(rows):
+        for j, slope in enumerate(slopes):
+            met = distances[1:] > apart[k, j] * (1 - 8 * UNIT)
+            quotients = _pair_quotients(noise, row, slope, distances, alpha)
+            worst = np.where(met, np.maximum(worst, quotients), worst)
+    if math.isinf(float(worst.max())):
+        return math.inf
+    # log(1 + t^2 q) / t^2 falls with t: its value at a bin's left end bounds the bin; at 0 it is q.
+    left = distances[:-1]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        bounds = np.where(left > 0, np.log1p(left**2 * worst) / left**2, worst)
+    return float(bounds.max()) / (alpha - 1) * (1 + 64 * UNIT)
+
+
+def _pair_quotients(
+    noise: Noise, row: FloatArray, slope: FloatArray, distances: FloatArray, alpha: float
+) -> FloatArray:
+    """Per bin of distances an upper bound on Phi(t) / t^2 for every t in it."""
+    cap = _ratio_cap(row, slope)
+    if math.isinf(cap):
+        return np.full(distances.size - 1, math.inf)
+    weights, lowest, highest = _noisy(noise, row, slope)
+    weights = weights * noise.probability[:, None]
+    curvature = 0.5 * alpha * (alpha - 1)
+    parts: list[FloatArray] = []
+    rest: list[float] = []
+    for t in distances.tolist():
+        if t == 0:
+            parts.append(curvature * np.maximum(lowest**2, highest**2))
+            rest.append(curvature * cap**2)
+            continue
+        parts.append(np.maximum(excess(t * lowest, alpha), excess(t * highest, alpha)) / t**2)
+        ends = excess(np.array([t * cap, -t * cap]), alpha)
+        rest.append(float(ends.max()) / t**2)
+    # h(t u) / t^2 is monotone in t > 0 for each u (the integral above), so a bin's ends bound it term by term.
+    values = [
+        float((weights * np.maximum(parts[i], parts[i + 1])).sum()) + noise.outside * max(rest[i], rest[i + 1])
+        for i in range(distances.size - 1)
+    ]
+    return np.array(values) * (1 + (weights.size + 64) * UNIT)

@@ -1,0 +1,193 @@
+"""Claims of whole releases of secure sums: composition, participation, the L2 geometry."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from mezzotint import Mechanism, ParameterError
+from mezzotint.families import pbm, randomized_response, rqm
+from mezzotint.privacy.sums.account import account_sum
+from mezzotint.privacy.sums.bound import dominating_curve
+from mezzotint.privacy.sums.central import blanket_noise, silence
+from mezzotint.privacy.sums.curve import HockeyStick
+from mezzotint.privacy.sums.geometry import excess, quadratic_renyi
+from mezzotint.privacy.sums.lattice import lattice_rows
+from mezzotint.privacy.sums.search import candidate_blankets
+from reference.sums import exact_renyi, random_rows, sum_pmf
+
+QUIET = rqm(lower=-1, upper=1, levels=4, extension=1.0, q=0.42)
+
+
+def two_sums(rows: np.ndarray, clients: int, epsilon: float) -> float:
+    """Exact worst delta of two sums of binary tables, every data set and pair of rows free in both (floats)."""
+    table = rows / 2.0**32
+    worst = 0.0
+    outputs = []
+    for share in range(clients):
+        shared = sum_pmf([np.ones(1), *[table[0]] * share, *[table[1]] * (clients - 1 - share)])
+        outputs += [(np.convolve(shared, table[a]), np.convolve(shared, table[b])) for a, b in ((0, 1), (1, 0))]
+    for first in outputs:
+        for second in outputs:
+            p, q = np.outer(first[0], second[0]), np.outer(first[1], second[1])
+            worst = max(worst, float(np.maximum(p - math.exp(epsilon) * q, 0).sum()))
+    return worst
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_two_rounds_are_never_below_the_exact_worst_case(seed):
+    rows = random_rows(np.random.default_rng(seed), rows=2, levels=2)
+    mechanism = Mechanism(knots=[-1, 1], levels=[-1, 1], weights=rows)
+    for clients in (1, 2, 5):
+        claim = account_sum(mechanism, clients=clients, rounds=2, delta=1e-3)
+        assert two_sums(rows, clients, claim.epsilon) <= 1e-3
+        assert account_sum(mechanism, clients=clients, coordinates=2, delta=1e-3).epsilon == claim.epsilon
+
+
+def test_the_curve_as_losses_gives_the_curve_back():
+    rows, _ = lattice_rows(QUIET)
+    curve = dominating_curve(rows, clients=200, delta=1e-9)
+    atoms = curve.atoms()
+    for epsilon in (0.0, 0.05, 0.3, 1.0):
+        gains = np.maximum(1 - np.exp(epsilon - atoms.losses), 0) @ atoms.masses + atoms.infinite
+        assert gains == pytest.approx(float(curve.delta(epsilon)), rel=1e-6, abs=1e-14)
+    assert atoms.masses.sum() + atoms.infinite == pytest.approx(1, abs=1e-12)
+
+
+def test_a_curve_keeps_its_lower_hull_and_inverts():
+    curve = HockeyStick(epsilons=np.array([0.0, 0.5, 1.0]), deltas=np.array([0.2, 0.19, 0.0]))
+    assert curve.epsilons.tolist() == [0.0, 1.0]
+    middle = curve.epsilon(0.1)
+    assert float(curve.delta(middle)) <= 0.1 * (1 + 1e-9)
+    assert curve.epsilon(0.3) == 0.0
+    assert HockeyStick(epsilons=np.array([0.0, 1.0]), deltas=np.array([0.2, 0.1])).epsilon(0.01) == math.inf
+    with pytest.raises(ParameterError, match="epsilon"):
+        curve.delta(-1.0)
+
+
+def test_claims_say_what_they_rest_on():
+    claim = account_sum(QUIET, clients=1000, corrupted=10, rounds=3, delta=1e-6)
+    assert (claim.view, claim.honest_clients, claim.unit, claim.rounds) == ("sum", 990, "client", 3)
+    assert "990 clients" in str(claim)
+    assert claim.epsilon <= 3 * QUIET.epsilon
+    assert claim.sha256 == QUIET.sha256
+
+
+def test_more_releases_cost_more_and_more_clients_cost_less():
+    costs = [account_sum(QUIET, clients=300, rounds=rounds, delta=1e-6).epsilon for rounds in (1, 2, 8)]
+    assert costs == sorted(costs)
+    assert costs[2] < 8 * costs[0]
+    assert account_sum(QUIET, clients=600, rounds=2, delta=1e-6).epsilon < costs[1]
+
+
+def test_participation():
+    common = {"clients": 300, "rounds": 8, "delta": 1e-6}
+    always = account_sum(QUIET, **common).epsilon
+    seen = account_sum(QUIET, **common, sampling_rate=0.25)
+    secret = account_sum(QUIET, **common, sampling_rate=0.25, sampling="without_replacement")
+    assert secret.epsilon < seen.epsilon < always
+    assert secret.sampling == "without_replacement"
+    assert account_sum(QUIET, clients=300, sampling="without_replacement", delta=1e-6).sampling == "none"
+
+
+def test_secret_poisson_participation_counts_only_those_who_came():
+    # Exact: one round, absence adds the integer of value 0, each of the others is absent with probability 1/2.
+    mechanism = Mechanism(
+        knots=[-1, 1],
+        levels=[-1, 0, 1],
+        weights=np.array([[5 * 2**29, 2**30, 2**29], [2**29, 2**30, 5 * 2**29]]),
+    )
+    claim = account_sum(mechanism, clients=400, sampling_rate=0.5, sampling="poisson", delta=1e-2)
+    table = mechanism.probabilities
+    absent = np.array([0.0, 1.0, 0.0])
+    mixed = 0.5 * absent + 0.5 * table
+    rows = np.round(mixed * 2**32).astype(np.int64)
+    shared = sum_pmf([np.ones(1), *[rows[0] / 2**32] * 200, *[rows[1] / 2**32] * 199])
+    gain = np.convolve(shared, mixed[0]) - math.exp(claim.epsilon) * np.convolve(shared, mixed[1])
+    assert np.maximum(gain, 0).sum() <= 1e-2
+    assert claim.epsilon < account_sum(mechanism, clients=400, delta=1e-2).epsilon
+    with pytest.raises(ParameterError, match="absent"):
+        account_sum(QUIET, clients=40, sampling_rate=0.5, sampling="poisson", delta=1e-2)
+
+
+def test_excess_is_right_from_tiny_to_large():
+    import mpmath
+
+    for alpha in (1.1, 2.0, 3.5, 20.0):
+        for u in (-1.5, -1.0, -0.5, -1e-3, -1e-6, -1e-12, 0.0, 1e-12, 1e-6, 1e-4, 1e-2, 0.5, 3.0):
+            with mpmath.workdps(60):
+                exact = max(1 + mpmath.mpf(u), 0) ** alpha - 1 - mpmath.mpf(alpha) * u
+            value = float(excess(np.array([u]), alpha)[0])
+            assert value >= exact
+            assert value <= float(exact) * (1 + 4e-3) + 1e-300
+
+
+@pytest.mark.parametrize("alpha", [1.5, 2.0, 6.0])
+def test_quadratic_renyi_of_one_report_bounds_every_pair_of_inputs(alpha):
+    for mechanism in (QUIET, pbm(lower=-1, upper=1, trials=4, theta=0.25, knots=9)):
+        kappa = quadratic_renyi(mechanism, silence(), alpha)
+        worst = 0.0
+        inputs = np.linspace(-1, 1, 41)
+        pmfs = mechanism.pmf(inputs)
+        for i in range(41):
+            for j in range(41):
+                if i != j:
+                    value = exact_renyi(pmfs[i], pmfs[j], [], alpha)
+                    worst = max(worst, value / (inputs[i] - inputs[j]) ** 2)
+        assert worst <= kappa <= 4 * worst
+
+
+def test_quadratic_renyi_of_sums_bounds_every_data_set():
+    rows, _ = lattice_rows(QUIET)
+    blanket = max((b for b in candidate_blankets(rows) if b.block == 1), key=lambda b: b.variance)
+    kappa = quadratic_renyi(QUIET, blanket_noise(blanket, 4, budget=300), 4.0)
+    alone = quadratic_renyi(QUIET, silence(), 4.0)
+    inputs = np.linspace(-1, 1, 9)
+    pmfs = QUIET.pmf(inputs)
+    rng = np.random.default_rng(5)
+    worst = 0.0
+    for _ in range(60):
+        others = [pmfs[k] for k in rng.integers(0, 9, 4)]
+        i, j = rng.choice(9, 2, replace=False)
+        worst = max(worst, exact_renyi(pmfs[i], pmfs[j], others, 4.0) / (inputs[i] - inputs[j]) ** 2)
+    assert worst <= kappa < alone
+
+
+def test_l2_vectors_cost_less_than_their_coordinates():
+    dimension, clip = 100, 1.0
+    arguments = {"clients": 2000, "coordinates": dimension, "rounds": 10, "delta": 1e-6}
+    plain = account_sum(QUIET, **arguments)
+    norm = account_sum(QUIET, **arguments, geometry="l2", l2_norm=math.sqrt(dimension) * clip / 4)
+    assert norm.epsilon < plain.epsilon / 3
+    assert norm.method.startswith("Renyi")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ({"clients": 0}, "clients"),
+        ({"clients": 10, "sampling_rate": 0.0}, "sampling_rate"),
+        ({"clients": 10, "sampling_rate": 1.5}, "sampling_rate"),
+        ({"clients": 10, "sampling": "shuffled"}, "sampling"),
+        ({"clients": 10, "coordinates": 0}, "coordinates"),
+        ({"clients": 10, "rounds": 1.5}, "rounds"),
+        ({"clients": 10, "geometry": "l2"}, "l2_norm"),
+        ({"clients": 10, "geometry": "l3"}, "geometry"),
+        ({"clients": 10, "delta": -1e-6}, "delta"),
+    ],
+)
+def test_bad_input_is_named(arguments, match):
+    with pytest.raises(ParameterError, match=match):
+        account_sum(QUIET, **arguments)
+
+
+def test_levels_off_every_lattice_and_huge_runs_get_clear_answers():
+    off = Mechanism(knots=[-1, 1], levels=[-1, 0.123456789, 1], weights=np.array([[2**31, 2**30, 2**30]] * 2))
+    with pytest.raises(ParameterError, match="view='local'"):
+        account_sum(off, clients=10)
+    table = randomized_response(lower=-1, upper=1, epsilon=1.0)
+    assert account_sum(table, clients=1, delta=0.0).epsilon == table.epsilon
+    huge = account_sum(table, clients=100, coordinates=10**9, rounds=10**9, delta=1e-6)
+    assert huge.epsilon <= 10**18 * table.epsilon * (1 + 1e-12)

@@ -1,0 +1,106 @@
+"""Blankets hold in exact integers, whatever a solver said; bundled counts are bounded from below."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from mezzotint import ParameterError
+from mezzotint.privacy.sums.blanket import Blanket, Component, block_rows, common_blanket, dyad, dyad_blanket
+from mezzotint.privacy.sums.cells import multinomial_cells
+from mezzotint.privacy.sums.search import candidate_blankets, solve_dyads
+from reference.sums import TOTAL, random_rows
+
+
+def fits_slowly(blanket: Blanket, rows: np.ndarray) -> bool:
+    """The blanket's inequality by its definition, in rationals."""
+    for k, row in enumerate(rows):
+        spent = [Fraction(0)] * len(row)
+        for component in blanket.components:
+            whole = int(component.shape.sum())
+            for shift, mass in enumerate(component.shifts[k].tolist()):
+                for i, weight in enumerate(component.shape.tolist()):
+                    if mass * weight:
+                        spent[shift + i] += Fraction(mass * weight, whole)
+        if any(used > int(weight) for used, weight in zip(spent, row, strict=True)):
+            return False
+    return True
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_every_candidate_fits_in_rationals(seed):
+    rows = random_rows(np.random.default_rng(seed))
+    for blanket in candidate_blankets(rows):
+        blocks = block_rows(rows, blanket.block)
+        assert fits_slowly(blanket, blocks)
+        assert blanket.fits(rows)
+        for component in blanket.components:
+            assert (component.shifts.sum(axis=1) == component.mass).all()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_solver_that_overshoots_cannot_spoil_a_blanket(seed):
+    rng = np.random.default_rng(seed)
+    rows = random_rows(rng, levels=4)
+    widths = [1, 2, 3]
+    lies = [rng.random((rows.shape[0], 4 - width)) * rng.choice([1e-9, 0.3, 50.0]) for width in widths]
+    lies[0][0, 0] = np.nan
+    blanket = dyad_blanket(rows, widths, lies)
+    assert blanket is None or fits_slowly(blanket, rows)
+
+
+def test_one_unit_too_much_is_noticed():
+    rows = np.array([[TOTAL // 2, TOTAL // 2], [TOTAL // 4, 3 * TOTAL // 4]])
+    good = solve_dyads(rows, [1])
+    assert good is not None
+    assert good.masses[0] == pytest.approx(0.5)
+    assert good.fits(rows)
+    more = Component(shape=dyad(1), shifts=good.components[0].shifts + 1)
+    assert not Blanket(components=(more,), name="one unit too much").fits(rows)
+    off = Component(shape=dyad(2), shifts=np.ones((2, 1), dtype=np.int64))
+    assert not Blanket(components=(off,), name="beyond the end").fits(rows)
+    other = Component(shape=dyad(1), shifts=np.ones((3, 1), dtype=np.int64))
+    assert not Blanket(components=(other,), name="another table").fits(rows)
+
+
+def test_blocks_are_sums_of_rows_rounded_down():
+    rows = np.array([[TOTAL // 2, TOTAL // 2], [TOTAL // 4 + 1, 3 * TOTAL // 4 - 1]])
+    blocks = block_rows(rows, 2)
+    assert blocks.shape == (3, 3)
+    for block, (a, b) in zip(blocks, [(0, 0), (0, 1), (1, 1)], strict=True):
+        exact = [Fraction(int(v), TOTAL**2) for v in np.convolve(rows[a].astype(object), rows[b].astype(object))]
+        assert all(0 <= e * TOTAL - int(v) < 1 for e, v in zip(exact, block, strict=True))
+
+
+def test_common_mass_is_the_blanket_of_theorem_s():
+    rows = np.array([[1, 2, TOTAL - 3], [3, 1, TOTAL - 4]])
+    blanket = common_blanket(rows)
+    assert blanket is not None
+    assert blanket.components[0].shape.tolist() == [1, 1, TOTAL - 4]
+    assert common_blanket(np.array([[TOTAL, 0], [0, TOTAL]])) is None
+
+
+def test_components_that_are_none_are_refused():
+    with pytest.raises(ParameterError, match="same mass"):
+        Component(shape=dyad(1), shifts=np.array([[1], [2]]))
+    with pytest.raises(ParameterError, match="shape"):
+        Component(shape=np.zeros(2, dtype=np.int64), shifts=np.array([[1]]))
+
+
+@pytest.mark.parametrize("clients", [0, 1, 5, 40, 1000])
+@pytest.mark.parametrize("budget", [1, 20, 500])
+def test_cells_lie_below_the_true_counts(clients, budget):
+    masses, variances = np.array([0.3, 0.05, 0.4]), np.array([1.0, 9.0, 0.25])
+    cells = multinomial_cells(clients, masses, variances, budget=budget, tail=1e-9)
+    assert cells.probability.sum() + cells.lost >= 1 - 1e-12
+    assert cells.probability.sum() <= 1 + 1e-7
+    # Stochastic dominance shows in every upper orthant: P(corner >= k) <= P(N >= k).
+    rng = np.random.default_rng(0)
+    draws = rng.multinomial(clients, [*masses, 1 - masses.sum()], size=20_000)[:, :3]
+    for k in draws[:40]:
+        cell_share = cells.probability[(cells.counts >= k).all(axis=1)].sum()
+        true_share = (draws >= k).all(axis=1).mean()
+        # 20,000 draws: five standard errors, false alarm below 1e-5 in all.
+        assert cell_share <= true_share + 5 * np.sqrt(max(true_share, 1e-4) / 20_000)
