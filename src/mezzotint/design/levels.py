@@ -55,7 +55,7 @@ class Shape:
 
     def pull(self, levels: FloatArray) -> FloatArray:
         """The variables that give these levels, or the nearest that can."""
-        return np.linalg.lstsq(self.matrix, levels, rcond=None)[0]
+        return np.asarray(np.linalg.lstsq(self.matrix, levels, rcond=None)[0], dtype=np.float64)
 
 
 def level_bounds(problem: Problem, max_level: float | None) -> tuple[float, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, final
+from typing import Any, Literal, cast, final
 
 import numpy as np
 import numpy.typing as npt
@@ -128,11 +128,11 @@ def make_problem(
         epsilon=epsilon,
         lower=lower,
         upper=upper,
-        loss=loss,  # pyright: ignore[reportArgumentType]
+        loss=cast(Loss, loss),
         prior=as_prior(prior, lower=lower, upper=upper),
         delta=delta,
         alpha=None if alpha == math.inf else alpha,
-        metric=metric,  # pyright: ignore[reportArgumentType]
+        metric=cast("Metric | None", metric),
         max_bias=float(max_bias),
     )
 

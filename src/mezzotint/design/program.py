@@ -54,7 +54,7 @@ class View:
 class Block:
     """Rows A x + s = b with s in one cone: "zero", "nonnegative", or three-dimensional "power" cones."""
 
-    matrix: sparse.csc_matrix
+    matrix: Any
     rhs: FloatArray
     cone: str
     power: float = math.nan
@@ -116,9 +116,7 @@ def is_symmetric(aims: FloatArray, levels: FloatArray, costs: FloatArray) -> boo
     )
 
 
-def sparse_rows(
-    shape: tuple[int, int], *terms: tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike]
-) -> sparse.csc_matrix:
+def sparse_rows(shape: tuple[int, int], *terms: tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike]) -> Any:
     """A sparse matrix from (rows, columns, values) triples; equal places add up."""
     rows, columns, values = (
         np.concatenate([np.ravel(np.broadcast_to(np.asarray(term[j]), np.shape(term[0]))) for term in terms])
@@ -245,7 +243,11 @@ def assemble(
     if ratio < 0:
         index = np.arange(view.entry_count)
         blocks.append(
-            Block(matrix=sparse_rows((index.size, size), (index, index, -1.0)), rhs=index * 0.0, cone="nonnegative")
+            Block(
+                matrix=sparse_rows((index.size, size), (index, index, -1.0)),
+                rhs=np.zeros(index.size),
+                cone="nonnegative",
+            )
         )
     for part, offset in zip(parts, offsets, strict=True):
         blocks += part.blocks(view, size, offset)
