@@ -1,5 +1,32 @@
-"""DP-SGD with quantized gradients, and models whose weights stay quantized. The accounting half needs no torch."""
+"""DP-SGD with quantized gradients, and models whose weights stay quantized; soundly accounted.
 
-from mezzotint.training import rqp as rqp
+`rqp`, `data`, `packed` and `projection` need nothing but this package; the rest needs the extra: pip install
+mezzotint[torch].
+"""
 
-__all__ = ["rqp"]
+from typing import TYPE_CHECKING
+
+from mezzotint.core.lazy import LazyModule
+
+if TYPE_CHECKING:
+    from mezzotint.training import audit as audit
+    from mezzotint.training import checkpoint as checkpoint
+    from mezzotint.training import data as data
+    from mezzotint.training import methods as methods
+    from mezzotint.training import models as models
+    from mezzotint.training import optimizers as optimizers
+    from mezzotint.training import packed as packed
+    from mezzotint.training import projection as projection
+    from mezzotint.training import rqp as rqp
+    from mezzotint.training import trainer as trainer
+else:
+    audit = LazyModule("mezzotint.training.audit")
+    checkpoint = LazyModule("mezzotint.training.checkpoint")
+    data = LazyModule("mezzotint.training.data")
+    methods = LazyModule("mezzotint.training.methods")
+    models = LazyModule("mezzotint.training.models")
+    optimizers = LazyModule("mezzotint.training.optimizers")
+    packed = LazyModule("mezzotint.training.packed")
+    projection = LazyModule("mezzotint.training.projection")
+    rqp = LazyModule("mezzotint.training.rqp")
+    trainer = LazyModule("mezzotint.training.trainer")

@@ -1,0 +1,247 @@
+"""Ways to make a step private: noise on the clipped sum (with or without projection), or a table on each gradient."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+
+from mezzotint.core.errors import ParameterError
+from mezzotint.core.mechanism import Mechanism
+from mezzotint.privacy.account import account as account_reports
+from mezzotint.privacy.claim import Claim
+from mezzotint.training.extra import DPOptimizer, torch
+from mezzotint.training.notices import warn_about
+from mezzotint.training.optimizers import (
+    ClippedGradientOptimizer,
+    ProjectedOptimizer,
+    QuantizedGradientOptimizer,
+)
+from mezzotint.training.projection import Projection
+from mezzotint.training.rqp.accounting import account
+from mezzotint.training.rqp.claim import Phase, TrainingClaim
+from mezzotint.training.rqp.sampling import Neighboring, Poisson
+
+
+class Method(ABC):
+    """How records' gradients become a step, and what that costs.
+
+    Every method is accounted for under the neighbouring relation `relation` unless another is asked for.
+    """
+
+    relation: ClassVar[Neighboring] = "add_or_remove_one"
+
+    @abstractmethod
+    def optimizer(
+        self, inner: torch.optim.Optimizer, *, batch_size: int, generator: torch.Generator, rng: Callable[[], Any]
+    ) -> DPOptimizer:
+        """The Opacus optimizer around `inner`.
+
+        Arguments:
+            inner: makes the step.
+            batch_size: expected number of records in a batch, which sums are divided by.
+            generator: source of the Gaussian noise.
+            rng: source of the tables' draws, called once per draw: None, a seed or a numpy Generator.
+        """
+
+    @abstractmethod
+    def claim(
+        self, *, steps: int, sampling_rate: float, coordinates: int, delta: float, neighboring: Neighboring
+    ) -> TrainingClaim | Claim | None:
+        """What `steps` Poisson-sampled steps on `coordinates` weights cost one record; None if there is no limit."""
+
+    @abstractmethod
+    def warn(self, *, step_size: float, batch_size: int, steps: int) -> None:
+        """Warns about settings that harm training."""
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """The settings as plain values, for logs and checkpoints."""
+
+    def codes(self, optimizer: DPOptimizer) -> ProjectedOptimizer | None:
+        """The projecting optimizer whose levels the weights stand on, if they do."""
+        inner = optimizer.original_optimizer
+        return inner if isinstance(inner, ProjectedOptimizer) else None
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class NoisySGD(Method):
+    """DP-SGD: clip each record's gradient to an L2 norm, add Gaussian noise to the sum; then project, if asked.
+
+    Arguments:
+        noise_multiplier: z >= 0, noise of the sum over the clip norm; 0 is not private.
+        clip_norm: rho > 0.
+        projection: what every weight goes through after every step; None keeps float weights.
+        bound: weights lie in [-bound, bound]; one number, or one per parameter tensor. Needed with a projection.
+
+    Raises:
+        ParameterError: naming the parameter, its value and the remedy.
+    """
+
+    noise_multiplier: float
+    clip_norm: float
+    projection: Projection | None = None
+    bound: float | tuple[float, ...] = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.noise_multiplier < math.inf:
+            raise ParameterError("noise_multiplier", self.noise_multiplier, "need a finite number >= 0")
+        if not 0 < self.clip_norm < math.inf:
+            raise ParameterError("clip_norm", self.clip_norm, "need a finite number above 0")
+
+    @property
+    def kappa(self) -> float:
+        """Share of the noise's privacy loss that the projection leaves."""
+        return 1.0 if self.projection is None else self.projection.kappa
+
+    def optimizer(
+        self, inner: torch.optim.Optimizer, *, batch_size: int, generator: torch.Generator, rng: Callable[[], Any]
+    ) -> DPOptimizer:
+        if self.projection is not None:
+            inner = ProjectedOptimizer(inner, projection=self.projection, bounds=self.bound, rng=rng)
+        return DPOptimizer(
+            inner,
+            noise_multiplier=self.noise_multiplier,
+            max_grad_norm=self.clip_norm,
+            expected_batch_size=batch_size,
+            generator=generator,
+        )
+
+    def claim(
+        self, *, steps: int, sampling_rate: float, coordinates: int, delta: float, neighboring: Neighboring
+    ) -> TrainingClaim | Claim | None:
+        if self.noise_multiplier == 0:
+            return None
+        phase = Phase(
+            noise_multiplier=self.noise_multiplier,
+            kappa=self.kappa,
+            sampling=Poisson(rate=sampling_rate),
+            steps=steps,
+        )
+        return account([phase], delta=delta, neighboring=neighboring)
+
+    def warn(self, *, step_size: float, batch_size: int, steps: int) -> None:
+        if self.projection is None:
+            return
+        bounds = self.bound if isinstance(self.bound, tuple) else (self.bound,)
+        warn_about(
+            self.projection,
+            bound=max(bounds),
+            step_size=step_size,
+            clip_norm=self.clip_norm,
+            weight_noise=step_size * self.noise_multiplier * self.clip_norm / batch_size,
+            steps=steps,
+        )
+
+    def describe(self) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            "method": "noisy-sgd",
+            "noise_multiplier": self.noise_multiplier,
+            "clip_norm": self.clip_norm,
+        }
+        if self.projection is not None:
+            bound = list(self.bound) if isinstance(self.bound, tuple) else self.bound
+            found |= {
+                "projection": self.projection.table.name,
+                "bits": self.projection.bits,
+                "q": self.projection.q,
+                "kappa": self.projection.kappa,
+                "bound": bound,
+                "table": self.projection.table.sha256,
+            }
+        return found
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class QuantizedSGD(Method):
+    """Each coordinate of each record's clipped gradient goes through a table; integers are summed.
+
+    Arguments:
+        table: symmetric range; its upper end stands for a coordinate of size `clip`.
+        clip: largest coordinate of a record's gradient.
+        max_grad_norm: L2 norm a record's gradient is scaled down to first; inf for none.
+
+    Guarantees: the claim counts every coordinate of every step; never a single coordinate's epsilon.
+    """
+
+    relation: ClassVar[Neighboring] = "replace_one"
+
+    table: Mechanism
+    clip: float
+    max_grad_norm: float = math.inf
+
+    def optimizer(
+        self, inner: torch.optim.Optimizer, *, batch_size: int, generator: torch.Generator, rng: Callable[[], Any]
+    ) -> DPOptimizer:
+        return QuantizedGradientOptimizer(
+            inner,
+            table=self.table,
+            clip=self.clip,
+            max_grad_norm=self.max_grad_norm,
+            expected_batch_size=batch_size,
+            rng=rng,
+        )
+
+    def claim(
+        self, *, steps: int, sampling_rate: float, coordinates: int, delta: float, neighboring: Neighboring
+    ) -> TrainingClaim | Claim | None:
+        # A record's report is integers whatever the record is, but a record that is absent sends nothing: the table
+        # hides which gradient was sent, not that one was. So participation counts as seen.
+        if neighboring != "replace_one":
+            raise ParameterError("neighboring", neighboring, "a table on gradients hides replacement only: replace_one")
+        if steps == 0:
+            return None
+        return account_reports(
+            self.table,
+            coordinates=coordinates,
+            rounds=steps,
+            sampling_rate=sampling_rate,
+            sampling="revealed",
+            neighboring="replace_one",
+            view="local",
+            delta=delta,
+        )
+
+    def warn(self, *, step_size: float, batch_size: int, steps: int) -> None:
+        """Nothing to warn about: the claim itself says what all coordinates cost."""
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "method": "quantized-gradient",
+            "table": self.table.sha256,
+            "name": self.table.name,
+            "clip": self.clip,
+            "max_grad_norm": self.max_grad_norm,
+        }
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ClippedSGD(Method):
+    """Coordinates are clipped and summed, nothing more: the yardstick for quantized gradients. Not private.
+
+    Arguments:
+        clip: largest coordinate of a record's gradient.
+    """
+
+    clip: float
+
+    def optimizer(
+        self, inner: torch.optim.Optimizer, *, batch_size: int, generator: torch.Generator, rng: Callable[[], Any]
+    ) -> DPOptimizer:
+        return ClippedGradientOptimizer(inner, clip=self.clip, expected_batch_size=batch_size)
+
+    def claim(
+        self, *, steps: int, sampling_rate: float, coordinates: int, delta: float, neighboring: Neighboring
+    ) -> TrainingClaim | Claim | None:
+        return None
+
+    def warn(self, *, step_size: float, batch_size: int, steps: int) -> None:
+        """Nothing to warn about: there is no claim."""
+
+    def describe(self) -> dict[str, Any]:
+        return {"method": "clipped", "clip": self.clip}

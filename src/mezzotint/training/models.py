@@ -1,0 +1,105 @@
+"""The models that the command line and the reproductions train; any other torch module works as well."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import final
+
+from mezzotint.core.errors import ParameterError
+from mezzotint.training.extra import torch
+
+Tensor = torch.Tensor
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Task:
+    """A module with its loss and its decision.
+
+    Arguments:
+        module: maps (n, ...) features to outputs.
+        losses: (outputs, labels) to (n,) losses, one per record.
+        decide: outputs to (n,) labels.
+    """
+
+    module: torch.nn.Module
+    losses: Callable[[Tensor, Tensor], Tensor]
+    decide: Callable[[Tensor], Tensor]
+
+
+def _logistic(outputs: Tensor, labels: Tensor) -> Tensor:
+    return torch.nn.functional.softplus(-outputs.squeeze(1) * (2 * labels - 1))
+
+
+def _hinge(outputs: Tensor, labels: Tensor) -> Tensor:
+    return torch.relu(1 - outputs.squeeze(1) * (2 * labels - 1))
+
+
+def _cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
+    return torch.nn.functional.cross_entropy(outputs, labels, reduction="none")
+
+
+def _sign(outputs: Tensor) -> Tensor:
+    return (outputs.squeeze(1) > 0).long()
+
+
+def _largest(outputs: Tensor) -> Tensor:
+    return outputs.argmax(dim=1)
+
+
+def _linear(features: int, outputs: int) -> torch.nn.Module:
+    layer = torch.nn.Linear(features, outputs)
+    torch.nn.init.zeros_(layer.weight)
+    torch.nn.init.zeros_(layer.bias)
+    return torch.nn.Sequential(torch.nn.Flatten(), layer)
+
+
+def _convolutional(rows: int, columns: int, classes: int) -> torch.nn.Module:
+    # Two convolutions and two dense layers, bounded activations: what small private image models use.
+    body = torch.nn.Sequential(
+        torch.nn.Unflatten(1, (1, rows)),
+        torch.nn.Conv2d(1, 16, 8, stride=2, padding=3),
+        torch.nn.Tanh(),
+        torch.nn.MaxPool2d(2, 1),
+        torch.nn.Conv2d(16, 32, 4, stride=2),
+        torch.nn.Tanh(),
+        torch.nn.MaxPool2d(2, 1),
+        torch.nn.Flatten(),
+    )
+    with torch.no_grad():
+        features = body(torch.zeros(1, rows, columns)).shape[1]
+    return torch.nn.Sequential(body, torch.nn.Linear(features, 32), torch.nn.Tanh(), torch.nn.Linear(32, classes))
+
+
+MODELS = ("logreg", "svm", "softmax", "cnn")
+
+
+def task(model: str, *, shape: tuple[int, ...], classes: int, seed: int = 0) -> Task:
+    """One of the four models for features of a shape.
+
+    Arguments:
+        model: "logreg" or "svm" (two classes, one output), "softmax", or "cnn" (images).
+        shape: of one record's features.
+        classes: number of labels.
+        seed: of the initial weights of "cnn"; the linear models start at zero.
+
+    Raises:
+        ParameterError: an unknown model, two-class models with more classes, a CNN on anything but images.
+    """
+    if model not in MODELS:
+        raise ParameterError("model", model, f"use one of {', '.join(MODELS)}")
+    if model in ("logreg", "svm"):
+        if classes != 2:
+            raise ParameterError("model", model, f"it tells 2 classes apart, the data has {classes}; use softmax")
+        return Task(
+            module=_linear(math.prod(shape), 1), losses=_logistic if model == "logreg" else _hinge, decide=_sign
+        )
+    if model == "softmax":
+        return Task(module=_linear(math.prod(shape), classes), losses=_cross_entropy, decide=_largest)
+    if len(shape) != 2 or min(shape) < 20:
+        raise ParameterError("model", model, f"needs images of at least 20 x 20, got records of shape {shape}")
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return Task(module=_convolutional(*shape, classes), losses=_cross_entropy, decide=_largest)

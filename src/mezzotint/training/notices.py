@@ -1,0 +1,67 @@
+"""Warnings about settings that are allowed and rarely wanted."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+from mezzotint.training.projection import Projection
+
+
+class TrainingWarning(UserWarning):
+    """Base of the warnings about training settings."""
+
+
+class DeadZoneWarning(TrainingWarning):
+    """Nearest rounding never moves a weight whose step is shorter than half a cell."""
+
+
+class MemoryLossWarning(TrainingWarning):
+    """So many codes are replaced over the run that little of what was learned survives."""
+
+
+class ContractionWarning(TrainingWarning):
+    """Replacing codes lowers the noise needed only by kappa, and costs accuracy."""
+
+
+def warn_about(
+    projection: Projection, *, bound: float, step_size: float, clip_norm: float, weight_noise: float, steps: int
+) -> None:
+    """Warns where math note 3.4 says that a projection harms training.
+
+    Arguments:
+        projection: what follows each step.
+        bound: largest weight, M; h = half_cell * bound.
+        step_size: eta.
+        clip_norm: rho, the longest averaged gradient.
+        weight_noise: s, standard deviation of the noise on one weight, weight units.
+        steps: of the whole run.
+
+    Warns:
+        DeadZoneWarning: nearest rounding with eta rho < h, or with s < h / 2.
+        MemoryLossWarning: lambda T > 1, lambda the probability that a code is drawn afresh.
+        ContractionWarning: q < 1.
+    """
+    half = projection.half_cell * bound
+    if projection.rounding == "nearest" and (step_size * clip_norm < half or weight_noise < half / 2):
+        warnings.warn(
+            f"nearest rounding has a dead zone: steps of at most {step_size * clip_norm:.3g} with noise "
+            f"{weight_noise:.3g} against half a cell of {half:.3g}; use stochastic rounding",
+            DeadZoneWarning,
+            stacklevel=3,
+        )
+    fresh = projection.replacement * steps
+    if fresh > 1:
+        warnings.warn(
+            f"a weight is drawn afresh {fresh:.3g} times over {steps} steps: most of what is learned is lost; "
+            "raise q or take fewer steps",
+            MemoryLossWarning,
+            stacklevel=3,
+        )
+    if projection.q < 1 and not math.isclose(projection.q, 1.0):
+        warnings.warn(
+            f"q={projection.q:.4g} lowers the noise needed by a factor of {projection.kappa:.3f} only; "
+            "stochastic rounding with q=1 usually learns more at the same epsilon",
+            ContractionWarning,
+            stacklevel=3,
+        )

@@ -1,0 +1,234 @@
+"""Optimizers around Opacus: weights that land on levels after each step, gradients quantized before the sum."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+
+from mezzotint.core.errors import MezzotintError, ParameterError
+from mezzotint.core.mechanism import Mechanism
+from mezzotint.privacy.sums.lattice import find_lattice
+from mezzotint.training.extra import DPOptimizer, torch
+from mezzotint.training.projection import Projection
+
+Codes = npt.NDArray[Any]
+
+
+@final
+class NotFiniteError(MezzotintError, ArithmeticError):
+    """A gradient that is infinite or not a number; the step that met it has not been taken."""
+
+
+@final
+class ProjectedOptimizer(torch.optim.Optimizer):
+    """Wraps the optimizer that Opacus calls after clipping and noise, and projects every weight after its step.
+
+    Give it to `opacus.PrivacyEngine.make_private` or `DPOptimizer` in place of the plain optimizer.
+
+    Arguments:
+        inner: the optimizer that makes the step.
+        projection: what each weight goes through.
+        bounds: one bound per parameter tensor, in order of the parameter groups; weights are divided by it before
+            the table and multiplied by it afterwards. A single number serves all tensors.
+        rng: called once per step; None for private draws of the system's entropy, an integer or numpy Generator for
+            reproducible ones, which are NOT private.
+
+    Raises:
+        ParameterError: a bound that is not positive, or a wrong number of them.
+
+    Guarantees: between steps every weight is one of the levels of its tensor, and `codes` says which.
+    """
+
+    def __init__(
+        self,
+        inner: torch.optim.Optimizer,
+        *,
+        projection: Projection,
+        bounds: float | Iterable[float],
+        rng: Callable[[], Any] = lambda: None,
+    ) -> None:
+        # The inner optimizer holds parameters and state; torch's own constructor would make a second set.
+        self.inner = inner
+        self.projection = projection
+        self.rng = rng
+        parameters = self.parameters
+        self.bounds = [float(bounds)] * len(parameters) if isinstance(bounds, int | float) else [*map(float, bounds)]
+        if len(self.bounds) != len(parameters) or not all(0 < bound < float("inf") for bound in self.bounds):
+            raise ParameterError("bounds", self.bounds, f"need one positive number, or {len(parameters)} of them")
+        self.project()
+
+    @property
+    def parameters(self) -> list[torch.Tensor]:
+        """All parameter tensors, in order of the groups."""
+        return [parameter for group in self.inner.param_groups for parameter in group["params"]]
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        return self.inner.param_groups
+
+    @param_groups.setter
+    def param_groups(self, groups: list[dict[str, Any]]) -> None:
+        self.inner.param_groups = groups
+
+    @property
+    def state(self) -> Any:
+        return self.inner.state
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        return self.inner.defaults
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        self.inner.zero_grad(set_to_none)
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.inner.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.inner.load_state_dict(state_dict)
+
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        loss = self.inner.step(closure) if closure is not None else self.inner.step()
+        self.project()
+        return loss
+
+    @torch.no_grad()
+    def project(self) -> None:
+        """Puts every weight onto a level; also called once at the start, so that the first iterate is one too."""
+        table, parameters = self.projection.table, self.parameters
+        # One draw for all tensors: a keystream costs more to start than to run.
+        scaled = [
+            (parameter / bound).detach().cpu().numpy().ravel()
+            for parameter, bound in zip(parameters, self.bounds, strict=True)
+        ]
+        values, start = table.levels[table.privatize(np.concatenate(scaled), self.rng())], 0
+        for parameter, bound in zip(parameters, self.bounds, strict=True):
+            part = values[start : start + parameter.numel()]
+            parameter.copy_(torch.from_numpy((part * bound).astype(np.float32)).view_as(parameter))
+            start += parameter.numel()
+
+    @property
+    def codes(self) -> list[Codes]:
+        """Which level each weight stands on, tensor by tensor; uint8."""
+        levels = self.projection.table.levels
+        between = (levels[1:] + levels[:-1]) / 2
+        return [
+            np.searchsorted(between, (parameter.detach() / bound).cpu().numpy()).astype(np.uint8)
+            for parameter, bound in zip(self.parameters, self.bounds, strict=True)
+        ]
+
+
+class _CoordinateOptimizer(DPOptimizer, ABC):
+    """Sums records' gradients by a rule that treats every coordinate alike."""
+
+    @abstractmethod
+    def total(self, flat: torch.Tensor) -> torch.Tensor:
+        """(d,) sum over the records of their treated gradients, which are the rows of (records, d) `flat`."""
+
+    def clip_and_accumulate(self) -> None:
+        """What Opacus calls to clip and sum."""
+        summed = self.total(torch.cat([sample.flatten(1) for sample in self.grad_samples], dim=1))
+        start = 0
+        attributed: list[Any] = self.params  # Opacus hangs its sums onto the parameters
+        for parameter in attributed:
+            part = summed[start : start + parameter.numel()].view_as(parameter)
+            start += parameter.numel()
+            # A batch split by Opacus's memory manager comes in parts.
+            parameter.summed_grad = part if parameter.summed_grad is None else parameter.summed_grad + part
+
+    def add_noise(self) -> None:
+        """Nothing: the sum is what is released."""
+        attributed: list[Any] = self.params
+        for parameter in attributed:
+            parameter.grad = parameter.summed_grad.view_as(parameter)
+
+
+@final
+class ClippedGradientOptimizer(_CoordinateOptimizer):
+    """Clips every coordinate of every record's gradient to [-clip, clip] and adds nothing: no privacy at all.
+
+    The yardstick that quantized gradients are compared with (OPTM paper, Section 6.3).
+
+    Arguments:
+        inner: the optimizer that makes the step.
+        clip: largest coordinate of a record's gradient, > 0.
+        expected_batch_size: what the sum is divided by.
+    """
+
+    def __init__(self, inner: torch.optim.Optimizer, *, clip: float, expected_batch_size: int) -> None:
+        super().__init__(
+            inner, noise_multiplier=0.0, max_grad_norm=float("inf"), expected_batch_size=expected_batch_size
+        )
+        self.clip = _positive("clip", clip)
+
+    def total(self, flat: torch.Tensor) -> torch.Tensor:
+        return flat.clamp(-self.clip, self.clip).sum(dim=0)
+
+
+@final
+class QuantizedGradientOptimizer(_CoordinateOptimizer):
+    """Quantizes every coordinate of every record's clipped gradient by a table, then adds up integers.
+
+    The table is the whole privacy mechanism; no noise is added. A coordinate of size `clip` is the table's upper end.
+
+    Arguments:
+        inner: the optimizer that makes the step.
+        table: symmetric range, levels on a lattice (any even grid, or multiples of some step).
+        clip: largest coordinate of a record's gradient; larger ones are clipped.
+        expected_batch_size: what the sum is divided by.
+        max_grad_norm: L2 norm to which a record's gradient is scaled down first; inf for none.
+        rng: as in `ProjectedOptimizer`.
+
+    Raises:
+        ParameterError: a table with an asymmetric range or with levels on no lattice, clip not positive.
+
+    Guarantees:
+        What leaves a record is one integer per coordinate; the step depends on the sum of those integers alone, so a
+        secure aggregator can compute it.
+    Source: OPTM paper, Section 6.3.
+    """
+
+    def __init__(
+        self,
+        inner: torch.optim.Optimizer,
+        *,
+        table: Mechanism,
+        clip: float,
+        expected_batch_size: int,
+        max_grad_norm: float = float("inf"),
+        rng: Callable[[], Any] = lambda: None,
+    ) -> None:
+        super().__init__(
+            inner, noise_multiplier=0.0, max_grad_norm=max_grad_norm, expected_batch_size=expected_batch_size
+        )
+        if table.lower != -table.upper:
+            raise ParameterError("table", (table.lower, table.upper), "need a range symmetric around 0")
+        self.clip = _positive("clip", clip)
+        self.table = table
+        self.rng = rng
+        self.lattice = find_lattice(table.levels)
+
+    def total(self, flat: torch.Tensor) -> torch.Tensor:
+        exact = self.lattice.offset * len(flat) + self.lattice.step * self.integer_sum(flat)
+        return torch.from_numpy((exact * (self.clip / self.table.upper)).astype(np.float32)).to(flat.device)
+
+    def integer_sum(self, flat: torch.Tensor) -> npt.NDArray[np.int64]:
+        """(d,) sums over records of the lattice integers of their quantized coordinates: all that is released."""
+        if len(flat) == 0:
+            return np.zeros(flat.shape[1], dtype=np.int64)
+        if self.max_grad_norm < float("inf"):
+            flat = flat * (self.max_grad_norm / flat.norm(dim=1, keepdim=True).clamp(min=1e-12)).clamp(max=1.0)
+        scaled = (flat * (self.table.upper / self.clip)).detach().cpu().numpy()
+        if np.isnan(scaled).any():
+            raise NotFiniteError("a record's gradient is not a number")
+        return self.lattice.integers[self.table.privatize(scaled, self.rng())].sum(axis=0)
+
+
+def _positive(name: str, value: float) -> float:
+    if not 0 < value < float("inf"):
+        raise ParameterError(name, value, "need a finite number above 0")
+    return float(value)

@@ -1,0 +1,308 @@
+"""The loop: Poisson batches, per-sample gradients by Opacus, a private step, a ledger that is ahead of every step."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+
+from mezzotint.core.errors import ParameterError
+from mezzotint.privacy.claim import Claim
+from mezzotint.training.checkpoint import save, write_ledger
+from mezzotint.training.data import Dataset
+from mezzotint.training.extra import GradSampleModule, UniformWithReplacementSampler, torch
+from mezzotint.training.methods import Method
+from mezzotint.training.models import Task
+from mezzotint.training.optimizers import NotFiniteError
+from mezzotint.training.packed import PackedModel, pack_codes, pack_weights
+from mezzotint.training.rqp.checks import count, positive
+from mezzotint.training.rqp.claim import TrainingClaim
+from mezzotint.training.rqp.sampling import NEIGHBORINGS, Neighboring
+
+_DRAW = 2.0**-24
+"""PyTorch's uniform float32 numbers are multiples of this."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """Where a run stands. Loss and accuracy are computed without noise: for the operator's eyes, not for release.
+
+    Arguments:
+        step: steps taken.
+        loss: mean loss of the last batch that was not empty; nan before the first.
+        train_accuracy, test_accuracy: shares of records decided rightly, of the current (averaged) weights.
+        epsilon: spent so far at the run's delta; None where nothing is private.
+        seconds: since the run (or its resumption) began.
+    """
+
+    step: int
+    loss: float
+    train_accuracy: float
+    test_accuracy: float
+    epsilon: float | None
+    seconds: float
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a run does, apart from its method.
+
+    Arguments:
+        steps: T >= 1.
+        batch_size: expected records per batch, m; a record enters each batch with probability m / n.
+        step_size: eta > 0.
+        delta: of the claim, in [1e-11, 1).
+        neighboring: "add_or_remove_one" or "replace_one"; None for the method's own relation.
+        seed: None for noise and batches from the operating system's entropy; an integer for a run that can be
+            repeated bit for bit, which is NOT private.
+        averaging: share of the last steps whose weights are averaged (post-processing, free); 0 for the last alone.
+
+    Raises:
+        ParameterError: naming the parameter, its value and the remedy.
+    """
+
+    steps: int
+    batch_size: int
+    step_size: float
+    delta: float = 1e-6
+    neighboring: Neighboring | None = None
+    seed: int | None = None
+    averaging: float = 0.0
+
+    def __post_init__(self) -> None:
+        count("steps", self.steps)
+        count("batch_size", self.batch_size)
+        positive("step_size", self.step_size)
+        if not 0 <= self.averaging <= 1:
+            raise ParameterError("averaging", self.averaging, "a share of the steps lies in [0, 1]")
+        if self.neighboring not in (None, *NEIGHBORINGS):
+            raise ParameterError("neighboring", self.neighboring, 'use "replace_one" or "add_or_remove_one"')
+
+    @property
+    def first_averaged(self) -> int:
+        """The first step (counted from 1) whose weights enter the average."""
+        return min(self.steps, self.steps - math.ceil(self.averaging * self.steps) + 1)
+
+
+@final
+class Trainer:
+    """One run, step by step.
+
+    Arguments:
+        data: what to learn.
+        task: model, loss and decision; its weights are trained in place.
+        method: how gradients become private.
+        settings: see `Settings`.
+
+    Raises:
+        ParameterError: a batch larger than the data.
+
+    Guarantees:
+        `spent` (what the claim is about) counts a step before its gradients are computed. It exceeds `taken` when a
+        run was interrupted after its last checkpoint: the steps since then are paid for twice.
+        Sums are divided by the expected batch size, never by the realised one, which is private.
+        With a seed, a run that was interrupted and resumed ends in the same weights.
+    """
+
+    def __init__(self, *, data: Dataset, task: Task, method: Method, settings: Settings) -> None:
+        if settings.batch_size > len(data.train_x):
+            raise ParameterError("batch_size", settings.batch_size, f"the data has {len(data.train_x)} records")
+        self.data, self.task, self.method, self.settings = data, task, method, settings
+        self.taken = self.spent = 0
+        self.loss = math.nan
+        self._features, self._labels = torch.from_numpy(data.train_x), torch.from_numpy(data.train_y)
+        self._noise, self._choice = torch.Generator(), torch.Generator()
+        self._seeded = False
+        self._reseed()
+        # A sum over records for each batch; the optimizer divides it by the expected batch size.
+        self.module = GradSampleModule(task.module, loss_reduction="sum")
+        inner = torch.optim.SGD(self.module.parameters(), lr=settings.step_size)
+        self.optimizer = method.optimizer(
+            inner, batch_size=settings.batch_size, generator=self._noise, rng=self._table_seed
+        )
+        self.optimizer.attach_step_hook(self._refuse_nonsense)
+        rate = settings.batch_size / len(data.train_x)
+        # `rand < rate` on multiples of 2**-24 holds a little more often than rate; the claim counts what is drawn.
+        self.sampling_rate = min(1.0, (math.floor(rate / _DRAW) + 1) * _DRAW)
+        self._batches = self._sample(rate)
+        self.averaged: dict[str, torch.Tensor] = {}
+
+    # Randomness ------------------------------------------------------------------------------------------------
+
+    def _seed_of(self, purpose: str) -> int:
+        text = f"mezzotint {self.settings.seed} {self.taken} {purpose}"
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
+
+    def _reseed(self) -> None:
+        """With a seed every step starts its own streams, so that a resumed run draws what the whole one would."""
+        if self.settings.seed is not None:
+            self._noise.manual_seed(self._seed_of("noise"))
+            self._choice.manual_seed(self._seed_of("batch"))
+        elif not self._seeded:
+            self._seeded = True
+            self._noise.seed()
+            self._choice.seed()
+
+    def _table_seed(self) -> int | None:
+        return None if self.settings.seed is None else self._seed_of("table")
+
+    def _sample(self, rate: float) -> Iterator[list[int]]:
+        sampler = UniformWithReplacementSampler(
+            num_samples=len(self.data.train_x), sample_rate=rate, generator=self._choice, steps=self.settings.steps
+        )
+        return iter(sampler)
+
+    # Steps -----------------------------------------------------------------------------------------------------
+
+    @property
+    def coordinates(self) -> int:
+        """Number of weights."""
+        return sum(parameter.numel() for parameter in self.optimizer.params)
+
+    def _refuse_nonsense(self, optimizer: Any) -> None:
+        for parameter in optimizer.params:
+            if not bool(torch.isfinite(parameter.grad).all()):
+                raise NotFiniteError("its gradient is not finite")
+
+    def _gradients(self, batch: list[int]) -> None:
+        if not batch:
+            attributed: list[Any] = self.optimizer.params  # Opacus hangs per-sample gradients onto the parameters
+            for parameter in attributed:
+                parameter.grad_sample = parameter.new_zeros((0, *parameter.shape))
+            return
+        losses = self.task.losses(self.module(self._features[batch]), self._labels[batch])
+        with warnings.catch_warnings():
+            # Opacus listens with full backward hooks on modules whose inputs need no gradient; torch remarks on that.
+            warnings.filterwarnings("ignore", message="Full backward hook is firing")
+            losses.sum().backward()
+        self.loss = float(losses.detach().mean())
+
+    def step(self) -> None:
+        """One step. Raises NotFiniteError, naming the step and what is spent; the weights are then unchanged."""
+        if self.taken >= self.settings.steps:
+            raise ParameterError("steps", self.settings.steps, "all steps are taken; start another run")
+        self._reseed()
+        batch = next(self._batches)
+        self.taken += 1
+        self.spent += 1
+        try:
+            self.optimizer.zero_grad()
+            self._gradients(batch)
+            self.optimizer.step()
+        except NotFiniteError as error:
+            raise NotFiniteError(
+                f"step {self.taken} of {self.settings.steps}: {error}; the step was not taken. Its cost counts: "
+                f"{self.spent} steps are spent. Lower step_size, or look for overflowing features"
+            ) from error
+        if self.settings.averaging > 0 and self.taken >= self.settings.first_averaged:
+            self._average()
+
+    @torch.no_grad()
+    def _average(self) -> None:
+        share = 1 / (self.taken - self.settings.first_averaged + 1)
+        for name, parameter in self.task.module.named_parameters():
+            if name in self.averaged:
+                self.averaged[name].lerp_(parameter, share)
+            else:
+                self.averaged[name] = parameter.detach().clone()
+
+    def run(
+        self,
+        *,
+        every: int = 0,
+        on_progress: Callable[[Progress], None] = lambda progress: None,
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> Progress:
+        """Takes the steps that are left, in blocks.
+
+        Arguments:
+            every: steps per block; 0 for one block.
+            on_progress: called after every block.
+            checkpoint: file to save to after every block (overwritten); beside it, a ledger is written before.
+
+        Returns: the last progress.
+
+        Raises:
+            NotFiniteError: a gradient that is not finite; ledger and last checkpoint stand.
+        """
+        begin = time.perf_counter()
+        self.method.warn(
+            step_size=self.settings.step_size, batch_size=self.settings.batch_size, steps=self.settings.steps
+        )
+        last = self.progress()
+        while self.taken < self.settings.steps:
+            block = min(every or self.settings.steps, self.settings.steps - self.taken)
+            if checkpoint is not None:
+                write_ledger(self, checkpoint, reserved=self.spent + block)
+            for _ in range(block):
+                self.step()
+            if checkpoint is not None:
+                save(self, checkpoint)
+            last = self.progress(time.perf_counter() - begin)
+            on_progress(last)
+        return last
+
+    # Results ---------------------------------------------------------------------------------------------------
+
+    def claim(self, steps: int | None = None) -> TrainingClaim | Claim | None:
+        """What the steps spent so far (or `steps` of them) cost one record; None where there is no limit."""
+        return self.method.claim(
+            steps=self.spent if steps is None else steps,
+            sampling_rate=self.sampling_rate,
+            coordinates=self.coordinates,
+            delta=self.settings.delta,
+            neighboring=self.settings.neighboring or self.method.relation,
+        )
+
+    def progress(self, seconds: float = 0.0) -> Progress:
+        """Where the run stands."""
+        claim, weights = self.claim(), self.weights()
+        return Progress(
+            step=self.taken,
+            loss=self.loss,
+            train_accuracy=self.accuracy(self.data.train_x, self.data.train_y, weights),
+            test_accuracy=self.accuracy(self.data.test_x, self.data.test_y, weights),
+            epsilon=None if claim is None else claim.epsilon,
+            seconds=seconds,
+        )
+
+    def weights(self) -> dict[str, npt.NDArray[np.float32]]:
+        """The weights to be used, by name: averaged if the settings say so and an averaged step was taken."""
+        plain = {name: parameter.detach() for name, parameter in self.task.module.named_parameters()}
+        return {name: (self.averaged.get(name, value)).cpu().numpy().copy() for name, value in plain.items()}
+
+    @torch.no_grad()
+    def accuracy(
+        self, x: npt.NDArray[np.float32], y: npt.NDArray[np.int64], weights: dict[str, npt.NDArray[np.float32]]
+    ) -> float:
+        """Share of records that a model with these weights decides rightly."""
+        tensors = {name: torch.from_numpy(value) for name, value in weights.items()}
+        right = 0
+        for start in range(0, len(x), 4096):
+            part = torch.from_numpy(x[start : start + 4096])
+            outputs = torch.func.functional_call(self.task.module, tensors, (part,))
+            right += int((self.task.decide(outputs).numpy() == y[start : start + 4096]).sum())
+        return right / len(x)
+
+    def packed(self, *, bits: int, note: dict[str, Any] | None = None) -> PackedModel:
+        """The weights in few bits: their codes if they stand on levels, else rounded to the nearest of 2**bits."""
+        projected = self.method.codes(self.optimizer)
+        if projected is None or self.averaged or projected.projection.bits != bits:
+            return pack_weights(self.weights(), bits=bits, note=note)
+        return pack_codes(
+            [name for name, _ in self.task.module.named_parameters()],
+            projected.codes,
+            bounds=projected.bounds,
+            levels=projected.projection.table.levels.tolist(),
+            note=note or {},
+        )

@@ -1,0 +1,378 @@
+"""The loop: what Opacus computes, levels, sums of integers, resumption, bad gradients, claims."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mezzotint import FileFormatError, ParameterError, families
+from mezzotint.training import checkpoint, methods, models, notices, optimizers, rqp, trainer
+from mezzotint.training.data import Dataset
+from mezzotint.training.projection import projection, projection_from
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("opacus")
+
+
+def make(
+    data: Dataset, method: Any, *, model: str = "logreg", steps: int = 20, seed: int | None = 1, **settings: Any
+) -> Any:
+    """A trainer on small data."""
+    task = models.task(model, shape=data.train_x.shape[1:], classes=data.classes)
+    chosen = trainer.Settings(
+        steps=steps, batch_size=20, step_size=settings.pop("step_size", 1.0), delta=1e-5, seed=seed, **settings
+    )
+    return trainer.Trainer(data=data, task=task, method=method, settings=chosen)
+
+
+def flat(run: Any) -> np.ndarray:
+    """All weights of a run's module."""
+    return np.concatenate([parameter.detach().numpy().ravel() for parameter in run.task.module.parameters()])
+
+
+def noisy(**settings: Any) -> Any:
+    """DP-SGD with a clip norm of 0.5."""
+    return methods.NoisySGD(**{"noise_multiplier": 1.0, "clip_norm": 0.5, **settings})
+
+
+def test_a_step_is_the_clipped_sum_over_the_expected_batch_size(blobs: Dataset) -> None:
+    # By hand: logistic gradients, clipped one by one, summed over the realised batch, divided by the expected 20.
+    run = make(blobs, noisy(noise_multiplier=0.0), steps=3)
+    weights, seen = np.zeros(6), []
+    batches = run._batches
+
+    def watched() -> Any:
+        for batch in batches:
+            seen.append(batch)
+            yield batch
+
+    run._batches = watched()
+    for _ in range(3):
+        run.step()
+        x = np.hstack([blobs.train_x[seen[-1]], np.ones((len(seen[-1]), 1))])
+        sign = 2 * blobs.train_y[seen[-1]] - 1
+        gradients = -(sign / (1 + np.exp(sign * (x @ weights))))[:, None] * x
+        norms = np.linalg.norm(gradients, axis=1, keepdims=True)
+        weights -= (gradients * np.minimum(1, 0.5 / norms)).sum(axis=0) / 20
+        np.testing.assert_allclose(flat(run), weights, atol=1e-5)
+    assert len({len(batch) for batch in seen}) > 1
+
+
+def test_noise_has_the_claimed_size(blobs: Dataset) -> None:
+    # A model of zero features has gradient only in its bias: the weights' movement is noise alone,
+    # eta z rho / m = 1 * 3 * 0.5 / 20 per coordinate. 2000 draws: off by more than 8 % has probability below 1e-6.
+    still = replace(
+        blobs, train_x=np.zeros((200, 400), dtype=np.float32), test_x=np.zeros((100, 400), dtype=np.float32)
+    )
+    run = make(still, noisy(noise_multiplier=3.0), steps=5)
+    before, moves = flat(run), []
+    for _ in range(5):
+        run.step()
+        moves.append((flat(run) - before)[:400])
+        before = flat(run)
+    assert np.std(moves) == pytest.approx(0.075, rel=0.08)
+
+
+@pytest.mark.parametrize("rounding", ["nearest", "stochastic"])
+@pytest.mark.parametrize("q", [1.0, 0.99])
+def test_weights_stay_on_levels(blobs: Dataset, rounding: str, q: float) -> None:
+    run = make(blobs, noisy(projection=projection(bits=3, rounding=rounding, q=q), bound=0.7))
+    levels = np.linspace(-0.7, 0.7, 8)
+    for _ in range(10):
+        assert np.abs(flat(run)[:, None] - levels).min(axis=1).max() < 1e-6
+        run.step()
+    codes = run.method.codes(run.optimizer).codes
+    np.testing.assert_allclose(levels[np.concatenate([code.ravel() for code in codes])], flat(run), atol=1e-6)
+
+
+def test_bounds_per_tensor(blobs: Dataset) -> None:
+    run = make(blobs, noisy(projection=projection(bits=2), bound=(0.3, 2.0)))
+    run.step()
+    weight, bias = (parameter.detach().numpy() for parameter in run.task.module.parameters())
+    assert np.abs(np.abs(weight) / 0.3 * 3 - np.rint(np.abs(weight) / 0.3 * 3)).max() < 1e-5
+    assert np.abs(bias).max() in (pytest.approx(2 / 3), pytest.approx(2.0))
+    with pytest.raises(ParameterError, match="bounds"):
+        make(blobs, noisy(projection=projection(bits=2), bound=(0.3,)))
+
+
+def test_a_table_of_one_s_own_after_the_noise(blobs: Dataset) -> None:
+    response = families.k_randomized_response(lower=-1.0, upper=1.0, levels=4, epsilon=4.0)
+    run = make(blobs, noisy(projection=projection_from(response), bound=0.5))
+    run.run()
+    rate = run.sampling_rate
+    plain = rqp.epsilon(1.0, sampling_rate=rate, steps=20, delta=1e-5).epsilon
+    assert run.claim().epsilon < plain
+    kappa = rqp.table_contraction(response)
+    assert run.claim().epsilon == rqp.epsilon(1.0 / kappa, sampling_rate=rate, steps=20, delta=1e-5).epsilon
+
+
+def test_claim_counts_what_is_drawn(blobs: Dataset) -> None:
+    run = make(blobs, noisy(projection=projection(bits=4, q=0.9), bound=0.5), steps=7)
+    with pytest.warns(notices.ContractionWarning):
+        run.run()
+    claim = run.claim()
+    # 20/200 in multiples of 2**-24, rounded up: PyTorch's `rand < 0.1` holds for 1677722 of 2**24 numbers.
+    assert run.sampling_rate == 1677722 / 2**24
+    assert (
+        claim.epsilon == rqp.epsilon(1.0, q=0.9, bits=4, sampling_rate=run.sampling_rate, steps=7, delta=1e-5).epsilon
+    )
+    assert claim.neighboring == "add_or_remove_one"
+    assert run.claim(3).epsilon < claim.epsilon
+    assert make(blobs, noisy(noise_multiplier=0.0)).claim() is None
+
+
+def test_learning(blobs: Dataset) -> None:
+    for model in ("logreg", "svm", "softmax"):
+        run = make(blobs, noisy(), model=model, steps=60, averaging=0.5)
+        assert run.run().test_accuracy > 0.97
+        assert run.packed(bits=4).weights == run.coordinates
+
+
+def test_quantized_gradients_sum_integers(blobs: Dataset) -> None:
+    table = families.k_randomized_response(lower=-1.0, upper=1.0, levels=4, epsilon=3.0)
+    run = make(blobs, methods.QuantizedSGD(table=table, clip=0.2), steps=4)
+    optimizer = run.optimizer
+    rows = torch.tensor([[0.1, -0.5, 0.0], [0.2, 0.05, -0.2]])
+    total = optimizer.integer_sum(rows)
+    assert total.dtype == np.int64
+    # The same seed gives the same codes; the step is the decoded sum of their integers.
+    codes = table.privatize((rows * 5).numpy(), optimizer.rng())
+    np.testing.assert_array_equal(total, codes.astype(int).sum(axis=0))
+    np.testing.assert_allclose(optimizer.total(rows).numpy(), 0.2 * table.decode(codes).sum(axis=0), rtol=1e-6)
+    run.run()
+    claim = run.claim()
+    # Honest: 6 coordinates in 4 steps, each seen, of whoever takes part; never one coordinate's epsilon.
+    assert claim.coordinates == 6
+    assert claim.rounds == 4
+    assert claim.neighboring == "replace_one"
+    assert claim.epsilon > table.epsilon
+    assert claim.epsilon <= 24 * table.epsilon * (1 + 1e-9)
+    with pytest.raises(ParameterError, match="neighboring"):
+        make(blobs, methods.QuantizedSGD(table=table, clip=0.2), neighboring="add_or_remove_one").claim(1)
+
+
+def test_quantized_gradients_are_unbiased(blobs: Dataset) -> None:
+    table = families.rqm(lower=-1.0, upper=1.0, levels=8, extension=1.0, q=0.42)
+    run = make(blobs, methods.QuantizedSGD(table=table, clip=0.5), seed=None)
+    rows = torch.tensor([[0.3, -0.5, 0.0, 0.9]]).repeat(40_000, 1)
+    # Standard error below 0.5 * 2 / 200 = .005 per coordinate; 6 of them.
+    mean = run.optimizer.total(rows).numpy() / 40_000
+    np.testing.assert_allclose(mean, [0.3, -0.5, 0.0, 0.5], atol=0.03)
+
+
+def test_lattice_and_range_are_asked_for(blobs: Dataset) -> None:
+    uneven = families.erm(lower=-1.0, upper=1.0, bins=[-math.pi, -0.5, 0.5, math.pi], gamma=1.0)
+    with pytest.raises(ParameterError, match="levels"):
+        make(blobs, methods.QuantizedSGD(table=uneven, clip=0.1))
+    lopsided = families.stochastic_rounding(lower=0.0, upper=1.0, levels=4)
+    with pytest.raises(ParameterError, match="table"):
+        make(blobs, methods.QuantizedSGD(table=lopsided, clip=0.1))
+    with pytest.raises(ParameterError, match="clip=0"):
+        make(blobs, methods.QuantizedSGD(table=uneven, clip=0.0))
+
+
+def test_clipped_only(blobs: Dataset) -> None:
+    run = make(blobs, methods.ClippedSGD(clip=0.1))
+    rows = torch.tensor([[0.3, -0.5], [0.05, 0.0]])
+    np.testing.assert_allclose(run.optimizer.total(rows).numpy(), [0.15, -0.1], rtol=1e-6)
+    assert run.run().epsilon is None
+
+
+@pytest.mark.parametrize("averaging", [0.0, 0.6])
+@pytest.mark.parametrize("quantized", [False, True])
+def test_resumed_runs_end_in_the_same_weights(
+    blobs: Dataset, tmp_path: Path, averaging: float, quantized: bool
+) -> None:
+    method = noisy(projection=projection(bits=4), bound=0.5) if quantized else noisy()
+    whole = make(blobs, method, averaging=averaging)
+    whole.run()
+    first = make(blobs, method, averaging=averaging)
+    place = tmp_path / "run.pt"
+
+    class Killed(Exception):
+        pass
+
+    def kill(progress: Any) -> None:
+        if progress.step == 15:
+            raise Killed
+
+    with pytest.raises(Killed):
+        first.run(every=5, on_progress=kill, checkpoint=place)
+    second = make(blobs, method, averaging=averaging)
+    checkpoint.restore(second, place)
+    assert second.taken == 15
+    second.run(every=5, checkpoint=place)
+    for name, value in whole.weights().items():
+        np.testing.assert_array_equal(value, second.weights()[name])
+    assert second.claim().epsilon == whole.claim().epsilon
+
+
+def test_lost_steps_are_paid_for(blobs: Dataset, tmp_path: Path) -> None:
+    # Without a seed the steps between checkpoint and crash were drawn with other noise: they count as well.
+    place = tmp_path / "run.pt"
+    run = make(blobs, noisy(), seed=None)
+    run.run(every=10, checkpoint=place)
+    assert checkpoint.read_ledger(place)["reserved"] == 20
+    first = make(blobs, noisy(), seed=None)
+    for _ in range(10):
+        first.step()
+    checkpoint.save(first, place)
+    checkpoint.write_ledger(first, place, reserved=18)  # what `run` writes before a block of 8, which then dies
+    second = make(blobs, noisy(), seed=None)
+    checkpoint.restore(second, place)
+    assert (second.taken, second.spent) == (10, 18)
+    second.run()
+    assert (second.taken, second.spent) == (20, 28)
+    assert second.claim().epsilon > run.claim().epsilon
+
+
+def test_no_generator_state_is_written(blobs: Dataset, tmp_path: Path) -> None:
+    run = make(blobs, noisy(), seed=None)
+    run.step()
+    checkpoint.save(run, tmp_path / "run.pt")
+    state = torch.load(tmp_path / "run.pt", weights_only=True)
+    assert set(state) == {"schema", "identity", "taken", "spent", "weights", "averaged"}
+    assert (tmp_path / "run.pt").stat().st_size < run._noise.get_state().numel()
+
+
+def test_damaged_or_foreign_checkpoints_are_refused(blobs: Dataset, tmp_path: Path) -> None:
+    place = tmp_path / "run.pt"
+    run = make(blobs, noisy())
+    run.run(checkpoint=place)
+    with pytest.raises(ParameterError, match="other settings"):
+        checkpoint.restore(make(blobs, noisy(noise_multiplier=2.0)), place)
+    with pytest.raises(ParameterError, match="taken"):
+        checkpoint.restore(run, place)
+    ledger = checkpoint.ledger_path(place)
+    text = ledger.read_text(encoding="utf-8")
+    ledger.write_text(text[:-10], encoding="utf-8")
+    with pytest.raises(FileFormatError, match="ledger"):
+        checkpoint.restore(make(blobs, noisy()), place)
+    ledger.unlink()
+    with pytest.raises(FileFormatError, match="what was spent is not known"):
+        checkpoint.restore(make(blobs, noisy()), place)
+    place.write_bytes(place.read_bytes()[:100])
+    with pytest.raises(FileFormatError, match="checkpoint"):
+        checkpoint.restore(make(blobs, noisy()), place)
+
+
+@pytest.mark.parametrize("quantized", [False, True])
+def test_a_gradient_that_is_not_finite_stops_the_run(blobs: Dataset, tmp_path: Path, quantized: bool) -> None:
+    table = families.k_randomized_response(lower=-1.0, upper=1.0, levels=4, epsilon=3.0)
+    run = make(blobs, methods.QuantizedSGD(table=table, clip=0.1) if quantized else noisy(), steps=50)
+    losses = run.task.losses
+
+    def spoiled(outputs: Any, labels: Any) -> Any:
+        first = torch.arange(len(labels)) == 0
+        return losses(outputs, labels) * torch.where(first & (run.taken >= 13), math.nan, 1.0)
+
+    run.task = replace(run.task, losses=spoiled)
+    with pytest.raises(optimizers.NotFiniteError, match=r"step 13 of 50.*13 steps are spent"):
+        run.run(every=5, checkpoint=tmp_path / "run.pt")
+    assert np.isfinite(flat(run)).all()
+    facts = checkpoint.read_ledger(tmp_path / "run.pt")
+    assert facts["reserved"] == 15
+    assert facts["claim"]["epsilon"] >= run.claim().epsilon
+
+
+def test_empty_batches_are_steps(blobs: Dataset) -> None:
+    few = replace(blobs, train_x=blobs.train_x[:40], train_y=blobs.train_y[:40])
+    task = models.task("logreg", shape=(5,), classes=2)
+    settings = trainer.Settings(steps=60, batch_size=1, step_size=0.1, seed=3)
+    run = trainer.Trainer(data=few, task=task, method=noisy(), settings=settings)
+    run.run()
+    assert run.spent == 60  # about 60 / e of them without a record
+    assert np.isfinite(flat(run)).all()
+
+
+def test_warnings(blobs: Dataset) -> None:
+    near = projection(bits=1, rounding="nearest")
+    with pytest.warns(notices.DeadZoneWarning, match="stochastic"):
+        make(blobs, noisy(projection=near, bound=5.0), steps=1).run()
+    with pytest.warns(notices.ContractionWarning), pytest.warns(notices.MemoryLossWarning, match="afresh"):
+        make(blobs, noisy(projection=projection(bits=4, q=0.9), bound=0.5), steps=30).run()
+    for category in (notices.DeadZoneWarning, notices.MemoryLossWarning, notices.ContractionWarning):
+        assert issubclass(category, notices.TrainingWarning)
+    # Rounding without bias warns of nothing.
+    make(blobs, noisy(projection=projection(bits=1), bound=5.0), steps=1).run()
+
+
+def test_convolutional_network(tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    labels = rng.integers(0, 3, 120)
+    images = rng.random((120, 28, 28)).astype(np.float32) * 0.2
+    for index, label in enumerate(labels):
+        images[index, 8 * label : 8 * label + 8] += 0.8
+    data = Dataset(
+        name="stripes", train_x=images[:90], train_y=labels[:90], test_x=images[90:], test_y=labels[90:], classes=3
+    )
+    task = models.task("cnn", shape=(28, 28), classes=3)
+    bounds = tuple(2 * float(p.detach().abs().max()) for p in task.module.parameters())
+    method = methods.NoisySGD(noise_multiplier=0.05, clip_norm=1.0, projection=projection(bits=8), bound=bounds)
+    settings = trainer.Settings(steps=40, batch_size=30, step_size=0.5, seed=5)
+    run = trainer.Trainer(data=data, task=task, method=method, settings=settings)
+    assert run.run().test_accuracy > 0.9
+    packed = run.packed(bits=8)
+    assert packed.packed_bytes * 4 == packed.float_bytes
+    loaded = type(packed).load(tmp_path / "m") if packed.save(tmp_path / "m") else packed
+    for name, value in run.weights().items():
+        np.testing.assert_allclose(loaded.values()[name], value, rtol=1e-6)
+
+
+def test_unseeded_runs_differ(blobs: Dataset) -> None:
+    first, second = make(blobs, noisy(), seed=None), make(blobs, noisy(), seed=None)
+    for run in (first, second):
+        run.step()
+    assert not np.array_equal(flat(first), flat(second))
+
+
+def test_bad_settings(blobs: Dataset) -> None:
+    with pytest.raises(ParameterError, match="steps=0"):
+        trainer.Settings(steps=0, batch_size=1, step_size=1.0)
+    with pytest.raises(ParameterError, match="averaging=2"):
+        trainer.Settings(steps=1, batch_size=1, step_size=1.0, averaging=2.0)
+    with pytest.raises(ParameterError, match="neighboring=some"):
+        trainer.Settings(steps=1, batch_size=1, step_size=1.0, neighboring="some")
+    with pytest.raises(ParameterError, match="noise_multiplier=-1"):
+        noisy(noise_multiplier=-1.0)
+    with pytest.raises(ParameterError, match="clip_norm=inf"):
+        noisy(clip_norm=math.inf)
+    with pytest.raises(ParameterError, match="model=tree"):
+        models.task("tree", shape=(5,), classes=2)
+    with pytest.raises(ParameterError, match="model=logreg"):
+        models.task("logreg", shape=(5,), classes=3)
+    with pytest.raises(ParameterError, match="model=cnn"):
+        models.task("cnn", shape=(5,), classes=3)
+    task = models.task("logreg", shape=(5,), classes=2)
+    with pytest.raises(ParameterError, match="batch_size=500"):
+        trainer.Trainer(
+            data=blobs, task=task, method=noisy(), settings=trainer.Settings(steps=1, batch_size=500, step_size=1.0)
+        )
+    run = make(blobs, noisy(), steps=1)
+    run.step()
+    with pytest.raises(ParameterError, match="all steps are taken"):
+        run.step()
+
+
+def test_without_the_extra_the_remedy_is_named() -> None:
+    code = (
+        "import sys\n"
+        "class Missing:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.split('.')[0] in ('torch', 'opacus'): raise ModuleNotFoundError(name)\n"
+        "sys.meta_path.insert(0, Missing())\n"
+        "from mezzotint.training import rqp, packed, data\n"
+        "print(rqp.contraction(0.5, 4))\n"
+        "try:\n    import mezzotint.training.trainer\n"
+        "except ImportError as error: print(error)\n"
+    )
+    out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert "0.636" in out
+    assert "pip install mezzotint[torch]" in out
