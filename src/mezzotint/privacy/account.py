@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
@@ -11,11 +12,12 @@ import numpy as np
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import TOTAL
-from mezzotint.privacy.claim import Claim, Neighboring, Sampling, View
+from mezzotint.privacy.claim import Claim, Neighboring, Sampling, Unit
 from mezzotint.privacy.distribution import Atoms, LossDistribution, composed, fits
 from mezzotint.privacy.loss import UNIT, pure_epsilon, renyi
 from mezzotint.privacy.recursion import worst_sequence_epsilon
 from mezzotint.privacy.sampling import check_rate, poisson_add, poisson_remove, poisson_replace_one, revealed
+from mezzotint.privacy.sums.account import account_sum
 from mezzotint.privacy.tradeoff import tradeoff
 
 if TYPE_CHECKING:
@@ -80,7 +82,7 @@ def advanced_epsilon(epsilon: float, count: int, delta: float) -> float:
 
 def _round_epsilon(release: _Release) -> float:
     """Pure epsilon of one round."""
-    single = release.coordinates * pure_epsilon(release.mechanism.weights) * (1 + UNIT)
+    single = release.coordinates * pure_epsilon(release.mechanism.weights) * (1 + 4 * UNIT)
     if not release.secret:
         return single
     # Amplification of pure epsilon: e**epsilon - 1 shrinks by the rate (both neighbouring relations).
@@ -89,7 +91,7 @@ def _round_epsilon(release: _Release) -> float:
 
 
 def _pure(release: _Release) -> float:
-    return release.rounds * _round_epsilon(release) * (1 + UNIT)
+    return release.rounds * _round_epsilon(release) * (1 + 4 * UNIT)
 
 
 def _advanced(release: _Release) -> float:
@@ -167,9 +169,13 @@ def _pld(release: _Release, guess: float) -> float:
 
 
 def _count(name: str, value: int) -> int:
-    if isinstance(value, bool) or int(value) != value or value < 1:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise ParameterError(name, value, "need an integer >= 1") from None
+    if isinstance(value, bool) or number < 1:
         raise ParameterError(name, value, "need an integer >= 1")
-    return int(value)
+    return number
 
 
 def _checked(
@@ -197,47 +203,7 @@ def _checked(
     )
 
 
-def account(
-    mechanism: Mechanism,
-    *,
-    coordinates: int = 1,
-    rounds: int = 1,
-    sampling_rate: float = 1.0,
-    sampling: str = "revealed",
-    neighboring: str = "replace_one",
-    view: View = "local",
-    delta: float = 1e-6,
-) -> Claim:
-    """The cost of coordinates x rounds reports of one client, every one of them seen.
-
-    Arguments:
-        mechanism: the table that every report is drawn from.
-        coordinates: reports of one client in one round; changing the client changes all of them.
-        rounds: rounds; inputs of a round may depend on all earlier reports.
-        sampling_rate: probability in (0, 1] of taking part in a round, independent over rounds.
-        sampling: "revealed": a client takes part at random and is seen to be absent otherwise, the only honest reading
-            when single reports are seen. "poisson": a client draws which of its records enter the vector it reports
-            about, tells nobody, and reports in every round; the unit protected is then one record.
-        neighboring: "replace_one", or with "poisson" also "add_or_remove_one".
-        view: "local".
-        delta: in [0, 1).
-
-    Returns: the claim of the best valid method, the others beside it.
-
-    Raises:
-        ParameterError: a rate outside (0, 1], counts below 1, delta outside [0, 1), unknown words.
-
-    Guarantees:
-        epsilon is never below the exact worst case over all inputs, and adaptive choices of them.
-        Within 1e-3 of it for up to 8 releases of small tables; of many rows, the dominating pair's (T7).
-        Never above rounds * coordinates * mechanism.epsilon.
-
-    Edge cases: delta=0: pure composition. A table with epsilon=inf has a claim when its delta allows one, else inf.
-    Source: T2, T7 (docs/proofs/tables.md) and docs/proofs/privacy-composition.md.
-    """
-    if view != "local":
-        raise ParameterError("view", view, "this accounts for the local view; use mezzotint.privacy.sums for sums")
-    release = _checked(mechanism, coordinates, rounds, sampling_rate, sampling, neighboring, delta)
+def _account_local(release: _Release, unit: Unit) -> Claim:
     found = {PURE: _pure(release), ADVANCED: _advanced(release), RENYI: _renyi(release)}
     if release.delta > 0:
         found[PLD] = _pld(release, min(found.values()))
@@ -248,7 +214,7 @@ def account(
         epsilon=epsilon,
         delta=release.delta,
         neighboring=release.neighboring,
-        unit="record" if sampling == "poisson" else "client",
+        unit=unit,
         view="local",
         honest_clients=None,
         sampling=release.sampling,
@@ -257,5 +223,78 @@ def account(
         rounds=release.rounds,
         method=method,
         alternatives=tuple(valid),
-        sha256=mechanism.sha256,
+        sha256=release.mechanism.sha256,
     )
+
+
+def account(
+    mechanism: Mechanism,
+    *,
+    coordinates: int = 1,
+    rounds: int = 1,
+    sampling_rate: float = 1.0,
+    sampling: str = "revealed",
+    neighboring: str = "replace_one",
+    view: str = "local",
+    clients: int | None = None,
+    corrupted: int = 0,
+    geometry: str = "coordinate",
+    l2_norm: float | None = None,
+    delta: float = 1e-6,
+) -> Claim:
+    """The cost of coordinates x rounds reports of one client, each of them seen, or only their secure sums.
+
+    Arguments:
+        mechanism: the table that every report is drawn from.
+        coordinates: reports of one client in one round; changing the client changes all of them.
+        rounds: rounds; inputs of a round may depend on everything seen before.
+        sampling_rate: probability in (0, 1] of taking part in a round, independent over rounds.
+        sampling: "revealed": a client takes part at random and is seen to be absent otherwise; in the local view the
+            only honest reading of sampled clients. "poisson": in the local view a client draws which of its records
+            enter the vector it reports about, tells nobody, and reports in every round; the unit protected is then one
+            record. In the sum view also "without_replacement"; see `account_sum`.
+        neighboring: "replace_one", or in the local view with "poisson" also "add_or_remove_one".
+        view: "local": every report is seen. "sum": only the secure sum over clients is (`account_sum`).
+        clients, corrupted, geometry, l2_norm: sum view only, see `account_sum`.
+        delta: in [0, 1).
+
+    Returns: the claim of the best valid method, the others beside it.
+
+    Raises:
+        ParameterError: a rate outside (0, 1], counts below 1, delta outside [0, 1), unknown or unfitting words.
+
+    Guarantees:
+        epsilon is never below the exact worst case over all inputs, and adaptive choices of them.
+        Within 1e-3 of it for up to 8 reports of small tables; of many rows, the dominating pair's (T7).
+        Never above rounds * coordinates * mechanism.epsilon.
+
+    Edge cases: delta=0: pure composition. A table with epsilon=inf has a claim when its delta allows one, else inf.
+    Source: T2, T7 (docs/proofs/tables.md) and docs/proofs/privacy-composition.md.
+    """
+    if view == "sum":
+        if clients is None:
+            raise ParameterError("clients", "None", "say how many reports a sum adds up, e.g. clients=1000")
+        if neighboring != "replace_one":
+            raise ParameterError("neighboring", neighboring, "sums are accounted for 'replace_one'")
+        return account_sum(
+            mechanism,
+            clients=clients,
+            coordinates=coordinates,
+            rounds=rounds,
+            sampling_rate=sampling_rate,
+            sampling=sampling,
+            corrupted=corrupted,
+            geometry=geometry,
+            l2_norm=l2_norm,
+            delta=delta,
+        )
+    if view != "local":
+        raise ParameterError("view", view, "use 'local' (every report is seen) or 'sum' (only secure sums are)")
+    if clients is not None or corrupted != 0:
+        raise ParameterError(
+            "clients", str(clients), "nobody else's noise helps where every report is seen; view='sum'?"
+        )
+    if geometry != "coordinate" or l2_norm is not None:
+        raise ParameterError("geometry", geometry, "the local view accounts per coordinate; use view='sum' for 'l2'")
+    release = _checked(mechanism, coordinates, rounds, sampling_rate, sampling, neighboring, delta)
+    return _account_local(release, "record" if sampling == "poisson" else "client")
