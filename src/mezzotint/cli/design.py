@@ -26,11 +26,12 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.core.lazy import LazyModule
 
 calibration: Any = LazyModule("mezzotint.design.calibrate")
+published: Any = LazyModule("mezzotint.design.optm")
 
 EXAMPLE = "mezzotint design --epsilon 1 --levels=-3,-0.5,0.5,3 --lower -1 --upper 1 --loss mae --out m.json --json"
 
 CLOSED_FORMS = ("rqm", "erm", "pbm", "randomized_response", "k_randomized_response")
-FAMILIES = ("optimal", *CLOSED_FORMS)
+FAMILIES = ("optimal", "optm", *CLOSED_FORMS)
 
 
 def command(
@@ -92,7 +93,18 @@ def make(family: str, *, levels: Any, **problem: Any) -> Any:
         raise ParameterError("family", family, f"use one of {', '.join(FAMILIES)}")
     if family in CLOSED_FORMS:
         return calibration.calibrate(family, levels=levels, **problem)
-    return getattr(design, family)(levels=4 if levels is None else levels, **problem)
+    if family == "optm":
+        return _optm(levels, **problem)
+    return design.optimal(levels=4 if levels is None else levels, **problem)
+
+
+def _optm(levels: Any, *, loss: str, max_level: Any = None, **problem: Any) -> Any:
+    if loss != "mae":
+        raise ParameterError("loss", loss, "OPTM minimises the mean absolute error; add --loss mae")
+    if max_level is not None:
+        raise ParameterError("max_level", max_level, "OPTM's bins are given (--levels) or its own; leave this out")
+    size = {"bins": levels} if isinstance(levels, list) else {"levels": 4 if levels is None else levels}
+    return published.optm(**size, **problem)
 
 
 def describe(family: str, result: Any, *, loss: str, prior: Any, seconds: float) -> dict[str, Any]:
