@@ -98,7 +98,7 @@ def table1() -> Reproduction:
             "noise": "level 1/epsilon",
             "paper": f"(eta epsilon, 0) = ({published:.4f}, 0)",
             "ours": f"({proved:.4f}, 0), proved",
-            "note": f"eta epsilon fails at small eta: 1 of 10 sampled, epsilon = 8, delta = 10^{broken.log10_delta:.2f}",
+            "note": f"eta epsilon fails at small eta: T = 1 of 10, epsilon = 8: delta = 10^{broken.log10_delta:.2f}",
         },
     )
     return Reproduction(

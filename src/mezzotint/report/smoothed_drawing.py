@@ -33,7 +33,8 @@ def draw_png(reproduction: Reproduction, path: str | Path) -> None:
     panels = _panels(reproduction)
     columns = min(_COLUMNS, max(1, len(panels)))
     lines = math.ceil(max(1, len(panels)) / columns)
-    figure = figures.Figure(figsize=(6.4 * columns, 4.4 * lines), layout="constrained")
+    size = (6.4 * columns, 4.4 * lines) if panels else (13.0, 5.0)
+    figure = figures.Figure(figsize=size, layout="constrained")
     figure.suptitle(reproduction.title)
     if not panels:
         _draw_rows(reproduction, figure.add_subplot())
@@ -51,12 +52,11 @@ def _draw_panel(reproduction: Reproduction, name: str, curves: list[Series], axe
             floor = min(value for value in (*curve.log10_y, *curve.low) if value > -math.inf)
             lower = [max(value, floor) for value in curve.low]
             axes.fill_between(curve.x, lower, curve.high, alpha=0.2, color=drawn[0].get_color())
-    if min(min(curve.log10_y) for curve in curves) < -200.0:
+    if reproduction.log_x:
         # Exponents over several orders of magnitude themselves.
         axes.set_yscale("symlog", linthresh=1.0)
-    axes.yaxis.set_major_formatter(tickers.FuncFormatter(lambda value, _: f"$10^{{{value:g}}}$"))
-    if reproduction.log_x:
         axes.set_xscale("log")
+    axes.yaxis.set_major_formatter(tickers.FuncFormatter(lambda value, _: f"$10^{{{value:g}}}$"))
     axes.set_xlabel(reproduction.x_label)
     axes.set_ylabel("delta")
     axes.legend(fontsize="small")
@@ -65,7 +65,7 @@ def _draw_panel(reproduction: Reproduction, name: str, curves: list[Series], axe
 
 def _draw_rows(reproduction: Reproduction, axes: Any) -> None:
     names = list(reproduction.rows[0])
-    cells = [[textwrap.fill(_cell(row[name]), 26) for name in names] for row in reproduction.rows]
+    cells = [[textwrap.fill(_cell(row[name]), 30) for name in names] for row in reproduction.rows]
     axes.axis("off")
     table = axes.table(cellText=cells, colLabels=names, loc="center", cellLoc="left")
     table.auto_set_font_size(False)

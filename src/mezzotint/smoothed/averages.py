@@ -11,7 +11,7 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.core.lazy import LazyModule
 from mezzotint.smoothed.inputs import Loss, Rational, Sample, read_count, read_loss, read_sample
 from mezzotint.smoothed.results import Profile, to_log10
-from mezzotint.smoothed.worst_case import log10_worst_case
+from mezzotint.smoothed.worst_case import log10_worst_case, rounded_up
 
 kernels = LazyModule("mezzotint.smoothed.kernels.average")
 
@@ -50,7 +50,7 @@ def continuous_average(
     worst = log10_worst_case(sample)
     return Profile(
         log10_delta=worst,
-        log10_upper=min(0.0, math.nextafter(worst, 0.0)),
+        log10_upper=rounded_up(worst),
         status="certified",
         log10_worst_case=worst,
         records=sample.records,
@@ -99,7 +99,7 @@ def average_profile(
     subsets = math.log(math.comb(sample.records, sample.sampled))
     worst = log10_worst_case(sample)
     bound = to_log10(math.log(upper) - subsets, 1e-15 * (1.0 + subsets)) if upper > 0.0 else -math.inf
-    bound = min(bound, 0.0 if worst == 0.0 else math.nextafter(worst, 0.0))
+    bound = min(bound, rounded_up(worst))
     return Profile(
         log10_delta=min(to_log10(math.log(value) - subsets), bound) if value > 0.0 else -math.inf,
         log10_upper=bound,

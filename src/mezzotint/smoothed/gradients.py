@@ -16,7 +16,7 @@ from mezzotint.smoothed.expectations import CONFIDENCE
 from mezzotint.smoothed.inputs import Rational, read_count, read_loss, read_sample
 from mezzotint.smoothed.many_types import summary
 from mezzotint.smoothed.results import LOG_TEN, Expected
-from mezzotint.smoothed.worst_case import log10_worst_case
+from mezzotint.smoothed.worst_case import log10_worst_case, rounded_up
 
 special = LazyModule("scipy.special")
 
@@ -128,7 +128,7 @@ def expected_gradients(
         estimates.append((summary(logs, z), composition))
     estimate, composition = max(estimates, key=lambda item: item[0].log_value)
     worst = log10_worst_case(sample)
-    upper = 0.0 if worst == 0.0 else math.nextafter(worst, 0.0)
+    upper = rounded_up(worst)
     value = min(estimate.log_value / LOG_TEN, upper)
     return Expected(
         log10_delta=value,

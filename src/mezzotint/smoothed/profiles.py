@@ -22,7 +22,7 @@ from mezzotint.smoothed.inputs import (
 from mezzotint.smoothed.mixtures import LostRecords, MissedDraws, log_mixture
 from mezzotint.smoothed.noise import noisy_profile
 from mezzotint.smoothed.results import Profile, to_log10
-from mezzotint.smoothed.worst_case import log10_worst_case
+from mezzotint.smoothed.worst_case import log10_worst_case, rounded_up
 
 tails = LazyModule("mezzotint.smoothed.kernels.tails")
 
@@ -100,7 +100,7 @@ def histogram_profile(histogram: tuple[int, ...], sample: Sample, loss: Loss) ->
         upper = max(upper, to_log10(value, error) if value > -math.inf else -math.inf)
         if value > best or pair is None:
             best, pair = value, (first, second)
-    return _record(sample, loss, to_log10(best), min(upper, worst), pair, _reason(best, len(histogram)))
+    return _record(sample, loss, to_log10(best), min(upper, rounded_up(worst)), pair, _reason(best, len(histogram)))
 
 
 def _closed_form(rare: int, sample: Sample, worst: float) -> str | None:
@@ -130,7 +130,7 @@ def _record(
 ) -> Profile:
     worst = log10_worst_case(sample)
     if pair is None:
-        upper = 0.0 if value == 0.0 else math.nextafter(math.nextafter(value, 0.0), 0.0)
+        upper = rounded_up(value)
     return Profile(
         log10_delta=min(value, upper),
         log10_upper=upper,

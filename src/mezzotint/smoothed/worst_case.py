@@ -19,6 +19,11 @@ def log10_fraction(value: Fraction) -> float:
     return math.log10(value.numerator) - math.log10(value.denominator)
 
 
+def rounded_up(log10: float) -> float:
+    """An upper bound of a log10 of a chance that was computed with a few roundings."""
+    return min(0.0, log10 + 2e-15 * (1.0 + abs(log10)))
+
+
 def log10_worst_case(sample: Sample) -> float:
     """log10 of delta for the sampling histogram over all databases, at every finite epsilon.
 
