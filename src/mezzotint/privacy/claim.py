@@ -103,7 +103,7 @@ class Claim:
 
 def _rounded_up(value: float) -> str:
     """Six significant digits, never less than the value."""
-    return f"{Context(prec=6, rounding=ROUND_CEILING).create_decimal_from_float(value).normalize():g}"
+    return f"{float(Context(prec=6, rounding=ROUND_CEILING).create_decimal_from_float(value)):g}"
 
 
 def _plain(value: float) -> float | str:
