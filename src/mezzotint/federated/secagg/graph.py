@@ -38,7 +38,8 @@ def neighbour_graph(members: Sequence[int], neighbours: int, *, rng: Any = None)
         return {member: tuple(other for other in everyone if other != member) for member in everyone}
     half = neighbours // 2
     steps = [step for distance in range(1, half + 1) for step in (distance, -distance)]
-    return {member: tuple(sorted(ring[(place + step) % count] for step in steps)) for place, member in enumerate(ring)}
+    found = {member: tuple(sorted(ring[(place + step) % count] for step in steps)) for place, member in enumerate(ring)}
+    return {member: found[member] for member in sorted(found)}
 
 
 def _shuffled(members: list[int], rng: Any) -> list[int]:
