@@ -219,7 +219,7 @@ class Ledger:
                     epsilon=math.inf,
                     delta=1.0,
                     description="a record was torn by a crash before its amount was on disk; settle by hand",
-                )  # fmt: skip
+                )
             )
             return
         self._append(_as_line(pending))

@@ -63,8 +63,9 @@ def _edges(trials: int, chance: float, spacing: float, reach: float) -> IntArray
     if spacing >= 2 * _CORE:
         inner = np.array([mean - reach * deviation, top])
     else:
-        # Counts below the core are rare but cost most: two more intervals there, one above.
-        rare = [mean - reach * deviation, mean - (reach + _CORE) / 2 * deviation]
+        # Counts below the core are rare but cost most: at least two more intervals there, one above.
+        coarse = 2 * spacing if spacing < 0.5 else (reach - _CORE) / 2
+        rare = np.arange(mean - reach * deviation, mean - _CORE * deviation, max(1.0, coarse * deviation))
         core = np.arange(mean - _CORE * deviation, mean + 2 * deviation + 1, max(1.0, spacing * deviation))
         inner = np.concatenate([rare, core, [mean + _CORE * deviation + 1, top]])
     edges = np.concatenate([[0], np.ceil(np.maximum(inner, 0.0))])
