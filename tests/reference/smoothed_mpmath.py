@@ -27,15 +27,15 @@ def pair_without_replacement(first: int, second: int, lost: int, ratio: mp.mpf) 
     """
     whole = log_choose(first + second - 1, lost)
     total = mp.mpf(0)
-    for l in range(min(first, lost), max(0, lost - second + 1) - 1, -1):
-        # Skip to where the ratio of probabilities can exceed 1, found from the ratio itself.
-        p_over_q = mp.inf if l == 0 else mp.mpf(first) * (lost - l + 1) / (mp.mpf(second) * l)
-        if p_over_q <= ratio:
-            continue
-        p = mp.exp(log_choose(first, l) + log_choose(second - 1, lost - l) - whole)
+    # P / Q = A (s - l + 1) / (B l) falls with l: start a little above where it equals the ratio.
+    start = min(first, lost, int(mp.floor(first * (lost + 1) / (first + ratio * second))) + 2)
+    for own in range(start, max(0, lost - second + 1) - 1, -1):
+        p = mp.exp(log_choose(first, own) + log_choose(second - 1, lost - own) - whole)
         q = mp.mpf(0)
-        if l > 0:
-            q = mp.exp(log_choose(first - 1, l - 1) + log_choose(second, lost - l + 1) - whole)
+        if own > 0:
+            q = mp.exp(log_choose(first - 1, own - 1) + log_choose(second, lost - own + 1) - whole)
+        if p <= ratio * q:
+            continue
         total += p - ratio * q
         if p < total * mp.mpf(10) ** -25:
             break
@@ -78,9 +78,9 @@ def utility_two_types(counts: tuple[int, int], sampled: int, threshold: mp.mpf, 
         whole = log_choose(first + second - 1, lost)
         mean = lost * first // (first + second - 1)
         total = mp.mpf(0)
-        for l in range(max(1, mean - window), min(lost, mean + window) + 1):
-            p = mp.exp(log_choose(first, l) + log_choose(second - 1, lost - l) - whole)
-            q = mp.exp(log_choose(first - 1, l - 1) + log_choose(second, lost - l + 1) - whole)
+        for own in range(max(1, mean - window), min(lost, mean + window) + 1):
+            p = mp.exp(log_choose(first, own) + log_choose(second - 1, lost - own) - whole)
+            q = mp.exp(log_choose(first - 1, own - 1) + log_choose(second, lost - own + 1) - whole)
             accuracy = max(p, q) / (p + q)
             if accuracy > threshold:
                 total += p * (accuracy - threshold) / (1 - threshold)

@@ -11,11 +11,11 @@ import mpmath as mp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reference import smoothed_exact as exact
-from reference import smoothed_mpmath as slow
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.smoothed import national_elections, noisy_epsilon, profile, published_noise_ratio, state_elections
+from reference import smoothed_exact as exact
+from reference import smoothed_mpmath as slow
 
 RATIOS = [Fraction(51, 49), Fraction(101, 100), Fraction(3, 2), Fraction(2), Fraction(1), Fraction(5)]
 ODDS = Fraction(51, 49)

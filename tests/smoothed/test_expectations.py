@@ -1,0 +1,227 @@
+"""Smoothed delta: certified search against all splits, exact fractions, and the published numbers."""
+
+from __future__ import annotations
+
+import math
+import random
+from fractions import Fraction
+from functools import partial
+
+import mpmath as mp
+import pytest
+
+from mezzotint.core.errors import ParameterError
+from mezzotint.smoothed import asymptotic_rate, expected, profile, rare_loss_log10
+from mezzotint.smoothed.inputs import read_loss, read_sample
+from mezzotint.smoothed.two_types import search
+from reference import smoothed_exact as exact
+from reference import smoothed_mpmath as slow
+
+# Section 4.4: DC has p = .0554, 0.2 % lost; epsilon .5, 1, 2, 7.
+FIGURE_2 = {
+    10**3: (-0.050, -0.050, -0.050, -0.050),
+    10**4: (-0.495, -0.495, -0.495, -0.495),
+    10**5: (-1.777, -2.722, -4.224, -4.950),
+    10**6: (-6.813, -15.468, -31.797, -49.504),
+    10**7: (-46.35, -130.66, -294.04, -493.17),
+    10**8: (-428.71, -1269.28, -2903.56, -4917.48),
+}
+DC, NE3 = Fraction(554, 10_000), Fraction(22_863, 100_000)
+
+
+@pytest.mark.parametrize("n", FIGURE_2)
+def test_figure_2_left_to_the_printed_digits(n: int) -> None:
+    digits = 3 if n < 10**7 else 2
+    for epsilon, printed in zip((0.5, 1.0, 2.0, 7.0), FIGURE_2[n], strict=True):
+        one = expected(n=n, vertices=(DC,), loss_rate=0.002, epsilon=epsilon)
+        assert abs(one.log10_delta - printed) <= 0.5001 * 10**-digits
+        assert one.certified
+        assert one.status == "certified"
+        # All districts: the hull runs from NE-3 to DC, and all votes from DC are the worst.
+        both = expected(n=n, vertices=(1 - DC, NE3, "1/2"), loss_rate=0.002, epsilon=epsilon)
+        assert both.certified
+        assert both.split == (n, 0)
+        assert abs(both.log10_delta - one.log10_delta) < 1e-9
+        assert both.log10_upper - both.log10_lower < 1e-9
+
+
+def test_below_500_votes_nothing_is_lost() -> None:
+    result = expected(n=499, vertices=(DC,), loss_rate=0.002, epsilon=1.0)
+    assert result.log10_delta == result.log10_upper == result.log10_lower == 0.0
+    assert "No record is lost" in result.reason
+
+
+def _random_instance(rng: random.Random):
+    n = rng.choice([rng.randint(4, 40), rng.randint(20, 90)])
+    lost = rng.randint(1, min(n - 1, rng.choice([2, 5, 20, n - 1])))
+    ratio = Fraction(rng.randint(1001, rng.choice([1100, 2000, 8000])), 1000)
+    low = Fraction(rng.randint(0, 999), 1000)
+    high = min(Fraction(1), low + Fraction(rng.randint(1, rng.choice([10, 100, 1000])), 1000))
+    return read_sample(n, loss_rate=None, sampled=n - lost), read_loss(epsilon=None, ratio=ratio), (low, high)
+
+
+def test_certified_search_equals_all_splits_on_2000_instances_of_the_certificate_branch() -> None:
+    rng = random.Random("certificate")
+    closed, inner, tried = 0, 0, 0
+    while closed < 2000:
+        sample, loss, ends = _random_instance(rng)
+        tried += 1
+        found = search(sample, loss, ends, "certificate")
+        every = search(sample, loss, ends, "all_splits")
+        where = (sample, loss.ratio, ends, found, every)
+        # Sound in every case, closed or not.
+        assert every.log_value <= found.log_upper + 1e-11, where
+        assert found.log_lower <= every.log_value + 1e-11, where
+        if found.closed and found.checked <= sample.records:
+            closed += 1
+            assert abs(found.log_value - every.log_value) < 1e-10, where
+            assert found.log_upper - found.log_value < 1e-9, where
+            inner += 0 < every.split < sample.records
+    assert tried < 2300
+    assert inner > 0
+
+
+def test_all_splits_equal_exact_fractions() -> None:
+    rng = random.Random("fractions")
+    for _ in range(12):
+        n = rng.randint(4, 12)
+        sampled = rng.randint(1, n - 1)
+        ratio = Fraction(rng.randint(101, 300), 100)
+        p, q = Fraction(rng.randint(0, 20), 20), Fraction(rng.randint(0, 20), 20)
+        law = partial(exact.without_replacement, draws=sampled)
+        values = {h: exact.delta(h, ratio, law) for h in exact.histograms(n, 2)}
+        truth = max(exact.expected(n, [(k, (p, 1 - p)), (n - k, (q, 1 - q))], values) for k in range(n + 1))
+        result = expected(n=n, vertices=(p, q), sampled=sampled, ratio=ratio)
+        assert abs(Fraction(10**result.log10_delta) / truth - 1) < Fraction(1, 10**11)
+        assert (
+            mp.mpf(10) ** mp.mpf(result.log10_lower) <= slow.number(truth) <= mp.mpf(10) ** mp.mpf(result.log10_upper)
+        )
+
+
+def test_an_inner_split_can_be_the_worst() -> None:
+    # Section 4.2: lattice bumps break the V shape of delta, and 22 of 33 beat both ends.
+    how = {"n": 33, "sampled": 31, "ratio": Fraction(1012, 1000)}
+    result = expected(vertices=(Fraction(52, 100), Fraction(46, 100)), **how)
+    assert result.split == (22, 11)
+    assert round(10**result.log10_delta, 7) == 0.4743439
+    ends = [round(10 ** expected(vertices=(p,), **how).log10_delta, 7) for p in (0.46, 0.52)]
+    assert ends == [0.4741284, 0.4742661]
+
+
+def test_against_60_digits_at_ten_thousand_records() -> None:
+    # Every count with weight, each delta from the four pairs: slow, so few counts matter here (R = 20, p = .002).
+    n, sampled, p, ratio = 10_000, 9_980, Fraction(2, 1000), Fraction(3, 2)
+    truth = mp.mpf(0)
+    for j in range(90):
+        weight = mp.exp(slow.log_choose(n, j) + j * mp.log(slow.number(p)) + (n - j) * mp.log(slow.number(1 - p)))
+        delta = slow.number(Fraction(sampled, n))
+        if j > 1:
+            delta = slow.delta_two_types((j, n - j), sampled, slow.number(ratio))
+        truth += weight * delta
+    result = expected(n=n, vertices=(p,), sampled=sampled, ratio=ratio)
+    assert abs(mp.mpf(10) ** mp.mpf(result.log10_delta) / truth - 1) < 1e-9
+    assert mp.mpf(10) ** mp.mpf(result.log10_upper) >= truth * (1 - mp.mpf(10) ** -30)
+
+
+def test_rare_loss_has_a_closed_form() -> None:
+    for n in (1000, 2000, 5000):
+        lost = n - math.ceil(Fraction(998, 1000) * n)
+        result = expected(n=n, vertices=(DC,), loss_rate=0.002, epsilon=7.0)
+        assert abs(result.log10_delta - rare_loss_log10(n, share=DC, lost=lost)) < 1e-9
+
+
+def test_the_rate_is_approached() -> None:
+    for epsilon in (0.5, 1.0, 2.0, 7.0):
+        how = {"vertices": (DC, NE3), "loss_rate": Fraction(1, 500), "epsilon": epsilon}
+        rate = asymptotic_rate(**how)
+        gaps = [-expected(n=n, **how).log10_delta / n - rate for n in (10**6, 10**7, 10**8)]
+        assert gaps[0] > gaps[1] > gaps[2] > 0.0
+        assert gaps[2] < 1e-7
+
+
+def test_ends_that_nearly_coincide_are_bracketed_soundly() -> None:
+    how = {"loss_rate": 0.002, "epsilon": 0.04}
+    result = expected(n=100_000, vertices=(0.4, 0.400001), **how)
+    alone = expected(n=100_000, vertices=(0.4,), **how)
+    assert result.log10_lower <= alone.log10_delta + 1e-9
+    assert alone.log10_delta <= result.log10_upper + 1e-9
+    assert result.status == ("certified" if result.certified else "bracketed")
+
+
+def test_a_type_that_may_be_absent_is_the_worst_case() -> None:
+    for vertices in ((0,), (1,), (0, 0.5), (0.5, 1)):
+        result = expected(n=1000, vertices=vertices, sampled=900, epsilon=1.0)
+        assert abs(result.log10_delta - math.log10(0.9)) < 1e-12
+        assert result.log10_upper >= math.log10(0.9) - 1e-15
+
+
+THREE = ((Fraction(1, 2), Fraction(3, 10), Fraction(1, 5)), (Fraction(1, 4), Fraction(1, 4), Fraction(1, 2)))
+
+
+@pytest.mark.parametrize("sampled", [3, 8])
+def test_three_types_by_enumeration_bracket_and_sampling(sampled: int) -> None:
+    n, ratio = 10, Fraction(3, 2)
+    law = partial(exact.without_replacement, draws=sampled)
+    values = {h: exact.delta(h, ratio, law) for h in exact.histograms(n, 3)}
+    truth, split = max((exact.expected(n, [(k, THREE[0]), (n - k, THREE[1])], values), k) for k in range(n + 1))
+    how = {"n": n, "vertices": THREE, "sampled": sampled, "ratio": ratio}
+    result = expected(method="enumeration", **how)
+    assert abs(Fraction(10**result.log10_delta) / truth - 1) < Fraction(1, 10**12)
+    assert result.split == (split, n - split)
+    assert result.certified
+    bounds = expected(method="bracket", **how)
+    assert bounds.status == "bracketed"
+    assert 10**bounds.log10_lower <= truth * (1 + Fraction(1, 10**9))
+    assert 10**bounds.log10_upper >= truth * (1 - Fraction(1, 10**12))
+    draw = expected(method="monte_carlo", draws=2000, seed=5, **how)
+    assert draw.status == "sampled"
+    pure = exact.expected(n, [(draw.split[0], THREE[0]), (draw.split[1], THREE[1])], values)
+    assert draw.confidence is not None
+    # One interval of level 99 % at a fixed seed: false alarm 1 %, drawn once and for all.
+    assert 10 ** draw.confidence[1] <= pure <= 10 ** draw.confidence[2]
+    assert draw.log10_upper == bounds.log10_upper
+
+
+def test_the_bracket_of_three_types_contains_the_estimate_at_many_records() -> None:
+    how = {"n": 20_000, "vertices": [(0.48, 0.5, 0.02), (0.3, 0.6, 0.1)], "loss_rate": 0.01, "epsilon": 1.0}
+    bounds = expected(**how)
+    assert bounds.method == "bracket"
+    assert bounds.log10_upper - bounds.log10_lower < 0.5
+    draw = expected(method="monte_carlo", draws=100, seed=1, **how)
+    assert draw.confidence is not None
+    assert bounds.log10_lower - 1e-9 <= draw.confidence[1] <= draw.confidence[2] <= bounds.log10_upper + 1e-9
+
+
+def test_a_point_mass_equals_the_profile() -> None:
+    # Three certain types in equal numbers: the expectation is delta of one database.
+    corners = ((1, 0, 0), (0, 1, 0), (0, 0, 1))
+    how = {"sampled": 9, "ratio": Fraction(3, 2)}
+    result = expected(n=12, vertices=corners, **how)
+    worst = max(profile((a, b, 12 - a - b), **how).log10_delta for a in range(13) for b in range(13 - a))
+    assert abs(result.log10_delta - worst) < 1e-12
+
+
+BAD = [
+    ({"n": 0}, "at least one record"),
+    ({"n": 2**53 + 2}, "2**53"),
+    ({"n": -5}, "must not be negative"),
+    ({"vertices": ()}, "one or more"),
+    ({"vertices": (1.5,)}, "[0, 1]"),
+    ({"vertices": (-0.1, 0.5)}, "[0, 1]"),
+    ({"vertices": ((0.5, 0.6),)}, "summing to 1"),
+    ({"vertices": ((0.5, 0.5), (0.2, 0.3, 0.5))}, "same number of types"),
+    ({"vertices": (math.nan,)}, "finite number"),
+    ({"loss_rate": 1.5}, "[0, 1)"),
+    ({"epsilon": 0}, "above 0"),
+    ({"method": "guess"}, "choose one of"),
+    ({"method": "bracket"}, "choose one of"),
+    ({"vertices": (0.3, 0.4), "n": 10**6, "method": "all_splits"}, "needs n <="),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), BAD)
+def test_bad_input_names_parameter_value_and_remedy(change: dict, message: str) -> None:
+    given_arguments = {"n": 100, "vertices": (0.3,), "loss_rate": 0.1, "epsilon": 1.0, **change}
+    with pytest.raises(ParameterError) as caught:
+        expected(**given_arguments)
+    assert message in str(caught.value)
