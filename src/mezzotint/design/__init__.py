@@ -1,6 +1,19 @@
 """Design: a problem in, the provably best table out; and the papers' own designs beside it."""
 
+from mezzotint.design.cache import cache as cache
+from mezzotint.design.cache import clear_cache as clear_cache
+from mezzotint.design.calibrate import calibrate as calibrate
+from mezzotint.design.compare import Row as Row
+from mezzotint.design.compare import compare as compare
+from mezzotint.design.compare import tradeoff as tradeoff
+from mezzotint.design.levels import UnboundedLevelsWarning as UnboundedLevelsWarning
 from mezzotint.design.limit import limit as limit
 from mezzotint.design.metric import metric_epsilon as metric_epsilon
+from mezzotint.design.mvu import imvu as imvu
+from mezzotint.design.mvu import mvu as mvu
 from mezzotint.design.optimal import optimal as optimal
+from mezzotint.design.optm import optm as optm
+from mezzotint.design.optm_exact import optm_exact as optm_exact
 from mezzotint.design.result import DesignResult as DesignResult
+from mezzotint.design.vector import vector as vector
+from mezzotint.design.vector import vector_epsilon as vector_epsilon

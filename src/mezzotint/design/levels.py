@@ -11,17 +11,19 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize
 
-from mezzotint.core.errors import ParameterError
+from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.design.fixed import centered, from_centered, program_on
+from mezzotint.design.general import make_setting, solve_pairs
 from mezzotint.design.problem import Problem
-from mezzotint.design.program import mean_offset
+from mezzotint.design.program import Program, mean_offset
 from mezzotint.design.reach import required_overhang
-from mezzotint.design.solver import SolverError, solve
+from mezzotint.design.solver import Solution, SolverError, solve
 from mezzotint.design.windows import around, breakpoints, merged
 
 FloatArray = npt.NDArray[np.float64]
 
 _SEARCH_KNOTS = 33
+_FEW_KNOTS = 9
 _DENSE_LEVELS = 121
 _MIDDLES = 4
 _CLOSEST = 1e-4
@@ -58,15 +60,19 @@ class Shape:
         return np.asarray(np.linalg.lstsq(self.matrix, levels, rcond=None)[0], dtype=np.float64)
 
 
-def level_bounds(problem: Problem, max_level: float | None) -> tuple[float, float]:
+def level_bounds(problem: Problem, max_level: float | None, knots: FloatArray | None = None) -> tuple[float, float]:
     """Least and largest distance of the outer levels from the middle of the range, centred units.
+
+    `knots` matter for metrics only.
 
     Warns:
         UnboundedLevelsWarning: loss "mae" and no `max_level`: twice the required overhang is assumed.
     """
     half = problem.width / 2
-    ends = np.array([problem.lower, problem.upper])
+    ends = np.array([problem.lower, problem.upper]) if knots is None else knots
     overhang = 0.0 if math.isinf(problem.max_bias) else required_overhang(problem, ends) / half
+    if math.isinf(overhang):
+        raise InfeasibleError(f"epsilon={problem.epsilon:g}: no levels, however far, are enough; use fewer knots")
     least = 1 + overhang
     if max_level is not None:
         largest = float(max_level) / half
@@ -99,6 +105,24 @@ def loss_slopes(problem: Problem, knots: FloatArray, levels: FloatArray) -> Floa
     return (problem.costs(knots, levels + step) - problem.costs(knots, levels - step)) / (2 * step)
 
 
+def _solved(problem: Problem, knots: FloatArray, levels: FloatArray) -> tuple[Program, Solution]:
+    if problem.is_pure and problem.loss != "minimax":
+        program = program_on(problem, levels, knots, problem.epsilon)
+        return program, solve(program, tolerance=1e-9)
+    setting = make_setting(problem, levels, knots)
+    solution, pairs = solve_pairs(setting, problem.epsilon)
+    return setting.program(pairs, problem.epsilon), solution
+
+
+def _by_differences(problem: Problem, knots: FloatArray, levels: FloatArray) -> tuple[float, FloatArray]:
+    """The same by forward differences: for the worst-case loss, whose multipliers also weigh the levels."""
+    half = problem.width / 2
+    step = 1e-6 * half
+    value = _solved(problem, knots, levels)[1].value * half**2
+    moved = [_solved(problem, knots, levels + step * unit)[1].value * half**2 for unit in np.eye(levels.size)]
+    return value, (np.array(moved) - value) / step
+
+
 def value_and_gradient(problem: Problem, knots: FloatArray, levels: FloatArray) -> tuple[float, FloatArray]:
     """Optimal loss on these knots and its gradient in the levels, data units.
 
@@ -107,8 +131,9 @@ def value_and_gradient(problem: Problem, knots: FloatArray, levels: FloatArray) 
 
     Guarantees: equals finite differences of the value wherever that is differentiable.
     """
-    program = program_on(problem, levels, knots, problem.epsilon)
-    solution = solve(program, tolerance=1e-9)
+    if problem.loss == "minimax":
+        return _by_differences(problem, knots, levels)
+    program, solution = _solved(problem, knots, levels)
     gradient = (solution.rows * loss_slopes(problem, knots, levels)).sum(axis=0)
     kept = program.view.rows[program.view.rows != program.view.centered]
     if problem.max_bias < math.inf:
@@ -222,26 +247,42 @@ def _local_knots(problem: Problem, units: FloatArray, symmetric: bool) -> FloatA
     return from_centered(problem, around(bends, 1 / 64, symmetric=symmetric, sides=2))
 
 
-def search_levels(problem: Problem, count: int, *, max_level: float | None) -> FloatArray:
+def search_levels(
+    problem: Problem, count: int, *, max_level: float | None, knots: FloatArray | None = None
+) -> FloatArray:
     """The best `count` levels found, data units: multistart SLSQP on the optimal value. A local search: no bound.
 
     Arguments:
         max_level: largest distance of a level from the middle of the range, data units.
+        knots: inputs that the design will use, data units; None lets the search choose.
     """
-    least, largest = level_bounds(problem, max_level)
-    grid = np.linspace(problem.lower, problem.upper, _SEARCH_KNOTS)
+    plain = problem.is_pure and problem.loss != "minimax"
+    grid = np.linspace(problem.lower, problem.upper, _SEARCH_KNOTS if plain else _FEW_KNOTS)
+    if problem.metric is not None and knots is not None:
+        grid = knots
+    least, largest = level_bounds(problem, max_level, grid)
+    if not plain:
+        # Levels that reach barely far enough leave the solver no interior.
+        least *= 1 + 1e-4
     symmetric = _is_symmetric_prior(problem, grid)
     shape = Shape.of(count, symmetric=symmetric)
 
-    def run(start: FloatArray, knots: FloatArray, rounds: int) -> tuple[float, FloatArray]:
-        return _search(problem, shape, knots, start, least, largest, rounds)
+    def run(start: FloatArray, inputs: FloatArray, rounds: int) -> tuple[float, FloatArray]:
+        return _search(problem, shape, inputs, start, least, largest, rounds)
 
-    starts = [_spread(start, least, largest) for start in _starts(problem, count, least, largest)]
+    proposals = _starts(problem, count, least, largest) if plain else _even_starts(count, least, largest)
+    starts = [_spread(start, least, largest) for start in proposals]
     found = sorted((run(start, grid, 25) for start in starts), key=_value)
+    if not plain:
+        return problem.center + found[0][1] * (problem.width / 2)
     units = run(found[0][1], grid, 60)[1]
-    if problem.is_pure and problem.max_bias == 0:
+    if problem.max_bias == 0:
         units = run(units, _local_knots(problem, units, symmetric), 40)[1]
     return problem.center + units * (problem.width / 2)
+
+
+def _even_starts(count: int, least: float, largest: float) -> list[FloatArray]:
+    return [np.linspace(-1, 1, count) * min(stretch * least, largest) for stretch in (1.1, 1.5)]
 
 
 def _value(found: tuple[float, FloatArray]) -> float:

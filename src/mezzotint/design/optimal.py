@@ -35,14 +35,14 @@ def _design(problem: Problem, levels: FloatArray, knots: FloatArray | None) -> t
     return refine_even(problem, levels, design)
 
 
-def _chosen_levels(problem: Problem, levels: Any, max_level: float | None) -> FloatArray:
+def _chosen_levels(problem: Problem, levels: Any, max_level: float | None, knots: FloatArray | None) -> FloatArray:
     if isinstance(levels, bool) or not isinstance(levels, int | np.integer):
         if max_level is not None:
             raise ParameterError("max_level", max_level, "bounds the search for levels; these levels are fixed")
         return check_levels(levels)
     if not 2 <= levels <= MAX_LEVELS:
         raise ParameterError("levels", int(levels), "need at least 2 output levels; try levels=4")
-    return search_levels(problem, int(levels), max_level=max_level)
+    return search_levels(problem, int(levels), max_level=max_level, knots=knots)
 
 
 def optimal(
@@ -117,7 +117,7 @@ def optimal(
         max_bias=max_bias,
     )
     inputs = None if knots is None else check_knots(knots, problem)
-    values = _chosen_levels(problem, levels, max_level)
+    values = _chosen_levels(problem, levels, max_level, inputs)
     check_reach(problem, values, np.array([problem.lower, problem.upper]) if inputs is None else inputs)
     draft, mechanism = _design(problem, values, inputs)
     return record(problem, draft, mechanism, started=started)

@@ -25,6 +25,9 @@ FloatArray = npt.NDArray[np.float64]
 Progress = Callable[[int, int], None]
 
 _OUTER = (1.05, 1.15, 1.3, 1.5, 1.75, 2.0, 2.4, 2.8, 3.4, 4.0)
+_FINEST = 1e-4
+_FEW_BOXES = 9
+_FINALISTS = 3
 _INNER = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.97)
 
 
@@ -68,7 +71,7 @@ def table_of(problem: Problem, tables: Tables, y: FloatArray, *, name: str, epsi
 
 
 def _search(
-    problem: Problem, bins: FloatArray, epsilon: float, constraints: Constraints, boxes: int, step: Callable[[], None]
+    problem: Problem, bins: FloatArray, epsilon: float, constraints: Constraints, boxes: int, finest: float
 ) -> tuple[Tables, Found | None, int]:
     sides = 1 if is_mirrored(bins, problem) else 2
     if constraints == "theorem6" and sides == 2:
@@ -81,7 +84,7 @@ def _search(
         target=tables.proxy(problem.prior)[0],
         constraints=constraints,
         points=points,
-        step=step,
+        finest=finest,
     )
     return tables, search.run(), search.programs
 
@@ -133,14 +136,7 @@ def optm(
     if bins is None and not 3 <= levels <= 64:
         raise ParameterError("levels", levels, "bins are searched for 3 to 64 levels")
     sets = bin_sets(problem, levels) if bins is None else [covering_bins(bins, problem)]
-    best: DesignResult | None = None
-    programs = 0
-    for done, candidate in enumerate(sets, start=1):
-        result, count = _at_bins(problem, candidate, constraints, boxes, started)
-        programs += count
-        best = min((r for r in (best, result) if r is not None), key=_loss, default=None)
-        if progress is not None:
-            progress(done, len(sets))
+    best, programs = _search_sets(problem, sets, constraints, boxes, progress, started)
     if best is None:
         hint = "; it always needs epsilon > ln 2" if constraints == "theorem6" else ""
         raise InfeasibleError(
@@ -148,6 +144,35 @@ def optm(
             "move the outer bins out, raise epsilon, or use design.optimal"
         )
     return _final(best, started, programs)
+
+
+def _search_sets(
+    problem: Problem,
+    sets: list[FloatArray],
+    constraints: Constraints,
+    boxes: int,
+    progress: Progress | None,
+    started: float,
+) -> tuple[DesignResult | None, int]:
+    """All bin sets with few boxes, then the best few with all of them."""
+    programs, found = 0, []
+    total = len(sets) + (min(_FINALISTS, len(sets)) if len(sets) > 1 else 0)
+    for done, candidate in enumerate(sets, start=1):
+        few, finest = (boxes, _FINEST) if len(sets) == 1 else (min(boxes, _FEW_BOXES), 1.0)
+        result, count = _at_bins(problem, candidate, constraints, few, finest, started)
+        programs += count
+        found += [result] if result is not None else []
+        if progress is not None:
+            progress(done, total)
+    if len(sets) > 1:
+        finalists = sorted(found, key=_loss)[:_FINALISTS]
+        for done, finalist in enumerate(finalists, start=len(sets) + 1):
+            result, count = _at_bins(problem, finalist.mechanism.levels, constraints, boxes, _FINEST, started)
+            programs += count
+            found += [result] if result is not None else []
+            if progress is not None:
+                progress(done, total)
+    return min(found, key=_loss, default=None), programs
 
 
 def _loss(result: DesignResult) -> float:
@@ -167,14 +192,14 @@ def _final(best: DesignResult, started: float, programs: int) -> DesignResult:
 
 
 def _at_bins(
-    problem: Problem, bins: FloatArray, constraints: Constraints, boxes: int, started: float
+    problem: Problem, bins: FloatArray, constraints: Constraints, boxes: int, finest: float, started: float
 ) -> tuple[DesignResult | None, int]:
     published = constraints == "published_theorem5"
     programs = 0
 
     def build(epsilon: float) -> Any:
         nonlocal programs
-        tables, found, count = _search(problem, bins, epsilon, constraints, boxes, _nothing)
+        tables, found, count = _search(problem, bins, epsilon, constraints, boxes, finest)
         programs += count
         if found is None:
             raise InfeasibleError(f"bins={bins.tolist()}: {constraints} has no solution")
@@ -197,7 +222,3 @@ def _at_bins(
         ),
         programs,
     )
-
-
-def _nothing() -> None:
-    """Progress is told per bin set."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import final
 
@@ -19,7 +19,6 @@ FloatArray = npt.NDArray[np.float64]
 Found = tuple[float, FloatArray]
 
 _MOST_BOXES = 2000
-_FINEST = 1e-4
 
 
 @final
@@ -30,7 +29,7 @@ class BoxSearch:
     Arguments:
         target: (size,) objective, linear in the selection probabilities.
         points: grid points per free probability in the exhaustive pass.
-        step: called after every linear program.
+        finest: the refinement after the grid stops at moves of this size; 1 for no refinement.
     """
 
     tables: Tables
@@ -38,7 +37,7 @@ class BoxSearch:
     target: FloatArray
     constraints: Constraints
     points: int
-    step: Callable[[], None]
+    finest: float
     programs: int = field(default=0, init=False)
 
     def free_rows(self) -> list[slice]:
@@ -57,9 +56,7 @@ class BoxSearch:
         for row in rows:
             low[row] = high[row] = pinned[row]
         self.programs += 1
-        answer = solve_box(self.tables, Box(low=low, high=high), self.epsilon, self.target, self.constraints)
-        self.step()
-        return answer
+        return solve_box(self.tables, Box(low=low, high=high), self.epsilon, self.target, self.constraints)
 
     def _widest(self) -> tuple[FloatArray, FloatArray]:
         """[0, 1] everywhere but at q_1(1) = 1."""
@@ -103,7 +100,7 @@ class BoxSearch:
 
     def _improved(self, found: Found, rows: list[slice]) -> Found:
         step = 1 / (self.points + 1)
-        while step > _FINEST:
+        while step > self.finest:
             better = self._one_round(found, rows, step)
             if better[0] >= found[0] - 1e-12:
                 step /= 2
@@ -141,7 +138,6 @@ class BoxSearch:
                     continue
                 self.programs += 1
                 answer = solve_box(tables, Box(low=low, high=high), self.epsilon, self.target, self.constraints)
-                self.step()
                 found = min((a for a in (found, answer) if a is not None), key=_value, default=None)
         return found
 

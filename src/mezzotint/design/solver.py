@@ -64,8 +64,12 @@ def _settings(tolerance: float) -> Any:
     return settings
 
 
-def solve(program: Program, *, tolerance: float = 1e-10) -> Solution:
+def solve(program: Program, *, tolerance: float = 1e-10, quadratic: Any = None) -> Solution:
     """Solves the program.
+
+    Arguments:
+        quadratic: None, or a sparse upper-triangular Q: then objective @ x + x'Qx / 2 is minimised. `safe_bound` does
+            not know it.
 
     Raises:
         SolverError: the solver ended without an approximate solution. Feasibility is settled before (`reach`), so
@@ -79,7 +83,7 @@ def solve(program: Program, *, tolerance: float = 1e-10) -> Solution:
     # not, and what is lost shows in the gap.
     for factor in (1.0, 1e2, 1e4):
         answer = clarabel.DefaultSolver(
-            sparse.csc_matrix((size, size)),
+            sparse.csc_matrix((size, size)) if quadratic is None else sparse.csc_matrix(quadratic) / scale,
             program.objective / scale,
             matrix,
             rhs,

@@ -1,0 +1,202 @@
+"""`design.compare`: every mechanism at the same certified epsilon and bits, side by side."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, final
+
+from mezzotint.core.errors import InfeasibleError, ParameterError
+from mezzotint.core.mechanism import Mechanism
+from mezzotint.design.calibrate import calibrate
+from mezzotint.design.levels import UnboundedLevelsWarning
+from mezzotint.design.limit import limit_of
+from mezzotint.design.mvu import imvu, mvu
+from mezzotint.design.optimal import optimal
+from mezzotint.design.optm import optm
+from mezzotint.design.problem import make_problem
+from mezzotint.design.result import DesignResult
+
+FAMILIES = ("optimal", "optm", "mvu", "imvu", "rqm", "erm", "pbm", "k_randomized_response", "randomized_response")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One mechanism in a comparison.
+
+    Arguments:
+        family: its name.
+        mechanism: the table; None where the family has no member at this epsilon.
+        epsilon: certified pure epsilon, at most the one asked for.
+        bits: bits of one report.
+        mse, mae: exact losses under the prior, squared data units and data units.
+        max_bias: largest bias over the inputs, data units.
+        above_limit: how far the MSE is above what any unbiased mechanism with any number of bits can reach, percent.
+            Negative only for biased mechanisms.
+        seconds: time of the design.
+        note: why there is no mechanism, or what to know about it.
+    """
+
+    family: str
+    mechanism: Mechanism | None
+    epsilon: float | None
+    bits: int | None
+    mse: float | None
+    mae: float | None
+    max_bias: float | None
+    above_limit: float | None
+    seconds: float
+    note: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything but the table, for JSON."""
+        return {
+            "family": self.family,
+            "epsilon": self.epsilon,
+            "bits": self.bits,
+            "mse": self.mse,
+            "mae": self.mae,
+            "max_bias": self.max_bias,
+            "above_limit": self.above_limit,
+            "seconds": self.seconds,
+            "note": self.note,
+        }
+
+
+def _design(
+    family: str, epsilon: float, lower: float, upper: float, levels: int, prior: Any, loss: Literal["mse", "mae"]
+) -> DesignResult:
+    span: dict[str, Any] = {"lower": lower, "upper": upper}
+    if family == "optimal":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UnboundedLevelsWarning)
+            return optimal(epsilon, levels=levels, prior=prior, loss=loss, **span)
+    if family == "optm":
+        return optm(epsilon, levels=levels, prior=prior, **span)
+    if family == "mvu":
+        return mvu(epsilon, levels=levels, **span)
+    if family == "imvu":
+        return imvu(epsilon, levels=levels, **span)
+    if family == "randomized_response":
+        return calibrate(family, epsilon=epsilon, prior=prior, **span)
+    return calibrate(family, epsilon=epsilon, levels=levels, prior=prior, loss=loss, **span)
+
+
+def _row(family: str, design: Callable[[], DesignResult], prior: Any, floor: float) -> Row:
+    started = time.perf_counter()
+    try:
+        result = design()
+    except (InfeasibleError, ParameterError) as error:
+        return Row(
+            family=family,
+            mechanism=None,
+            epsilon=None,
+            bits=None,
+            mse=None,
+            mae=None,
+            max_bias=None,
+            above_limit=None,
+            seconds=time.perf_counter() - started,
+            note=str(error),
+        )
+    table = result.mechanism
+    mse, bias = table.mse(prior), table.max_bias
+    biased = bias > 1e-6 * (table.upper - table.lower)
+    return Row(
+        family=family,
+        mechanism=table,
+        epsilon=table.epsilon,
+        bits=table.bits,
+        mse=mse,
+        mae=table.mae(prior),
+        max_bias=bias,
+        above_limit=100 * (mse / floor - 1),
+        seconds=time.perf_counter() - started,
+        note="biased" if biased else "",
+    )
+
+
+def _levels(bits: int | None, levels: int | None) -> int:
+    if bits is not None and levels is not None:
+        raise ParameterError("bits", bits, "give bits or levels, not both")
+    if bits is not None and not 1 <= bits <= 8:
+        raise ParameterError("bits", bits, "need 1 to 8 bits; try bits=2")
+    count = 2 ** (2 if bits is None else bits) if levels is None else levels
+    if isinstance(count, bool) or not isinstance(count, int) or not 2 <= count <= 256:
+        raise ParameterError("levels", count, "need 2 to 256 levels; try levels=4")
+    return count
+
+
+def compare(
+    *,
+    epsilon: float = 1.0,
+    bits: int | None = None,
+    levels: int | None = None,
+    lower: float = -1.0,
+    upper: float = 1.0,
+    prior: Any = None,
+    loss: Literal["mse", "mae"] = "mse",
+    families: Sequence[str] = FAMILIES,
+) -> list[Row]:
+    """Every mechanism calibrated to the same certified pure epsilon and number of levels, sorted by MSE.
+
+    Arguments:
+        epsilon: pure epsilon per report.
+        bits, levels: 2**bits levels, or their number; 4 if neither is given. "randomized_response" has one bit always.
+        lower, upper: range of the inputs, data units.
+        prior: None (uniform), a frozen scipy.stats distribution or a 1-D sample.
+        loss: what free parameters are tuned for; both losses are reported.
+        families: which to include, of `FAMILIES`.
+
+    Returns: rows sorted by MSE; families without a member at this epsilon come last, with the reason in `note`.
+
+    Raises:
+        ParameterError: bad values, unknown families.
+
+    Guarantees: every certified epsilon is at most `epsilon`. "optimal" is first among unbiased mechanisms with the
+        same levels; against the others its levels are the best found.
+    """
+    count = _levels(bits, levels)
+    unknown = [name for name in families if name not in FAMILIES]
+    if unknown:
+        raise ParameterError("families", unknown, f"use some of {', '.join(FAMILIES)}")
+    problem = make_problem(epsilon=epsilon, lower=lower, upper=upper, loss="mse", prior=prior)
+    floor = limit_of(problem, None)[0]
+    rows = [
+        _row(name, lambda name=name: _design(name, epsilon, lower, upper, count, prior, loss), prior, floor)
+        for name in families
+    ]
+    return sorted(rows, key=lambda row: float("inf") if row.mse is None else row.mse)
+
+
+def tradeoff(
+    *,
+    epsilons: Sequence[float],
+    bits: Sequence[int] = (1, 2, 3, 4),
+    lower: float = -1.0,
+    upper: float = 1.0,
+    prior: Any = None,
+) -> list[dict[str, float]]:
+    """MSE against epsilon of the optimal table for several bits, and the limit: the data of a trade-off plot.
+
+    Returns: one dict per epsilon and number of bits: epsilon, bits, mse, mae, limit.
+    """
+    rows = []
+    for epsilon in epsilons:
+        problem = make_problem(epsilon=epsilon, lower=lower, upper=upper, loss="mse", prior=prior)
+        floor = limit_of(problem, None)[0]
+        for count in bits:
+            table = optimal(epsilon, lower=lower, upper=upper, levels=2**count, prior=prior).mechanism
+            rows.append(
+                {
+                    "epsilon": float(epsilon),
+                    "bits": float(count),
+                    "mse": table.mse(prior),
+                    "mae": table.mae(prior),
+                    "limit": floor,
+                }
+            )
+    return rows

@@ -1,0 +1,185 @@
+"""Vectors of bounded L2 norm, coordinate by coordinate, through the squared metric."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from mezzotint.core.errors import InfeasibleError, ParameterError
+from mezzotint.core.mechanism import Mechanism
+from mezzotint.design.metric import spacing_of
+from mezzotint.design.optimal import optimal
+from mezzotint.design.result import DesignResult
+from mezzotint.privacy.loss import log_ratio
+
+FloatArray = npt.NDArray[np.float64]
+Inputs = Literal["grid", "real"]
+
+_STEPS = 14
+
+
+def _row_losses(mechanism: Mechanism) -> FloatArray:
+    """(K,) entry j-1: the largest log-ratio of two rows at most j knots apart, rounded up."""
+    rows = mechanism.weights
+    result = []
+    for apart in range(1, rows.shape[0]):
+        high, low = np.maximum(rows[apart:], rows[:-apart]), np.minimum(rows[apart:], rows[:-apart])
+        used = high > 0
+        if (low[used] == 0).any():
+            result.append(math.inf)
+            continue
+        ratios = np.where(used, high / np.maximum(low, 1), 0.0)
+        where = np.unravel_index(int(np.argmax(ratios)), ratios.shape)
+        result.append(log_ratio(int(high[where]), int(low[where])) + 2.0**-49)
+    return np.maximum.accumulate(np.array(result))
+
+
+def _largest_concave(points: npt.NDArray[Any], values: npt.NDArray[Any], at: float) -> float:
+    """The least concave function above the points (0, 0) and (points, values), at `at`; constant beyond the last."""
+    hull = [(0.0, 0.0)]
+    for point, value in zip(points.tolist(), values.tolist(), strict=True):
+        while len(hull) > 1:
+            (x0, y0), (x1, y1) = hull[-2], hull[-1]
+            if (y1 - y0) * (point - x1) > (value - y1) * (x1 - x0):
+                break
+            hull.pop()
+        hull.append((point, value))
+    x, y = np.array(hull).T
+    return float(np.interp(at, x, y))
+
+
+def vector_epsilon(
+    mechanism: Mechanism, *, dimension: int, l2_distance: float, inputs: Inputs = "real", segments: int = 64
+) -> float:
+    """Pure epsilon of a vector whose coordinates are reported independently by `mechanism`, an upper bound.
+
+    Arguments:
+        mechanism: a table on evenly spaced knots.
+        dimension: number of coordinates, >= 1.
+        l2_distance: largest L2 distance of two neighbouring vectors, data units (2 C for vectors of norm C).
+        inputs: "grid": every coordinate is on a knot (MVU's Lemma 6 speaks about these). "real": any coordinates in
+            the range; dithering between knots is paid for.
+
+    Returns: epsilon, rounded up.
+
+    Raises:
+        ParameterError: dimension < 1, a negative distance, uneven knots.
+
+    Guarantees: for two vectors within the distance, no report is more than e**epsilon times as likely under one as
+        under the other (docs/proofs/design.md, "Vectors").
+    """
+    if dimension < 1:
+        raise ParameterError("dimension", dimension, "need at least one coordinate")
+    if not l2_distance >= 0 or math.isinf(l2_distance):
+        raise ParameterError("l2_distance", l2_distance, "need a finite distance >= 0")
+    if inputs not in ("grid", "real"):
+        raise ParameterError("inputs", inputs, 'use "grid" or "real"')
+    spacing = spacing_of(mechanism.knots)
+    losses = _row_losses(mechanism)
+    if math.isinf(losses[-1]):
+        return math.inf
+    if inputs == "grid":
+        squares, values = (np.arange(1, losses.size + 1) * spacing) ** 2, losses
+    else:
+        squares, values = _real_profile(losses, spacing, segments)
+    # sum_i profile(d_i^2) <= sum_i hull(d_i^2) <= dimension * hull(distance^2 / dimension), hull concave (Jensen).
+    share = l2_distance**2 / dimension
+    return dimension * _largest_concave(squares, values, share) * (1 + 1e-12)
+
+
+def _real_profile(losses: FloatArray, spacing: float, segments: int) -> tuple[FloatArray, FloatArray]:
+    """Squared distances and bounds of the log-ratio of any two real inputs at most so far apart."""
+    # Comonotone dithering: inputs d apart draw rows floor(d/h) or ceil(d/h) apart, so the loss is at most
+    # losses[ceil(d/h)]. And log p has slope at most (e**losses[1] - 1) / h, so d = j h + rest costs at most
+    # losses[j] + rest * slope. The smaller of the two, taken at the right end of each small step.
+    slope = math.expm1(losses[0]) / spacing
+    whole = np.concatenate([[0.0], losses])
+    steps = np.arange(1, losses.size * segments + 1)
+    full, rest = np.divmod(steps, segments)
+    above = whole[np.minimum(full + (rest > 0), losses.size)]
+    values = np.minimum(above, whole[full] + rest / segments * spacing * slope)
+    # The profile between two steps is at most its value at the right one: shift the values to the left end, so that
+    # the hull of the points lies above the whole profile; the first piece keeps its chord through 0, which the
+    # linear bound justifies.
+    distance = steps * spacing / segments
+    squares = np.concatenate([distance[:1], distance[:-1]]) ** 2
+    return squares, np.maximum.accumulate(values)
+
+
+def vector(
+    epsilon: float = 1.0,
+    *,
+    dimension: int,
+    l2_norm: float,
+    levels: Any = 4,
+    knots: int = 9,
+    inputs: Inputs = "grid",
+    prior: Any = None,
+) -> DesignResult:
+    """The best table for each coordinate of a vector of bounded L2 norm, under pure epsilon of the whole vector.
+
+    Arguments:
+        epsilon: pure epsilon of the whole report (all coordinates), replace-one neighbours.
+        dimension: number of coordinates.
+        l2_norm: bound C on the norm; each coordinate is in [-C, C], two vectors are at most 2 C apart.
+        levels: number of levels or the levels, as in `optimal`.
+        knots: even inputs per coordinate (the grid of MVU's Lemma 6).
+        inputs: "grid": the guarantee is for vectors with every coordinate on a knot and norm at most C (round them
+            there first, keeping the norm). "real": for all vectors; dithering is paid for, which costs much.
+        prior: of one coordinate, as in `optimal`.
+
+    Returns: the table of one coordinate; its `mechanism.epsilon` is that of one coordinate, `vector_epsilon` that of
+        the vector.
+
+    Raises:
+        ParameterError, InfeasibleError: as `optimal`.
+
+    Guarantees: vector_epsilon(mechanism, dimension, 2 C, inputs) <= epsilon.
+    Source: Chaudhuri, Guo, Rabbat 2022, Lemma 6; docs/proofs/design.md, "Vectors".
+    """
+    started = time.perf_counter()
+    if not l2_norm > 0:
+        raise ParameterError("l2_norm", l2_norm, "must be positive")
+
+    def design(rate: float) -> DesignResult:
+        return optimal(rate, lower=-l2_norm, upper=l2_norm, levels=levels, prior=prior, knots=knots, metric="squared")
+
+    def cost(result: DesignResult) -> float:
+        return vector_epsilon(result.mechanism, dimension=dimension, l2_distance=2 * l2_norm, inputs=inputs)
+
+    rate = epsilon / (2 * l2_norm) ** 2
+    best, low, high = None, 0.0, rate
+    # On the grid the metric's rate times the squared distance is the vector's epsilon; dithering needs a smaller one.
+    for _ in range(_STEPS):
+        middle = high if best is None and low == 0.0 else (low + high) / 2
+        try:
+            result = design(middle)
+        except InfeasibleError:
+            if best is None and middle == rate:
+                raise
+            low = middle
+            continue
+        if cost(result) <= epsilon:
+            best, low = result, middle
+            if middle == rate:
+                break
+        else:
+            high = middle
+    if best is None:
+        raise InfeasibleError(
+            f"epsilon={epsilon:g}: no table on these levels meets it; use wider levels or fewer knots"
+        )
+    return DesignResult(
+        mechanism=best.mechanism,
+        loss=best.loss,
+        lower_bound=best.lower_bound,
+        gap=best.gap,
+        status=best.status,
+        seconds=time.perf_counter() - started,
+        iterations=best.iterations,
+        scope=best.scope,
+    )
