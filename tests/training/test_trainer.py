@@ -167,15 +167,24 @@ def test_quantized_gradients_are_unbiased(blobs: Dataset) -> None:
     np.testing.assert_allclose(mean, [0.3, -0.5, 0.0, 0.5], atol=0.03)
 
 
-def test_lattice_and_range_are_asked_for(blobs: Dataset) -> None:
+def test_levels_on_no_lattice_are_counted(blobs: Dataset) -> None:
     uneven = families.erm(lower=-1.0, upper=1.0, bins=[-math.pi, -0.5, 0.5, math.pi], gamma=1.0)
-    with pytest.raises(ParameterError, match="levels"):
-        make(blobs, methods.QuantizedSGD(table=uneven, clip=0.1))
+    optimizer = make(blobs, methods.QuantizedSGD(table=uneven, clip=0.1)).optimizer
+    rows = torch.tensor([[0.1, -0.05, 0.0], [0.2, 0.05, -0.2]])
+    counts = optimizer.integer_sum(rows)
+    codes = uneven.privatize((rows * 10).numpy(), optimizer.rng())
+    np.testing.assert_array_equal(counts, [np.bincount(column, minlength=4) for column in codes.T])
+    np.testing.assert_allclose(optimizer.total(rows).numpy(), 0.1 * uneven.decode(codes).sum(axis=0), rtol=1e-6)
+    assert optimizer.total(rows[:0]).tolist() == [0.0, 0.0, 0.0]
+
+
+def test_tables_for_gradients_are_checked(blobs: Dataset) -> None:
+    table = families.stochastic_rounding(lower=-1.0, upper=1.0, levels=4)
     lopsided = families.stochastic_rounding(lower=0.0, upper=1.0, levels=4)
     with pytest.raises(ParameterError, match="table"):
         make(blobs, methods.QuantizedSGD(table=lopsided, clip=0.1))
     with pytest.raises(ParameterError, match="clip=0"):
-        make(blobs, methods.QuantizedSGD(table=uneven, clip=0.0))
+        make(blobs, methods.QuantizedSGD(table=table, clip=0.0))
 
 
 def test_clipped_only(blobs: Dataset) -> None:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.privacy.sums.lattice import find_lattice
+from mezzotint.privacy.sums.lattice import Lattice, find_lattice
 from mezzotint.training.extra import DPOptimizer, torch
 from mezzotint.training.projection import Projection
 
@@ -177,18 +177,19 @@ class QuantizedGradientOptimizer(_CoordinateOptimizer):
 
     Arguments:
         inner: the optimizer that makes the step.
-        table: symmetric range, levels on a lattice (any even grid, or multiples of some step).
+        table: symmetric range. Levels on a lattice (any even grid, or multiples of some step) are summed as one
+            integer per coordinate; other levels as one count per level and coordinate.
         clip: largest coordinate of a record's gradient; larger ones are clipped.
         expected_batch_size: what the sum is divided by.
         max_grad_norm: L2 norm to which a record's gradient is scaled down first; inf for none.
         rng: as in `ProjectedOptimizer`.
 
     Raises:
-        ParameterError: a table with an asymmetric range or with levels on no lattice, clip not positive.
+        ParameterError: a table with an asymmetric range, clip not positive.
 
     Guarantees:
-        What leaves a record is one integer per coordinate; the step depends on the sum of those integers alone, so a
-        secure aggregator can compute it.
+        What leaves a record is integers, and the step depends on their sum alone, so a secure aggregator can
+        compute it.
     Source: OPTM paper, Section 6.3.
     """
 
@@ -210,22 +211,30 @@ class QuantizedGradientOptimizer(_CoordinateOptimizer):
         self.clip = _positive("clip", clip)
         self.table = table
         self.rng = rng
-        self.lattice = find_lattice(table.levels)
+        try:
+            self.lattice: Lattice | None = find_lattice(table.levels)
+        except ParameterError:
+            self.lattice = None
 
     def total(self, flat: torch.Tensor) -> torch.Tensor:
-        exact = self.lattice.offset * len(flat) + self.lattice.step * self.integer_sum(flat)
+        sums = self.integer_sum(flat)
+        if self.lattice is None:
+            exact = sums @ self.table.levels
+        else:
+            exact = self.lattice.offset * len(flat) + self.lattice.step * sums
         return torch.from_numpy((exact * (self.clip / self.table.upper)).astype(np.float32)).to(flat.device)
 
     def integer_sum(self, flat: torch.Tensor) -> npt.NDArray[np.int64]:
-        """(d,) sums over records of the lattice integers of their quantized coordinates: all that is released."""
-        if len(flat) == 0:
-            return np.zeros(flat.shape[1], dtype=np.int64)
+        """All that is released: (d,) sums of lattice integers, or (d, m) counts of levels where there is no lattice."""
         if self.max_grad_norm < float("inf"):
             flat = flat * (self.max_grad_norm / flat.norm(dim=1, keepdim=True).clamp(min=1e-12)).clamp(max=1.0)
         scaled = (flat * (self.table.upper / self.clip)).detach().cpu().numpy()
         if np.isnan(scaled).any():
             raise NotFiniteError("a record's gradient is not a number")
-        return self.lattice.integers[self.table.privatize(scaled, self.rng())].sum(axis=0)
+        codes = self.table.privatize(scaled, self.rng())
+        if self.lattice is None:
+            return np.stack([(codes == code).sum(axis=0) for code in range(self.table.levels.size)], axis=1)
+        return self.lattice.integers[codes].sum(axis=0)
 
 
 def _positive(name: str, value: float) -> float:

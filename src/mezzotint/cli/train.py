@@ -1,0 +1,291 @@
+"""`mezzotint train`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from mezzotint import training
+from mezzotint.cli.common import (
+    AsJson,
+    Overwrite,
+    load_mechanism,
+    notices,
+    number,
+    output,
+    print_json,
+    progress_bars,
+    warn,
+)
+from mezzotint.core.atomic import refuse_existing, replacing
+from mezzotint.core.errors import MezzotintError, ParameterError
+from mezzotint.core.lazy import LazyModule
+
+figures: Any = LazyModule("mezzotint.report.training_drawing")
+notices_of: Any = LazyModule("mezzotint.training.notices")
+
+EXAMPLE = "mezzotint train --data breast-cancer --model logreg --method dp-sgd --target-epsilon 1 --bits 4 --json"
+
+METHODS = ("none", "dp-sgd", "proj-dp-sgd", "rqp", "quantized-gradient")
+
+Number = float | None
+File = Path | None
+
+
+def command(
+    data: Annotated[str, typer.Option(help="breast-cancer, or a folder with MNIST's four idx files.")],
+    model: Annotated[str, typer.Option(help="logreg, svm, softmax or cnn.")] = "logreg",
+    method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}.")] = "dp-sgd",
+    target_epsilon: Annotated[Number, typer.Option(help="Choose the noise for this epsilon of the whole run.")] = None,
+    noise_multiplier: Annotated[Number, typer.Option(help="The noise itself, instead of --target-epsilon.")] = None,
+    delta: Annotated[float, typer.Option(help="Delta of the claim.")] = 1e-6,
+    steps: Annotated[int, typer.Option(help="Steps of the run.")] = 100,
+    batch_size: Annotated[int, typer.Option(help="Expected records per (Poisson) batch.")] = 32,
+    step_size: Annotated[float, typer.Option(help="Learning rate.")] = 1.0,
+    clip_norm: Annotated[float, typer.Option(help="L2 norm of a record's gradient; per coordinate for tables.")] = 0.45,
+    bits: Annotated[int, typer.Option(help="Bits of one weight, during training (proj-dp-sgd, rqp) and in --out.")] = 4,
+    projection: Annotated[str, typer.Option(help="stochastic or nearest rounding of the weights.")] = "stochastic",
+    q: Annotated[float, typer.Option(help="rqp: probability that a code is kept.")] = 0.99,
+    bound: Annotated[Number, typer.Option(help="Largest weight; 0.3 for linear models, else by tensor.")] = None,
+    mechanism: Annotated[File, typer.Option(help="quantized-gradient: the table (.json).")] = None,
+    averaging: Annotated[float, typer.Option(help="Share of the last steps whose weights are averaged.")] = 0.0,
+    neighboring: Annotated[str | None, typer.Option(help="add_or_remove_one or replace_one.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Repeatable run, NOT private.")] = None,
+    every: Annotated[int, typer.Option(help="Steps between reports and checkpoints; 0: twenty in all.")] = 0,
+    log: Annotated[File, typer.Option(help="JSON lines, one per report.")] = None,
+    checkpoint: Annotated[File, typer.Option(help="Checkpoint file; its ledger stands beside it.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from --checkpoint.")] = False,
+    out: Annotated[File, typer.Option(help="Packed model to write.")] = None,
+    plot: Annotated[File, typer.Option(help="Accuracy against epsilon, as PNG.")] = None,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train a private model with few bits per weight; loss, accuracy and epsilon spent are shown as it goes."""
+    options = dict(locals())
+    for name in ("log", "out", "plot"):
+        if options[name] is not None and not (name == "log" and resume):
+            refuse_existing(options[name], overwrite=overwrite, parameter=name)
+    with _needs_the_extra(), _warnings_as_lines():
+        run = prepare(options)
+        history = _run(run, options)
+        facts = finish(run, history, options)
+    if as_json:
+        print_json(facts)
+    else:
+        _summary(facts)
+
+
+@contextmanager
+def _needs_the_extra() -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        raise MezzotintError(str(error)) from error
+
+
+@contextmanager
+def _warnings_as_lines() -> Iterator[None]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("always", notices_of.TrainingWarning)
+        yield
+    for text in dict.fromkeys(str(one.message) for one in caught):
+        warn(text)
+
+
+def prepare(options: dict[str, Any]) -> Any:
+    """The trainer that the options describe, resumed if they say so."""
+    if options["resume"] and options["checkpoint"] is None:
+        raise ParameterError("resume", "True", "name the --checkpoint to go on from")
+    data = training.data.breast_cancer() if options["data"] == "breast-cancer" else _folder(options["data"])
+    task = training.models.task(options["model"], shape=data.train_x.shape[1:], classes=data.classes)
+    settings = training.trainer.Settings(
+        steps=options["steps"],
+        batch_size=options["batch_size"],
+        step_size=options["step_size"],
+        delta=options["delta"],
+        neighboring=options["neighboring"],
+        seed=options["seed"],
+        averaging=options["averaging"],
+    )
+    chosen = choose_method(options, task, rate=min(1.0, options["batch_size"] / len(data.train_x)))
+    run = training.trainer.Trainer(data=data, task=task, method=chosen, settings=settings)
+    if options["resume"]:
+        training.checkpoint.restore(run, options["checkpoint"])
+    return run
+
+
+def _folder(name: str) -> Any:
+    if not Path(name).is_dir():
+        raise ParameterError("data", name, "give breast-cancer, or a folder with MNIST's four idx files")
+    return training.data.idx_folder(name)
+
+
+def choose_method(options: dict[str, Any], task: Any, *, rate: float) -> Any:
+    """The training method that the options describe, its noise calibrated to --target-epsilon if given."""
+    name = options["method"]
+    if name not in METHODS:
+        raise ParameterError("method", name, f"use one of {', '.join(METHODS)}")
+    if name == "quantized-gradient":
+        if options["mechanism"] is None:
+            raise ParameterError("mechanism", "None", "name the table's file; make one with: mezzotint design")
+        if options["target_epsilon"] is not None or options["noise_multiplier"] is not None:
+            raise ParameterError(
+                "target_epsilon", str(options["target_epsilon"]), "here the table alone decides epsilon"
+            )
+        return training.methods.QuantizedSGD(table=load_mechanism(options["mechanism"]), clip=options["clip_norm"])
+    projected = None
+    if name in ("proj-dp-sgd", "rqp"):
+        q = options["q"] if name == "rqp" else 1.0
+        projected = training.projection.projection(bits=options["bits"], rounding=options["projection"], q=q)
+    return training.methods.NoisySGD(
+        noise_multiplier=0.0 if name == "none" else _noise(options, projected, rate=rate),
+        clip_norm=options["clip_norm"],
+        projection=projected,
+        bound=_bound(options, task),
+    )
+
+
+def _noise(options: dict[str, Any], projected: Any, *, rate: float) -> float:
+    target, noise = options["target_epsilon"], options["noise_multiplier"]
+    if (target is None) == (noise is None):
+        raise ParameterError("target_epsilon", str(target), "give one of --target-epsilon and --noise-multiplier")
+    if noise is not None:
+        return noise
+    least = training.rqp.noise_multiplier(
+        target,
+        sampling_rate=min(1.0, rate + 2.0**-24),  # batches are drawn in multiples of 2**-24, rounded up
+        steps=options["steps"],
+        delta=options["delta"],
+        neighboring=options["neighboring"] or "add_or_remove_one",
+    )
+    return least if projected is None else least * projected.kappa
+
+
+def _bound(options: dict[str, Any], task: Any) -> float | tuple[float, ...]:
+    if options["bound"] is not None:
+        return options["bound"]
+    if options["model"] != "cnn":
+        return 0.3
+    # Twice the largest initial weight of each tensor: public, as the initial weights are.
+    return tuple(2 * float(parameter.detach().abs().max()) for parameter in task.module.parameters())
+
+
+def _run(run: Any, options: dict[str, Any]) -> list[Any]:
+    """Takes the steps; returns what was reported."""
+    history: list[Any] = []
+    every = options["every"] or max(1, options["steps"] // 20)
+    with _live(options["steps"]) as show, _lines(run, options) as write:
+
+        def tell(progress: Any) -> None:
+            history.append(progress)
+            show(progress)
+            write(asdict(progress))
+
+        run.run(every=every, on_progress=tell, checkpoint=options["checkpoint"])
+    return history or [run.progress()]
+
+
+@contextmanager
+def _lines(run: Any, options: dict[str, Any]) -> Iterator[Callable[[dict[str, Any]], None]]:
+    if options["log"] is None:
+        yield lambda facts: None
+        return
+    with Path(options["log"]).open("a" if options["resume"] else "w", encoding="utf-8") as file:
+
+        def write(facts: dict[str, Any]) -> None:
+            file.write(json.dumps(facts, default=str) + "\n")
+            file.flush()  # a run that is killed leaves whole lines
+
+        write({"model": options["model"], "data": run.data.name, **run.method.describe(), **asdict(run.settings)})
+        yield write
+
+
+@contextmanager
+def _live(steps: int) -> Iterator[Callable[[Any], None]]:
+    if not sys.stderr.isatty():
+        yield lambda progress: None
+        return
+    columns = (
+        progress_bars.TextColumn("{task.description}"),
+        progress_bars.BarColumn(),
+        progress_bars.MofNCompleteColumn(),
+        progress_bars.TimeRemainingColumn(),
+    )
+    with progress_bars.Progress(*columns, console=notices(), transient=True) as bars:
+        bar = bars.add_task("training", total=steps)
+
+        def show(progress: Any) -> None:
+            spent = "none" if progress.epsilon is None else f"{progress.epsilon:.4g}"
+            text = f"loss {progress.loss:.4f}  accuracy {progress.test_accuracy:.2%}  epsilon {spent}"
+            bars.update(bar, completed=progress.step, description=text)
+
+        yield show
+
+
+def finish(run: Any, history: list[Any], options: dict[str, Any]) -> dict[str, Any]:
+    """Writes the model and the plot; says what was reached and what it cost."""
+    claim, last = run.claim(), history[-1]
+    sentence = "No privacy is claimed." if claim is None else str(claim)
+    costs = {"epsilon": None, "delta": None, "neighboring": None} if claim is None else claim.as_dict()
+    note = {"claim": sentence, "data": run.data.name, "model": options["model"], "caveat": run.data.note}
+    packed = run.packed(bits=options["bits"], note=note)
+    if options["out"] is not None:
+        packed.save(options["out"], overwrite=options["overwrite"])
+    if options["plot"] is not None:
+        with replacing(options["plot"], overwrite=options["overwrite"], parameter="plot") as temporary:
+            figures.draw_history(history, temporary)
+    return {
+        "data": run.data.name,
+        "model": options["model"],
+        **run.method.describe(),
+        "method": options["method"],
+        "epsilon": costs["epsilon"],
+        "delta": costs["delta"],
+        "neighboring": costs["neighboring"],
+        "steps": run.spent,
+        "sampling_rate": run.sampling_rate,
+        "loss": last.loss,
+        "train_accuracy": last.train_accuracy,
+        "test_accuracy": last.test_accuracy,
+        "packed_test_accuracy": run.accuracy(run.data.test_x, run.data.test_y, packed.values()),
+        "bits": packed.bits,
+        "model_bytes": packed.packed_bytes,
+        "float32_bytes": packed.float_bytes,
+        "seed": options["seed"],
+        "claim": sentence,
+        "caveat": run.data.note,
+        "out": None if options["out"] is None else str(options["out"]),
+    }
+
+
+def _summary(facts: dict[str, Any]) -> None:
+    table = Table(title=f"{facts['model']} on {facts['data']}, {facts['method']}", title_justify="left")
+    for name in ("test accuracy", "with packed weights", "epsilon", "delta", "steps", "bits", "bytes", "float32 bytes"):
+        table.add_column(name, justify="right")
+    epsilon = facts["epsilon"]
+    table.add_row(
+        f"{facts['test_accuracy']:.2%}",
+        f"{facts['packed_test_accuracy']:.2%}",
+        "none" if epsilon is None else epsilon if isinstance(epsilon, str) else number(epsilon),
+        number(facts["delta"]),
+        str(facts["steps"]),
+        str(facts["bits"]),
+        str(facts["model_bytes"]),
+        str(facts["float32_bytes"]),
+    )
+    screen = output()
+    screen.print(table)
+    screen.print(facts["claim"], markup=False, highlight=False, soft_wrap=True)
+    for text in (facts["caveat"], "A seeded run is NOT private." if facts["seed"] is not None else ""):
+        if text:
+            warn(text)
