@@ -6,7 +6,7 @@ import decimal
 import gzip
 import io
 import json
-import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -314,7 +314,8 @@ def test_memory_stays_constant(tmp_path: Path, mechanism: Mechanism) -> None:
             f"collect.privatize({str(path)!r}, {str(path) + '.out.parquet'!r}, column='x', mechanism=m);"
             "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
         )
-        peaks.append(int(os.popen(f'{sys.executable} -c "{code}"').read()))
+        ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+        peaks.append(int(ran.stdout))
     assert peaks[1] < peaks[0] * 1.25
 
 
