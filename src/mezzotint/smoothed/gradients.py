@@ -13,8 +13,8 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.core.lazy import LazyModule
 from mezzotint.smoothed.averages import average_profile
 from mezzotint.smoothed.expectations import CONFIDENCE
-from mezzotint.smoothed.inputs import Rational, read_count, read_loss, read_sample
-from mezzotint.smoothed.many_types import summary
+from mezzotint.smoothed.inputs import Loss, Rational, Sample, read_count, read_loss, read_sample
+from mezzotint.smoothed.many_types import Estimate, summary
 from mezzotint.smoothed.results import LOG_TEN, Expected
 from mezzotint.smoothed.worst_case import log10_worst_case, rounded_up
 
@@ -114,24 +114,13 @@ def expected_gradients(
     loss = read_loss(epsilon=epsilon, ratio=ratio)
     if read_count("draws", draws) < 2:
         raise ParameterError("draws", draws, "needs at least 2 databases for an interval; try 100")
-    z = statistics.NormalDist().inv_cdf(0.5 + CONFIDENCE / 2.0)
-    estimates = []
-    for composition in _compositions(records, len(chances), split):
-        rng = np.random.default_rng(seed)
-        logs = np.empty(draws)
-        for draw in range(draws):
-            codes = [rng.choice(row.size, size=count, p=row) for row, count in zip(chances, composition, strict=True)]
-            record = average_profile(
-                np.concatenate(codes), sampled=sample.sampled, ratio=loss.ratio, levels=chances[0].size
-            )
-            logs[draw] = record.log10_delta * LOG_TEN
-        estimates.append((summary(logs, z), composition))
+    compositions = _compositions(records, len(chances), split)
+    estimates = [(_estimate(chances, one, sample, loss, draws, seed), one) for one in compositions]
     estimate, composition = max(estimates, key=lambda item: item[0].log_value)
     worst = log10_worst_case(sample)
     upper = rounded_up(worst)
-    value = min(estimate.log_value / LOG_TEN, upper)
     return Expected(
-        log10_delta=value,
+        log10_delta=min(estimate.log_value / LOG_TEN, upper),
         log10_lower=-math.inf,
         log10_upper=upper,
         certified=False,
@@ -147,6 +136,19 @@ def expected_gradients(
         reason=f"Mean of exact delta(x) over {draws} databases; the worst of {len(estimates)} composition(s) tried.",
         seconds=time.perf_counter() - started,
     )
+
+
+def _estimate(
+    chances: list[np.ndarray], composition: tuple[int, ...], sample: Sample, loss: Loss, draws: int, seed: int
+) -> Estimate:
+    rng = np.random.default_rng(seed)
+    logs = np.empty(draws)
+    for draw in range(draws):
+        codes = [rng.choice(row.size, size=count, p=row) for row, count in zip(chances, composition, strict=True)]
+        levels = chances[0].size
+        record = average_profile(np.concatenate(codes), sampled=sample.sampled, ratio=loss.ratio, levels=levels)
+        logs[draw] = record.log10_delta * LOG_TEN
+    return summary(logs, statistics.NormalDist().inv_cdf(0.5 + CONFIDENCE / 2.0))
 
 
 def _read_distributions(distributions: Sequence[np.ndarray]) -> list[np.ndarray]:

@@ -101,6 +101,7 @@ class Loss:
         return split(min(self.ratio, _LARGEST_RATIO))
 
 
+@functools.lru_cache(maxsize=4096)
 def split(value: Fraction) -> tuple[float, float]:
     """The largest double-double (to 2**-105 relative) that does not exceed a rational."""
     high = float(value)

@@ -7,6 +7,7 @@ E^U(k) is at most the best exact E found, for one k counted from each end, every
 
 from __future__ import annotations
 
+import bisect
 import math
 from dataclasses import dataclass
 from fractions import Fraction
@@ -176,13 +177,19 @@ def _high_end(sample: Sample, loss: Loss, share: Fraction, peak: int, goal: floa
         return n // 2, -math.inf
     blocks = windows.block_bounds(edges, float(n), float(sample.lost), loss.parts)
     beyond = np.maximum.accumulate(blocks[::-1])[::-1]
-    fallback = None
-    for edge, bound in zip(edges[:-1].astype(np.int64).tolist(), beyond.tolist(), strict=True):
-        if peak < edge < n // 2 and bound + log_tail(edge, n, share, above=True) <= goal:
-            fallback = fallback or (edge - 1, bound)
-            if bound <= level:
-                return edge - 1, bound
-    return fallback or (n // 2, -math.inf)
+    starts = edges[:-1].astype(np.int64)
+
+    def negligible(i: int) -> bool:
+        # The bounds fall along the edges, and so does the mass beyond them.
+        return starts[i] > peak and float(beyond[i]) + log_tail(int(starts[i]), n, share, above=True) <= goal
+
+    far = bisect.bisect_left(range(starts.size), True, key=negligible)
+    small = bisect.bisect_left(range(starts.size), True, key=lambda i: bool(beyond[i] <= level))
+    # If the bound never becomes small the other compositions have to do with the first.
+    for i in (max(far, small), far):
+        if i < starts.size and starts[i] < n // 2:
+            return int(starts[i]) - 1, float(beyond[i])
+    return n // 2, -math.inf
 
 
 def _low_end(n: int, share: Fraction, peak: int, goal: float) -> int:

@@ -227,14 +227,11 @@ def log_utility_replacement(
     log_pmf, size = log_binomial_fraction(anchor, draws, part, whole)
     step = up[0] + down[0]
     shift = math.exp(-loss[0])
-    decay = math.exp(-(excess + (anchor - start) * step))
-    value = -math.expm1(-(excess + (anchor - start) * step)) / (1.0 + decay * shift)
-    drift = 0.0
-    remainder = 0.0
+    over = excess + (anchor - start) * step
+    value = -math.expm1(-over) / (1.0 + math.exp(-over) * shift)
+    drift, remainder = 0.0, 0.0
     for direction in (1.0, -1.0):
-        hits = anchor
-        weight = 1.0
-        count = 0.0
+        hits, weight, count = anchor, 1.0, 0.0
         while (hits < draws) if direction > 0.0 else (hits > start):
             if direction > 0.0:
                 shrink = (draws - hits) * part / ((hits + 1.0) * other)
