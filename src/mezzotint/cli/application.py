@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mezzotint.cli import account, compare, demo, design, estimate, privatize, reproduce, show, verify
+from mezzotint.cli import account, compare, demo, design, estimate, explore, privatize, report, reproduce, show, verify
 from mezzotint.core.errors import MezzotintError
 from mezzotint.core.lazy import LazyModule
 
@@ -31,6 +31,8 @@ VERBS = {
     "compare": compare,
     "account": account,
     "reproduce": reproduce,
+    "report": report,
+    "explore": explore,
 }
 """Files with a function `command` and an EXAMPLE."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,18 +21,15 @@ from mezzotint.cli.common import (
     parse_levels,
     print_json,
     read_prior,
+    warn,
 )
 from mezzotint.core.atomic import refuse_existing
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.lazy import LazyModule
-
-calibration: Any = LazyModule("mezzotint.design.calibrate")
-published: Any = LazyModule("mezzotint.design.optm")
 
 EXAMPLE = "mezzotint design --epsilon 1 --levels=-3,-0.5,0.5,3 --lower -1 --upper 1 --loss mae --out m.json --json"
 
 CLOSED_FORMS = ("rqm", "erm", "pbm", "randomized_response", "k_randomized_response")
-FAMILIES = ("optimal", "optm", *CLOSED_FORMS)
+FAMILIES = ("optimal", "optm", "mvu", "imvu", *CLOSED_FORMS)
 
 
 def command(
@@ -46,6 +44,9 @@ def command(
     prior: PriorOption = None,
     max_level: Annotated[
         float | None, typer.Option(help="Farthest level from the middle of the range, where levels are searched.")
+    ] = None,
+    knots: Annotated[
+        int | None, typer.Option(help="Evenly spaced inputs that have a row of the table; the best ones if not given.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Mechanism file to write (.json).")] = None,
     overwrite: Overwrite = False,
@@ -66,6 +67,7 @@ def command(
         loss=loss,
         prior=sample,
         **({} if max_level is None else {"max_level": max_level}),
+        **({} if knots is None else {"knots": knots}),
     )
     seconds = time.perf_counter() - started
     if out is not None:
@@ -91,20 +93,35 @@ def make(family: str, *, levels: Any, **problem: Any) -> Any:
     """
     if family not in FAMILIES:
         raise ParameterError("family", family, f"use one of {', '.join(FAMILIES)}")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = _make(family, levels, problem)
+    for warning in caught:
+        warn(str(warning.message))
+    return result
+
+
+def _make(family: str, levels: Any, problem: dict[str, Any]) -> Any:
     if family in CLOSED_FORMS:
-        return calibration.calibrate(family, levels=levels, **problem)
+        return design.calibrate(family, levels=levels, **problem)
+    levels = 4 if levels is None else levels
+    if family == "optimal":
+        return design.optimal(levels=levels, **problem)
     if family == "optm":
-        return _optm(levels, **problem)
-    return design.optimal(levels=4 if levels is None else levels, **problem)
+        size = {"bins": levels} if isinstance(levels, list) else {"levels": levels}
+        return design.optm(**size, **_without(problem, "optm", loss="mae", max_level=None))
+    known = _without(problem, family, loss="mse", max_level=None, prior=None)
+    return (design.mvu if family == "mvu" else design.imvu)(levels=levels, **known)
 
 
-def _optm(levels: Any, *, loss: str, max_level: Any = None, **problem: Any) -> Any:
-    if loss != "mae":
-        raise ParameterError("loss", loss, "OPTM minimises the mean absolute error; add --loss mae")
-    if max_level is not None:
-        raise ParameterError("max_level", max_level, "OPTM's bins are given (--levels) or its own; leave this out")
-    size = {"bins": levels} if isinstance(levels, list) else {"levels": 4 if levels is None else levels}
-    return published.optm(**size, **problem)
+def _without(problem: dict[str, Any], family: str, **fixed: Any) -> dict[str, Any]:
+    """The problem less what the family does not let one choose; a choice of it all the same is refused."""
+    for name, value in fixed.items():
+        asked = problem.get(name, value)
+        if asked is not value and asked != value:
+            remedy = f"{family} has no such choice" + (f", it minimises the {value}: --loss {value}" if value else "")
+            raise ParameterError(name, asked, remedy)
+    return {name: value for name, value in problem.items() if name not in fixed}
 
 
 def describe(family: str, result: Any, *, loss: str, prior: Any, seconds: float) -> dict[str, Any]:

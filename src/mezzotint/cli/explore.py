@@ -1,0 +1,49 @@
+"""`mezzotint explore`."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from mezzotint.cli.common import PRIOR_WARNING, AsJson, output, print_json, warn
+from mezzotint.core.errors import ParameterError
+from mezzotint.core.lazy import LazyModule
+
+application: Any = LazyModule("mezzotint.report.explore.app")
+server: Any = LazyModule("mezzotint.report.explore.server")
+browser: Any = LazyModule("webbrowser")
+
+EXAMPLE = "mezzotint explore --no-browser"
+
+
+def command(
+    port: Annotated[int, typer.Option(help="Port on the loopback address; 0 takes a free one.")] = 0,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address only.")] = False,
+    prior: Annotated[
+        str | None, typer.Option(metavar="FILE:COLUMN", help="Public data that inputs are like, offered as a prior.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Open a local page that answers which mechanism to use, with reasons; it serves this machine alone.
+
+    The address that is printed holds a random token; without it every request is refused. Ctrl-C ends it.
+    """
+    if importlib.util.find_spec("dash") is None:
+        raise ParameterError("explore", "no Dash", "the page needs an extra: pip install 'mezzotint[explore]'")
+    if not 0 <= port < 2**16:
+        raise ParameterError("port", port, "use 0 (any free port) or 1024 to 65535")
+    if prior is not None:
+        warn(PRIOR_WARNING)
+    page = server.Server(application.make_app(prior=prior or "").server, port=port)
+    if as_json:
+        print_json({"url": page.url, "port": page.port})
+    else:
+        text = f"Serving on this machine alone; open {page.url}\nCtrl-C ends it."
+        output().print(text, markup=False, highlight=False, soft_wrap=True)
+    sys.stdout.flush()
+    if not no_browser:
+        browser.open(page.url)
+    page.run()

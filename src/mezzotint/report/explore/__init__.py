@@ -1,0 +1,1 @@
+"""The explorer: a page on this machine alone that answers which mechanism to use."""

@@ -1,0 +1,292 @@
+"""Which mechanism should I use? A question in numbers, an answer with reasons and the lines that make it."""
+
+from __future__ import annotations
+
+import math
+import shlex
+import warnings
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal, final
+
+from mezzotint.core.errors import MezzotintError, ParameterError
+from mezzotint.core.lazy import LazyModule
+from mezzotint.core.mechanism import Mechanism
+from mezzotint.report.words import short, upwards
+
+design: Any = LazyModule("mezzotint.design")
+calibration: Any = LazyModule("mezzotint.design.calibrate")
+privacy: Any = LazyModule("mezzotint.privacy")
+columns: Any = LazyModule("mezzotint.collect.columns")
+
+MOST_BITS = 6
+
+_REACHES = (1.0, 1.1, 1.3)
+"""How far out even grids are tried, as multiples of the least that unbiased reports need."""
+
+KNOTS = {"local": 33, "sum": 9}
+"""Evenly spaced inputs at which the table has a row. Finding the best inputs would gain some tenths of a percent and
+take ten times as long; sums are accounted over pairs of rows, so that fewer rows answer sooner."""
+
+_MARGIN = 1e-6
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What a user asks for.
+
+    Arguments:
+        epsilon: pure epsilon of one report, in [0.05, 15].
+        bits: of one report, 1 to 6; lower, upper: range of the inputs, data units.
+        loss: "mse" or "mae", to be made small.
+        prior: FILE:COLUMN of public data that inputs are like, or "" for uniform.
+        clients: reports per round; coordinates: values per client and round; rounds.
+        view: "local", every report is seen; "sum", only secure sums are.
+        delta: of the total claim.
+    """
+
+    epsilon: float = 1.0
+    bits: int = 2
+    lower: float = -1.0
+    upper: float = 1.0
+    loss: Literal["mse", "mae"] = "mse"
+    prior: str = ""
+    clients: int = 10_000
+    coordinates: int = 1
+    rounds: int = 1
+    view: Literal["local", "sum"] = "local"
+    delta: float = 1e-6
+
+    def __post_init__(self) -> None:
+        for name in ("epsilon", "lower", "upper", "delta"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+                raise ParameterError(name, value, "give a finite number")
+        if not 0.05 <= self.epsilon <= 15:
+            raise ParameterError("epsilon", self.epsilon, "use 0.05 to 15 per report")
+        if not self.lower < self.upper:
+            raise ParameterError("upper", self.upper, f"must be above lower={self.lower:g}")
+        if not 0 < self.delta < 1:
+            raise ParameterError("delta", self.delta, "use a small probability such as 1e-6")
+        self._check_counts()
+        if self.loss not in ("mse", "mae"):
+            raise ParameterError("loss", self.loss, 'use "mse" or "mae"')
+        if self.view not in ("local", "sum"):
+            raise ParameterError("view", self.view, 'use "local" or "sum"')
+
+    def _check_counts(self) -> None:
+        greatest = {"bits": MOST_BITS, "clients": 10**9, "coordinates": 10**7, "rounds": 10**5}
+        for name, most in greatest.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+                raise ParameterError(name, value, f"use a whole number from 1 to {most:,}")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Advice:
+    """The suggested mechanism.
+
+    Arguments:
+        mechanism: the table; its certified epsilon is at most the question's.
+        family, levels: what `mezzotint design` has to be told to make it.
+        mse, mae: under the question's prior, squared data units and data units.
+        one_bit: the question's loss of one-bit randomized response at the same epsilon.
+        bytes_per_client: packed reports of one client in all rounds, rounded up per round.
+        half_width: of the 95 % interval for the mean of one coordinate in one round: the part that privacy adds.
+        reasons: why this one.
+    """
+
+    mechanism: Mechanism
+    family: str
+    levels: tuple[float, ...]
+    mse: float
+    mae: float
+    one_bit: float
+    bytes_per_client: int
+    half_width: float
+    reasons: tuple[str, ...]
+
+
+@lru_cache(maxsize=8)
+def _sample(prior: str) -> Any:
+    path, _, column = prior.rpartition(":")
+    if not path or not column:
+        raise ParameterError("prior", prior, "give FILE:COLUMN, as in public.parquet:age")
+    return columns.read_values(path, column=column)
+
+
+def prior_of(question: Question) -> Any:
+    """The sample that the question names, or None for uniform."""
+    return _sample(question.prior) if question.prior else None
+
+
+@lru_cache(maxsize=512)
+def _candidates(
+    epsilon: float, bits: int, lower: float, upper: float, loss: str, prior: str, knots: int
+) -> tuple[tuple[str, Mechanism], ...]:
+    """Tables to choose from, each made in milliseconds: one-bit response, and best tables on even grids of levels."""
+    sample = _sample(prior) if prior else None
+    problem: dict[str, Any] = {"epsilon": epsilon, "lower": lower, "upper": upper, "loss": loss, "prior": sample}
+    found = [("randomized_response", calibration.calibrate("randomized_response", levels=2, **problem).mechanism)]
+    count = 2**bits
+    for reach in _REACHES if count > 2 else ():
+        levels = even_levels(epsilon, count, lower, upper, reach)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                found.append(("optimal", design.optimal(levels=levels, knots=knots, **problem).mechanism))
+        except MezzotintError:
+            continue
+    return tuple(found)
+
+
+def even_levels(epsilon: float, count: int, lower: float, upper: float, reach: float) -> list[float]:
+    """An even grid around the middle of the range, `reach` times as far out as unbiased reports need, easy to type."""
+    half = (upper - lower) / 2 / math.tanh(epsilon / 2) * reach * (1 + _MARGIN)
+    # Six digits, rounded outwards: the margin is wider than their grain.
+    step = float(f"{2 * half / (count - 1) * (1 + _MARGIN):.7g}")
+    middle = lower + (upper - lower) / 2
+    return [float(f"{middle + step * (k - (count - 1) / 2):.14g}") for k in range(count)]
+
+
+def advise(question: Question) -> Advice:
+    """The best mechanism found for a question, in a fraction of a second for up to 16 levels.
+
+    Levels lie on an even grid, so that sums of reports decode to sums of values; on that grid the table is optimal.
+    `mezzotint design --levels N` searches levels and knots too: that takes seconds and gains some percent.
+
+    Raises:
+        ParameterError, InfeasibleError: naming what cannot be.
+    """
+    candidates = _candidates(
+        question.epsilon,
+        question.bits,
+        question.lower,
+        question.upper,
+        question.loss,
+        question.prior,
+        KNOTS[question.view],
+    )
+    sample = prior_of(question)
+
+    def loss(mechanism: Mechanism) -> float:
+        return mechanism.mse(sample) if question.loss == "mse" else mechanism.mae(sample)
+
+    family, mechanism = min(candidates, key=lambda one: loss(one[1]))
+    one_bit = loss(candidates[0][1])
+    mse = mechanism.mse(sample)
+    per_round = math.ceil(question.coordinates * mechanism.bits / 8)
+    return Advice(
+        mechanism=mechanism,
+        family=family,
+        levels=tuple(mechanism.levels.tolist()),
+        mse=mse,
+        mae=mechanism.mae(sample),
+        one_bit=one_bit,
+        bytes_per_client=per_round * question.rounds,
+        half_width=1.959963984540054 * math.sqrt(mse / question.clients),
+        reasons=_reasons(question, family, mechanism, loss(mechanism), one_bit),
+    )
+
+
+def _reasons(question: Question, family: str, mechanism: Mechanism, loss: float, one_bit: float) -> tuple[str, ...]:
+    reasons = []
+    if family == "randomized_response":
+        reasons.append(
+            "One bit with randomized response has the smallest loss here"
+            + ("." if question.bits == 1 else ": at this epsilon further levels on an even grid buy nothing.")
+        )
+    else:
+        reasons.append(
+            f"The optimal table on {mechanism.levels.size} even levels has {100 * (1 - loss / one_bit):.3g} % less "
+            f"{question.loss.upper()} than one-bit randomized response at the same certified epsilon."
+        )
+    if question.view == "sum":
+        reasons.append("Its levels are evenly spaced, so that a secure sum of codes decodes to the sum of the values.")
+    reasons.append(
+        f"It is unbiased up to {upwards(mechanism.max_bias, 2)} data units, so that averages of many reports converge."
+    )
+    if question.coordinates * question.rounds > 1 and question.view == "local":
+        reasons.append(
+            f"A client sends {question.coordinates * question.rounds:,} reports and all of them are seen: the total "
+            "claim below is what matters, not the epsilon of one report. Fewer coordinates or secure sums lower it."
+        )
+    if question.prior:
+        reasons.append("The design depends on the prior's column; if that is private, its release is not covered.")
+    return tuple(reasons)
+
+
+@lru_cache(maxsize=512)
+def _claim(mechanism: Mechanism, coordinates: int, rounds: int, view: str, clients: int, delta: float) -> Any:
+    crowd = {"clients": clients} if view == "sum" else {}
+    return privacy.account(mechanism, coordinates=coordinates, rounds=rounds, view=view, delta=delta, **crowd)
+
+
+def claim(question: Question, advice: Advice) -> Any:
+    """The claim of the whole release, by `mezzotint.privacy.account`."""
+    return _claim(
+        advice.mechanism, question.coordinates, question.rounds, question.view, question.clients, question.delta
+    )
+
+
+# The lines that make it --------------------------------------------------------------------------------------
+
+
+def commands(question: Question, advice: Advice) -> tuple[str, str]:
+    """Two command lines: one that designs the mechanism, one that accounts the release. They run as they stand."""
+    make = ["mezzotint", "design", "--family", advice.family, "--epsilon", repr(question.epsilon)]
+    make.append(
+        "--levels=2"
+        if advice.family == "randomized_response"
+        else "--levels=" + ",".join(repr(level) for level in advice.levels)
+    )
+    if advice.family == "optimal":
+        make += ["--knots", str(KNOTS[question.view])]
+    make += [f"--lower={question.lower!r}", f"--upper={question.upper!r}", "--loss", question.loss]
+    if question.prior:
+        make += ["--prior", question.prior]
+    make += ["--out", "m.json"]
+    account = ["mezzotint", "account", "m.json", "--coordinates", str(question.coordinates)]
+    account += ["--rounds", str(question.rounds), "--view", question.view, "--delta", repr(question.delta)]
+    if question.view == "sum":
+        account += ["--clients", str(question.clients)]
+    return shlex.join(make), shlex.join(account)
+
+
+def python_lines(question: Question, advice: Advice) -> str:
+    """The same in Python."""
+    problem = f"epsilon={question.epsilon!r}, lower={question.lower!r}, upper={question.upper!r}"
+    problem += f", loss={question.loss!r}"
+    lines = ["import mezzotint as mz", ""]
+    if question.prior:
+        path, _, column = question.prior.rpartition(":")
+        lines.append(f"prior = mz.collect.read_values({path!r}, column={column!r})")
+        problem += ", prior=prior"
+    if advice.family == "randomized_response":
+        lines.append(f'mechanism = mz.design.calibrate("randomized_response", levels=2, {problem}).mechanism')
+    else:
+        lines.append(
+            f"mechanism = mz.design.optimal(levels={list(advice.levels)!r}, knots={KNOTS[question.view]}, {problem}).mechanism"
+        )
+    crowd = f", clients={question.clients}" if question.view == "sum" else ""
+    lines.append(
+        f"claim = mz.privacy.account(mechanism, coordinates={question.coordinates}, rounds={question.rounds}, "
+        f"view={question.view!r}, delta={question.delta!r}{crowd})"
+    )
+    return "\n".join([*lines, "print(claim)"])
+
+
+def summary(question: Question, advice: Advice) -> tuple[tuple[str, str], ...]:
+    """What a page shows, as names and values."""
+    mechanism = advice.mechanism
+    return (
+        ("certified epsilon of one report", upwards(mechanism.epsilon, 8)),
+        ("levels", f"{mechanism.levels.size} ({mechanism.bits} bits)"),
+        ("mean squared error", short(advice.mse, 6)),
+        ("mean absolute error", short(advice.mae, 6)),
+        ("one-bit randomized response, " + question.loss.upper(), short(advice.one_bit, 6)),
+        ("bytes per client, all rounds", f"{advice.bytes_per_client:,}"),
+        ("95 % half width of a mean over the clients, from privacy", short(advice.half_width, 4)),
+    )

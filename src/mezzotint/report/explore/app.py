@@ -1,0 +1,224 @@
+"""The explorer's page, made with Dash: controls on one side, the answer with its reasons on the other."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from mezzotint.core.errors import MezzotintError, ParameterError
+from mezzotint.core.lazy import LazyModule
+from mezzotint.report.explore import advice as advising
+from mezzotint.report.explore.advice import Advice, Question
+from mezzotint.report.mechanism import how_good_it_is
+from mezzotint.report.plots import COLOURS, figure_json
+from mezzotint.report.rivals import Comparison, compare
+
+dash: Any = LazyModule("dash")
+
+STYLE = """
+* { box-sizing: border-box; }
+body { margin: 0; font: 16px/1.5 system-ui, sans-serif; color: #222; }
+#page { display: grid; grid-template-columns: minmax(260px, 340px) minmax(0, 1fr); gap: 28px; max-width: 1240px;
+  margin: 0 auto; padding: 0 16px 48px; }
+header { grid-column: 1 / -1; }
+h1 { font-size: 1.6rem; margin: 20px 0 0; } h2 { font-size: 1.15rem; margin: 24px 0 6px; }
+.control { margin-bottom: 14px; } .control > label { display: block; font-weight: 600; font-size: 0.92rem; }
+.control input[type=number] { width: 100%; padding: 6px; font-size: 1rem; }
+.pair { display: grid; grid-template-columns: 1fr 1fr; gap: 12px; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+td { padding: 4px 16px 4px 0; border-bottom: 1px solid #eee; }
+pre { background: #f5f5f5; padding: 12px; overflow-x: auto; font-size: 0.88rem; }
+#error { color: #a02020; font-weight: 600; } .note { color: #666; font-size: 0.88rem; }
+@media (max-width: 760px) { #page { grid-template-columns: minmax(0, 1fr); } }
+"""
+
+TEMPLATE = (
+    '<!doctype html><html lang="en"><head>{%metas%}<title>{%title%}</title><link rel="icon" href="data:,">'
+    "{%css%}<style>" + STYLE + "</style></head><body>{%app_entry%}<footer>{%config%}{%scripts%}{%renderer%}</footer>"
+    "</body></html>"
+)
+
+FIELDS = ("epsilon", "bits", "lower", "upper", "loss", "prior", "clients", "coordinates", "rounds", "view", "delta")
+_WHOLE = ("bits", "clients", "coordinates", "rounds")
+
+
+def make_app(*, prior: str = "") -> Any:
+    """The Dash application.
+
+    Arguments:
+        prior: FILE:COLUMN that the page offers as a prior beside uniform inputs; "" offers uniform alone.
+    """
+    app = dash.Dash(
+        "mezzotint",
+        title="mezzotint: which mechanism?",
+        update_title=None,
+        serve_locally=True,
+        include_assets_files=False,
+        index_string=TEMPLATE,
+        meta_tags=[{"name": "viewport", "content": "width=device-width, initial-scale=1"}],
+    )
+    app.layout = _layout(prior)
+    inputs = [dash.Input(name, "value") for name in FIELDS]
+    answers = ("error", "summary", "reasons", "commands", "python", "distribution", "took")
+    properties = ("children",) * 5 + ("figure", "children")
+    outputs = [dash.Output(name, what) for name, what in zip(answers, properties, strict=True)]
+    app.callback(*outputs, *inputs)(answer)
+    app.callback(dash.Output("claim", "children"), *inputs)(total_claim)
+    app.callback(dash.Output("rivals", "figure"), dash.Output("limit", "children"), *inputs)(rivals)
+    return app
+
+
+# The page ----------------------------------------------------------------------------------------------------
+
+
+def _control(label: str, inner: Any) -> Any:
+    return dash.html.Div([dash.html.Label(label), inner], className="control")
+
+
+def _number(name: str, value: float, label: str, **limits: Any) -> Any:
+    step = 1 if name in _WHOLE else "any"
+    return _control(
+        label, dash.dcc.Input(id=name, type="number", value=value, step=step, debounce=True, required=True, **limits)
+    )
+
+
+def _slider(name: str, value: float, label: str, low: float, high: float, step: float, marks: Any) -> Any:
+    inner = dash.dcc.Slider(id=name, min=low, max=high, step=step, value=value, marks=marks)
+    return _control(label, inner)
+
+
+def _choice(name: str, value: str, label: str, options: dict[str, str]) -> Any:
+    return _control(label, dash.dcc.RadioItems(id=name, value=value, options=options))
+
+
+def _controls(prior: str) -> list[Any]:
+    asked = Question()
+    epsilons = {mark: str(mark) for mark in (0.1, 1, 2, 4, 6, 8)}
+    priors = {"": "uniform on the range"} | ({prior: f"like {prior} (public data only)"} if prior else {})
+    return [
+        _slider("epsilon", asked.epsilon, "epsilon of one report", 0.1, 8, 0.1, epsilons),
+        _slider("bits", asked.bits, "bits of one report", 1, advising.MOST_BITS, 1, None),
+        dash.html.Div([_number("lower", -1, "lower"), _number("upper", 1, "upper")], className="pair"),
+        _choice("loss", asked.loss, "make small", {"mse": "mean squared error", "mae": "mean absolute error"}),
+        _choice("prior", "", "inputs are", priors),
+        _number("clients", asked.clients, "clients per round", min=1),
+        dash.html.Div(
+            [_number("coordinates", 1, "coordinates", min=1), _number("rounds", 1, "rounds", min=1)], className="pair"
+        ),
+        _choice("view", asked.view, "who sees what", {"local": "every report is seen", "sum": "only secure sums are"}),
+        _number("delta", asked.delta, "delta of the total claim", min=0),
+    ]
+
+
+def _layout(prior: str) -> Any:
+    html, dcc = dash.html, dash.dcc
+    shown = {"displayModeBar": False, "responsive": True}
+    return html.Div(
+        id="page",
+        children=[
+            html.Header([html.H1("Which mechanism should I use?"), html.P(id="error")]),
+            html.Aside(_controls(prior)),
+            html.Main(
+                [
+                    html.H2("The answer"),
+                    html.Div(id="summary"),
+                    html.Ul(id="reasons"),
+                    html.H2("What the whole release costs"),
+                    dcc.Loading(html.P(id="claim"), type="dot"),
+                    dcc.Graph(id="distribution", config=shown),
+                    html.H2("Make it"),
+                    html.Pre(id="commands"),
+                    html.Pre(id="python"),
+                    html.H2("Against its rivals"),
+                    html.P(id="limit"),
+                    dcc.Loading(dcc.Graph(id="rivals", config=shown), type="dot"),
+                    html.P(id="took", className="note"),
+                ]
+            ),
+        ],
+    )
+
+
+# The answers -------------------------------------------------------------------------------------------------
+
+
+def question_of(*values: Any) -> Question:
+    """The question that the controls ask; an empty or unreadable control raises ParameterError."""
+    asked = dict(zip(FIELDS, values, strict=True))
+    for name, value in asked.items():
+        if value is None:
+            raise ParameterError(name, "nothing", "fill in this field")
+        if name in _WHOLE and isinstance(value, float) and value.is_integer():
+            asked[name] = int(value)
+    return Question(**asked)
+
+
+def answer(*values: Any) -> tuple[Any, ...]:
+    """Everything that is there at once."""
+    started = time.perf_counter()
+    html = dash.html
+    try:
+        question = question_of(*values)
+        advice = advising.advise(question)
+    except MezzotintError as error:
+        return (str(error), [], [], "", "", _empty(), "")
+    rows = [html.Tr([html.Td(name), html.Td(value)]) for name, value in advising.summary(question, advice)]
+    commands = "\n".join(f"$ {line}" for line in advising.commands(question, advice))
+    python = advising.python_lines(question, advice)
+    took = f"Designed in {1000 * (time.perf_counter() - started):.0f} ms on this machine; nothing left it."
+    reasons = [html.Li(reason) for reason in advice.reasons]
+    return ("", html.Table(html.Tbody(rows)), reasons, commands, python, _distribution(question, advice), took)
+
+
+def total_claim(*values: Any) -> str:
+    """The claim of the whole release; an accounting of many reports may take seconds."""
+    try:
+        question = question_of(*values)
+        return str(advising.claim(question, advising.advise(question)))
+    except MezzotintError as error:
+        return str(error)
+
+
+def rivals(*values: Any) -> tuple[Any, str]:
+    """The comparison at equal epsilon, which takes seconds; for uniform inputs."""
+    try:
+        question = question_of(*values)
+        section = how_good_it_is(advising.advise(question).mechanism, _compared(question))
+    except MezzotintError:
+        return _empty(), ""
+    figure = figure_json(section.figures[0]) if section.figures else _empty()
+    return figure, " ".join(section.words)
+
+
+def _compared(question: Question) -> Comparison:
+    return compare(advising.advise(question).mechanism)
+
+
+def _empty() -> dict[str, Any]:
+    return {"data": [], "layout": {"height": 10, "xaxis": {"visible": False}, "yaxis": {"visible": False}}}
+
+
+def _distribution(question: Question, advice: Advice) -> dict[str, Any]:
+    """Probabilities of the levels at both ends and the middle of the range."""
+    mechanism = advice.mechanism
+    inputs = (question.lower, (question.lower + question.upper) / 2, question.upper)
+    bars = [
+        {
+            "type": "bar",
+            "name": f"input {x:.4g}",
+            "x": list(advice.levels),
+            "y": mechanism.pmf(x).tolist(),
+            "marker": {"color": COLOURS[place]},
+        }
+        for place, x in enumerate(inputs)
+    ]
+    layout = {
+        "title": {"text": "Distribution of the report", "x": 0.01, "font": {"size": 15}},
+        "barmode": "group",
+        "height": 320,
+        "margin": {"l": 50, "r": 10, "t": 60, "b": 45},
+        "legend": {"orientation": "h", "y": 1.0, "yanchor": "bottom"},
+        "xaxis": {"title": {"text": "decoded report (data units)"}},
+        "yaxis": {"title": {"text": "probability"}},
+    }
+    return {"data": bars, "layout": layout}

@@ -1,0 +1,82 @@
+"""Serving a page to this machine alone: the loopback address, a random token, and nobody else's page."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from typing import Any, final
+
+from mezzotint.core.lazy import LazyModule
+
+flask: Any = LazyModule("flask")
+serving: Any = LazyModule("werkzeug.serving")
+
+ADDRESS = "127.0.0.1"
+
+# Nothing may be loaded from, or sent to, anywhere but this server. Dash's own scripts stand in the page and plotly.js
+# compiles functions.
+POLICY = (
+    "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data: blob:; font-src 'self' data:; frame-ancestors 'none'; form-action 'none'"
+)
+
+
+@final
+class Server:
+    """A web application on the loopback address that answers only requests which know its token.
+
+    The first request carries the token in its address and gets a cookie; all others carry the cookie. Requests that
+    name another host (a foreign page that has its name pointed at this machine) are refused too.
+
+    Arguments:
+        application: a Flask application; a rule is added to it that runs before everything else.
+        port: 0 for any free one.
+    """
+
+    def __init__(self, application: Any, *, port: int = 0) -> None:
+        self.token = secrets.token_urlsafe(32)
+        application.before_request(self._refusal)
+        application.after_request(_headers)
+        self._server = serving.make_server(ADDRESS, port, application, threaded=True)
+        self.port = int(self._server.server_port)
+
+    @property
+    def url(self) -> str:
+        """The address to open, with the token."""
+        return f"http://{ADDRESS}:{self.port}/?token={self.token}"
+
+    def run(self) -> None:
+        """Serves until `stop`, or an interrupt."""
+        self._server.serve_forever()
+
+    def stop(self) -> None:
+        """Ends `run`, which may be in another thread, and frees the port."""
+        self._server.shutdown()
+        self._server.server_close()
+
+    def _refusal(self) -> Any:
+        """None lets a request pass."""
+        request, cookie = flask.request, f"mezzotint-{self.port}"
+        if request.host not in (f"{ADDRESS}:{self.port}", f"localhost:{self.port}"):
+            return _refused()
+        if self._knows(request.args.get("token", "")):
+            answer = flask.redirect("/")
+            answer.set_cookie(cookie, self.token, httponly=True, samesite="Strict")
+            return answer
+        return None if self._knows(request.cookies.get(cookie, "")) else _refused()
+
+    def _knows(self, given: str) -> bool:
+        return hmac.compare_digest(given.encode(), self.token.encode())
+
+
+def _refused() -> Any:
+    text = "403: this page opens only with the address that mezzotint explore printed, token included.\n"
+    return flask.Response(text, status=403, mimetype="text/plain")
+
+
+def _headers(answer: Any) -> Any:
+    answer.headers["Content-Security-Policy"] = POLICY
+    answer.headers["Referrer-Policy"] = "no-referrer"
+    answer.headers["X-Content-Type-Options"] = "nosniff"
+    answer.headers["Cache-Control"] = "no-store"
+    return answer

@@ -1,0 +1,308 @@
+"""The report of one mechanism: what it does, what it guarantees, how good it is, how to check it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from mezzotint.core.lazy import LazyModule
+from mezzotint.core.mechanism import TOTAL, Mechanism
+from mezzotint.report import rivals
+from mezzotint.report.content import Curve, Figure, Page, Section, Slider, Table
+from mezzotint.report.rivals import Comparison
+from mezzotint.report.words import percent, short, upwards
+
+privacy: Any = LazyModule("mezzotint.privacy")
+means: Any = LazyModule("mezzotint.collect.mean")
+
+POSITIONS = 101
+"""Inputs that the slider can stop at."""
+
+MOST_BARS = 128
+"""A slider shows at most this many levels; of larger tables, sums over neighbouring levels."""
+
+MOST_ATTACHED = 500_000
+"""Characters; larger mechanism files are not put into the page."""
+
+_WORK = 2e8
+"""Table cells compared per curve, at most; large tables get fewer points."""
+
+_NORMAL = 1.959963984540054
+"""97.5 % quantile of the normal distribution."""
+
+
+def mechanism_page(mechanism: Mechanism, *, file: str = "m.json") -> Page:
+    """The report of a mechanism.
+
+    Arguments:
+        mechanism: any table.
+        file: its file name, for the commands that are shown.
+
+    Guarantees: every privacy number shown is rounded up.
+    """
+    text = mechanism.to_json()
+    unbounded = math.isinf(mechanism.epsilon)
+    promise = "no pure epsilon" if unbounded else f"epsilon {upwards(mechanism.epsilon)}"
+    return Page(
+        title=mechanism.name,
+        summary=f"{mechanism.bits} bit(s) per report of a number in [{mechanism.lower:g}, {mechanism.upper:g}], "
+        f"{promise} per report, standard deviation about {short(math.sqrt(mechanism.mse()), 3)}.",
+        sections=(
+            what_it_does(mechanism),
+            what_it_guarantees(mechanism),
+            how_good_it_is(mechanism, rivals.compare(mechanism)),
+            what_reports_buy(mechanism),
+            how_to_verify(mechanism, file),
+        ),
+        attachment=(file, text) if len(text) <= MOST_ATTACHED else None,
+    )
+
+
+def _numbers(values: Any) -> tuple[float, ...]:
+    return tuple(np.asarray(values, dtype=np.float64).tolist())
+
+
+# What it does ------------------------------------------------------------------------------------------------
+
+
+def what_it_does(mechanism: Mechanism) -> Section:
+    """The distribution of the report at every input; bias and error over the inputs."""
+    grid = np.unique(np.concatenate([np.linspace(mechanism.lower, mechanism.upper, 201), mechanism.knots[:800]]))
+    bias = Figure(
+        key="bias",
+        title="Bias over the inputs",
+        x_label="input (data units)",
+        y_label="mean of the decoded report - input",
+        curves=(Curve(name="bias", x=_numbers(grid), y=_numbers(mechanism.mean(grid) - grid)),),
+    )
+    spread = mechanism.variance(grid) + (mechanism.mean(grid) - grid) ** 2
+    error = Figure(
+        key="mse",
+        title="Mean squared error over the inputs",
+        x_label="input (data units)",
+        y_label="MSE (squared data units)",
+        curves=(
+            Curve(name="at this input", x=_numbers(grid), y=_numbers(spread)),
+            Curve(
+                name="average, uniform inputs",
+                x=(mechanism.lower, mechanism.upper),
+                y=(mechanism.mse(),) * 2,
+                style="dashed",
+            ),
+        ),
+    )
+    words = (
+        "An input is clipped to the range and answered by one level, drawn at random with the probabilities below. "
+        "Move the slider: the distribution changes little from one end to the other (that is the privacy), and its "
+        "mean stays at the input (that is the use).",
+    )
+    rows = (
+        ("range of inputs", f"{mechanism.lower:g} to {mechanism.upper:g}; others are clipped"),
+        ("levels", f"{mechanism.levels.size} ({mechanism.bits} bits per report)"),
+        ("rows of the table", str(mechanism.knots.size)),
+        ("mean squared error, uniform inputs", short(mechanism.mse())),
+        ("mean absolute error, uniform inputs", short(mechanism.mae())),
+        ("greatest bias", upwards(mechanism.max_bias, 3)),
+    )
+    return Section(
+        title="What it does",
+        words=words,
+        slider=_slider(mechanism),
+        figures=(bias, error),
+        table=Table(headings=("of one report", "value"), rows=rows),
+    )
+
+
+def _slider(mechanism: Mechanism) -> Slider:
+    inputs = np.linspace(mechanism.lower, mechanism.upper, POSITIONS)
+    levels, frames = mechanism.levels, mechanism.pmf(inputs)
+    title = "Distribution of the report"
+    if levels.size > MOST_BARS:
+        starts = np.linspace(0, levels.size, MOST_BARS, endpoint=False).astype(int)
+        frames = np.add.reduceat(frames, starts, axis=1)
+        levels = np.add.reduceat(levels, starts) / np.diff(np.append(starts, levels.size))
+        title += f" (neighbouring levels summed into {MOST_BARS} bars)"
+    return Slider(
+        key="pmf",
+        title=title,
+        inputs=_numbers(inputs),
+        levels=_numbers(levels),
+        frames=tuple(_numbers(np.round(frame, 7)) for frame in frames),
+        means=_numbers(mechanism.mean(inputs)),
+        deviations=_numbers(np.sqrt(mechanism.variance(inputs))),
+    )
+
+
+# What it guarantees ------------------------------------------------------------------------------------------
+
+
+def _points(mechanism: Mechanism, most: int) -> int:
+    rows = len(np.unique(mechanism.weights, axis=0))
+    return int(np.clip(_WORK / (rows**2 * mechanism.levels.size), 5, most))
+
+
+def what_it_guarantees(mechanism: Mechanism) -> Section:
+    """The certificate in words, the privacy profile, the Renyi curve and what an attacker can reach."""
+    curve = privacy.tradeoff(mechanism)
+    alarms, hits = curve.false_alarms / TOTAL, 1 - curve.misses / TOTAL
+    at_five = curve.power(0.05)
+    guess = (1 + mechanism.delta(0.0)) / 2
+    words = (
+        str(mechanism.certificate()),
+        "The trade-off curve says the same as an attack: somebody who sees one report, knows two possible inputs, and "
+        "wrongly names the second at most at the false-alarm rate, rightly names it at most at the rate drawn. "
+        f"Accusing falsely in 5 % of the cases, the best attack detects at most {percent(at_five)}; when both "
+        f"inputs are equally likely it guesses right in at most {percent(guess)} of the cases (blind guessing: 50 %).",
+        "The privacy profile is the probability delta by which epsilon-differential privacy may fail at a smaller "
+        "epsilon; the Renyi curve bounds the moments of the privacy loss. All are worst cases over pairs of inputs.",
+    )
+    tradeoff = Figure(
+        key="tradeoff",
+        title="Trade-off curve: the best attack on one report",
+        x_label="false-alarm rate",
+        y_label="greatest detection rate",
+        curves=(
+            Curve(name="best attack", x=_numbers(alarms), y=_numbers(hits)),
+            Curve(name="blind guessing", x=(0.0, 1.0), y=(0.0, 1.0), style="dashed"),
+        ),
+    )
+    return Section(title="What it guarantees", words=words, figures=(tradeoff, _profile(mechanism), _renyi(mechanism)))
+
+
+def _profile(mechanism: Mechanism) -> Figure:
+    top = mechanism.epsilon if math.isfinite(mechanism.epsilon) else 10.0
+    grid = np.linspace(0.0, top, _points(mechanism, 61))
+    return Figure(
+        key="profile",
+        title="Privacy profile of one report",
+        x_label="epsilon",
+        y_label="delta",
+        curves=(Curve(name="delta", x=_numbers(grid), y=tuple(mechanism.delta(float(e)) for e in grid)),),
+    )
+
+
+def _renyi(mechanism: Mechanism) -> Figure:
+    orders = np.geomspace(1.05, 256.0, _points(mechanism, 41))
+    values = [mechanism.renyi(float(alpha)) for alpha in orders]
+    kept = [(float(alpha), value) for alpha, value in zip(orders, values, strict=True) if math.isfinite(value)]
+    curves = [Curve(name="Renyi divergence", x=tuple(a for a, _ in kept), y=tuple(v for _, v in kept))] if kept else []
+    if math.isfinite(mechanism.epsilon):
+        ends = (float(orders[0]), float(orders[-1]))
+        curves.append(Curve(name="epsilon", x=ends, y=(mechanism.epsilon,) * 2, style="dashed"))
+    title = "Renyi curve of one report" if kept else "Renyi curve of one report: unbounded at every order"
+    return Figure(
+        key="renyi", title=title, x_label="order alpha", y_label="divergence", curves=tuple(curves), log_x=True
+    )
+
+
+# How good it is ----------------------------------------------------------------------------------------------
+
+
+def how_good_it_is(mechanism: Mechanism, comparison: Comparison) -> Section:
+    """Its distance from the limit and from every rival at the same epsilon."""
+    ranked = sorted(comparison.rivals, key=lambda rival: rival.mse)
+    own = comparison.rivals[0]
+    words = list(comparison.remarks)
+    if comparison.limit is not None:
+        above = max(0.0, own.mse / comparison.limit - 1)
+        words.insert(
+            0,
+            f"No exactly unbiased mechanism with this epsilon has a mean squared error below "
+            f"{short(comparison.limit)} on uniform inputs, however many bits it sends (a certified bound). This one is "
+            f"{100 * above:.3g} % above it.",
+        )
+    names = tuple(rival.name for rival in ranked)
+    curves = [Curve(name="mean squared error", x=names, y=tuple(rival.mse for rival in ranked), style="bars")]
+    if comparison.limit is not None:
+        limit = (comparison.limit,) * len(names)
+        curves.append(Curve(name="limit, any number of bits", x=names, y=limit, style="dashed"))
+    figure = Figure(
+        key="rivals",
+        title="Mean squared error at the same epsilon, uniform inputs",
+        x_label="",
+        y_label="MSE (squared data units)",
+        curves=tuple(curves),
+    )
+    rows = tuple(
+        (
+            rival.name,
+            upwards(rival.epsilon),
+            str(rival.bits),
+            short(rival.mse),
+            short(rival.mae),
+            upwards(rival.max_bias, 2),
+        )
+        for rival in ranked
+    )
+    table = Table(headings=("mechanism", "certified epsilon", "bits", "MSE", "MAE", "greatest bias"), rows=rows)
+    figures = (figure,) if len(ranked) > 1 else ()
+    return Section(title="How good it is", words=tuple(words), figures=figures, table=table)
+
+
+# What n reports buy ------------------------------------------------------------------------------------------
+
+
+def what_reports_buy(mechanism: Mechanism) -> Section:
+    """Width of the interval for the mean against the number of reports."""
+    counts = np.geomspace(10, 1e7, 61).round()
+    width = mechanism.upper - mechanism.lower
+    error = _NORMAL * np.sqrt(mechanism.mse() / counts)
+    safe = [means.safe_half_width(mechanism, n=int(n), level=0.95) for n in counts]
+    rows = _NORMAL * width / np.sqrt(12 * counts)
+    x = _numbers(counts)
+    figure = Figure(
+        key="interval",
+        title="Half width of the 95 % interval for the mean",
+        x_label="number of reports n",
+        y_label="half width (data units)",
+        curves=(
+            Curve(name="from privacy alone, uniform inputs", x=x, y=_numbers(error)),
+            Curve(name="safe at every n, worst inputs", x=x, y=_numbers(safe)),
+            Curve(name="without privacy, uniform inputs", x=x, y=_numbers(rows), style="dashed"),
+        ),
+        log_x=True,
+        log_y=True,
+    )
+    words = (
+        "Reports are averaged, so that the interval shrinks with the square root of their number. What the mechanism "
+        "adds stands beside what sampling the inputs costs in any case.",
+    )
+    return Section(title="What n reports buy", words=words, figures=(figure,), table=_reports_needed(mechanism))
+
+
+def _reports_needed(mechanism: Mechanism) -> Table:
+    # Half width = 1.96 sqrt(mse / n), solved for n.
+    width = mechanism.upper - mechanism.lower
+    rows = tuple(
+        (
+            f"{100 * share:g} % of the range ({short(share * width, 4)})",
+            f"{math.ceil(mechanism.mse() * (_NORMAL / (share * width)) ** 2):,}",
+        )
+        for share in (0.1, 0.03, 0.01, 0.001)
+    )
+    return Table(headings=("half width of the part from privacy", "reports needed (uniform inputs)"), rows=rows)
+
+
+# How to verify -----------------------------------------------------------------------------------------------
+
+
+def how_to_verify(mechanism: Mechanism, file: str) -> Section:
+    """The commands that check the claim, and what they check."""
+    words = (
+        "Trust none of the above: the table is integers, and its epsilon is the logarithm of a ratio of two of them. "
+        "The check reads the file itself, in rational arithmetic, and shares no code with what made it.",
+        "The claim is about one report. Ten reports about the same person, or a vector of a thousand coordinates, "
+        "cost more: ask mezzotint account.",
+    )
+    certificate = mechanism.certificate()
+    rows = tuple((name, str(value)) for name, value in certificate.as_dict().items())
+    code = (
+        f"$ mezzotint verify {file}\n"
+        f"$ mezzotint account {file} --coordinates 10 --rounds 5 --delta 1e-6\n\n"
+        f'>>> import mezzotint as mz\n>>> mz.privacy.verify("{file}")'
+    )
+    return Section(
+        title="How to verify it", words=words, table=Table(headings=("certificate", "value"), rows=rows), code=code
+    )

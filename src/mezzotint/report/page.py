@@ -1,0 +1,143 @@
+"""A page as one HTML file that needs no network: words, tables, and figures drawn by a bundled plotly.js."""
+
+from __future__ import annotations
+
+import html
+import json
+from importlib import resources
+from typing import Any
+
+from mezzotint.report.content import Page, Section, Table
+from mezzotint.report.plots import figure_json, slider_json
+
+# What the browser may do is in the page itself: no connection to anywhere, so that nothing about the data or its
+# reader can leave, and a forgotten link to a library would fail in the tests.
+POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
+)
+
+STYLE = """
+:root { color-scheme: light; }
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 1080px; padding: 0 16px 64px; font: 16px/1.5 system-ui, sans-serif; color: #222; }
+h1 { margin: 28px 0 4px; font-size: 1.7rem; overflow-wrap: anywhere; }
+h2 { margin: 40px 0 8px; font-size: 1.25rem; border-bottom: 1px solid #ddd; }
+p { max-width: 75ch; overflow-wrap: anywhere; }
+.summary { font-size: 1.1rem; }
+.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 460px), 1fr)); gap: 12px; }
+.figure { min-width: 0; height: 360px; }
+.slider input { width: 100%; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 0.93rem; }
+th, td { padding: 4px 14px 4px 0; text-align: left; border-bottom: 1px solid #eee; white-space: nowrap; }
+pre { background: #f5f5f5; padding: 12px; overflow-x: auto; font-size: 0.9rem; }
+footer { margin-top: 48px; color: #666; font-size: 0.85rem; }
+"""
+
+SCRIPT = """
+const figures = JSON.parse(document.getElementById('figures').textContent);
+const quiet = {responsive: true, displayModeBar: false};
+const drawn = [];
+for (const [key, one] of Object.entries(figures)) {
+  const place = document.getElementById(key);
+  drawn.push(Plotly.newPlot(place, one.data, one.layout, quiet));
+  if (!one.frames) continue;
+  const handle = document.getElementById(key + '-input');
+  const says = document.getElementById(key + '-says');
+  const show = () => {
+    const i = Number(handle.value);
+    const x = one.inputs[i];
+    Plotly.update(place, {y: [one.frames[i]]}, {'shapes[0].x0': x, 'shapes[0].x1': x});
+    says.textContent = 'input ' + x.toPrecision(4) + ': mean of the decoded report ' + one.means[i].toPrecision(4) +
+      ', standard deviation ' + one.deviations[i].toPrecision(4);
+  };
+  handle.addEventListener('input', show);
+  show();
+}
+Promise.all(drawn).then(() => {
+  document.body.dataset.ready = 'yes';
+  document.body.dataset.milliseconds = Math.round(performance.now());
+});
+const attached = document.getElementById('attachment');
+if (attached) {
+  const link = document.getElementById('save');
+  link.href = URL.createObjectURL(new Blob([JSON.parse(attached.textContent)], {type: 'application/json'}));
+}
+"""
+
+
+def html_page(page: Page) -> str:
+    """The whole page as text; it holds everything it needs and its policy forbids it to load anything."""
+    figures: dict[str, Any] = {slider.key: slider_json(slider) for slider in page.sliders}
+    figures |= {figure.key: figure_json(figure) for figure in page.figures}
+    title, summary = html.escape(page.title), html.escape(page.summary)
+    return "\n".join(
+        [
+            '<!doctype html><html lang="en"><head><meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f'<link rel="icon" href="data:,"><title>{title}</title><style>{STYLE}</style></head><body>',
+            f'<h1>{title}</h1><p class="summary">{summary}</p>',
+            *(_section(section) for section in page.sections),
+            _attachment(page),
+            "<footer>Made by mezzotint. This page is one file and loads nothing; figures are drawn by plotly.js "
+            "(MIT licence), which it contains.</footer>",
+            f'<script type="application/json" id="figures">{embedded(figures)}</script>',
+            f"<script>{_library()}</script><script>{SCRIPT}</script></body></html>",
+        ]
+    )
+
+
+def embedded(value: Any) -> str:
+    """JSON that can stand inside a script element, whatever texts it holds; numbers to 9 digits."""
+    text = json.dumps(_rounded(value), separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.9g}")
+    if isinstance(value, dict):
+        return {key: _rounded(inner) for key, inner in value.items()}
+    return [_rounded(inner) for inner in value] if isinstance(value, (list, tuple)) else value
+
+
+def _library() -> str:
+    return resources.files("mezzotint.report").joinpath("assets", "plotly-basic.min.js").read_text(encoding="utf-8")
+
+
+def _section(section: Section) -> str:
+    parts = [f"<section><h2>{html.escape(section.title)}</h2>"]
+    parts += [f"<p>{html.escape(words)}</p>" for words in section.words]
+    if section.slider is not None:
+        key, last = section.slider.key, len(section.slider.inputs) - 1
+        parts.append(
+            f'<div class="slider"><div class="figure" id="{key}"></div>'
+            f'<input type="range" id="{key}-input" min="0" max="{last}" value="{last // 2}" aria-label="input">'
+            f'<p id="{key}-says"></p></div>'
+        )
+    if section.figures:
+        inner = "".join(f'<div class="figure" id="{figure.key}"></div>' for figure in section.figures)
+        parts.append(f'<div class="figures">{inner}</div>')
+    if section.table is not None:
+        parts.append(_table(section.table))
+    if section.code:
+        parts.append(f"<pre>{html.escape(section.code)}</pre>")
+    return "\n".join([*parts, "</section>"])
+
+
+def _table(table: Table) -> str:
+    head = "".join(f"<th>{html.escape(heading)}</th>" for heading in table.headings)
+    body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in table.rows)
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _attachment(page: Page) -> str:
+    if page.attachment is None:
+        return ""
+    name, text = page.attachment
+    shown = html.escape(name, quote=True)
+    return (
+        f'<p><a id="save" download="{shown}" href="#">Save {shown}</a>: the mechanism file, as it is in this page.</p>'
+        f'<script type="application/json" id="attachment">{embedded(text)}</script>'
+    )
