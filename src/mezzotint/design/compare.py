@@ -16,7 +16,7 @@ from mezzotint.design.limit import limit_of
 from mezzotint.design.mvu import imvu, mvu
 from mezzotint.design.optimal import optimal
 from mezzotint.design.optm import optm
-from mezzotint.design.problem import make_problem
+from mezzotint.design.problem import check_levels, make_problem
 from mezzotint.design.result import DesignResult
 
 FAMILIES = ("optimal", "optm", "mvu", "imvu", "rqm", "erm", "pbm", "k_randomized_response", "randomized_response")
@@ -67,7 +67,7 @@ class Row:
 
 
 def _design(
-    family: str, epsilon: float, lower: float, upper: float, levels: int, prior: Any, loss: Literal["mse", "mae"]
+    family: str, epsilon: float, lower: float, upper: float, levels: Any, prior: Any, loss: Literal["mse", "mae"]
 ) -> DesignResult:
     span: dict[str, Any] = {"lower": lower, "upper": upper}
     if family == "optimal":
@@ -75,7 +75,8 @@ def _design(
             warnings.simplefilter("ignore", UnboundedLevelsWarning)
             return optimal(epsilon, levels=levels, prior=prior, loss=loss, **span)
     if family == "optm":
-        return optm(epsilon, levels=levels, prior=prior, **span)
+        size = {"levels": levels} if isinstance(levels, int) else {"bins": levels}
+        return optm(epsilon, prior=prior, **size, **span)
     if family == "mvu":
         return mvu(epsilon, levels=levels, **span)
     if family == "imvu":
@@ -119,11 +120,13 @@ def _row(family: str, design: Callable[[], DesignResult], prior: Any, floor: flo
     )
 
 
-def _levels(bits: int | None, levels: int | None) -> int:
+def _levels(bits: int | None, levels: int | Sequence[float] | None) -> int | list[float]:
     if bits is not None and levels is not None:
         raise ParameterError("bits", bits, "give bits or levels, not both")
     if bits is not None and not 1 <= bits <= 8:
         raise ParameterError("bits", bits, "need 1 to 8 bits; try bits=2")
+    if levels is not None and not isinstance(levels, int):
+        return check_levels(levels).tolist()
     count = 2 ** (2 if bits is None else bits) if levels is None else levels
     if isinstance(count, bool) or not isinstance(count, int) or not 2 <= count <= 256:
         raise ParameterError("levels", count, "need 2 to 256 levels; try levels=4")
@@ -134,7 +137,7 @@ def compare(
     *,
     epsilon: float = 1.0,
     bits: int | None = None,
-    levels: int | None = None,
+    levels: int | Sequence[float] | None = None,
     lower: float = -1.0,
     upper: float = 1.0,
     prior: Any = None,
@@ -145,7 +148,8 @@ def compare(
 
     Arguments:
         epsilon: pure epsilon per report.
-        bits, levels: 2**bits levels, or their number; 4 if neither is given. "randomized_response" has one bit always.
+        bits, levels: 2**bits levels, their number, or the levels themselves (families whose levels follow from
+            epsilon then say so in their note); 4 if neither is given. "randomized_response" has one bit always.
         lower, upper: range of the inputs, data units.
         prior: None (uniform), a frozen scipy.stats distribution or a 1-D sample.
         loss: what free parameters are tuned for; both losses are reported.

@@ -91,7 +91,7 @@ def _alternating(problem: Problem, grid: FloatArray, start: FloatArray, least: f
             max_bias=math.inf,
         )
         outer = sparse.kron(sparse.eye(x.size), sparse.triu(2 * penalty * np.outer(units, units)), format="csc")
-        extra = program.objective.size - outer.shape[0]
+        extra = program.objective.size - x.size * units.size
         quadratic = sparse.block_diag([outer, sparse.csc_matrix((extra, extra))], format="csc")
         rows = solve(program, tolerance=1e-9, quadratic=quadratic).rows
         # In the alphabet: (diag(sum_k P_k) + penalty P'P) a = (1 + penalty) P'x.
