@@ -17,7 +17,9 @@ Invoke = Callable[..., object]
 KEYS = {"family", "epsilon", "mse", "mae", "max_bias", "levels", "lower_bound", "gap", "seconds"}
 
 
-@pytest.mark.parametrize("family", ["optimal", "rqm", "erm", "pbm", "randomized_response", "k_randomized_response"])
+@pytest.mark.parametrize(
+    "family", ["optimal", "mvu", "imvu", "rqm", "erm", "pbm", "randomized_response", "k_randomized_response"]
+)
 def test_every_family_is_certified_below_the_epsilon_asked(invoke: Invoke, tmp_path: Path, family: str) -> None:
     out = tmp_path / "m.json"
     outcome = invoke(
@@ -53,6 +55,36 @@ def test_optm_takes_its_bins(invoke: Invoke) -> None:
     assert 0.999 < facts["epsilon"] <= 1
     assert "loss=mse" in invoke(*arguments).err
     assert "max_level=9" in invoke(*arguments, "--loss", "mae", "--max-level", 9).err
+
+
+def test_a_family_without_a_choice_refuses_it(invoke: Invoke, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": [0.5, 0.6]}), tmp_path / "p.parquet")
+    for more, words in (
+        (("--loss", "mae"), "loss=mae: mvu has no such choice, it minimises the mse"),
+        (("--prior", f"{tmp_path / 'p.parquet'}:a"), "mvu has no such choice"),
+    ):
+        outcome = invoke("design", "--epsilon", 1, "--family", "mvu", *more)
+        assert outcome.status == 2
+        assert words in outcome.err
+
+
+def test_absolute_error_with_free_levels_is_warned_about(invoke: Invoke) -> None:
+    outcome = invoke("design", "--epsilon", 1, "--levels", 3, "--loss", "mae", "--json")
+    assert outcome.status == 0
+    assert outcome.err.startswith("mezzotint: warning: ")
+    assert outcome.err.count("\n") == 1
+    assert outcome.json["epsilon"] <= 1
+
+
+def test_compare_lists_every_family(invoke: Invoke) -> None:
+    outcome = invoke("compare", "--epsilon", 1, "--bits", 1, "--json")
+    assert outcome.status == 0
+    rows = outcome.json["mechanisms"]
+    assert {"optimal", "rqm", "pbm", "randomized_response"} <= {row["family"] for row in rows}
+    losses = [row["mse"] for row in rows if row["mse"] is not None]
+    assert losses == sorted(losses)
+    assert all(row["epsilon"] <= 1 for row in rows if row["epsilon"] is not None)
+    assert "% above" in invoke("compare", "--epsilon", 1, "--bits", 1).out
 
 
 def test_a_prior_shapes_the_design_and_is_warned_about(invoke: Invoke, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from mezzotint import design
 from mezzotint.cli.common import (
     AsJson,
     Lower,
@@ -19,13 +20,10 @@ from mezzotint.cli.common import (
     read_prior,
 )
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.lazy import LazyModule
-
-comparison: Any = LazyModule("mezzotint.design.compare")
 
 EXAMPLE = "mezzotint compare --epsilon 1 --bits 2 --json"
 
-_COLUMNS = ("mse", "mae", "max_bias", "bits", "epsilon", "above_limit")
+_COLUMNS = ("mse", "mae", "max_bias", "bits", "epsilon", "above_limit", "note")
 
 
 def command(
@@ -43,16 +41,16 @@ def command(
     if bits is not None and levels is not None:
         raise ParameterError("bits", bits, "give --bits or --levels, not both")
     size: dict[str, Any] = {"levels": parse_levels(levels)} if levels is not None else {"bits": bits or 2}
-    rows = comparison.compare(epsilon=epsilon, lower=lower, upper=upper, prior=read_prior(prior), **size)
+    rows = design.compare(epsilon=epsilon, lower=lower, upper=upper, prior=read_prior(prior), **size)
     facts = [row.as_dict() for row in rows]
     if as_json:
         print_json({"epsilon": epsilon, "lower": lower, "upper": upper, **size, "mechanisms": facts})
         return
     table = Table(title=f"epsilon at most {epsilon:g}, inputs in [{lower:g}, {upper:g}]", title_justify="left")
     table.add_column("mechanism")
-    shown = [name for name in _COLUMNS if any(name in row for row in facts)]
-    for name in shown:
-        table.add_column(name, justify="right")
+    for name in _COLUMNS:
+        table.add_column(name.replace("above_limit", "% above limit"), justify="left" if name == "note" else "right")
     for row in facts:
-        table.add_row(str(row.get("name", row.get("family"))), *(number(row.get(name)) for name in shown))
+        numbers = [number(row[name]) for name in _COLUMNS[:-1]]
+        table.add_row(row["family"], *numbers, row["note"])
     output().print(table)

@@ -118,7 +118,7 @@ def _without(problem: dict[str, Any], family: str, **fixed: Any) -> dict[str, An
     """The problem less what the family does not let one choose; a choice of it all the same is refused."""
     for name, value in fixed.items():
         asked = problem.get(name, value)
-        if asked is not value and asked != value:
+        if asked is not value and not (isinstance(asked, str) and asked == value):
             remedy = f"{family} has no such choice" + (f", it minimises the {value}: --loss {value}" if value else "")
             raise ParameterError(name, asked, remedy)
     return {name: value for name, value in problem.items() if name not in fixed}

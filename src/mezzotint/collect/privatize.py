@@ -67,6 +67,12 @@ class _Tally:
     def __init__(self) -> None:
         self.rows = self.reports = self.below = self.above = self.missing = 0
 
+    def dropped_and_clipped(self) -> dict[str, int]:
+        return {"below": self.below, "above": self.above, "missing": self.missing}
+
+    def raw_counts(self) -> dict[str, int]:
+        return {**self.dropped_and_clipped(), "rows": self.rows}
+
 
 def privatize(
     source: str | os.PathLike[str],
@@ -124,16 +130,13 @@ def privatize(
             for batch in coded:
                 writer.write(batch)
                 _tell(progress, reader, tally)
-            raw_counts = {name: getattr(tally, name) for name in ("below", "above", "missing", "rows")}
-            writer.close(raw_counts if record_counts else None)
+            writer.close(tally.raw_counts() if record_counts else None)
     return PrivatizeResult(
         column=column,
         field=code_field(column),
         out=os.fspath(out),
         reports=tally.reports,
-        below=tally.below,
-        above=tally.above,
-        missing=tally.missing,
+        **tally.dropped_and_clipped(),
         epsilon=mechanism.epsilon,
         bits=mechanism.bits,
         sha256=mechanism.sha256,
