@@ -220,9 +220,9 @@ def how_good_it_is(mechanism: Mechanism, comparison: Comparison) -> Section:
         curves.append(Curve(name="limit, any number of bits", x=names, y=limit, style="dashed"))
     figure = Figure(
         key="rivals",
-        title="Mean squared error at the same epsilon, uniform inputs",
+        title="Error at the same epsilon",
         x_label="",
-        y_label="MSE (squared data units)",
+        y_label="MSE, uniform inputs",
         curves=tuple(curves),
     )
     rows = tuple(

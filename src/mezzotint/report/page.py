@@ -29,8 +29,8 @@ p { max-width: 75ch; overflow-wrap: anywhere; }
 .slider input { width: 100%; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 0.93rem; }
-th, td { padding: 4px 14px 4px 0; text-align: left; border-bottom: 1px solid #eee; white-space: nowrap; }
-pre { background: #f5f5f5; padding: 12px; overflow-x: auto; font-size: 0.9rem; }
+th, td { padding: 4px 14px 4px 0; text-align: left; border-bottom: 1px solid #eee; vertical-align: top; }
+pre { background: #f5f5f5; padding: 12px; white-space: pre-wrap; overflow-wrap: anywhere; font-size: 0.9rem; }
 footer { margin-top: 48px; color: #666; font-size: 0.85rem; }
 """
 

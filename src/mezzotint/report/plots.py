@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 from mezzotint.report.content import Curve, Figure, Slider
@@ -34,8 +35,10 @@ def figure_json(figure: Figure) -> dict[str, Any]:
     up = {"title": {"text": figure.y_label}, **_scale(figure.log_y)}
     if names_things(figure):
         for trace in data:
-            trace["x"], trace["y"] = trace["y"], trace["x"]
-            if trace["type"] == "bar":
+            trace["x"], trace["y"] = trace["y"], [_wrapped(name) for name in trace["x"]]
+            if trace["type"] == "scatter":
+                trace["line"]["color"] = COLOURS[1]
+            else:
                 trace["orientation"] = "h"
                 if "error_y" in trace:
                     trace["error_x"] = trace.pop("error_y")
@@ -49,6 +52,10 @@ def figure_json(figure: Figure) -> dict[str, Any]:
 def names_things(figure: Figure) -> bool:
     """True when positions are words."""
     return any(isinstance(x, str) for curve in figure.curves for x in curve.x[:1])
+
+
+def _wrapped(name: str) -> str:
+    return "<br>".join(textwrap.wrap(name, 18))
 
 
 def _scale(logarithmic: bool) -> dict[str, Any]:

@@ -97,6 +97,6 @@ def _draw_lying(axes: Any, curve: Curve, colour: str) -> None:
     if curve.style == "bars":
         axes.barh(curve.x, curve.y, color=colour, label=curve.name)
     else:
-        axes.plot(curve.y, curve.x, "--", color=colour, label=curve.name)
+        axes.plot(curve.y, curve.x, "--", color=COLOURS[1], label=curve.name)
     if curve.low:
         axes.errorbar(curve.y, curve.x, xerr=_ends(curve), fmt="none", ecolor="#333333", capsize=3)

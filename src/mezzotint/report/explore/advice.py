@@ -267,9 +267,8 @@ def python_lines(question: Question, advice: Advice) -> str:
     if advice.family == "randomized_response":
         lines.append(f'mechanism = mz.design.calibrate("randomized_response", levels=2, {problem}).mechanism')
     else:
-        lines.append(
-            f"mechanism = mz.design.optimal(levels={list(advice.levels)!r}, knots={KNOTS[question.view]}, {problem}).mechanism"
-        )
+        levels, knots = list(advice.levels), KNOTS[question.view]
+        lines.append(f"mechanism = mz.design.optimal(levels={levels!r}, knots={knots}, {problem}).mechanism")
     crowd = f", clients={question.clients}" if question.view == "sum" else ""
     lines.append(
         f"claim = mz.privacy.account(mechanism, coordinates={question.coordinates}, rounds={question.rounds}, "

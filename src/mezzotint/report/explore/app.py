@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
 import time
-from typing import Any
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, final
 
 from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.lazy import LazyModule
+from mezzotint.core.mechanism import Mechanism
 from mezzotint.report.explore import advice as advising
 from mezzotint.report.explore.advice import Advice, Question
 from mezzotint.report.mechanism import how_good_it_is
@@ -27,7 +32,7 @@ h1 { font-size: 1.6rem; margin: 20px 0 0; } h2 { font-size: 1.15rem; margin: 24p
 .pair { display: grid; grid-template-columns: 1fr 1fr; gap: 12px; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 td { padding: 4px 16px 4px 0; border-bottom: 1px solid #eee; }
-pre { background: #f5f5f5; padding: 12px; overflow-x: auto; font-size: 0.88rem; }
+pre { background: #f5f5f5; padding: 12px; white-space: pre-wrap; overflow-wrap: anywhere; font-size: 0.88rem; }
 #error { color: #a02020; font-weight: 600; } .note { color: #666; font-size: 0.88rem; }
 @media (max-width: 760px) { #page { grid-template-columns: minmax(0, 1fr); } }
 """
@@ -112,7 +117,7 @@ def _controls(prior: str) -> list[Any]:
 
 def _layout(prior: str) -> Any:
     html, dcc = dash.html, dash.dcc
-    shown = {"displayModeBar": False, "responsive": True}
+    shown = {"config": {"displayModeBar": False}, "responsive": True, "style": {"height": "360px"}}
     return html.Div(
         id="page",
         children=[
@@ -125,13 +130,13 @@ def _layout(prior: str) -> Any:
                     html.Ul(id="reasons"),
                     html.H2("What the whole release costs"),
                     dcc.Loading(html.P(id="claim"), type="dot"),
-                    dcc.Graph(id="distribution", config=shown),
+                    dcc.Graph(id="distribution", **shown),
                     html.H2("Make it"),
                     html.Pre(id="commands"),
                     html.Pre(id="python"),
                     html.H2("Against its rivals"),
                     html.P(id="limit"),
-                    dcc.Loading(dcc.Graph(id="rivals", config=shown), type="dot"),
+                    dcc.Loading(dcc.Graph(id="rivals", **shown), type="dot"),
                     html.P(id="took", className="note"),
                 ]
             ),
@@ -170,28 +175,53 @@ def answer(*values: Any) -> tuple[Any, ...]:
     return ("", html.Table(html.Tbody(rows)), reasons, commands, python, _distribution(question, advice), took)
 
 
-def total_claim(*values: Any) -> str:
+@final
+class Latest:
+    """Runs slow answers one at a time; of those that wait, only the latest is computed, as the page moved on."""
+
+    def __init__(self) -> None:
+        self._running = threading.Lock()
+        self._tickets = itertools.count()
+        self._newest = -1
+
+    def run(self, work: Callable[[], Any]) -> Any:
+        """What `work` returns, or None when a later call came while this one waited."""
+        ticket = next(self._tickets)
+        self._newest = max(self._newest, ticket)
+        with self._running:
+            return work() if ticket == self._newest else None
+
+
+_CLAIMS, _RIVALS = Latest(), Latest()
+
+
+def total_claim(*values: Any) -> Any:
     """The claim of the whole release; an accounting of many reports may take seconds."""
     try:
         question = question_of(*values)
-        return str(advising.claim(question, advising.advise(question)))
+        claim = _CLAIMS.run(lambda: advising.claim(question, advising.advise(question)))
     except MezzotintError as error:
         return str(error)
+    return dash.no_update if claim is None else str(claim)
 
 
-def rivals(*values: Any) -> tuple[Any, str]:
+def rivals(*values: Any) -> Any:
     """The comparison at equal epsilon, which takes seconds; for uniform inputs."""
     try:
-        question = question_of(*values)
-        section = how_good_it_is(advising.advise(question).mechanism, _compared(question))
+        mechanism = advising.advise(question_of(*values)).mechanism
+        comparison = _RIVALS.run(lambda: _compared(mechanism))
     except MezzotintError:
         return _empty(), ""
+    if comparison is None:
+        return dash.no_update, dash.no_update
+    section = how_good_it_is(mechanism, comparison)
     figure = figure_json(section.figures[0]) if section.figures else _empty()
     return figure, " ".join(section.words)
 
 
-def _compared(question: Question) -> Comparison:
-    return compare(advising.advise(question).mechanism)
+@lru_cache(maxsize=64)
+def _compared(mechanism: Mechanism) -> Comparison:
+    return compare(mechanism)
 
 
 def _empty() -> dict[str, Any]:
@@ -215,7 +245,7 @@ def _distribution(question: Question, advice: Advice) -> dict[str, Any]:
     layout = {
         "title": {"text": "Distribution of the report", "x": 0.01, "font": {"size": 15}},
         "barmode": "group",
-        "height": 320,
+        "height": 360,
         "margin": {"l": 50, "r": 10, "t": 60, "b": 45},
         "legend": {"orientation": "h", "y": 1.0, "yanchor": "bottom"},
         "xaxis": {"title": {"text": "decoded report (data units)"}},

@@ -1,0 +1,59 @@
+"""The report of a reports file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from mezzotint import collect, families
+from mezzotint.core.errors import FileFormatError
+from mezzotint.report.collected import reports_page
+
+
+@pytest.fixture
+def reports(tmp_path: Path) -> Path:
+    values = [0.1, 0.2, 0.3, 1.5, -0.5] * 2000 + [None]
+    pq.write_table(pa.table({"x": pa.array(values, pa.float64())}), tmp_path / "in.parquet")
+    table = families.randomized_response(lower=0, upper=1, epsilon=2.0)
+    out = tmp_path / "reports.parquet"
+    collect.privatize(
+        tmp_path / "in.parquet", out, column="x", mechanism=table, missing="drop", rng=1, record_counts=True
+    )
+    return out
+
+
+def test_estimates_are_those_of_collect(reports: Path) -> None:
+    page = reports_page(reports)
+    estimate = collect.estimate(collect.read_counts(reports), histogram=10)
+    (figure,) = page.sections[0].figures
+    assert figure.curves[0].y == tuple(estimate.histogram.share.tolist())
+    assert all(low <= high for low, high in zip(figure.curves[0].low, figure.curves[0].high, strict=True))
+    assert page.sections[0].table.rows[0][1] == f"{estimate.mean.value:,.6g}"
+    assert "10,000 reports" in page.summary
+
+
+def test_clipped_and_missing_are_counted_where_recorded(reports: Path) -> None:
+    section = reports_page(reports).sections[1]
+    counts = {name: count for name, count, _ in section.table.rows}
+    assert counts == {"below": "2,000", "above": "2,000", "missing": "1", "rows": "10,001"}
+    assert "not private" in section.words[0]
+
+
+def test_says_so_where_nothing_was_recorded(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"x": [0.5, 0.2, 0.7]}), tmp_path / "in.parquet")
+    table = families.randomized_response(lower=0, upper=1, epsilon=2.0)
+    collect.privatize(tmp_path / "in.parquet", tmp_path / "r.csv", column="x", mechanism=table, rng=1)
+    section = reports_page(tmp_path / "r.csv").sections[1]
+    assert section.table is None
+    assert "--record-counts" in section.words[0]
+
+
+def test_damaged_counts_are_refused(reports: Path) -> None:
+    table = pq.read_table(reports)
+    damaged = reports.with_name("damaged.parquet")
+    pq.write_table(table.replace_schema_metadata({**table.schema.metadata, b"mezzotint.raw_counts": b"[1]"}), damaged)
+    with pytest.raises(FileFormatError, match="recorded counts"):
+        reports_page(damaged)

@@ -1,0 +1,172 @@
+"""The report of a mechanism: its numbers against the mechanism's own and closed forms; the page as one file."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mezzotint import families
+from mezzotint.core.errors import ParameterError
+from mezzotint.core.mechanism import TOTAL, Mechanism
+from mezzotint.report import mechanism as reports
+from mezzotint.report.page import embedded, html_page
+from mezzotint.report.png import write_png
+from mezzotint.report.rivals import compare
+from mezzotint.report.words import percent, short, upwards
+
+
+@pytest.fixture(scope="module")
+def mechanism() -> Mechanism:
+    return families.randomized_response(lower=-1, upper=1, epsilon=1.0)
+
+
+@pytest.fixture(scope="module")
+def page(mechanism: Mechanism) -> reports.Page:
+    return reports.mechanism_page(mechanism)
+
+
+def _figure(page: reports.Page, key: str) -> reports.Figure:
+    return next(figure for figure in page.figures if figure.key == key)
+
+
+def test_every_question_has_its_section(page: reports.Page) -> None:
+    titles = [section.title for section in page.sections]
+    assert titles == ["What it does", "What it guarantees", "How good it is", "What n reports buy", "How to verify it"]
+    assert len({figure.key for figure in page.figures}) == len(page.figures) == 7
+
+
+def test_slider_frames_are_distributions_with_the_input_as_mean(page: reports.Page) -> None:
+    (slider,) = page.sliders
+    frames = np.array(slider.frames)
+    np.testing.assert_allclose(frames.sum(axis=1), 1.0, atol=1e-6)
+    np.testing.assert_allclose(frames @ np.array(slider.levels), slider.inputs, atol=1e-6)
+    assert slider.inputs[0] == -1.0
+    assert slider.inputs[-1] == 1.0
+
+
+def test_profile_of_one_bit_response_is_the_closed_form(page: reports.Page) -> None:
+    # delta(e) = (e^1 - e^e) / (1 + e^1) for p = e / (1 + e), 1 - p.
+    (curve,) = _figure(page, "profile").curves
+    expected = [(math.e - math.exp(float(e))) / (1 + math.e) for e in curve.x]
+    np.testing.assert_allclose(curve.y, expected, atol=1e-8)
+
+
+def test_renyi_curve_of_one_bit_response_is_the_closed_form(page: reports.Page) -> None:
+    curve = _figure(page, "renyi").curves[0]
+    p = math.e / (1 + math.e)
+    expected = [
+        math.log(p**a * (1 - p) ** (1 - a) + (1 - p) ** a * p ** (1 - a)) / (a - 1) for a in map(float, curve.x)
+    ]
+    np.testing.assert_allclose(curve.y, expected, rtol=1e-6)
+
+
+def test_tradeoff_has_the_corner_of_one_bit_response(page: reports.Page) -> None:
+    curve = _figure(page, "tradeoff").curves[0]
+    p = math.e / (1 + math.e)
+    np.testing.assert_allclose(curve.x, [0.0, 1 - p, 1.0], atol=1e-8)
+    np.testing.assert_allclose(curve.y, [0.0, p, 1.0], atol=1e-8)
+    words = " ".join(page.sections[1].words)
+    assert percent(0.05 * math.e) in words  # the best detection at 5 % false alarms
+    assert percent(p) in words  # the best guess
+
+
+def test_certificate_is_quoted_whole(page: reports.Page, mechanism: Mechanism) -> None:
+    assert str(mechanism.certificate()) in page.sections[1].words
+    table = page.sections[-1].table
+    assert table is not None
+    cells = dict(table.rows)
+    assert cells["sha256"] == mechanism.sha256
+    assert math.log(int(cells["numerator"]) / int(cells["denominator"])) == pytest.approx(mechanism.epsilon)
+
+
+def test_interval_width_falls_with_the_root_of_n(page: reports.Page, mechanism: Mechanism) -> None:
+    curve = _figure(page, "interval").curves[0]
+    expected = [1.959964 * math.sqrt(mechanism.mse() / float(n)) for n in curve.x]
+    np.testing.assert_allclose(curve.y, expected, rtol=1e-6)
+
+
+def test_reports_needed_reach_the_width(page: reports.Page, mechanism: Mechanism) -> None:
+    table = page.sections[3].table
+    assert table is not None
+    needed = int(table.rows[2][1].replace(",", ""))  # 1 % of the range: 0.02
+    assert 1.959964 * math.sqrt(mechanism.mse() / needed) <= 0.02 * (1 + 1e-6)
+    assert 1.959964 * math.sqrt(mechanism.mse() / (needed - 1)) > 0.02 * (1 - 1e-6)
+
+
+def test_rivals_are_held_to_the_same_epsilon_and_above_the_limit(mechanism: Mechanism) -> None:
+    comparison = compare(mechanism)
+    assert comparison.limit is not None
+    assert len(comparison.rivals) > 5
+    for rival in comparison.rivals:
+        assert rival.epsilon <= mechanism.epsilon
+        # I-MVU is allowed a bias and may go below the limit of unbiased mechanisms.
+        assert rival.mse >= comparison.limit or rival.max_bias > 1e-6
+    # One bit: nothing beats randomized response, whose MSE is coth(1/2)^2 - 1/3.
+    best = min(rival.mse for rival in comparison.rivals if rival.max_bias < 1e-6)
+    assert best == pytest.approx(1 / math.tanh(0.5) ** 2 - 1 / 3, rel=1e-6)
+
+
+@pytest.mark.parametrize("epsilon", [16.0, 0.0])
+def test_no_comparison_where_epsilon_is_out_of_reach(epsilon: float) -> None:
+    weights = [[TOTAL - 1, 1], [1, TOTAL - 1]] if epsilon else [[TOTAL // 2, TOTAL // 2]] * 2
+    comparison = compare(Mechanism(knots=[0.0, 1.0], levels=[0.0, 1.0], weights=weights))
+    assert comparison.limit is None
+    assert "no comparison" in comparison.remarks[0]
+
+
+def test_unbounded_epsilon_is_called_so() -> None:
+    page = reports.mechanism_page(families.stochastic_rounding(lower=0, upper=1, levels=4))
+    assert "no pure epsilon" in page.summary
+    assert "Infinity" not in html_page(page).split('id="figures">')[1].split("</script>")[0]
+
+
+def test_large_tables_are_summed_into_bars_and_stay_small() -> None:
+    table = families.pbm(lower=0, upper=1, trials=255, theta=0.05, knots=5)
+    page = reports.mechanism_page(table)
+    (slider,) = page.sliders
+    assert len(slider.levels) == reports.MOST_BARS
+    np.testing.assert_allclose(np.array(slider.frames).sum(axis=1), 1.0, atol=1e-4)
+    assert len(html_page(page).encode()) < 3e6
+
+
+def test_the_page_is_one_file_below_3_megabytes_without_addresses(page: reports.Page) -> None:
+    text = html_page(page)
+    assert len(text.encode()) < 3e6
+    own = re.sub(r"<script>/\*\*.*?</script>", "", text, flags=re.DOTALL)  # without the library, which names addresses
+    assert len(own) < 200_000
+    assert "http://" not in own
+    assert "https://" not in own
+    assert "default-src 'none'" in own
+
+
+def test_names_cannot_inject_markup() -> None:
+    evil = "</script><script>alert(1)</script>"
+    table = Mechanism(knots=[0.0, 1.0], levels=[0.0, 1.0], weights=[[TOTAL // 2, TOTAL // 2]] * 2, name=evil)
+    text = html_page(reports.mechanism_page(table, file='"><img src=x>.json'))
+    assert evil not in text
+    assert "<img" not in text
+    assert json.loads(embedded([evil])) == [evil]
+
+
+def test_png_of_every_figure(page: reports.Page, tmp_path: Path) -> None:
+    paths = write_png(page, tmp_path)
+    assert {path.stem for path in paths} == {"pmf", *(figure.key for figure in page.figures)}
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
+    with pytest.raises(ParameterError, match="exists already"):
+        write_png(page, tmp_path)
+    with pytest.raises(ParameterError, match="no such folder"):
+        write_png(page, tmp_path / "none")
+
+
+def test_words_round_privacy_numbers_up() -> None:
+    assert upwards(0.99999991) == "1"
+    assert upwards(1.0000001, 3) == "1.01"
+    assert percent(1.0) == "100 %"
+    assert upwards(math.inf) == "unbounded"
+    assert short(None) == "-"
+    assert short(467339.4) == "467,339"

@@ -1,0 +1,89 @@
+"""The written page in a headless Chromium: silent console, nothing loaded, a slider that moves the plot."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from browser import chromium, console, requests, resize, until
+from mezzotint.cli import run
+from mezzotint.families import rqm
+
+MOVE = """
+const handle = document.getElementById('pmf-input');
+handle.value = arguments[0];
+handle.dispatchEvent(new Event('input'));
+"""
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Any]:
+    with chromium() as driver:
+        yield driver
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory, session: Any) -> Path:
+    folder = tmp_path_factory.mktemp("report")
+    rqm(lower=-1, upper=1, levels=4, extension=1.0, q=0.4).save(folder / "m.json")
+    assert run(["report", str(folder / "m.json"), "--out", str(folder / "report.html")]) == 0
+    return folder / "report.html"
+
+
+def _load(session: Any, page: Path) -> int:
+    """Loads the page; milliseconds until everything was drawn."""
+    session.get(page.as_uri())
+    body = "return document.body.dataset.{}"
+    until(lambda: session.execute_script(body.format("ready")) == "yes")
+    return int(session.execute_script(body.format("milliseconds")))
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_loads_quickly_quietly_and_alone(session: Any, written: Path, width: int) -> None:
+    requests(session), console(session)
+    resize(session, width)
+    milliseconds = [_load(session, written) for _ in range(3)]  # the machine may be busy with something else
+    assert min(milliseconds) < 2000
+    assert console(session) == []
+    assert set(requests(session)) == {written.as_uri()}
+    assert session.execute_script("return document.documentElement.scrollWidth") <= width
+    drawn = session.execute_script("return [...document.querySelectorAll('.figure svg.main-svg')].length")
+    assert drawn >= 8
+
+
+def test_the_slider_changes_the_plot(session: Any, written: Path) -> None:
+    session.get(written.as_uri())
+    until(lambda: session.execute_script("return document.body.dataset.ready") == "yes")
+    read = "return [document.getElementById('pmf').data[0].y, document.getElementById('pmf-says').textContent]"
+    seen = {}
+    for place in (0, 50, 100):
+        session.execute_script(MOVE, place)
+        seen[place] = session.execute_script(read)
+    frames = json.loads(session.execute_script("return document.getElementById('figures').textContent"))["pmf"][
+        "frames"
+    ]
+    for place, (heights, _) in seen.items():
+        assert heights == pytest.approx(frames[place])
+    assert seen[0][0] == pytest.approx(seen[100][0][::-1], abs=1e-6)  # RQM is symmetric
+    assert seen[0][0] != seen[100][0]
+    assert seen[0][1].startswith("input -1.000")
+    assert seen[100][1].startswith("input 1.000")
+    # The drawn bars moved, not only the data.
+    session.execute_script(MOVE, 0)
+    path = "return document.querySelector('#pmf .bars path').getAttribute('d')"
+    left = session.execute_script(path)
+    session.execute_script(MOVE, 100)
+    until(lambda: session.execute_script(path) != left, seconds=5)
+
+
+def test_the_mechanism_can_be_saved_from_the_page(session: Any, written: Path) -> None:
+    session.get(written.as_uri())
+    text = session.execute_async_script(
+        "const done = arguments[0]; done(JSON.parse(document.getElementById('attachment').textContent));"
+    )
+    assert text.strip() == (written.parent / "m.json").read_text(encoding="utf-8").strip()
+    assert session.execute_script("return document.getElementById('save').href").startswith("blob:")
