@@ -1,0 +1,206 @@
+"""The explorer over HTTP and in a headless Chromium."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import shlex
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from browser import chromium, console, requests, resize, until
+from mezzotint.cli import run
+
+pytest.importorskip("dash", reason="the extra `explore` is not installed")
+
+from mezzotint.report.explore import app as pages
+from mezzotint.report.explore.advice import Question, advise, claim
+from mezzotint.report.explore.server import ADDRESS, Server
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    running = Server(pages.make_app().server)
+    thread = threading.Thread(target=running.run, daemon=True)
+    thread.start()
+    yield running
+    running.stop()
+    thread.join(timeout=10)
+
+
+def _get(server: Server, path: str, **headers: str) -> tuple[int, dict[str, str]]:
+    connection = http.client.HTTPConnection(ADDRESS, server.port, timeout=30)
+    connection.request("GET", path, headers=headers)
+    answer = connection.getresponse()
+    answer.read()
+    connection.close()
+    return answer.status, {name.lower(): value for name, value in answer.getheaders()}
+
+
+@pytest.mark.parametrize("path", ["/", "/?token=", "/?token=guess", "/_dash-layout", "/_dash-dependencies", "/none"])
+def test_without_the_token_everything_is_refused(server: Server, path: str) -> None:
+    assert _get(server, path)[0] == 403
+    assert _get(server, path, Cookie=f"mezzotint-{server.port}=guess")[0] == 403
+
+
+def test_the_token_opens_once_and_becomes_a_strict_cookie(server: Server) -> None:
+    status, headers = _get(server, f"/?token={server.token}")
+    assert status == 302
+    assert headers["location"] == "/"
+    cookie = headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=Strict" in cookie
+    status, headers = _get(server, "/", Cookie=cookie.split(";")[0])
+    assert status == 200
+    assert "default-src 'self'" in headers["content-security-policy"]
+    assert headers["cache-control"] == "no-store"
+
+
+def test_another_name_for_this_machine_is_refused_even_with_the_token(server: Server) -> None:
+    # A foreign page can point its own name at 127.0.0.1; its requests carry that name.
+    assert _get(server, f"/?token={server.token}", Host=f"evil.example:{server.port}")[0] == 403
+
+
+def test_tokens_are_long_and_differ(server: Server) -> None:
+    other = Server(pages.make_app().server)
+    other._server.server_close()
+    assert len(server.token) >= 40
+    assert server.token != other.token
+
+
+def test_only_the_loopback_address_answers(server: Server) -> None:
+    assert server._server.server_address[0] == ADDRESS
+    # All of 127/8 is this machine; only the one address that was bound answers.
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.2", server.port), timeout=5)
+
+
+def _values(**changes: Any) -> list[Any]:
+    asked = Question()
+    return [changes.get(name, getattr(asked, name)) for name in pages.FIELDS]
+
+
+@pytest.mark.parametrize("bits", [1, 2, 3, 4])
+def test_answers_in_200_milliseconds(bits: int) -> None:
+    seconds = []
+    for step in range(7):
+        started = time.perf_counter()
+        error, *_ = pages.answer(*_values(bits=bits, epsilon=1.01 + step / 7))
+        seconds.append(time.perf_counter() - started)
+        assert error == ""
+    assert sorted(seconds)[2] < 0.2  # the machine may be busy with something else
+
+
+def test_an_empty_field_is_named() -> None:
+    assert "clients=nothing" in pages.answer(*_values(clients=None))[0]
+    assert "upper" in pages.answer(*_values(upper=-3.0))[0]
+    assert "delta" in pages.total_claim(*_values(delta=2.0))
+
+
+def test_slow_answers_run_alone_and_only_the_latest_waits() -> None:
+    line, entered, leave = pages.Latest(), threading.Event(), threading.Event()
+    done: dict[str, Any] = {}
+
+    def slow() -> str:
+        entered.set()
+        assert leave.wait(10)
+        return "first"
+
+    def ask(name: str, work: Any) -> threading.Thread:
+        thread = threading.Thread(target=lambda: done.update({name: line.run(work)}))
+        thread.start()
+        return thread
+
+    threads = [ask("first", slow)]
+    assert entered.wait(10)
+    for place, name in enumerate(("second", "third"), start=1):
+        threads.append(ask(name, lambda name=name: name))
+        until(lambda place=place: line._newest == place, seconds=10)
+    leave.set()
+    for thread in threads:
+        thread.join(10)
+    assert done == {"first": "first", "second": None, "third": "third"}
+
+
+# In a browser --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Any]:
+    with chromium() as driver:
+        yield driver
+
+
+def _text(session: Any, name: str) -> str:
+    return session.execute_script("return document.getElementById(arguments[0])?.textContent ?? ''", name)
+
+
+@pytest.fixture
+def opened(session: Any, server: Server) -> Any:
+    session.get(server.url)
+    until(lambda: "privacy" in _text(session, "claim"))
+    return session
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_loads_quietly_and_asks_nobody_else(session: Any, server: Server, width: int) -> None:
+    requests(session), console(session)
+    resize(session, width)
+    session.get(server.url)
+    until(lambda: "privacy" in _text(session, "claim"))
+    until(lambda: "ERM" in _text(session, "rivals"))
+    assert console(session) == []
+    hosts = {urlsplit(url).netloc for url in requests(session)}
+    assert hosts == {f"{ADDRESS}:{server.port}"}
+    assert session.execute_script("return document.documentElement.scrollWidth") <= width
+    assert server.token not in session.current_url
+
+
+def test_a_change_changes_the_answer_and_its_command_runs_as_printed(
+    opened: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = _text(opened, "summary")
+    field = opened.find_element("id", "rounds")
+    field.send_keys("\ue011\ue00e")  # Home, Shift
+    opened.execute_script("arguments[0].select()", field)
+    field.send_keys("5\n")
+    upper = opened.find_element("id", "upper")
+    opened.execute_script("arguments[0].select()", upper)
+    upper.send_keys("3\n")
+    question = Question(rounds=5, upper=3)
+    advice = advise(question)
+    until(lambda: str(claim(question, advice)) == _text(opened, "claim"))
+    assert _text(opened, "summary") != before
+    make, account = [line.removeprefix("$ ") for line in _text(opened, "commands").splitlines()]
+    monkeypatch.chdir(tmp_path)
+    assert run([*shlex.split(make)[1:], "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    shown = _text(opened, "summary")
+    assert f"{made['mse']:,.6g}" in shown
+    assert f"{made['mae']:,.6g}" in shown
+    assert run(shlex.split(account)[1:]) == 0
+    assert re.search(r"epsilon|\(", capsys.readouterr().out)
+
+
+def test_the_verb_serves_and_prints_its_address() -> None:
+    program = [sys.executable, "-c", "from mezzotint.cli import main; main()", "explore", "--no-browser", "--json"]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            facts = json.loads(process.stdout.readline())
+            connection = http.client.HTTPConnection(ADDRESS, facts["port"], timeout=30)
+            connection.request("GET", "/")
+            assert connection.getresponse().status == 403
+            connection.close()
+        finally:
+            process.terminate()
