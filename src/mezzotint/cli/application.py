@@ -10,7 +10,20 @@ from typing import Annotated, Any
 
 import typer
 
-from mezzotint.cli import account, compare, demo, design, estimate, explore, privatize, report, reproduce, show, verify
+from mezzotint.cli import (
+    account,
+    compare,
+    demo,
+    design,
+    estimate,
+    explore,
+    federate,
+    privatize,
+    report,
+    reproduce,
+    show,
+    verify,
+)
 from mezzotint.core.errors import MezzotintError
 from mezzotint.core.lazy import LazyModule
 
@@ -33,6 +46,7 @@ VERBS = {
     "reproduce": reproduce,
     "report": report,
     "explore": explore,
+    "federate": federate,
 }
 """Files with a function `command` and an EXAMPLE."""
 

@@ -1,0 +1,251 @@
+"""Our own Flower app: the same two functions under `flwr run` on many machines and under simulation on one.
+
+[tool.flwr.app.components]
+serverapp = "mezzotint.federated.app:server_app"
+clientapp = "mezzotint.federated.app:client_app"
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from logging import INFO
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+from flwr.supercore import log
+
+from mezzotint.core.atomic import replacing
+from mezzotint.core.errors import ParameterError
+from mezzotint.federated.checkpoint import NAME, Checkpoint
+from mezzotint.federated.data import load
+from mezzotint.federated.ledger import RunLedger, claims_of
+from mezzotint.federated.mod import SecureUpdates
+from mezzotint.federated.settings import RunSettings
+from mezzotint.federated.strategy import SecureStrategy, rounds_within
+from mezzotint.federated.tasks import model_for
+
+PARAMETERS = "parameters"
+_TOLD = ("dataset", "data", "model", "clients", "alpha", "seed", "algorithm", "steps", "rate", "batch")
+"""Settings that clients are told; all public."""
+
+
+# Clients -------------------------------------------------------------------------------------------------------------
+
+
+def train(message: Message, context: Context) -> Message:
+    """A client's train function: the update that it wants added to the model; the mod clips and masks it."""
+    config: dict[str, Any] = dict(message.content.config_records["config"])
+    told = RunSettings.from_config({key: config[key] for key in _TOLD})
+    folder = str(context.node_config.get("data", told.data))
+    federation = load(told.dataset, folder=folder, clients=told.clients, alpha=told.alpha, seed=told.seed)
+    place = int(context.node_config["partition-id"])
+    if place >= len(federation.clients):
+        raise ParameterError("partition-id", place, f"the data set has {len(federation.clients)} clients")
+    x, y = federation.clients[place]
+    parameters = next(iter(message.content.array_records.values()))[PARAMETERS].numpy().astype(np.float64)
+    seed = int(np.random.SeedSequence([told.seed, int(config["server-round"]), place]).generate_state(1)[0])
+    update = told.training.update(model_for(told.model, federation), parameters, x, y, seed=seed)
+    return Message(RecordDict({"arrays": ArrayRecord({PARAMETERS: Array(update)})}), reply_to=message)
+
+
+def make_client_app(mod: Callable[..., Message] | None = None) -> ClientApp:
+    """The client app; `mod` stands in for `SecureUpdates()` in tests."""
+    app = ClientApp(mods=[SecureUpdates() if mod is None else mod])
+    app.train()(train)
+    return app
+
+
+client_app = make_client_app()
+
+
+# Server --------------------------------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class RunReport:
+    """What a run led to.
+
+    Arguments:
+        accuracy, loss: per round, the first before training; on public test data.
+        ledger: as plain values.
+        claims: "local" and "central" claim of the client charged most, in words; empty without a table.
+        incidents: (round, client, name) of everything that was refused.
+        stopped: why the run ended early; empty when it did not.
+        bits: of a coordinate on the wire; report_bits: of a report by itself.
+        mse: of one coordinate of one report, uniform inputs, data units squared; NaN without a table.
+        seconds: of the whole run.
+    """
+
+    accuracy: tuple[float, ...]
+    loss: tuple[float, ...]
+    ledger: dict[str, Any]
+    claims: dict[str, dict[str, Any]]
+    incidents: tuple[tuple[int, str, str], ...]
+    stopped: str
+    bits: int
+    report_bits: int
+    mse: float
+    seconds: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+def _prepare(settings: RunSettings, initial: npt.NDArray[np.float64]) -> Checkpoint:
+    """The checkpoint to go on from, made for a new run."""
+    if not settings.out:
+        return Checkpoint(parameters=initial, done=0, session=os.urandom(16))
+    folder = Path(settings.out)
+    folder.mkdir(parents=True, exist_ok=True)
+    if (folder / NAME).exists():
+        return Checkpoint.load(folder)
+    fresh = Checkpoint(parameters=initial, done=0, session=os.urandom(16))
+    with replacing(folder / "settings.json", overwrite=True) as temporary:
+        temporary.write_text(json.dumps(settings.as_dict(), indent=1), encoding="utf-8")
+    fresh.save(folder)
+    return fresh
+
+
+def _budget(settings: RunSettings, strategy: SecureStrategy, coordinates: int) -> int | None:
+    if settings.epsilon == 0:
+        return None
+
+    def spent(rounds: int) -> float:
+        claims = claims_of(
+            strategy.encoding,
+            rounds=rounds,
+            clients=strategy.minimum,
+            coordinates=coordinates,
+            delta=settings.delta,
+            corrupted=settings.corrupted,
+        )
+        if not claims:
+            raise ParameterError("epsilon", settings.epsilon, "without a mechanism nothing is private; name one")
+        return claims["central"].epsilon
+
+    return rounds_within(settings.epsilon, spent, settings.rounds)
+
+
+def _strategy(settings: RunSettings, checkpoint: Checkpoint, coordinates: int) -> SecureStrategy:
+    encoding = settings.encoding()
+    facts = {"session": checkpoint.session.hex(), "encoding": encoding.binding.hex(), "coordinates": coordinates}
+    ledger = RunLedger(Path(settings.out) / "ledger.jsonl" if settings.out else None, facts)
+    strategy = SecureStrategy(
+        encoding=encoding,
+        per_round=settings.per_round,
+        minimum=settings.minimum or None,
+        neighbours=settings.neighbours or None,
+        threshold=settings.threshold or None,
+        sampling="poisson" if settings.sampling == "poisson" else "fixed",
+        learning_rate=settings.learning_rate,
+        returns="update",
+        stage_timeout=settings.stage_timeout,
+        ledger=ledger,
+        session=checkpoint.session,
+    )
+    strategy.most_rounds = _budget(settings, strategy, coordinates)
+    return strategy
+
+
+def run_server(grid: Grid, settings: RunSettings, tell: Callable[[str], None] | None = None) -> RunReport:
+    """Trains, round by round; every finished round is on disk before the next begins.
+
+    Arguments:
+        grid: Flower's.
+        settings: of the run; when `out` holds a checkpoint, the run goes on from it.
+        tell: called with one line per round.
+    """
+    start = time.perf_counter()
+    federation = load(
+        settings.dataset, folder=settings.data, clients=settings.clients, alpha=settings.alpha, seed=settings.seed
+    )
+    model = model_for(settings.model, federation)
+    checkpoint = _prepare(settings, model.initial(settings.seed))
+    strategy = _strategy(settings, checkpoint, checkpoint.parameters.size)
+    history = [model.evaluate(checkpoint.parameters, federation.test_x, federation.test_y)]
+    config = ConfigRecord({key: getattr(settings, key) for key in _TOLD})
+    for done in range(checkpoint.done, settings.rounds):
+        arrays = ArrayRecord({PARAMETERS: Array(checkpoint.parameters.astype(np.float32))})
+        result = strategy.start(
+            grid=grid, initial_arrays=arrays, num_rounds=1, timeout=settings.stage_timeout, train_config=config
+        )
+        if strategy.stopped:
+            break
+        parameters = checkpoint.parameters
+        if strategy.last_sum is not None:
+            parameters = result.arrays[PARAMETERS].numpy().astype(np.float64)
+        checkpoint = Checkpoint(parameters=parameters, done=done + 1, session=checkpoint.session)
+        if settings.out:
+            checkpoint.save(Path(settings.out))
+        history.append(model.evaluate(parameters, federation.test_x, federation.test_y))
+        _tell_round(tell, strategy, done + 1, history[-1])
+        time.sleep(settings.pause)
+    return _report(settings, strategy, history, checkpoint.parameters.size, time.perf_counter() - start)
+
+
+def _tell_round(
+    tell: Callable[[str], None] | None, strategy: SecureStrategy, done: int, scores: tuple[float, float]
+) -> None:
+    summed = 0 if strategy.last_sum is None else len(strategy.last_sum.survivors)
+    line = f"round {done}: sum of {summed} clients, accuracy {scores[1]:.4f}, loss {scores[0]:.4f}"
+    log(INFO, "mezzotint: %s", line)
+    if tell is not None:
+        tell(line)
+
+
+def _report(
+    settings: RunSettings,
+    strategy: SecureStrategy,
+    history: list[tuple[float, float]],
+    coordinates: int,
+    seconds: float,
+) -> RunReport:
+    claims = strategy.ledger.claims(
+        strategy.encoding, coordinates=coordinates, delta=settings.delta, corrupted=settings.corrupted
+    )
+    mechanism = getattr(strategy.encoding, "mechanism", None)
+    return RunReport(
+        accuracy=tuple(accuracy for _, accuracy in history),
+        loss=tuple(loss for loss, _ in history),
+        ledger=strategy.ledger.as_dict(),
+        claims={view: {**claim.as_dict(), "text": str(claim)} for view, claim in claims.items()},
+        incidents=tuple((one.round, one.client, one.name) for one in strategy.incidents),
+        stopped=strategy.stopped,
+        bits=strategy.encoding.bits(settings.per_round),
+        report_bits=int(strategy.encoding.span).bit_length(),
+        mse=float("nan") if mechanism is None else mechanism.mse(),
+        seconds=seconds,
+    )
+
+
+def make_server_app(
+    settings: RunSettings | None = None, done: Callable[[RunReport], None] | None = None, **others: Any
+) -> ServerApp:
+    """The server app; settings from Flower's run configuration unless given."""
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        chosen = RunSettings.from_config(context.run_config) if settings is None else settings
+        report = run_server(grid, chosen, **others)
+        if chosen.out:
+            with replacing(Path(chosen.out) / "report.json", overwrite=True) as temporary:
+                temporary.write_text(json.dumps(report.as_dict(), default=str), encoding="utf-8")
+        if done is not None:
+            done(report)
+
+    return app
+
+
+server_app = make_server_app()

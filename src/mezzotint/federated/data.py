@@ -1,0 +1,226 @@
+"""Data sets split over clients: scikit-learn's digits without a download, and standard files from a user's folder."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import pickle
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+
+from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.core.lazy import LazyModule
+
+datasets: Any = LazyModule("sklearn.datasets")
+
+Features = npt.NDArray[np.float32]
+Labels = npt.NDArray[np.int64]
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Federation:
+    """One data set over many clients.
+
+    Arguments:
+        clients: (features, labels) of each; features are images (n, height, width[, channels]) or rows, in [0, 1].
+        test_x, test_y: what the server evaluates on; public.
+        classes: number of labels.
+    """
+
+    clients: tuple[tuple[Features, Labels], ...]
+    test_x: Features
+    test_y: Labels
+    classes: int
+
+
+def dirichlet_split(labels: Labels, clients: int, alpha: float, seed: int) -> list[npt.NDArray[np.int64]]:
+    """Indices of each client's records: shares of every class drawn from Dirichlet(alpha, ..., alpha).
+
+    Arguments:
+        labels: (n,).
+        clients: at least 1.
+        alpha: > 0; small means that a client holds few classes, large that all hold the same mixture.
+        seed: of the split.
+
+    Guarantees: every record goes to exactly one client; clients without a record are given one from the largest.
+    """
+    if clients < 1 or clients > len(labels):
+        raise ParameterError("clients", clients, f"need 1 to {len(labels)} clients, one record each at least")
+    if not alpha > 0:
+        raise ParameterError("alpha", alpha, "need a number > 0; 0.5 is clearly uneven, 100 nearly even")
+    rng = np.random.default_rng(seed)
+    parts: list[list[int]] = [[] for _ in range(clients)]
+    for label in np.unique(labels):
+        members = rng.permutation(np.flatnonzero(labels == label))
+        shares = rng.dirichlet(np.full(clients, alpha))
+        cuts = np.round(np.cumsum(shares)[:-1] * members.size).astype(int)
+        for part, chosen in zip(parts, np.split(members, cuts), strict=True):
+            part += chosen.tolist()
+    for part in parts:
+        if not part:
+            part.append(max(parts, key=len).pop())
+    return [np.sort(np.array(part, dtype=np.int64)) for part in parts]
+
+
+def _split(x: Features, y: Labels, clients: int, alpha: float, seed: int) -> tuple[tuple[Features, Labels], ...]:
+    return tuple((x[part], y[part]) for part in dirichlet_split(y, clients, alpha, seed))
+
+
+def _digits(_: str, clients: int, alpha: float, seed: int) -> Federation:
+    try:
+        bunch: Any = datasets.load_digits()
+    except ImportError as error:
+        raise ImportError("this data set comes with scikit-learn: pip install mezzotint[flower]") from error
+    x, y = (np.asarray(bunch.data) / 16).astype(np.float32), np.asarray(bunch.target, dtype=np.int64)
+    order = np.random.default_rng(seed).permutation(len(y))
+    test, train = order[:360], order[360:]
+    return Federation(
+        clients=_split(x[train], y[train], clients, alpha, seed), test_x=x[test], test_y=y[test], classes=10
+    )
+
+
+def _by_writer(x: Features, y: Labels, writer: npt.NDArray[Any], test: npt.NDArray[np.bool_], most: int) -> Federation:
+    trained = np.unique(writer[~test]).tolist()[: most or None]
+    parts = tuple((x[mine], y[mine]) for name in trained for mine in [(writer == name) & ~test])
+    return Federation(clients=parts, test_x=x[test], test_y=y[test], classes=int(y.max()) + 1)
+
+
+def _femnist(folder: str, clients: int, alpha: float, seed: int) -> Federation:
+    """By writer: an npz with x, y, writer, split (0 train, 1 test), or a folder of LEAF's train/ and test/ json."""
+    path = Path(folder)
+    if path.is_dir():
+        return _leaf(path, clients)
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in ("x", "y", "writer", "split")}
+    except (OSError, ValueError, KeyError) as error:
+        raise FileFormatError(f"{path.name}: no npz with x, y, writer and split ({error})") from None
+    # LEAF draws dark ink on a white background; the other way round, most pixels are 0.
+    x = (1 - arrays["x"].astype(np.float32) / 255).astype(np.float32)
+    return _by_writer(x, arrays["y"].astype(np.int64), arrays["writer"], arrays["split"] == 1, clients)
+
+
+def _leaf(folder: Path, clients: int) -> Federation:
+    x: list[Any] = []
+    y: list[int] = []
+    writer: list[str] = []
+    test: list[bool] = []
+    for part in ("train", "test"):
+        files = sorted((folder / part).glob("*.json"))
+        if not files:
+            raise ParameterError("data", str(folder), f"no {part}/*.json there; name a folder that LEAF made")
+        for file in files:
+            users = json.loads(file.read_text(encoding="utf-8")).get("user_data", {})
+            for name, records in users.items():
+                x += records["x"]
+                y += records["y"]
+                writer += [name] * len(records["y"])
+                test += [part == "test"] * len(records["y"])
+    images = (1 - np.asarray(x, dtype=np.float32)).reshape(-1, 28, 28)
+    return _by_writer(images, np.asarray(y, dtype=np.int64), np.asarray(writer), np.asarray(test), clients)
+
+
+def _idx(folder: Path, name: str) -> npt.NDArray[np.uint8]:
+    for path in (folder / f"{name}-ubyte.gz", folder / f"{name}-ubyte"):
+        if path.is_file():
+            raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+            start = 4 + 4 * raw[3]
+            shape = struct.unpack(f">{raw[3]}I", raw[4:start])
+            if raw[:3] != b"\x00\x00\x08" or len(raw) - start != int(np.prod(shape)):
+                raise FileFormatError(f"{path.name}: not an idx file of bytes, or cut short")
+            return np.frombuffer(raw, dtype=np.uint8, offset=start).reshape(shape)
+    raise ParameterError("data", str(folder), f"no {name}-ubyte[.gz] there; name a folder with MNIST's files")
+
+
+def _mnist(folder: str, clients: int, alpha: float, seed: int) -> Federation:
+    """Any set in MNIST's four files."""
+    root = Path(folder)
+    x, y = (_idx(root, f"train-{kind}") for kind in ("images-idx3", "labels-idx1"))
+    test_x, test_y = (_idx(root, f"t10k-{kind}") for kind in ("images-idx3", "labels-idx1"))
+    scaled, labels = (x / np.float32(255)).astype(np.float32), y.astype(np.int64)
+    return Federation(
+        clients=_split(scaled, labels, clients, alpha, seed),
+        test_x=(test_x / np.float32(255)).astype(np.float32),
+        test_y=test_y.astype(np.int64),
+        classes=int(labels.max()) + 1,
+    )
+
+
+@final
+class _ArraysOnly(pickle.Unpickler):
+    """Reads the pickles of CIFAR's authors and nothing that could run code."""
+
+    _ALLOWED = frozenset(
+        {
+            ("numpy.core.multiarray", "_reconstruct"),
+            ("numpy._core.multiarray", "_reconstruct"),
+            ("numpy", "ndarray"),
+            ("numpy", "dtype"),
+        }
+    )
+
+    def find_class(self, module_name: str, global_name: str, /) -> Any:
+        if (module_name, global_name) not in self._ALLOWED:
+            raise FileFormatError(f"a pickle that wants {module_name}.{global_name} is no CIFAR file; refused")
+        return super().find_class(module_name, global_name)
+
+
+def _batches(files: list[Path], label: bytes) -> tuple[Features, Labels]:
+    x: list[Any] = []
+    y: list[Any] = []
+    for file in files:
+        if not file.is_file():
+            raise ParameterError("data", str(file), "no such file; name the folder of CIFAR's python version")
+        batch = _ArraysOnly(io.BytesIO(file.read_bytes()), encoding="bytes").load()
+        x.append(np.asarray(batch[b"data"]).reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
+        y += list(batch[label])
+    return (np.concatenate(x) / np.float32(255)).astype(np.float32), np.asarray(y, dtype=np.int64)
+
+
+def _cifar(names: list[str], test: str, label: bytes, classes: int) -> Callable[[str, int, float, int], Federation]:
+    def load(folder: str, clients: int, alpha: float, seed: int) -> Federation:
+        root = Path(folder)
+        x, y = _batches([root / name for name in names], label)
+        test_x, test_y = _batches([root / test], label)
+        return Federation(clients=_split(x, y, clients, alpha, seed), test_x=test_x, test_y=test_y, classes=classes)
+
+    return load
+
+
+_LOADERS: dict[str, Callable[[str, int, float, int], Federation]] = {
+    "digits": _digits,
+    "femnist": _femnist,
+    "mnist": _mnist,
+    "cifar10": _cifar([f"data_batch_{i}" for i in range(1, 6)], "test_batch", b"labels", 10),
+    "cifar100": _cifar(["train"], "test", b"fine_labels", 100),
+}
+DATASETS = tuple(_LOADERS)
+
+
+@lru_cache(maxsize=2)
+def load(dataset: str, *, folder: str = "", clients: int = 100, alpha: float = 0.5, seed: int = 0) -> Federation:
+    """A data set over clients; kept in memory, for a simulation asks again for every message.
+
+    Arguments:
+        dataset: one of `DATASETS`.
+        folder: where its files are ("digits" needs none): an npz or LEAF's folder for femnist, idx files for mnist,
+            the python pickles for cifar10 and cifar100.
+        clients: into how many parts; for femnist the first so many writers, 0 for all.
+        alpha: of the Dirichlet split (femnist is split by writer instead).
+        seed: of the split.
+
+    Raises:
+        ParameterError: an unknown data set, a missing file. FileFormatError: a file that is something else.
+    """
+    if dataset not in _LOADERS:
+        raise ParameterError("dataset", dataset, f"use one of {', '.join(DATASETS)}")
+    return _LOADERS[dataset](folder, clients, alpha, seed)

@@ -1,0 +1,118 @@
+"""What a client insists on, from a file of its own: whatever the server asks for, nothing weaker is answered."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, final
+
+from mezzotint.core.errors import FileFormatError, MezzotintError, ParameterError
+from mezzotint.federated.encoding import Encoding, TableEncoding
+from mezzotint.federated.secagg import RoundPlan, Trust
+from mezzotint.privacy.loss import pure_epsilon
+
+
+class PolicyRefusal(MezzotintError):
+    """The server asks for less protection than the client's policy demands."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """A client's conditions.
+
+    Arguments:
+        minimum: fewest summands of a round.
+        corrupted: neighbours that may collude with a lying server (raises the threshold asked for).
+        directory: identities (64 hexadecimal digits) of all clients; None trusts the server to introduce real ones.
+        report_epsilon: largest pure epsilon of one coordinate's report, seen alone; inf allows noise-free tables.
+        mechanisms: SHA-256 of the tables allowed; None allows all that meet report_epsilon.
+        largest_value: largest clipping range of a coordinate, data units.
+        l2_norm: largest clipping norm of the vector; None does not ask for one.
+        rounds: most rounds that this client answers in one session.
+
+    Raises:
+        ParameterError: values that make no sense.
+    """
+
+    minimum: int = 2
+    corrupted: int = 0
+    directory: tuple[str, ...] | None = None
+    report_epsilon: float = float("inf")
+    mechanisms: tuple[str, ...] | None = None
+    largest_value: float = float("inf")
+    l2_norm: float | None = None
+    rounds: int = 2**31
+
+    def __post_init__(self) -> None:
+        if self.minimum < 2:
+            raise ParameterError("minimum", self.minimum, "a sum of fewer than 2 hides nobody")
+        if self.corrupted < 0:
+            raise ParameterError("corrupted", self.corrupted, "a number of neighbours >= 0")
+        if not self.report_epsilon > 0:
+            raise ParameterError("report_epsilon", self.report_epsilon, "need a number > 0, or leave it out")
+        if self.directory is not None and not all(_is_key(text) for text in self.directory):
+            raise ParameterError("directory", "an entry", "identities are 64 hexadecimal digits each")
+
+    @property
+    def trust(self) -> Trust:
+        """The part that the protocol checks."""
+        known = None if self.directory is None else frozenset(bytes.fromhex(text) for text in self.directory)
+        return Trust(directory=known, corrupted=self.corrupted, minimum=self.minimum)
+
+    def check(self, encoding: Encoding, plan: RoundPlan) -> None:
+        """Refuses an encoding or a plan that protects less, or one that does not fit the other.
+
+        Raises:
+            PolicyRefusal: saying what is asked for and what is allowed.
+        """
+        if plan.binding != encoding.binding:
+            raise PolicyRefusal("mechanism: the plan was made for another table than the one sent")
+        if (plan.span, plan.overflow) != (encoding.span, encoding.overflow):
+            raise PolicyRefusal(f"span={plan.span}: the mechanism sends integers up to {encoding.span}")
+        if plan.round > self.rounds:
+            raise PolicyRefusal(f"rounds={plan.round}: this client answers at most {self.rounds} rounds of a session")
+        self._check_mechanism(encoding)
+
+    def _check_mechanism(self, encoding: Encoding) -> None:
+        settings = encoding.as_dict()
+        if self.l2_norm is not None and (settings["l2_norm"] is None or settings["l2_norm"] > self.l2_norm):
+            raise PolicyRefusal(f"l2_norm={settings['l2_norm']}: this client allows at most {self.l2_norm:g}")
+        table = isinstance(encoding, TableEncoding)
+        # Plain rounding is no table, has no noise, and no epsilon.
+        epsilon = pure_epsilon(encoding.mechanism.weights) if table else float("inf")
+        if epsilon > self.report_epsilon:
+            raise PolicyRefusal(f"epsilon={epsilon:g} per report: this client allows {self.report_epsilon:g}")
+        sha256 = encoding.mechanism.sha256 if table else "fixed"
+        if self.mechanisms is not None and sha256 not in self.mechanisms:
+            raise PolicyRefusal(f"mechanism={sha256}: not among the tables that this client allows")
+        largest = max(abs(encoding.mechanism.lower), abs(encoding.mechanism.upper)) if table else settings["clip"]
+        if largest > self.largest_value:
+            raise PolicyRefusal(f"clip={largest:g}: this client allows {self.largest_value:g}")
+
+
+def _is_key(text: str) -> bool:
+    try:
+        return len(bytes.fromhex(text)) == 32
+    except ValueError:
+        return False
+
+
+def load_policy(path: str | Path) -> Policy:
+    """A policy from a TOML file whose keys are the fields of `Policy`.
+
+    Raises:
+        FileFormatError: no such file, no TOML, a key that is not known.
+    """
+    try:
+        values: dict[str, Any] = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise FileFormatError(f"policy {Path(path).name}: {error}") from None
+    unknown = sorted(set(values) - {field.name for field in fields(Policy)})
+    if unknown:
+        raise FileFormatError(f"policy {Path(path).name}: unknown keys {unknown}; a typo would protect nobody")
+    settings: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
+    }
+    return Policy(**settings)

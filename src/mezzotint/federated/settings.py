@@ -1,0 +1,137 @@
+"""Everything that a run of our own app is told, checked in one place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, final
+
+from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.core.mechanism import Mechanism
+from mezzotint.federated.encoding import Encoding, FixedPointEncoding, TableEncoding
+from mezzotint.federated.tasks import LocalTraining
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    """One federated run.
+
+    Arguments:
+        dataset, data, model: what is learnt from what (`mezzotint.federated.data`, `.tasks`); `data` is a folder or
+            file on the machine that reads it.
+        clients: into how many parts a data set is split that has no clients of its own.
+        alpha: of the Dirichlet split.
+        seed: of the split, the initial parameters and batches; of no private noise.
+        algorithm, steps, rate, batch: what clients do (`LocalTraining`).
+        mechanism: file of the mechanism; "" rounds to a fine grid within [-clip, clip], without noise.
+        clip: only used without a mechanism, whose own range clips otherwise.
+        l2_norm: clip the vector to this norm before; 0 does not.
+        learning_rate: factor of the mean update.
+        rounds, per_round, minimum: how many rounds, clients each, and fewest summands (0: half of per_round + 1).
+        neighbours, threshold: of the secure sum's graph (0: defaults).
+        sampling: "fixed" or "poisson".
+        epsilon: budget of the central claim for the client that takes part most; 0 sets none.
+        delta: of all claims.
+        corrupted: clients whose noise is not relied upon in the central claim.
+        stage_timeout: seconds.
+        out: folder for checkpoint and ledger; "" keeps nothing.
+        pause: seconds between rounds.
+
+    Raises:
+        ParameterError: values that make no sense.
+    """
+
+    dataset: str = "digits"
+    data: str = ""
+    model: str = "softmax"
+    clients: int = 100
+    alpha: float = 0.5
+    seed: int = 0
+    algorithm: str = "fedavg"
+    steps: int = 5
+    rate: float = 0.5
+    batch: int = 0
+    mechanism: str = ""
+    clip: float = 0.4
+    l2_norm: float = 0.0
+    learning_rate: float = 2.0
+    rounds: int = 6
+    per_round: int = 100
+    minimum: int = 0
+    neighbours: int = 0
+    threshold: int = 0
+    sampling: str = "fixed"
+    epsilon: float = 0.0
+    delta: float = 1e-5
+    corrupted: int = 0
+    stage_timeout: float = 300.0
+    out: str = ""
+    pause: float = 0.0
+
+    def __post_init__(self) -> None:
+        checks = (
+            ("rounds", self.rounds >= 1, "need at least one round"),
+            ("clients", self.clients >= 2, "need at least 2 clients; one alone hides nothing"),
+            ("per_round", self.per_round >= 2, "need at least 2 clients in a round"),
+            ("learning_rate", self.learning_rate > 0, "need a number > 0"),
+            ("epsilon", self.epsilon >= 0, "a budget >= 0; 0 sets none"),
+            ("delta", 0 < self.delta < 1, "need a probability in (0, 1)"),
+            ("stage_timeout", self.stage_timeout > 0, "need seconds > 0"),
+            ("pause", self.pause >= 0, "need seconds >= 0"),
+        )
+        for name, holds, remedy in checks:
+            if not holds:
+                raise ParameterError(name, getattr(self, name), remedy)
+        if self.dataset == "digits" and self.per_round > self.clients:
+            raise ParameterError("per_round", self.per_round, f"there are only {self.clients} clients")
+        _ = self.training  # checks its part
+
+    @property
+    def training(self) -> LocalTraining:
+        """What clients do."""
+        if self.algorithm not in ("fedsgd", "fedavg"):
+            raise ParameterError("algorithm", self.algorithm, "use 'fedsgd' or 'fedavg'")
+        algorithm = "fedsgd" if self.algorithm == "fedsgd" else "fedavg"
+        return LocalTraining(algorithm=algorithm, steps=self.steps, rate=self.rate, batch=self.batch)
+
+    def encoding(self) -> Encoding:
+        """Clipping and mechanism.
+
+        Raises:
+            FileFormatError: a mechanism file that is none. ParameterError: a table that cannot be summed.
+        """
+        norm = self.l2_norm or None
+        if not self.mechanism:
+            return FixedPointEncoding(clip=self.clip, l2_norm=norm)
+        return TableEncoding(mechanism=Mechanism.load(Path(self.mechanism)), l2_norm=norm)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @classmethod
+    def from_config(cls, values: Mapping[str, Any]) -> RunSettings:
+        """From Flower's run configuration, whose keys may use dashes.
+
+        Raises:
+            ParameterError: a key that is not known.
+        """
+        known = {field.name: type(field.default) for field in fields(cls)}
+        given = {key.replace("-", "_"): value for key, value in values.items()}
+        unknown = sorted(set(given) - set(known))
+        if unknown:
+            raise ParameterError("run-config", ", ".join(unknown), f"unknown; use {', '.join(known)}")
+        # TOML and JSON write 2.0 as 2: numbers take the field's type.
+        typed: dict[str, Any] = {key: known[key](value) for key, value in given.items()}
+        return cls(**typed)
+
+    @classmethod
+    def load(cls, folder: Path) -> RunSettings:
+        """The settings that a run left in its folder."""
+        try:
+            return cls.from_config(json.loads((folder / "settings.json").read_text(encoding="utf-8")))
+        except (OSError, ValueError) as error:
+            raise FileFormatError(f"{folder.name}: no run to resume there ({error})") from None
