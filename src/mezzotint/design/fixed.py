@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.priors import SamplePrior
 from mezzotint.design.bound import bound_at_levels
 from mezzotint.design.problem import Problem
 from mezzotint.design.program import Program, pure_program
@@ -25,6 +26,7 @@ _FIRST_KNOTS = 33
 _TARGET = 2e-7
 _ROUNDS = 11
 _MOST_ENTRIES = 60_000
+_MOST_ATOMS = 400
 
 
 def centered(problem: Problem, values: FloatArray) -> FloatArray:
@@ -61,6 +63,23 @@ def _is_tight(problem: Problem, levels: FloatArray, knots: FloatArray) -> bool:
     """Whether the outer levels reach so barely far enough that a solver would find no interior."""
     reduced = problem.with_epsilon(problem.epsilon * (1 - 1e-5))
     return problem.max_bias == 0 and not two_levels_hold(reduced, float(levels[0]), float(levels[-1]), knots)
+
+
+def _at_atoms(problem: Problem, levels: FloatArray) -> tuple[FloatArray, float, int] | None:
+    """`_refined` for a prior of few point masses: only the rows at these inputs matter, so one program is exact."""
+    if not isinstance(problem.prior, SamplePrior):
+        return None
+    points = np.unique(np.concatenate([[problem.lower], problem.prior.points, [problem.upper]]))
+    if points.size > _MOST_ATOMS or points.size * levels.size > _MOST_ENTRIES:
+        return None
+    program = program_on(problem, levels, points, problem.epsilon)
+    solution = solve(program)
+    floors = solution.floors * math.exp(-problem.epsilon / 2)
+    bends = merged(
+        breakpoints(floors, centered(problem, levels), problem.epsilon), symmetric=program.view.is_symmetric
+    )
+    bound, relaxed = bound_at_levels(problem, levels, points)
+    return from_centered(problem, bends), bound, solution.iterations + relaxed.iterations
 
 
 def _refined(problem: Problem, levels: FloatArray) -> tuple[FloatArray, float, int]:
@@ -120,7 +139,7 @@ def design_fixed(problem: Problem, levels: FloatArray, knots: FloatArray | None)
         return _tight(problem, levels, ends if knots is None else knots)
     bound, scope, iterations = None, ON_KNOTS, 0
     if knots is None:
-        knots, bound, iterations = _refined(problem, levels)
+        knots, bound, iterations = _at_atoms(problem, levels) or _refined(problem, levels)
         scope = AT_LEVELS
     drafts: list[Draft] = []
 

@@ -23,7 +23,7 @@ from mezzotint.design.solver import Solution, safe_bound, solve
 
 FloatArray = npt.NDArray[np.float64]
 
-_MARGINS = (2.0**-24, 2.0**-20, 2.0**-17, 1e-4, 1e-3, 1e-2)
+_MARGINS = (2.0**-30, 2.0**-24, 2.0**-20, 2.0**-17, 1e-4, 1e-3, 1e-2)
 """Relative reductions of epsilon to try until the integers are certified."""
 
 _VIOLATION = 1e-8

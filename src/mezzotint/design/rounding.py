@@ -19,7 +19,7 @@ from mezzotint.design.result import DesignResult
 
 FloatArray = npt.NDArray[np.float64]
 
-MARGINS = (rounding.MARGIN / 16, rounding.MARGIN, 8 * rounding.MARGIN)
+MARGINS = (rounding.MARGIN / 1024, rounding.MARGIN / 16, rounding.MARGIN, 8 * rounding.MARGIN)
 """Relative reductions of epsilon to try in turn, so that integers near the floats stay within what was asked."""
 
 _UNUSED = 1e-9
@@ -114,7 +114,7 @@ def record(problem: Problem, draft: Draft, mechanism: Mechanism, *, started: flo
     """The result of a finished design; `started` is its time.perf_counter() at the beginning."""
     loss = achieved_loss(problem, mechanism)
     # The integers are unbiased up to 2**-32 of the levels' span only, which can win as little below the bound.
-    bound = None if draft.lower_bound is None else min(draft.lower_bound, loss)
+    bound = None if draft.lower_bound is None else min(float(draft.lower_bound), loss)
     gap = None if bound is None else loss - bound
     # "optimal" claims a proven gap; anything wider is said to be what it is.
     proven = gap is not None and gap <= 1e-5 * max(abs(loss), math.ulp(1.0))

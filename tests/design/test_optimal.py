@@ -1,0 +1,291 @@
+"""The optimal table: duality, an independent solver, dominance, certificates, extreme inputs."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import mezzotint as mz
+from mezzotint import InfeasibleError, ParameterError, design, families
+from mezzotint.design.cache import clear_cache
+from mezzotint.design.rounding import worst_mse
+from mezzotint.privacy import verify
+from reference.design import floor_program, linear_program, loss_integrals, two_level_epsilon
+
+LEVELS = [-3.0, -0.5, 0.5, 3.0]
+
+
+def _random_problem(seed: int) -> dict[str, Any]:
+    rng = np.random.default_rng(seed)
+    epsilon = float(np.exp(rng.uniform(math.log(0.1), math.log(8))))
+    half = float(10 ** rng.uniform(-2, 2))
+    middle = float(rng.normal() * half)
+    overhang = 2 * half / math.expm1(epsilon)
+    outer = half + overhang * rng.uniform(1.001, 2.5, size=2)
+    inner = rng.uniform(-1, 1, size=int(rng.integers(0, 5))) * outer.min() * 0.98
+    levels = np.unique(np.concatenate([[-outer[0]], inner, [outer[1]]])) + middle
+    priors: list[Any] = [
+        None,
+        stats.norm(middle + 0.3 * half, 0.4 * half),
+        stats.beta(2, 5, loc=middle - half, scale=2 * half),
+        rng.normal(middle, half, size=50),
+        np.array([middle]),
+    ]
+    return {
+        "epsilon": epsilon,
+        "lower": middle - half,
+        "upper": middle + half,
+        "levels": levels,
+        "prior": priors[seed % len(priors)],
+        "loss": ("mse", "mae")[seed % 2],
+        "knots": int(rng.integers(2, 34)),
+    }
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_duality_on_random_problems(seed: int) -> None:
+    problem = _random_problem(seed)
+    result = design.optimal(**problem)
+    # 1e-6 relative (issue), plus the grain of the integers: units of 2**-32 at the outermost levels.
+    grain = 2.0**-30 * float(np.abs(problem["levels"]).max() + 1e-9) ** (2 if problem["loss"] == "mse" else 1)
+    assert result.lower_bound is not None
+    assert result.gap is not None
+    assert 0 <= result.gap <= 1e-6 * result.loss + grain
+    assert result.gap == result.loss - result.lower_bound
+    table = result.mechanism
+    assert table.epsilon <= problem["epsilon"]
+    assert table.max_bias <= table.levels.size * np.ptp(table.levels) * 2.0**-32
+    # The loss is the integers' own.
+    own = table.mse(problem["prior"]) if problem["loss"] == "mse" else table.mae(problem["prior"])
+    assert result.loss == pytest.approx(own, rel=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_refined_knots_reach_the_bound_over_all_mechanisms_at_these_levels(seed: int) -> None:
+    problem = _random_problem(seed)
+    coarse = design.optimal(**problem)
+    refined = design.optimal(**{**problem, "knots": None})
+    assert "all mechanisms" in refined.scope or "knots" in refined.scope
+    assert refined.lower_bound is not None
+    assert refined.lower_bound <= coarse.loss * (1 + 1e-9)
+    grain = 2.0**-28 * float(np.abs(problem["levels"]).max() + 1e-9) ** 2
+    assert refined.gap is not None
+    assert refined.gap <= 2e-5 * refined.loss + grain
+    assert refined.loss <= coarse.loss * (1 + 1e-5) + grain
+
+
+@pytest.mark.parametrize("loss", ["mse", "mae"])
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0])
+@pytest.mark.parametrize("levels", [LEVELS, [-9.0, -1.0, 0.25, 2.0, 9.5]])
+def test_value_against_highs_on_the_program_written_out(loss: Any, epsilon: float, levels: list[float]) -> None:
+    levels = [level * (2.5 if epsilon < 1 else 1) for level in levels]
+    knots = [-1.0, -0.6, 0.1, 0.1, 0.7, 1.0]
+    costs = loss_integrals(knots, levels, lambda x: 0.5, loss)
+    expected, _ = linear_program(costs, knots, levels, epsilon)
+    result = design.optimal(epsilon, levels=levels, loss=loss, knots=knots)
+    assert result.loss == pytest.approx(expected, rel=2e-6)
+    assert result.lower_bound is not None
+    assert result.lower_bound <= expected * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("method", ["highs-ds", "highs-ipm"])
+def test_value_against_highs_on_the_floor_program(method: str) -> None:
+    knots, levels = np.linspace(-1, 1, 17), np.linspace(-3, 3, 8)
+    density = stats.norm(0.5, 0.3)
+    costs = loss_integrals(knots, levels, density.pdf, "mse")
+    costs[0] += density.cdf(-1) * (levels + 1) ** 2
+    costs[-1] += density.sf(1) * (levels - 1) ** 2
+    result = design.optimal(1.0, levels=levels, knots=17, prior=density)
+    assert result.loss == pytest.approx(floor_program(costs, knots, levels, 1.0, method), rel=2e-6)
+
+
+REFERENCE = [
+    (0.5, [-6, -0.4, 0.4, 6], None, 3.6775),
+    (1.0, LEVELS, None, 1.7006),
+    (1.5, LEVELS, None, 1.0329),
+    (1.0, [-4, 0.2, 0.6, 4], 0.1, 1.4476),
+    (1.0, [-4, 0.2, 0.6, 4], 0.2, 1.4871),
+    (1.0, [-4, 0.2, 0.6, 4], 0.3, 1.5291),
+    (1.0, [-2.7, -0.9, 0.9, 2.7], None, 1.8007),
+]
+
+
+@pytest.mark.parametrize(("epsilon", "levels", "sigma", "expected"), REFERENCE)
+@pytest.mark.parametrize("knots", [163, None])
+def test_values_of_the_notes(
+    epsilon: float, levels: list[float], sigma: float | None, expected: float, knots: Any
+) -> None:
+    prior = None if sigma is None else stats.truncnorm(-1.5 / sigma, 0.5 / sigma, 0.5, sigma)
+    result = design.optimal(epsilon, levels=levels, loss="mae", prior=prior, knots=knots)
+    assert result.loss == pytest.approx(expected, abs=1e-4)
+    assert result.mechanism.epsilon <= epsilon
+
+
+def test_the_mse_value_of_the_notes() -> None:
+    assert design.optimal(1.0, levels=[-2.7, -0.9, 0.9, 2.7]).loss == pytest.approx(4.2677, abs=1e-4)
+
+
+def _rivals(epsilon: float) -> list[mz.Mechanism]:
+    return [
+        design.calibrate("rqm", epsilon=epsilon, levels=4, loss="mae", max_level=6.5).mechanism,
+        design.calibrate("erm", epsilon=epsilon, levels=4, loss="mae", max_level=6.5).mechanism,
+        design.calibrate("pbm", epsilon=epsilon, levels=4, knots=17).mechanism,
+        design.calibrate("k_randomized_response", epsilon=epsilon, levels=4).mechanism,
+        design.optm(epsilon, bins=[-5.2, -0.5, 0.5, 5.2], boxes=29).mechanism,
+        design.mvu(epsilon, levels=4).mechanism,
+    ]
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0])
+@pytest.mark.parametrize("loss", ["mse", "mae"])
+def test_never_worse_than_any_rival_at_its_levels_knots_and_epsilon(epsilon: float, loss: Any) -> None:
+    for rival in _rivals(epsilon):
+        value = rival.mse() if loss == "mse" else rival.mae()
+        best = design.optimal(rival.epsilon, levels=rival.levels, loss=loss, knots=rival.knots)
+        assert best.loss <= value * (1 + 1e-6), rival.name
+        assert best.lower_bound is not None
+        assert best.lower_bound <= value * (1 + 1e-9), rival.name
+        # The bound over all mechanisms at these levels holds for the rival too.
+        everywhere = design.optimal(rival.epsilon, levels=rival.levels, loss=loss)
+        assert everywhere.lower_bound is not None
+        assert everywhere.lower_bound <= value * (1 + 1e-9), rival.name
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.1, 1.0, 4.0, 8.0, 12.0])
+@pytest.mark.parametrize("knots", [2, 33, None])
+def test_certified_epsilon_is_as_asked(epsilon: float, knots: Any) -> None:
+    outer = 1 + 2.5 / math.expm1(epsilon)
+    result = design.optimal(epsilon, levels=[-outer, -0.5, 0.5, outer], knots=knots)
+    assert epsilon * (1 - 1e-5) <= result.mechanism.epsilon <= epsilon
+    report = verify(result.mechanism)
+    assert report.valid
+    assert report.epsilon_upper <= epsilon
+
+
+def test_symmetric_problems_solved_on_half_agree_with_whole_ones() -> None:
+    symmetric = design.optimal(1.0, levels=LEVELS, knots=33)
+    # A prior that is symmetric only up to 1e-9 is solved whole.
+    skewed = design.optimal(1.0, levels=LEVELS, knots=33, prior=stats.uniform(-1, 2 + 1e-8))
+    assert symmetric.loss == pytest.approx(skewed.loss, rel=1e-7)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e4])
+@pytest.mark.parametrize("shift", [0.0, 1.0, -50.0])
+def test_loss_scales_with_the_data(scale: float, shift: float) -> None:
+    moved = design.optimal(
+        1.0,
+        lower=(shift - 1) * scale,
+        upper=(shift + 1) * scale,
+        levels=(np.array(LEVELS) + shift) * scale,
+        knots=17,
+    )
+    plain = design.optimal(1.0, levels=LEVELS, knots=17)
+    assert moved.loss == pytest.approx(plain.loss * scale**2, rel=1e-7)
+
+
+def test_infeasible_levels_are_named_with_what_is_missing() -> None:
+    needed = 2 / math.expm1(1.0)
+    with pytest.raises(
+        InfeasibleError, match=r"1\.16395 beyond the range .* 1\.66395 more below lower and 1\.66395 more"
+    ):
+        design.optimal(1.0, levels=[-0.5, 0.5])
+    with pytest.raises(InfeasibleError, match=r"0\.163953 more below lower, raise epsilon"):
+        design.optimal(1.0, levels=[-2, 3])
+    # Exactly far enough is feasible: one-bit randomized response.
+    result = design.optimal(1.0, levels=[-1 - needed, 0.0, 1 + needed])
+    assert result.mechanism.epsilon <= 1.0
+    assert result.loss == pytest.approx((1 + needed) ** 2 - 1 / 3, rel=1e-6)
+    assert result.gap is not None
+    assert result.gap <= 1e-3 * result.loss
+
+
+def test_two_levels_leave_no_choice() -> None:
+    result = design.optimal(2.0, levels=[-3, 4])
+    assert result.mechanism.epsilon == pytest.approx(two_level_epsilon(-3, 4, -1, 1), rel=1e-8)
+
+
+@pytest.mark.parametrize("knots", [9, None])
+def test_extreme_priors(knots: Any) -> None:
+    many = np.random.default_rng(5).normal(0.2, 0.5, size=1_000_000)
+    point = design.optimal(1.0, levels=LEVELS, prior=[0.3], knots=knots)
+    # All the weight on one input: its loss there must not exceed any other table's, such as the uniform optimum's.
+    uniform = design.optimal(1.0, levels=LEVELS, knots=knots)
+    assert point.loss <= uniform.mechanism.mse([0.3]) * (1 + 1e-7)
+    mixed = np.concatenate([np.full(500, -0.25), np.linspace(-1, 1, 500)])
+    assert design.optimal(1.0, levels=LEVELS, prior=mixed, knots=knots).mechanism.epsilon <= 1
+    big = design.optimal(1.0, levels=LEVELS, prior=many, knots=knots)
+    clipped = stats.norm(0.2, 0.5)
+    same = design.optimal(1.0, levels=LEVELS, prior=clipped, knots=knots)
+    assert big.loss == pytest.approx(same.loss, rel=5e-3)
+
+
+def test_levels_only_outside_or_only_inside() -> None:
+    outside = design.optimal(1.0, levels=[-4, -3, 3, 4])
+    assert outside.gap is not None
+    assert outside.gap <= 1e-6 * outside.loss
+    inside = design.optimal(1.0, levels=[-0.6, -0.2, 0.2, 0.6], max_bias=0.9)
+    assert inside.mechanism.max_bias <= 0.9 + 1e-8
+    with pytest.raises(InfeasibleError):
+        design.optimal(1.0, levels=[-0.6, -0.2, 0.2, 0.6])
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"epsilon": 0.0}, "epsilon"),
+        ({"epsilon": math.nan}, "epsilon"),
+        ({"epsilon": math.inf}, "epsilon"),
+        ({"epsilon": 30.0}, "epsilon"),
+        ({"lower": 1.0, "upper": 1.0}, "upper"),
+        ({"lower": math.inf}, "lower"),
+        ({"levels": [1.0]}, "levels"),
+        ({"levels": [3, 1]}, "levels"),
+        ({"levels": [1, math.nan]}, "levels"),
+        ({"levels": 1}, "levels"),
+        ({"levels": "ab"}, "levels"),
+        ({"levels": True}, "levels"),
+        ({"loss": "rmse"}, "loss"),
+        ({"knots": 1}, "knots"),
+        ({"knots": [-1, 0.5]}, "knots"),
+        ({"knots": [-1, 0.5, 0, 1]}, "knots"),
+        ({"delta": -0.1}, "delta"),
+        ({"delta": 1e-12}, "delta"),
+        ({"delta": 0.1, "alpha": 2.0}, "delta"),
+        ({"alpha": 1.0}, "alpha"),
+        ({"metric": "l3"}, "metric"),
+        ({"metric": "squared"}, "knots"),
+        ({"max_bias": -1.0}, "max_bias"),
+        ({"max_bias": math.nan}, "max_bias"),
+        ({"max_level": 5.0}, "max_level"),
+        ({"prior": []}, "prior"),
+        ({"prior": [0.1, math.nan]}, "prior"),
+    ],
+)
+def test_bad_input_is_named(options: dict[str, Any], named: str) -> None:
+    with pytest.raises(ParameterError) as caught:
+        design.optimal(**{"epsilon": 1.0, "levels": LEVELS, **options})
+    assert caught.value.parameter == named
+
+
+def test_worst_mse_is_the_supremum_over_inputs() -> None:
+    for mechanism in (families.rqm(levels=4, extension=1.0, q=0.3), families.pbm(trials=3, theta=0.3, knots=5)):
+        x = np.linspace(-1, 1, 20001)
+        error = (mechanism.pmf(x) * (mechanism.levels - x[:, None]) ** 2).sum(axis=1)
+        assert error.max() <= worst_mse(mechanism) * (1 + 1e-12)
+        assert error.max() >= worst_mse(mechanism) * (1 - 1e-3)
+
+
+def test_cache_returns_the_same_design_in_microseconds() -> None:
+    clear_cache()
+    sample = np.linspace(-1, 1, 11)
+    first = design.cache(1.0, levels=LEVELS, prior=stats.norm(0.5, 0.1))
+    assert design.cache(1.0, levels=tuple(LEVELS), prior=stats.norm(0.5, 0.1)) is first
+    assert design.cache(1.0, levels=LEVELS, prior=stats.norm(0.5, 0.2)) is not first
+    assert design.cache(1.0, levels=LEVELS, prior=sample) is design.cache(1.0, levels=LEVELS, prior=sample.copy())
+    assert design.cache(1.0, bits=2, lower=0.0) is design.cache(1.0, levels=4, lower=0)
+    with pytest.raises(ParameterError):
+        design.cache(1.0, bits=2, levels=4)

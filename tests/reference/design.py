@@ -1,0 +1,181 @@
+"""Slow, obvious twins of the design room: loops for the programs, HiGHS for the solver, numbers by brute force."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+from scipy import integrate, optimize
+
+
+def loss_integrals(knots: Any, levels: Any, density: Any, loss: str) -> np.ndarray:
+    """Cost of each table entry by adaptive quadrature: integral of density * hat function * loss."""
+    knots, levels = list(map(float, knots)), list(map(float, levels))
+    costs = np.zeros((len(knots), len(levels)))
+    for k, i in itertools.product(range(len(knots)), range(len(levels))):
+        for a, b, rises in ((k - 1, k, True), (k, k + 1, False)):
+            if a < 0 or b >= len(knots) or knots[a] == knots[b]:
+                continue
+            left, right = knots[a], knots[b]
+
+            def integrand(x: float, left: float = left, right: float = right, rises: bool = rises, i: int = i) -> float:
+                t = (x - left) / (right - left)
+                error = abs(levels[i] - x)
+                return density(x) * (t if rises else 1 - t) * (error**2 if loss == "mse" else error)
+
+            kinks = [level for level in levels if left < level < right]
+            ends = [left, *kinks, right]
+            costs[k, i] += sum(integrate.quad(integrand, *pair)[0] for pair in itertools.pairwise(ends))
+    return costs
+
+
+def linear_program(
+    costs: np.ndarray,
+    knots: Any,
+    levels: Any,
+    epsilon: float,
+    *,
+    max_bias: float = 0.0,
+    delta: float = 0.0,
+    method: str = "highs",
+    pairs: Any = None,
+) -> tuple[float, np.ndarray]:
+    """The table program written out constraint by constraint, all ordered pairs of rows, solved by HiGHS.
+
+    `pairs`: None, or a mapping (a, b) -> largest ratio P[a, i] / P[b, i] instead of e**epsilon on all pairs.
+    """
+    rows, columns = costs.shape
+    entries, size = rows * columns, rows * columns
+    ordered = list(itertools.permutations(range(rows), 2))
+    if delta > 0:
+        size += len(ordered) * columns
+    a_ub, b_ub, a_eq, b_eq = [], [], [], []
+    for k in range(rows):
+        mass, mean = np.zeros(size), np.zeros(size)
+        mass[k * columns : (k + 1) * columns] = 1
+        mean[k * columns : (k + 1) * columns] = levels
+        a_eq.append(mass)
+        b_eq.append(1.0)
+        if max_bias == 0:
+            a_eq.append(mean)
+            b_eq.append(knots[k])
+        elif math.isfinite(max_bias):
+            a_ub += [mean, -mean]
+            b_ub += [knots[k] + max_bias, max_bias - knots[k]]
+    for number, (a, b) in enumerate(ordered):
+        total = np.zeros(size)
+        for i in range(columns):
+            row = np.zeros(size)
+            row[a * columns + i] = 1
+            if pairs is not None:
+                if (a, b) not in pairs:
+                    continue
+                row[b * columns + i] = -pairs[a, b]
+            else:
+                row[b * columns + i] = -math.exp(epsilon)
+            if delta > 0:
+                slack = entries + number * columns + i
+                row[slack], total[slack] = -1, 1
+            a_ub.append(row)
+            b_ub.append(0.0)
+        if delta > 0:
+            a_ub.append(total)
+            b_ub.append(delta)
+    target = np.zeros(size)
+    target[:entries] = costs.ravel()
+    answer = optimize.linprog(
+        target,
+        A_ub=np.array(a_ub),
+        b_ub=b_ub,
+        A_eq=np.array(a_eq),
+        b_eq=b_eq,
+        bounds=(0, None),
+        method=method,
+    )
+    if answer.status == 2:
+        return math.inf, np.zeros((rows, columns))
+    assert answer.status == 0, answer.message
+    return float(answer.fun), answer.x[:entries].reshape(rows, columns)
+
+
+def floor_program(costs: np.ndarray, knots: Any, levels: Any, epsilon: float, method: str = "highs") -> float:
+    """The same optimum with one floor variable per level instead of all pairs: small enough for larger tables."""
+    rows, columns = costs.shape
+    size = rows * columns + columns
+    ratio = math.exp(epsilon)
+    a_eq = np.zeros((2 * rows, size))
+    for k in range(rows):
+        a_eq[2 * k, k * columns : (k + 1) * columns] = 1
+        a_eq[2 * k + 1, k * columns : (k + 1) * columns] = levels
+    floor = np.tile(np.eye(columns), (rows, 1))
+    a_ub = np.block([[-np.eye(rows * columns), floor], [np.eye(rows * columns), -ratio * floor]])
+    answer = optimize.linprog(
+        np.concatenate([costs.ravel(), np.zeros(columns)]),
+        A_ub=a_ub,
+        b_ub=np.zeros(2 * rows * columns),
+        A_eq=a_eq,
+        b_eq=np.ravel(np.column_stack([np.ones(rows), knots])),
+        method=method,
+    )
+    return float(answer.fun) if answer.status == 0 else math.inf
+
+
+def two_level_epsilon(bottom: float, top: float, lower: float, upper: float) -> float:
+    """Pure epsilon of the unbiased mechanism on two levels: the larger of the two outcomes' log-ratios."""
+    low, high = (lower - bottom) / (top - bottom), (upper - bottom) / (top - bottom)
+    return max(math.log(high / low), math.log((1 - low) / (1 - high)))
+
+
+def continuous_dual(r: Any, ratio: float, points: Any) -> float:
+    """min over `points` of sum_k [r_k(B)^+ - ratio r_k(B)^-], for a function r: B -> array."""
+    values = [np.where(r(b) >= 0, r(b), ratio * r(b)).sum() for b in points]
+    return float(min(values))
+
+
+def metric_losses(mechanism: Any, inputs: Any) -> np.ndarray:
+    """(n, n) largest log-ratio over levels of the pmfs at all pairs of inputs."""
+    pmf = mechanism.pmf(np.asarray(inputs))
+    used = pmf.max(axis=0) > 0
+    logs = np.log(pmf[:, used])
+    return (logs[:, None, :] - logs[None, :, :]).max(axis=2)
+
+
+def grid_of_bins(bins: Any, q2: float, epsilon: float, resolution: int) -> float:
+    """Best MAE over the pair-selection family at four symmetric bins by a grid over q_3 at one q_2(1); inf if none."""
+    best = math.inf
+    inner, outer = abs(float(bins[1])), abs(float(bins[0]))
+    for a, b in itertools.product(range(resolution + 1), repeat=2):
+        if a + b > resolution:
+            continue
+        q3 = (a / resolution, b / resolution, 1 - (a + b) / resolution)
+        p = pair_pmf([-outer, -inner, inner, outer], (1.0,), (q2, 1 - q2), q3)
+        ends = [(-1.0, 0), (-inner, 0), (-inner, 1), (inner, 1), (inner, 2), (1.0, 2)]
+        rows = np.array([p(x, cell) for x, cell in ends])
+        if (rows < 1e-12).any() or math.log((rows.max(axis=0) / rows.min(axis=0)).max()) > epsilon:
+            continue
+        levels = np.array([-outer, -inner, inner, outer])
+        total = 0.0
+        for left, right, cell in ((-1.0, -inner, 0), (-inner, inner, 1), (inner, 1.0, 2)):
+            for node, weight in zip(*np.polynomial.legendre.leggauss(4), strict=True):
+                x = (left + right) / 2 + (right - left) / 2 * node
+                total += weight * (right - left) / 2 * float(p(x, cell) @ np.abs(levels - x)) / 2
+        best = min(best, total)
+    return best
+
+
+def pair_pmf(bins: Any, *selection: Any) -> Any:
+    """p(x, cell) of symmetric pair selection straight from Algorithm 1, q_1, q_2, ... given outermost first."""
+
+    def pmf(x: float, cell: int) -> np.ndarray:
+        m, j = len(bins), cell + 1
+        result = np.zeros(m)
+        for left, right in itertools.product(range(j), range(j, m)):
+            chance = selection[j - 1][left] * selection[m - j - 1][m - 1 - right]
+            up = (x - bins[left]) / (bins[right] - bins[left])
+            result[left] += chance * (1 - up)
+            result[right] += chance * up
+        return result
+
+    return pmf
