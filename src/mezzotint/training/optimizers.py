@@ -102,13 +102,13 @@ class ProjectedOptimizer(torch.optim.Optimizer):
         table, parameters = self.projection.table, self.parameters
         # One draw for all tensors: a keystream costs more to start than to run.
         scaled = [
-            (parameter / bound).detach().cpu().numpy().ravel()
+            (parameter.detach().cpu().numpy() / np.float32(bound)).ravel()
             for parameter, bound in zip(parameters, self.bounds, strict=True)
         ]
-        values, start = table.levels[table.privatize(np.concatenate(scaled), self.rng())], 0
+        codes, start = table.privatize(scaled[0] if len(scaled) == 1 else np.concatenate(scaled), self.rng()), 0
         for parameter, bound in zip(parameters, self.bounds, strict=True):
-            part = values[start : start + parameter.numel()]
-            parameter.copy_(torch.from_numpy((part * bound).astype(np.float32)).view_as(parameter))
+            values = (table.levels * bound).astype(np.float32)[codes[start : start + parameter.numel()]]
+            parameter.copy_(torch.from_numpy(values).view_as(parameter))
             start += parameter.numel()
 
     @property
@@ -234,7 +234,8 @@ class QuantizedGradientOptimizer(_CoordinateOptimizer):
         codes = self.table.privatize(scaled, self.rng())
         if self.lattice is None:
             return np.stack([(codes == code).sum(axis=0) for code in range(self.table.levels.size)], axis=1)
-        return self.lattice.integers[codes].sum(axis=0)
+        # Small integers: gathered and added several times faster than int64.
+        return np.take(self.lattice.integers.astype(np.int16), codes).sum(axis=0, dtype=np.int64)
 
 
 def _positive(name: str, value: float) -> float:

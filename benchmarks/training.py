@@ -1,0 +1,136 @@
+"""Time per step against Opacus's own DP-SGD on the same model and batches, and model bytes against float32.
+
+Run: python benchmarks/training.py [--steps 150] [--batch 64]
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import opacus
+import torch
+from opacus.optimizers import DPOptimizer
+from rich.console import Console
+from rich.table import Table
+
+from mezzotint import families
+from mezzotint.training import methods, models
+from mezzotint.training.data import Dataset
+from mezzotint.training.packed import pack_weights
+from mezzotint.training.projection import projection
+from mezzotint.training.trainer import Settings, Trainer
+
+TARGET = 1.25
+ROUNDS = 5
+
+
+def images(records: int = 4000) -> Dataset:
+    """Random images: the time of a step does not depend on what they show."""
+    rng = np.random.default_rng(0)
+    x, y = rng.random((records, 28, 28), dtype=np.float32), rng.integers(0, 10, records)
+    return Dataset(name="random", train_x=x, train_y=y, test_x=x[:100], test_y=y[:100], classes=10)
+
+
+def opacus_steps(data: Dataset, model: str, batch: int, steps: int) -> Callable[[], None]:
+    """Opacus alone: GradSampleModule and DPOptimizer around SGD, on Poisson batches drawn by Opacus's sampler."""
+    task = models.task(model, shape=(28, 28), classes=10)
+    module = opacus.GradSampleModule(task.module)
+    optimizer = DPOptimizer(
+        torch.optim.SGD(module.parameters(), lr=0.1), noise_multiplier=1.0, max_grad_norm=0.5, expected_batch_size=batch
+    )
+    x, y = torch.from_numpy(data.train_x), torch.from_numpy(data.train_y)
+    sampler = opacus.utils.uniform_sampler.UniformWithReplacementSampler(
+        num_samples=len(x), sample_rate=batch / len(x), steps=(ROUNDS + 1) * steps
+    )
+    batches = iter(sampler)
+    criterion = torch.nn.CrossEntropyLoss()
+
+    def run() -> None:
+        for _ in range(steps):
+            chosen = next(batches)
+            optimizer.zero_grad()
+            criterion(module(x[chosen]), y[chosen]).backward()
+            optimizer.step()
+
+    return run
+
+
+def our_steps(data: Dataset, model: str, method: Any, batch: int, steps: int) -> Callable[[], None]:
+    """The same through our trainer, private draws included."""
+    task = models.task(model, shape=(28, 28), classes=10)
+    settings = Settings(steps=(ROUNDS + 1) * steps, batch_size=batch, step_size=0.1)
+    trainer = Trainer(data=data, task=task, method=method, settings=settings)
+
+    def run() -> None:
+        for _ in range(steps):
+            trainer.step()
+
+    return run
+
+
+def milliseconds(contenders: dict[str, Callable[[], None]], steps: int) -> dict[str, float]:
+    """Processor time, median over rounds in which all contenders take turns, after a round to warm up."""
+    taken: dict[str, list[float]] = {name: [] for name in contenders}
+    for round_ in range(ROUNDS + 1):
+        for name, run in contenders.items():
+            begin = time.process_time()
+            run()
+            if round_:
+                taken[name].append((time.process_time() - begin) / steps * 1e3)
+    return {name: statistics.median(values) for name, values in taken.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--steps", type=int, default=60, help="steps per measurement")
+    parser.add_argument("--batch", type=int, default=64, help="expected records per batch")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.set_flush_denormal(True)  # saturated random models would otherwise time the processor, not the method
+    # Opacus listens with full backward hooks on modules whose inputs need no gradient; torch remarks on that.
+    warnings.filterwarnings("ignore", message="Full backward hook is firing")
+    data = images()
+    noisy = {"noise_multiplier": 1.0, "clip_norm": 0.5}
+    table = families.rqm(lower=-1.0, upper=1.0, levels=16, extension=1.0, q=0.42)
+    ours = {
+        "DP-SGD": methods.NoisySGD(**noisy),
+        "projected, stochastic, 4 bits": methods.NoisySGD(**noisy, projection=projection(bits=4), bound=0.1),
+        "RQP, q=.9, 4 bits": methods.NoisySGD(
+            **noisy, projection=projection(bits=4, rounding="nearest", q=0.9), bound=0.1
+        ),
+        "quantized gradients, 16 levels": methods.QuantizedSGD(table=table, clip=0.1),
+    }
+    screen = Console(width=110)
+    times = Table(title=f"one thread, batch {options.batch}; ratio to Opacus, target at most {TARGET}")
+    for name in ("model", "weights", "method", "CPU ms per step", "ratio"):
+        times.add_column(name, justify="right" if name in ("weights", "CPU ms per step", "ratio") else "left")
+    sizes = Table(title="bytes of a model")
+    for name in ("model", "float32", "8 bits", "4 bits", "2 bits", "4 bits, ratio"):
+        sizes.add_column(name, justify="left" if name == "model" else "right")
+    for model in ("softmax", "cnn"):
+        contenders = {"Opacus DP-SGD": opacus_steps(data, model, options.batch, options.steps)}
+        contenders |= {
+            name: our_steps(data, model, method, options.batch, options.steps) for name, method in ours.items()
+        }
+        module = models.task(model, shape=(28, 28), classes=10).module
+        weights = {name: parameter.detach().numpy() for name, parameter in module.named_parameters()}
+        count = sum(value.size for value in weights.values())
+        found = milliseconds(contenders, options.steps)
+        for name, value in found.items():
+            times.add_row(model, f"{count:,}", name, f"{value:.3f}", f"{value / found['Opacus DP-SGD']:.2f}")
+        packed = {bits: pack_weights(weights, bits=bits).packed_bytes for bits in (8, 4, 2)}
+        sizes.add_row(
+            model, f"{4 * count:,}", *(f"{packed[bits]:,}" for bits in (8, 4, 2)), f"{packed[4] / (4 * count):.4f}"
+        )
+    screen.print(times)
+    screen.print(sizes)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""`mezzotint train`: one JSON object, whole log lines, resumption, and errors that name their remedy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from mezzotint import ParameterError, families
+from mezzotint.cli import train
+from mezzotint.training.packed import PackedModel
+
+pytest.importorskip("torch")
+pytest.importorskip("opacus")
+pytest.importorskip("sklearn")
+
+Invoke = Callable[..., Any]
+
+
+@pytest.fixture
+def invoke(capsys: pytest.CaptureFixture[str]) -> Invoke:
+    """Runs the verb in this process; returns what it printed as JSON, and standard error."""
+    app = typer.Typer()
+    app.command()(train.command)
+
+    def call(*arguments: object) -> tuple[Any, str]:
+        base = ["--data", "breast-cancer", "--steps", "12", "--batch-size", "20", "--seed", "1", "--json"]
+        app(args=[*base, *map(str, arguments)], standalone_mode=False)
+        printed = capsys.readouterr()
+        return json.loads(printed.out), printed.err
+
+    return call
+
+
+def test_dp_sgd_to_a_target(invoke: Invoke, tmp_path: Path) -> None:
+    facts, _ = invoke(
+        "--target-epsilon", 2, "--delta", 1e-5, "--averaging", 0.5, "--out", tmp_path / "m.mz",
+        "--log", tmp_path / "run.jsonl", "--plot", tmp_path / "run.png", "--every", 5,
+    )  # fmt: skip
+    assert 1.99 < facts["epsilon"] <= 2
+    assert facts["neighboring"] == "add_or_remove_one"
+    assert facts["test_accuracy"] > 0.85
+    assert facts["model_bytes"] == 16
+    assert facts["float32_bytes"] == 124
+    assert "differential privacy" in facts["claim"]
+    assert "not cover" in facts["caveat"]
+    model = PackedModel.load(tmp_path / "m.mz")
+    assert model.weights == 31
+    assert model.note["claim"] == facts["claim"]
+    lines = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [line.get("step") for line in lines] == [None, 5, 10, 12]
+    assert lines[1]["epsilon"] < lines[3]["epsilon"] == facts["epsilon"]
+    assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_random_replacement_warns_and_needs_less_noise(invoke: Invoke) -> None:
+    plain, _ = invoke("--method", "proj-dp-sgd", "--target-epsilon", 2)
+    facts, err = invoke("--method", "rqp", "--q", 0.9, "--projection", "nearest", "--target-epsilon", 2)
+    assert facts["kappa"] == pytest.approx(0.936, abs=1e-3)
+    assert facts["noise_multiplier"] == pytest.approx(plain["noise_multiplier"] * facts["kappa"], rel=1e-6)
+    assert facts["epsilon"] <= 2
+    assert "warning" in err
+    assert "kappa" in facts["claim"]
+
+
+def test_nothing_private(invoke: Invoke) -> None:
+    facts, _ = invoke("--method", "none", "--model", "svm")
+    assert facts["epsilon"] is None
+    assert facts["claim"] == "No privacy is claimed."
+
+
+def test_quantized_gradients(invoke: Invoke, tmp_path: Path) -> None:
+    table = families.k_randomized_response(lower=-1.0, upper=1.0, levels=4, epsilon=1.0)
+    table.save(tmp_path / "m.json")
+    facts, _ = invoke("--method", "quantized-gradient", "--mechanism", tmp_path / "m.json", "--clip-norm", 0.1)
+    # 31 coordinates in 12 steps cost far more than the 1 of a single coordinate, and the verb says so.
+    assert facts["epsilon"] > 10
+    assert facts["neighboring"] == "replace_one"
+    assert "31 coordinate" in facts["claim"]
+
+
+def test_resumption(invoke: Invoke, tmp_path: Path) -> None:
+    whole, _ = invoke("--noise-multiplier", 1)
+    place = tmp_path / "run.pt"
+    invoke("--noise-multiplier", 1, "--checkpoint", place, "--log", tmp_path / "run.jsonl")
+    again, _ = invoke("--noise-multiplier", 1, "--checkpoint", place, "--resume", "--log", tmp_path / "run.jsonl")
+    assert again["test_accuracy"] == whole["test_accuracy"]
+    assert again["epsilon"] == whole["epsilon"]
+    with pytest.raises(ParameterError, match="other settings"):
+        invoke("--noise-multiplier", 2, "--checkpoint", place, "--resume")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--method", "magic"], "method=magic"),
+        ([], "target_epsilon=None"),
+        (["--target-epsilon", "1", "--noise-multiplier", "1"], "target_epsilon=1"),
+        (["--method", "quantized-gradient"], "mechanism=None"),
+        (["--method", "none", "--resume"], "resume=True"),
+        (["--method", "none", "--model", "cnn"], "model=cnn"),
+        (["--method", "none", "--data", "nowhere"], "data=nowhere"),
+        (["--method", "none", "--bits", "0"], "bits"),
+    ],
+)
+def test_bad_input(invoke: Invoke, arguments: list[str], named: str) -> None:
+    with pytest.raises(ParameterError, match=named):
+        invoke(*arguments)
+
+
+def test_existing_files_are_refused_before_the_work(invoke: Invoke, tmp_path: Path) -> None:
+    (tmp_path / "m.mz").write_bytes(b"mine")
+    with pytest.raises(ParameterError, match="exists"):
+        invoke("--method", "none", "--out", tmp_path / "m.mz")
+    assert (tmp_path / "m.mz").read_bytes() == b"mine"
