@@ -1,0 +1,80 @@
+"""Clipping of vectors to a norm: what bounds how much one client can change."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from mezzotint.core.errors import ParameterError
+from mezzotint.core.mechanism import FloatArray
+
+Norm = Literal["linf", "l2", "l1"]
+
+
+def clip(vector: npt.ArrayLike, *, norm: Norm, bound: float) -> FloatArray:
+    """The vector moved into the ball of radius `bound`: the projection, for each of the three norms.
+
+    Arguments:
+        vector: (..., d) finite numbers; every vector along the last axis is clipped by itself.
+        norm: "linf" (each coordinate), "l2" (scaled down) or "l1" (soft threshold).
+        bound: radius in data units, > 0 and finite.
+
+    Raises:
+        ParameterError: NaN or infinite entries (named by index), a bound that is no positive number.
+
+    Guarantees:
+        The result's norm is at most `bound`, in exact arithmetic on the floats returned (they are shrunk by an ulp
+        where rounding went over).
+        Clipping is a contraction: two clipped vectors are no farther apart in L2 than before.
+    Edge cases: empty vectors and zero vectors come back unchanged.
+    """
+    values = np.array(vector, dtype=np.float64)
+    if not np.isfinite(values).all():
+        place = int(np.argmin(np.isfinite(values).ravel()))
+        raise ParameterError("vector", float(values.ravel()[place]), f"entry {place} is not finite; drop it first")
+    if not 0 < bound < math.inf:
+        raise ParameterError("bound", bound, "need a positive, finite radius")
+    if norm == "linf":
+        return np.clip(values, -bound, bound)
+    if norm not in ("l2", "l1"):
+        raise ParameterError("norm", norm, 'use "linf", "l2" or "l1"')
+    if values.size == 0:
+        return values
+    flat = np.atleast_2d(values.reshape(-1, values.shape[-1]) if values.ndim else values.reshape(1, 1))
+    projected = np.stack([_l2(row, bound) if norm == "l2" else _l1(row, bound) for row in flat])
+    return projected.reshape(values.shape)
+
+
+def _size(row: FloatArray, order: int) -> float:
+    # fsum is exact but for its last rounding; squares and the root add three more.
+    return math.sqrt(math.fsum((row * row).tolist())) if order == 2 else math.fsum(np.abs(row).tolist())
+
+
+def _shrunk(row: FloatArray, order: int, bound: float) -> FloatArray:
+    # Four ulp cover the roundings of the norm itself.
+    while (size := _size(row, order)) * (1 + 2.0**-50) > bound:
+        row = row * (bound / size * (1 - 2.0**-49))
+    return row
+
+
+def _l2(row: FloatArray, bound: float) -> FloatArray:
+    scale = float(np.abs(row).max(initial=0.0))
+    if scale == 0:
+        return row
+    size = _size(row / scale, 2) * scale
+    if size <= bound * (1 - 2.0**-49):
+        return row
+    return _shrunk(row * (bound / size), 2, bound)
+
+
+def _l1(row: FloatArray, bound: float) -> FloatArray:
+    if _size(row, 1) <= bound * (1 - 2.0**-49):
+        return row
+    # Projection onto the L1 ball (Duchi et al. 2008): subtract the threshold that leaves exactly `bound`.
+    ordered = np.sort(np.abs(row))[::-1]
+    excess = (np.cumsum(ordered) - bound) / np.arange(1, row.size + 1)
+    threshold = max(0.0, float(excess[np.flatnonzero(ordered > excess)[-1]]))
+    return _shrunk(np.sign(row) * np.maximum(np.abs(row) - threshold, 0.0), 1, bound)
