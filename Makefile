@@ -18,7 +18,7 @@ $(VENV)/.core: $(VENV)/.created $(SETUP)
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.core $(SETUP)
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev,torch,flower,ray,docs]'
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev,torch,flower,ray,explore,docs]'
 	touch $@
 
 demo: $(VENV)/.core

@@ -61,7 +61,7 @@ def test_rooms_import_only_what_the_plan_allows(path: Path) -> None:
     room = path.relative_to(SOURCE).parts[0]
     file = path.relative_to(SOURCE).as_posix()
     for name in _imported(ast.parse(path.read_text(encoding="utf-8"))):
-        other = (name.split(".") + [""])[1]
+        other = [*name.split("."), ""][1]
         permitted = (
             other == room or other in ALLOWED[room] or any(name.startswith(e) for f, e in EXCEPTIONS if f == file)
         )

@@ -75,9 +75,7 @@ def _at_atoms(problem: Problem, levels: FloatArray) -> tuple[FloatArray, float, 
     program = program_on(problem, levels, points, problem.epsilon)
     solution = solve(program)
     floors = solution.floors * math.exp(-problem.epsilon / 2)
-    bends = merged(
-        breakpoints(floors, centered(problem, levels), problem.epsilon), symmetric=program.view.is_symmetric
-    )
+    bends = merged(breakpoints(floors, centered(problem, levels), problem.epsilon), symmetric=program.view.is_symmetric)
     bound, relaxed = bound_at_levels(problem, levels, points)
     return from_centered(problem, bends), bound, solution.iterations + relaxed.iterations
 

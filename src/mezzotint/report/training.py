@@ -254,9 +254,9 @@ def rqp_table1(*, splits: int = 10, runs: int = 10, mnist_runs: int = 5) -> Repr
         title="RQP-SGD, Table 1: median test accuracy (%)",
         note="Epsilon is what holds under Poisson batches for adding or removing one record; the paper's batches, "
         "drawn with replacement, cost up to 21.1 (Diagnostic) and 27.3 (MNIST) at the same noise when a record is "
-        "replaced. The paper calls its RQP rows (1, 0)-DP, which is false. It names neither preprocessing nor the noise of those "
-        "rows. Features are standardized; nearest rounding stalls wherever steps are shorter than half a cell, which "
-        "the paper's 69.74 % shows for the SVM and we see on MNIST. "
+        "replaced. The paper calls its RQP rows (1, 0)-DP, which is false. It names neither preprocessing nor the "
+        "noise of those rows. Features are standardized; nearest rounding stalls wherever steps are shorter than half "
+        "a cell, which the paper's 69.74 % shows for the SVM and we see on MNIST. "
         f"MNIST is trained when {FOLDER_VARIABLE} names its folder.",
         rows=tuple(rows),
     )
