@@ -22,6 +22,7 @@ from mezzotint.cli import (
     report,
     reproduce,
     show,
+    train,
     verify,
 )
 from mezzotint.core.errors import MezzotintError
@@ -46,6 +47,7 @@ VERBS = {
     "reproduce": reproduce,
     "report": report,
     "explore": explore,
+    "train": train,
     "federate": federate,
 }
 """Files with a function `command` and an EXAMPLE."""
