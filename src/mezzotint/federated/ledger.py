@@ -54,7 +54,7 @@ class RunLedger:
         return max(self._asked, default=0) + 1
 
     def begin(self, number: int, clients: Iterable[str]) -> None:
-        """Announces a round."""
+        """Announces a round, or who is asked in it once that is known."""
         asked = tuple(sorted(clients))
         self._append({"round": number, "asked": asked})
         self._asked[number] = asked
@@ -97,7 +97,7 @@ class RunLedger:
     def smallest_sum(self) -> int:
         """Fewest summands of any sum released (of those asked, where a round was interrupted); 0 before the first."""
         sizes = [len(self._released.get(n, asked)) for n, asked in self._asked.items() if n not in self._failed]
-        return min(sizes, default=0)
+        return min((size for size in sizes if size), default=0)
 
     def claims(self, encoding: Encoding, *, coordinates: int, delta: float, corrupted: int = 0) -> dict[str, Claim]:
         """What the client that took part most often is charged: "local" (its reports seen alone) and "central".

@@ -35,7 +35,7 @@ from mezzotint.federated.records import (
     protocol_record,
     unflatten,
 )
-from mezzotint.federated.secagg import ProtocolError, RoundPlan, SecureSum, Server, safe_threshold
+from mezzotint.federated.secagg import ProtocolError, RoundPlan, SecureSum, Server, TooFewClients, safe_threshold
 
 Sampling = Literal["fixed", "poisson"]
 DEFAULT_NEIGHBOURS = 20
@@ -185,7 +185,7 @@ class SecureStrategy(Strategy):
         coordinates = flatten(arrays).size
         try:
             if len(nodes) < max(2, self.minimum):
-                raise ProtocolError("plan", f"{len(nodes)} clients are there, {self.minimum} are needed")
+                raise TooFewClients("plan", f"{len(nodes)} clients are there, {self.minimum} are needed")
             server = Server(self.plan(len(nodes), number, coordinates))
         except ProtocolError as error:
             self._note(number, "", error)
@@ -195,6 +195,8 @@ class SecureStrategy(Strategy):
 
     def _until_mask(self, now: _Running, config: ConfigRecord) -> list[Message]:
         try:
+            # On disk before anybody is asked: clients answer a number once, also when the round comes to nothing.
+            self.ledger.begin(now.number, [])
             extra = {ENCODING: canonical(self.encoding.as_dict())}
             self._exchange(now, now.server.invitations(), extra)
             shares = now.server.advance()
@@ -326,8 +328,7 @@ class SecureStrategy(Strategy):
         """Before the last stage no mask was opened: nothing is released."""
         self._running = None
         self._note(now.number, "", error)
-        if now.number in self.ledger.rounds:
-            self.ledger.fail(now.number, type(error).__name__)
+        self.ledger.fail(now.number, type(error).__name__)
 
 
 def rounds_within(budget: float, spent: Callable[[int], float], rounds: int) -> int:

@@ -1,0 +1,259 @@
+"""A SuperLink and SuperNodes as separate processes over TLS on loopback, with an app of the test's own."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+PYPROJECT = """
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[project]
+name = "secure-sum-test"
+version = "1.0.0"
+description = "one round"
+license = "Apache-2.0"
+dependencies = []
+
+[tool.flwr.app]
+publisher = "test"
+
+[tool.flwr.app.components]
+serverapp = "secure_sum_test:server_app"
+clientapp = "secure_sum_test:client_app"
+
+[tool.flwr.app.config]
+folder = "FOLDER"
+nodes = 8
+coordinates = 3000
+minimum = 4
+stage-timeout = 30.0
+"""
+
+APP = '''
+"""One secure sum of known integers; some clients stop where they are told to."""
+
+import hashlib
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
+
+from mezzotint.federated.encoding import FixedPointEncoding
+from mezzotint.federated.mod import SecureUpdates
+from mezzotint.federated.policy import Policy
+from mezzotint.federated.records import RECORD
+from mezzotint.federated.strategy import SecureStrategy
+
+ENCODING = FixedPointEncoding(clip=7.0, grid_bits=4)
+
+
+def inputs(place, coordinates):
+    return np.random.default_rng(place).integers(-7, 8, coordinates).astype(np.float64)
+
+
+def mod(message, context, call_next):
+    stage = str(message.content.config_records[RECORD]["stage"])
+    if context.node_config.get("stop") == stage:
+        # The test kills this node now; it never answers.
+        Path(str(context.node_config["marker"])).write_text(stage)
+        time.sleep(600)
+    return SecureUpdates(Policy(minimum=4))(message, context, call_next)
+
+
+client_app = ClientApp(mods=[mod])
+
+
+@client_app.train()
+def train(message, context):
+    coordinates = next(iter(message.content.array_records.values()))["a"].numpy().size
+    update = inputs(int(context.node_config["partition-id"]), coordinates)
+    return Message(RecordDict({"arrays": ArrayRecord({"a": Array(update)})}), reply_to=message)
+
+
+server_app = ServerApp()
+
+
+@server_app.main()
+def main(grid, context):
+    config = context.run_config
+    folder = Path(str(config["folder"]))
+    payloads = []
+    strategy = SecureStrategy(
+        encoding=ENCODING, per_round=int(config["nodes"]), minimum=int(config["minimum"]), returns="update",
+        stage_timeout=float(config["stage-timeout"]),
+    )
+    take = strategy._take_one
+
+    def record(now, index, who, answer):
+        if answer is not None and isinstance(answer.get("payload"), bytes):
+            payloads.append((now.server.stage, who, answer["payload"].hex()))
+        take(now, index, who, answer)
+
+    strategy._take_one = record
+    start = ArrayRecord({"a": Array(np.zeros(int(config["coordinates"])))})
+    strategy.start(grid=grid, initial_arrays=start, num_rounds=1, timeout=float(config["stage-timeout"]))
+    total = strategy.last_sum
+    outcome = {
+        "values": None if total is None else total.values.tolist(),
+        "charges": strategy.ledger.charges,
+        "rounds": strategy.ledger.rounds,
+        "incidents": [(one.client, one.name) for one in strategy.incidents],
+        "payloads": payloads,
+    }
+    (folder / "outcome.part").write_text(json.dumps(outcome))
+    (folder / "outcome.part").rename(folder / "outcome.json")
+'''
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on right now."""
+    held = [socket.socket() for _ in range(count)]
+    for one in held:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in held]
+    for one in held:
+        one.close()
+    return ports
+
+
+def _certificate(subject: str, key, issuer: str, issuer_key, *, authority: bool) -> x509.Certificate:
+    now = datetime.datetime.now(datetime.UTC)
+    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+    name, by = (x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)]) for text in (subject, issuer))
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(by)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
+    )
+    if not authority:
+        made = made.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    return made.sign(issuer_key, hashes.SHA256())
+
+
+def write_certificates(folder: Path) -> None:
+    """ca.crt, server.crt and server.key for loopback."""
+    root, server = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
+    pem = serialization.Encoding.PEM
+    (folder / "ca.crt").write_bytes(_certificate("ca", root, "ca", root, authority=True).public_bytes(pem))
+    (folder / "server.crt").write_bytes(
+        _certificate("localhost", server, "ca", root, authority=False).public_bytes(pem)
+    )
+    (folder / "server.key").write_bytes(
+        server.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+
+
+class Deployment:
+    """Started processes; `close` ends exactly those, with all that they started."""
+
+    def __init__(self, folder: Path, nodes: int, stops: dict[int, str]) -> None:
+        self.folder = folder
+        self.processes: dict[str, subprocess.Popen] = {}
+        self.bin = Path(sys.executable).parent
+        write_certificates(folder)
+        self.port, *ports = free_ports(nodes + 1)
+        home = folder / "home"
+        home.mkdir()
+        connection = f"""
+            [superlink]
+            default = "test"
+
+            [superlink.test]
+            address = "127.0.0.1:{self.port}"
+            root-certificates = "{folder / "ca.crt"}"
+            """
+        (home / "config.toml").write_text(textwrap.dedent(connection))
+        self.environment = {**os.environ, "FLWR_HOME": str(home), "FLWR_TELEMETRY_ENABLED": "0"}
+        self.environment["PATH"] = f"{self.bin}{os.pathsep}{os.environ['PATH']}"
+        keys = [f"--ssl-{kind}file={folder / name}" for kind, name in
+                (("ca-cert", "ca.crt"), ("cert", "server.crt"), ("key", "server.key"))]  # fmt: skip
+        self._spawn(
+            "superlink", "flower-superlink", "--host=127.0.0.1", f"--port={self.port}",
+            "--disable-runtime-dependency-installation", *keys,
+        )  # fmt: skip
+        self._await_port()
+        for place, port in enumerate(ports):
+            config = f"partition-id={place} marker='\"{folder / f'marker-{place}'}\"'".replace("'", "")
+            if place in stops:
+                config += f' stop="{stops[place]}"'
+            self._spawn(
+                f"node-{place}", "flower-supernode", f"--superlink=127.0.0.1:{self.port}",
+                f"--root-certificates={folder / 'ca.crt'}", "--host=127.0.0.1", f"--port={port}",
+                f"--ssl-certfile={folder / 'server.crt'}", f"--ssl-keyfile={folder / 'server.key'}",
+                f"--ssl-ca-certfile={folder / 'ca.crt'}", f"--node-config={config}",
+            )  # fmt: skip
+
+    def _spawn(self, name: str, program: str, *arguments: str) -> None:
+        log = (self.folder / f"{name}.log").open("wb")
+        self.processes[name] = subprocess.Popen(
+            [str(self.bin / program), *arguments], env=self.environment, stdout=log, stderr=log, start_new_session=True
+        )
+
+    def _await_port(self) -> None:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
+                    return
+            time.sleep(0.2)
+        raise AssertionError((self.folder / "superlink.log").read_text())
+
+    def submit(self, settings: str = "") -> None:
+        """`flwr run` of the test's app."""
+        app = self.folder / "app"
+        (app / "secure_sum_test").mkdir(parents=True)
+        (app / "pyproject.toml").write_text(PYPROJECT.replace("FOLDER", str(self.folder)))
+        (app / "secure_sum_test" / "__init__.py").write_text(APP)
+        command = [str(self.bin / "flwr"), "run", str(app), "test", *(["--run-config", settings] if settings else [])]
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def kill(self, name: str) -> None:
+        """kill -9 of a node with its workers."""
+        os.killpg(self.processes[name].pid, signal.SIGKILL)
+        self.processes[name].wait()
+
+    def await_file(self, name: str, seconds: float) -> Path:
+        """The file, once it is there."""
+        path = self.folder / name
+        deadline = time.monotonic() + seconds
+        while not path.exists():
+            if time.monotonic() > deadline:
+                logs = [log.read_text(errors="replace")[-1500:] for log in sorted(self.folder.glob("*.log"))]
+                raise AssertionError(f"{name} never came\n" + "\n".join(logs))
+            time.sleep(0.1)
+        return path
+
+    def close(self) -> None:
+        """Ends everything that was started."""
+        for process in self.processes.values():
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()

@@ -1,0 +1,249 @@
+"""Mod and strategy over Flower's messages: sums, drop-outs, refusals, the ledger; without a network."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from federated.grids import LocalGrid
+from mezzotint.core.errors import InfeasibleError, ParameterError
+from mezzotint.families import rqm, stochastic_rounding
+from mezzotint.federated.encoding import FixedPointEncoding, TableEncoding
+from mezzotint.federated.ledger import RunLedger
+from mezzotint.federated.mod import SecureUpdates
+from mezzotint.federated.policy import Policy
+from mezzotint.federated.records import RECORD
+from mezzotint.federated.secagg import PlanRefused
+from mezzotint.federated.strategy import SecureStrategy, rounds_within
+
+EXACT = FixedPointEncoding(clip=8.0, grid_bits=13)
+"""Its grid has the integers and halves in it."""
+
+
+def _app(add: float, policy: Policy | None = None, *, update=None, secure: bool = True) -> ClientApp:
+    app = ClientApp(mods=[SecureUpdates(policy or Policy())] if secure else [])
+
+    @app.train()
+    def train(message: Message, context) -> Message:
+        arrays = next(iter(message.content.array_records.values()))
+        new = {name: Array(array.numpy() + add) for name, array in arrays.items()} if update is None else update
+        return Message(RecordDict({"arrays": ArrayRecord(new)}), reply_to=message)
+
+    return app
+
+
+def _start(grid: LocalGrid, strategy: SecureStrategy, rounds: int = 1) -> dict[str, np.ndarray]:
+    arrays = ArrayRecord({"a": Array(np.zeros((2, 3))), "b": Array(np.zeros(4, dtype=np.float32))})
+    result = strategy.start(grid=grid, initial_arrays=arrays, num_rounds=rounds, train_config=ConfigRecord())
+    return {name: array.numpy() for name, array in result.arrays.items()}
+
+
+def _grid(count: int = 6, **others) -> LocalGrid:
+    return LocalGrid([_app(float(place)) for place in range(count)], **others)
+
+
+def _stage(message: Message) -> str:
+    return str(message.content.config_records[RECORD]["stage"])
+
+
+def test_the_model_moves_by_the_mean_update_and_keeps_its_shapes():
+    strategy = SecureStrategy(encoding=EXACT, per_round=6, learning_rate=2.0)
+    found = _start(_grid(), strategy, 2)
+    step = EXACT.step
+    for name, shape in (("a", (2, 3)), ("b", (4,))):
+        assert found[name].shape == shape
+        np.testing.assert_allclose(found[name], 2 * 2 * 2.5, atol=4 * step)
+    assert found["b"].dtype == np.float32
+    assert strategy.ledger.rounds == {1: "released", 2: "released"}
+    assert strategy.ledger.charges == {str(place): 2 for place in range(6)}
+    assert strategy.incidents == []
+
+
+def test_updates_leave_a_client_only_masked():
+    grid = _grid()
+    _start(grid, SecureStrategy(encoding=EXACT, per_round=6))
+    for reply in grid.received:
+        assert not reply.content.array_records
+        assert not reply.content.metric_records
+        assert set(reply.content.config_records) == {RECORD}
+
+
+@pytest.mark.parametrize("stage", ["advertise", "share", "mask", "confirm", "unmask"])
+def test_a_drop_out_at_any_stage(stage):
+    def hand(message, reply):
+        return None if _stage(message) == stage and message.metadata.dst_node_id == 12 else reply
+
+    strategy = SecureStrategy(encoding=EXACT, per_round=6)
+    found = _start(_grid(hand=hand), strategy)
+    gone = stage in ("advertise", "share", "mask")
+    mean = np.mean([0, 1, 3, 4, 5]) if gone else 2.5
+    np.testing.assert_allclose(found["a"], mean, atol=2 * EXACT.step)
+    assert strategy.ledger.charges == {str(place): 1 for place in range(6) if not (gone and place == 2)}
+
+
+@pytest.mark.parametrize("stage", ["advertise", "share", "mask", "confirm"])
+def test_all_drop_out_nothing_is_released_nobody_is_charged_and_the_run_goes_on(stage):
+    broken = [True]
+
+    def hand(message, reply):
+        return None if broken[0] and _stage(message) == stage else reply
+
+    strategy = SecureStrategy(encoding=EXACT, per_round=6)
+    grid = _grid(hand=hand)
+    arrays = ArrayRecord({"a": Array(np.zeros(4))})
+    assert not strategy.start(grid=grid, initial_arrays=arrays, num_rounds=1).arrays
+    assert strategy.ledger.charges == {}
+    assert strategy.incidents[-1].name == "TooFewClients"
+    broken[0] = False
+    found = strategy.start(grid=grid, initial_arrays=arrays, num_rounds=1).arrays
+    np.testing.assert_allclose(found["a"].numpy(), 2.5, atol=2 * EXACT.step)
+
+
+def test_a_round_lost_while_unmasking_stays_charged():
+    strategy = SecureStrategy(encoding=EXACT, per_round=6)
+    grid = _grid(hand=lambda message, reply: None if _stage(message) == "unmask" else reply)
+    arrays = ArrayRecord({"a": Array(np.zeros(4))})
+    assert not strategy.start(grid=grid, initial_arrays=arrays, num_rounds=1).arrays
+    assert strategy.ledger.rounds == {1: "interrupted"}
+    assert strategy.ledger.charges == {str(place): 1 for place in range(6)}
+
+
+def test_a_double_answer_is_refused_and_the_first_stands():
+    strategy = SecureStrategy(encoding=EXACT, per_round=6)
+    found = _start(_grid(hand=lambda message, reply: [reply, reply]), strategy)
+    np.testing.assert_allclose(found["a"], 2.5, atol=2 * EXACT.step)
+    assert {one.name for one in strategy.incidents} == {"DuplicateAnswer"}
+    assert len(strategy.incidents) == 5 * 6
+
+
+@pytest.mark.parametrize(
+    ("update", "name"),
+    [
+        ({"a": Array(np.full((2, 3), np.nan)), "b": Array(np.zeros(4, dtype=np.float32))}, "ParameterError"),
+        ({"a": Array(np.zeros((2, 4))), "b": Array(np.zeros(4, dtype=np.float32))}, "ParameterError"),
+        ({"a": Array(np.zeros((2, 3)))}, "ParameterError"),
+    ],
+)
+def test_nan_and_other_shapes_are_refused_by_the_client_and_the_round_goes_on(update, name):
+    grid = LocalGrid([_app(1.0), _app(1.0), _app(1.0), _app(1.0), _app(0.0, update=update)])
+    strategy = SecureStrategy(encoding=EXACT, per_round=5)
+    found = _start(grid, strategy)
+    np.testing.assert_allclose(found["a"], 1.0, atol=2 * EXACT.step)
+    assert [(one.client, one.name) for one in strategy.incidents] == [("4", name)]
+    assert "4" not in strategy.ledger.charges
+
+
+def test_a_client_without_the_mod_is_left_out():
+    grid = LocalGrid([_app(1.0), _app(1.0), _app(1.0), _app(1.0), _app(9.0, secure=False)])
+    strategy = SecureStrategy(encoding=EXACT, per_round=5)
+    with pytest.raises(StopIteration):  # its train function finds no arrays at the first stage
+        _start(grid, strategy)
+
+
+def test_a_server_without_the_protocol_gets_no_update():
+    app = _app(1.0)
+    grid = LocalGrid([app])
+    message = Message(
+        RecordDict({"arrays": ArrayRecord({"a": Array(np.zeros(3))})}), message_type="train", dst_node_id=10
+    )
+    (reply,) = grid.send_and_receive([message])
+    assert reply.content.config_records[RECORD]["refused"] == "PolicyRefusal"
+    assert not reply.content.array_records
+
+
+@pytest.mark.parametrize(
+    ("policy", "word"),
+    [
+        (Policy(report_epsilon=1.0), "epsilon"),
+        (Policy(mechanisms=("00",)), "mechanism"),
+        (Policy(largest_value=0.5), "clip"),
+        (Policy(l2_norm=1.0), "l2_norm"),
+        (Policy(minimum=5), "minimum"),
+        (Policy(corrupted=3), "threshold"),
+        (Policy(rounds=1), "rounds"),
+    ],
+)
+def test_a_client_refuses_what_its_policy_does_not_allow(policy, word):
+    """The table has epsilon 5.47 and range [-1, 1]; the round has at least 4 summands."""
+    encoding = TableEncoding(mechanism=rqm(lower=-1, upper=1, levels=16, extension=1.0, q=0.42))
+    grid = LocalGrid([_app(0.1), _app(0.1), _app(0.1), _app(0.1), _app(0.1), _app(0.1, policy)])
+    strategy = SecureStrategy(encoding=encoding, per_round=6, minimum=4)
+    _start(grid, strategy, 2)
+    assert strategy.ledger.rounds == {1: "released", 2: "released"}
+    mine = [one for one in strategy.incidents if one.client == "5" or one.client == "15"]
+    assert mine
+    assert all(word in one.what for one in mine)
+    assert strategy.ledger.charges.get("5", 0) == (1 if word == "rounds" else 0)
+
+
+def test_another_table_than_the_plans_is_refused():
+    one = TableEncoding(mechanism=stochastic_rounding(lower=-1, upper=1, levels=16))
+    other = TableEncoding(mechanism=stochastic_rounding(lower=-2, upper=2, levels=16))
+    strategy = SecureStrategy(encoding=one, per_round=4)
+    honest = strategy.plan
+
+    def crooked(clients, number, coordinates):
+        strategy.encoding = other
+        made = honest(clients, number, coordinates)
+        strategy.encoding = one
+        return made
+
+    strategy.plan = crooked
+    grid = _grid(4)
+    _start_nothing(grid, strategy)
+    assert {incident.name for incident in strategy.incidents} == {"PolicyRefusal", "TooFewClients"}
+    assert strategy.ledger.charges == {}
+
+
+def _start_nothing(grid: LocalGrid, strategy: SecureStrategy) -> None:
+    arrays = ArrayRecord({"a": Array(np.zeros(4))})
+    assert not strategy.start(grid=grid, initial_arrays=arrays, num_rounds=1).arrays
+
+
+def test_the_run_stops_before_the_budget_is_exceeded():
+    strategy = SecureStrategy(encoding=EXACT, per_round=6, most_rounds=2)
+    _start(_grid(), strategy, 5)
+    assert strategy.ledger.rounds == {1: "released", 2: "released"}
+    assert "exceed" in strategy.stopped
+    assert rounds_within(10.0, lambda rounds: 3.0 * rounds, 100) == 3
+    assert rounds_within(10.0, lambda rounds: 3.0 * rounds, 2) == 2
+    with pytest.raises(InfeasibleError, match="nothing was sent"):
+        rounds_within(2.0, lambda rounds: 3.0 * rounds, 100)
+
+
+def test_poisson_sampling_draws_each_client_by_itself():
+    """40 clients at rate 1/2: sizes vary, and are within 6 standard deviations of 20 (false alarm below 1e-8)."""
+    strategy = SecureStrategy(encoding=EXACT, per_round=20, sampling="poisson")
+    grid = _grid(40)
+    sizes = [len(strategy._choose(grid)) for _ in range(50)]
+    assert len(set(sizes)) > 1
+    assert all(abs(size - 20) < 6 * np.sqrt(10) for size in sizes)
+    assert all(len(SecureStrategy(encoding=EXACT, per_round=20)._choose(grid)) == 20 for _ in range(5))
+
+
+def test_what_could_never_run_is_refused_at_once():
+    with pytest.raises(ParameterError):
+        SecureStrategy(encoding=EXACT, per_round=0)
+    with pytest.raises(ParameterError):
+        SecureStrategy(encoding=EXACT, per_round=6, sampling="some")
+    with pytest.raises(PlanRefused):
+        SecureStrategy(encoding=EXACT, per_round=6, threshold=1)
+    with pytest.raises(PlanRefused, match="bits=40"):
+        SecureStrategy(encoding=FixedPointEncoding(clip=1.0, grid_bits=24), per_round=60_000)
+
+
+def test_too_few_nodes_leave_the_round_out():
+    strategy = SecureStrategy(encoding=EXACT, per_round=6, stage_timeout=0.1)
+    _start_nothing(_grid(2), strategy)
+    assert [one.name for one in strategy.incidents] == ["TooFewClients"]
+
+
+def test_the_ledger_on_disk_is_the_ledger(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    strategy = SecureStrategy(encoding=EXACT, per_round=6, ledger=RunLedger(path, {"run": "x"}))
+    _start(_grid(), strategy, 3)
+    again = RunLedger(path, {"run": "x"})
+    assert again.as_dict() == strategy.ledger.as_dict()
+    assert again.next_round == 4
