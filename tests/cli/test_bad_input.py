@@ -163,7 +163,7 @@ def test_a_full_disk(
     def full(*_: object, **__: object) -> object:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(Mechanism, "privatize_with_stats", full)
+    monkeypatch.setattr("mezzotint.collect.drawing.draw", full)
     out = tmp_path / "out.parquet"
     refused(*privatize(column_file, mechanism_file, out), words=("No space left on device", "make room"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.parquet", "m.json"]

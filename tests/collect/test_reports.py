@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,10 +17,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from mezzotint import collect, families
+from mezzotint.collect import drawing
 from mezzotint.collect.columns import COMMENT, METADATA_KEY
 from mezzotint.collect.counts import CodeCounts
 from mezzotint.core.errors import FileFormatError, ParameterError
-from mezzotint.core.mechanism import Mechanism
 
 MECHANISM = families.randomized_response(lower=0, upper=10, epsilon=1.0)
 OTHER = families.randomized_response(lower=0, upper=10, epsilon=2.0)
@@ -159,15 +160,15 @@ def test_a_full_disk_leaves_what_was_there(
     out = tmp_path / f"out{ending}"
     if old is not None:
         out.write_text(old)
-    drawn, real = [0], Mechanism.privatize_with_stats
+    drawn, real = [0], drawing.draw
 
-    def full(self: Mechanism, *arguments: object, **options: object) -> object:
+    def full(*arguments: Any, **options: Any) -> Any:
         drawn[0] += 1
         if drawn[0] == 5:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(out))
-        return real(self, *arguments, **options)
+        return real(*arguments, **options)
 
-    monkeypatch.setattr(Mechanism, "privatize_with_stats", full)
+    monkeypatch.setattr(drawing, "draw", full)
     with pytest.raises(OSError, match="No space left"):
         collect.privatize(source, out, column="x", mechanism=MECHANISM, overwrite=True)
     assert (out.read_text() if out.exists() else None) == old

@@ -63,8 +63,8 @@ class ColumnReader(ABC):
     description: str | None
 
     @abstractmethod
-    def batches(self, *, numeric: str, keep: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
-        """Batches of column `numeric` and then the columns of `keep`, at most `BATCH_ROWS` rows each where it can."""
+    def batches(self, *, numeric: str | Sequence[str], keep: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
+        """Batches of the `numeric` columns, then those of `keep`, at most `BATCH_ROWS` rows each where it can."""
 
     @abstractmethod
     def done(self) -> float | None:
@@ -91,12 +91,20 @@ class ParquetReader(ColumnReader):
         self._file = file
         self._rows = 0
 
-    def batches(self, *, numeric: str, keep: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
-        require_numbers(self._file.schema_arrow.field(numeric).type, numeric)
+    def batches(self, *, numeric: str | Sequence[str], keep: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
+        yield from self.groups(None, numeric=numeric, keep=keep)
+
+    def groups(
+        self, groups: Sequence[int] | None, *, numeric: str | Sequence[str], keep: Sequence[str] = ()
+    ) -> Iterator[pa.RecordBatch]:
+        """As `batches`, of some row groups only; None for all."""
+        columns = as_names(numeric)
+        for column in columns:
+            require_numbers(self._file.schema_arrow.field(column).type, column)
         try:
-            for batch in self._file.iter_batches(BATCH_ROWS, columns=[numeric, *keep]):
+            for batch in self._file.iter_batches(BATCH_ROWS, row_groups=groups, columns=[*columns, *keep]):
                 self._rows += batch.num_rows
-                yield batch.select([numeric, *keep])
+                yield batch.select([*columns, *keep])
         except pa.ArrowInvalid as error:
             raise FileFormatError(f"{self.name}: damaged Parquet ({_first_line(error)}); write it again") from None
 
@@ -137,11 +145,12 @@ class CsvReader(ColumnReader):
             raise FileFormatError(f"{self.name}: its first line does not end; is this a CSV file?")
         return line
 
-    def batches(self, *, numeric: str, keep: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
-        # Only the numeric column is typed; types guessed from a first block would break on a later one.
+    def batches(self, *, numeric: str | Sequence[str], keep: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
+        columns = as_names(numeric)
+        # Only the numeric columns are typed; types guessed from a first block would break on a later one.
         # `require` saw to it that the columns asked for stand once; any others get a name of their own.
         labels = [name if self.names.count(name) == 1 else f"{name}#{i}" for i, name in enumerate(self.names)]
-        types = {label: pa.float64() if label == numeric else pa.string() for label in labels}
+        types = {label: pa.float64() if label in columns else pa.string() for label in labels}
         try:
             yield from pacsv.open_csv(
                 self._stream,
@@ -149,18 +158,20 @@ class CsvReader(ColumnReader):
                 # In a file of one column an empty line is a missing value, not nothing.
                 parse_options=pacsv.ParseOptions(newlines_in_values=True, ignore_empty_lines=len(labels) > 1),
                 convert_options=pacsv.ConvertOptions(
-                    column_types=types, include_columns=[numeric, *keep], strings_can_be_null=False
+                    column_types=types, include_columns=[*columns, *keep], strings_can_be_null=False
                 ),
             )
         except pa.ArrowInvalid as error:
             if _first_line(error) != "Empty CSV file":  # a header without rows is an empty stream
-                raise self._error(_first_line(error), numeric) from None
+                raise self._error(_first_line(error), columns) from None
         except (EOFError, gzip.BadGzipFile):
             raise FileFormatError(f"{self.name}: {_BAD_GZIP}") from None
 
-    def _error(self, text: str, column: str) -> MezzotintError:
+    def _error(self, text: str, columns: Sequence[str]) -> MezzotintError:
         if "CSV conversion error" not in text:
             return FileFormatError(f"{self.name}: not well-formed CSV ({text})")
+        place = re.search(r"column #(\d+)", text)
+        column = self.names[int(place[1])] if place and len(columns) > 1 else columns[0]
         row = re.search(r"Row #(\d+)", text)
         where = f"data row {row[1]}" if row else "a row"
         others = ", ".join(name for name in self.names[:20] if name != column) or "none"
@@ -169,6 +180,11 @@ class CsvReader(ColumnReader):
 
     def done(self) -> float | None:
         return self._raw.tell() / self._size if self._raw is not None and self._size > 0 else None
+
+
+def as_names(names: str | Sequence[str]) -> list[str]:
+    """One name or several, as a list."""
+    return [names] if isinstance(names, str) else list(names)
 
 
 def _first_line(error: BaseException) -> str:

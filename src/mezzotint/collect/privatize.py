@@ -1,19 +1,20 @@
-"""A column of any length in, one private report per row out."""
+"""Columns of any length in, one private report per row and column out."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, final
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from mezzotint.collect.columns import ColumnReader, file_kind, numbers, open_columns
+from mezzotint.collect.claim import RecordClaim, record_claim
+from mezzotint.collect.columns import ColumnReader, file_kind, open_columns
+from mezzotint.collect.drawing import Plan, Tally, plan
 from mezzotint.collect.reports import code_field, open_reports
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
@@ -22,6 +23,60 @@ Progress = Callable[[float | None, int], None]
 """Called after each batch with the fraction done (None when unknown) and the rows so far."""
 
 RAW_COUNTS_REMARK = "these counts were computed on the raw data and are not private; do not publish them"
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ColumnResult:
+    """What became of one column.
+
+    Arguments:
+        column, field: the input column, and the field of the output that holds its codes.
+        below, above: inputs clipped to lower and upper. Counted on raw data: not private.
+        epsilon: pure epsilon of one report, rounded up.
+        bits: bits of one report.
+        sha256: hash of the table used.
+    """
+
+    column: str
+    field: str
+    below: int
+    above: int
+    epsilon: float
+    bits: int
+    sha256: str
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ColumnsResult:
+    """What a run over several columns wrote, and what it saw.
+
+    Arguments:
+        out: the file or folder written.
+        columns: one entry per column.
+        claim: what one record pays for all its reports.
+        reports: rows written.
+        missing: rows dropped because a value was missing. Counted on raw data; who is missing is visible.
+        seeded: True when the draw was reproducible and therefore NOT private.
+        seconds: wall time.
+        blocks, resumed: of a folder, its parts, and how many of them an earlier run had finished; the counts here
+            (reports, missing, below, above) are of the other parts only.
+    """
+
+    out: str
+    columns: tuple[ColumnResult, ...]
+    claim: RecordClaim
+    reports: int
+    missing: int
+    seeded: bool
+    seconds: float
+    blocks: int = 1
+    resumed: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON, with the remark that the raw counts need."""
+        return {**asdict(self), "claim": self.claim.as_dict(), "remark": RAW_COUNTS_REMARK}
 
 
 @final
@@ -59,19 +114,6 @@ class PrivatizeResult:
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON, with the remark that the raw counts need."""
         return {**asdict(self), "remark": RAW_COUNTS_REMARK}
-
-
-class _Tally:
-    """Running counts of one run."""
-
-    def __init__(self) -> None:
-        self.rows = self.reports = self.below = self.above = self.missing = 0
-
-    def dropped_and_clipped(self) -> dict[str, int]:
-        return {"below": self.below, "above": self.above, "missing": self.missing}
-
-    def raw_counts(self) -> dict[str, int]:
-        return {**self.dropped_and_clipped(), "rows": self.rows}
 
 
 def privatize(
@@ -115,55 +157,110 @@ def privatize(
         Rows keep their order; each value is used for exactly one report.
         Without `keep`, nothing of the source but one code per row reaches `out`.
     """
-    _check_options(source, out, column, keep, missing, on_out_of_range, record_counts)
-    generator = np.random.default_rng(rng) if isinstance(rng, (int, np.integer)) else rng
-    started, tally = time.perf_counter(), _Tally()
+    result = privatize_columns(
+        source,
+        out,
+        mechanisms={column: mechanism},
+        keep=keep,
+        missing=missing,
+        on_out_of_range=on_out_of_range,
+        record_counts=record_counts,
+        overwrite=overwrite,
+        rng=rng,
+        progress=progress,
+    )
+    return PrivatizeResult(
+        **asdict(result.columns[0]),
+        out=result.out,
+        reports=result.reports,
+        missing=result.missing,
+        seeded=result.seeded,
+        seconds=result.seconds,
+    )
+
+
+def privatize_columns(
+    source: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    mechanisms: Mapping[str, Mechanism],
+    keep: Sequence[str] = (),
+    missing: Literal["error", "drop"] = "error",
+    on_out_of_range: Literal["clip", "error"] = "clip",
+    record_counts: bool = False,
+    overwrite: bool = False,
+    rng: Any = None,
+    progress: Progress | None = None,
+) -> ColumnsResult:
+    """Privatizes several columns of a file in one pass, each by its own table; otherwise as `privatize`.
+
+    Arguments:
+        mechanisms: column -> its table. Every column draws from a keystream of its own.
+        missing: "drop" leaves a row out when any of the columns lacks its value.
+
+    Guarantees: the claim is that of a whole record: all its reports together.
+    """
+    work = plan(mechanisms, keep=keep, missing=missing, on_out_of_range=on_out_of_range, rng=rng)
+    _check_files(source, out, record_counts)
+    started, tally = time.perf_counter(), Tally()
     with open_columns(source) as reader:
-        for name in (column, *keep):
-            reader.require(name, parameter="column" if name == column else "keep")
-        batches = reader.batches(numeric=column, keep=keep)
-        coded = _coded(batches, column, mechanism, missing, on_out_of_range, generator, tally)
-        first = _first(coded, column, reader, tally)
-        with open_reports(out, schema=first.schema, reports={column: mechanism}, overwrite=overwrite) as writer:
+        for name in (*work.columns, *keep):
+            reader.require(name, parameter="column" if name in work.columns else "keep")
+        batches = reader.batches(numeric=work.columns, keep=keep)
+        if os.fspath(source) != "-":  # a thread that waits for a terminal could not be interrupted
+            batches = ahead(batches)
+        coded = (work.coded(batch, first=tally.rows, tally=tally) for batch in batches)
+        first = _first(coded, work.columns[0], reader, tally)
+        with open_reports(out, schema=first.schema, reports=mechanisms, overwrite=overwrite) as writer:
             writer.write(first)
             _tell(progress, reader, tally)
             for batch in coded:
                 writer.write(batch)
                 _tell(progress, reader, tally)
-            writer.close(tally.raw_counts() if record_counts else None)
-    return PrivatizeResult(
-        column=column,
-        field=code_field(column),
-        out=os.fspath(out),
+            writer.close(tally.as_dict() if record_counts else None)
+    return result_of(work, tally, out=os.fspath(out), seconds=time.perf_counter() - started)
+
+
+def result_of(
+    work: Plan, tally: Tally, *, out: str, seconds: float, blocks: int = 1, resumed: int = 0
+) -> ColumnsResult:
+    """The result of a finished run."""
+    claim = record_claim(work.mechanisms)
+    columns = tuple(
+        ColumnResult(
+            column=column,
+            field=code_field(column),
+            below=tally.below.get(column, 0),
+            above=tally.above.get(column, 0),
+            epsilon=epsilon,
+            bits=work.mechanisms[column].bits,
+            sha256=work.mechanisms[column].sha256,
+        )
+        for column, epsilon in claim.columns
+    )
+    return ColumnsResult(
+        out=out,
+        columns=columns,
+        claim=claim,
         reports=tally.reports,
-        **tally.dropped_and_clipped(),
-        epsilon=mechanism.epsilon,
-        bits=mechanism.bits,
-        sha256=mechanism.sha256,
-        seeded=rng is not None,
-        seconds=time.perf_counter() - started,
+        missing=tally.missing,
+        seeded=work.seeded,
+        seconds=seconds,
+        blocks=blocks,
+        resumed=resumed,
     )
 
 
-def _check_options(
-    source: str | os.PathLike[str],
-    out: str | os.PathLike[str],
-    column: str,
-    keep: Sequence[str],
-    missing: str,
-    on_out_of_range: str,
-    record_counts: bool,
-) -> None:
-    if missing not in ("error", "drop"):
-        raise ParameterError("missing", missing, 'use "error" or "drop"')
-    if on_out_of_range not in ("clip", "error"):
-        raise ParameterError("on_out_of_range", on_out_of_range, 'use "clip" or "error"')
-    if column in keep:
-        raise ParameterError("keep", column, "the raw column beside its reports would undo them; leave it out")
-    if code_field(column) in keep:
-        raise ParameterError("keep", code_field(column), "the reports take this name; rename that column first")
-    if len(set(keep)) != len(keep):
-        raise ParameterError("keep", ", ".join(keep), "names a column twice")
+def ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same batches, the next one being read by another thread while this one is worked on."""
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        pending = pool.submit(next, batches, None)
+        while (batch := pending.result()) is not None:
+            pending = pool.submit(next, batches, None)
+            yield batch
+
+
+def _check_files(source: str | os.PathLike[str], out: str | os.PathLike[str], record_counts: bool) -> None:
     if file_kind(out, parameter="out") != "parquet" and record_counts:
         raise ParameterError("record_counts", True, "a CSV of reports has no place for counts; write Parquet")
     same = os.fspath(out) != "-" and Path(out).exists() and Path(source).exists() and Path(out).samefile(source)
@@ -171,7 +268,7 @@ def _check_options(
         raise ParameterError("out", os.fspath(out), "is the source itself; name another file")
 
 
-def _first(coded: Iterator[pa.RecordBatch], column: str, reader: ColumnReader, tally: _Tally) -> pa.RecordBatch:
+def _first(coded: Iterator[pa.RecordBatch], column: str, reader: ColumnReader, tally: Tally) -> pa.RecordBatch:
     """The first batch with reports in it; before it nothing is written."""
     for batch in coded:
         if batch.num_rows:
@@ -180,55 +277,6 @@ def _first(coded: Iterator[pa.RecordBatch], column: str, reader: ColumnReader, t
     raise ParameterError("column", column, f"is empty: {why} in {reader.name}")
 
 
-def _coded(
-    batches: Iterator[pa.RecordBatch],
-    column: str,
-    mechanism: Mechanism,
-    missing: str,
-    on_out_of_range: str,
-    generator: np.random.Generator | None,
-    tally: _Tally,
-) -> Iterator[pa.RecordBatch]:
-    """Batches with the codes in place of the column."""
-    for batch in batches:
-        values, present = numbers(batch.column(0))
-        if present is not None and missing == "error":
-            row = tally.rows + int(np.argmin(present)) + 1
-            remedy = 'missing="drop" (--missing drop) leaves such rows out'
-            raise ParameterError("column", column, f"data row {row} is missing; {remedy}")
-        if on_out_of_range == "error":
-            _refuse_outside(values, present, column, mechanism, tally.rows)
-        codes, stats = mechanism.privatize_with_stats(values, generator)
-        tally.rows += batch.num_rows
-        tally.reports += codes.size
-        tally.missing += batch.num_rows - codes.size
-        tally.below += stats.below
-        tally.above += stats.above
-        others = batch.select(batch.schema.names[1:])
-        if present is not None:
-            others = others.filter(pa.array(present))
-        arrays = [pa.array(codes), *others.columns]
-        yield pa.RecordBatch.from_arrays(arrays, names=[code_field(column), *others.schema.names])
-
-
-def _refuse_outside(
-    values: npt.NDArray[np.floating],
-    present: npt.NDArray[np.bool_] | None,
-    column: str,
-    mechanism: Mechanism,
-    before: int,
-) -> None:
-    outside = np.flatnonzero((values < mechanism.lower) | (values > mechanism.upper))
-    if outside.size:
-        place = int(outside[0]) if present is None else int(np.flatnonzero(present)[outside[0]])
-        raise ParameterError(
-            "column",
-            column,
-            f"data row {before + place + 1} holds {float(values[outside[0]]):g}, outside "
-            f"[{mechanism.lower:g}, {mechanism.upper:g}]; widen the mechanism's range or clip",
-        )
-
-
-def _tell(progress: Progress | None, reader: ColumnReader, tally: _Tally) -> None:
+def _tell(progress: Progress | None, reader: ColumnReader, tally: Tally) -> None:
     if progress is not None:
         progress(reader.done(), tally.rows)

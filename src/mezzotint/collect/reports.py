@@ -106,7 +106,7 @@ class ReportsWriter(ABC):
         """Appends a batch."""
 
     @abstractmethod
-    def close(self, raw_counts: Mapping[str, int] | None) -> None:
+    def close(self, raw_counts: Mapping[str, Any] | None) -> None:
         """Ends the file; `raw_counts` go into its metadata when given."""
 
     @abstractmethod
@@ -126,7 +126,7 @@ class ParquetReports(ReportsWriter):
     def write(self, batch: pa.RecordBatch) -> None:
         self._writer.write_batch(batch)
 
-    def close(self, raw_counts: Mapping[str, int] | None) -> None:
+    def close(self, raw_counts: Mapping[str, Any] | None) -> None:
         if raw_counts is not None:
             self._writer.add_key_value_metadata({COUNTS_KEY: json.dumps(dict(raw_counts)).encode()})
         self._writer.close()
@@ -148,7 +148,7 @@ class CsvReports(ReportsWriter):
     def write(self, batch: pa.RecordBatch) -> None:
         self._writer.write_batch(batch)
 
-    def close(self, raw_counts: Mapping[str, int] | None) -> None:
+    def close(self, raw_counts: Mapping[str, Any] | None) -> None:
         if raw_counts is not None:
             raise ParameterError("record_counts", True, "a CSV of reports has no place for counts; write Parquet")
         self._writer.close()

@@ -1,0 +1,136 @@
+"""Several columns in one run: tables, keystreams, rows with missing values, and the claim of a record."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from mezzotint import collect, families
+from mezzotint.collect.drawing import Tally, draw, plan
+from mezzotint.core.errors import ParameterError
+from mezzotint.core.sampler import codes_from_words
+
+ONE = families.rqm(lower=-1, upper=1, levels=4, extension=1.0, q=0.4)
+TWO = families.randomized_response(lower=0, upper=5, epsilon=0.7)
+N = 3000
+RNG = np.random.default_rng(5)
+COLUMNS = {"x": RNG.uniform(-1, 1, N), "y": RNG.uniform(0, 6, N), "id": np.arange(N)}
+
+
+def words_of(key: bytes, count: int) -> np.ndarray:
+    """The keystream by its definition: AES-256-CTR over zeros, by another route than the sampler's."""
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+    encryptor = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+    return np.frombuffer(encryptor.update(bytes(8 * count)), dtype="<u8")
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".csv"])
+def test_each_column_gets_its_own_table_and_stream(tmp_path: Path, ending: str) -> None:
+    pq.write_table(pa.table(COLUMNS), tmp_path / "in.parquet", row_group_size=700)
+    out = tmp_path / f"out{ending}"
+    mechanisms = {"y": TWO, "x": ONE}
+    result = collect.privatize_columns(
+        tmp_path / "in.parquet", out, mechanisms=mechanisms, keep=["id"], rng=3, on_out_of_range="clip"
+    )
+    keys = plan(mechanisms, rng=3).keys
+    assert keys[0] != keys[1]
+    for key, (column, mechanism) in zip(keys, mechanisms.items(), strict=True):
+        expected = codes_from_words(mechanism, COLUMNS[column], words_of(key, N))
+        counts = collect.read_counts(out, column=f"{column}_code")
+        assert counts.mechanism == mechanism
+        assert counts.counts.tolist() == np.bincount(expected, minlength=mechanism.levels.size).tolist()
+        if ending == ".parquet":
+            assert pq.read_table(out)[f"{column}_code"].to_pylist() == expected.tolist()
+    assert [one.column for one in result.columns] == ["y", "x"]
+    assert result.columns[0].above == int((COLUMNS["y"] > 5).sum())
+    assert result.reports == N
+
+
+def test_the_claim_is_the_sum_rounded_up() -> None:
+    claim = collect.record_claim({"a": ONE, "b": TWO, "c": ONE})
+    exact = 2 * Fraction(ONE.epsilon) + Fraction(TWO.epsilon)
+    assert exact <= Fraction(claim.epsilon) <= exact + Fraction(math.ulp(claim.epsilon))
+    assert "per record" in str(claim)
+    assert claim.as_dict()["columns"] == {"a": ONE.epsilon, "b": TWO.epsilon, "c": ONE.epsilon}
+    with pytest.raises(ParameterError, match="mechanisms=none"):
+        collect.record_claim({})
+
+
+def test_the_claim_bounds_the_ratios_of_whole_records_and_is_reached() -> None:
+    # Brute force over all pairs of records on knots and all pairs of codes, in exact integers.
+    one, two = ONE.weights.astype(object), TWO.weights.astype(object)
+
+    def worst(weights: np.ndarray) -> Fraction:
+        return max(
+            Fraction(int(p), int(q)) for row in weights for other in weights for p, q in zip(row, other, strict=True)
+        )
+
+    ratio = worst(one) * worst(two)
+    epsilon = collect.record_claim({"a": ONE, "b": TWO}).epsilon
+    assert math.log(ratio) <= epsilon <= math.log(ratio) * (1 + 1e-12)
+
+
+def test_a_table_without_privacy_makes_the_claim_infinite() -> None:
+    bare = families.stochastic_rounding(lower=0, upper=1, levels=4)
+    assert collect.record_claim({"a": ONE, "b": bare}).epsilon == math.inf
+
+
+def test_rows_missing_any_value_are_dropped_or_named(tmp_path: Path) -> None:
+    x = pa.array([0.1, None, 0.3, 0.4, float("nan"), 0.6])
+    y = pa.array([1, 2, None, 4, None, 6])
+    pq.write_table(pa.table({"x": x, "y": y, "id": list(range(6))}), tmp_path / "in.parquet")
+    mechanisms, out = {"x": ONE, "y": TWO}, tmp_path / "out.parquet"
+    with pytest.raises(ParameterError, match=r"column=x: data row 2 is missing"):
+        collect.privatize_columns(tmp_path / "in.parquet", out, mechanisms=mechanisms)
+    result = collect.privatize_columns(
+        tmp_path / "in.parquet", out, mechanisms=mechanisms, missing="drop", keep=["id"], rng=1
+    )
+    assert (result.reports, result.missing) == (3, 3)
+    written = pq.read_table(out)
+    assert written["id"].to_pylist() == [0, 3, 5]
+    # Row i takes word i, whether rows before it were dropped or not.
+    for key, (column, mechanism) in zip(plan(mechanisms, rng=1).keys, mechanisms.items(), strict=True):
+        values = {"x": [0.1, 0.4, 0.6], "y": [1.0, 4.0, 6.0]}[column]
+        expected = codes_from_words(mechanism, np.array(values), words_of(key, 6)[[0, 3, 5]])
+        assert written[f"{column}_code"].to_pylist() == expected.tolist()
+
+
+@pytest.mark.parametrize("cuts", [[1, 2, 3], [65_535, 65_537, 70_001], [7, 100_000]])
+def test_codes_do_not_depend_on_where_batches_are_cut(cuts: list[int]) -> None:
+    size, key = 140_001, bytes(range(32))
+    values = np.random.default_rng(2).uniform(-1.5, 1.5, size)
+    whole, below, above = draw(ONE, values, key=key, first=0, rows=size)
+    assert whole.tolist() == codes_from_words(ONE, values, words_of(key, size)).tolist()
+    assert (below, above) == (int((values < -1).sum()), int((values > 1).sum()))
+    edges = [0, *cuts, size]
+    parts = [draw(ONE, values[a:b], key=key, first=a, rows=b - a)[0] for a, b in itertools.pairwise(edges)]
+    assert np.concatenate(parts).tolist() == whole.tolist()
+
+
+def test_out_of_range_names_row_and_column(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"x": [0.0, 0.5], "y": [1.0, 9.0]}), tmp_path / "in.parquet")
+    with pytest.raises(ParameterError, match=r"column=y: data row 2 holds 9, outside \[0, 5\]"):
+        collect.privatize_columns(
+            tmp_path / "in.parquet", tmp_path / "o.csv", mechanisms={"x": ONE, "y": TWO}, on_out_of_range="error"
+        )
+    (tmp_path / "in.csv").write_text("z,x,y\n1,1,1\n2,2,oops\n")
+    with pytest.raises(ParameterError, match="column=y: data row 2 holds 'oops', not a number; other columns: z, x"):
+        collect.privatize_columns(tmp_path / "in.csv", tmp_path / "o.csv", mechanisms={"x": ONE, "y": TWO})
+    with pytest.raises(ParameterError, match="mechanisms=none"):
+        collect.privatize_columns(tmp_path / "in.csv", tmp_path / "o.csv", mechanisms={})
+
+
+def test_tallies_add_up() -> None:
+    one, two = Tally(rows=5, reports=4), Tally(rows=3, reports=3)
+    one.clip("x", 1, 2)
+    two.clip("x", 1, 0)
+    one.add(two)
+    assert one.as_dict() == {"below": 2, "above": 2, "missing": 1, "rows": 8}
