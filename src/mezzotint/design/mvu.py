@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from typing import Any, Literal
 
 import numpy as np
@@ -59,15 +60,18 @@ def _trust_region(problem: Problem, grid: FloatArray, start: FloatArray, least: 
     outer = np.stack([-np.eye(start.size)[0], np.eye(start.size)[-1]])
     floor: Any = np.array([_APART] * len(apart) + [least] * 2)
     constraints = optimize.LinearConstraint(np.concatenate([apart, outer]), floor, np.inf)
-    answer = optimize.minimize(
-        evaluate,
-        start,
-        jac=True,
-        hess=optimize.BFGS(),
-        method="trust-constr",
-        constraints=[constraints],
-        options={"maxiter": 150, "gtol": 1e-9, "xtol": 1e-9},
-    )
+    with warnings.catch_warnings():
+        # Between two alphabets that order to the same one the gradient does not change; scipy then keeps its Hessian.
+        warnings.filterwarnings("ignore", message="delta_grad == 0.0", category=UserWarning)
+        answer = optimize.minimize(
+            evaluate,
+            start,
+            jac=True,
+            hess=optimize.BFGS(),
+            method="trust-constr",
+            constraints=[constraints],
+            options={"maxiter": 150, "gtol": 1e-9, "xtol": 1e-9},
+        )
     return _ordered(np.asarray(answer.x), least)
 
 

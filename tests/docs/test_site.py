@@ -1,0 +1,77 @@
+"""The documentation site: every public name has its place, and it builds without a warning."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+ROOMS = ["families", "privacy", "design", "collect", "vectors", "smoothed", "training", "federated", "report"]
+
+
+@pytest.fixture(scope="module")
+def hooks() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_hooks", ROOT / "docs" / "hooks.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_room_has_its_page() -> None:
+    source = ROOT / "src" / "mezzotint"
+    rooms = {path.name for path in source.iterdir() if (path / "__init__.py").is_file()}
+    assert rooms - {"core", "cli"} == set(ROOMS)  # core is reached through `mezzotint`, cli has a page of its own
+    for room in ROOMS:
+        text = (ROOT / "docs" / "api" / f"{room}.md").read_text(encoding="utf-8")
+        assert f"{{{{ public names of mezzotint.{room} }}}}" in text
+
+
+@pytest.mark.parametrize("room", ["families", "privacy", "design", "collect", "smoothed", "vectors"])
+def test_public_names_are_listed_and_documented(room: str, hooks: ModuleType) -> None:
+    package = importlib.import_module(f"mezzotint.{room}")
+    listed = {name.removeprefix(f"mezzotint.{room}.") for name in hooks.public_names(f"mezzotint.{room}")}
+    own = {
+        name
+        for name, value in vars(package).items()
+        if not name.startswith("_") and getattr(value, "__module__", "").startswith("mezzotint.")
+    }
+    assert own <= listed
+    for name in own:
+        assert getattr(package, name).__doc__, name
+
+
+def test_names_are_filled_in(hooks: ModuleType) -> None:
+    filled = hooks.on_page_markdown("# x\n\n{{ public names of mezzotint }}\n")
+    assert "::: mezzotint.Mechanism" in filled
+    assert "::: mezzotint.collect" not in filled
+    assert "mezzotint reproduce table1" in hooks.on_page_markdown("{{ gallery }}")
+
+
+def test_every_reproduction_is_in_the_gallery(hooks: ModuleType) -> None:
+    verb = importlib.import_module("mezzotint.cli.reproduce")
+    listed = {line.split("`")[1].removeprefix("mezzotint reproduce ") for line in hooks.reproductions()[2:]}
+    assert listed == set(verb._reproductions())
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning_and_holds_every_name(tmp_path: Path, hooks: ModuleType) -> None:
+    pytest.importorskip("mkdocs", reason="the extra `docs` is not installed")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
+    assert built.returncode == 0, built.stderr + built.stdout
+    for room in ["", *ROOMS]:
+        package = f"mezzotint.{room}".rstrip(".")
+        page = (tmp_path / "site" / "api" / (room or "mezzotint") / "index.html").read_text(encoding="utf-8")
+        for name in hooks.public_names(package):
+            assert f'id="{name}"' in page, name
+    for page in (tmp_path / "site").rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        assert "fonts.googleapis" not in text
