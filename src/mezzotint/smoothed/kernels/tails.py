@@ -171,36 +171,7 @@ def log_divergence_replacement(
     the sum is an upper binomial tail with factors 1 - exp(-(log ratio - loss)).
     """
     start, excess = _replacement_start(draws, up, down, loss)
-    if start > draws:
-        return -math.inf, 0.0
-    rest = second - 1.0
-    whole = first + rest
-    anchor = min(draws, max(start, math.floor((draws + 1.0) * (first / whole))))
-    log_pmf, size = log_binomial_fraction(anchor, draws, first, whole)
-    step = up[0] + down[0]
-    value = -math.expm1(-(excess + (anchor - start) * step))
-    drift = 0.0
-    remainder = 0.0
-    for direction in (1.0, -1.0):
-        hits = anchor
-        weight = 1.0
-        count = 0.0
-        while (hits < draws) if direction > 0.0 else (hits > start):
-            if direction > 0.0:
-                shrink = (draws - hits) * first / ((hits + 1.0) * rest)
-            else:
-                shrink = hits * rest / ((draws - hits + 1.0) * first)
-            hits += direction
-            weight *= shrink
-            count += 1.0
-            term = -weight * math.expm1(-(excess + (hits - start) * step))
-            value += term
-            drift += count * term
-            if weight * shrink < _NEGLIGIBLE * value * (1.0 - shrink):
-                remainder += weight * shrink / (1.0 - shrink)
-                break
-    error = ROUNDOFFS * size + _UNIT * (6.0 * drift / value + 32.0) + remainder / value
-    return log_pmf + math.log(value), error
+    return _log_tail_replacement(first, second - 1.0, draws, (start, excess, up[0] + down[0]), 0.0)
 
 
 @compiled
@@ -219,14 +190,22 @@ def log_utility_replacement(
     tail of the B's, h' = draws - h, at the pair (B, A), still weighted with P.
     """
     start, excess = _replacement_start(draws, down, up, loss) if below else _replacement_start(draws, up, down, loss)
+    part, other = (second - 1.0, first) if below else (first, second - 1.0)
+    return _log_tail_replacement(part, other, draws, (start, excess, up[0] + down[0]), math.exp(-loss[0]))
+
+
+@compiled
+def _log_tail_replacement(
+    part: float, other: float, draws: float, tail: tuple[float, float, float], shift: float
+) -> tuple[float, float]:
+    # Sum over h >= start of Binomial(draws, part / (part + other)) times (1 - e^-y) / (1 + shift e^-y), where y is
+    # `excess` at the start and grows by `step`; from the largest probability in the tail outwards, both ways.
+    start, excess, step = tail
     if start > draws:
         return -math.inf, 0.0
-    part, other = (second - 1.0, first) if below else (first, second - 1.0)
     whole = part + other
     anchor = min(draws, max(start, math.floor((draws + 1.0) * (part / whole))))
     log_pmf, size = log_binomial_fraction(anchor, draws, part, whole)
-    step = up[0] + down[0]
-    shift = math.exp(-loss[0])
     over = excess + (anchor - start) * step
     value = -math.expm1(-over) / (1.0 + math.exp(-over) * shift)
     drift, remainder = 0.0, 0.0
