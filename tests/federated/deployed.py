@@ -39,6 +39,7 @@ clientapp = "secure_sum_test:client_app"
 
 [tool.flwr.app.config]
 folder = "FOLDER"
+outcome = "outcome"
 nodes = 8
 coordinates = 3000
 minimum = 4
@@ -120,8 +121,9 @@ def main(grid, context):
         "incidents": [(one.client, one.name) for one in strategy.incidents],
         "payloads": payloads,
     }
-    (folder / "outcome.part").write_text(json.dumps(outcome))
-    (folder / "outcome.part").rename(folder / "outcome.json")
+    part = folder / f"{config['outcome']}.part"
+    part.write_text(json.dumps(outcome))
+    part.rename(part.with_suffix(".json"))
 '''
 
 
@@ -194,6 +196,14 @@ class Deployment:
         self.environment["PATH"] = f"{self.bin}{os.pathsep}{os.environ['PATH']}"
         keys = [f"--ssl-{kind}file={folder / name}" for kind, name in
                 (("ca-cert", "ca.crt"), ("cert", "server.crt"), ("key", "server.key"))]  # fmt: skip
+        try:
+            self._start(ports, stops, keys)
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, ports: list[int], stops: dict[int, str], keys: list[str]) -> None:
+        folder = self.folder
         self._spawn(
             "superlink", "flower-superlink", "--host=127.0.0.1", f"--port={self.port}",
             "--disable-runtime-dependency-installation", *keys,
@@ -211,10 +221,14 @@ class Deployment:
             )  # fmt: skip
 
     def _spawn(self, name: str, program: str, *arguments: str) -> None:
-        log = (self.folder / f"{name}.log").open("wb")
-        self.processes[name] = subprocess.Popen(
-            [str(self.bin / program), *arguments], env=self.environment, stdout=log, stderr=log, start_new_session=True
-        )
+        with (self.folder / f"{name}.log").open("wb") as log:
+            self.processes[name] = subprocess.Popen(
+                [str(self.bin / program), *arguments],
+                env=self.environment,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
 
     def _await_port(self) -> None:
         deadline = time.monotonic() + 60
@@ -228,7 +242,7 @@ class Deployment:
     def submit(self, settings: str = "") -> None:
         """`flwr run` of the test's app."""
         app = self.folder / "app"
-        (app / "secure_sum_test").mkdir(parents=True)
+        (app / "secure_sum_test").mkdir(parents=True, exist_ok=True)
         (app / "pyproject.toml").write_text(PYPROJECT.replace("FOLDER", str(self.folder)))
         (app / "secure_sum_test" / "__init__.py").write_text(APP)
         command = [str(self.bin / "flwr"), "run", str(app), "test", *(["--run-config", settings] if settings else [])]

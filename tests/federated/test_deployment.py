@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 
 import numpy as np
@@ -19,37 +20,58 @@ def _inputs(place: int) -> np.ndarray:
     return np.random.default_rng(place).integers(-7, 8, COORDINATES) + 7
 
 
-def _run(folder, stops: dict[int, str], settings: str = "") -> dict:
+@contextlib.contextmanager
+def _deployed(folder, stops: dict[int, str]):
     deployment = Deployment(folder, NODES, stops)
     try:
-        deployment.submit(settings)
-        for place in stops:
-            deployment.await_file(f"marker-{place}", 240)
-            deployment.kill(f"node-{place}")
-        return json.loads(deployment.await_file("outcome.json", 300).read_text())
+        yield deployment
     finally:
         deployment.close()
 
 
+def _run(deployment: Deployment, stops: dict[int, str], settings: str = "") -> dict:
+    deployment.submit(settings)
+    for place in stops:
+        deployment.await_file(f"marker-{place}", 240)
+        deployment.kill(f"node-{place}")
+    return json.loads(deployment.await_file("outcome.json", 300).read_text())
+
+
+def _masked(outcome: dict) -> dict[str, bytes]:
+    return {who: bytes.fromhex(text)[9:] for stage, who, text in outcome["payloads"] if stage == "mask"}
+
+
 def test_two_nodes_are_killed_and_the_sum_of_the_others_is_right_bit_for_bit(tmp_path):
-    """One is killed while it shares keys, one after its masked input has gone out."""
-    outcome = _run(tmp_path, {2: "share", 5: "confirm"})
+    """One is killed while it shares keys, one after its masked input has gone out; then the rest sum once more."""
+    stops = {2: "share", 5: "confirm"}
+    with _deployed(tmp_path, stops) as deployment:
+        outcome = _run(deployment, stops)
+        deployment.submit('nodes=6 minimum=4 outcome="again"')
+        again = json.loads(deployment.await_file("again.json", 300).read_text())
     survivors = [place for place in range(NODES) if place != 2]
     assert outcome["values"] == sum(_inputs(place) for place in survivors).tolist()
     assert sorted(outcome["charges"]) == sorted(str(place) for place in survivors)
-    masked = [bytes.fromhex(text)[9:] for stage, _, text in outcome["payloads"] if stage == "mask"]
-    assert len(masked) == 7
-    for payload in masked:
-        # 7 bits each; false alarm below 1e-9.
+    # Whoever of the dead was still listed and drawn is missing from the second sum.
+    assert len(again["charges"]) >= 4
+    assert again["values"] == sum(_inputs(int(place)) for place in again["charges"]).tolist()
+    first, second = _masked(outcome), _masked(again)
+    assert len(first) == 7
+    for payload in (*first.values(), *second.values()):
+        # 7 bits each; false alarm below 1e-8.
         planes = np.unpackbits(np.frombuffer(payload, dtype=np.uint8), bitorder="little")[: 7 * COORDINATES]
         cells = np.bincount(planes.reshape(-1, 7) @ (1 << np.arange(7)), minlength=128)
         assert stats.chisquare(cells).pvalue > 1e-10
-    windows = [{payload[i : i + 8] for i in range(len(payload) - 7)} for payload in masked]
-    assert not set.intersection(*windows)
+    # The same input twice: no 8 bytes in common, wherever they stand (by chance below 1e-12).
+    windows = [
+        {payload[i : i + 8] for payload in part.values() for i in range(len(payload) - 7)} for part in (first, second)
+    ]
+    assert not windows[0] & windows[1]
 
 
 def test_under_the_minimum_the_sum_is_refused(tmp_path):
-    outcome = _run(tmp_path, {2: "share", 5: "mask"}, "minimum=7")
+    stops = {2: "share", 5: "mask"}
+    with _deployed(tmp_path, stops) as deployment:
+        outcome = _run(deployment, stops, "minimum=7")
     assert outcome["values"] is None
     assert outcome["charges"] == {}
     assert outcome["rounds"] == {"1": "failed: TooFewClients"}
