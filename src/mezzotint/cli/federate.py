@@ -13,9 +13,9 @@ from mezzotint.cli.common import AsJson, load_mechanism, notices, number, output
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.families import pbm, rqm, stochastic_rounding
 
 checkpoints: Any = LazyModule("mezzotint.federated.checkpoint")
+families: Any = LazyModule("mezzotint.families")
 folders: Any = LazyModule("mezzotint.federated.folder")
 run_settings: Any = LazyModule("mezzotint.federated.settings")
 simulation: Any = LazyModule("mezzotint.federated.simulation")
@@ -83,11 +83,11 @@ def _mechanism(name: str, bits: int, clip: float) -> Mechanism | None:
     if not clip > 0:
         raise ParameterError("clip", clip, "a clipping range > 0")
     if name == _QUANTIZE:
-        return stochastic_rounding(lower=-clip, upper=clip, levels=2**bits)
+        return families.stochastic_rounding(lower=-clip, upper=clip, levels=2**bits)
     if name == "rqm":
-        return rqm(lower=-clip, upper=clip, levels=2**bits, extension=clip, q=0.42)
+        return families.rqm(lower=-clip, upper=clip, levels=2**bits, extension=clip, q=0.42)
     if name == "pbm":
-        return pbm(lower=-clip, upper=clip, trials=2**bits - 1, theta=0.25)
+        return families.pbm(lower=-clip, upper=clip, trials=2**bits - 1, theta=0.25)
     return None if name == _CLIP else load_mechanism(Path(name))
 
 
