@@ -27,7 +27,7 @@ from mezzotint.core.atomic import replacing
 from mezzotint.core.errors import ParameterError
 from mezzotint.federated.checkpoint import NAME, Checkpoint
 from mezzotint.federated.data import load
-from mezzotint.federated.ledger import RunLedger, claims_of
+from mezzotint.federated.ledger import RunLedger
 from mezzotint.federated.mod import SecureUpdates
 from mezzotint.federated.settings import RunSettings
 from mezzotint.federated.strategy import SecureStrategy, rounds_within
@@ -82,7 +82,7 @@ class RunReport:
         incidents: (round, client, name) of everything that was refused.
         stopped: why the run ended early; empty when it did not.
         bits: of a coordinate on the wire; report_bits: of a report by itself.
-        mse: of one coordinate of one report, uniform inputs, data units squared; NaN without a table.
+        mse: of one coordinate of one report, uniform inputs, data units squared; NaN where rounding is all.
         seconds: of the whole run.
     """
 
@@ -122,11 +122,10 @@ def _budget(settings: RunSettings, strategy: SecureStrategy, coordinates: int) -
         return None
 
     def spent(rounds: int) -> float:
-        claims = claims_of(
-            strategy.encoding,
+        claims = strategy.encoding.claims(
             rounds=rounds,
             clients=strategy.minimum,
-            coordinates=coordinates,
+            size=coordinates,
             delta=settings.delta,
             corrupted=settings.corrupted,
         )
@@ -212,9 +211,8 @@ def _report(
     seconds: float,
 ) -> RunReport:
     claims = strategy.ledger.claims(
-        strategy.encoding, coordinates=coordinates, delta=settings.delta, corrupted=settings.corrupted
+        strategy.encoding, size=coordinates, delta=settings.delta, corrupted=settings.corrupted
     )
-    mechanism = getattr(strategy.encoding, "mechanism", None)
     return RunReport(
         accuracy=tuple(accuracy for _, accuracy in history),
         loss=tuple(loss for loss, _ in history),
@@ -223,8 +221,8 @@ def _report(
         incidents=tuple((one.round, one.client, one.name) for one in strategy.incidents),
         stopped=strategy.stopped,
         bits=strategy.encoding.bits(settings.per_round),
-        report_bits=int(strategy.encoding.span).bit_length(),
-        mse=float("nan") if mechanism is None else mechanism.mse(),
+        report_bits=strategy.encoding.report_bits,
+        mse=strategy.encoding.mse(),
         seconds=seconds,
     )
 

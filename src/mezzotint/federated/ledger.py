@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import Any, final
 
 from mezzotint.core.errors import FileFormatError
-from mezzotint.federated.encoding import Encoding, TableEncoding
-from mezzotint.privacy.account import account
+from mezzotint.federated.encoding import Encoding
 from mezzotint.privacy.claim import Claim
-from mezzotint.privacy.sums.account import account_sum
 
 _FORMAT = "mezzotint-federated-ledger"
 
@@ -99,25 +97,17 @@ class RunLedger:
         sizes = [len(self._released.get(n, asked)) for n, asked in self._asked.items() if n not in self._failed]
         return min((size for size in sizes if size), default=0)
 
-    def claims(self, encoding: Encoding, *, coordinates: int, delta: float, corrupted: int = 0) -> dict[str, Claim]:
+    def claims(self, encoding: Encoding, *, size: int, delta: float, corrupted: int = 0) -> dict[str, Claim]:
         """What the client that took part most often is charged: "local" (its reports seen alone) and "central".
 
-        Empty before the first round, and for encodings without a table. A server of secure sums knows who took part,
+        Empty before the first round, and for encodings without noise. A server of secure sums knows who took part,
         so no amplification by sampling is claimed; a client pays for the rounds it was in.
         """
         most = max(self.charges.values(), default=0)
-        return (
-            {}
-            if most == 0
-            else claims_of(
-                encoding,
-                rounds=most,
-                clients=self.smallest_sum,
-                coordinates=coordinates,
-                delta=delta,
-                corrupted=corrupted,
-            )
-        )
+        if most == 0:
+            return {}
+        clients = max(corrupted + 1, self.smallest_sum)
+        return encoding.claims(rounds=most, clients=clients, size=size, delta=delta, corrupted=corrupted)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -163,19 +153,3 @@ class RunLedger:
             self._released[number] = tuple(line["released"])
         else:
             self._failed[number] = str(line["failed"])
-
-
-def claims_of(
-    encoding: Encoding, *, rounds: int, clients: int, coordinates: int, delta: float, corrupted: int = 0
-) -> dict[str, Claim]:
-    """Local and central claim of a client that is in `rounds` sums of `clients` clients each; {} without a table."""
-    if not isinstance(encoding, TableEncoding):
-        return {}
-    table = encoding.mechanism
-    # Without a rotation an L2 bound does not hold per coordinate any better: the coordinate geometry is used.
-    return {
-        "local": account(table, coordinates=coordinates, rounds=rounds, delta=delta),
-        "central": account_sum(
-            table, clients=max(1, clients), coordinates=coordinates, rounds=rounds, corrupted=corrupted, delta=delta
-        ),
-    }

@@ -9,7 +9,6 @@ they are; the app's own train function runs in the stage "mask" alone.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from typing import Any, final
@@ -19,7 +18,7 @@ import numpy.typing as npt
 from flwr.app import ConfigRecord, Context, Message, MessageType
 
 from mezzotint.core.errors import MezzotintError, ParameterError
-from mezzotint.federated.encoding import Encoding, encoding_from
+from mezzotint.federated.encoding import Encoding, unpacked
 from mezzotint.federated.policy import Policy, PolicyRefusal, load_policy
 from mezzotint.federated.records import (
     ENCODING,
@@ -84,12 +83,12 @@ class SecureUpdates:
             if saved is not None
             else Client(identity=_identity(context), trust=policy.trust)
         )
-        settings = str(saved[_SETTINGS]) if saved is not None else ""
+        settings = _bytes(saved[_SETTINGS]) if saved is not None else b""
         try:
             stage, payload = str(record[STAGE]), _bytes(record[PAYLOAD])
             if stage == "advertise":
-                settings = str(record[ENCODING])
-                policy.check(encoding_from(json.loads(settings)), read_invitation(payload)[0])
+                settings = _bytes(record[ENCODING])
+                policy.check(unpacked(settings), read_invitation(payload)[0])
                 return reply(message, {PAYLOAD: client.advertise(payload), NAME: _name(context, client)})
             if stage == "mask":
                 return reply(message, {PAYLOAD: _masked(client, payload, settings, message, context, call_next)})
@@ -115,9 +114,9 @@ def _method(client: Client, stage: str) -> Callable[[bytes], bytes]:
 
 
 def _masked(
-    client: Client, payload: bytes, settings: str, message: Message, context: Context, call_next: Train
+    client: Client, payload: bytes, settings: bytes, message: Message, context: Context, call_next: Train
 ) -> bytes:
-    encoding: Encoding = encoding_from(json.loads(settings))
+    encoding: Encoding = unpacked(settings)
     record = protocol_record(message)
     returns = str(record[RETURNS]) if record is not None else ""
     sent = only(message.content.array_records.values())

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any, final
 
 from mezzotint.core.errors import FileFormatError, MezzotintError, ParameterError
-from mezzotint.federated.encoding import Encoding, TableEncoding
+from mezzotint.federated.encoding import Encoding
 from mezzotint.federated.secagg import RoundPlan, Trust
-from mezzotint.privacy.loss import pure_epsilon
 
 
 class PolicyRefusal(MezzotintError):
@@ -28,6 +27,8 @@ class Policy:
         directory: identities (64 hexadecimal digits) of all clients; None trusts the server to introduce real ones.
         report_epsilon: largest pure epsilon of one coordinate's report, seen alone; inf allows noise-free tables.
         mechanisms: SHA-256 of the tables allowed; None allows all that meet report_epsilon.
+        noise_multiplier: least noise that the summands of the smallest allowed sum add together, as a standard
+            deviation over the clipping norm (distributed discrete Gaussian, Skellam); 0 does not ask for any.
         largest_value: largest clipping range of a coordinate, data units.
         l2_norm: largest clipping norm of the vector; None does not ask for one.
         rounds: most rounds that this client answers in one session.
@@ -41,6 +42,7 @@ class Policy:
     directory: tuple[str, ...] | None = None
     report_epsilon: float = float("inf")
     mechanisms: tuple[str, ...] | None = None
+    noise_multiplier: float = 0.0
     largest_value: float = float("inf")
     l2_norm: float | None = None
     rounds: int = 2**31
@@ -50,6 +52,8 @@ class Policy:
             raise ParameterError("minimum", self.minimum, "a sum of fewer than 2 hides nobody")
         if self.corrupted < 0:
             raise ParameterError("corrupted", self.corrupted, "a number of neighbours >= 0")
+        if not 0 <= self.noise_multiplier < float("inf"):
+            raise ParameterError("noise_multiplier", self.noise_multiplier, "need a number >= 0")
         if not self.report_epsilon > 0:
             raise ParameterError("report_epsilon", self.report_epsilon, "need a number > 0, or leave it out")
         if self.directory is not None and not all(_is_key(text) for text in self.directory):
@@ -74,22 +78,21 @@ class Policy:
         if plan.round > self.rounds:
             raise PolicyRefusal(f"rounds={plan.round}: this client answers at most {self.rounds} rounds of a session")
         self._check_mechanism(encoding)
+        noise = encoding.noise_multiplier(max(0, plan.minimum - self.corrupted))
+        if noise < self.noise_multiplier:
+            asked = self.noise_multiplier
+            raise PolicyRefusal(f"noise_multiplier={noise:g} in the smallest sum: this client wants {asked:g}")
 
     def _check_mechanism(self, encoding: Encoding) -> None:
-        settings = encoding.as_dict()
-        if self.l2_norm is not None and (settings["l2_norm"] is None or settings["l2_norm"] > self.l2_norm):
-            raise PolicyRefusal(f"l2_norm={settings['l2_norm']}: this client allows at most {self.l2_norm:g}")
-        table = isinstance(encoding, TableEncoding)
-        # Plain rounding is no table, has no noise, and no epsilon.
-        epsilon = pure_epsilon(encoding.mechanism.weights) if table else float("inf")
-        if epsilon > self.report_epsilon:
+        if self.l2_norm is not None and (encoding.norm is None or encoding.norm > self.l2_norm):
+            raise PolicyRefusal(f"l2_norm={encoding.norm}: this client allows at most {self.l2_norm:g}")
+        if encoding.report_epsilon > self.report_epsilon:
+            epsilon = encoding.report_epsilon
             raise PolicyRefusal(f"epsilon={epsilon:g} per report: this client allows {self.report_epsilon:g}")
-        sha256 = encoding.mechanism.sha256 if table else "fixed"
-        if self.mechanisms is not None and sha256 not in self.mechanisms:
-            raise PolicyRefusal(f"mechanism={sha256}: not among the tables that this client allows")
-        largest = max(abs(encoding.mechanism.lower), abs(encoding.mechanism.upper)) if table else settings["clip"]
-        if largest > self.largest_value:
-            raise PolicyRefusal(f"clip={largest:g}: this client allows {self.largest_value:g}")
+        if self.mechanisms is not None and encoding.sha256 not in self.mechanisms:
+            raise PolicyRefusal(f"mechanism={encoding.sha256}: not among the tables that this client allows")
+        if encoding.largest > self.largest_value:
+            raise PolicyRefusal(f"clip={encoding.largest:g}: this client allows {self.largest_value:g}")
 
 
 def _is_key(text: str) -> bool:

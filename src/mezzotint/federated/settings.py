@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, final
 
 from mezzotint.core.errors import FileFormatError, ParameterError
-from mezzotint.core.mechanism import Mechanism
-from mezzotint.federated.encoding import Encoding, FixedPointEncoding, TableEncoding
+from mezzotint.federated.encoding import Encoding, FixedPointEncoding, load_encoding
 from mezzotint.federated.tasks import LocalTraining
 
 
@@ -26,9 +25,10 @@ class RunSettings:
         alpha: of the Dirichlet split.
         seed: of the split, the initial parameters and batches; of no private noise.
         algorithm, steps, rate, batch: what clients do (`LocalTraining`).
-        mechanism: file of the mechanism; "" rounds to a fine grid within [-clip, clip], without noise.
+        mechanism: file of a mechanism, or of an encoding; "" rounds to a fine grid within [-clip, clip], without noise.
         clip: only used without a mechanism, whose own range clips otherwise.
-        l2_norm: clip the vector to this norm before; 0 does not.
+        l2_norm: clip the vector to this norm before (and rotate it, for a mechanism's table); 0 does not. A file of an
+            encoding has its own.
         learning_rate: factor of the mean update.
         rounds, per_round, minimum: how many rounds, clients each, and fewest summands (0: half of per_round + 1).
         neighbours, threshold: of the secure sum's graph (0: defaults).
@@ -106,7 +106,7 @@ class RunSettings:
         norm = self.l2_norm or None
         if not self.mechanism:
             return FixedPointEncoding(clip=self.clip, l2_norm=norm)
-        return TableEncoding(mechanism=Mechanism.load(Path(self.mechanism)), l2_norm=norm)
+        return load_encoding(Path(self.mechanism), l2_norm=norm)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values."""

@@ -20,7 +20,7 @@ from flwr.serverapp.strategy import Strategy
 from flwr.supercore import log
 
 from mezzotint.core.errors import InfeasibleError, ParameterError
-from mezzotint.federated.encoding import Encoding, canonical
+from mezzotint.federated.encoding import Encoding, packed
 from mezzotint.federated.ledger import RunLedger
 from mezzotint.federated.records import (
     ENCODING,
@@ -182,7 +182,7 @@ class SecureStrategy(Strategy):
             return []
         number = self.ledger.next_round
         nodes = dict(enumerate(self._choose(grid)))
-        coordinates = flatten(arrays).size
+        coordinates = self.encoding.length(flatten(arrays).size)
         try:
             if len(nodes) < max(2, self.minimum):
                 raise TooFewClients("plan", f"{len(nodes)} clients are there, {self.minimum} are needed")
@@ -197,7 +197,7 @@ class SecureStrategy(Strategy):
         try:
             # On disk before anybody is asked: clients answer a number once, also when the round comes to nothing.
             self.ledger.begin(now.number, [])
-            extra = {ENCODING: canonical(self.encoding.as_dict())}
+            extra = {ENCODING: packed(self.encoding)}
             self._exchange(now, now.server.invitations(), extra)
             shares = now.server.advance()
             self.ledger.begin(now.number, [now.name(index) for index in shares])
@@ -240,8 +240,9 @@ class SecureStrategy(Strategy):
     def _apply(self, now: _Running, total: SecureSum) -> tuple[ArrayRecord, MetricRecord]:
         self.last_sum = total
         self.ledger.close(now.number, [now.name(index) for index in total.survivors])
-        mean = self.encoding.decode(total.values, len(total.survivors))
-        arrays = unflatten(flatten(now.arrays) + self.learning_rate * mean, now.arrays)
+        model = flatten(now.arrays)
+        mean = self.encoding.decode(total.values, count=len(total.survivors), size=model.size)
+        arrays = unflatten(model + self.learning_rate * mean, now.arrays)
         counts = {"round": now.number, "survivors": len(total.survivors), "dropped": len(total.dropped)}
         return arrays, MetricRecord({name: int(value) for name, value in counts.items()})
 
@@ -268,7 +269,7 @@ class SecureStrategy(Strategy):
         self,
         now: _Running,
         outbox: Mapping[int, bytes],
-        extra: Mapping[str, str],
+        extra: Mapping[str, str | bytes],
         records: Mapping[str, Any] | None = None,
     ) -> list[Message]:
         stage = now.server.stage
@@ -281,7 +282,7 @@ class SecureStrategy(Strategy):
             for index, payload in outbox.items()
         ]
 
-    def _exchange(self, now: _Running, outbox: Mapping[int, bytes], extra: Mapping[str, str]) -> None:
+    def _exchange(self, now: _Running, outbox: Mapping[int, bytes], extra: Mapping[str, str | bytes]) -> None:
         stage = now.server.stage
         start = time.perf_counter()
         replies = now.grid.send_and_receive(self._messages(now, outbox, extra), timeout=self.stage_timeout)

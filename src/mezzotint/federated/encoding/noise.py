@@ -1,0 +1,238 @@
+"""Integer noise on rotated vectors: distributed (every client adds its part), or added by a trusted server."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal, final
+
+import numpy as np
+import numpy.typing as npt
+
+from mezzotint.core.errors import ParameterError
+from mezzotint.core.mechanism import TOTAL, Mechanism
+from mezzotint.federated.encoding.base import Encoding, Integers, Vector, canonical, check_norm, checked
+from mezzotint.federated.secagg.plan import MAX_BITS, Overflow
+from mezzotint.privacy.claim import Claim
+from mezzotint.vectors import NoiseScheme, Rotation
+from mezzotint.vectors.noise import NoiseTable
+
+Adds = Literal["clients", "server"]
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TabledNoise:
+    """Integer noise as it travels: consecutive integers from `first` on, with weights that sum to 2**32."""
+
+    first: int
+    weights: Integers
+
+    def __post_init__(self) -> None:
+        weights = np.array(self.weights, dtype=np.int64)
+        if weights.ndim != 1 or weights.size == 0 or (weights < 0).any() or int(weights.sum()) != TOTAL:
+            raise ParameterError("weights", f"{weights.size} of them", "need integers >= 0 that sum to 2**32")
+        weights.setflags(write=False)
+        object.__setattr__(self, "weights", weights)
+
+    @property
+    def offsets(self) -> Integers:
+        """What the noise can be."""
+        return self.first + np.arange(self.weights.size, dtype=np.int64)
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation, steps."""
+        odds, places = self.weights / TOTAL, self.offsets.astype(np.float64)
+        return math.sqrt(max(0.0, float(odds @ places**2 - (odds @ places) ** 2)))
+
+    def sample(self, shape: int | tuple[int, ...], rng: Any = None) -> Integers:
+        """Independent draws; rng None draws from the keystream, a seed is not private."""
+        if self.weights.size == 1:
+            return np.full(shape, self.first, dtype=np.int64)
+        # Two equal rows: the input picks between them, which changes nothing, and the core sampler does the rest.
+        rows = np.stack([self.weights, self.weights])
+        levels = self.offsets.astype(np.float64)
+        source = Mechanism(knots=np.array([0.0, 1.0]), levels=levels, weights=rows, name="integer noise")
+        return self.offsets[np.asarray(source.privatize(np.zeros(shape), rng)).astype(np.intp)]
+
+
+NOTHING = TabledNoise(first=0, weights=np.array([TOTAL]))
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class NoiseEncoding(Encoding):
+    """Distributed integer noise: L2 clipping, rotation, conditional rounding, noise, addition modulo 2**modulus_bits.
+
+    Arguments:
+        noise: what EACH client adds ("clients"), or what the server adds to the sum ("server"), in steps.
+        l2_norm: clipping norm, data units.
+        granularity: data units per step.
+        modulus_bits: sums wrap at 2**modulus_bits, which costs accuracy and never privacy.
+        adds: "clients", or "server": then the server sees the exact sum and is trusted to add the noise.
+        seed: of the rotation's signs; public.
+        name: what the noise is.
+    """
+
+    noise: TabledNoise
+    l2_norm: float
+    granularity: float
+    modulus_bits: int
+    adds: Adds = "clients"
+    seed: int = 0
+    name: str = field(default="integer noise", compare=False)
+
+    def __post_init__(self) -> None:
+        check_norm(self.l2_norm)
+        if self.adds not in ("clients", "server"):
+            raise ParameterError("adds", self.adds, "use 'clients' or 'server'")
+        if not 2 <= self.modulus_bits <= MAX_BITS:
+            raise ParameterError("modulus_bits", self.modulus_bits, f"2 to {MAX_BITS}; less noise or a coarser grid")
+
+    def scheme(self, size: int) -> NoiseScheme:
+        """The vector scheme for updates of `size` coordinates, with the noise where it is accounted."""
+        return NoiseScheme(
+            noise=self.noise,
+            size=size,
+            l2_norm=self.l2_norm,
+            granularity=self.granularity,
+            modulus_bits=self.modulus_bits,
+            seed=self.seed,
+        )
+
+    @property
+    def span(self) -> int:
+        return 2**self.modulus_bits - 1
+
+    @property
+    def overflow(self) -> Overflow:
+        return "modular"
+
+    def bits(self, clients: int) -> int:
+        return self.modulus_bits
+
+    def length(self, size: int) -> int:
+        return Rotation(dimension=size, seed=self.seed).padded
+
+    def encode(self, update: npt.ArrayLike, *, rng: Any = None) -> Integers:
+        vector = checked(update)
+        scheme = self.scheme(vector.size)
+        return (scheme if self.adds == "clients" else replace(scheme, noise=NOTHING)).encode(vector, rng)
+
+    def decode(self, total: Integers, *, count: int, size: int) -> Vector:
+        """With adds="server" the noise is drawn here, anew on every call."""
+        scheme, summed = self.scheme(size), np.asarray(total, dtype=np.int64)
+        if self.adds == "clients":
+            return scheme.decode_sum(summed, count) / count
+        noisy = (summed + self.noise.sample(summed.shape)) % scheme.modulus
+        return scheme.decode_sum(noisy, 1) / count  # one noise, whose mean is taken off
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "kind": "noise",
+            "name": self.name,
+            "first": self.noise.first,
+            "weights": self.noise.weights.tolist(),
+            "l2_norm": self.l2_norm,
+            "granularity": self.granularity,
+            "modulus_bits": self.modulus_bits,
+            "adds": self.adds,
+            "seed": self.seed,
+        }
+
+    def claims(self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0) -> dict[str, Claim]:
+        """Without noise of the clients there is no local claim, and the central one trusts the server."""
+        scheme = self.scheme(size)
+        if self.adds == "clients":
+            local = replace(scheme.claim(clients=1, rounds=rounds, delta=delta), view="local", honest_clients=None)
+            return {
+                "local": local,
+                "central": scheme.claim(clients=clients, rounds=rounds, corrupted=corrupted, delta=delta),
+            }
+        claim = scheme.claim(clients=1, rounds=rounds, delta=delta)
+        method = f"{claim.method}, which a trusted server adds"
+        alternatives = ((method, claim.epsilon),)
+        return {"central": replace(claim, method=method, alternatives=alternatives, honest_clients=None)}
+
+    def mse(self) -> float:
+        """Noise of one client, and its rounding (at most a quarter of a squared step)."""
+        own = self.noise.deviation**2 if self.adds == "clients" else 0.0
+        return (own + 0.25) * self.granularity**2
+
+    @property
+    def report_bits(self) -> int:
+        return self.modulus_bits
+
+    @property
+    def report_epsilon(self) -> float:
+        """inf: bounded noise tells some inputs apart."""
+        return math.inf
+
+    @cached_property
+    def sha256(self) -> str:
+        """Of the noise's weights."""
+        table = canonical({"first": self.noise.first, "weights": self.noise.weights.tolist()})
+        return hashlib.sha256(table.encode()).hexdigest()
+
+    @property
+    def largest(self) -> float:
+        return self.l2_norm
+
+    @property
+    def norm(self) -> float | None:
+        return self.l2_norm
+
+    def noise_multiplier(self, clients: int) -> float:
+        if self.adds == "server":
+            return 0.0
+        return math.sqrt(clients) * self.noise.deviation * self.granularity / self.l2_norm
+
+
+def noise_encoding(
+    make: Callable[[float], NoiseTable],
+    *,
+    noise_multiplier: float,
+    l2_norm: float,
+    clients: int,
+    size: int,
+    adds: Adds = "clients",
+    name: str = "integer noise",
+    seed: int = 0,
+) -> NoiseEncoding:
+    """Granularity and modulus for a wanted noise on the sum.
+
+    Arguments:
+        make: standard deviation in steps -> noise, of `mezzotint.families`.
+        noise_multiplier: standard deviation of the noise on the sum of `clients` updates, over `l2_norm`; > 0.
+        l2_norm: clipping norm, data units.
+        clients: summands; with fewer, less noise is in the sum (claims count those that are there).
+        size: coordinates of an update.
+        adds: who adds the noise.
+        name: of the noise.
+        seed: of the rotation.
+
+    Raises:
+        ParameterError: noise that needs more than 32 bits a coordinate.
+    """
+    if not 0 < noise_multiplier < math.inf:
+        raise ParameterError("noise_multiplier", noise_multiplier, "need a number > 0")
+    if not 0 < l2_norm < math.inf:
+        raise ParameterError("l2_norm", l2_norm, "this mechanism needs a clipping norm > 0")
+    padded = Rotation(dimension=size, seed=seed).padded
+    total = noise_multiplier * l2_norm
+    each = total / math.sqrt(clients) if adds == "clients" else total
+    # Rounding adds up to d/4 squared steps to the norm: at 2 sqrt(d) steps that is a sixteenth. And a step no wider
+    # than the noise of one adder: else rounding, which hides nothing, adds more error than the noise.
+    step = min(l2_norm / (2 * math.sqrt(padded)), each)
+    # A coordinate of the sum, were all updates equal: four times the typical size of a rotated coordinate.
+    reach = clients * l2_norm * min(1.0, 4 / math.sqrt(padded)) + 6 * math.hypot(total, step * math.sqrt(clients) / 2)
+    bits = max(2, math.ceil(math.log2(2 * reach / step + 2)))
+    table = make(each / step)
+    noise = TabledNoise(first=int(table.offsets[0]), weights=table.weights)
+    return NoiseEncoding(
+        noise=noise, l2_norm=l2_norm, granularity=step, modulus_bits=bits, adds=adds, seed=seed, name=name
+    )
