@@ -130,6 +130,18 @@ def test_ratio_below_is_below_by_little(epsilon: float) -> None:
         assert ours > exact * (1 - mpmath.mpf(2) ** -48)
 
 
+@pytest.mark.parametrize("epsilon", [709.0, 710.0, 1e4, 1e308])
+def test_an_epsilon_beyond_every_ratio_of_weights_limits_nothing(epsilon: float) -> None:
+    # e**710 is no float any more; the ratio stays below it and above all that integers of 32 bits can have.
+    assert TOTAL < ratio_below(epsilon) <= Fraction(math.exp(700.0))
+    rows = [[0.75, 0.25], [1 / TOTAL, 1 - 1 / TOTAL]]
+    assert (round_rows(rows, levels=[0, 1], epsilon=epsilon) == round_rows(rows, levels=[0, 1])).all()
+    mechanism = table(
+        knots=[-1, 1], levels=[-2, 2], probabilities=[[0.75, 0.25], [0.25, 0.75]], name="t", epsilon=epsilon
+    )
+    assert mechanism.epsilon == pytest.approx(math.log(3))
+
+
 @pytest.mark.parametrize(
     ("rows", "message"),
     [

@@ -26,8 +26,11 @@ NEAR = 2.0**-14
 
 
 def ratio_below(epsilon: float) -> Fraction:
-    """A rational at or below e**epsilon. math.exp errs by less than one ulp; four ulps are given away."""
-    return Fraction(math.exp(epsilon)) * (1 - Fraction(1, 2**50))
+    """A rational at or below e**epsilon. math.exp errs by less than one ulp; four ulps are given away.
+
+    Above 700 it stays at e**700: beyond every ratio of weights, and still a float.
+    """
+    return Fraction(math.exp(min(epsilon, 700.0))) * (1 - Fraction(1, 2**50))
 
 
 def _check_probabilities(probabilities: npt.ArrayLike) -> FloatArray:

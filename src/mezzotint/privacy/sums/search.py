@@ -27,28 +27,41 @@ _WIDEST = 24
 """Widths tried; wider coins carry little mass in any table worth its noise."""
 
 
+def _constraints(count: int, size: int, widths: Sequence[int]) -> tuple[Any, Any]:
+    """Matrices over the shifts of all rows, then the masses: what the coins use of each level, and place in all."""
+    places = np.concatenate([np.arange(size - width) for width in widths])
+    kinds = np.repeat(np.arange(len(widths)), [size - width for width in widths])
+    total = places.size
+    columns = np.arange(count * total)
+    row = np.repeat(np.arange(count), total)
+    # A coin at place s puts half of its mass on s, and half on s + width.
+    low = row * size + np.tile(places, count)
+    high = low + np.tile(np.asarray(widths)[kinds], count)
+    use = sparse.csr_matrix(
+        (np.full(2 * columns.size, 0.5), (np.concatenate([low, high]), np.tile(columns, 2))),
+        shape=(count * size, count * total + len(widths)),
+    )
+    owner = row * len(widths) + np.tile(kinds, count)
+    masses = np.tile(np.arange(len(widths)), count)
+    place = sparse.csr_matrix(
+        (
+            np.concatenate([np.ones(columns.size), -np.ones(masses.size)]),
+            (np.concatenate([owner, np.arange(masses.size)]), np.concatenate([columns, count * total + masses])),
+        ),
+        shape=(masses.size, count * total + len(widths)),
+    )
+    return use, place
+
+
 def _program(rows: FloatArray, widths: Sequence[int]) -> tuple[FloatArray, list[FloatArray]] | None:
     """Masses g_l and shifts that maximise sum_l g_l width_l^2 / 4 under the blanket's inequality; None on failure."""
     count, size = rows.shape
-    sizes = [size - width for width in widths]
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    offsets = np.concatenate([[0], np.cumsum([size - width for width in widths])])
     per_row = int(offsets[-1])
-    cover = sparse.lil_matrix((size, per_row))
-    pick = sparse.lil_matrix((len(widths), per_row))
-    for position, width in enumerate(widths):
-        for shift in range(sizes[position]):
-            column = offsets[position] + shift
-            cover[shift, column] += 0.5
-            cover[shift + width, column] += 0.5
-            pick[position, column] = 1.0
-    upper = sparse.hstack([sparse.kron(sparse.eye(count), cover), sparse.csr_matrix((count * size, len(widths)))])
-    equal = sparse.hstack(
-        [sparse.kron(sparse.eye(count), pick), sparse.kron(np.ones((count, 1)), -sparse.eye(len(widths)))]
-    )
-    cost = np.concatenate([np.zeros(count * per_row), -np.square(widths) / 4.0])
+    use, place = _constraints(count, size, widths)
     result = optimize.linprog(
-        cost, A_ub=upper.tocsr(), b_ub=rows.ravel(), A_eq=equal.tocsr(), b_eq=np.zeros(count * len(widths)),
-        bounds=(0, None), method="highs",
+        np.concatenate([np.zeros(count * per_row), -np.square(widths) / 4.0]),
+        A_ub=use, b_ub=rows.ravel(), A_eq=place, b_eq=np.zeros(place.shape[0]), bounds=(0, None), method="highs",
     )  # fmt: skip
     if result.x is None:
         return None
@@ -109,12 +122,19 @@ def _candidates(shape: tuple[int, int], raw: bytes) -> tuple[Blanket, ...]:
 def _greedy(rows: IntArray) -> list[Blanket]:
     """Chains of coins that each add the most variance; widths with a common divisor leak a residue, so two chains."""
     widths = range(1, min(rows.shape[1] - 1, _WIDEST) + 1)
+    solved: dict[frozenset[int], Blanket | None] = {}
+
+    def solve(chosen: list[int]) -> Blanket | None:
+        if frozenset(chosen) not in solved:
+            solved[frozenset(chosen)] = solve_dyads(rows, chosen)
+        return solved[frozenset(chosen)]
+
     found: list[Blanket] = []
     for odd_first in (False, True):
         chosen: list[int] = []
         for step in range(min(_GREEDY, len(widths))):
             allowed = [w for w in widths if w not in chosen and (w % 2 == 1 or step > 0 or not odd_first)]
-            tried = [blanket for w in allowed if (blanket := solve_dyads(rows, [*chosen, w]))]
+            tried = [blanket for w in allowed if (blanket := solve([*chosen, w]))]
             if not tried:
                 break
             if step == 0 and not odd_first:
