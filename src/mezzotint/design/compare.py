@@ -143,6 +143,7 @@ def compare(
     prior: Any = None,
     loss: Literal["mse", "mae"] = "mse",
     families: Sequence[str] = FAMILIES,
+    on_row: Callable[[Row], None] = lambda row: None,
 ) -> list[Row]:
     """Every mechanism calibrated to the same certified pure epsilon and number of levels, sorted by MSE.
 
@@ -154,6 +155,7 @@ def compare(
         prior: None (uniform), a frozen scipy.stats distribution or a 1-D sample.
         loss: what free parameters are tuned for; both losses are reported.
         families: which to include, of `FAMILIES`.
+        on_row: told of each row as it is made.
 
     Returns: rows sorted by MSE; families without a member at this epsilon come last, with the reason in `note`.
 
@@ -169,10 +171,10 @@ def compare(
         raise ParameterError("families", unknown, f"use some of {', '.join(FAMILIES)}")
     problem = make_problem(epsilon=epsilon, lower=lower, upper=upper, loss="mse", prior=prior)
     floor = limit_of(problem, None)[0]
-    rows = [
-        _row(name, lambda name=name: _design(name, epsilon, lower, upper, count, prior, loss), prior, floor)
-        for name in families
-    ]
+    rows = []
+    for name in families:
+        rows.append(_row(name, lambda name=name: _design(name, epsilon, lower, upper, count, prior, loss), prior, floor))
+        on_row(rows[-1])
     return sorted(rows, key=lambda row: float("inf") if row.mse is None else row.mse)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
@@ -33,19 +33,24 @@ _ROUNDS = 30
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Setting:
-    """A problem at fixed levels and knots, with what its program is made of."""
+    """A problem at fixed levels and knots, with what its program is made of.
+
+    Arguments:
+        spare_rounding: whether delta is reduced by what rounding may add: for a table; a bound uses all of it.
+    """
 
     problem: Problem
     levels: FloatArray
     knots: FloatArray
     costs: FloatArray
     view: View
+    spare_rounding: bool = True
 
     def part(self, pairs: Pairs, epsilon: float) -> Part:
         """The privacy constraint on these pairs of rows."""
         problem = self.problem
         if problem.delta > 0:
-            return DeltaPart(pairs=pairs, epsilon=epsilon, delta=self.delta)
+            return DeltaPart(pairs=pairs, epsilon=epsilon, delta=self.delta if self.spare_rounding else problem.delta)
         if problem.alpha is not None:
             return RenyiPart(pairs=pairs, alpha=problem.alpha, epsilon=epsilon)
         distance = np.abs(self.knots[pairs[:, 0]] - self.knots[pairs[:, 1]])
@@ -175,7 +180,8 @@ def design_general(problem: Problem, levels: FloatArray, knots: FloatArray) -> t
             failure = error
             continue
         # Dropping pairs only lowers the optimum: a bound of the program with some pairs bounds the one with all.
-        bound = safe_bound(setting.program(pairs, problem.epsilon), solution.dual) * unit
+        asked = replace(setting, spare_rounding=False).program(pairs, problem.epsilon)
+        bound = safe_bound(asked, solution.dual) * unit
         draft = Draft(
             knots=knots,
             levels=levels,

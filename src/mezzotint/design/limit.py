@@ -28,6 +28,8 @@ _LEVELS = 401
 _SHOWN_LEVELS = 129
 _CELLS = 96
 _MAE_CELLS = 96
+_FARTHEST_ROOT = 1e300
+"""Levels beyond, in units of half the range, are no floats worth the name: roots there are left out."""
 
 
 @final
@@ -79,25 +81,33 @@ def least_of_quadratics(quadratic: FloatArray, linear: FloatArray, constant: Flo
     Between two neighbouring roots of the r_k every sign is fixed and the sum is one quadratic: its least value is at
     an end or at its vertex. Exact up to float rounding, over the whole line.
     """
-    with np.errstate(divide="ignore", invalid="ignore"):
+    roots = _real_roots(quadratic, linear, constant)
+    # The first and the last piece are unbounded: any point of theirs tells the signs, and their vertex may be far.
+    outer = 1 + 4 * np.abs(roots[[0, -1]])
+    starts, stops = np.concatenate([[-np.inf], roots]), np.concatenate([roots, [np.inf]])
+    inside = np.concatenate([[roots[0] - outer[0]], (roots[:-1] + roots[1:]) / 2, [roots[-1] + outer[1]]])
+    with np.errstate(over="ignore"):  # infinities keep their sign, and heights of +inf are no candidates for the least
+        values = (quadratic * inside[:, None] + linear) * inside[:, None] + constant
+        slope = np.where(values < 0, ratio, 1.0)
+        a, b, c = slope @ quadratic, slope @ linear, slope @ constant
+        # Beyond the last root the sum grows if a > 0; with a = 0 it is linear there and must not fall.
+        if (a[-1] == 0 and b[-1] < 0) or (a[0] == 0 and b[0] > 0):
+            return -math.inf
+        curved = a > 0
+        vertex = np.clip(-b[curved] / (2 * a[curved]), starts[curved], stops[curved])
+        at_vertices = (a[curved] * vertex + b[curved]) * vertex + c[curved]
+        at_roots = (a[1:] * roots + b[1:]) * roots + c[1:]  # the sum is continuous: either side of a root will do
+    return float(np.concatenate([at_vertices, at_roots]).min())
+
+
+def _real_roots(quadratic: FloatArray, linear: FloatArray, constant: FloatArray) -> FloatArray:
+    """All real roots of a B^2 + b B + c, sorted; 0 if there are none."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         root = np.sqrt(linear**2 - 4 * quadratic * constant)
         near = -(linear + np.where(linear >= 0, root, -root)) / 2
         roots = np.concatenate([near / quadratic, constant / near, -constant / linear])
-    far = 1 + 4 * np.abs(roots[np.isfinite(roots)]).max(initial=1.0)
-    edges = np.unique(np.concatenate([[-far], roots[np.isfinite(roots)], [far]]))
-    middle = (edges[:-1] + edges[1:]) / 2
-    values = (quadratic * middle[:, None] + linear) * middle[:, None] + constant
-    slope = np.where(values < 0, ratio, 1.0)
-    a, b, c = slope @ quadratic, slope @ linear, slope @ constant
-    with np.errstate(divide="ignore", invalid="ignore"):
-        vertex = np.clip(np.nan_to_num(-b / (2 * a)), edges[:-1], edges[1:])
-    candidates = np.concatenate([edges[:-1], edges[1:], vertex])
-    a, b, c = np.tile(a, 3), np.tile(b, 3), np.tile(c, 3)
-    heights = (a * candidates + b) * candidates + c
-    # Beyond the last root all signs are fixed: with a > 0 the sum grows there; with a = 0 it is linear and must.
-    if (a[-1] == 0 and b[-1] < 0) or (a[0] == 0 and b[0] > 0):
-        return -math.inf
-    return float(heights.min())
+    roots = np.unique(roots[np.abs(roots) < _FARTHEST_ROOT])
+    return roots if roots.size else np.zeros(1)
 
 
 def _certified_mse(problem: Problem, cells: Cells, levels: FloatArray) -> float:

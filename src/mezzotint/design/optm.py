@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.errors import InfeasibleError, ParameterError
+from mezzotint.core.errors import InfeasibleError, MezzotintError, ParameterError
 from mezzotint.core.priors import UniformPrior
 from mezzotint.core.rounding import table
 from mezzotint.design.optm_program import BUILDERS, Constraints, Tables
@@ -29,6 +29,10 @@ _FINEST = 1e-4
 _FEW_BOXES = 9
 _FINALISTS = 3
 _INNER = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.97)
+
+
+class _NoBoxError(MezzotintError):
+    """No box has a solution: a smaller epsilon would not have one either."""
 
 
 def is_mirrored(bins: FloatArray, problem: Problem) -> bool:
@@ -202,13 +206,13 @@ def _at_bins(
         tables, found, count = _search(problem, bins, epsilon, constraints, boxes, finest)
         programs += count
         if found is None:
-            raise InfeasibleError(f"bins={bins.tolist()}: {constraints} has no solution")
+            raise _NoBoxError(f"bins={bins.tolist()}: {constraints} has no solution")
         allowed = math.inf if published else problem.epsilon
         return table_of(problem, tables, found[1], name=f"OPTM ({constraints})", epsilon=allowed)
 
     try:
         mechanism = first_certified(build, epsilon=problem.epsilon)
-    except InfeasibleError:
+    except (_NoBoxError, InfeasibleError):
         return None, programs
     return (
         DesignResult(

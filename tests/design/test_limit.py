@@ -1,0 +1,196 @@
+"""The limit and its certificate, the level search, and the pieces they stand on."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from mezzotint import ParameterError, design
+from mezzotint.design.fixed import program_on
+from mezzotint.design.levels import UnboundedLevelsWarning, search_levels, value_and_gradient
+from mezzotint.design.limit import least_of_quadratics
+from mezzotint.design.problem import make_problem
+from mezzotint.design.solver import safe_bound, solve
+from mezzotint.design.windows import breakpoints
+from reference.design import continuous_dual
+
+
+@pytest.mark.parametrize(("epsilon", "attained"), [(0.5, 16.003), (1.0, 3.886), (2.0, 0.7766)])
+def test_limits_of_the_notes(epsilon: float, attained: float) -> None:
+    result = design.limit(epsilon)
+    assert result.lower_bound is not None
+    # The notes' values are attained on a dense grid of levels: the certified bound is just below.
+    assert attained * (1 - 1e-3) <= result.lower_bound <= attained * (1 + 1e-4)
+    assert result.lower_bound <= result.loss <= result.lower_bound * (1 + 2e-3)
+    assert result.mechanism.epsilon <= epsilon
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("epsilon", [0.01, 0.1, 4.0, 8.0])
+def test_limits_at_other_epsilons_hold_for_designs(epsilon: float) -> None:
+    bound = design.limit(epsilon).lower_bound
+    assert bound is not None
+    for levels in (2, 3, 8):
+        assert design.optimal(epsilon, levels=levels).loss >= bound
+
+
+@pytest.mark.parametrize("prior", [stats.norm(0.5, 0.1), [0.3], [-0.5, 0.5, 0.6]])
+def test_limit_under_other_priors(prior: Any) -> None:
+    bound = design.limit(1.0, prior=prior).lower_bound
+    assert bound is not None
+    loss = design.optimal(1.0, levels=4, prior=prior).loss
+    assert bound <= loss <= 1.1 * bound
+
+
+@pytest.mark.parametrize("max_level", [2.5, 6.0])
+def test_limit_of_the_mae(max_level: float) -> None:
+    result = design.limit(1.0, loss="mae", max_level=max_level)
+    assert result.lower_bound is not None
+    assert result.lower_bound <= result.loss <= result.lower_bound * (1 + 1e-3)
+    for levels in (4, 7):
+        assert design.optimal(1.0, loss="mae", levels=levels, max_level=max_level).loss >= result.lower_bound
+
+
+def test_limit_scales_and_moves_with_the_data() -> None:
+    plain, moved = design.limit(1.0).lower_bound, design.limit(1.0, lower=8, upper=12).lower_bound
+    assert plain is not None
+    assert moved == pytest.approx(4 * plain, rel=1e-6)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.0, 2.0), st.floats(-3.0, 3.0), st.floats(-3.0, 3.0)), min_size=1, max_size=6),
+    st.floats(1.0, 30.0),
+)
+def test_least_of_quadratics_against_a_fine_grid(terms: list[tuple[float, float, float]], ratio: float) -> None:
+    a, b, c = np.array([(0.01, 0.0, 1.0), *terms]).T
+    least = least_of_quadratics(a, b, c, ratio)
+    points = np.linspace(-40, 40, 8001)
+    grid = continuous_dual(lambda x: (a * x + b) * x + c, ratio, points)
+    assert least <= grid + 1e-9 * (1 + abs(grid))
+    if math.isfinite(least) and a.sum() > 0.5:
+        scale = ratio * (np.abs(a).sum() * 1600 + np.abs(b).sum() * 40 + np.abs(c).sum())
+        assert least >= grid - 1e-4 * scale or abs(least) > scale
+
+
+def test_limits_refuse_what_they_do_not_know() -> None:
+    with pytest.raises(ParameterError):
+        design.limit(1.0, loss="minimax")
+    with pytest.raises(ParameterError):
+        design.limit(-1.0)
+
+
+SECTION_2_3 = {
+    0.5: (16.338, 16.338, 16.088, 16.088, 16.024),
+    1.0: (4.3494, 4.0504, 4.0429, 3.9036, 3.8932),
+    1.5: (2.1455, 1.6408, 1.6209, 1.5720, 1.5672),
+    2.0: (1.3907, 0.8564, 0.8289, 0.7920, 0.7815),
+    4.0: (0.7427, 0.2341, 0.1487, 0.1153, 0.1095),
+}
+CELLS = [(e, m, v) for e, row in SECTION_2_3.items() for m, v in zip((2, 3, 4, 8, 16), row, strict=True)]
+
+
+def _half_a_digit(value: float) -> float:
+    """The printed values are rounded: half a unit of their last digit."""
+    return 0.5 * 10.0 ** -(3 if value > 10 else 4)
+
+
+@pytest.mark.parametrize(("epsilon", "levels", "value"), [cell for cell in CELLS if cell[0] in (1.0, 4.0)])
+def test_level_search_matches_or_beats_the_notes(epsilon: float, levels: int, value: float) -> None:
+    result = design.optimal(epsilon, levels=levels)
+    assert result.loss <= value + _half_a_digit(value)
+    assert result.mechanism.levels.size == levels
+    assert result.mechanism.epsilon <= epsilon
+    if levels <= 8:
+        assert result.seconds < 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("epsilon", "levels", "value"), [cell for cell in CELLS if cell[0] not in (1.0, 4.0)])
+def test_level_search_matches_or_beats_the_other_cells(epsilon: float, levels: int, value: float) -> None:
+    result = design.optimal(epsilon, levels=levels)
+    assert result.loss <= value + _half_a_digit(value)
+    assert result.seconds < 5 or levels > 8
+
+
+@pytest.mark.parametrize("loss", ["mse", "mae"])
+@pytest.mark.parametrize("levels", [[-3.0, -0.5, 0.9, 4.0], [-2.6, -1.4, 0.1, 1.4, 3.1]])
+@pytest.mark.parametrize("prior", [None, stats.norm(0.2, 0.5)])
+def test_envelope_gradient_is_the_derivative_of_the_value(loss: str, levels: list[float], prior: Any) -> None:
+    problem = make_problem(epsilon=1.0, lower=-1, upper=1, loss=loss, prior=prior)
+    knots, at = np.linspace(-1, 1, 17), np.array(levels)
+    _, gradient = value_and_gradient(problem, knots, at)
+    for i, unit in enumerate(np.eye(at.size)):
+        step = 1e-5
+        above, below = (value_and_gradient(problem, knots, at + sign * step * unit)[0] for sign in (1, -1))
+        assert gradient[i] == pytest.approx((above - below) / (2 * step), abs=2e-4)
+
+
+@pytest.mark.parametrize("options", [{"delta": 0.01}, {"alpha": 2.0}])
+def test_envelope_gradient_of_other_constraints(options: dict[str, Any]) -> None:
+    problem = make_problem(epsilon=1.0, lower=-1, upper=1, **options)
+    knots, at = np.linspace(-1, 1, 5), np.array([-3.0, -0.5, 0.9, 4.0])
+    _, gradient = value_and_gradient(problem, knots, at)
+    for i, unit in enumerate(np.eye(at.size)):
+        above, below = (value_and_gradient(problem, knots, at + sign * 1e-4 * unit)[0] for sign in (1, -1))
+        assert gradient[i] == pytest.approx((above - below) / 2e-4, abs=2e-3)
+
+
+def test_free_outer_levels_warn_for_the_mae_and_stay_bounded() -> None:
+    with pytest.warns(UnboundedLevelsWarning, match="max_level"):
+        result = design.optimal(1.0, levels=4, loss="mae")
+    assert np.abs(result.mechanism.levels).max() <= 1 + 2 * 2 / math.expm1(1.0) + 1e-9
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tight = design.optimal(1.0, levels=4, loss="mae", max_level=2.3)
+    assert np.abs(tight.mechanism.levels).max() <= 2.3 + 1e-9
+    assert result.loss < tight.loss
+    with pytest.raises(ParameterError, match="levels must reach"):
+        design.optimal(1.0, levels=4, max_level=1.5)
+
+
+def test_search_under_an_asymmetric_prior_beats_symmetric_levels() -> None:
+    prior = stats.norm(0.6, 0.1)
+    found = design.optimal(1.0, levels=4, prior=prior)
+    symmetric = design.optimal(1.0, levels=design.optimal(1.0, levels=4).mechanism.levels, prior=prior)
+    assert found.loss <= symmetric.loss * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("options", [{"loss": "minimax"}, {"metric": "absolute"}, {"max_bias": 0.2}])
+def test_search_for_other_problems_beats_plain_levels(options: dict[str, Any]) -> None:
+    problem = make_problem(epsilon=1.5, lower=-1, upper=1, **options)
+    levels = search_levels(problem, 3, max_level=None)
+    found = design.optimal(1.5, levels=levels, knots=9, **options)
+    plain = design.optimal(1.5, levels=[-2.6, 0, 2.6], knots=9, **options)
+    assert found.loss <= plain.loss * (1 + 1e-6)
+
+
+def test_safe_bound_holds_for_any_dual_point() -> None:
+    problem = make_problem(epsilon=1.0, lower=-1, upper=1)
+    levels, knots = np.array([-3.0, -0.5, 0.9, 4.0]), np.linspace(-1, 1, 9)
+    program = program_on(problem, levels, knots, 1.0)
+    solution = solve(program)
+    assert safe_bound(program, solution.dual) == pytest.approx(solution.value, rel=1e-8)
+    rng = np.random.default_rng(0)
+    for size in (1e-6, 1e-2, 1.0, 100.0):
+        spoiled = solution.dual + size * rng.normal(size=solution.dual.size)
+        assert safe_bound(program, spoiled) <= solution.value * (1 + 1e-9)
+    assert safe_bound(program, np.zeros_like(solution.dual)) <= 0
+
+
+def test_breakpoints_are_where_optimal_rows_bend() -> None:
+    problem = make_problem(epsilon=1.0, lower=-1, upper=1)
+    levels, fine = np.array([-3.0, -0.5, 0.9, 4.0]), np.linspace(-1, 1, 401)
+    solution = solve(program_on(problem, levels, fine, 1.0))
+    floors = solution.floors * math.exp(-0.5)
+    bends = breakpoints(floors, levels, 1.0)
+    assert 0 < bends.size <= 2 * levels.size
+    # On the bends alone, the same floors give the same loss up to the grid's own error.
+    coarse = design.optimal(1.0, levels=levels, knots=np.concatenate([[-1.0], bends, [1.0]]))
+    assert coarse.loss <= solution.value * (1 + 1e-4)

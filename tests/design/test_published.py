@@ -1,0 +1,228 @@
+"""The papers' own designs: OPTM, MVU, I-MVU; the comparison of all; errata."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from mezzotint import InfeasibleError, ParameterError, design
+from mezzotint.core.priors import UniformPrior
+from mezzotint.design.optm_program import Box, Tables, published_theorem5, solve_box, theorem5
+from mezzotint.families.selection import pair_rows
+from mezzotint.privacy import verify
+from reference.design import grid_of_bins, pair_pmf
+
+BINS = {0.5: [-6, -0.4, 0.4, 6], 1.0: [-3, -0.5, 0.5, 3], 1.5: [-3, -0.5, 0.5, 3]}
+
+
+def _grid_mae(mechanism: Any) -> float:
+    x = np.linspace(-1, 1, 51)
+    return float((mechanism.pmf(x) * np.abs(mechanism.levels - x[:, None])).sum(axis=1).mean())
+
+
+@pytest.mark.parametrize(("epsilon", "paper"), [(0.5, 3.904), (1.0, 1.882), (1.5, 1.179)])
+def test_optm_reproduces_table_1(epsilon: float, paper: float) -> None:
+    result = design.optm(epsilon, bins=BINS[epsilon])
+    assert _grid_mae(result.mechanism) == pytest.approx(paper, abs=2e-3)
+    assert epsilon * (1 - 1e-5) <= result.mechanism.epsilon <= epsilon
+    assert result.mechanism.max_bias < 1e-8
+    exact = design.optm_exact(epsilon, bins=BINS[epsilon])
+    assert exact.loss <= result.loss * (1 + 1e-7)
+    assert design.optimal(epsilon, levels=BINS[epsilon], loss="mae").loss < exact.loss
+
+
+def test_exact_four_bins_against_a_brute_force_grid() -> None:
+    exact = design.optm_exact(1.0, bins=BINS[1.0])
+    best = min(grid_of_bins(BINS[1.0], q2, 1.0, 60) for q2 in np.linspace(0.62, 0.72, 6))
+    assert exact.loss <= best
+    assert best <= exact.loss * 1.03
+
+
+def test_exact_four_bins_with_separate_sides() -> None:
+    prior = stats.norm(0.5, 0.2)
+    bins = [-4, 0.2, 0.6, 4]
+    exact = design.optm_exact(1.0, bins=bins, prior=prior)
+    assert exact.loss <= design.optm(1.0, bins=bins, prior=prior, boxes=25).loss * (1 + 1e-6)
+    assert exact.loss >= design.optimal(1.0, levels=bins, loss="mae", prior=prior, knots=None).loss
+
+
+def _tables(bins: list[float], sides: int = 1) -> Tables:
+    return Tables(bins=np.array(bins, dtype=float), lower=-1.0, upper=1.0, sides=sides)
+
+
+def test_the_proxy_is_the_bound_of_lemma_1() -> None:
+    tables, rng = _tables([-3, -1.5, -0.5, 0.5, 1.5, 3]), np.random.default_rng(3)
+    target, constant = tables.proxy(UniformPrior())
+    for _ in range(20):
+        q = [rng.dirichlet(np.ones(n)) for n in range(1, 6)]
+        y = np.concatenate(q)
+        pmf, levels = pair_pmf(tables.bins, *q), tables.bins
+        total = 0.0
+        for j, start, stop in tables.used():
+            for x in np.linspace(start, stop, 200):
+                total += float(pmf(x, j - 1) @ np.abs(levels - x)) * (stop - start) / 200 / 2
+        assert total <= (target @ y + constant) * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("bins", [[-3, -0.5, 0.5, 3], [-4, 0.2, 0.6, 4], [-3, -1.4, -0.4, 0.4, 1.4, 3]])
+def test_corrected_theorem_5_implies_privacy_for_random_boxes(bins: list[float]) -> None:
+    rng = np.random.default_rng(7)
+    tables = _tables(bins, sides=2)
+    solved = 0
+    for _ in range(150):
+        center = np.concatenate([rng.dirichlet([4.0] + [1.0] * (n - 1)) for _ in (0, 1) for n in range(1, len(bins))])
+        width = rng.uniform(0.0, 0.1)
+        box = Box(low=np.maximum(center * (1 - width), 0), high=np.minimum(center * (1 + width) + 1e-9, 1))
+        epsilon = float(rng.uniform(0.8, 4))
+        answer = solve_box(tables, box, epsilon, rng.normal(size=tables.size), "theorem5")
+        if answer is None:
+            continue
+        solved += 1
+        _, rows = pair_rows(tables.bins, tables.choices(answer[1], 0), tables.choices(answer[1], 1), lower=-1, upper=1)
+        used = rows.max(axis=0) > 1e-12
+        assert np.log((rows.max(axis=0) / rows.min(axis=0))[used]).max() <= epsilon + 1e-6
+    assert solved >= 5
+
+
+def test_theorem_5_as_printed_exceeds_its_epsilon_and_is_certified_at_the_truth() -> None:
+    exceeded = 0
+    for inner in (0.2, 0.5, 0.8):
+        bins = [-4.0, -inner, inner + 0.1, 4.0]
+        prior = stats.norm(0.5, 0.2)
+        published = design.optm(1.0, bins=bins, prior=prior, constraints="published_theorem5", boxes=16)
+        assert published.status == "no guarantee"
+        exceeded += published.mechanism.epsilon > 1.05
+        assert design.optm(1.0, bins=bins, prior=prior, boxes=16).mechanism.epsilon <= 1.0
+    assert exceeded >= 1
+    tables = _tables([-3, -0.5, 0.5, 3])
+    box = Box(low=np.zeros(tables.size), high=np.ones(tables.size))
+    assert len(published_theorem5(tables, box, 1.0)) < len(theorem5(tables, box, 1.0))
+
+
+def test_theorem_6_needs_more_than_log_2() -> None:
+    for epsilon in (0.69, 1.0):
+        with pytest.raises(InfeasibleError, match="theorem6"):
+            design.optm(epsilon, bins=BINS[1.0], constraints="theorem6")
+    result = design.optm(3.0, bins=[-1.5, -1.2, 1.2, 1.5], constraints="theorem6")
+    assert result.mechanism.epsilon <= 3.0
+    with pytest.raises(ParameterError):
+        design.optm(1.0, bins=[-4, 0.2, 0.6, 4], constraints="theorem6")
+
+
+def test_optm_searches_bins_and_tells_progress() -> None:
+    seen: list[tuple[int, int]] = []
+    result = design.optm(1.0, levels=3, boxes=5, progress=lambda done, total: seen.append((done, total)))
+    assert seen[-1][0] == seen[-1][1]
+    assert [done for done, _ in seen] == list(range(1, len(seen) + 1))
+    assert result.mechanism.levels.size == 3
+    assert result.mechanism.epsilon <= 1.0
+
+
+def test_optm_with_many_bins_starts_from_published_shapes() -> None:
+    result = design.optm(1.5, bins=[-3, -1.2, -0.4, 0.4, 1.2, 3], boxes=9)
+    assert result.mechanism.epsilon <= 1.5
+    assert result.loss < 2.0
+
+
+@pytest.mark.parametrize(
+    "options", [{"bins": [0.0, 3.0]}, {"bins": [1]}, {"constraints": "theorem7"}, {"boxes": 0}, {"levels": 2}]
+)
+def test_optm_names_bad_input(options: dict[str, Any]) -> None:
+    with pytest.raises(ParameterError):
+        design.optm(1.0, **options)
+    with pytest.raises(ParameterError):
+        design.optm_exact(1.0, bins=[-3, 0, 3])
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "alphabet", "paper"),
+    [
+        (0.5, [-4.34, -3.6, 3.6, 4.34], 3.959),
+        (1.0, [-2.42, -1.69, 1.69, 2.42], 1.930),
+        (1.5, [-1.83, -1.11, 1.11, 1.83], 1.254),
+    ],
+)
+def test_mvu_reproduces_table_1(epsilon: float, alphabet: list[float], paper: float) -> None:
+    result = design.mvu(epsilon, levels=alphabet)
+    assert _grid_mae(result.mechanism) == pytest.approx(paper, abs=2e-3)
+    assert result.mechanism.knots.size == 4
+
+
+@pytest.mark.parametrize("solver", ["trust-region", "alternating"])
+@pytest.mark.parametrize("epsilon", [0.5, 1.5])
+def test_mvu_is_unbiased_private_and_not_worse_than_its_start(solver: Any, epsilon: float) -> None:
+    result = design.mvu(epsilon, solver=solver, input_bits=3)
+    table = result.mechanism
+    assert epsilon * (1 - 1e-5) <= table.epsilon <= epsilon
+    assert table.max_bias < 1e-8
+    assert verify(table).valid
+    bit = design.calibrate("randomized_response", epsilon=epsilon).mechanism
+    # Its objective is the mean variance on the grid; one-bit response is a member of its search space.
+    grid = np.linspace(-1, 1, 8)
+    assert result.loss <= bit.mse(grid) * (1.001 if solver == "trust-region" else 1.1)
+
+
+@pytest.mark.parametrize(("epsilon", "bias"), [(0.5, 0.008), (1.0, 0.031), (1.5, 0.065)])
+def test_imvu_is_biased_between_its_ends_as_noted(epsilon: float, bias: float) -> None:
+    table = design.imvu(epsilon).mechanism
+    assert table.max_bias == pytest.approx(bias, abs=6e-4)
+    assert table.epsilon <= epsilon
+    assert abs(table.mean(-1.0) + 1) < 1e-6
+    assert abs(table.mean(1.0) - 1) < 1e-6
+
+
+@pytest.mark.parametrize("options", [{"input_bits": 0}, {"solver": "newton"}, {"levels": 1}, {"epsilon": -1.0}])
+def test_mvu_names_bad_input(options: dict[str, Any]) -> None:
+    with pytest.raises(ParameterError):
+        design.mvu(**{"epsilon": 1.0, **options})
+    with pytest.raises(ParameterError):
+        design.imvu(1.0, knots=1)
+
+
+QUICK = ("optimal", "mvu", "imvu", "rqm", "erm", "pbm", "k_randomized_response", "randomized_response")
+
+
+def test_compare_sorts_all_mechanisms_at_one_certified_epsilon() -> None:
+    rows = design.compare(epsilon=1.0, bits=2, families=QUICK)
+    assert {row.family for row in rows} == set(QUICK)
+    losses = [row.mse for row in rows if row.mse is not None]
+    assert losses == sorted(losses)
+    assert rows[0].family == "optimal"
+    for row in rows:
+        assert row.mechanism is not None
+        assert row.epsilon is not None
+        assert row.above_limit is not None
+        assert 1 - 1e-4 <= row.epsilon <= 1.0
+        assert row.mse == pytest.approx(row.mechanism.mse())
+        assert row.mae == pytest.approx(row.mechanism.mae())
+        assert row.above_limit > 0
+        assert set(row.as_dict()) >= {"family", "epsilon", "bits", "mse", "mae", "max_bias", "above_limit"}
+    assert rows[0].above_limit == pytest.approx(4.04, abs=0.05)
+
+
+def test_compare_at_given_levels_reports_what_does_not_fit() -> None:
+    rows = design.compare(epsilon=1.0, levels=[-3, -0.5, 0.5, 3], families=("optimal", "pbm", "rqm"))
+    by_name = {row.family: row for row in rows}
+    assert by_name["optimal"].mse == pytest.approx(4.4796, abs=1e-3)
+    assert by_name["rqm"].mechanism is None
+    assert by_name["rqm"].note
+    assert rows[-1].mechanism is None
+
+
+def test_compare_names_bad_input() -> None:
+    for options in ({"bits": 2, "levels": 4}, {"bits": 0}, {"levels": 1}, {"families": ("optimal", "x")}):
+        with pytest.raises(ParameterError):
+            design.compare(epsilon=1.0, **options)
+
+
+def test_tradeoff_data_decrease_in_epsilon_and_bits() -> None:
+    rows = design.tradeoff(epsilons=(1.0, 2.0), bits=(1, 2))
+    table = {(row["epsilon"], row["bits"]): row["mse"] for row in rows}
+    assert table[2.0, 1] < table[1.0, 1]
+    assert table[1.0, 2] < table[1.0, 1]
+    assert all(row["limit"] <= row["mse"] for row in rows)
+    assert not math.isnan(sum(table.values()))

@@ -1,0 +1,241 @@
+"""Beyond pure epsilon: (epsilon, delta), metrics, Renyi, bias budgets, worst-case loss, vectors."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import optimize
+
+from mezzotint import InfeasibleError, Mechanism, ParameterError, design
+from mezzotint.design.metric import metric_epsilon
+from mezzotint.privacy import verify
+from reference.design import linear_program, loss_integrals, metric_losses
+
+LEVELS = [-3.0, -0.5, 0.5, 3.0]
+SKEWED = [-3.5, -0.5, 0.9, 4.0]
+
+
+def _uniform(knots: Any, levels: Any, loss: str = "mse") -> np.ndarray:
+    return loss_integrals(knots, levels, lambda x: 0.5, loss)
+
+
+@pytest.mark.parametrize("delta", [1e-6, 1e-3, 0.05])
+@pytest.mark.parametrize("levels", [LEVELS, SKEWED])
+def test_epsilon_delta_against_highs_over_all_pairs(delta: float, levels: list[float]) -> None:
+    knots = np.linspace(-1, 1, 5)
+    expected, _ = linear_program(_uniform(knots, levels), knots, levels, 1.0, delta=delta)
+    result = design.optimal(1.0, levels=levels, delta=delta, knots=5)
+    assert result.loss == pytest.approx(expected, rel=1e-5)
+    assert result.lower_bound is not None
+    assert result.lower_bound <= expected * (1 + 1e-9)
+    assert result.mechanism.delta(1.0) <= delta
+    assert result.mechanism.max_bias < 1e-8
+
+
+def test_more_delta_never_costs() -> None:
+    losses = [design.optimal(1.0, levels=LEVELS, delta=delta, knots=9).loss for delta in (0.0, 1e-4, 1e-2, 0.1, 0.5)]
+    assert all(later <= earlier * (1 + 1e-6) for earlier, later in itertools.pairwise(losses))
+
+
+@pytest.mark.parametrize("metric", ["absolute", "squared"])
+def test_metric_against_highs_over_all_pairs(metric: Any) -> None:
+    knots, levels = np.linspace(-1, 1, 5), [-4.0, -0.5, 0.5, 4.0]
+    step = 0.5
+    if metric == "absolute":
+        pairs = {(a, b): 1 + 0.8 * step for a in range(5) for b in range(5) if abs(a - b) == 1}
+    else:
+        pairs = {(a, b): math.exp(0.8 * (step * (a - b)) ** 2) for a in range(5) for b in range(5) if a != b}
+    expected, _ = linear_program(_uniform(knots, levels), knots, levels, 0.0, pairs=pairs)
+    result = design.optimal(0.8, levels=levels, metric=metric, knots=5)
+    assert result.loss == pytest.approx(expected, rel=1e-5)
+    assert 0.8 * (1 - 1e-4) <= metric_epsilon(result.mechanism, metric) <= 0.8
+
+
+def test_absolute_metric_holds_between_knots() -> None:
+    result = design.optimal(1.0, levels=LEVELS, metric="absolute", knots=9)
+    inputs = np.linspace(-1, 1, 301)
+    losses = metric_losses(result.mechanism, inputs)
+    assert (losses <= np.abs(inputs[:, None] - inputs) * (1 + 1e-9) + 1e-12).all()
+
+
+def test_squared_metric_holds_between_knots_rounded_up_to_the_grid() -> None:
+    result = design.optimal(1.0, levels=[-6, -0.5, 0.5, 6], metric="squared", knots=5)
+    inputs = np.linspace(-1, 1, 321)
+    losses, apart = metric_losses(result.mechanism, inputs), np.abs(inputs[:, None] - inputs)
+    covered = 0.5 * np.ceil(apart / 0.5 - 1e-9)
+    assert (losses <= covered**2 * (1 + 1e-9) + 1e-12).all()
+    # The slack is needed: close inputs differ by more than their squared distance allows.
+    near = (apart > 0) & (apart < 0.1)
+    assert (losses[near] > apart[near] ** 2).any()
+
+
+def test_metric_epsilon_is_the_least_one() -> None:
+    table = Mechanism(
+        knots=[0, 1, 2], levels=[0, 1], weights=[[2**31, 2**31], [2**30, 3 * 2**30], [2**30, 3 * 2**30]], name="t"
+    )
+    # Slope: (1/2 - 1/4) / 1 over the smaller end 1/4.
+    assert metric_epsilon(table, "absolute") == 1.0
+    assert metric_epsilon(table, "squared") == pytest.approx(math.log(2), rel=1e-12)
+    jump = Mechanism(
+        knots=[0, 1, 1, 2], levels=[0, 1], weights=[[2**31] * 2, [2**31] * 2, [2**30, 3 * 2**30], [2**31] * 2], name="t"
+    )
+    assert metric_epsilon(jump, "absolute") == math.inf
+    with pytest.raises(ParameterError):
+        metric_epsilon(jump, "squared")
+    with pytest.raises(ParameterError):
+        metric_epsilon(table, "hamming")
+    constant = Mechanism(knots=[0, 1], levels=[0, 1], weights=[[2**31, 2**31]] * 2, name="t")
+    assert metric_epsilon(constant, "absolute") == metric_epsilon(constant, "squared") == 0.0
+
+
+@pytest.mark.parametrize("alpha", [1.5, 2.0, 8.0])
+def test_renyi_is_certified_and_beats_pure_epsilon(alpha: float) -> None:
+    outer = 5.0
+    result = design.optimal(0.5, levels=[-outer, -0.5, 0.5, outer], alpha=alpha, knots=7)
+    assert 0.5 * (1 - 1e-5) <= result.mechanism.renyi(alpha) <= 0.5
+    assert result.gap is not None
+    assert 0 <= result.gap <= 1e-6 * result.loss
+    # Pure epsilon implies the Renyi bound at every order.
+    pure = design.optimal(0.5, levels=[-outer, -0.5, 0.5, outer], knots=7)
+    assert result.loss <= pure.loss
+
+
+def test_renyi_against_a_general_purpose_solver() -> None:
+    # Two rows, three levels, two free numbers (one per row): small enough for a fine grid search.
+    levels, rho, alpha = np.array([-3.0, 0.0, 3.0]), 0.5, 2.0
+    knots = np.array([-1.0, 1.0])
+    costs = _uniform(knots, levels)
+
+    def row(middle: float, mean: float) -> np.ndarray:
+        high = ((1 - middle) + mean / 3) / 2
+        return np.array([1 - middle - high, middle, high])
+
+    def value(x: np.ndarray) -> float:
+        p, q = row(x[0], -1), row(x[1], 1)
+        if min(p.min(), q.min()) <= 1e-9:
+            return 1e3
+        worst = max(math.log((a**alpha * b ** (1 - alpha)).sum()) for a, b in ((p, q), (q, p)))
+        return float((costs * np.stack([p, q])).sum()) + 1e3 * max(0.0, worst - rho)
+
+    best = min(
+        (optimize.minimize(value, [s, s], method="Nelder-Mead", options={"xatol": 1e-10, "fatol": 1e-12}).fun)
+        for s in (0.05, 0.2, 0.4)
+    )
+    result = design.optimal(rho, levels=levels, alpha=alpha, knots=2)
+    assert result.loss == pytest.approx(best, rel=1e-4)
+
+
+def test_alpha_infinite_is_pure_epsilon() -> None:
+    assert design.optimal(1.0, levels=LEVELS, alpha=math.inf, knots=9).loss == pytest.approx(
+        design.optimal(1.0, levels=LEVELS, knots=9).loss, rel=1e-9
+    )
+
+
+@pytest.mark.parametrize("max_bias", [0.1, 0.5, math.inf])
+def test_bias_budget_against_highs(max_bias: float) -> None:
+    knots = np.linspace(-1, 1, 5)
+    expected, _ = linear_program(_uniform(knots, SKEWED), knots, SKEWED, 1.0, max_bias=max_bias)
+    result = design.optimal(1.0, levels=SKEWED, knots=5, max_bias=max_bias)
+    assert result.loss == pytest.approx(expected, rel=1e-5)
+    assert result.mechanism.max_bias <= max_bias + 1e-8
+    assert result.mechanism.epsilon <= 1.0
+
+
+def test_minimax_is_the_worst_case_and_beats_the_average_design_there() -> None:
+    average = design.optimal(1.0, levels=SKEWED, knots=17)
+    robust = design.optimal(1.0, levels=SKEWED, knots=17, loss="minimax")
+    x = np.linspace(-1, 1, 4001)
+
+    def worst(table: Mechanism) -> float:
+        return float((table.pmf(x) * (table.levels - x[:, None]) ** 2).sum(axis=1).max())
+
+    assert worst(robust.mechanism) == pytest.approx(robust.loss, rel=1e-6)
+    assert robust.loss <= worst(average.mechanism) * (1 + 1e-9)
+    assert robust.gap is not None
+    assert robust.gap <= 1e-4 * robust.loss
+
+
+def test_minimax_lower_bound_by_duality_with_a_worst_prior() -> None:
+    # The worst case is at least the average under any prior on the knots.
+    robust = design.optimal(1.0, levels=LEVELS, knots=9, loss="minimax")
+    for prior in (np.array([-1.0, 1.0]), np.array([0.0]), np.linspace(-1, 1, 9)):
+        assert robust.loss >= design.optimal(1.0, levels=LEVELS, knots=9, prior=prior).loss * (1 - 1e-6)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"delta": 0.01}, {"alpha": 2.0}, {"metric": "absolute"}, {"metric": "squared", "knots": 3}, {"max_bias": 0.1}],
+)
+def test_infeasible_variants_name_the_missing_reach(options: dict[str, Any]) -> None:
+    with pytest.raises(InfeasibleError, match="the outer levels must reach"):
+        design.optimal(0.2, levels=[-1.5, 0.0, 1.5], **options)
+
+
+@pytest.mark.parametrize(
+    "options", [{"delta": 0.01}, {"alpha": 2.0}, {"metric": "absolute"}, {"metric": "squared"}, {"max_bias": 0.2}]
+)
+def test_required_reach_is_sharp(options: dict[str, Any]) -> None:
+    def feasible(outer: float) -> bool:
+        try:
+            design.optimal(1.0, levels=[-outer, 0.1, outer], knots=5, **options)
+        except InfeasibleError:
+            return False
+        return True
+
+    low, high = 0.5, 50.0
+    for _ in range(12):
+        middle = (low + high) / 2
+        low, high = (low, middle) if feasible(middle) else (middle, high)
+    with pytest.raises(InfeasibleError, match="must reach") as caught:
+        design.optimal(1.0, levels=[-0.45, 0.1, 0.45], knots=5, **options)
+    reach = float(str(caught.value).split("must reach ")[1].split(" beyond")[0])
+    assert low - 0.02 <= 1 + reach <= high + 0.02
+
+
+@pytest.mark.parametrize("options", [{"delta": 1e-3}, {"alpha": 2.0}, {"metric": "absolute"}, {"loss": "minimax"}])
+def test_variants_pass_verify(options: dict[str, Any]) -> None:
+    result = design.optimal(1.0, levels=LEVELS, knots=9, **options)
+    assert verify(result.mechanism).valid
+
+
+@pytest.mark.parametrize("inputs", ["grid", "real"])
+def test_vectors_of_bounded_norm(inputs: Any) -> None:
+    result = design.vector(3.0, dimension=3, l2_norm=1.0, levels=[-6, -1, 1, 6], knots=5, inputs=inputs)
+    table = result.mechanism
+    bound = design.vector_epsilon(table, dimension=3, l2_distance=2.0, inputs=inputs)
+    assert bound <= 3.0
+    # Brute force over pairs of vectors of norm at most 1.
+    rng = np.random.default_rng(1)
+    axis = np.linspace(-1, 1, 5) if inputs == "grid" else rng.uniform(-1, 1, size=9)
+    vectors = np.array([v for v in itertools.product(axis, repeat=3) if np.linalg.norm(v) <= 1])
+    losses = metric_losses(table, axis)
+    place = np.searchsorted(np.sort(axis), vectors)
+    losses = losses[np.ix_(np.argsort(axis), np.argsort(axis))]
+    worst = max(float(losses[place, place[k]].sum(axis=1).max()) for k in range(0, len(vectors), 3))
+    assert worst <= bound * (1 + 1e-12)
+
+
+def test_lemma_6_on_the_grid() -> None:
+    # A table with metric rate r under the squared metric gives vectors at distance D at most r D^2.
+    table = design.optimal(0.75, levels=[-6, -1, 1, 6], metric="squared", knots=5).mechanism
+    for dimension in (1, 10, 1000):
+        assert design.vector_epsilon(table, dimension=dimension, l2_distance=2.0, inputs="grid") <= 0.75 * 4 * (
+            1 + 1e-9
+        )
+
+
+def test_real_inputs_cost_more_than_grid_inputs() -> None:
+    table = design.optimal(0.75, levels=[-6, -1, 1, 6], metric="squared", knots=5).mechanism
+    for dimension in (1, 10, 1000):
+        grid, real = (
+            design.vector_epsilon(table, dimension=dimension, l2_distance=2.0, inputs=i) for i in ("grid", "real")
+        )
+        assert grid <= real
+    with pytest.raises(ParameterError):
+        design.vector_epsilon(table, dimension=0, l2_distance=1.0)
+    with pytest.raises(ParameterError):
+        design.vector_epsilon(table, dimension=1, l2_distance=math.inf)
