@@ -146,3 +146,41 @@ def progress(text: str) -> Iterator[Callable[[float | None, int], None] | None]:
             bars.update(task, rows=rows, rate=rate, **whole)
 
         yield tell
+
+
+@contextmanager
+def busy(text: str) -> Iterator[None]:
+    """A spinner on standard error with the time taken, while one long call runs; nothing when that is no terminal."""
+    columns = (
+        progress_bars.SpinnerColumn(),
+        progress_bars.TextColumn("{task.description}"),
+        progress_bars.TimeElapsedColumn(),
+    )
+    quiet = not sys.stderr.isatty()
+    with progress_bars.Progress(*columns, console=notices(), transient=True, disable=quiet) as bars:
+        bars.add_task(text, total=None)
+        yield
+
+
+@contextmanager
+def steps(text: str, total: int) -> Iterator[Callable[[], None]]:
+    """A progress bar over so many steps, with rate and time left, told after each; nothing when that is no terminal."""
+    columns = (
+        progress_bars.TextColumn("{task.description}"),
+        progress_bars.BarColumn(),
+        progress_bars.MofNCompleteColumn(),
+        progress_bars.TextColumn("{task.fields[rate]}"),
+        progress_bars.TimeElapsedColumn(),
+        progress_bars.TimeRemainingColumn(),
+    )
+    quiet = not sys.stderr.isatty()
+    with progress_bars.Progress(*columns, console=notices(), transient=True, disable=quiet) as bars:
+        task = bars.add_task(text, total=total, rate="")
+
+        def done() -> None:
+            one = bars.tasks[0]
+            seconds = one.elapsed or 0.0
+            rate = f"{(one.completed + 1) / seconds:.2g}/s" if seconds > 0 else ""
+            bars.update(task, advance=1, rate=rate)
+
+        yield done

@@ -18,8 +18,12 @@ from mezzotint.cli.common import (
     parse_levels,
     print_json,
     read_prior,
+    steps,
 )
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.lazy import LazyModule
+
+comparison: Any = LazyModule("mezzotint.design.compare")
 
 EXAMPLE = "mezzotint compare --epsilon 1 --bits 2 --json"
 
@@ -41,7 +45,11 @@ def command(
     if bits is not None and levels is not None:
         raise ParameterError("bits", bits, "give --bits or --levels, not both")
     size: dict[str, Any] = {"levels": parse_levels(levels)} if levels is not None else {"bits": bits or 2}
-    rows = design.compare(epsilon=epsilon, lower=lower, upper=upper, prior=read_prior(prior), **size)
+    sample = read_prior(prior)
+    with steps("designing", len(comparison.FAMILIES)) as done:
+        rows = design.compare(
+            epsilon=epsilon, lower=lower, upper=upper, prior=sample, on_row=lambda row: done(), **size
+        )
     facts = [row.as_dict() for row in rows]
     if as_json:
         print_json({"epsilon": epsilon, "lower": lower, "upper": upper, **size, "mechanisms": facts})

@@ -16,6 +16,7 @@ from mezzotint.cli.common import (
     Overwrite,
     PriorOption,
     Upper,
+    busy,
     number,
     output,
     parse_levels,
@@ -58,17 +59,18 @@ def command(
     sample = read_prior(prior)
     values = None if levels is None else parse_levels(levels)
     started = time.perf_counter()
-    result = make(
-        family,
-        epsilon=epsilon,
-        lower=lower,
-        upper=upper,
-        levels=values,
-        loss=loss,
-        prior=sample,
-        **({} if max_level is None else {"max_level": max_level}),
-        **({} if knots is None else {"knots": knots}),
-    )
+    with busy(f"designing {family}"):
+        result = make(
+            family,
+            epsilon=epsilon,
+            lower=lower,
+            upper=upper,
+            levels=values,
+            loss=loss,
+            prior=sample,
+            **({} if max_level is None else {"max_level": max_level}),
+            **({} if knots is None else {"knots": knots}),
+        )
     seconds = time.perf_counter() - started
     if out is not None:
         result.mechanism.save(out, overwrite=overwrite)

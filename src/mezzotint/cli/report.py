@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from mezzotint.cli.common import AsJson, Overwrite, notices, output, print_json, progress_bars
+from mezzotint.cli.common import AsJson, Overwrite, busy, output, print_json
 from mezzotint.core.atomic import refuse_existing, replacing
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.lazy import LazyModule
@@ -45,7 +43,7 @@ def command(
     if png is not None and not png.is_dir():
         raise ParameterError("png", str(png), "no such folder; create it first")
     started = time.perf_counter()
-    with _busy("designing the rivals"):
+    with busy("designing the rivals"):
         page = _page(file, column, level)
     drawn = [] if png is None else drawings.write_png(page, png, overwrite=overwrite)
     with replacing(out, overwrite=overwrite) as temporary:
@@ -73,17 +71,3 @@ def _page(file: Path, column: str | None, level: float) -> Any:
     if column is not None:
         raise ParameterError("column", column, "a mechanism file has no columns; leave it out")
     return mechanisms.mechanism_page(Mechanism.load(file), file=file.name)
-
-
-@contextmanager
-def _busy(text: str) -> Any:
-    """A spinner on standard error with the time taken; nothing when that is no terminal."""
-    columns = (
-        progress_bars.SpinnerColumn(),
-        progress_bars.TextColumn("{task.description}"),
-        progress_bars.TimeElapsedColumn(),
-    )
-    quiet = not sys.stderr.isatty()
-    with progress_bars.Progress(*columns, console=notices(), transient=True, disable=quiet) as bars:
-        bars.add_task(text, total=None)
-        yield

@@ -13,7 +13,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from mezzotint.cli.common import AsJson, Overwrite, number, output, print_json
+from mezzotint.cli.common import AsJson, Overwrite, busy, number, output, print_json
 from mezzotint.core.atomic import replacing
 from mezzotint.core.errors import ParameterError
 
@@ -37,7 +37,8 @@ def command(
         return
     if name not in known:
         raise ParameterError("name", name, f"use one of: {', '.join(sorted(known)) or 'none are built in'}")
-    result = known[name]()
+    with busy(f"reproducing {name}"):
+        result = known[name]()
     _draw(result, "png", png, overwrite)
     _draw(result, "html", html, overwrite)
     if as_json:

@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 
 from mezzotint import smoothed
-from mezzotint.cli.common import AsJson, notices, number, output, print_json, progress_bars
+from mezzotint.cli.common import AsJson, busy, notices, number, output, print_json
 from mezzotint.core.errors import ParameterError
 from mezzotint.smoothed import Election
 
@@ -54,18 +54,8 @@ def profile(
     as_json: AsJson = False,
 ) -> None:
     """delta of one database at one epsilon, exactly, beside the worst case over all databases."""
-    result = smoothed.profile(
-        _counts(counts, election),
-        loss_rate=loss_rate,
-        sampled=sampled,
-        epsilon=epsilon,
-        ratio=ratio,
-        replacement=replacement,
-        poisson=poisson,
-        noise_ratio=noise_ratio,
-    )
-    _show(result, as_json)
-    _check(result.log10_upper, at_most)
+    asked = _asked(locals())
+    _finish("profile", asked, smoothed.profile(**asked), as_json, at_most)
 
 
 @app.command("utility", epilog="Example: mezzotint smoothed utility --election 2020 --loss-rate 0.002 --threshold 0.51")
@@ -81,16 +71,8 @@ def utility(
     as_json: AsJson = False,
 ) -> None:
     """The adversary's utility: how well one record can be guessed by who knows all others."""
-    result = smoothed.utility(
-        _counts(counts, election),
-        threshold=threshold,
-        loss_rate=loss_rate,
-        sampled=sampled,
-        replacement=replacement,
-        poisson=poisson,
-    )
-    _show(result, as_json)
-    _check(result.log10_upper, at_most)
+    asked = _asked(locals())
+    _finish("utility", asked, smoothed.utility(**asked), as_json, at_most)
 
 
 @app.command(
@@ -118,20 +100,10 @@ def expected(
     as_json: AsJson = False,
 ) -> None:
     """Smoothed delta: the largest expectation of delta over compositions of the given distributions."""
-    with _busy("smoothed delta"):
-        result = smoothed.expected(
-            n=n,
-            vertices=_vertices(vertices),
-            loss_rate=loss_rate,
-            sampled=sampled,
-            epsilon=epsilon,
-            ratio=ratio,
-            method=method,
-            draws=draws,
-            seed=seed,
-        )
-    _show(result, as_json)
-    _check(result.log10_upper, at_most)
+    asked = _asked(locals())
+    with busy("smoothed delta"):
+        result = smoothed.expected(**asked)
+    _finish("expected", asked, result, as_json, at_most)
 
 
 @app.command("elections", epilog="Example: mezzotint smoothed elections --loss-rate 0.002 --ratio 51/49 --json")
@@ -154,7 +126,7 @@ def elections(
         raise ParameterError("top", top, "needs at least two candidates")
     rows = [_row(one.top(top), loss_rate, epsilon, ratio) for one in _elections(file, which, columns)]
     if as_json:
-        print_json({"loss_rate": loss_rate, "epsilon": epsilon, "ratio": ratio, "elections": rows})
+        print_json({"verb": "elections", "loss_rate": loss_rate, "epsilon": epsilon, "ratio": ratio, "elections": rows})
         return
     table = Table(title="Values are log10; private if well below 1/n", title_justify="left")
     for name in rows[0]:
@@ -178,12 +150,22 @@ def gradients(
     as_json: AsJson = False,
 ) -> None:
     """Smoothed delta of one step of gradient descent on 8-bit gradients: exact delta of random databases, averaged."""
-    chances = [_distribution(text) for text in distribution or ["gaussian:0:0.12"]]
-    with _busy("gradients"):
-        result = smoothed.expected_gradients(
-            n=n, distributions=chances, sampled=sampled, epsilon=epsilon, ratio=ratio, draws=draws, seed=seed
-        )
-    _show(dataclasses.replace(result, vertices=()), as_json)
+    asked = _asked(locals())
+    asked["distributions"] = asked.pop("distribution") or ["gaussian:0:0.12"]
+    chances = [_distribution(text) for text in asked["distributions"]]
+    with busy("gradients"):
+        result = smoothed.expected_gradients(**{**asked, "distributions": chances})
+    _finish("gradients", asked, dataclasses.replace(result, vertices=()), as_json, None)
+
+
+def _asked(options: dict[str, Any]) -> dict[str, Any]:
+    """A verb's options as its function takes them; the options of printing left out."""
+    asked = {name: value for name, value in options.items() if name not in ("as_json", "at_most", "election")}
+    if "election" in options:
+        asked["counts"] = _counts(options["counts"], options["election"])
+    if "vertices" in options:
+        asked["vertices"] = _vertices(options["vertices"])
+    return asked
 
 
 def _counts(counts: str | None, election: str | None) -> list[int]:
@@ -259,34 +241,18 @@ def _cell(value: Any) -> str:
     return number(value, 8) if isinstance(value, float) else str(value)
 
 
-def _show(result: Any, as_json: bool) -> None:
+def _finish(verb: str, asked: dict[str, Any], result: Any, as_json: bool, at_most: float | None) -> None:
+    """Prints the result, as JSON with the question beside it; status 1 where its bound is above `at_most`."""
     facts = dataclasses.asdict(result)
     if as_json:
-        print_json(facts)
-        return
-    table = Table(show_header=False)
-    for name, value in facts.items():
-        if name != "reason" and value not in ((), None):
-            table.add_row(name, _cell(value))
-    output().print(table)
-    output().print(facts["reason"], markup=False, highlight=False, soft_wrap=True)
-
-
-def _check(log10_upper: float, at_most: float | None) -> None:
-    if at_most is not None and log10_upper > at_most:
-        notices().print(f"mezzotint: log10 bound {log10_upper:.6g} exceeds {at_most:.6g}", markup=False)
+        print_json({"verb": verb, **facts, "asked": asked})
+    else:
+        table = Table(show_header=False)
+        for name, value in facts.items():
+            if name != "reason" and value not in ((), None):
+                table.add_row(name, _cell(value))
+        output().print(table)
+        output().print(facts["reason"], markup=False, highlight=False, soft_wrap=True)
+    if at_most is not None and result.log10_upper > at_most:
+        notices().print(f"mezzotint: log10 bound {result.log10_upper:.6g} exceeds {at_most:.6g}", markup=False)
         raise typer.Exit(CHECK_FAILED)
-
-
-def _busy(text: str) -> Any:
-    # A spinner on standard error while one long call runs; nothing when that is no terminal.
-    bars = progress_bars.Progress(
-        progress_bars.SpinnerColumn(),
-        progress_bars.TextColumn("{task.description}"),
-        progress_bars.TimeElapsedColumn(),
-        console=notices(),
-        transient=True,
-        disable=not sys.stderr.isatty(),
-    )
-    bars.add_task(text, total=None)
-    return bars

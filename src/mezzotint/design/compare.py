@@ -173,7 +173,9 @@ def compare(
     floor = limit_of(problem, None)[0]
     rows = []
     for name in families:
-        rows.append(_row(name, lambda name=name: _design(name, epsilon, lower, upper, count, prior, loss), prior, floor))
+        rows.append(
+            _row(name, lambda name=name: _design(name, epsilon, lower, upper, count, prior, loss), prior, floor)
+        )
         on_row(rows[-1])
     return sorted(rows, key=lambda row: float("inf") if row.mse is None else row.mse)
 
