@@ -43,8 +43,8 @@ def test_replacement_lowers_the_noise_by_kappa_and_no_more() -> None:
 
 def test_the_paper_s_sampler_costs_far_more() -> None:
     # m draws with replacement, one record replaced, at the noise that Poisson sampling needs for (1, 1e-7).
-    first = rqp.epsilon(1.279, steps=46, delta=1e-7, sampling="with_replacement", batch_size=10, dataset_size=455)
-    second = rqp.epsilon(0.756, steps=938, delta=1e-7, sampling="with_replacement", batch_size=64, dataset_size=60_000)
+    first = rqp.epsilon(1.279, steps=46, delta=1e-7, sampling=rqp.WithReplacement(batch_size=10, dataset_size=455))
+    second = rqp.epsilon(0.756, steps=938, delta=1e-7, sampling=rqp.WithReplacement(batch_size=64, dataset_size=60_000))
     assert first.epsilon == pytest.approx(21.1, abs=0.05)
     assert second.epsilon == pytest.approx(27.3, abs=0.05)
 
@@ -85,9 +85,7 @@ def test_curves_dominate_brute_force_mixtures() -> None:
         noise,
         steps=1,
         delta=1e-3,
-        sampling="with_replacement",
-        batch_size=3,
-        dataset_size=10,
+        sampling=rqp.WithReplacement(batch_size=3, dataset_size=10),
         neighboring="replace_one",
     ).epsilon
     for others in (-1.0, 0.0, 1.0):
@@ -154,9 +152,7 @@ def test_the_sentence() -> None:
         1.0,
         steps=1,
         delta=1e-5,
-        sampling="with_replacement",
-        batch_size=10,
-        dataset_size=455,
+        sampling=rqp.WithReplacement(batch_size=10, dataset_size=455),
         neighboring="replace_one",
     )
     assert "with replacement" in str(paper)
@@ -180,10 +176,10 @@ def test_bad_input() -> None:
         rqp.epsilon(1.0, steps=1, delta=1e-6)
     with pytest.raises(ParameterError, match=r"sampling_rate=1\.5"):
         rqp.epsilon(1.0, sampling_rate=1.5, steps=1, delta=1e-6)
-    with pytest.raises(ParameterError, match="batch_size"):
-        rqp.epsilon(1.0, steps=1, delta=1e-6, sampling="with_replacement")
-    with pytest.raises(ParameterError, match="sampling=shuffled"):
-        rqp.epsilon(1.0, steps=1, delta=1e-6, sampling="shuffled", sampling_rate=0.1)
+    with pytest.raises(ParameterError, match=r"sampling_rate=0\.1: give one"):
+        rqp.epsilon(1.0, steps=1, delta=1e-6, sampling=rqp.Poisson(rate=0.1), sampling_rate=0.1)
+    with pytest.raises(ParameterError, match="batch_size=0"):
+        rqp.WithReplacement(batch_size=0, dataset_size=10)
     with pytest.raises(ParameterError, match="neighboring=both"):
         rqp.epsilon(1.0, neighboring="both", **DIAGNOSTIC)
     with pytest.raises(ParameterError, match="steps=0"):

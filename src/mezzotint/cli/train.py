@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -35,7 +36,16 @@ notices_of: Any = LazyModule("mezzotint.training.notices")
 
 EXAMPLE = "mezzotint train --data breast-cancer --model logreg --method dp-sgd --target-epsilon 1 --bits 4 --json"
 
-METHODS = ("none", "dp-sgd", "proj-dp-sgd", "rqp", "quantized-gradient")
+_NOISE = ("target_epsilon", "noise_multiplier")
+# Options without a default, and which methods use them. The others refuse them: whoever gives one expects an effect.
+USES = {
+    "none": (),
+    "dp-sgd": _NOISE,
+    "proj-dp-sgd": (*_NOISE, "projection", "bound"),
+    "rqp": (*_NOISE, "projection", "bound", "q", "mechanism"),
+    "quantized-gradient": ("mechanism",),
+}
+METHODS = tuple(USES)
 
 Number = float | None
 File = Path | None
@@ -53,10 +63,10 @@ def command(
     step_size: Annotated[float, typer.Option(help="Learning rate.")] = 1.0,
     clip_norm: Annotated[float, typer.Option(help="L2 norm of a record's gradient; per coordinate for tables.")] = 0.45,
     bits: Annotated[int, typer.Option(help="Bits of one weight, during training (proj-dp-sgd, rqp) and in --out.")] = 4,
-    projection: Annotated[str, typer.Option(help="stochastic or nearest rounding of the weights.")] = "stochastic",
-    q: Annotated[float, typer.Option(help="rqp: probability that a code is kept.")] = 0.99,
+    projection: Annotated[str | None, typer.Option(help="stochastic (default) or nearest rounding of weights.")] = None,
+    q: Annotated[Number, typer.Option(help="rqp: probability that a code is kept; 0.99 if not given.")] = None,
     bound: Annotated[Number, typer.Option(help="Largest weight; 0.3 for linear models, else by tensor.")] = None,
-    mechanism: Annotated[File, typer.Option(help="quantized-gradient: the table (.json).")] = None,
+    mechanism: Annotated[File, typer.Option(help="Table (.json): quantized-gradient; rqp, for --q.")] = None,
     averaging: Annotated[float, typer.Option(help="Share of the last steps whose weights are averaged.")] = 0.0,
     neighboring: Annotated[str | None, typer.Option(help="add_or_remove_one or replace_one.")] = None,
     seed: Annotated[int | None, typer.Option(help="Repeatable run, NOT private.")] = None,
@@ -71,8 +81,8 @@ def command(
 ) -> None:
     """Train a private model with few bits per weight; loss, accuracy and epsilon spent are shown as it goes."""
     options = dict(locals())
-    for name in ("log", "out", "plot"):
-        if options[name] is not None and not (name == "log" and resume):
+    for name in ("log", "checkpoint", "out", "plot"):
+        if options[name] is not None and not (resume and name in ("log", "checkpoint")):
             refuse_existing(options[name], overwrite=overwrite, parameter=name)
     with _needs_the_extra(), _warnings_as_lines():
         run = prepare(options)
@@ -94,16 +104,17 @@ def _needs_the_extra() -> Iterator[None]:
 
 @contextmanager
 def _warnings_as_lines() -> Iterator[None]:
-    with warnings.catch_warnings(record=True) as caught:
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", notices_of.TrainingWarning)
+        # At once: whoever reads that the settings are bad can stop the run.
+        warnings.showwarning = lambda message, *_: warn(str(message))
         yield
-    for text in dict.fromkeys(str(one.message) for one in caught):
-        warn(text)
 
 
 def prepare(options: dict[str, Any]) -> Any:
     """The trainer that the options describe, resumed if they say so."""
+    _check(options)
     if options["resume"] and options["checkpoint"] is None:
         raise ParameterError("resume", "True", "name the --checkpoint to go on from")
     data = training.data.breast_cancer() if options["data"] == "breast-cancer" else _folder(options["data"])
@@ -121,7 +132,25 @@ def prepare(options: dict[str, Any]) -> Any:
     run = training.trainer.Trainer(data=data, task=task, method=chosen, settings=settings)
     if options["resume"]:
         training.checkpoint.restore(run, options["checkpoint"])
+        lost = run.spent - run.taken
+        if lost:
+            warn(f"{lost} step(s) were lost by the interruption; they count, so epsilon ends higher than planned")
     return run
+
+
+def _check(options: dict[str, Any]) -> None:
+    """Refuses what no method knows and what the chosen one would ignore."""
+    method = options["method"]
+    if method not in METHODS:
+        raise ParameterError("method", method, f"use one of {', '.join(METHODS)}")
+    for name in dict.fromkeys(name for used in USES.values() for name in used):
+        if options[name] is not None and name not in USES[method]:
+            takers = [other for other, used in USES.items() if name in used]
+            raise ParameterError(
+                name, str(options[name]), f"--method {method} has no use for it; {', '.join(takers)} has"
+            )
+    if options["bits"] not in range(1, 9):
+        raise ParameterError("bits", options["bits"], "weights take 1 to 8 bits; try 4")
 
 
 def _folder(name: str) -> Any:
@@ -133,25 +162,30 @@ def _folder(name: str) -> Any:
 def choose_method(options: dict[str, Any], task: Any, *, rate: float) -> Any:
     """The training method that the options describe, its noise calibrated to --target-epsilon if given."""
     name = options["method"]
-    if name not in METHODS:
-        raise ParameterError("method", name, f"use one of {', '.join(METHODS)}")
     if name == "quantized-gradient":
         if options["mechanism"] is None:
             raise ParameterError("mechanism", "None", "name the table's file; make one with: mezzotint design")
-        if options["target_epsilon"] is not None or options["noise_multiplier"] is not None:
-            raise ParameterError(
-                "target_epsilon", str(options["target_epsilon"]), "here the table alone decides epsilon"
-            )
         return training.methods.QuantizedSGD(table=load_mechanism(options["mechanism"]), clip=options["clip_norm"])
-    projected = None
-    if name in ("proj-dp-sgd", "rqp"):
-        q = options["q"] if name == "rqp" else 1.0
-        projected = training.projection.projection(bits=options["bits"], rounding=options["projection"], q=q)
+    projected = _projection(options) if name in ("proj-dp-sgd", "rqp") else None
     return training.methods.NoisySGD(
         noise_multiplier=0.0 if name == "none" else _noise(options, projected, rate=rate),
         clip_norm=options["clip_norm"],
         projection=projected,
         bound=_bound(options, task),
+    )
+
+
+def _projection(options: dict[str, Any]) -> Any:
+    if options["mechanism"] is not None:
+        for other in ("projection", "q"):
+            if options[other] is not None:
+                raise ParameterError(other, str(options[other]), "the table of --mechanism replaces it; leave it out")
+        return training.projection.projection_from(load_mechanism(options["mechanism"]))
+    replaced = 0.99 if options["q"] is None else options["q"]
+    return training.projection.projection(
+        bits=options["bits"],
+        rounding=options["projection"] or "stochastic",
+        q=replaced if options["method"] == "rqp" else 1.0,
     )
 
 
@@ -181,8 +215,8 @@ def _bound(options: dict[str, Any], task: Any) -> float | tuple[float, ...]:
 
 
 def _run(run: Any, options: dict[str, Any]) -> list[Any]:
-    """Takes the steps; returns what was reported."""
-    history: list[Any] = []
+    """Takes the steps; returns what was reported, before an interruption as well."""
+    history = _earlier(run, options)
     every = options["every"] or max(1, options["steps"] // 20)
     with _live(options["steps"]) as show, _lines(run, options) as write:
 
@@ -195,6 +229,22 @@ def _run(run: Any, options: dict[str, Any]) -> list[Any]:
     return history or [run.progress()]
 
 
+def _earlier(run: Any, options: dict[str, Any]) -> list[Any]:
+    log = options["log"]
+    if not options["resume"] or log is None or not log.exists():
+        return []
+    lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    reports = [line for line in lines if 0 < line.get("step", 0) <= run.taken]
+    numbers: list[dict[str, Any]] = [
+        {name: float(value) if isinstance(value, str) else value for name, value in line.items()} for line in reports
+    ]
+    return [training.trainer.Progress(**line) for line in numbers]
+
+
+def _finite(value: Any) -> Any:
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
 @contextmanager
 def _lines(run: Any, options: dict[str, Any]) -> Iterator[Callable[[dict[str, Any]], None]]:
     if options["log"] is None:
@@ -203,7 +253,9 @@ def _lines(run: Any, options: dict[str, Any]) -> Iterator[Callable[[dict[str, An
     with Path(options["log"]).open("a" if options["resume"] else "w", encoding="utf-8") as file:
 
         def write(facts: dict[str, Any]) -> None:
-            file.write(json.dumps(facts, default=str) + "\n")
+            # JSON lacks NaN (the loss of no batch yet) and infinity.
+            whole = {name: _finite(value) for name, value in facts.items()}
+            file.write(json.dumps(whole, default=str, allow_nan=False) + "\n")
             file.flush()  # a run that is killed leaves whole lines
 
         write({"model": options["model"], "data": run.data.name, **run.method.describe(), **asdict(run.settings)})
@@ -239,8 +291,7 @@ def finish(run: Any, history: list[Any], options: dict[str, Any]) -> dict[str, A
     costs = {"epsilon": None, "delta": None, "neighboring": None} if claim is None else claim.as_dict()
     note = {"claim": sentence, "data": run.data.name, "model": options["model"], "caveat": run.data.note}
     packed = run.packed(bits=options["bits"], note=note)
-    if options["out"] is not None:
-        packed.save(options["out"], overwrite=options["overwrite"])
+    size = None if options["out"] is None else packed.save(options["out"], overwrite=options["overwrite"])
     if options["plot"] is not None:
         with replacing(options["plot"], overwrite=options["overwrite"], parameter="plot") as temporary:
             figures.draw_history(history, temporary)
@@ -264,6 +315,7 @@ def finish(run: Any, history: list[Any], options: dict[str, Any]) -> dict[str, A
         "seed": options["seed"],
         "claim": sentence,
         "caveat": run.data.note,
+        "file_bytes": size,
         "out": None if options["out"] is None else str(options["out"]),
     }
 

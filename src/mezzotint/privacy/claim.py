@@ -72,7 +72,7 @@ class Claim:
     def as_dict(self) -> dict[str, object]:
         """Plain values for JSON; an infinite epsilon as "inf"."""
         return {
-            "epsilon": _plain(self.epsilon),
+            "epsilon": plain(self.epsilon),
             "delta": self.delta,
             "neighboring": self.neighboring,
             "unit": self.unit,
@@ -83,7 +83,7 @@ class Claim:
             "coordinates": self.coordinates,
             "rounds": self.rounds,
             "method": self.method,
-            "alternatives": {name: _plain(epsilon) for name, epsilon in self.alternatives},
+            "alternatives": {name: plain(epsilon) for name, epsilon in self.alternatives},
             "sha256": self.sha256,
         }
 
@@ -96,15 +96,16 @@ class Claim:
         if math.isinf(self.epsilon):
             return f"No epsilon can be claimed at delta={self.delta:g} for {change}, {where}."
         return (
-            f"({_rounded_up(self.epsilon)}, {_rounded_up(self.delta)})-differential privacy for {change} "
+            f"({rounded_up(self.epsilon)}, {rounded_up(self.delta)})-differential privacy for {change} "
             f"({self.neighboring}), {where}; accounted by {self.method}."
         )
 
 
-def _rounded_up(value: float) -> str:
+def rounded_up(value: float) -> str:
     """Six significant digits, never less than the value."""
     return f"{float(Context(prec=6, rounding=ROUND_CEILING).create_decimal_from_float(value)):g}"
 
 
-def _plain(value: float) -> float | str:
+def plain(value: float) -> float | str:
+    """The number for JSON, which has no infinity."""
     return value if math.isfinite(value) else "inf"

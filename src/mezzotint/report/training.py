@@ -1,11 +1,13 @@
-"""Tables and figures of training with quantized weights and gradients, recomputed: data only; drawing is beside it."""
+"""What the reproductions of training share: problems, seeded runs, their accuracy, a progress bar."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,6 +18,10 @@ from mezzotint import training
 from mezzotint.core.lazy import LazyModule
 
 drawing: Any = LazyModule("mezzotint.report.training_drawing")
+bars: Any = LazyModule("rich.progress")
+consoles: Any = LazyModule("rich.console")
+
+Tick = Callable[[], None]
 
 FOLDER_VARIABLE = "MEZZOTINT_MNIST"
 """Environment variable that names a folder with MNIST's four idx files; without it only Diagnostic is trained."""
@@ -136,16 +142,40 @@ def problems(splits: int, runs: int, mnist_runs: int) -> list[Problem]:
     return [*found, mnist(folder, runs=mnist_runs)] if folder else found
 
 
+@contextmanager
+def runs_counted(text: str, runs: int) -> Iterator[Tick]:
+    """A progress bar on standard error with the time left, one tick per run; silence where that is no terminal."""
+    if not sys.stderr.isatty():
+        yield lambda: None
+        return
+    columns = (
+        bars.TextColumn("{task.description}"),
+        bars.BarColumn(),
+        bars.MofNCompleteColumn(),
+        bars.TextColumn("runs"),
+        bars.TimeRemainingColumn(),
+    )
+    with bars.Progress(*columns, console=consoles.Console(stderr=True), transient=True) as shown:
+        task = shown.add_task(text, total=runs)
+        yield lambda: shown.advance(task)
+
+
 def accuracies(
-    problem: Problem, method: Any, *, averaging: float = 0.0, bits: int | None = None
+    problem: Problem,
+    method: Any,
+    *,
+    averaging: float = 0.0,
+    bits: int | None = None,
+    tick: Tick = lambda: None,
 ) -> npt.NDArray[np.float64]:
-    """(splits, runs) test accuracies in percent, seeded.
+    """(splits, runs) test accuracies in percent; run r on split s has the seed 1000 s + r.
 
     Arguments:
         problem: what to train.
         method: a method of `mezzotint.training.methods`.
         averaging: share of the last steps that is averaged.
         bits: pack the final weights into so many bits; None uses them as they are.
+        tick: called after every run.
     """
     result = np.zeros((problem.splits, problem.runs))
     for split in range(problem.splits):
@@ -165,6 +195,7 @@ def accuracies(
                 trainer.step()
             weights = trainer.weights() if bits is None else trainer.packed(bits=bits).values()
             result[split, run] = 100 * trainer.accuracy(data.test_x, data.test_y, weights)
+            tick()
     return result
 
 
@@ -174,185 +205,27 @@ def standard_error(accuracy: npt.NDArray[np.float64]) -> float:
     return float(units.std(ddof=1) / math.sqrt(units.size) * math.sqrt(math.pi / 2)) if units.size > 1 else math.nan
 
 
-def _noisy(noise: float, *, q: float | None = None, rounding: Literal["nearest", "stochastic"] = "nearest") -> Any:
-    """DP-SGD at the noise that is as private as `noise` without replacement; q=None keeps float weights."""
-    if q is None:
+def noisy_sgd(noise: float, projected: Any = None) -> Any:
+    """DP-SGD with the paper's clip norm and bound, with or without a projection of the weights.
+
+    Arguments:
+        noise: noise multiplier of the DP-SGD on float weights that is to be as private.
+        projected: a `Projection`, whose contraction lowers the noise; None keeps float weights.
+    """
+    if projected is None:
         return training.methods.NoisySGD(noise_multiplier=noise, clip_norm=CLIP)
-    projected = training.projection.projection(bits=BITS, rounding=rounding, q=q)
     return training.methods.NoisySGD(
         noise_multiplier=noise * projected.kappa, clip_norm=CLIP, projection=projected, bound=BOUND
     )
 
 
-def _published_curve(z: float, q: float) -> Any:
-    projected = training.projection.projection(bits=BITS, rounding="nearest", q=q)
-    return training.methods.NoisySGD(noise_multiplier=z, clip_norm=CLIP, projection=projected, bound=BOUND)
+def four_bits(rounding: Literal["nearest", "stochastic"], q: float = 1.0) -> Any:
+    """The paper's 16 levels, rounded to and kept with probability q."""
+    return training.projection.projection(bits=BITS, rounding=rounding, q=q)
 
 
-# Table 1: paper's medians. Further values: math note 3.4 (Diagnostic, Poisson batches, 10 splits x 10 runs).
-PAPER = {
-    ("Diagnostic", "logreg"): {"non-private": 97.37, "DP-SGD": 96.92, "nearest": 94.30, "published": 95.18},
-    ("Diagnostic", "svm"): {"non-private": 98.68, "DP-SGD": 96.49, "nearest": 69.74, "published": 94.74},
-    ("MNIST", "softmax"): {"non-private": 87.25, "DP-SGD": 86.02, "nearest": 84.32, "published": 84.81},
-}
-
-
-def _table1_methods(problem: Problem) -> list[tuple[str, str | None, Any, Mapping[str, Any]]]:
-    """(label, the paper's row, method, how to finish) of every line of Table 1 and of our own lines."""
-    noise = problem.noise()
-    # The paper states neither sigma nor q of its RQP row; on Diagnostic z=2.3 is a point of its Theorem-1 curve.
-    z = 2.3 if problem.name == "Diagnostic" else 10.0
-    q = float(training.rqp.published_q(replace(problem.published, noise_multiplier=z)))
-    lines: list[tuple[str, str | None, Any, Mapping[str, Any]]] = [
-        ("non-private, clipped", "non-private", _noisy(0.0), {}),
-        ("DP-SGD, float weights", "DP-SGD", _noisy(noise), {}),
-        ("projected, nearest", "nearest", _noisy(noise, q=1.0), {}),
-        (f"RQP on the published curve, z={z:g}, q={q:.3f}", "published", _published_curve(z, q), {}),
-        ("projected, stochastic", None, _noisy(noise, q=1.0, rounding="stochastic"), {}),
-    ]
-    lines += [(f"RQP, sound, q={keep:g}", None, _noisy(noise, q=keep), {}) for keep in (0.99, 0.9, 0.7, 0.5)]
-    lines.append(
-        (f"DP-SGD, last half averaged, then {BITS} bits", None, _noisy(noise), {"averaging": 0.5, "bits": BITS})
+def published_curve(z: float, q: float) -> Any:
+    """RQP-SGD as the paper runs it: its own noise multiplier, whatever privacy that gives."""
+    return training.methods.NoisySGD(
+        noise_multiplier=z, clip_norm=CLIP, projection=four_bits("nearest", q), bound=BOUND
     )
-    return lines
-
-
-def rqp_table1(*, splits: int = 10, runs: int = 10, mnist_runs: int = 5) -> Reproduction:
-    """Table 1 of the RQP-SGD paper: test accuracy of private classifiers with few bits per weight.
-
-    Arguments:
-        splits, runs: splits of Diagnostic and runs on each; mnist_runs: runs on MNIST.
-    """
-    rows: list[Mapping[str, Any]] = []
-    for problem in problems(splits, runs, mnist_runs):
-        for label, key, method, finish in _table1_methods(problem):
-            found = accuracies(problem, method, **finish)
-            claim = method.claim(
-                steps=problem.steps,
-                sampling_rate=problem.batch_size / problem.dataset_size + 2.0**-24,
-                coordinates=1,
-                delta=DELTA,
-                neighboring="add_or_remove_one",
-            )
-            paper = PAPER[problem.name, problem.model].get(key) if key else None
-            median = float(np.median(found))
-            rows.append(
-                {
-                    "data": problem.name,
-                    "model": problem.model,
-                    "method": label,
-                    "paper": paper,
-                    "ours": median,
-                    "difference": None if paper is None else median - paper,
-                    "standard_error": standard_error(found),
-                    "deviation": float(found.std()),
-                    "epsilon": None if claim is None else claim.epsilon,
-                    "delta": None if claim is None else DELTA,
-                }
-            )
-    return Reproduction(
-        title="RQP-SGD, Table 1: median test accuracy (%)",
-        note="Epsilon is what holds under Poisson batches for adding or removing one record; the paper's batches, "
-        "drawn with replacement, cost up to 21.1 (Diagnostic) and 27.3 (MNIST) at the same noise when a record is "
-        "replaced. The paper calls its RQP rows (1, 0)-DP, which is false. It names neither preprocessing nor the "
-        "noise of those rows. Features are standardized; nearest rounding stalls wherever steps are shorter than half "
-        "a cell, which the paper's 69.74 % shows for the SVM and we see on MNIST. "
-        f"MNIST is trained when {FOLDER_VARIABLE} names its folder.",
-        rows=tuple(rows),
-    )
-
-
-def rqp_figure1() -> Reproduction:
-    """Figure 1 of the RQP-SGD paper: q against noise at published epsilon 1, and the utility bounds."""
-    base = training.rqp.RQPSettings(
-        noise_multiplier=1.0,
-        bits=BITS,
-        bound=BOUND,
-        clip_norm=CLIP,
-        step_size=1.0,
-        batch_size=1,
-        dataset_size=445,
-        steps=445,
-        dimension=31,
-    )
-    rows: list[dict[str, Any]] = []
-    for sigma in (0.01, 0.03, 0.045, 0.06, 0.08, 0.1):
-        settings = replace(base, noise_multiplier=sigma / CLIP)
-        q = float(training.rqp.published_q(settings))
-        claim = training.rqp.epsilon(
-            settings.noise_multiplier, q=q, bits=BITS, sampling_rate=1 / 445, steps=445, delta=DELTA
-        )
-        rows.append(
-            {
-                "sigma": sigma,
-                "q": q,
-                "published_bound": float(training.rqp.published_utility_bound(settings, q=q)),
-                "corrected_bound": training.rqp.utility_bound(
-                    settings, q=q, rounding="nearest", start_distance=2 * BOUND * math.sqrt(31)
-                ),
-                "epsilon": claim.epsilon,
-            }
-        )
-    x = tuple(row["sigma"] for row in rows)
-    series = (
-        Series(panel="a: replacement", name="q at published epsilon 1", x=x, y=tuple(row["q"] for row in rows)),
-        *(
-            Series(panel="b: excess loss", name=name, x=x, y=tuple(row[f"{name}_bound"] for row in rows))
-            for name in ("published", "corrected")
-        ),
-    )
-    return Reproduction(
-        title="RQP-SGD, Figure 1: replacement, noise and bounds (b=4, M=.3, rho=.45, T=445, m/n=1/445)",
-        note="The paper gives neither dimension nor step size: 31 and 1 here. Its bound drops a cross term and is "
-        "exceeded by an exact counterexample; the corrected bound is nearly vacuous at these settings. epsilon is what "
-        f"holds at delta={DELTA:g} where the published epsilon reads 1.",
-        rows=tuple(rows),
-        series=series,
-        x_label="sigma",
-    )
-
-
-def rqp_figure2(*, splits: int = 1, runs: int = 10, mnist_runs: int = 3) -> Reproduction:
-    """Figure 2 of the RQP-SGD paper: accuracy along the curve of noise and q on which its epsilon reads 1.
-
-    Arguments:
-        splits, runs, mnist_runs: as in `rqp_table1`.
-    """
-    rows: list[dict[str, Any]] = []
-    series: list[Series] = []
-    for problem in problems(splits, runs, mnist_runs):
-        noises = (0.1, 0.5, 1.0, 1.5, 2.0, 2.3) if problem.name == "Diagnostic" else (0.5, 2.0, 5.0, 10.0, 14.0)
-        panel = f"{problem.name}, {problem.model}"
-        lines: list[dict[str, Any]] = []
-        for z in noises:
-            q = float(training.rqp.published_q(replace(problem.published, noise_multiplier=z)))
-            found = accuracies(problem, _published_curve(z, q))
-            claim = training.rqp.epsilon(
-                z,
-                q=q,
-                bits=BITS,
-                sampling_rate=problem.batch_size / problem.dataset_size,
-                steps=problem.steps,
-                delta=DELTA,
-            )
-            lines.append({"panel": panel, "z": z, "q": q, "median": float(np.median(found)), "epsilon": claim.epsilon})
-        rows += lines
-        series += [
-            Series(panel=panel, name="accuracy, %", x=noises, y=tuple(line["median"] for line in lines)),
-            Series(panel=panel, name="100 q", x=noises, y=tuple(100 * line["q"] for line in lines)),
-        ]
-    return Reproduction(
-        title="RQP-SGD, Figure 2: noise, replacement and accuracy at published epsilon 1",
-        note="The paper's curve of q reproduces and accuracy falls with q, as it says. But privacy is not constant "
-        f"along it: epsilon at delta={DELTA:g} is what holds. Replacing codes lowers the noise needed by kappa only.",
-        rows=tuple(rows),
-        series=tuple(series),
-        x_label="noise multiplier",
-    )
-
-
-REPRODUCTIONS: dict[str, Callable[[], Reproduction]] = {
-    "rqp-table1": rqp_table1,
-    "rqp-figure1": rqp_figure1,
-    "rqp-figure2": rqp_figure2,
-}

@@ -89,7 +89,7 @@ def restore(trainer: Trainer, checkpoint: str | os.PathLike[str]) -> None:
         checkpoint: what `save` wrote; its ledger beside it.
 
     Raises:
-        ParameterError: the trainer has taken steps, or its settings, method or data differ.
+        ParameterError: no such file; the trainer has taken steps, or its settings, method or data differ.
         FileFormatError: a damaged checkpoint or ledger.
 
     Guarantees:
@@ -98,6 +98,8 @@ def restore(trainer: Trainer, checkpoint: str | os.PathLike[str]) -> None:
     """
     if trainer.taken:
         raise ParameterError("trainer", trainer.taken, "has taken steps already; make a fresh one")
+    if not Path(checkpoint).is_file():
+        raise ParameterError("checkpoint", str(checkpoint), "no such file; a run that starts anew does not resume")
     try:
         state = torch.load(checkpoint, weights_only=True)
         known = state["schema"] == SCHEMA

@@ -240,6 +240,10 @@ class Trainer:
             step_size=self.settings.step_size, batch_size=self.settings.batch_size, steps=self.settings.steps
         )
         last = self.progress()
+        if checkpoint is not None:
+            # So that a run that dies in its first block can be resumed as well.
+            write_ledger(self, checkpoint, reserved=self.spent)
+            save(self, checkpoint)
         while self.taken < self.settings.steps:
             block = min(every or self.settings.steps, self.settings.steps - self.taken)
             if checkpoint is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Literal
 
 import numpy as np
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
@@ -15,7 +14,7 @@ from mezzotint.training.rqp.checks import check_bits, check_q, count, positive
 from mezzotint.training.rqp.claim import Phase, TrainingClaim
 from mezzotint.training.rqp.contraction import contraction
 from mezzotint.training.rqp.pure import step_loss
-from mezzotint.training.rqp.sampling import NEIGHBORINGS, Neighboring, Poisson, Sampling, WithReplacement
+from mezzotint.training.rqp.sampling import NEIGHBORINGS, Neighboring, Poisson, Sampling
 
 PLD = "privacy loss distribution"
 
@@ -27,8 +26,6 @@ _GRID, _GRID_STEP = 20_000, 1e-3
 
 _NOISE_RANGE = (1e-2, 1e4)
 _CLOSE = 2e-5
-
-SamplingName = Literal["poisson", "with_replacement"]
 
 
 @functools.lru_cache(maxsize=64)
@@ -91,22 +88,16 @@ def account(phases: Sequence[Phase], *, delta: float, neighboring: Neighboring =
     return TrainingClaim(phases=tuple(phases), epsilon=epsilon, delta=delta, neighboring=neighboring, method=method)
 
 
-def _sampling(name: str, sampling_rate: float | None, batch_size: int | None, dataset_size: int | None) -> Sampling:
-    if name == "poisson":
-        if sampling_rate is None or batch_size is not None or dataset_size is not None:
-            raise ParameterError(
-                "sampling_rate",
-                str(sampling_rate),
-                "Poisson sampling takes sampling_rate= (batch over data size) alone",
-            )
-        return Poisson(rate=sampling_rate)
-    if name == "with_replacement":
-        if batch_size is None or dataset_size is None or sampling_rate is not None:
-            raise ParameterError(
-                "batch_size", str(batch_size), "drawing with replacement takes batch_size= and dataset_size= alone"
-            )
-        return WithReplacement(batch_size=batch_size, dataset_size=dataset_size)
-    raise ParameterError("sampling", name, 'use "poisson" or "with_replacement"')
+def _rule(sampling_rate: float | None, sampling: Sampling | None) -> Sampling:
+    if sampling is not None and sampling_rate is None:
+        return sampling
+    if sampling_rate is None or sampling is not None:
+        raise ParameterError(
+            "sampling_rate",
+            str(sampling_rate),
+            "give one of the two: sampling_rate= of Poisson batches, or sampling= such as WithReplacement(...)",
+        )
+    return Poisson(rate=sampling_rate)
 
 
 def epsilon(
@@ -117,9 +108,7 @@ def epsilon(
     steps: int,
     delta: float,
     sampling_rate: float | None = None,
-    sampling: SamplingName = "poisson",
-    batch_size: int | None = None,
-    dataset_size: int | None = None,
+    sampling: Sampling | None = None,
     neighboring: Neighboring = "add_or_remove_one",
 ) -> TrainingClaim:
     """The (epsilon, delta) of RQP-SGD: that of DP-SGD with noise multiplier z / kappa(q, bits).
@@ -130,8 +119,8 @@ def epsilon(
         bits: bits of one weight.
         steps: T >= 1.
         delta: in [1e-11, 1).
-        sampling_rate: p in (0, 1], with sampling="poisson".
-        sampling: "poisson", or "with_replacement" with `batch_size` draws from `dataset_size` records (the paper's).
+        sampling_rate: p in (0, 1] of Poisson batches: batch size over data size.
+        sampling: instead of sampling_rate another rule, such as `WithReplacement` (the paper's).
         neighboring: "add_or_remove_one" or "replace_one".
 
     Returns: the claim; `.epsilon` is its number, `str` its sentence.
@@ -147,7 +136,7 @@ def epsilon(
             Phase(
                 noise_multiplier=noise_multiplier,
                 kappa=contraction(q, bits),
-                sampling=_sampling(sampling, sampling_rate, batch_size, dataset_size),
+                sampling=_rule(sampling_rate, sampling),
                 steps=count("steps", steps),
             )
         ],
@@ -164,9 +153,7 @@ def noise_multiplier(
     steps: int,
     delta: float,
     sampling_rate: float | None = None,
-    sampling: SamplingName = "poisson",
-    batch_size: int | None = None,
-    dataset_size: int | None = None,
+    sampling: Sampling | None = None,
     neighboring: Neighboring = "add_or_remove_one",
 ) -> float:
     """The least noise multiplier whose claim is at most (target_epsilon, delta), within 1e-5 relative, rounded up.
@@ -183,7 +170,7 @@ def noise_multiplier(
     Edge cases: q = 1/2**bits needs no noise; the smallest number searched, 0.01 kappa, is returned where it suffices.
     """
     positive("target_epsilon", target_epsilon)
-    rule = _sampling(sampling, sampling_rate, batch_size, dataset_size)
+    rule = _rule(sampling_rate, sampling)
     count("steps", steps)
 
     def spent(noise: float) -> float:

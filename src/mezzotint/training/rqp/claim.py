@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, final
 
 from mezzotint.core.errors import ParameterError
+from mezzotint.privacy.claim import plain, rounded_up
 from mezzotint.training.rqp.checks import count, positive
 from mezzotint.training.rqp.sampling import Neighboring, Sampling
 
@@ -89,7 +90,7 @@ class TrainingClaim:
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON; an infinite epsilon as "inf"."""
         return {
-            "epsilon": self.epsilon if math.isfinite(self.epsilon) else "inf",
+            "epsilon": plain(self.epsilon),
             "delta": self.delta,
             "neighboring": self.neighboring,
             "unit": self.unit,
@@ -111,6 +112,6 @@ class TrainingClaim:
         if math.isinf(self.epsilon):
             return f"No epsilon can be claimed at delta={self.delta:g} for {change}, {where}."
         return (
-            f"({self.epsilon:.6g}, {self.delta:g})-differential privacy for {change}, {where}; "
+            f"({rounded_up(self.epsilon)}, {rounded_up(self.delta)})-differential privacy for {change}, {where}; "
             f"accounted by {self.method}."
         )
