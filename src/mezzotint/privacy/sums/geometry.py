@@ -130,14 +130,15 @@ def quadratic_renyi(mechanism: Mechanism, noise: Noise, alpha: float) -> float:
     steepness = np.diff(rows, axis=0) / np.diff(knots)[:, None]
     coarse = knots
     knots, rows = _refined(knots, rows, noise.low.size)
-    slopes = steepness[np.searchsorted(coarse, knots[:-1], side="right") - 1]
+    segment = np.searchsorted(coarse, knots[:-1], side="right") - 1
     bins = 24 if noise.low.size < _FINE else 6
     distances = np.append(0.0, np.geomspace(1 / 32, 1, bins)) * (mechanism.upper - mechanism.lower)
     # x' is a mixture of two neighbouring rows and G one of the slopes between x' and x: only slopes within t count.
-    apart = _reach(knots)
+    # Pieces of one segment share its slope: the nearest of them decides.
+    apart = np.minimum.reduceat(_reach(knots), np.unique(segment, return_index=True)[1], axis=1)
     worst = np.zeros(distances.size - 1)
     for k, row in enumerate(rows):
-        for j, slope in enumerate(slopes):
+        for j, slope in enumerate(steepness):
             met = distances[1:] > apart[k, j] * (1 - 8 * UNIT)
             quotients = _pair_quotients(noise, row, slope, distances, alpha)
             worst = np.where(met, np.maximum(worst, quotients), worst)
