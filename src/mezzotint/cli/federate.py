@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
-from mezzotint.cli.common import AsJson, load_mechanism, notices, number, output, print_json
-from mezzotint.core.errors import ParameterError
+from mezzotint.cli.common import AsJson, notices, number, output, print_json
+from mezzotint.core.atomic import replacing
+from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.lazy import LazyModule
-from mezzotint.core.mechanism import Mechanism
 
+data_sets: Any = LazyModule("mezzotint.federated.data")
+design: Any = LazyModule("mezzotint.design")
+encodings: Any = LazyModule("mezzotint.federated.encoding")
+tasks: Any = LazyModule("mezzotint.federated.tasks")
 checkpoints: Any = LazyModule("mezzotint.federated.checkpoint")
 families: Any = LazyModule("mezzotint.families")
 folders: Any = LazyModule("mezzotint.federated.folder")
@@ -22,19 +28,37 @@ simulation: Any = LazyModule("mezzotint.federated.simulation")
 
 EXAMPLE = "mezzotint federate --mechanism quantize --bits 4 --rounds 6 --out run --json"
 
-_QUANTIZE, _CLIP = "quantize", "clip"
+TABLES = ("quantize", "rqm", "pbm", "erm", "optm", "optimal")
+NOISES = ("ddg", "skellam", "gaussian")
+_CLIP = "clip"
+_REPORT_EPSILON = 4.0
 
 
 def command(
     mechanism: Annotated[
         str,
         typer.Option(
-            help="A mechanism file, or quantize (noise-free), rqm, pbm (at the papers' parameters), clip (16-bit grid)."
+            help="A mechanism file; a table by name: quantize (noise-free), rqm, pbm, erm, optm, optimal; integer "
+            "noise: ddg (distributed discrete Gaussian), skellam; gaussian (a trusted server adds it); clip (16-bit "
+            "grid, no noise)."
         ),
-    ] = _QUANTIZE,
-    bits: Annotated[int, typer.Option(help="Bits of a report for the mechanisms named.")] = 4,
-    clip: Annotated[float, typer.Option(help="Clipping range of a coordinate, data units, for those named.")] = 0.4,
-    l2_norm: Annotated[float, typer.Option(help="Also clip a client's whole vector to this norm; 0 does not.")] = 0.0,
+    ] = "quantize",
+    bits: Annotated[int, typer.Option(help="Bits of a report, for tables by name.")] = 4,
+    clip: Annotated[float, typer.Option(help="Clipping range of a coordinate, data units, for tables and clip.")] = 0.4,
+    report_epsilon: Annotated[
+        float,
+        typer.Option(
+            help="Local epsilon of ONE coordinate's report, for tables by name; 0: the papers' parameters for rqm and "
+            "pbm, 4 for erm, optm and optimal."
+        ),
+    ] = 0.0,
+    noise_multiplier: Annotated[
+        float, typer.Option(help="Noise on the sum over --l2-norm, as a standard deviation, for integer noise.")
+    ] = 1.0,
+    l2_norm: Annotated[
+        float,
+        typer.Option(help="Clip a client's whole vector to this norm, and rotate it; 0 does not (integer noise: 1)."),
+    ] = 0.0,
     dataset: Annotated[str, typer.Option(help="digits, femnist, mnist, cifar10 or cifar100.")] = "digits",
     data: Annotated[str, typer.Option(help="Folder or file of the data set; digits needs none.")] = "",
     model: Annotated[str, typer.Option(help="softmax, small-cnn or cnn.")] = "softmax",
@@ -62,13 +86,18 @@ def command(
         if resume:
             settings = _resumed(out)
         else:
-            table = _mechanism(mechanism, bits, clip)
             settings = run_settings.RunSettings(
                 dataset=dataset, data=data, model=model, clients=clients, alpha=alpha, seed=seed, algorithm=algorithm,
                 steps=steps, rate=rate, batch=batch, clip=clip, l2_norm=l2_norm, learning_rate=learning_rate,
                 rounds=rounds, per_round=per_round, minimum=minimum, sampling=sampling, epsilon=epsilon, delta=delta,
-                mechanism=_place(table, _fresh(out), app, Path(scratch)), out="" if out is None else str(out.resolve()),
+                out=_fresh(out),
             )  # fmt: skip
+            encoding = (
+                _noise(mechanism, settings, noise_multiplier)
+                if mechanism in NOISES
+                else _table(mechanism, bits, clip, report_epsilon, l2_norm or None)
+            )
+            settings = replace(settings, mechanism=_place(encoding, out, app, Path(scratch)))
         if app is not None:
             folders.write_app(app, settings)
             notices().print(f"mezzotint: run it with: flwr run {app}", markup=False)
@@ -77,34 +106,99 @@ def command(
     _show(report, settings, as_json)
 
 
-def _mechanism(name: str, bits: int, clip: float) -> Mechanism | None:
+def _table(name: str, bits: int, clip: float, report_epsilon: float, l2_norm: float | None) -> Any:
+    """The encoding of a table by name or from a file; None for `clip`, which has none."""
     if not 1 <= bits <= 12:
         raise ParameterError("bits", bits, "1 to 12 bits a report")
     if not clip > 0:
         raise ParameterError("clip", clip, "a clipping range > 0")
-    if name == _QUANTIZE:
-        return families.stochastic_rounding(lower=-clip, upper=clip, levels=2**bits)
-    if name == "rqm":
-        return families.rqm(lower=-clip, upper=clip, levels=2**bits, extension=clip, q=0.42)
-    if name == "pbm":
-        return families.pbm(lower=-clip, upper=clip, trials=2**bits - 1, theta=0.25)
-    return None if name == _CLIP else load_mechanism(Path(name))
+    if not 0 <= report_epsilon < math.inf:
+        raise ParameterError("report_epsilon", report_epsilon, "an epsilon > 0, or 0 for the default")
+    if name == _CLIP:
+        return None
+    if name in TABLES:
+        return encodings.TableEncoding(mechanism=_named(name, 2**bits, clip, report_epsilon), l2_norm=l2_norm)
+    if not Path(name).exists():
+        known = ", ".join((*TABLES, *NOISES, _CLIP))
+        raise ParameterError("mechanism", name, f"no such file; name one, or use {known}")
+    return encodings.load_encoding(Path(name), l2_norm=l2_norm)
 
 
-def _fresh(out: Path | None) -> Path | None:
+def _named(name: str, levels: int, clip: float, report_epsilon: float) -> Any:
+    if name == "quantize":
+        return families.stochastic_rounding(lower=-clip, upper=clip, levels=levels)
+    if name == "rqm" and report_epsilon == 0:
+        return families.rqm(lower=-clip, upper=clip, levels=levels, extension=clip, q=0.42)
+    if name == "pbm" and report_epsilon == 0:
+        return families.pbm(lower=-clip, upper=clip, trials=levels - 1, theta=0.25)
+    epsilon = report_epsilon or _REPORT_EPSILON
+    if name in ("rqm", "pbm"):
+        return design.calibrate(name, epsilon=epsilon, lower=-clip, upper=clip, levels=levels).mechanism
+    return _on_even_levels(name, levels, clip, epsilon)
+
+
+def _on_even_levels(name: str, levels: int, clip: float, epsilon: float) -> Any:
+    """Sums need even levels: the best of nine ranges, from the least that unbiased reports allow."""
+    refused: list[InfeasibleError] = []
+    found: list[Any] = []
+    for place in range(9):
+        reach = clip * 1.02 * 1.18**place / math.tanh(epsilon / 2)
+        even = [reach * (2 * level / (levels - 1) - 1) for level in range(levels)]
+        problem: dict[str, Any] = {"epsilon": epsilon, "lower": -clip, "upper": clip}
+        try:
+            if name == "optimal":
+                result = design.optimal(levels=even, knots=9, **problem)
+            elif name == "erm":
+                result = design.calibrate("erm", levels=even, **problem)
+            else:
+                result = design.optm(bins=even, boxes=9, **problem)
+            found.append(result.mechanism)
+        except InfeasibleError as error:
+            refused.append(error)
+    if not found:
+        raise refused[0]
+    return min(found, key=lambda mechanism: mechanism.mse())
+
+
+def _noise(name: str, settings: Any, noise_multiplier: float) -> Any:
+    federation = data_sets.load(
+        settings.dataset, folder=settings.data, clients=settings.clients, alpha=settings.alpha, seed=settings.seed
+    )
+    return encodings.noise_encoding(
+        _skellam if name == "skellam" else _discrete_gaussian,
+        noise_multiplier=noise_multiplier,
+        l2_norm=settings.l2_norm or 1.0,
+        clients=settings.per_round,
+        size=tasks.model_for(settings.model, federation).initial(settings.seed).size,
+        adds="server" if name == "gaussian" else "clients",
+        name=name,
+    )
+
+
+def _discrete_gaussian(deviation: float) -> Any:
+    return families.discrete_gaussian(sigma=deviation)
+
+
+def _skellam(deviation: float) -> Any:
+    return families.skellam(variance=deviation**2)
+
+
+def _fresh(out: Path | None) -> str:
+    """The folder of a new run; "" keeps nothing."""
     if out is not None and (out / "ledger.jsonl").exists():
         raise ParameterError("out", str(out), "holds a run already; go on with --resume, or name another folder")
-    return out
+    return "" if out is None else str(out.resolve())
 
 
-def _place(table: Mechanism | None, out: Path | None, app: Path | None, scratch: Path) -> str:
-    """Where the run finds its table: beside its results, beside its app, or in a temporary folder."""
-    if table is None:
+def _place(encoding: Any, out: Path | None, app: Path | None, scratch: Path) -> str:
+    """Where the run finds its encoding: beside its results, beside its app, or in a temporary folder."""
+    if encoding is None:
         return ""
     folder = app if app is not None else out if out is not None else scratch
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "mechanism.json"
-    table.save(path, overwrite=True)
+    path = folder / "encoding.json"
+    with replacing(path, overwrite=True) as temporary:
+        temporary.write_text(encodings.canonical(encoding.as_dict()), encoding="utf-8")
     return str(path.resolve())
 
 
@@ -142,13 +236,21 @@ def _show(report: Any, settings: Any, as_json: bool) -> None:
     table.add_row(str(report.report_bits), str(report.bits), number(report.mse), *claims, str(charged))
     output().print(table)
     for view in ("local", "central"):
-        text = report.claims.get(view, {}).get("text", "No epsilon can be claimed: the mechanism has no table.")
+        text = report.claims.get(view, {}).get("text", _unclaimed(view, report))
         output().print(f"{view}: {text}", markup=False, highlight=False, soft_wrap=True)
     rounds = report.ledger["rounds"]
     summary = f"ledger: {len(rounds)} rounds, smallest sum {report.ledger['smallest_sum']} clients"
     output().print(f"{summary}, {len(report.ledger['charges'])} clients charged", markup=False, highlight=False)
     if report.stopped:
         output().print(f"stopped: {report.stopped}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _unclaimed(view: str, report: Any) -> str:
+    if not report.ledger["charges"]:
+        return "nothing was released"
+    if view == "local" and "central" in report.claims:
+        return "no epsilon can be claimed: whoever sees a report, the server too, sees it without noise"
+    return "no epsilon can be claimed: the mechanism has no noise"
 
 
 def _epsilon(value: Any) -> str:

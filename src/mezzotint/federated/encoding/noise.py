@@ -62,6 +62,9 @@ class TabledNoise:
 
 NOTHING = TabledNoise(first=0, weights=np.array([TOTAL]))
 
+SERVER_DRAWS = 64
+"""A server adds its noise as the sum of so many draws: one table of 2**32 parts ends too early for small deltas."""
+
 
 @final
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +72,7 @@ class NoiseEncoding(Encoding):
     """Distributed integer noise: L2 clipping, rotation, conditional rounding, noise, addition modulo 2**modulus_bits.
 
     Arguments:
-        noise: what EACH client adds ("clients"), or what the server adds to the sum ("server"), in steps.
+        noise: what EACH client adds ("clients"), or the server `SERVER_DRAWS` times to the sum ("server"), in steps.
         l2_norm: clipping norm, data units.
         granularity: data units per step.
         modulus_bits: sums wrap at 2**modulus_bits, which costs accuracy and never privacy.
@@ -128,8 +131,9 @@ class NoiseEncoding(Encoding):
         scheme, summed = self.scheme(size), np.asarray(total, dtype=np.int64)
         if self.adds == "clients":
             return scheme.decode_sum(summed, count) / count
-        noisy = (summed + self.noise.sample(summed.shape)) % scheme.modulus
-        return scheme.decode_sum(noisy, 1) / count  # one noise, whose mean is taken off
+        for _ in range(SERVER_DRAWS):
+            summed = summed + self.noise.sample(summed.shape)
+        return scheme.decode_sum(summed % scheme.modulus, SERVER_DRAWS) / count
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -153,7 +157,7 @@ class NoiseEncoding(Encoding):
                 "local": local,
                 "central": scheme.claim(clients=clients, rounds=rounds, corrupted=corrupted, delta=delta),
             }
-        claim = scheme.claim(clients=1, rounds=rounds, delta=delta)
+        claim = scheme.claim(clients=SERVER_DRAWS, rounds=rounds, delta=delta)
         method = f"{claim.method}, which a trusted server adds"
         alternatives = ((method, claim.epsilon),)
         return {"central": replace(claim, method=method, alternatives=alternatives, honest_clients=None)}
@@ -224,7 +228,7 @@ def noise_encoding(
         raise ParameterError("l2_norm", l2_norm, "this mechanism needs a clipping norm > 0")
     padded = Rotation(dimension=size, seed=seed).padded
     total = noise_multiplier * l2_norm
-    each = total / math.sqrt(clients) if adds == "clients" else total
+    each = total / math.sqrt(clients if adds == "clients" else SERVER_DRAWS)
     # Rounding adds up to d/4 squared steps to the norm: at 2 sqrt(d) steps that is a sixteenth. And a step no wider
     # than the noise of one adder: else rounding, which hides nothing, adds more error than the noise.
     step = min(l2_norm / (2 * math.sqrt(padded)), each)
