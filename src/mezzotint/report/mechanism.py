@@ -64,6 +64,12 @@ def _numbers(values: Any) -> tuple[float, ...]:
     return tuple(np.asarray(values, dtype=np.float64).tolist())
 
 
+def _settled(mechanism: Mechanism, values: Any) -> Any:
+    """Values less what floating point makes of 0: to 1e-14 of the levels' reach, far below the bias of any table."""
+    grain = 1e-14 * float(np.abs(mechanism.levels).max())
+    return np.where(np.abs(values) < grain, 0.0, values)
+
+
 # What it does ------------------------------------------------------------------------------------------------
 
 
@@ -75,7 +81,7 @@ def what_it_does(mechanism: Mechanism) -> Section:
         title="Bias over the inputs",
         x_label="input (data units)",
         y_label="mean of the decoded report - input",
-        curves=(Curve(name="bias", x=_numbers(grid), y=_numbers(mechanism.mean(grid) - grid)),),
+        curves=(Curve(name="bias", x=_numbers(grid), y=_numbers(_settled(mechanism, mechanism.mean(grid) - grid))),),
     )
     spread = mechanism.variance(grid) + (mechanism.mean(grid) - grid) ** 2
     error = Figure(
@@ -130,7 +136,7 @@ def _slider(mechanism: Mechanism) -> Slider:
         inputs=_numbers(inputs),
         levels=_numbers(levels),
         frames=tuple(_numbers(np.round(frame, 7)) for frame in frames),
-        means=_numbers(mechanism.mean(inputs)),
+        means=_numbers(_settled(mechanism, mechanism.mean(inputs))),
         deviations=_numbers(np.sqrt(mechanism.variance(inputs))),
     )
 

@@ -8,7 +8,7 @@ from importlib import resources
 from typing import Any
 
 from mezzotint.report.content import Page, Section, Table
-from mezzotint.report.plots import figure_json, slider_json
+from mezzotint.report.plots import figure_json, height_of, slider_json
 
 # What the browser may do is in the page itself: no connection to anywhere, so that nothing about the data or its
 # reader can leave, and a forgotten link to a library would fail in the tests.
@@ -25,9 +25,9 @@ h2 { margin: 40px 0 8px; font-size: 1.25rem; border-bottom: 1px solid #ddd; }
 p { max-width: 75ch; overflow-wrap: anywhere; }
 .summary { font-size: 1.1rem; }
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 460px), 1fr)); gap: 12px; }
-.figure { min-width: 0; height: 360px; }
+.figure { min-width: 0; } .slider .figure { height: 360px; }
 .slider input { width: 100%; }
-.scroll { overflow-x: auto; }
+.scroll { overflow-x: auto; margin-top: 14px; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 0.93rem; }
 th, td { padding: 4px 14px 4px 0; text-align: left; border-bottom: 1px solid #eee; vertical-align: top; }
 pre { background: #f5f5f5; padding: 12px; white-space: pre-wrap; overflow-wrap: anywhere; font-size: 0.9rem; }
@@ -117,7 +117,10 @@ def _section(section: Section) -> str:
             f'<p id="{key}-says"></p></div>'
         )
     if section.figures:
-        inner = "".join(f'<div class="figure" id="{figure.key}"></div>' for figure in section.figures)
+        inner = "".join(
+            f'<div class="figure" id="{figure.key}" style="height: {height_of(figure)}px"></div>'
+            for figure in section.figures
+        )
         parts.append(f'<div class="figures">{inner}</div>')
     if section.table is not None:
         parts.append(_table(section.table))

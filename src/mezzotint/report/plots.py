@@ -9,6 +9,7 @@ from mezzotint.report.content import Curve, Figure, Slider
 
 COLOURS = ("#1f5fa8", "#b5481b", "#3c7a3b", "#7a4b94", "#8a6d1d", "#39808a")
 GREY = "#777777"
+HEIGHT = 360
 _FONT = {"family": "system-ui, sans-serif", "size": 13}
 
 
@@ -19,7 +20,7 @@ def _layout(title: str, x: dict[str, Any], y: dict[str, Any]) -> dict[str, Any]:
         "xaxis": {**grid, **x},
         "yaxis": {**grid, **y},
         "font": _FONT,
-        "height": 360,
+        "height": HEIGHT,
         "margin": {"l": 55, "r": 12, "t": 72, "b": 48},
         "paper_bgcolor": "white",
         "plot_bgcolor": "white",
@@ -46,7 +47,13 @@ def figure_json(figure: Figure) -> dict[str, Any]:
         up["tickfont"] = {"size": 11}
     layout = _layout(figure.title, along, up)
     layout["showlegend"] = len(figure.curves) > 1
+    layout["height"] = height_of(figure)
     return {"data": data, "layout": layout}
+
+
+def height_of(figure: Figure) -> int:
+    """Pixels: bars that stand for things take a line each."""
+    return max(HEIGHT, 120 + 22 * max(len(curve.x) for curve in figure.curves)) if names_things(figure) else HEIGHT
 
 
 def names_things(figure: Figure) -> bool:

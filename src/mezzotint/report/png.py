@@ -11,7 +11,7 @@ from mezzotint.core.atomic import refuse_existing, replacing
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.lazy import LazyModule
 from mezzotint.report.content import Curve, Figure, Page, Slider
-from mezzotint.report.plots import COLOURS, GREY, names_things
+from mezzotint.report.plots import COLOURS, GREY, HEIGHT, height_of, names_things
 
 figures: Any = LazyModule("matplotlib.figure")
 
@@ -54,7 +54,7 @@ def _draw_slider(slider: Slider) -> Any:
 
 def _draw_figure(figure: Figure) -> Any:
     lying = names_things(figure)
-    drawing = figures.Figure(figsize=(6.4, 4.2), layout="constrained")
+    drawing = figures.Figure(figsize=(6.4, 4.2 * height_of(figure) / HEIGHT), layout="constrained")
     axes = drawing.subplots()
     for place, curve in enumerate(figure.curves):
         colour = GREY if curve.style == "dashed" else COLOURS[place % len(COLOURS)]

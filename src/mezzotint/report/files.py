@@ -1,0 +1,61 @@
+"""Any file that mezzotint writes, as a page: what is in it decides, not its name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.core.lazy import LazyModule
+from mezzotint.core.mechanism import Mechanism
+from mezzotint.report.content import Page
+
+mechanisms: Any = LazyModule("mezzotint.report.mechanism")
+collected: Any = LazyModule("mezzotint.report.collected")
+logs: Any = LazyModule("mezzotint.report.logs")
+runs: Any = LazyModule("mezzotint.report.runs")
+profiles: Any = LazyModule("mezzotint.report.profiles")
+
+REPORTS = (".parquet", ".csv", ".gz")
+LOGS = (".jsonl", ".log")
+LEDGER = "ledger.jsonl"
+
+
+def page_of(source: Path, *, column: str | None = None, level: float = 0.95) -> Page:
+    """The report of a file or folder.
+
+    Arguments:
+        source: a mechanism file (.json); reports (.parquet, .csv, .csv.gz); a training log (.jsonl); the folder of a
+            federated run, or its report.json; what a verb of `mezzotint smoothed` printed with --json (.json).
+        column: the field of codes, where reports have several.
+        level: confidence of each interval, for reports.
+
+    Raises:
+        ParameterError: a column where there are none. FileFormatError: a file of no such kind, or a damaged one.
+    """
+    if source.is_file() and source.suffix in REPORTS:
+        return collected.reports_page(source, column=column, level=level)
+    if column is not None:
+        raise ParameterError("column", column, "only reports have columns; leave it out")
+    if source.is_dir() or source.name == LEDGER:
+        return runs.federated_page(source if source.is_dir() else source.parent)
+    if source.suffix in LOGS:
+        return logs.training_page(source)
+    keys = _keys(source)
+    if {"ledger", "accuracy"} <= keys:
+        return runs.federated_page(source)
+    if "verb" in keys:
+        return profiles.smoothed_page(source)
+    return mechanisms.mechanism_page(Mechanism.load(source), file=source.name)
+
+
+def _keys(source: Path) -> set[str]:
+    """Names in a file's JSON object; none where it is anything else, which the reader of mechanisms then names."""
+    try:
+        value = json.loads(source.read_text(encoding="utf-8"))
+    except ValueError:
+        return set()
+    except OSError as error:
+        raise FileFormatError(f"{source.name}: {error.strerror}") from None
+    return set(value) if isinstance(value, dict) else set()

@@ -1,0 +1,178 @@
+"""The report of a federated run: what was learnt, what it cost whom, what went over the wire, what went wrong."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mezzotint.core.errors import FileFormatError
+from mezzotint.core.mechanism import Mechanism
+from mezzotint.report.content import Curve, Figure, Page, Section, Table
+from mezzotint.report.mechanism import what_it_does, what_it_guarantees
+from mezzotint.report.words import short, upwards
+
+REPORT, SETTINGS, MECHANISM = "report.json", "settings.json", "mechanism.json"
+"""Names in a run's folder."""
+
+_NEEDED = ("accuracy", "loss", "ledger", "claims", "incidents", "stopped", "bits", "report_bits", "seconds")
+
+_VIEWS = {"local": "whoever sees single reports", "central": "whoever sees the sums alone"}
+
+
+def federated_page(source: Path) -> Page:
+    """The report of a federated run.
+
+    Arguments:
+        source: the folder that `mezzotint federate --out` wrote, or the report.json in it.
+
+    Raises:
+        FileFormatError: no finished run there, or a damaged one.
+
+    Guarantees: every privacy number shown is rounded up.
+    """
+    folder = source if source.is_dir() else source.parent
+    report = _read(folder / REPORT if source.is_dir() else source)
+    missing = [name for name in _NEEDED if name not in report]
+    if missing:
+        raise FileFormatError(f"{source.name}: no report of a federated run; it lacks {', '.join(missing)}")
+    settings = _read(folder / SETTINGS) if (folder / SETTINGS).is_file() else {}
+    table = Mechanism.load(folder / MECHANISM) if (folder / MECHANISM).is_file() else None
+    sections = [_learnt(report, settings), _cost(report), _wire(report), _rounds(report), _verify(report, settings)]
+    if table is not None:
+        sections += [what_it_does(table), what_it_guarantees(table)]
+    central = report["claims"].get("central", {}).get("epsilon")
+    cost = "no privacy is claimed" if central is None else f"epsilon {_epsilon(central)} to whoever sees the sums alone"
+    released = sum(outcome == "released" for outcome in report["ledger"]["rounds"].values())
+    return Page(
+        title=f"Federated run: {settings.get('model', 'a model')} on {settings.get('dataset', 'clients')}",
+        summary=f"{released} rounds; accuracy {100 * report['accuracy'][-1]:.4g} %; {report['report_bits']} bits per "
+        f"coordinate and report; {cost}.",
+        sections=tuple(sections),
+    )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        resume = f"mezzotint federate --out {path.parent.name} --resume"
+        raise FileFormatError(f"{path.parent.name}: holds no {path.name}; if a run has not ended, go on: {resume}")
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise FileFormatError(f"{path.name}: not a whole JSON object; it was cut or edited")
+    return value
+
+
+def _epsilon(value: Any) -> str:
+    return upwards(math.inf if value == "inf" else float(value))
+
+
+def _learnt(report: Mapping[str, Any], settings: Mapping[str, Any]) -> Section:
+    rounds = tuple(float(k) for k in range(len(report["accuracy"])))
+    accuracy = Figure(
+        key="accuracy",
+        title="Accuracy on public test data",
+        x_label="rounds",
+        y_label="decided rightly, %",
+        curves=(Curve(name="accuracy", x=rounds, y=tuple(100.0 * float(one) for one in report["accuracy"])),),
+    )
+    loss = Figure(
+        key="loss",
+        title="Loss on public test data",
+        x_label="rounds",
+        y_label="loss",
+        curves=(Curve(name="loss", x=rounds, y=tuple(float(one) for one in report["loss"])),),
+    )
+    places = ("mechanism", "data", "out")  # paths of the machine that ran it
+    rows = tuple((name.replace("_", " "), str(value)) for name, value in settings.items() if name not in places)
+    words = (f"The run ended early: {report['stopped']}",) if report["stopped"] else ()
+    table = Table(headings=("setting", "value"), rows=rows) if rows else None
+    return Section(title="What was learnt", words=words, figures=(accuracy, loss), table=table)
+
+
+def _cost(report: Mapping[str, Any]) -> Section:
+    claims, charges = report["claims"], report["ledger"]["charges"]
+    if not claims:
+        words = ("No epsilon can be claimed: the mechanism has no table, or no round was released.",)
+        return Section(title="What it cost", words=words)
+    claims = {view: claim for view, claim in claims.items() if view in _VIEWS}
+    words = [f"To {_VIEWS[view]}: {claim['text']}" for view, claim in claims.items()]
+    words.append(
+        "Both are about the client that took part most often. The second trusts the aggregation protocol and relies on "
+        "the honest clients' randomness; the first relies on nothing but the client's own."
+    )
+    rows = tuple(
+        (_VIEWS[view], name, _epsilon(value), upwards(float(claim["delta"]), 4))
+        for view, claim in claims.items()
+        for name, value in (claim.get("alternatives") or {claim["method"]: claim["epsilon"]}).items()
+    )
+    counted = Counter(charges.values())
+    charged = Figure(
+        key="charges",
+        title="Rounds that clients are charged for",
+        x_label="",
+        y_label="clients",
+        curves=(
+            Curve(
+                name="clients",
+                x=tuple(f"{rounds} rounds" for rounds in sorted(counted)),
+                y=tuple(float(counted[rounds]) for rounds in sorted(counted)),
+                style="bars",
+            ),
+        ),
+    )
+    table = Table(headings=("against", "accounting", "epsilon", "delta"), rows=rows)
+    return Section(title="What it cost", words=tuple(words), figures=(charged,), table=table)
+
+
+def _wire(report: Mapping[str, Any]) -> Section:
+    coordinates = int(report["ledger"].get("coordinates", 0))
+    rows = [
+        ("coordinates of a vector", f"{coordinates:,}"),
+        ("bits of a report, per coordinate", str(report["report_bits"])),
+        ("bits on the wire, per coordinate: room for the sum of all", str(report["bits"])),
+        ("bytes of one client's masked vector, per round", f"{math.ceil(coordinates * report['bits'] / 8):,}"),
+        ("the same as 32-bit floats", f"{4 * coordinates:,}"),
+        ("seconds of the whole run, as measured", short(float(report["seconds"]), 4)),
+    ]
+    error = report.get("mse")
+    if isinstance(error, (int, float)) and math.isfinite(error):
+        rows.append(("mean squared error of one report, uniform inputs", short(float(error))))
+    return Section(title="What went over the wire", table=Table(headings=("what", "value"), rows=tuple(rows)))
+
+
+def _rounds(report: Mapping[str, Any]) -> Section:
+    ledger, found = report["ledger"], Counter((round_, name) for round_, _, name in report["incidents"])
+    rows = tuple(
+        (number, outcome, ", ".join(f"{name} x {n}" for (k, name), n in found.items() if str(k) == number) or "none")
+        for number, outcome in ledger["rounds"].items()
+    )
+    words = (
+        f"The smallest sum that was released is of {ledger['smallest_sum']} clients. An announced round that never "
+        "ended is charged to everybody who was asked.",
+    )
+    table = Table(headings=("round", "outcome", "refused"), rows=rows)
+    return Section(title="What happened", words=words, table=table)
+
+
+def _verify(report: Mapping[str, Any], settings: Mapping[str, Any]) -> Section:
+    words = (
+        "The ledger beside the report holds every round with the clients in it, written before anything was unmasked. "
+        "With the mechanism file it gives the claims again:",
+    )
+    charged = max(report["ledger"]["charges"].values(), default=0)
+    claim = report["claims"].get("central")
+    if claim is None or not settings.get("mechanism") or charged == 0:
+        return Section(title="How to verify it", words=words[:1])
+    shared = f"--coordinates {report['ledger']['coordinates']} --rounds {charged} --delta {claim['delta']!r}"
+    code = (
+        f"$ mezzotint verify {MECHANISM}\n"
+        f"$ mezzotint account {MECHANISM} {shared}\n"
+        f"$ mezzotint account {MECHANISM} {shared} --view sum --clients {report['ledger']['smallest_sum']}"
+    )
+    return Section(title="How to verify it", words=words, code=code)
