@@ -41,7 +41,9 @@ def test_limits_at_other_epsilons_hold_for_designs(epsilon: float) -> None:
         assert design.optimal(epsilon, levels=levels).loss >= bound
 
 
-@pytest.mark.parametrize("prior", [stats.norm(0.5, 0.1), [0.3], [-0.5, 0.5, 0.6]])
+@pytest.mark.parametrize(
+    "prior", [pytest.param(stats.norm(0.5, 0.1), marks=pytest.mark.slow), [0.3], [-0.5, 0.5, 0.6]]
+)
 def test_limit_under_other_priors(prior: Any) -> None:
     bound = design.limit(1.0, prior=prior).lower_bound
     assert bound is not None
@@ -71,12 +73,12 @@ def test_limit_scales_and_moves_with_the_data() -> None:
 def test_least_of_quadratics_against_a_fine_grid(terms: list[tuple[float, float, float]], ratio: float) -> None:
     a, b, c = np.array([(0.01, 0.0, 1.0), *terms]).T
     least = least_of_quadratics(a, b, c, ratio)
-    points = np.linspace(-40, 40, 8001)
+    points = np.linspace(-40, 40, 2001)
     grid = continuous_dual(lambda x: (a * x + b) * x + c, ratio, points)
     assert least <= grid + 1e-9 * (1 + abs(grid))
     if math.isfinite(least) and a.sum() > 0.5:
         scale = ratio * (np.abs(a).sum() * 1600 + np.abs(b).sum() * 40 + np.abs(c).sum())
-        assert least >= grid - 1e-4 * scale or abs(least) > scale
+        assert least >= grid - 1e-3 * scale or abs(least) > scale
 
 
 def test_limits_refuse_what_they_do_not_know() -> None:

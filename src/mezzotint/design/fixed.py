@@ -13,7 +13,7 @@ from mezzotint.design.bound import bound_at_levels
 from mezzotint.design.problem import Problem
 from mezzotint.design.program import Program, pure_program
 from mezzotint.design.reach import two_levels_hold
-from mezzotint.design.rounding import Draft, first_certified, pure_table
+from mezzotint.design.rounding import Draft, achieved_loss, first_certified, pure_table
 from mezzotint.design.solver import Solution, SolverError, safe_bound, solve
 from mezzotint.design.windows import around, breakpoints, merged
 
@@ -27,6 +27,8 @@ _TARGET = 2e-7
 _ROUNDS = 11
 _MOST_ENTRIES = 60_000
 _MOST_ATOMS = 400
+_LARGE_EPSILON = 4.0
+"""Beyond, the bends of an optimal row stand in close pairs around each level: cells of inputs are cut there too."""
 
 
 def centered(problem: Problem, values: FloatArray) -> FloatArray:
@@ -76,8 +78,7 @@ def _at_atoms(problem: Problem, levels: FloatArray) -> tuple[FloatArray, float, 
     solution = solve(program)
     floors = solution.floors * math.exp(-problem.epsilon / 2)
     bends = merged(breakpoints(floors, centered(problem, levels), problem.epsilon), symmetric=program.view.is_symmetric)
-    bound, relaxed = bound_at_levels(problem, levels, points)
-    return from_centered(problem, bends), bound, solution.iterations + relaxed.iterations
+    return from_centered(problem, bends), _bound_on(problem, levels, points, solution), solution.iterations
 
 
 def _refined(problem: Problem, levels: FloatArray) -> tuple[FloatArray, float, int]:
@@ -96,14 +97,19 @@ def _refined(problem: Problem, levels: FloatArray) -> tuple[FloatArray, float, i
         knots = around(bends, step, symmetric=symmetric, sides=sides)
         step /= 4
         if index >= 3:
-            value, relaxed = bound_at_levels(problem, levels, from_centered(problem, bends))
+            value, relaxed = bound_at_levels(problem, levels, from_centered(problem, _edges(problem, bends, units)))
             bound, iterations = max(bound, value), iterations + relaxed.iterations
             if solution.value - bound <= _TARGET * abs(solution.value) or knots.size * levels.size > _MOST_ENTRIES:
                 break
     if bound < solution.value - _TARGET * abs(solution.value):
-        value, relaxed = bound_at_levels(problem, levels, from_centered(problem, knots))
+        value, relaxed = bound_at_levels(problem, levels, from_centered(problem, _edges(problem, knots, units)))
         bound, iterations = max(bound, value), iterations + relaxed.iterations
     return from_centered(problem, bends), bound, iterations
+
+
+def _edges(problem: Problem, knots: FloatArray, units: FloatArray) -> FloatArray:
+    """Where to cut the range into cells for the bound (centred units)."""
+    return merged(np.concatenate([knots, units]), symmetric=False) if problem.epsilon > _LARGE_EPSILON else knots
 
 
 def _bound_on(problem: Problem, levels: FloatArray, knots: FloatArray, solution: Solution) -> float:
@@ -139,6 +145,24 @@ def design_fixed(problem: Problem, levels: FloatArray, knots: FloatArray | None)
     if knots is None:
         knots, bound, iterations = _at_atoms(problem, levels) or _refined(problem, levels)
         scope = AT_LEVELS
+    found = [_built(problem, levels, knots, bound, scope, iterations)]
+    if scope == AT_LEVELS and not _is_proven(problem, *found[0]):
+        # Floors near the solver's tolerance place bends badly: levels and even knots may serve better.
+        spread = np.concatenate([centered(problem, knots), centered(problem, levels), np.linspace(-1, 1, _FIRST_KNOTS)])
+        wider = from_centered(problem, merged(spread, symmetric=False))
+        found.append(_built(problem, levels, wider, bound, scope, iterations))
+    return min(found, key=lambda pair: achieved_loss(problem, pair[1]))
+
+
+def _is_proven(problem: Problem, draft: Draft, mechanism: Mechanism) -> bool:
+    loss = achieved_loss(problem, mechanism)
+    return draft.lower_bound is not None and loss - draft.lower_bound <= 1e-5 * loss
+
+
+def _built(
+    problem: Problem, levels: FloatArray, knots: FloatArray, bound: float | None, scope: str, iterations: int
+) -> tuple[Draft, Mechanism]:
+    """The best table on these knots as integers; without a bound, that of its own program."""
     drafts: list[Draft] = []
 
     def build(epsilon: float) -> Mechanism:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy.typing as npt
 from scipy import optimize
 
 from mezzotint.core.errors import InfeasibleError, ParameterError
+from mezzotint.core.priors import SamplePrior
 from mezzotint.design.fixed import centered, from_centered, program_on
 from mezzotint.design.general import make_setting, solve_pairs
 from mezzotint.design.problem import Problem
@@ -26,6 +27,7 @@ _SEARCH_KNOTS = 33
 _FEW_KNOTS = 9
 _DENSE_LEVELS = 121
 _MIDDLES = 4
+_CELLS = 2048
 _CLOSEST = 1e-4
 """Levels stay this far apart (units of half the range) during the search."""
 
@@ -153,8 +155,9 @@ def value_and_gradient(problem: Problem, knots: FloatArray, levels: FloatArray) 
 def _search(
     problem: Problem, shape: Shape, knots: FloatArray, start: FloatArray, least: float, largest: float, rounds: int
 ) -> tuple[float, FloatArray]:
-    """Best (value, levels in centred units) that SLSQP finds from `start`."""
+    """Best (value, levels in centred units) that SLSQP finds from `start`; the value is in units of half the range."""
     half = problem.width / 2
+    unit = half if problem.loss == "mae" else half**2
     best = (math.inf, start)
 
     def evaluate(variables: FloatArray) -> tuple[float, FloatArray]:
@@ -164,9 +167,10 @@ def _search(
             value, gradient = value_and_gradient(problem, knots, problem.center + units * half)
         except SolverError:
             return 1e9, np.zeros_like(variables)
+        value /= unit
         if value < best[0]:
             best = (value, units)
-        return value, shape.matrix.T @ gradient * half
+        return value, shape.matrix.T @ gradient * (half / unit)
 
     # Levels in order, the outer ones within their bounds.
     difference = np.diff(np.eye(shape.matrix.shape[0]), axis=0) @ shape.matrix
@@ -256,11 +260,15 @@ def search_levels(
         max_level: largest distance of a level from the middle of the range, data units.
         knots: inputs that the design will use, data units; None lets the search choose.
     """
+    problem = thinned(problem)
     plain = problem.is_pure and problem.loss != "minimax"
     grid = np.linspace(problem.lower, problem.upper, _SEARCH_KNOTS if plain else _FEW_KNOTS)
     if problem.metric is not None and knots is not None:
         grid = knots
     least, largest = level_bounds(problem, max_level, grid)
+    if plain and count == 2 and problem.max_bias == 0:
+        # Two levels a, b: the errors (b - x)(x - a) and 2 (b - x)(x - a) / (b - a) grow as either level moves out.
+        return problem.center + np.array([-1, 1]) * _surely(problem, least) * (problem.width / 2)
     if not plain:
         # Levels that reach barely far enough leave the solver no interior.
         least *= 1 + 1e-4
@@ -278,7 +286,28 @@ def search_levels(
     units = run(found[0][1], grid, 60)[1]
     if problem.max_bias == 0:
         units = run(units, _local_knots(problem, units, symmetric), 40)[1]
+    # The search meets its bounds up to its own tolerance only.
+    least = _surely(problem, least)
+    units[0], units[-1] = min(units[0], -least), max(units[-1], least)
     return problem.center + units * (problem.width / 2)
+
+
+def _surely(problem: Problem, least: float) -> float:
+    """`least` so much larger that outer levels reach far enough in floats too."""
+    grain = 8 * math.ulp(max(abs(problem.lower), abs(problem.upper))) / (problem.width / 2)
+    return least + 1e-9 * (least - 1) + grain
+
+
+def thinned(problem: Problem) -> Problem:
+    """The problem with a large sample replaced by its cells' masses and means: a search needs no more."""
+    prior = problem.prior
+    if not isinstance(prior, SamplePrior) or prior.points.size <= 2 * _CELLS:
+        return problem
+    edges = np.linspace(problem.lower, problem.upper, _CELLS + 1)
+    moments = prior.moments(edges)
+    used = moments[:, 0] > 0
+    points = edges[:-1][used] + moments[used, 1] / moments[used, 0]
+    return replace(problem, prior=SamplePrior(points=points, masses=moments[used, 0]))
 
 
 def _even_starts(count: int, least: float, largest: float) -> list[FloatArray]:
