@@ -18,7 +18,7 @@ from mezzotint.core.kernels import draw_bucketed, draw_searched, draw_uniform
 from mezzotint.core.lookup import compile_lookup
 from mezzotint.core.sampler import PrivatizeStats, codes_from_words, privatize
 from reference.sampler import codes_from_words as twin
-from reference.sampler import exact_threshold, keystream, threshold
+from reference.sampler import exact_threshold, inputs_for, keystream, telltale, threshold
 from strategies import mechanisms, random_knots
 
 TOTAL = 2**32
@@ -28,24 +28,6 @@ F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
 
 def one_bit() -> Mechanism:
     return Mechanism(knots=[-1, 1], levels=[-2, 2], weights=[[3 * 2**30, 2**30], [2**30, 3 * 2**30]])
-
-
-def telltale(knots: np.ndarray) -> Mechanism:
-    """Row k always reports level k: the code tells which row was drawn."""
-    return Mechanism(
-        knots=knots, levels=np.arange(knots.size, dtype=np.float64), weights=TOTAL * np.eye(knots.size, dtype=np.int64)
-    )
-
-
-def inputs_for(mechanism: Mechanism, generator: np.random.Generator, count: int) -> np.ndarray:
-    """Inputs all over the range and beyond it, at knots, next to knots, infinite."""
-    knots, width = mechanism.knots, mechanism.upper - mechanism.lower
-    inside = mechanism.lower + width * generator.uniform(-0.1, 1.1, count)
-    close = generator.choice(knots, count) + width * 1e-7 * generator.standard_normal(count)
-    exact = generator.choice(
-        np.concatenate([knots, np.nextafter(knots, np.inf), np.nextafter(knots, -np.inf), [np.inf, -np.inf]]), count
-    )
-    return generator.choice(np.stack([inside, inside, close, exact]), axis=0)
 
 
 # The same codes as the reference --------------------------------------------------------------------------------------
@@ -265,6 +247,15 @@ def test_out_of_range_is_an_error_on_request() -> None:
         one_bit().privatize([5.0, np.nan], on_out_of_range="error")
 
 
+def test_float32_inputs_are_compared_with_float64_limits() -> None:
+    # float32(0.1) exceeds 0.1: counted as above by the kernel, and found again to be named.
+    mechanism = Mechanism(knots=[-0.1, 0.1], levels=[-1, 1], weights=[[TOTAL // 2] * 2] * 2)
+    x = np.array([0.05, 0.1, -0.1], dtype=F32)
+    assert mechanism.privatize_with_stats(x)[1] == PrivatizeStats(below=1, above=1, total=3)
+    with pytest.raises(ParameterError, match="input 1 lies outside"):
+        mechanism.privatize(x, on_out_of_range="error")
+
+
 @pytest.mark.parametrize("option", ["ignore", None, True])
 def test_unknown_option(option: object) -> None:
     with pytest.raises(ParameterError, match="on_out_of_range="):
@@ -295,6 +286,12 @@ def test_a_generator_reproduces_and_moves_on() -> None:
     first, second = one_bit().privatize(x, generator), one_bit().privatize(x, generator)
     np.testing.assert_array_equal(first, one_bit().privatize(x, np.random.default_rng(1)))
     assert (first != second).any()
+
+
+def test_an_integer_seed_starts_anew_on_every_call() -> None:
+    """What the docstring warns of."""
+    x = np.random.default_rng(6).uniform(-1, 1, 50)
+    np.testing.assert_array_equal(one_bit().privatize(x, 7), one_bit().privatize(x, 7))
 
 
 def test_no_two_draws_agree() -> None:

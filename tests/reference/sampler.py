@@ -68,3 +68,21 @@ def keystream(key: bytes, start: int, count: int) -> np.ndarray:
     first, last = start // 2, (start + count + 1) // 2
     stream = b"".join(encryptor.update(counter.to_bytes(16, "big")) for counter in range(first, last))
     return np.frombuffer(stream, dtype="<u8")[start - 2 * first :][:count]
+
+
+def telltale(knots: np.ndarray) -> Mechanism:
+    """Row k always reports level k: the code tells which row was drawn."""
+    return Mechanism(
+        knots=knots, levels=np.arange(knots.size, dtype=np.float64), weights=TOTAL * np.eye(knots.size, dtype=np.int64)
+    )
+
+
+def inputs_for(mechanism: Mechanism, generator: np.random.Generator, count: int) -> np.ndarray:
+    """Inputs all over the range and beyond it, at knots, next to knots, infinite."""
+    knots, width = mechanism.knots, mechanism.upper - mechanism.lower
+    inside = mechanism.lower + width * generator.uniform(-0.1, 1.1, count)
+    close = generator.choice(knots, count) + width * 1e-7 * generator.standard_normal(count)
+    exact = generator.choice(
+        np.concatenate([knots, np.nextafter(knots, np.inf), np.nextafter(knots, -np.inf), [np.inf, -np.inf]]), count
+    )
+    return generator.choice(np.stack([inside, inside, close, exact]), axis=0)

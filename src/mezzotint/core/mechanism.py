@@ -287,10 +287,14 @@ class Mechanism:
         """Draws one report per input: codes 0..m-1, uint8 up to 256 levels else uint16, same shape as x.
 
         Arguments:
-            x: numbers in data units: scalar, numpy array (float32/64; integers are cast) or CPU torch tensor.
+            x: numbers in data units: scalar, numpy array (float32/64; integers are cast) or torch tensor.
             rng: None draws from a cryptographic keystream keyed by the operating system, per call. An integer
-                seed or a `numpy.random.Generator` gives a reproducible draw, which is NOT private.
+                seed or a `numpy.random.Generator` gives a reproducible draw, which is NOT private. Warning: an
+                integer starts its stream anew on EVERY call, so two calls with the same seed use the same noise,
+                element by element; for several reproducible calls pass one Generator, which moves on.
             on_out_of_range: "clip" to [lower, upper], or "error".
+
+        Returns: an array for arrays, a scalar for scalars, a tensor (uint8, else int32) on the tensor's own device.
 
         Raises:
             ParameterError: NaN (naming the first bad index), or an input out of range under "error".

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, final
 
 import numpy as np
@@ -14,16 +15,25 @@ import numpy.typing as npt
 
 from mezzotint.core.entropy import BLOCK, Keystream, key_from
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.lazy import LazyModule
 from mezzotint.core.lookup import Lookup, compile_lookup
 from mezzotint.core.mechanism import Mechanism
 
 if TYPE_CHECKING:
     import torch
 
+GPU = ("cuda",)
+"""Types of torch devices that draw for themselves. They must compute in float64. (AMD's are called "cuda" too.)"""
+
 THREAD_SHARE = 1 << 18
 """Elements that make one more thread worth starting (about a millisecond of work)."""
 
 Codes = npt.NDArray[Any]
+
+Find = Callable[[Literal["nan", "outside"]], tuple[tuple[int, ...], float]]
+"""Index and value of the first input that is NaN, or that lies outside."""
+
+device: Any = LazyModule("mezzotint.core.gpu.tensors")  # imports torch: only once a tensor on a device asks for it
 
 
 @final
@@ -54,8 +64,9 @@ def privatize(
 
     Arguments:
         mechanism: the table.
-        x: numbers in data units: scalar, sequence, numpy array of any shape and strides, or CPU torch tensor.
-            float32 and float64 are read as they are; other real types are cast.
+        x: numbers in data units: scalar, sequence, numpy array of any shape and strides, or torch tensor.
+            float32 and float64 are read as they are; other real types are cast. A tensor on a GPU stays there and
+            so do its codes.
         rng: None for the cryptographic keystream; an integer seed or numpy Generator reproduces and is NOT private.
         on_out_of_range: "clip" to [lower, upper], or "error".
         threads: at most this many; None for as many as the process may use. Small inputs use one.
@@ -71,17 +82,22 @@ def privatize(
         The probability of each code is a mixture of the two rows beside the input, in exact integers (T1, T5).
         The same seed gives the same codes, whatever the number of threads.
         No two calls, threads or forked processes share a word of the keystream.
+        On a GPU the words are ChaCha20's instead of AES-256-CTR's (a seed gives other codes there than on the CPU);
+        for the same words the codes are the same.
 
     Edge cases: empty gives empty; a scalar gives a numpy scalar; -0.0 is 0; +-inf clips; NaN raises.
     """
     _check_options(on_out_of_range, threads)
+    if _on_device(x):
+        codes, counts = device.draw(mechanism, x, key_from(rng))
+        return codes, _check(mechanism, x.numel(), counts, on_out_of_range, partial(device.find, mechanism, x))
     values, wrap = _as_array(x)
     key = key_from(rng)
     lookup = compile_lookup(mechanism, values.dtype)
     flat = np.ascontiguousarray(values).reshape(-1)
     codes = np.empty(flat.size, dtype=lookup.code_dtype)
     counts = _draw_all(lookup, flat, codes, key, threads)
-    stats = _check(mechanism, values, counts, on_out_of_range)
+    stats = _check(mechanism, values.size, counts, on_out_of_range, partial(_find, mechanism, values))
     return wrap(codes.reshape(values.shape)), stats
 
 
@@ -108,7 +124,7 @@ def codes_from_words(mechanism: Mechanism, x: npt.ArrayLike, words: npt.ArrayLik
     codes = np.empty(values.size, dtype=lookup.code_dtype)
     flat = np.ascontiguousarray(values).reshape(-1)
     counts = lookup.draw(flat, np.ascontiguousarray(given).reshape(-1), codes)
-    _check(mechanism, values, counts, "clip")
+    _check(mechanism, values.size, counts, "clip", partial(_find, mechanism, values))
     return codes.reshape(values.shape)
 
 
@@ -117,6 +133,11 @@ def _check_options(on_out_of_range: str, threads: int | None) -> None:
         raise ParameterError("on_out_of_range", on_out_of_range, 'use "clip" or "error"')
     if threads is not None and threads < 1:
         raise ParameterError("threads", threads, "need at least one thread; None uses all")
+
+
+def _on_device(x: Any) -> bool:
+    torch_module = sys.modules.get("torch")
+    return torch_module is not None and isinstance(x, torch_module.Tensor) and x.device.type in GPU
 
 
 # Inputs --------------------------------------------------------------------------------------------------------------
@@ -146,15 +167,8 @@ def _to_numpy(codes: Codes) -> Any:
 
 def _from_torch(x: torch.Tensor) -> npt.NDArray[Any]:
     if x.device.type != "cpu":
-        raise ParameterError("x", f"tensor on {x.device}", "this sampler runs on the CPU; pass x.cpu()")
-    if x.is_complex() or x.is_sparse or x.is_quantized:
-        raise ParameterError("x", f"tensor of {x.dtype}, {x.layout}", "need a dense tensor of real numbers")
-    detached = x.detach()
-    if x.element_size() <= 2 and x.is_floating_point():
-        detached = detached.float()  # numpy has no bfloat16
-    return np.asarray(
-        detached.numpy(), dtype=np.float32 if detached.dtype.itemsize <= 4 and x.is_floating_point() else np.float64
-    )
+        raise ParameterError("x", f"tensor on {x.device}", f"draws on cpu, {', '.join(GPU)}; pass x.cpu()")
+    return device.as_floats(x).numpy()
 
 
 def _to_torch(codes: Codes) -> torch.Tensor:
@@ -199,23 +213,31 @@ def _usable_cores() -> int:
 
 
 def _check(
-    mechanism: Mechanism, values: npt.NDArray[Any], counts: tuple[int, int, int], on_out_of_range: str
+    mechanism: Mechanism, total: int, counts: tuple[int, int, int], on_out_of_range: str, find: Find
 ) -> PrivatizeStats:
     below, above, nans = counts
     if nans:
-        index, _ = _first(values, np.isnan)
-        raise ParameterError("x", "nan", f"input {index} is NaN; drop it first")
+        raise ParameterError("x", "nan", f"input {_spelled(find('nan')[0])} is NaN; drop it first")
     if on_out_of_range == "error" and below + above:
-        index, value = _first(values, lambda block: (block < mechanism.lower) | (block > mechanism.upper))
+        index, value = find("outside")
         raise ParameterError(
             "x",
             value,
-            f"input {index} lies outside [{mechanism.lower:g}, {mechanism.upper:g}]; "
+            f"input {_spelled(index)} lies outside [{mechanism.lower:g}, {mechanism.upper:g}]; "
             'widen the range or use on_out_of_range="clip"',
         )
-    return PrivatizeStats(below=below, above=above, total=values.size)
+    return PrivatizeStats(below=below, above=above, total=total)
 
 
-def _first(values: npt.NDArray[Any], bad: Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]]) -> tuple[str, float]:
-    index = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad(values))), values.shape))
-    return ", ".join(map(str, index)) or "0", float(values[index])
+def _find(
+    mechanism: Mechanism, values: npt.NDArray[Any], what: Literal["nan", "outside"]
+) -> tuple[tuple[int, ...], float]:
+    # In float64, as the kernels compare: numpy would round the limits to float32 for float32 values.
+    given = values.astype(np.float64)
+    bad = np.isnan(given) if what == "nan" else (given < mechanism.lower) | (given > mechanism.upper)
+    index = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), values.shape))
+    return index, float(given[index])
+
+
+def _spelled(index: tuple[int, ...]) -> str:
+    return ", ".join(map(str, index)) or "0"

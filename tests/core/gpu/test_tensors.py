@@ -1,0 +1,232 @@
+"""The path of tensors on a device, walked on the CPU: torch's plain operations against the CPU's own kernels."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mezzotint import Mechanism, ParameterError
+from mezzotint.core import sampler
+from mezzotint.core.entropy import key_from
+from mezzotint.core.gpu import plain, tensors
+from mezzotint.core.sampler import PrivatizeStats, codes_from_words
+from reference.gpu import chacha_words, outside
+from reference.sampler import inputs_for, telltale
+from strategies import mechanisms, random_knots
+
+TOTAL = 2**32
+KEY = bytes(range(32))
+CPU = torch.device("cpu")
+
+
+def one_bit() -> Mechanism:
+    return Mechanism(knots=[-1, 1], levels=[-2, 2], weights=[[3 * 2**30, 2**30], [2**30, 3 * 2**30]])
+
+
+@pytest.fixture
+def on_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tensors on the CPU count as tensors on a device."""
+    monkeypatch.setattr(sampler, "GPU", ("cpu",))
+
+
+# The same codes as the CPU --------------------------------------------------------------------------------------------
+
+
+@given(mechanism=mechanisms(), seed=st.integers(0, 2**32 - 1), dtype=st.sampled_from([np.float32, np.float64]))
+@settings(max_examples=150)
+def test_same_codes_as_the_cpu_for_the_same_words(mechanism: Mechanism, seed: int, dtype: Any) -> None:
+    generator = np.random.default_rng(seed)
+    x = inputs_for(mechanism, generator, 300).astype(dtype)
+    key = generator.bytes(32)
+    codes, counts = tensors.draw(mechanism, torch.from_numpy(x), key, "plain")
+    np.testing.assert_array_equal(codes.numpy(), codes_from_words(mechanism, x, chacha_words(key, 0, 300)))
+    assert counts == (*outside(mechanism, x), 0)
+
+
+@pytest.mark.parametrize("levels", [256, 257, 2**16])
+def test_same_codes_with_very_many_levels(levels: int) -> None:
+    generator = np.random.default_rng(levels)
+    weights = generator.multinomial(TOTAL, generator.dirichlet(np.ones(levels)), 2).astype(np.int64)
+    mechanism = Mechanism(knots=[0, 1], levels=np.arange(levels), weights=weights)
+    x = generator.random(2000)
+    codes, _ = tensors.draw(mechanism, torch.from_numpy(x), KEY, "plain")
+    assert codes.dtype == (torch.uint8 if levels == 256 else torch.int32)
+    np.testing.assert_array_equal(codes.numpy(), codes_from_words(mechanism, x, chacha_words(KEY, 0, 2000)))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("spacing", ["even", "uneven", "clustered"])
+def test_a_jump_counts_from_its_knot_on(spacing: str, dtype: Any) -> None:
+    knots = np.unique(random_knots(np.random.default_rng(5), 15, spacing, 0.0).astype(dtype).astype(np.float64))
+    mechanism = telltale(np.repeat(knots, [1] + [2] * (knots.size - 2) + [1]))
+    inner = knots[1:-1].astype(dtype)
+    at, _ = tensors.draw(mechanism, torch.from_numpy(inner), KEY, "plain")
+    np.testing.assert_array_equal(at.numpy(), 2 * np.arange(1, inner.size + 1))
+    below, _ = tensors.draw(mechanism, torch.from_numpy(np.nextafter(inner, dtype(-np.inf))), KEY, "plain")
+    assert (np.abs(below.numpy() - (2 * np.arange(1, inner.size + 1) - 1.5)) == 0.5).all()
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 63, 64, 65, 200])
+def test_chunks_continue_the_stream(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain, "CHUNK", 64)
+    x = np.random.default_rng(size).uniform(-1.2, 1.2, size)
+    codes, counts = tensors.draw(one_bit(), torch.from_numpy(x), KEY, "plain")
+    np.testing.assert_array_equal(codes.numpy(), codes_from_words(one_bit(), x, chacha_words(KEY, 0, size)))
+    assert counts == (*outside(one_bit(), x), 0)
+
+
+# Tensors of every kind ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (7,), (3, 0, 2), (2, 3, 5)])
+@pytest.mark.parametrize(
+    "dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int8, torch.int64, torch.bool], ids=str
+)
+def test_any_shape_and_type(on_device: None, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    codes = one_bit().privatize(torch.ones(shape, dtype=dtype), 3)
+    assert codes.shape == shape
+    assert codes.dtype == torch.uint8
+    assert torch.equal(codes, one_bit().privatize(torch.ones(shape, dtype=torch.float64), 3))
+
+
+def test_strides_and_marks_do_not_matter(on_device: None) -> None:
+    base = torch.from_numpy(np.random.default_rng(0).uniform(-1, 1, (40, 30)))
+    complex_view = torch.complex(base, -base).conj().imag  # a view of -base, marked to be negated
+    assert complex_view.is_neg()
+    for view in (base.T, base[::2, 3:], base[None, 5], base[0].expand(4, 30), complex_view, torch._neg_view(base)):
+        plain_copy = torch.from_numpy(view.numpy(force=True).copy())
+        assert torch.equal(one_bit().privatize(view, 1), one_bit().privatize(plain_copy, 1))
+
+
+def test_marked_views_on_the_cpu_too() -> None:
+    base = torch.linspace(-1, 1, 50)
+    assert torch.equal(one_bit().privatize(torch._neg_view(base), 1), one_bit().privatize(-base, 1))
+
+
+def test_gradients_stay_out(on_device: None) -> None:
+    x = torch.linspace(-1, 1, 20, requires_grad=True)
+    codes = one_bit().privatize(x * 1.0, 1)
+    assert not codes.requires_grad
+    assert torch.equal(codes, one_bit().privatize(x.detach(), 1))
+
+
+def test_input_is_left_alone(on_device: None) -> None:
+    x = torch.tensor([-9.0, 0.5, float("inf")])
+    one_bit().privatize(x)
+    assert x.tolist() == [-9.0, 0.5, float("inf")]
+
+
+def test_default_types_and_devices_do_not_matter(on_device: None) -> None:
+    x = torch.linspace(-1, 1, 100)
+    expected = one_bit().privatize(x, 1)
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.device("meta"):
+            assert torch.equal(one_bit().privatize(x, 1), expected)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [torch.ones(3, dtype=torch.complex64), torch.ones(3).to_sparse(), torch.ones(3).to_mkldnn()],
+    ids=["complex", "sparse", "mkldnn"],
+)
+def test_refused_tensors(on_device: None, bad: torch.Tensor) -> None:
+    with pytest.raises(ParameterError, match=r"x=tensor of .*need a dense tensor of real numbers"):
+        one_bit().privatize(bad)
+
+
+def test_devices_that_do_not_draw_are_named() -> None:
+    with pytest.raises(ParameterError, match=r"tensor on meta: draws on cpu, cuda; pass x.cpu\(\)"):
+        one_bit().privatize(torch.ones(3, device="meta"))
+
+
+# Range and NaN --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_nan_names_the_first_and_releases_nothing(on_device: None, dtype: torch.dtype) -> None:
+    x = torch.zeros(1000, dtype=dtype)
+    x[[417, 900]] = float("nan")
+    for tensor, index in ((x, "417"), (x.reshape(100, 10), "41, 7"), (torch.tensor(float("nan"), dtype=dtype), "0")):
+        with pytest.raises(ParameterError, match=f"x=nan: input {index} is NaN"):
+            one_bit().privatize(tensor)
+    with pytest.raises(ParameterError, match="NaN"):
+        one_bit().privatize(torch.tensor([5.0, float("nan")]), on_out_of_range="error")
+
+
+def test_clipped_inputs_are_counted_and_drawn_as_the_ends(on_device: None) -> None:
+    mechanism = telltale(np.array([-1.0, 0.0, 0.7, 3.0]))
+    x = torch.tensor([-float("inf"), -1e30, -1.0, 3.0, 1e30, float("inf")], dtype=torch.float64)
+    codes, stats = mechanism.privatize_with_stats(x)
+    assert stats == PrivatizeStats(below=2, above=2, total=6)
+    assert codes.tolist() == [0, 0, 0, 3, 3, 3]
+
+
+def test_out_of_range_is_an_error_on_request(on_device: None) -> None:
+    x = torch.tensor([[0.0, 1.0], [-1.0, 1.5], [-7.0, 0.0]])
+    with pytest.raises(ParameterError, match=r"x=1\.5: input 1, 1 lies outside \[-1, 1\]"):
+        one_bit().privatize(x, on_out_of_range="error")
+    _, stats = one_bit().privatize_with_stats(x[:1], on_out_of_range="error")
+    assert stats == PrivatizeStats(below=0, above=0, total=2)
+
+
+def test_float32_inputs_are_compared_with_float64_limits(on_device: None) -> None:
+    mechanism = Mechanism(knots=[-0.1, 0.1], levels=[-1, 1], weights=[[TOTAL // 2] * 2] * 2)
+    with pytest.raises(ParameterError, match="input 1 lies outside"):
+        mechanism.privatize(torch.tensor([0.05, 0.1, -0.1]), on_out_of_range="error")
+
+
+# Randomness -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_seed_reproduces_and_a_generator_moves_on(on_device: None) -> None:
+    x = torch.zeros(256)
+    expected = codes_from_words(one_bit(), x.numpy(), chacha_words(key_from(4), 0, 256))
+    np.testing.assert_array_equal(one_bit().privatize(x, 4).numpy(), expected)
+    generator = np.random.default_rng(1)
+    first, second = one_bit().privatize(x, generator), one_bit().privatize(x, generator)
+    assert torch.equal(first, one_bit().privatize(x, np.random.default_rng(1)))
+    assert not torch.equal(first, second)
+
+
+def test_no_two_draws_agree_in_any_thread(on_device: None) -> None:
+    # 256 fair bits each: two equal draws have probability 2^-256.
+    draws: list[bytes] = []
+
+    def work() -> None:
+        draws.extend(one_bit().privatize(torch.zeros(256)).numpy().tobytes() for _ in range(20))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(draws)) == len(draws) == 80
+
+
+def test_the_key_does_not_stay_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys: list[torch.Tensor] = []
+    key_on = tensors.key_on
+
+    def kept(key: bytes, device: torch.device) -> torch.Tensor:
+        keys.append(key_on(key, device))
+        return keys[-1]
+
+    monkeypatch.setattr(tensors, "key_on", kept)
+    tensors.draw(one_bit(), torch.zeros(9), KEY)
+    assert [key.tolist() for key in keys] == [[0] * 8]
+
+
+def test_the_engine_follows_device_and_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    for installed, on_cuda in ((object(), "fused"), (None, "plain")):
+        monkeypatch.setattr(tensors, "find_spec", lambda _, found=installed: found)
+        assert tensors.engine_for(torch.device("cuda:1")) == on_cuda
+        assert tensors.engine_for(CPU) == "plain"

@@ -1,0 +1,64 @@
+"""What the device's draw is compared with, and a process in which Triton interprets its kernel."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import warnings
+from concurrent.futures import ProcessPoolExecutor
+from unittest import mock
+
+import numpy as np
+import torch
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+
+from mezzotint import Mechanism
+from mezzotint.core.gpu.chacha import key_on
+from mezzotint.core.gpu.tables import tables_on
+
+CPU = torch.device("cpu")
+
+
+def chacha_words(key: bytes, first: int, count: int) -> np.ndarray:
+    """Words 8 first, 8 first + 1, ... of the ChaCha20 stream, by OpenSSL, every block from its own counter."""
+    blocks = range(first, first + -(-count // 8))
+    stream = b"".join(
+        Cipher(algorithms.ChaCha20(key, block.to_bytes(8, "little") + bytes(8)), mode=None)
+        .encryptor()
+        .update(bytes(64))
+        for block in blocks
+    )
+    return np.frombuffer(stream, dtype="<u8")[:count]
+
+
+def outside(mechanism: Mechanism, x: np.ndarray) -> tuple[int, int]:
+    """How many inputs lie below and above, float32 ones compared in float64 as the samplers do."""
+    given = x.astype(np.float64)
+    return int((given < mechanism.lower).sum()), int((given > mechanism.upper).sum())
+
+
+def fused_codes(
+    mechanism: Mechanism, x: np.ndarray, key: bytes, blocks: int, programs: int = 4096
+) -> tuple[np.ndarray, list[int]]:
+    """What the fused kernel makes of a flat float array, on this process' CPU; needs TRITON_INTERPRET=1."""
+    from mezzotint.core.gpu import fused  # Triton decides on import whether to interpret
+
+    tensor = torch.from_numpy(x)
+    tables = tables_on(mechanism, x.dtype, tensor.device)
+    codes = torch.full((x.size,), 77, dtype=tables.code_type)
+    with mock.patch.object(fused, "PROGRAMS", programs):
+        counts = fused.draw(tables, tensor, key_on(key, tensor.device), codes, blocks)
+    return codes.numpy(), counts.tolist()
+
+
+def interpreter() -> ProcessPoolExecutor:
+    """A pool of one fresh process in which Triton interprets; warnings are errors there too."""
+    with mock.patch.dict(os.environ, TRITON_INTERPRET="1"):
+        pool = ProcessPoolExecutor(
+            1,
+            mp_context=multiprocessing.get_context("spawn"),
+            initializer=warnings.simplefilter,
+            initargs=("error",),
+        )
+        pool.submit(os.getpid).result()  # it has started, with this environment
+    return pool
