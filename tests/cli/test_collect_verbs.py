@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mezzotint import families
+from mezzotint.collect.runs import PartWriter
 
 
 @pytest.fixture
@@ -41,3 +43,64 @@ def test_several_columns_state_the_claim_of_a_record(
         ran = invoke("privatize", source, *changed, *arguments, tmp_path / "q.parquet")
         assert ran.status != 0
         assert word in ran.err
+
+
+def test_folders_are_written_resumed_and_estimated(
+    invoke: Callable[..., Any],
+    column_file: Path,
+    mechanism_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    arguments = ["--column", "x", "--mechanism", mechanism_file, "--out", f"{tmp_path}/out/"]
+    with monkeypatch.context() as patched:
+
+        def stop(*_: object) -> None:
+            raise OSError("the disk is gone")
+
+        patched.setattr(PartWriter, "write", stop)
+        assert invoke("privatize", column_file, *arguments).status == 2
+    refused = invoke("privatize", column_file, *arguments)
+    assert (refused.status, refused.out) == (2, "")
+    assert "--resume" in refused.err
+    assert "--resume" in invoke("estimate", tmp_path / "out").err
+    ran = invoke("privatize", column_file, *arguments, "--resume", "--json")
+    assert ran.json["reports"] == 1000
+    whole = invoke("estimate", tmp_path / "out", "--json", "--save-counts", tmp_path / "c.json")
+    assert whole.json["n"] == 1000
+    assert invoke("estimate", tmp_path / "c.json", "--json").json == whole.json
+    assert invoke("estimate", tmp_path / "c.json", f"{tmp_path}/out/*.parquet", "--json").json["n"] == 2000
+    again = invoke("estimate", tmp_path / "out", "--save-counts", tmp_path / "c.json")
+    assert again.status == 2
+    assert "exists already" in again.err
+    (tmp_path / "c.json").write_text("{}")
+    assert "mezzotint-counts" in invoke("estimate", tmp_path / "c.json").err
+
+
+def test_memoised_reports_need_a_secret_key_file(
+    invoke: Callable[..., Any], column_file: Path, mechanism_file: Path, tmp_path: Path
+) -> None:
+    def run(out: str, *more: object) -> Any:
+        arguments = ["--column", "x", "--mechanism", mechanism_file, "--out", tmp_path / out, *more]
+        return invoke("privatize", column_file, *arguments)
+
+    key = tmp_path / "memo.key"
+    memoised = ["--memoise-by", "id", "--key-file", key]
+    for more, words in (
+        (memoised, "key_file=.*no such file.*--new-key"),
+        (memoised[:2], "memoise_by=id: needs the secret key"),
+        (memoised[2:], "name the users: --memoise-by"),
+        ([*memoised, "--new-key", "--seed", "3"], "rng=a seed: memoised reports"),
+        (["--memoise-by", "word", "--key-file", key, "--new-key"], "key_file=.*exists already"),
+        (["--memoise-by", "nobody", "--key-file", key], "users=nobody: no such column"),
+        (["--engine", "spark"], 'engine=spark: use "local" or "ray"'),
+        (["--address", "auto"], "address=auto"),
+        (["--threads", "0"], "threads=0"),
+    ):
+        ran = run("o.csv", *more)
+        assert ran.status == 2
+        assert re.search(words, ran.err), ran.err
+    assert run("a.csv", *memoised).status == run("b.csv", *memoised).status == 0
+    assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
+    assert run("c.csv").status == 0
+    assert (tmp_path / "a.csv").read_bytes() != (tmp_path / "c.csv").read_bytes()

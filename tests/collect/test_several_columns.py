@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mezzotint import collect, families
-from mezzotint.collect.drawing import Tally, draw, plan
+from mezzotint.collect.drawing import Tally, draw, keystream_words, plan
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.sampler import codes_from_words
 
@@ -107,11 +107,11 @@ def test_rows_missing_any_value_are_dropped_or_named(tmp_path: Path) -> None:
 def test_codes_do_not_depend_on_where_batches_are_cut(cuts: list[int]) -> None:
     size, key = 140_001, bytes(range(32))
     values = np.random.default_rng(2).uniform(-1.5, 1.5, size)
-    whole, below, above = draw(ONE, values, key=key, first=0, rows=size)
+    whole, below, above = draw(ONE, values, words=keystream_words(key, 0), rows=size)
     assert whole.tolist() == codes_from_words(ONE, values, words_of(key, size)).tolist()
     assert (below, above) == (int((values < -1).sum()), int((values > 1).sum()))
     edges = [0, *cuts, size]
-    parts = [draw(ONE, values[a:b], key=key, first=a, rows=b - a)[0] for a, b in itertools.pairwise(edges)]
+    parts = [draw(ONE, values[a:b], words=keystream_words(key, a), rows=b - a)[0] for a, b in itertools.pairwise(edges)]
     assert np.concatenate(parts).tolist() == whole.tolist()
 
 

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import csv
 import gzip
+import hashlib
+import hmac
 import itertools
 import math
+import struct
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from scipy import optimize
 
 from mezzotint.core.mechanism import Mechanism
+from reference.sampler import codes_from_words, keystream
 
 
 def csv_rows(path: Path) -> list[dict[str, str]]:
@@ -100,3 +105,25 @@ def greatest_variance(mechanism: Mechanism, *, steps: int = 400) -> float:
             mean = p @ mechanism.levels
             best = max(best, float(p @ (mechanism.levels - mean) ** 2))
     return best
+
+
+def block_codes(mechanism: Mechanism, values: list[float], *, key: bytes, index: int) -> list[int]:
+    """The codes of one block of a folder of parts in a seeded run: key by hashing, words one by one."""
+    derived = hashlib.sha256(b"mezzotint block " + str(index).encode() + b" " + key).digest()
+    return codes_from_words(mechanism, np.array(values), keystream(derived, 0, len(values))).tolist()
+
+
+def memo_code(mechanism: Mechanism, value: float, user: str, *, key: bytes, column: str) -> int:
+    """One memoised report: AES in CBC mode over the two blocks of user and value."""
+    purpose = b"mezzotint memo\0" + bytes.fromhex(mechanism.sha256) + column.encode()
+    derived = hmac.new(key, purpose, hashlib.sha256).digest()
+    text = user.encode()
+    if len(text) <= 15:
+        identity = bytes([len(text)]) + text + bytes(15 - len(text))
+    else:
+        identity = b"\xff" + hashlib.blake2b(text, key=derived, digest_size=15).digest()
+    clipped = min(max(float(value), mechanism.lower), mechanism.upper)
+    message = identity + struct.pack("<d", 0.0 if clipped == 0 else clipped) + bytes(8)
+    cbc = Cipher(algorithms.AES(derived), modes.CBC(bytes(16))).encryptor()
+    word = int.from_bytes(cbc.update(message)[16:24], "little")
+    return int(codes_from_words(mechanism, np.array([clipped]), np.array([word], dtype=np.uint64))[0])

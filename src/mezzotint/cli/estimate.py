@@ -12,14 +12,15 @@ from rich.table import Table
 from rich.text import Text
 
 from mezzotint import collect
-from mezzotint.cli.common import AsJson, load_mechanism, number, output, parse_numbers, print_json, progress
+from mezzotint.cli.common import AsJson, Overwrite, load_mechanism, number, output, parse_numbers, print_json, progress
 
 EXAMPLE = "mezzotint estimate reports.parquet --histogram --quantiles --json"
 
 
 def command(
     sources: Annotated[
-        list[str], typer.Argument(help="Reports files of one mechanism; - reads CSV from standard input.")
+        list[str],
+        typer.Argument(help="Reports of one mechanism: files, folders, globs, counts (.json); - reads CSV from stdin."),
     ],
     column: Annotated[str | None, typer.Option(help="Field of codes, where a file has several.")] = None,
     mechanism: Annotated[
@@ -35,16 +36,30 @@ def command(
     bins: Annotated[int, typer.Option(help="Bins of the histogram.")] = 10,
     quantiles: Annotated[bool, typer.Option("--quantiles", help="Also quantiles, with intervals.")] = False,
     probabilities: Annotated[str, typer.Option(help="Probabilities of the quantiles.")] = "0.05,0.25,0.5,0.75,0.95",
+    save_counts: Annotated[
+        Path | None, typer.Option(help="Also write the counts per code (.json), to be added to others' later.")
+    ] = None,
+    engine: Annotated[str, typer.Option(help="local, or ray: count on a Ray cluster.")] = "local",
+    address: Annotated[str | None, typer.Option(help="Ray cluster; one on this machine if not given.")] = None,
+    overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Estimate the mean behind private reports with a confidence interval; also spread, histogram, quantiles.
 
-    SOURCES are reports files of one mechanism (.parquet, .csv, .csv.gz); - reads CSV from standard input.
+    SOURCES are reports of one mechanism: files (.parquet, .csv, .csv.gz), folders, or counts that --save-counts wrote.
     """
     table = None if mechanism is None else load_mechanism(mechanism)
+    options: dict[str, Any] = {"column": column, "mechanism": table, "engine": engine, "address": address}
     with progress("counting") as tell:
-        parts = [collect.read_counts(source, column=column, mechanism=table, progress=tell) for source in sources]
+        parts = [
+            collect.load_counts(source)
+            if source.endswith(".json")
+            else collect.read_counts(source, progress=tell, **options)
+            for source in sources
+        ]
     counts = reduce(lambda one, other: one.merge(other), parts)
+    if save_counts is not None:
+        collect.save_counts(counts, save_counts, overwrite=overwrite)
     result = collect.estimate(
         counts,
         level=level,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any
 
 import typer
 
@@ -14,32 +14,64 @@ from mezzotint.core.mechanism import Mechanism
 
 EXAMPLE = "mezzotint privatize in.parquet --column x --mechanism m.json --out reports.parquet"
 
+Source = Annotated[
+    str, typer.Argument(help=".parquet, .csv or .csv.gz, a folder of them, or a quoted glob; - reads CSV from stdin.")
+]
+Columns = Annotated[list[str], typer.Option("--column", help="Column of numbers to privatize; may be repeated.")]
+Mechanisms = Annotated[
+    list[Path],
+    typer.Option("--mechanism", help="Mechanism file (.json): one for all columns, or one per --column, in order."),
+]
+Out = Annotated[
+    str, typer.Option(help=".parquet, .csv or .csv.gz; - writes CSV to stdout; NAME/ writes a folder of parts.")
+]
+Keep = Annotated[list[str] | None, typer.Option(help="Another column to copy, unprotected; may be repeated.")]
+Missing = Annotated[str, typer.Option(help="error, or drop: leave rows without a value out.")]
+OutOfRange = Annotated[str, typer.Option(help="clip, or error.")]
+RecordCounts = Annotated[
+    bool, typer.Option("--record-counts", help="Put the clipped and missing counts into the file; not private.")
+]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Go on with the unfinished run in the folder OUT; its claim is charged once.")
+]
+Engine = Annotated[str, typer.Option(help="local, or ray: on a Ray cluster, into a folder that all machines see.")]
+Address = Annotated[str | None, typer.Option(help="Ray cluster; one on this machine if not given.")]
+Threads = Annotated[int | None, typer.Option(help="Threads at most; all cores if not given.")]
+MemoiseBy = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMN", help="Column of user ids: same user and value, same report, in every round."),
+]
+KeyFile = Annotated[Path | None, typer.Option(help="Secret key of the memoised reports; the same file in every round.")]
+NewKey = Annotated[bool, typer.Option("--new-key", help="Make the key file first.")]
+Seed = Annotated[
+    int | None,
+    typer.Option(help="Reproducible draw for tests. NOT PRIVATE: whoever knows the seed knows the inputs."),
+]
+
 
 def command(
-    source: Annotated[str, typer.Argument(help=".parquet, .csv or .csv.gz; - reads CSV from standard input.")],
-    column: Annotated[list[str], typer.Option(help="Column of numbers to privatize; may be repeated.")],
-    mechanism: Annotated[
-        list[Path], typer.Option(help="Mechanism file (.json): one for all columns, or one per --column, in order.")
-    ],
-    out: Annotated[str, typer.Option(help=".parquet, .csv or .csv.gz; - writes CSV to standard output.")],
-    keep: Annotated[
-        list[str] | None, typer.Option(help="Another column to copy, unprotected; may be repeated.")
-    ] = None,
-    missing: Annotated[str, typer.Option(help="error, or drop: leave rows without a value out.")] = "error",
-    on_out_of_range: Annotated[str, typer.Option(help="clip, or error.")] = "clip",
-    record_counts: Annotated[
-        bool, typer.Option("--record-counts", help="Put the clipped and missing counts into the file; not private.")
-    ] = False,
-    seed: Annotated[
-        int | None,
-        typer.Option(help="Reproducible draw for tests. NOT PRIVATE: whoever knows the seed knows the inputs."),
-    ] = None,
+    source: Source,
+    column: Columns,
+    mechanism: Mechanisms,
+    out: Out,
+    keep: Keep = None,
+    missing: Missing = "error",
+    on_out_of_range: OutOfRange = "clip",
+    record_counts: RecordCounts = False,
+    resume: Resume = False,
+    engine: Engine = "local",
+    address: Address = None,
+    threads: Threads = None,
+    memoise_by: MemoiseBy = None,
+    key_file: KeyFile = None,
+    new_key: NewKey = False,
+    seed: Seed = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
-    """Privatize a column of any length: one report per row, constant memory, an output that is whole or absent.
+    """Privatize columns of any length: one report per row, constant memory, an output that is whole or absent.
 
-    SOURCE is a .parquet, .csv or .csv.gz file; - reads CSV from standard input.
+    A folder of parts (--out NAME/) can be resumed after an interruption, and made by a cluster.
     """
     if as_json and out == "-":
         raise ParameterError("out", out, "standard output cannot carry both reports and JSON; name a file")
@@ -48,9 +80,14 @@ def command(
         warn("a seeded draw is reproducible and NOT PRIVATE; use it for tests only")
     options: dict[str, Any] = {
         "keep": keep or (),
-        "missing": cast(Literal["error", "drop"], missing),
-        "on_out_of_range": cast(Literal["clip", "error"], on_out_of_range),
+        "missing": missing,
+        "on_out_of_range": on_out_of_range,
         "record_counts": record_counts,
+        "resume": resume,
+        "engine": engine,
+        "address": address,
+        "threads": threads,
+        "memo": _memo(memoise_by, key_file, new_key),
         "overwrite": overwrite,
         "rng": seed,
     }
@@ -62,10 +99,8 @@ def command(
             result = collect.privatize_columns(source, out, mechanisms=tables, progress=tell, **options)
     if as_json:
         print_json(result.as_dict())
-    elif isinstance(result, collect.PrivatizeResult):
-        _summary(result)
     else:
-        _columns_summary(result)
+        _print(result)
 
 
 def _tables(columns: list[str], files: list[Path]) -> dict[str, Mechanism]:
@@ -79,28 +114,41 @@ def _tables(columns: list[str], files: list[Path]) -> dict[str, Mechanism]:
     return dict(zip(columns, loaded * len(columns) if len(loaded) == 1 else loaded, strict=True))
 
 
-def _summary(result: Any) -> None:
+def _memo(users: str | None, key_file: Path | None, new_key: bool) -> collect.Memo | None:
+    if users is None:
+        if key_file is not None or new_key:
+            raise ParameterError("key_file", str(key_file), "serves memoised reports; name the users: --memoise-by")
+        return None
+    if key_file is None:
+        raise ParameterError("memoise_by", users, "needs the secret key of all rounds: --key-file FILE [--new-key]")
+    key = collect.new_memo_key(key_file) if new_key else collect.load_memo_key(key_file)
+    return collect.Memo(users=users, key=key)
+
+
+def _print(result: collect.PrivatizeResult | collect.ColumnsResult) -> None:
     console = notices() if result.out == "-" else output()
-    rate = result.reports / max(result.seconds, 1e-9)
-    lines = (
-        f"{result.reports:,} reports of {result.bits} bits, epsilon {result.epsilon:.6g} each, "
-        f"written to {result.out} ({result.seconds:.2f} s, {rate:,.0f}/s)",
-        f"clipped: {result.below:,} below, {result.above:,} above; dropped as missing: {result.missing:,}",
-        f"({collect.RAW_COUNTS_REMARK})",
-    )
+    lines = _one(result) if isinstance(result, collect.PrivatizeResult) else _several(result)
+    if result.resumed:
+        lines.append(f"{result.resumed} of {result.blocks} parts were there before; the counts below leave them out")
+    lines += [_clipped(result), f"({collect.RAW_COUNTS_REMARK})"]
     console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
 
 
-def _columns_summary(result: Any) -> None:
-    console = notices() if result.out == "-" else output()
+def _one(result: collect.PrivatizeResult) -> list[str]:
     rate = result.reports / max(result.seconds, 1e-9)
-    parts = "" if result.resumed == 0 else f"; {result.resumed} of {result.blocks} parts were there from an earlier run"
-    clipped = "; ".join(f"{one.column} {one.below:,} below, {one.above:,} above" for one in result.columns)
-    lines = (
-        f"{result.reports:,} rows of {sum(one.bits for one in result.columns)} bits "
-        f"written to {result.out} ({result.seconds:.2f} s, {rate:,.0f} rows/s){parts}",
-        f"claim: {result.claim}",
-        f"clipped: {clipped}; rows dropped as missing: {result.missing:,}",
-        f"({collect.RAW_COUNTS_REMARK})",
-    )
-    console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
+    what = f"{result.reports:,} reports of {result.bits} bits, epsilon {result.epsilon:.6g} each, "
+    return [f"{what}written to {result.out} ({result.seconds:.2f} s, {rate:,.0f}/s)"]
+
+
+def _several(result: collect.ColumnsResult) -> list[str]:
+    rate = result.reports / max(result.seconds, 1e-9)
+    what = f"{result.reports:,} rows of {sum(one.bits for one in result.columns)} bits "
+    return [f"{what}written to {result.out} ({result.seconds:.2f} s, {rate:,.0f} rows/s)", f"claim: {result.claim}"]
+
+
+def _clipped(result: collect.PrivatizeResult | collect.ColumnsResult) -> str:
+    if isinstance(result, collect.PrivatizeResult):
+        counts = f"{result.below:,} below, {result.above:,} above"
+    else:
+        counts = "; ".join(f"{one.column} {one.below:,} below, {one.above:,} above" for one in result.columns)
+    return f"clipped: {counts}; dropped as missing: {result.missing:,}"

@@ -1,10 +1,14 @@
 """Columns in, private reports out, and estimates back from the reports. Imports `core` and `privacy`."""
 
+from mezzotint.collect.claim import LongitudinalClaim as LongitudinalClaim
 from mezzotint.collect.claim import RecordClaim as RecordClaim
+from mezzotint.collect.claim import longitudinal_claim as longitudinal_claim
 from mezzotint.collect.claim import record_claim as record_claim
 from mezzotint.collect.columns import read_values as read_values
 from mezzotint.collect.counts import CodeCounts as CodeCounts
+from mezzotint.collect.counts import load_counts as load_counts
 from mezzotint.collect.counts import read_counts as read_counts
+from mezzotint.collect.counts import save_counts as save_counts
 from mezzotint.collect.estimate import DEFAULT_BINS as DEFAULT_BINS
 from mezzotint.collect.estimate import DEFAULT_PROBABILITIES as DEFAULT_PROBABILITIES
 from mezzotint.collect.estimate import Estimate as Estimate
@@ -15,9 +19,18 @@ from mezzotint.collect.flights import AIR_TIME as AIR_TIME
 from mezzotint.collect.flights import flights as flights
 from mezzotint.collect.mean import Interval as Interval
 from mezzotint.collect.mean import safe_half_width as safe_half_width
-from mezzotint.collect.privatize import RAW_COUNTS_REMARK as RAW_COUNTS_REMARK
-from mezzotint.collect.privatize import ColumnResult as ColumnResult
-from mezzotint.collect.privatize import ColumnsResult as ColumnsResult
-from mezzotint.collect.privatize import PrivatizeResult as PrivatizeResult
+from mezzotint.collect.memo import Memo as Memo
+from mezzotint.collect.memo import load_memo_key as load_memo_key
+from mezzotint.collect.memo import memoised as memoised
+from mezzotint.collect.memo import new_memo_key as new_memo_key
+from mezzotint.collect.pipelines import arrow_codes as arrow_codes
+from mezzotint.collect.pipelines import polars_codes as polars_codes
+from mezzotint.collect.pipelines import register_arrow_function as register_arrow_function
 from mezzotint.collect.privatize import privatize as privatize
 from mezzotint.collect.privatize import privatize_columns as privatize_columns
+from mezzotint.collect.results import RAW_COUNTS_REMARK as RAW_COUNTS_REMARK
+from mezzotint.collect.results import ColumnResult as ColumnResult
+from mezzotint.collect.results import ColumnsResult as ColumnsResult
+from mezzotint.collect.results import PrivatizeResult as PrivatizeResult
+from mezzotint.collect.settings import Options as Options
+from mezzotint.collect.settings import Settings as Settings

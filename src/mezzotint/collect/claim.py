@@ -1,4 +1,4 @@
-"""What one record pays when several of its columns are reported."""
+"""What one record pays for several reports, and one user for many rounds of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, final
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.privacy import pure_epsilon
+from mezzotint.privacy import account, pure_epsilon
 
 
 @final
@@ -70,3 +70,86 @@ def record_claim(mechanisms: Mapping[str, Mechanism]) -> RecordClaim:
     if Fraction(total) < exact:
         total = math.nextafter(total, math.inf)
     return RecordClaim(epsilon=total, columns=parts)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class LongitudinalClaim:
+    """What one user pays over many rounds, with memoised reports and with fresh ones.
+
+    The two protect different things. Fresh draws protect everything the user ever sends. Memoised ones protect which
+    values the user has, given in which rounds they were equal: a change of the value shows.
+
+    Arguments:
+        rounds: reports of the user.
+        distinct: different values among them, at most.
+        memoised: pure epsilon of memoised reports, between any two histories whose values are equal in the same rounds.
+        memoised_other: of memoised reports between histories whose equal rounds differ: infinite for two rounds or
+            more, since unequal reports rule out equal values.
+        fresh: pure epsilon of fresh draws, between any two histories.
+        fresh_at_delta: of fresh draws, (epsilon, delta).
+        delta: for `fresh_at_delta`.
+    """
+
+    rounds: int
+    distinct: int
+    memoised: float
+    memoised_other: float
+    fresh: float
+    fresh_at_delta: float
+    delta: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return (
+            f"over {self.rounds} rounds: memoised, epsilon {self.memoised:.6g} for histories of {self.distinct} "
+            f"distinct values that are equal in the same rounds (when a value changes is not protected); fresh, "
+            f"epsilon {self.fresh:.6g}, or {self.fresh_at_delta:.6g} at delta {self.delta:g}, for all histories"
+        )
+
+
+def longitudinal_claim(
+    mechanism: Mechanism, *, rounds: int, distinct: int = 1, delta: float = 1e-6
+) -> LongitudinalClaim:
+    """What one user pays for one column over many rounds of collection, every report seen.
+
+    Arguments:
+        mechanism: the table.
+        rounds: >= 1.
+        distinct: different values that the user has over the rounds, 1 to `rounds`; `rounds` where nothing bounds it.
+        delta: in [0, 1), for the fresh draws.
+
+    Raises:
+        ParameterError: counts that cannot be.
+
+    Guarantees: all numbers are rounded up. Memoised claims hold against whoever cannot tell AES-256 from random.
+
+    Source: docs/proofs/estimation.md, E7; the effect of changes: Ding, Kulkarni, Yekhanin 2017.
+    """
+    if rounds < 1:
+        raise ParameterError("rounds", rounds, "need at least one round")
+    if not 1 <= distinct <= rounds:
+        raise ParameterError("distinct", distinct, f"between 1 and the number of rounds, {rounds}")
+    epsilon = pure_epsilon(mechanism.weights)
+    # Reports of equal values are copies and cost nothing; those of distinct values are independent and add up.
+    return LongitudinalClaim(
+        rounds=rounds,
+        distinct=distinct,
+        memoised=_times(epsilon, distinct),
+        memoised_other=_times(epsilon, 1) if rounds == 1 else math.inf,
+        fresh=_times(epsilon, rounds),
+        fresh_at_delta=account(mechanism, rounds=rounds, delta=delta).epsilon,
+        delta=delta,
+    )
+
+
+def _times(epsilon: float, count: int) -> float:
+    """The product, rounded up."""
+    if math.isinf(epsilon):
+        return math.inf
+    exact = Fraction(epsilon) * count
+    total = float(exact)
+    return total if Fraction(total) >= exact else math.nextafter(total, math.inf)

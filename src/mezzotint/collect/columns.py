@@ -63,8 +63,17 @@ class ColumnReader(ABC):
     description: str | None
 
     @abstractmethod
-    def batches(self, *, numeric: str | Sequence[str], keep: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
-        """Batches of the `numeric` columns, then those of `keep`, at most `BATCH_ROWS` rows each where it can."""
+    def batches(
+        self, *, numeric: str | Sequence[str], keep: Sequence[str] = (), groups: tuple[int, int] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Batches of the `numeric` columns, then those of `keep`, at most `BATCH_ROWS` rows each where it can.
+
+        `groups` confines a Parquet file to its row groups from the first number up to, not including, the second.
+        """
+
+    @abstractmethod
+    def kind_of(self, column: str) -> pa.DataType:
+        """Type of a column that `batches` copies."""
 
     @abstractmethod
     def done(self) -> float | None:
@@ -91,18 +100,18 @@ class ParquetReader(ColumnReader):
         self._file = file
         self._rows = 0
 
-    def batches(self, *, numeric: str | Sequence[str], keep: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
-        yield from self.groups(None, numeric=numeric, keep=keep)
+    def kind_of(self, column: str) -> pa.DataType:
+        return self._file.schema_arrow.field(column).type
 
-    def groups(
-        self, groups: Sequence[int] | None, *, numeric: str | Sequence[str], keep: Sequence[str] = ()
+    def batches(
+        self, *, numeric: str | Sequence[str], keep: Sequence[str] = (), groups: tuple[int, int] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """As `batches`, of some row groups only; None for all."""
         columns = as_names(numeric)
         for column in columns:
             require_numbers(self._file.schema_arrow.field(column).type, column)
         try:
-            for batch in self._file.iter_batches(BATCH_ROWS, row_groups=groups, columns=[*columns, *keep]):
+            chosen = None if groups is None else list(range(*groups))
+            for batch in self._file.iter_batches(BATCH_ROWS, row_groups=chosen, columns=[*columns, *keep]):
                 self._rows += batch.num_rows
                 yield batch.select([*columns, *keep])
         except pa.ArrowInvalid as error:
@@ -145,7 +154,11 @@ class CsvReader(ColumnReader):
             raise FileFormatError(f"{self.name}: its first line does not end; is this a CSV file?")
         return line
 
-    def batches(self, *, numeric: str | Sequence[str], keep: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
+    def batches(
+        self, *, numeric: str | Sequence[str], keep: Sequence[str] = (), groups: tuple[int, int] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        if groups is not None:
+            raise ParameterError("groups", groups, f"{self.name} is CSV and has no row groups")
         columns = as_names(numeric)
         # Only the numeric columns are typed; types guessed from a first block would break on a later one.
         # `require` saw to it that the columns asked for stand once; any others get a name of their own.
@@ -166,6 +179,9 @@ class CsvReader(ColumnReader):
                 raise self._error(_first_line(error), columns) from None
         except (EOFError, gzip.BadGzipFile):
             raise FileFormatError(f"{self.name}: {_BAD_GZIP}") from None
+
+    def kind_of(self, column: str) -> pa.DataType:
+        return pa.string()
 
     def _error(self, text: str, columns: Sequence[str]) -> MezzotintError:
         if "CSV conversion error" not in text:
@@ -191,6 +207,14 @@ def _first_line(error: BaseException) -> str:
     return str(error).splitlines()[0][:200] if str(error) else type(error).__name__
 
 
+def whole_parquet(path: str) -> pq.ParquetFile:
+    """An open Parquet file; raises FileFormatError unless it is whole."""
+    try:
+        return pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False)
+    except pa.ArrowInvalid as error:
+        raise FileFormatError(f"{path}: not a whole Parquet file ({_first_line(error)})") from None
+
+
 @contextmanager
 def open_columns(path: str | os.PathLike[str], *, parameter: str = "source") -> Iterator[ColumnReader]:
     """Opens a file of columns by its extension; closes it when the block ends.
@@ -210,11 +234,7 @@ def open_columns(path: str | os.PathLike[str], *, parameter: str = "source") -> 
         raise ParameterError(parameter, name, "no such file; check the path")
     with ExitStack() as stack:
         if kind == "parquet":
-            try:
-                file = stack.enter_context(pq.ParquetFile(name, buffer_size=1 << 20, pre_buffer=False))
-            except pa.ArrowInvalid as error:
-                raise FileFormatError(f"{name}: not a whole Parquet file ({_first_line(error)})") from None
-            yield ParquetReader(name=name, file=file)
+            yield ParquetReader(name=name, file=stack.enter_context(whole_parquet(name)))
         elif kind == "stream":
             yield CsvReader(name="standard input", stream=sys.stdin.buffer, raw=None, size=0)
         else:

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self, final
+from pathlib import Path
+from typing import Any, Literal, Self, final
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from mezzotint.collect.columns import numbers, open_columns
-from mezzotint.collect.privatize import Progress
+from mezzotint.collect.columns import ColumnReader, numbers, open_columns
 from mezzotint.collect.reports import read_description
+from mezzotint.collect.runs import MANIFEST, STATE, cluster, in_threads
+from mezzotint.collect.settings import Progress, Settings
+from mezzotint.collect.sources import Block, blocks_of, find_files
+from mezzotint.core.atomic import replacing
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.mechanism import Mechanism
+
+COUNTS_FORMAT = "mezzotint-counts"
+VERSION = 1
 
 
 @final
@@ -69,47 +79,138 @@ class CodeCounts:
             )
         return type(self)(mechanism=self.mechanism, counts=self.counts + other.counts)
 
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON: all that another machine needs to add these counts to its own."""
+        return {"mechanism": self.mechanism.to_json(), "counts": self.counts.tolist()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """The counts that `as_dict` described; raises FileFormatError for anything else."""
+        if set(values) != {"mechanism", "counts"} or not isinstance(values["mechanism"], str):
+            raise FileFormatError("counts: need the two keys that CodeCounts.as_dict writes")
+        return cls(mechanism=Mechanism.from_json(values["mechanism"]), counts=np.asarray(values["counts"]))
+
+
+def save_counts(counts: CodeCounts, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    """Writes counts to a .json file, whole or not at all."""
+    if not os.fspath(path).endswith(".json"):
+        raise ParameterError("save_counts", os.fspath(path), "name a .json file")
+    text = json.dumps({"format": COUNTS_FORMAT, "version": VERSION, **counts.as_dict()})
+    with replacing(path, overwrite=overwrite, parameter="save_counts") as temporary:
+        temporary.write_text(text + "\n", encoding="utf-8")
+
+
+def load_counts(path: str | os.PathLike[str]) -> CodeCounts:
+    """Reads what `save_counts` wrote; raises ParameterError for no file, FileFormatError for another one."""
+    if not Path(path).is_file():
+        raise ParameterError("source", os.fspath(path), "no such file; check the path")
+    try:
+        values = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        raise FileFormatError(f"{os.fspath(path)}: is not whole JSON") from None
+    if (
+        not isinstance(values, dict)
+        or values.pop("format", None) != COUNTS_FORMAT
+        or values.pop("version", 0) != VERSION
+    ):
+        raise FileFormatError(f'{os.fspath(path)}: is not of format "{COUNTS_FORMAT}", version {VERSION}')
+    return CodeCounts.from_dict(values)
+
 
 def read_counts(
     source: str | os.PathLike[str],
     *,
     column: str | None = None,
     mechanism: Mechanism | None = None,
+    engine: Literal["local", "ray"] = "local",
+    address: str | None = None,
+    threads: int | None = None,
     progress: Progress | None = None,
 ) -> CodeCounts:
-    """Counts the reports of a file, in constant memory.
+    """Counts the reports of a file or data set, in constant memory.
 
     Arguments:
-        source: a reports file (.parquet, .csv, .csv.gz, or "-" for CSV on standard input).
+        source: a reports file (.parquet, .csv, .csv.gz, or "-" for CSV on standard input), a folder, or a glob.
         column: the field that holds the codes; None where the file describes exactly one.
-        mechanism: for a file of bare codes without a description; `column` is needed then. A file that does
+        mechanism: for files of bare codes without a description; `column` is needed then. A file that does
             describe the field must agree.
+        engine, address, threads: as in `Settings`. Counts add up exactly, whoever counts.
         progress: told how far it is.
 
     Raises:
-        ParameterError: no such column, an empty one, or a mechanism that is not the file's.
-        FileFormatError: no description, an edited one, or codes that are none.
+        ParameterError: no such column, an empty one, a mechanism that is not the file's, files of different tables, or
+            a folder whose run is unfinished.
+        FileFormatError: no description, an edited one, codes that are none, or a folder that lacks parts.
     """
-    with open_columns(source) as reader:
+    chosen = Settings(engine=engine, address=address, threads=threads, progress=progress)
+    expected = _expected(source)
+    files = find_files(source)
+    blocks = blocks_of(files)
+    counter = Counter(column=column, mechanism=mechanism)
+    if engine == "ray":
+        parts = cluster.count_parts(counter, blocks, address=address)
+    else:
+        parts = in_threads(counter.count, blocks, chosen.workers if files[0].path != "-" else 1)
+    total, rows = None, 0
+    for i, part in enumerate(parts, start=1):
+        total, rows = part if total is None else total.merge(part), rows + part.n
+        if progress is not None:
+            progress(i / len(blocks), rows)
+    if total is None or not rows:
+        raise ParameterError("column", column or "codes", f"is empty: {os.fspath(source)} holds no reports")
+    if expected is not None and rows != expected:
+        raise FileFormatError(f"{os.fspath(source)}: its parts hold {rows} reports, its manifest says {expected}")
+    return total
+
+
+def _expected(source: str | os.PathLike[str]) -> int | None:
+    """How many reports a folder that we made must hold."""
+    folder = Path(source)
+    if not folder.is_dir():
+        return None
+    if (folder / MANIFEST).is_file():
+        try:
+            return int(json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["reports"])
+        except (ValueError, TypeError, KeyError):
+            raise FileFormatError(f"{folder / MANIFEST}: is damaged; the parts beside it may still be whole") from None
+    if (folder / STATE).is_file():
+        remedy = "holds an unfinished run; continue it with: mezzotint privatize --resume"
+        raise ParameterError("source", str(folder), remedy)
+    return None
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Counter:
+    """What a worker needs to count reports: the arguments of `read_counts`."""
+
+    column: str | None
+    mechanism: Mechanism | None
+
+    def count(self, block: Block) -> CodeCounts:
+        """The counts of one block."""
+        with open_columns(block.file.path) as reader:
+            field, table = self._field(reader)
+            total, rows = np.zeros(table.levels.size, dtype=np.int64), block.offset
+            for batch in reader.batches(numeric=field, groups=block.groups):
+                total += _count(batch.column(0), table.levels.size, field, rows)
+                rows += batch.num_rows
+        return CodeCounts(mechanism=table, counts=total)
+
+    def _field(self, reader: ColumnReader) -> tuple[str, Mechanism]:
         described: dict[str, Mechanism] = {}
-        if reader.description is not None or mechanism is None:
+        if reader.description is not None or self.mechanism is None:
             described = read_description(reader.description, name=reader.name)
-        field = _choose(column, described)
-        table = described.get(field, mechanism)
+        field = _choose(self.column, described)
+        table = described.get(field, self.mechanism)
         if table is None:
             raise ParameterError("column", field, f"the file describes only: {', '.join(described)}")
-        if mechanism is not None and mechanism != table:
-            raise ParameterError("mechanism", mechanism.name, f"{reader.name} was made by another table: {table!r}")
+        if self.mechanism is not None and self.mechanism != table:
+            raise ParameterError(
+                "mechanism", self.mechanism.name, f"{reader.name} was made by another table: {table!r}"
+            )
         reader.require(field)
-        total, rows = np.zeros(table.levels.size, dtype=np.int64), 0
-        for batch in reader.batches(numeric=field):
-            total += _count(batch.column(0), table.levels.size, field, rows)
-            rows += batch.num_rows
-            if progress is not None:
-                progress(reader.done(), rows)
-        if rows == 0:
-            raise ParameterError("column", field, f"is empty: {reader.name} holds no reports")
-    return CodeCounts(mechanism=table, counts=total)
+        return field, table
 
 
 def _choose(column: str | None, described: dict[str, Mechanism]) -> str:
@@ -121,7 +222,11 @@ def _choose(column: str | None, described: dict[str, Mechanism]) -> str:
     return next(iter(described))
 
 
-def _count(array: object, size: int, field: str, before: int) -> npt.NDArray[np.int64]:
+def _count(array: Any, size: int, field: str, before: int) -> npt.NDArray[np.int64]:
+    if array.type in (pa.uint8(), pa.uint16()) and not array.null_count:
+        codes = array.to_numpy(zero_copy_only=True)
+        if codes.size == 0 or int(codes.max()) < size:
+            return np.bincount(codes, minlength=size)
     values, present = numbers(array)
     if present is not None:
         row = before + int(np.argmin(present)) + 1

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, final
 
 import numpy as np
@@ -11,13 +12,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from mezzotint.collect.columns import numbers
+from mezzotint.collect.memo import Memo
 from mezzotint.collect.reports import code_field
-from mezzotint.core.entropy import BLOCK, Keystream, key_from
+from mezzotint.core.entropy import BLOCK, Keystream, Words, fresh_key, key_from
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.lookup import compile_lookup
 from mezzotint.core.mechanism import Mechanism
 
 Present = npt.NDArray[np.bool_]
+Values = npt.NDArray[np.floating]
 
 
 @final
@@ -73,6 +76,7 @@ class Plan:
         keep: other columns to copy.
         missing: "error" or "drop".
         on_out_of_range: "clip" or "error".
+        memo: where reports are memoised; the keys are not used then.
         seeded: True when the keys are reproducible and the reports therefore NOT private.
 
     Raises:
@@ -84,6 +88,7 @@ class Plan:
     keep: tuple[str, ...] = ()
     missing: str = "error"
     on_out_of_range: str = "clip"
+    memo: Memo | None = None
     seeded: bool = False
 
     def __post_init__(self) -> None:
@@ -100,37 +105,76 @@ class Plan:
                 raise ParameterError("keep", code_field(column), "the reports take this name; rename that column first")
         if len(set(self.keep)) != len(self.keep):
             raise ParameterError("keep", ", ".join(self.keep), "names a column twice")
+        if self.memo is not None and self.memo.users in self.mechanisms:
+            raise ParameterError("users", self.memo.users, "is privatized itself; name the column of user ids")
+        if self.memo is not None and self.seeded:
+            raise ParameterError(
+                "rng", "a seed", "memoised reports take their randomness from the memo key; leave it out"
+            )
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns to privatize."""
         return tuple(self.mechanisms)
 
-    def coded(self, batch: pa.RecordBatch, *, first: int, tally: Tally, offset: int = 0) -> pa.RecordBatch:
-        """One batch of the columns, then of `keep`, with codes in place of the values.
+    @property
+    def extra(self) -> dict[str, str]:
+        """Other columns to read -> the parameter that asks for them."""
+        users = {} if self.memo is None or self.memo.users in self.keep else {self.memo.users: "users"}
+        return {**dict.fromkeys(self.keep, "keep"), **users}
+
+    def schema(self, kinds: Sequence[pa.DataType]) -> pa.Schema:
+        """Arrow schema of the output, given the types of the extra columns."""
+        fields = [
+            pa.field(code_field(column), pa.uint8() if mechanism.levels.size <= 256 else pa.uint16())
+            for column, mechanism in self.mechanisms.items()
+        ]
+        extra = zip(self.extra, kinds, strict=True)
+        return pa.schema([*fields, *(pa.field(name, kind) for name, kind in extra if name in self.keep)])
+
+    def for_block(self, index: int) -> Plan:
+        """The plan of one block by itself, whose rows count from 0.
+
+        Guarantees: without a seed the keys are the operating system's, drawn here and now: no two calls share one, in
+            whatever process they happen. With a seed they follow from its keys and the index alone.
+        """
+        if not self.seeded:
+            return replace(self, keys=tuple(fresh_key() for _ in self.keys))
+        place = b"mezzotint block %d " % index
+        return replace(self, keys=tuple(hashlib.sha256(place + key).digest() for key in self.keys))
+
+    def coded(
+        self, batch: pa.RecordBatch, *, first: int, tally: Tally, offset: int = 0, where: str = ""
+    ) -> pa.RecordBatch:
+        """One batch of the columns, then of `extra`, with codes in place of the values.
 
         Arguments:
             batch: the values.
             first: index of its first row in the run: which words it takes.
             tally: counts to add to.
-            offset: rows before this file, so that messages name the row within the file.
+            offset: index of its first row in its file, minus `first`: so that messages name the row within the file.
+            where: which file, for messages.
 
         Raises:
             ParameterError: a missing value under "error", or a value out of range under "error", naming its row.
         """
+        place = _Place(before=first + offset, where=where)
         split = [numbers(batch.column(i)) for i in range(len(self.columns))]
-        present = self._present([mask for _, mask in split], first - offset)
+        present = self._present([mask for _, mask in split], place)
         fields = []
-        for column, key, (values, mask) in zip(self.columns, self.keys, split, strict=True):
+        for i, (column, (values, mask)) in enumerate(zip(self.columns, split, strict=True)):
             if present is not None and mask is not present:
                 values = values[present if mask is None else present[mask]]
+            if self.memo is not None:  # one value, one report, whatever type a file stores it in
+                values = values.astype(np.float64)
             mechanism = self.mechanisms[column]
             if self.on_out_of_range == "error":
-                _refuse_outside(values, present, column, mechanism, first - offset)
-            codes, below, above = draw(mechanism, values, key=key, first=first, rows=batch.num_rows, present=present)
+                _refuse_outside(values, present, column, mechanism, place)
+            words = self._words(i, batch, first, present, values)
+            codes, below, above = draw(mechanism, values, words=words, rows=batch.num_rows, present=present)
             tally.clip(column, below, above)
             fields.append(pa.array(codes))
-        others = batch.select(batch.schema.names[len(self.columns) :])
+        others = batch.select(list(self.keep))
         if present is not None:
             others = others.filter(pa.array(present))
         tally.rows += batch.num_rows
@@ -138,7 +182,13 @@ class Plan:
         names = [*(code_field(column) for column in self.columns), *others.schema.names]
         return pa.RecordBatch.from_arrays([*fields, *others.columns], names=names)
 
-    def _present(self, masks: Sequence[Present | None], before: int) -> Present | None:
+    def _words(self, i: int, batch: pa.RecordBatch, first: int, present: Present | None, values: Values) -> NextWords:
+        if self.memo is None:
+            return keystream_words(self.keys[i], first)
+        column = self.columns[i]
+        return self.memo.words(batch.column(self.memo.users), values, present, column, self.mechanisms[column])
+
+    def _present(self, masks: Sequence[Present | None], place: _Place) -> Present | None:
         """Which rows have all their values; None when all do."""
         found = [mask for mask in masks if mask is not None]
         if not found:
@@ -146,7 +196,7 @@ class Plan:
         if self.missing == "error":
             column, mask = next((c, m) for c, m in zip(self.columns, masks, strict=True) if m is not None)
             remedy = 'missing="drop" (--missing drop) leaves such rows out'
-            raise ParameterError("column", column, f"data row {before + int(np.argmin(mask)) + 1} is missing; {remedy}")
+            raise ParameterError("column", column, f"{place.row(int(np.argmin(mask)))} is missing; {remedy}")
         return found[0] if len(found) == 1 else np.logical_and.reduce(found)
 
 
@@ -156,6 +206,7 @@ def plan(
     keep: Sequence[str] = (),
     missing: Literal["error", "drop"] = "error",
     on_out_of_range: Literal["clip", "error"] = "clip",
+    memo: Memo | None = None,
     rng: Any = None,
 ) -> Plan:
     """The plan of a new run, with keys of its own.
@@ -170,60 +221,74 @@ def plan(
         keep=tuple(keep),
         missing=missing,
         on_out_of_range=on_out_of_range,
+        memo=memo,
         seeded=rng is not None,
     )
 
 
+# Drawing -----------------------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class _Place:
+    """Where a batch stands, for messages: rows of its file before it, and the file's name."""
+
+    before: int
+    where: str
+
+    def row(self, index: int) -> str:
+        return f"data row {self.before + index + 1}{self.where}"
+
+
+NextWords = Callable[[Words], None]
+"""Overwrites its argument, at most BLOCK words, with the next words of a batch: one per row, missing or not."""
+
+
+def keystream_words(key: bytes, first: int) -> NextWords:
+    """The words of one key from index `first` on."""
+    stream = Keystream(key, first - first % 2)
+    if first % 2:  # a stream starts on an even word: the one before our first is passed over
+        stream.fill(np.empty(1, dtype=np.uint64))
+    return stream.fill
+
+
 def draw(
-    mechanism: Mechanism,
-    values: npt.NDArray[np.floating],
-    *,
-    key: bytes,
-    first: int,
-    rows: int,
-    present: Present | None = None,
+    mechanism: Mechanism, values: Values, *, words: NextWords, rows: int, present: Present | None = None
 ) -> tuple[npt.NDArray[Any], int, int]:
-    """The codes of one column of rows `first` to `first + rows`, and the inputs clipped below and above.
+    """The codes of one column of a batch, and the inputs clipped below and above.
 
     Arguments:
         mechanism: the table.
         values: float32 or float64 without NaN, one per present row.
-        key: of the keystream; row i takes word i, present or not.
+        words: gives the words of the rows in turn.
+        rows: of the batch.
         present: (rows,) which rows have a value; None for all.
 
-    Guarantees: however rows are cut into batches, a row gets the same code from the same key.
+    Guarantees: however rows are cut into batches, a row gets the same code from the same word.
     """
     lookup = compile_lookup(mechanism, values.dtype)
     codes = np.empty(values.size, dtype=lookup.code_dtype)
     buffer = np.empty(min(BLOCK, max(1, rows)), dtype=np.uint64)
-    stream = Keystream(key, first - first % 2)
-    if first % 2:  # a stream starts on an even word: the one before our first is passed over
-        stream.fill(buffer[:1])
     below = above = done = 0
     for begin in range(0, rows, BLOCK):
-        words = buffer[: min(BLOCK, rows - begin)]
-        stream.fill(words)
+        drawn = buffer[: min(BLOCK, rows - begin)]
+        words(drawn)
         if present is not None:
-            words = words[present[begin : begin + words.size]]
-        part = slice(done, done + words.size)
-        under, over, _ = lookup.draw(values[part], words, codes[part])
-        below, above, done = below + under, above + over, done + words.size
+            drawn = drawn[present[begin : begin + drawn.size]]
+        part = slice(done, done + drawn.size)
+        under, over, _ = lookup.draw(values[part], drawn, codes[part])
+        below, above, done = below + under, above + over, done + drawn.size
     return codes, int(below), int(above)
 
 
-def _refuse_outside(
-    values: npt.NDArray[np.floating],
-    present: Present | None,
-    column: str,
-    mechanism: Mechanism,
-    before: int,
-) -> None:
+def _refuse_outside(values: Values, present: Present | None, column: str, mechanism: Mechanism, place: _Place) -> None:
     outside = np.flatnonzero((values < mechanism.lower) | (values > mechanism.upper))
     if outside.size:
-        place = int(outside[0]) if present is None else int(np.flatnonzero(present)[outside[0]])
+        row = int(outside[0]) if present is None else int(np.flatnonzero(present)[outside[0]])
         raise ParameterError(
             "column",
             column,
-            f"data row {before + place + 1} holds {float(values[outside[0]]):g}, outside "
+            f"{place.row(row)} holds {float(values[outside[0]]):g}, outside "
             f"[{mechanism.lower:g}, {mechanism.upper:g}]; widen the mechanism's range or clip",
         )

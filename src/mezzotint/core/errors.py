@@ -27,6 +27,9 @@ class ParameterError(MezzotintError, ValueError):
             shown = shown[:117] + "..."
         super().__init__(f"{parameter}={shown}: {remedy}")
 
+    def __reduce__(self) -> tuple[type[ParameterError], tuple[str, Any, str]]:
+        return type(self), (self.parameter, self.value, self.remedy)  # so that other processes can send it back
+
 
 class FileFormatError(MezzotintError, ValueError):
     """A file is truncated, edited, of an unknown schema, or not ours at all."""

@@ -1,0 +1,144 @@
+"""Reports inside the user's own pipelines: Arrow arrays, Arrow's compute engine, Polars expressions."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mezzotint.collect.columns import numbers, require_numbers
+from mezzotint.core.entropy import key_from
+from mezzotint.core.errors import ParameterError
+from mezzotint.core.lazy import LazyModule
+from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.sampler import privatize
+
+polars: Any = LazyModule("polars")
+
+OutOfRange = Literal["clip", "error"]
+MissingValues = Literal["error", "keep"]
+
+
+def code_type(mechanism: Mechanism) -> pa.DataType:
+    """Arrow type of the codes: uint8 up to 256 levels, else uint16."""
+    return pa.uint8() if mechanism.levels.size <= 256 else pa.uint16()
+
+
+def arrow_codes(
+    values: pa.Array | pa.ChunkedArray,
+    mechanism: Mechanism,
+    *,
+    missing: MissingValues = "error",
+    on_out_of_range: OutOfRange = "clip",
+    rng: Any = None,
+) -> pa.Array | pa.ChunkedArray:
+    """One report per value of an Arrow array; floats are read where they lie.
+
+    Arguments:
+        values: integers, floats or decimals in data units.
+        mechanism: the table.
+        missing: what a null or NaN does: "error", or "keep" it as a null, visible to all.
+        on_out_of_range: "clip", or "error".
+        rng: None for the cryptographic generator; a seed or numpy Generator is reproducible and NOT private.
+
+    Returns: codes of the same length and kind (array or chunked array).
+
+    Raises:
+        ParameterError: not numbers, a missing value under "error", out of range under "error", an unknown option.
+
+    Guarantees: every call and every chunk draws from a keystream of its own.
+    """
+    if missing not in ("error", "keep"):
+        raise ParameterError("missing", missing, 'use "error" or "keep"')
+    if isinstance(rng, (int, np.integer)) and not isinstance(rng, bool):
+        key_from(rng)  # refuses a negative one
+        rng = np.random.default_rng(rng)  # of which each chunk takes a key
+    if isinstance(values, pa.ChunkedArray):
+        chunks = [
+            arrow_codes(chunk, mechanism, missing=missing, on_out_of_range=on_out_of_range, rng=rng)
+            for chunk in values.chunks
+        ]
+        return pa.chunked_array(chunks, type=code_type(mechanism))
+    require_numbers(values.type, "values")
+    given, present = numbers(values)
+    if present is not None and missing == "error":
+        remedy = 'drop missing values first, or keep them as nulls with missing="keep"'
+        raise ParameterError("values", "missing", f"value {int(np.argmin(present))} is missing; {remedy}")
+    codes, _ = privatize(mechanism, given, rng=rng, on_out_of_range=on_out_of_range)
+    if present is None:
+        return pa.array(codes)
+    whole = np.zeros(present.size, dtype=codes.dtype)
+    whole[present] = codes
+    return pa.array(whole, mask=~present)
+
+
+def register_arrow_function(
+    name: str, mechanism: Mechanism, *, missing: MissingValues = "error", on_out_of_range: OutOfRange = "clip"
+) -> str:
+    """Makes `arrow_codes` a function of Arrow's compute engine, for `pyarrow.compute.call_function` and data sets.
+
+    Arguments:
+        name: a new name among Arrow's functions, e.g. "privatize_age". It takes one float64 argument.
+        mechanism, missing, on_out_of_range: as `arrow_codes`.
+
+    Returns: the name.
+
+    Raises:
+        ParameterError: a name that is taken.
+    """
+
+    def function(context: Any, values: Any) -> Any:
+        del context
+        if isinstance(values, pa.Scalar):
+            return arrow_codes(pa.array([values]), mechanism, missing=missing, on_out_of_range=on_out_of_range)[0]
+        return arrow_codes(values, mechanism, missing=missing, on_out_of_range=on_out_of_range)
+
+    doc: Any = {"summary": f"private reports by {mechanism.name}", "description": "a fresh draw per value and call"}
+    try:
+        pc.register_scalar_function(function, name, doc, {"values": pa.float64()}, code_type(mechanism))
+    except (pa.ArrowKeyError, KeyError):
+        raise ParameterError("name", name, "Arrow has a function of this name already; choose another") from None
+    return name
+
+
+def polars_codes(
+    column: Any,
+    mechanism: Mechanism,
+    *,
+    missing: MissingValues = "error",
+    on_out_of_range: OutOfRange = "clip",
+    rng: Any = None,
+) -> Any:
+    """A Polars expression that turns a column into reports, for eager, lazy and streaming queries.
+
+    Arguments:
+        column: a column's name, or any expression of numbers.
+        mechanism, missing, on_out_of_range, rng: as `arrow_codes`.
+
+    Returns: a `polars.Expr` of type UInt8 or UInt16, of the column's own name; rename it with `.alias`.
+
+    Raises: nothing here; the query raises `polars.exceptions.ComputeError` around what `arrow_codes` raises.
+
+    Guarantees: every batch of every run of the query draws from a keystream of its own.
+    Edge cases: collecting a lazy query twice draws twice: each costs the mechanism's epsilon. Write the reports once
+        and read those.
+    """
+    expression = polars.col(column) if isinstance(column, str) else column
+    if isinstance(rng, (int, np.integer)) and not isinstance(rng, bool):
+        key_from(rng)
+        rng = np.random.default_rng(rng)
+
+    def batch(series: Any) -> Any:
+        values = series.to_arrow()
+        if pa.types.is_null(values.type):
+            values = values.cast(pa.float64())
+        try:
+            codes = arrow_codes(values, mechanism, missing=missing, on_out_of_range=on_out_of_range, rng=rng)
+        except ParameterError as error:  # Polars makes errors anew from their text alone, which ours do not allow
+            raise polars.exceptions.ComputeError(str(error)) from None
+        return polars.Series(series.name, codes)
+
+    kind = polars.UInt8 if mechanism.levels.size <= 256 else polars.UInt16
+    return expression.map_batches(batch, return_dtype=kind, is_elementwise=True)

@@ -1,0 +1,147 @@
+"""What a run returns."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass
+from typing import Any, final
+
+from mezzotint.collect.claim import RecordClaim, record_claim
+from mezzotint.collect.drawing import Plan, Tally
+from mezzotint.collect.reports import code_field
+
+RAW_COUNTS_REMARK = "these counts were computed on the raw data and are not private; do not publish them"
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ColumnResult:
+    """What became of one column.
+
+    Arguments:
+        column, field: the input column, and the field of the output that holds its codes.
+        below, above: inputs clipped to lower and upper. Counted on raw data: not private.
+        epsilon: pure epsilon of one report, rounded up.
+        bits: bits of one report.
+        sha256: hash of the table used.
+    """
+
+    column: str
+    field: str
+    below: int
+    above: int
+    epsilon: float
+    bits: int
+    sha256: str
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ColumnsResult:
+    """What a run over several columns wrote, and what it saw.
+
+    Arguments:
+        out: the file or folder written.
+        columns: one entry per column.
+        claim: what one record pays for all its reports, however often the run was interrupted.
+        reports: rows in the output.
+        missing: rows dropped because a value was missing. Counted on raw data; who is missing is visible.
+        seeded: True when the draw was reproducible and therefore NOT private.
+        seconds: wall time.
+        blocks, resumed: parts of a folder, and how many of them were there before this run began; `missing` and the
+            clipped inputs of those are not counted here.
+    """
+
+    out: str
+    columns: tuple[ColumnResult, ...]
+    claim: RecordClaim
+    reports: int
+    missing: int
+    seeded: bool
+    seconds: float
+    blocks: int = 1
+    resumed: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON, with the remark that the raw counts need."""
+        return {**asdict(self), "claim": self.claim.as_dict(), "remark": RAW_COUNTS_REMARK}
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class PrivatizeResult:
+    """What `privatize` wrote, and what it saw.
+
+    Arguments:
+        column, field: the input column, and the field of the output that holds its codes.
+        out: the file or folder written.
+        reports: rows in the output, one report each.
+        below, above: inputs clipped to lower and upper. Counted on raw data: not private.
+        missing: rows dropped because the value was missing. Counted on raw data; who is missing is visible to whoever
+            sees the number of reports.
+        epsilon: pure epsilon of one report, rounded up.
+        bits: bits of one report.
+        sha256: hash of the table used.
+        seeded: True when the draw was reproducible and therefore NOT private.
+        seconds: wall time.
+        blocks, resumed: as in `ColumnsResult`.
+    """
+
+    column: str
+    field: str
+    out: str
+    reports: int
+    below: int
+    above: int
+    missing: int
+    epsilon: float
+    bits: int
+    sha256: str
+    seeded: bool
+    seconds: float
+    blocks: int = 1
+    resumed: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON, with the remark that the raw counts need."""
+        return {**asdict(self), "remark": RAW_COUNTS_REMARK}
+
+
+def result_of(
+    work: Plan, tally: Tally, *, out: str | os.PathLike[str], seconds: float, blocks: int = 1, resumed: int = 0
+) -> ColumnsResult:
+    """The result of a finished run."""
+    claim = record_claim(work.mechanisms)
+    columns = tuple(
+        ColumnResult(
+            column=column,
+            field=code_field(column),
+            below=tally.below.get(column, 0),
+            above=tally.above.get(column, 0),
+            epsilon=epsilon,
+            bits=work.mechanisms[column].bits,
+            sha256=work.mechanisms[column].sha256,
+        )
+        for column, epsilon in claim.columns
+    )
+    return ColumnsResult(
+        out=os.fspath(out),
+        columns=columns,
+        claim=claim,
+        reports=tally.reports,
+        missing=tally.missing,
+        seeded=work.seeded,
+        seconds=seconds,
+        blocks=blocks,
+        resumed=resumed,
+    )
+
+
+def of_one_column(result: ColumnsResult) -> PrivatizeResult:
+    """The same, for a run over one column."""
+    return PrivatizeResult(
+        **asdict(result.columns[0]),
+        **{name: getattr(result, name) for name in ("out", "reports", "missing", "seeded", "seconds")},
+        blocks=result.blocks,
+        resumed=result.resumed,
+    )

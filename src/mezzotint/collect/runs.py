@@ -1,0 +1,331 @@
+"""Folders of reports: one part per block of rows, each whole or absent, made by a run that can be interrupted.
+
+While a run is unfinished its folder holds a hidden record of what it works on; at the end that record, which names the
+source, gives way to a manifest, which does not.
+
+Why a resumed run releases nothing twice. A part is drawn from keys of its own (`Plan.for_block`), made in memory when
+the part is begun and never written down: no keystream outlives its part, so none meets other rows. A part gets its name
+only when it is whole, by a step that fails where the name is taken; rows of a named part are never drawn again. What an
+interruption leaves of a part in the making has no name, and is deleted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar, final
+
+import pyarrow.parquet as pq
+
+from mezzotint.collect.drawing import Plan, Tally
+from mezzotint.collect.reports import ParquetReports, code_field, describe
+from mezzotint.collect.results import ColumnsResult, result_of
+from mezzotint.collect.settings import Settings
+from mezzotint.collect.sources import Block, SourceFile, blocks_of, open_file
+from mezzotint.core.atomic import replacing
+from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.core.lazy import LazyModule
+
+cluster: Any = LazyModule("mezzotint.collect.cluster")  # stands on Ray, an extra
+fcntl: Any = LazyModule("fcntl")  # of POSIX systems only
+
+T = TypeVar("T")
+
+STATE = ".mezzotint-run.json"
+MANIFEST = "_mezzotint.json"
+"""Readers of data sets pass over names with a leading dot or underscore."""
+
+RUN_FORMAT = "mezzotint-run"
+MANIFEST_FORMAT = "mezzotint-data-set"
+VERSION = 1
+
+
+def is_folder(out: str | os.PathLike[str]) -> bool:
+    """Whether an output is a folder: by what is there, a final slash, or a name without an extension."""
+    name = os.fspath(out)
+    return name != "-" and (name.endswith(("/", os.sep)) or Path(name).is_dir() or not Path(name).suffix)
+
+
+def part_name(index: int) -> str:
+    """The file name of a part."""
+    return f"part-{index:06d}.parquet"
+
+
+# Parts -------------------------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True, kw_only=True, repr=False)
+class PartWriter:
+    """What a worker needs to make parts. It is sent to other processes whole: it holds no key but a seed's or a memo's.
+
+    Arguments:
+        work: the plan.
+        folder: where parts go.
+        record_counts: put each part's raw counts into its metadata.
+    """
+
+    work: Plan
+    folder: Path
+    record_counts: bool
+
+    def write(self, block: Block) -> Tally | None:
+        """Makes the part of one block; None where it is there already, possibly since a moment ago.
+
+        Guarantees: of any number of attempts, in whatever processes, exactly one leaves reports in the folder.
+        """
+        target = self.folder / part_name(block.index)
+        if target.exists():
+            return None
+        work, tally = self.work.for_block(block.index), Tally()
+        with open_file(block.file, numeric=work.columns, extra=work.extra) as opened, _draft(target) as draft:
+            writer = ParquetReports(
+                path=draft,
+                schema=work.schema(opened.kinds()),
+                description=describe(work.mechanisms),
+                codes=[code_field(column) for column in work.columns],
+            )
+            try:
+                for batch in opened.batches(block.groups):
+                    where = f" of {block.file.name}"
+                    writer.write(work.coded(batch, first=tally.rows, tally=tally, offset=block.offset, where=where))
+                writer.close(tally.as_dict() if self.record_counts else None)
+            except BaseException:
+                writer.abandon()
+                raise
+            return tally if _name(draft, target) else None
+
+
+@contextmanager
+def _draft(target: Path) -> Iterator[Path]:
+    draft = target.with_name(f".{target.name}.{secrets.token_hex(6)}.partial")
+    try:
+        yield draft
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _name(draft: Path, target: Path) -> bool:
+    """Gives a whole draft its name; False where another attempt was first."""
+    with draft.open("rb") as handle:
+        os.fsync(handle.fileno())
+    try:
+        os.link(draft, target)
+    except FileExistsError:
+        return False
+    except OSError:  # a file system without links
+        if target.exists():
+            return False
+        os.replace(draft, target)
+    _sync_folder(target.parent)
+    return True
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+# Runs --------------------------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Run:
+    """One privatization of a data set into a folder.
+
+    Arguments:
+        work: the plan.
+        files: the source.
+        out: the folder.
+        settings: the options.
+    """
+
+    work: Plan
+    files: tuple[SourceFile, ...]
+    out: Path
+    settings: Settings
+
+    def execute(self) -> ColumnsResult:
+        """Begins or continues the run and ends it; see `privatize_columns`."""
+        if self.settings.overwrite:
+            raise ParameterError("overwrite", True, "a folder of reports is never overwritten; delete it yourself")
+        if any(file.path == "-" for file in self.files):
+            raise ParameterError("source", "-", "standard input cannot be read again by a resumed run; name one file")
+        started = time.perf_counter()
+        with self._state() as state:
+            blocks = blocks_of(self.files, block_rows=state["block_rows"])
+            done = [block for block in blocks if (self.out / part_name(block.index)).exists()]
+            tally = self._write([block for block in blocks if block not in done], len(blocks))
+            tally.reports = self._finish(state["run"], blocks, tally)
+        seconds = time.perf_counter() - started
+        return result_of(self.work, tally, out=self.out, seconds=seconds, blocks=len(blocks), resumed=len(done))
+
+    def _write(self, blocks: list[Block], total: int) -> Tally:
+        tally, before = Tally(), total - len(blocks)
+        work = self.work if self.work.seeded else replace(self.work, keys=(b"",) * len(self.work.keys))
+        writer = PartWriter(work=work, folder=self.out.absolute(), record_counts=self.settings.record_counts)
+        if self.settings.engine == "ray":
+            finished = cluster.write_parts(writer, blocks, address=self.settings.address)
+        else:
+            finished = in_threads(writer.write, blocks, self.settings.workers)
+        for count, part in enumerate(finished, start=before + 1):
+            if part is not None:
+                tally.add(part)
+            if self.settings.progress is not None:
+                self.settings.progress(count / total, tally.rows)
+        return tally
+
+    def _finish(self, run: str, blocks: list[Block], tally: Tally) -> int:
+        """Replaces the record by the manifest; returns the reports in all parts."""
+        sizes = [pq.read_metadata(self.out / part_name(block.index)).num_rows for block in blocks]
+        if not sum(sizes):
+            self._discard([part_name(block.index) for block in blocks])
+            why = f"all {tally.missing} values are missing" if tally.missing else "it has no rows"
+            raise ParameterError("column", self.work.columns[0], f"is empty: {why} in {len(self.files)} files")
+        if not (self.out / MANIFEST).exists():
+            with replacing(self.out / MANIFEST) as temporary:
+                temporary.write_text(json.dumps(self._manifest(run, sizes), indent=1) + "\n", encoding="utf-8")
+        (self.out / STATE).unlink()
+        return sum(sizes)
+
+    def _discard(self, names: list[str]) -> None:
+        for name in (*names, STATE):
+            (self.out / name).unlink(missing_ok=True)
+        with suppress(OSError):  # the folder may have been there before, with more in it
+            self.out.rmdir()
+
+    def _manifest(self, run: str, sizes: list[int]) -> dict[str, Any]:
+        claim = result_of(self.work, Tally(), out=self.out, seconds=0).claim
+        return {
+            "format": MANIFEST_FORMAT,
+            "version": VERSION,
+            "run": run,
+            "reports": sum(sizes),
+            "parts": len(sizes),
+            "seeded": self.work.seeded,
+            "memoised": self.work.memo is not None,
+            "tables": {column: mechanism.sha256 for column, mechanism in self.work.mechanisms.items()},
+            "claim": {**claim.as_dict(), "epsilon": _number(claim.epsilon), "columns": _numbers(claim.columns)},
+        }
+
+    # What an unfinished run works on -------------------------------------------------------------------------
+
+    @contextmanager
+    def _state(self) -> Iterator[dict[str, Any]]:
+        """The record of this run, made or found again, and locked; checked to be that of the same run."""
+        wanted, path = self._record(), self.out / STATE
+        self._check_folder(path)
+        self.out.mkdir(exist_ok=True)
+        if not path.exists():
+            with replacing(path) as temporary:
+                temporary.write_text(json.dumps(wanted), encoding="utf-8")
+            _sync_folder(self.out)
+        with path.open("r+b") as handle:
+            _lock(handle.fileno(), self.out)
+            try:
+                found = json.loads(handle.read())
+            except ValueError:
+                raise FileFormatError(f"{path}: is damaged; the run cannot be continued") from None
+            _compare(found, wanted, self.out)
+            for left in self.out.glob(".*.partial"):
+                left.unlink(missing_ok=True)
+            yield found
+
+    def _check_folder(self, state: Path) -> None:
+        out = str(self.out)
+        if self.out.exists() and not self.out.is_dir():
+            raise ParameterError("out", out, "is a file; end a folder's name with / or give a file an extension")
+        if not self.out.parent.is_dir():
+            raise ParameterError("out", out, f"folder {str(self.out.parent)!r} does not exist; create it first")
+        if state.exists():
+            if not self.settings.resume:
+                remedy = "holds an unfinished run; continue it with resume=True (--resume), whose claim covers both"
+                raise ParameterError("out", out, remedy)
+            return
+        if (self.out / MANIFEST).exists():
+            raise ParameterError("out", out, "holds a finished run; name another folder")
+        if self.out.is_dir() and any(not name.endswith(".partial") for name in os.listdir(self.out)):
+            raise ParameterError("out", out, "is a folder with other files in it; name a new one")
+
+    def _record(self) -> dict[str, Any]:
+        work, seeds = self.work, b"".join(self.work.keys)
+        identity = hashlib.sha256(b"mezzotint run" + seeds).hexdigest() if work.seeded else secrets.token_hex(32)
+        status = [(file.name, os.stat(file.path)) for file in self.files]
+        memo = None if work.memo is None else [work.memo.users, _fingerprint(work.memo.key)]
+        return {
+            "format": RUN_FORMAT,
+            "version": VERSION,
+            "run": identity[:32],
+            "mechanisms": {column: mechanism.sha256 for column, mechanism in work.mechanisms.items()},
+            "keep": list(work.keep),
+            "rng": _fingerprint(seeds) if work.seeded else None,
+            "memo": memo,
+            "record_counts": self.settings.record_counts,
+            "block_rows": self.settings.block_rows,
+            "source": [[name, found.st_size, found.st_mtime_ns] for name, found in status],
+        }
+
+
+_FREE = {"run", "block_rows"}
+"""What a resumed run takes over from the record instead of having to bring it."""
+
+
+def _compare(found: Any, wanted: dict[str, Any], out: Path) -> None:
+    if not isinstance(found, dict) or found.get("format") != RUN_FORMAT or found.get("version") != VERSION:
+        raise FileFormatError(f"{out / STATE}: is not the record of a run that this release can continue")
+    for name, value in wanted.items():
+        if name not in _FREE and found.get(name) != value:
+            what = "changed since then" if name == "source" else "is another than then"
+            shown = "the files" if name == "source" else "what was given"
+            remedy = f"{what}: {out} holds an unfinished run; continue it as it was begun, or name another folder"
+            raise ParameterError(name, shown, remedy)
+
+
+def _fingerprint(key: bytes) -> str:
+    # Of 32 random bytes, or of a seed, which is no secret.
+    return hashlib.sha256(b"mezzotint fingerprint" + key).hexdigest()
+
+
+def _lock(descriptor: int, out: Path) -> None:
+    if os.name != "posix":
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise ParameterError("out", str(out), "is being written by another run; wait for its end") from None
+
+
+def in_threads(work: Callable[[Block], T], blocks: Sequence[Block], threads: int) -> Iterator[T]:
+    """What `work` makes of each block, as it comes; the first failure stops the rest."""
+    if threads == 1:
+        yield from map(work, blocks)
+        return
+    with ThreadPoolExecutor(max_workers=threads) as pool:
+        tasks = [pool.submit(work, block) for block in blocks]
+        try:
+            for task in as_completed(tasks):
+                yield task.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _number(value: float) -> float | str:
+    return value if value < float("inf") else "inf"
+
+
+def _numbers(pairs: tuple[tuple[str, float], ...]) -> dict[str, float | str]:
+    return {column: _number(value) for column, value in pairs}

@@ -1,0 +1,94 @@
+"""The options of a run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypedDict, final
+
+from mezzotint.collect.memo import Memo
+from mezzotint.collect.sources import BLOCK_ROWS
+from mezzotint.core.errors import ParameterError
+
+Progress = Callable[[float | None, int], None]
+"""Called after each batch with the fraction done (None when unknown) and the rows so far."""
+
+
+class Options(TypedDict, total=False):
+    """Names and types of the options; `Settings` says what they do."""
+
+    keep: Sequence[str]
+    missing: Literal["error", "drop"]
+    on_out_of_range: Literal["clip", "error"]
+    record_counts: bool
+    overwrite: bool
+    resume: bool
+    memo: Memo | None
+    engine: Literal["local", "ray"]
+    address: str | None
+    threads: int | None
+    block_rows: int
+    rng: Any
+    progress: Progress | None
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How `privatize` and `privatize_columns` work.
+
+    Arguments:
+        keep: other columns to copy, also those spelled by folders (`day=7/`). They are published as they are.
+        missing: what a null or NaN does: "error", or "drop" its row (any column's does). It is never filled in.
+        on_out_of_range: "clip", or "error".
+        record_counts: put the clipped and missing counts into the file's metadata (Parquet only; not private).
+        overwrite: False refuses an existing `out`. Folders are never overwritten.
+        resume: go on with the unfinished run in the folder `out`; a new run where there is none.
+        memo: same user and value, same report (`Memo`); None for a fresh draw per row.
+        engine: "local", or "ray": a Ray cluster works on the blocks, and `out` is a folder that all its machines see.
+        address: of the Ray cluster; None for the one at hand, else one started on this machine.
+        threads: at most this many on this machine; None for as many as the process may use.
+        block_rows: least rows of a part of a folder, where its file has as many; row groups are never cut.
+        rng: None for the cryptographic generator; a seed or numpy Generator is reproducible and NOT private.
+        progress: told how far it is.
+
+    Raises:
+        ParameterError: an option that cannot be.
+    """
+
+    keep: Sequence[str] = ()
+    missing: Literal["error", "drop"] = "error"
+    on_out_of_range: Literal["clip", "error"] = "clip"
+    record_counts: bool = False
+    overwrite: bool = False
+    resume: bool = False
+    memo: Memo | None = None
+    engine: Literal["local", "ray"] = "local"
+    address: str | None = None
+    threads: int | None = None
+    block_rows: int = BLOCK_ROWS
+    rng: Any = None
+    progress: Progress | None = None
+
+    def __post_init__(self) -> None:
+        if self.engine not in ("local", "ray"):
+            raise ParameterError("engine", self.engine, 'use "local" or "ray"')
+        if self.address is not None and self.engine != "ray":
+            raise ParameterError(
+                "address", self.address, 'is that of a Ray cluster; choose engine="ray" (--engine ray)'
+            )
+        if self.threads is not None and self.threads < 1:
+            raise ParameterError("threads", self.threads, "need at least one thread; None uses all")
+        if self.block_rows < 1:
+            raise ParameterError("block_rows", self.block_rows, "a block has at least one row")
+
+    @property
+    def workers(self) -> int:
+        """Threads to use on this machine."""
+        return self.threads or usable_cores()
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,432 @@
+"""Data sets: folders and globs in, folders of parts out, runs that are killed and continued."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from mezzotint import collect, families
+from mezzotint.collect import drawing, runs
+from mezzotint.collect.drawing import Tally, plan
+from mezzotint.collect.runs import MANIFEST, STATE, PartWriter, part_name
+from mezzotint.collect.sources import blocks_of, find_files
+from mezzotint.core.errors import FileFormatError, ParameterError
+from reference.collect import block_codes, csv_rows
+
+ONE = families.rqm(lower=-1, upper=1, levels=4, extension=1.0, q=0.4)
+TWO = families.randomized_response(lower=0, upper=5, epsilon=0.7)
+SIZES = (700, 1, 1300)
+
+
+@pytest.fixture
+def days(tmp_path: Path) -> Path:
+    """Three files under day=... folders, and things that readers of data sets pass over."""
+    folder, rng, first = tmp_path / "in", np.random.default_rng(3), 0
+    for i, size in enumerate(SIZES):
+        inner = folder / f"day={i}"
+        inner.mkdir(parents=True)
+        columns = {
+            "x": rng.uniform(-1.2, 1.2, size),
+            "y": rng.uniform(0, 5, size),
+            "id": np.arange(first, first + size),
+        }
+        pq.write_table(pa.table(columns), inner / "data.parquet", row_group_size=200)
+        first += size
+    (folder / "_SUCCESS").write_text("")
+    (folder / "day=0" / ".data.crc").write_text("x")
+    return folder
+
+
+def column(folder: Path, name: str) -> np.ndarray:
+    return np.concatenate([pq.read_table(folder / f"day={i}" / "data.parquet")[name] for i in range(len(SIZES))])
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+# Sources -----------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_and_a_glob_name_the_same_files(days: Path) -> None:
+    names = [file.name for file in find_files(days)]
+    assert names == [f"day={i}/data.parquet" for i in range(3)]
+    assert [file.name for file in find_files(f"{days}/**/*.parquet")] == names
+    assert [file.partition for file in find_files(days)] == [(("day", str(i)),) for i in range(3)]
+    assert [file.name for file in find_files(f"{days}/day=[02]/*.parquet")] == [names[0], names[2]]
+
+
+def test_what_names_no_data_set_is_refused(days: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for source, words in (
+        (tmp_path / "empty", "names no files"),
+        (f"{days}/*.csv", "names no files"),
+        (tmp_path / "none", "no such file or folder"),
+    ):
+        with pytest.raises(ParameterError, match=words):
+            find_files(source)
+    os.symlink(days / "day=0" / "data.parquet", days / "day=1" / "again.parquet")
+    with pytest.raises(ParameterError, match="are one file; its rows would count twice"):
+        find_files(days)
+    (days / "day=1" / "again.parquet").unlink()
+    (days / "more.csv").write_text("x\n1\n")
+    with pytest.raises(ParameterError, match="files of several kinds"):
+        find_files(days)
+    (days / "more.csv").rename(days / "more.txt")
+    with pytest.raises(ParameterError, match=r"more\.txt"):
+        find_files(days)
+
+
+@pytest.mark.parametrize("block_rows", [1, 300, 400, 10**9])
+def test_blocks_hold_each_row_group_once(days: Path, block_rows: int) -> None:
+    blocks = blocks_of(find_files(days), block_rows=block_rows)
+    assert [block.index for block in blocks] == list(range(len(blocks)))
+    assert sum(block.rows or 0 for block in blocks) == sum(SIZES)
+    for file in find_files(days):
+        mine = [block for block in blocks if block.file == file]
+        count = pq.ParquetFile(file.path).metadata.num_row_groups
+        assert [group for block in mine for group in range(*(block.groups or ()))] == list(range(count))
+        assert all((block.rows or 0) >= block_rows for block in mine[:-1])
+        assert [block.offset for block in mine] == np.cumsum([0, *(block.rows for block in mine)])[:-1].tolist()
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".csv"])
+def test_many_files_into_one(days: Path, tmp_path: Path, ending: str) -> None:
+    out = tmp_path / f"out{ending}"
+    result = collect.privatize(days, out, column="x", mechanism=ONE, keep=["day", "id"], rng=3)
+    # The rows of all files in order, from one stream.
+    expected = ONE.privatize(column(days, "x"), np.random.default_rng(3))
+    rows = pq.read_table(out).to_pylist() if ending == ".parquet" else csv_rows(out)
+    assert [int(row["x_code"]) for row in rows] == expected.tolist()
+    assert [int(row["id"]) for row in rows] == list(range(sum(SIZES)))
+    assert [row["day"] for row in rows] == [str(i) for i, size in enumerate(SIZES) for _ in range(size)]
+    assert result.reports == sum(SIZES)
+    assert collect.read_counts(out).counts.tolist() == np.bincount(expected, minlength=4).tolist()
+
+
+def test_messages_name_file_and_row(days: Path, tmp_path: Path) -> None:
+    path = days / "day=2" / "data.parquet"
+    x = pq.read_table(path)["x"].to_numpy().copy()
+    x[450] = np.nan
+    pq.write_table(pa.table({"x": x}), path, row_group_size=200)
+    for out in (tmp_path / "o.parquet", tmp_path / "o"):
+        with pytest.raises(ParameterError, match=r"data row 451 of day=2/data.parquet is missing"):
+            collect.privatize(days, out, column="x", mechanism=ONE, block_rows=100)
+    assert not (tmp_path / "o.parquet").exists()
+
+
+def test_files_that_do_not_fit_together_are_refused(days: Path, tmp_path: Path) -> None:
+    path = days / "day=1" / "data.parquet"
+    pq.write_table(pa.table({"x": [0.5], "id": ["one"]}), path)
+    with pytest.raises(FileFormatError, match=r"day=1.*column id holds string, in files before it int64"):
+        collect.privatize(days, tmp_path / "o.parquet", column="x", mechanism=ONE, keep=["id"])
+    pq.write_table(pa.table({"x": [0.5], "day": [1]}), path)
+    with pytest.raises(ParameterError, match=r"keep=day: is a column of day=1/data.parquet and also"):
+        collect.privatize(days, tmp_path / "o.parquet", column="x", mechanism=ONE, keep=["day"])
+
+
+# Folders of parts --------------------------------------------------------------------------------------------
+
+
+def test_parts_are_drawn_as_defined_and_only_codes_are_left(days: Path, tmp_path: Path) -> None:
+    out, tables = tmp_path / "out", {"x": ONE, "y": TWO}
+    result = collect.privatize_columns(days, out, mechanisms=tables, rng=11, block_rows=400)
+    blocks = blocks_of(find_files(days), block_rows=400)
+    assert result.blocks == len(blocks) == 7
+    expected = {name: [] for name in tables}
+    for block in blocks:
+        rows = pq.ParquetFile(block.file.path).read_row_groups(list(range(*(block.groups or ()))))
+        part = pq.read_table(out / part_name(block.index))
+        for name, key in zip(tables, plan(tables, rng=11).keys, strict=True):
+            codes = block_codes(tables[name], rows[name].to_pylist(), key=key, index=block.index)
+            assert part[f"{name}_code"].to_pylist() == codes
+            expected[name] += codes
+    for name, mechanism in tables.items():
+        counts = collect.read_counts(out, column=f"{name}_code")
+        assert counts.mechanism == mechanism
+        assert counts.counts.tolist() == np.bincount(expected[name], minlength=mechanism.levels.size).tolist()
+    assert sorted(contents(out)) == [MANIFEST, *(part_name(block.index) for block in blocks)]
+    manifest = json.loads((out / MANIFEST).read_text())
+    assert (manifest["reports"], manifest["parts"], manifest["seeded"]) == (sum(SIZES), len(blocks), True)
+    assert manifest["claim"]["epsilon"] == collect.record_claim(tables).epsilon
+    assert "data.parquet" not in (out / MANIFEST).read_text()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_threads_do_not_change_a_seeded_run(days: Path, tmp_path: Path, threads: int) -> None:
+    for out, used in (("one", 1), ("other", threads)):
+        collect.privatize(days, tmp_path / out, column="x", mechanism=ONE, rng=5, block_rows=200, threads=used)
+    assert contents(tmp_path / "one") == contents(tmp_path / "other")
+
+
+def test_without_a_seed_no_two_parts_share_a_key(days: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    keys: list[bytes] = []
+    real = drawing.keystream_words
+
+    def spy(key: bytes, first: int) -> Any:
+        keys.append(key)
+        return real(key, first)
+
+    monkeypatch.setattr(drawing, "keystream_words", spy)
+    tables = {"x": ONE, "y": TWO}
+    collect.privatize_columns(days, tmp_path / "a", mechanisms=tables, block_rows=1300, threads=1)
+    collect.privatize_columns(days, tmp_path / "b", mechanisms=tables, block_rows=1300, threads=1)
+    assert len(keys) == len(set(keys)) == 2 * 2 * 3  # runs, columns, parts
+    assert all(len(key) == 32 for key in keys)
+
+
+def test_csv_files_are_parts_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for i in range(3):
+        (tmp_path / "in" / f"{i}.csv").write_text("x,w\n" + f"0.{i},a\n" * (i + 1))
+    (tmp_path / "in" / "9.csv").write_text("x,w\n")
+    result = collect.privatize(tmp_path / "in", tmp_path / "out", column="x", mechanism=ONE, keep=["w"])
+    assert (result.reports, result.blocks) == (6, 4)
+    assert [pq.read_metadata(tmp_path / "out" / part_name(i)).num_rows for i in range(4)] == [1, 2, 3, 0]
+    assert collect.read_counts(tmp_path / "out").n == 6
+
+
+def test_folders_that_cannot_be_written_are_refused(days: Path, tmp_path: Path) -> None:
+    def attempt(out: Path, words: str, **options: Any) -> None:
+        with pytest.raises(ParameterError, match=words):
+            collect.privatize(days, out, column="x", mechanism=ONE, **options)
+
+    collect.privatize(days, tmp_path / "done", column="x", mechanism=ONE)
+    attempt(tmp_path / "done", "holds a finished run")
+    attempt(tmp_path / "done", "holds a finished run", resume=True)
+    attempt(tmp_path / "new", "never overwritten", overwrite=True)
+    attempt(tmp_path / "no" / "new", "does not exist")
+    attempt(days, "folder with other files")
+    attempt(tmp_path / "o.csv", "a folder .* can be resumed", resume=True)
+    attempt(tmp_path / "o.csv", "engine=ray: writes a folder", engine="ray")
+    attempt(tmp_path / "new", "engine=spark", engine="spark")
+    attempt(tmp_path / "new", "address=there", address="there")
+    attempt(tmp_path / "new", "threads=0", threads=0)
+    attempt(tmp_path / "new", "block_rows=0", block_rows=0)
+    (tmp_path / "file").write_text("")
+    attempt(tmp_path / "file", "is a file")
+    with pytest.raises(ParameterError, match="standard input cannot be read again"):
+        collect.privatize("-", tmp_path / "new", column="x", mechanism=ONE)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_data_set_without_values_leaves_nothing(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"x": pa.array([None, None], pa.float64())}), tmp_path / "in.parquet")
+    with pytest.raises(ParameterError, match="all 2 values are missing"):
+        collect.privatize(tmp_path / "in.parquet", tmp_path / "out", column="x", mechanism=ONE, missing="drop")
+    pq.write_table(pa.table({"x": pa.array([], pa.float64())}), tmp_path / "in.parquet")
+    with pytest.raises(ParameterError, match="it has no rows"):
+        collect.privatize(tmp_path / "in.parquet", tmp_path / "out", column="x", mechanism=ONE)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_lost_a_part_is_refused(days: Path, tmp_path: Path) -> None:
+    collect.privatize(days, tmp_path / "out", column="x", mechanism=ONE, block_rows=400)
+    (tmp_path / "out" / part_name(1)).unlink()
+    with pytest.raises(FileFormatError, match="its manifest says 2001"):
+        collect.read_counts(tmp_path / "out")
+    # Files that somebody put together are a data set too.
+    (tmp_path / "out" / MANIFEST).unlink()
+    assert 0 < collect.read_counts(tmp_path / "out").n < sum(SIZES)
+
+
+# Interruptions -----------------------------------------------------------------------------------------------
+
+
+class Stop(Exception):
+    """An interruption."""
+
+
+def stop_after(monkeypatch: pytest.MonkeyPatch, parts: int) -> None:
+    made, real = [0], PartWriter.write
+
+    def write(self: PartWriter, block: Any) -> Tally | None:
+        if made[0] == parts:
+            raise Stop
+        made[0] += 1
+        return real(self, block)
+
+    monkeypatch.setattr(PartWriter, "write", write)
+
+
+@pytest.mark.parametrize("parts", [0, 1, 5])
+def test_a_continued_run_equals_an_uninterrupted_one(
+    days: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: int
+) -> None:
+    def go(out: str, **options: Any) -> collect.PrivatizeResult:
+        return collect.privatize(days, tmp_path / out, column="x", mechanism=ONE, block_rows=400, rng=7, **options)
+
+    whole = go("whole")
+    with monkeypatch.context() as patched:
+        stop_after(patched, parts)
+        with pytest.raises(Stop):
+            go("cut", threads=1)
+    with pytest.raises(ParameterError, match="holds an unfinished run"):
+        collect.read_counts(tmp_path / "cut")
+    with pytest.raises(ParameterError, match=r"unfinished run; continue it with resume=True \(--resume\)"):
+        go("cut")
+    kept = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "cut").glob("part-*")}
+    assert len(kept) == parts
+    (tmp_path / "cut" / ".part-000004.parquet.abc.partial").write_text("what a kill leaves")
+    result = go("cut", resume=True)
+    assert contents(tmp_path / "cut") == contents(tmp_path / "whole")
+    assert {name: (tmp_path / "cut" / name).stat().st_mtime_ns for name in kept} == kept
+    assert (result.resumed, result.reports, result.epsilon) == (parts, whole.reports, whole.epsilon)
+
+
+def test_a_run_is_not_continued_as_another(days: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def go(resume: bool = True, **changes: Any) -> None:
+        options = {"mechanisms": {"x": ONE}, "keep": ["id"], "block_rows": 400, **changes}
+        collect.privatize_columns(days, tmp_path / "out", resume=resume, **options)
+
+    with monkeypatch.context() as patched:
+        stop_after(patched, 2)
+        with pytest.raises(Stop):
+            go(resume=False)
+    for name, changes in {
+        "mechanisms": {"mechanisms": {"x": TWO}},
+        "keep": {"keep": []},
+        "rng": {"rng": 3},
+        "memo": {"memo": collect.Memo(users="id", key=bytes(32))},
+        "record_counts": {"record_counts": True},
+    }.items():
+        with pytest.raises(ParameterError, match=f"{name}=what was given: is another than then"):
+            go(**changes)
+    path = days / "day=1" / "data.parquet"
+    status = path.stat()
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    with pytest.raises(ParameterError, match="source=the files: changed since then"):
+        go()
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    with (tmp_path / "out" / STATE).open("rb") as handle:
+        runs.fcntl.flock(handle, runs.fcntl.LOCK_EX)
+        with pytest.raises(ParameterError, match="is being written by another run"):
+            go()
+    go()
+    assert collect.read_counts(tmp_path / "out").n == sum(SIZES)
+
+
+def test_of_two_attempts_at_a_part_one_counts(days: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a retry amounts to while the first attempt is still alive."""
+    (tmp_path / "out").mkdir()
+    writer = PartWriter(work=plan({"x": ONE}), folder=tmp_path / "out", record_counts=False)
+    block = blocks_of(find_files(days))[0]
+    real, nested = drawing.Plan.coded, []
+
+    def coded(self: Any, *arguments: Any, **options: Any) -> Any:
+        if not nested:
+            nested.append(None)
+            nested[0] = writer.write(block)  # the other attempt finishes while this one is half-way
+        return real(self, *arguments, **options)
+
+    monkeypatch.setattr(drawing.Plan, "coded", coded)
+    assert writer.write(block) is None
+    assert nested[0].reports == SIZES[0]
+    first = contents(tmp_path / "out")
+    assert list(first) == [part_name(0)]
+    assert writer.write(block) is None
+    assert contents(tmp_path / "out") == first
+
+
+def test_links_are_not_needed(days: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError("no links here")
+
+    monkeypatch.setattr(os, "link", refuse)
+    assert collect.privatize(days, tmp_path / "out", column="x", mechanism=ONE).reports == sum(SIZES)
+    assert collect.read_counts(tmp_path / "out").n == sum(SIZES)
+
+
+KILLED = """
+import sys
+from mezzotint import collect, families
+one = families.rqm(lower=-1, upper=1, levels=4, extension=1.0, q=0.4)
+rng = None if sys.argv[3] == "private" else 7
+print("ready", flush=True)
+collect.privatize(
+    sys.argv[1], sys.argv[2], column="x", mechanism=one, keep=["id"], block_rows=1, rng=rng, resume=True
+)
+"""
+
+
+@pytest.fixture
+def long_file(tmp_path: Path) -> Path:
+    rows, path = 100_000, tmp_path / "long.parquet"
+    columns = {"x": np.random.default_rng(1).uniform(-1, 1, rows), "id": np.arange(rows)}
+    pq.write_table(pa.table(columns), path, row_group_size=500)
+    return path
+
+
+def kill_after(seconds: float, *arguments: object) -> bool:
+    """Whether the process was still at work when it was killed."""
+    command = [sys.executable, "-c", KILLED, *map(str, arguments)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(seconds)
+        running = process.poll() is None
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    return running
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stream", ["seeded", "private"])
+def test_killed_at_twenty_random_moments(long_file: Path, tmp_path: Path, stream: str) -> None:
+    rng: Callable[[], Any] = (lambda: 7) if stream == "seeded" else (lambda: None)
+    options: dict[str, Any] = {"column": "x", "mechanism": ONE, "keep": ["id"], "block_rows": 1}
+    started = time.perf_counter()
+    whole = collect.privatize(long_file, tmp_path / "whole", rng=rng(), **options)
+    usual, moments = time.perf_counter() - started, random.Random(1)
+    kills = at_work = 0
+    seen: dict[str, bytes] = {}
+    while kills < 20:
+        out = tmp_path / f"cut{kills}"
+        running = kill_after(moments.uniform(0, usual), long_file, out, stream)
+        kills, at_work = kills + 1, at_work + running
+        if not (out / STATE).exists() and (out / MANIFEST).exists():
+            result_reports = collect.read_counts(out).n
+        else:
+            seen = {path.name: path.read_bytes() for path in out.glob("part-*")} if out.exists() else {}
+            result = collect.privatize(long_file, out, rng=rng(), resume=True, **options)
+            result_reports = result.reports
+            assert result.epsilon == whole.epsilon
+            assert all((out / name).read_bytes() == data for name, data in seen.items())
+        assert result_reports == whole.reports
+        if stream == "seeded":
+            assert contents(out) == contents(tmp_path / "whole")
+        else:
+            ids = pq.ParquetDataset(out).read(columns=["id"])["id"].to_numpy()
+            assert ids.tolist() == list(range(whole.reports))
+        claims = [json.loads((folder / MANIFEST).read_text())["claim"] for folder in (out, tmp_path / "whole")]
+        assert claims[0] == claims[1]
+        shutil.rmtree(out)
+    assert at_work >= 10
+
+
+@pytest.mark.slow
+def test_one_run_killed_again_and_again(long_file: Path, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"column": "x", "mechanism": ONE, "keep": ["id"], "block_rows": 1, "rng": 7}
+    collect.privatize(long_file, tmp_path / "whole", **options)
+    moments, out, kills = random.Random(2), tmp_path / "cut", 0
+    while kills < 20 and not (out / MANIFEST).exists():
+        kill_after(moments.uniform(0, 0.1), long_file, out, "seeded")
+        kills += 1
+    if not (out / MANIFEST).exists() or (out / STATE).exists():
+        collect.privatize(long_file, out, resume=True, **options)
+    assert kills >= 3
+    assert contents(out) == contents(tmp_path / "whole")
