@@ -50,9 +50,18 @@ class TableEncoding(Encoding):
         """The integers that stand for the levels."""
         return find_lattice(self.mechanism.levels)
 
+    @cached_property
+    def _schemes(self) -> dict[tuple[int, int], TableScheme]:
+        return {}
+
     def scheme(self, size: int, clients: int) -> TableScheme:
-        """The vector scheme for updates of `size` coordinates."""
-        return TableScheme(mechanism=self.mechanism, size=size, clients=clients, l2_norm=self.l2_norm, seed=self.seed)
+        """The vector scheme for updates of `size` coordinates; kept, for it finds its lattice anew when made."""
+        key = (size, clients)
+        if key not in self._schemes:
+            self._schemes[key] = TableScheme(
+                mechanism=self.mechanism, size=size, clients=clients, l2_norm=self.l2_norm, seed=self.seed
+            )
+        return self._schemes[key]
 
     @property
     def span(self) -> int:
