@@ -52,8 +52,9 @@ def test_dp_sgd_to_a_target(invoke: Invoke, tmp_path: Path) -> None:
     assert model.weights == 31
     assert model.note["claim"] == facts["claim"]
     lines = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert [line.get("step") for line in lines] == [None, 5, 10, 12]
+    assert [line.get("step") for line in lines] == [None, 5, 10, 12, None]
     assert lines[1]["epsilon"] < lines[3]["epsilon"] == facts["epsilon"]
+    assert lines[-1]["claim"] == facts["claim"]
     assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
 
 

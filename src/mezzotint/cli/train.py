@@ -88,6 +88,9 @@ def command(
         run = prepare(options)
         history = _run(run, options)
         facts = finish(run, history, options)
+    if log is not None:
+        with log.open("a", encoding="utf-8") as file:
+            _line(file, facts)  # what mezzotint report quotes
     if as_json:
         print_json(facts)
     else:
@@ -251,15 +254,15 @@ def _lines(run: Any, options: dict[str, Any]) -> Iterator[Callable[[dict[str, An
         yield lambda facts: None
         return
     with Path(options["log"]).open("a" if options["resume"] else "w", encoding="utf-8") as file:
+        _line(file, {"model": options["model"], "data": run.data.name, **run.method.describe(), **asdict(run.settings)})
+        yield lambda facts: _line(file, facts)
 
-        def write(facts: dict[str, Any]) -> None:
-            # JSON lacks NaN (the loss of no batch yet) and infinity.
-            whole = {name: _finite(value) for name, value in facts.items()}
-            file.write(json.dumps(whole, default=str, allow_nan=False) + "\n")
-            file.flush()  # a run that is killed leaves whole lines
 
-        write({"model": options["model"], "data": run.data.name, **run.method.describe(), **asdict(run.settings)})
-        yield write
+def _line(file: Any, facts: dict[str, Any]) -> None:
+    # JSON lacks NaN (the loss of no batch yet) and infinity.
+    whole = {name: _finite(value) for name, value in facts.items()}
+    file.write(json.dumps(whole, default=str, allow_nan=False) + "\n")
+    file.flush()  # a run that is killed leaves whole lines
 
 
 @contextmanager

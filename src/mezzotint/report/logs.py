@@ -40,11 +40,12 @@ def training_page(source: Path) -> Page:
         raise FileFormatError(f"{source.name}: holds no report of a training run; make one with mezzotint train --log")
     last = history[-1]
     cost = "no privacy is claimed" if last["epsilon"] is None else f"epsilon {upwards(last['epsilon'])} spent"
+    method = (header if end is None else end).get("method", "no method")
     return Page(
         title=f"Training of {header.get('model', 'a model')} on {header.get('data', 'records')}",
-        summary=f"{last['step']:,.0f} of {header['steps']:,} steps with {header.get('method', 'no method')}; "
+        summary=f"{last['step']:,.0f} of {header['steps']:,} steps with {method}; "
         f"test accuracy {100 * last['test_accuracy']:.4g} %; {cost} at delta {upwards(header.get('delta', 0.0), 4)}.",
-        sections=(_learnt(header, history), _cost(header, end, history), _verify(header, end)),
+        sections=(_learnt(header, end, history), _cost(header, end, history), _verify(header, end)),
     )
 
 
@@ -86,7 +87,7 @@ def _along(history: Sequence[Mapping[str, Any]], x: str, y: str, factor: float =
     return Curve(name=names[y], x=tuple(a for a, _ in kept), y=tuple(b for _, b in kept))
 
 
-def _learnt(header: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> Section:
+def _learnt(header: Mapping[str, Any], end: Mapping[str, Any] | None, history: Sequence[Mapping[str, Any]]) -> Section:
     accuracy = Figure(
         key="accuracy",
         title="Accuracy",
@@ -101,6 +102,8 @@ def _learnt(header: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> 
         "Losses and accuracies are computed from the records without noise: they are for the operator's eyes, and no "
         "claim covers publishing them.",
     ]
+    if end is not None and end.get("caveat"):
+        words.append(f"Mind: {end['caveat']}.")
     if header.get("seed") is not None:
         words.insert(0, "This run was seeded: it can be repeated bit for bit, and is NOT private.")
     last = history[-1]

@@ -80,7 +80,7 @@ def what_it_does(mechanism: Mechanism) -> Section:
         key="bias",
         title="Bias over the inputs",
         x_label="input (data units)",
-        y_label="mean of the decoded report - input",
+        y_label="mean of the report - input",
         curves=(Curve(name="bias", x=_numbers(grid), y=_numbers(_settled(mechanism, mechanism.mean(grid) - grid))),),
     )
     spread = mechanism.variance(grid) + (mechanism.mean(grid) - grid) ** 2

@@ -1,0 +1,267 @@
+"""Pages of training logs, federated runs and smoothed results: their numbers, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mezzotint import smoothed
+from mezzotint.cli import run
+from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.families import rqm
+from mezzotint.privacy import account
+from mezzotint.report.content import Figure, Page
+from mezzotint.report.files import page_of
+from mezzotint.report.page import html_page
+from mezzotint.report.png import write_png
+from mezzotint.report.profiles import power
+from mezzotint.training import rqp
+
+RATE, STEPS, NOISE = 0.0625, 40, 1.5
+
+
+def _figure(page: Page, key: str) -> Figure:
+    return next(figure for figure in page.figures if figure.key == key)
+
+
+def _text(page: Page) -> str:
+    return " ".join(word for section in page.sections for word in section.words)
+
+
+def _write(path: Path, lines: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return path
+
+
+# Training ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def claim() -> Any:
+    phase = rqp.Phase(noise_multiplier=NOISE, kappa=1.0, sampling=rqp.Poisson(rate=RATE), steps=STEPS)
+    return rqp.account([phase], delta=1e-5)
+
+
+@pytest.fixture
+def lines(claim: Any) -> list[dict[str, Any]]:
+    header = {"model": "logreg", "data": "toy", "method": "noisy-sgd", "noise_multiplier": NOISE, "steps": STEPS}
+    report = {"loss": 0.5, "train_accuracy": 0.75, "test_accuracy": 0.7, "seconds": 1.0}
+    end = {"method": "dp-sgd", "claim": str(claim), "sampling_rate": RATE, "steps": STEPS, "caveat": "toys alone"}
+    return [
+        {**header, "delta": 1e-5, "seed": None},
+        {"step": 20, **report, "loss": "nan", "epsilon": claim.epsilon / 2},
+        {"step": STEPS, **report, "test_accuracy": 0.8, "epsilon": claim.epsilon},
+        {**end, "neighboring": "add_or_remove_one", "packed_test_accuracy": 0.79},
+    ]
+
+
+def test_a_training_log_quotes_its_claim_and_accounts_the_run_again(
+    lines: list[dict[str, Any]], claim: Any, tmp_path: Path
+) -> None:
+    page = page_of(_write(tmp_path / "run.jsonl", lines))
+    assert str(claim) in _text(page)
+    assert "toys alone" in _text(page)
+    assert "dp-sgd" in page.summary
+    (accuracy, _) = _figure(page, "accuracy").curves
+    assert accuracy.x == (20.0, 40.0)
+    assert accuracy.y == pytest.approx((70.0, 80.0))
+    assert _figure(page, "loss").curves[0].x == (40.0,)  # the loss of no batch yet is left out
+    profile = _figure(page, "profile").curves[0]
+    assert list(profile.y) == sorted(profile.y)  # the smaller delta, the larger epsilon
+    assert dict(zip(profile.x, profile.y, strict=True))[1e-5] == pytest.approx(claim.epsilon)
+    # The lines to type give the claim.
+    names: dict[str, Any] = {}
+    code = [line.removeprefix(">>> ") for line in page.sections[-1].code.splitlines()]
+    exec("\n".join(code[:2]), names)
+    assert eval(code[2].removeprefix("print(").removesuffix(")"), names) == claim
+    assert len(html_page(page).encode()) < 3e6
+    assert {path.stem for path in write_png(page, tmp_path)} == {figure.key for figure in page.figures}
+
+
+def test_a_log_that_is_still_written_a_seeded_one_and_one_without_privacy(
+    lines: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    going = page_of(_write(tmp_path / "going.jsonl", lines[:2]))
+    assert "does not hold the run's claim" in _text(going)
+    assert "20 of 40 steps" in going.summary
+    seeded = page_of(_write(tmp_path / "seeded.jsonl", [{**lines[0], "seed": 3}, *lines[1:]]))
+    assert "NOT private" in _text(seeded)
+    open_ = [{**lines[0], "noise_multiplier": 0.0}, {**lines[1], "epsilon": None}]
+    assert "nothing is private" in _text(page_of(_write(tmp_path / "open.jsonl", open_)))
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "holds no report"),
+        ('{"steps": 3}\n', "holds no report"),
+        ('{"steps": 3}\n{"step": 1}\n', "lacks or garbles 'loss'"),
+        ('{"steps": 3}\nnonsense\n', "line 2"),
+        ("[1]\n", "line 1"),
+    ],
+)
+def test_damaged_logs_are_refused(text: str, complaint: str, tmp_path: Path) -> None:
+    (tmp_path / "run.jsonl").write_text(text, encoding="utf-8")
+    with pytest.raises(FileFormatError, match=complaint):
+        page_of(tmp_path / "run.jsonl")
+
+
+# Federated runs ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    place = tmp_path / "run"
+    place.mkdir()
+    table = rqm(lower=-1, upper=1, levels=4, extension=1.0, q=0.4)
+    table.save(place / "mechanism.json")
+    claims = {
+        "local": account(table, coordinates=10, rounds=2, delta=1e-5),
+        "central": account(table, coordinates=10, rounds=2, view="sum", clients=30, delta=1e-5),
+    }
+    ledger = {
+        "coordinates": 10,
+        "rounds": {"1": "released", "2": "failed: TooFewClients", "3": "released"},
+        "charges": {str(client): 1 + client % 2 for client in range(30)},
+        "smallest_sum": 30,
+    }
+    report = {
+        "accuracy": [0.1, 0.5, 0.6],
+        "loss": [2.0, 1.0, 0.9],
+        "ledger": ledger,
+        "claims": {view: {**claim.as_dict(), "text": str(claim)} for view, claim in claims.items()},
+        "incidents": [[2, "7", "Forged"], [2, "8", "Forged"], [2, "", "TooFewClients"]],
+        "stopped": "",
+        "bits": 7,
+        "report_bits": 2,
+        "mse": table.mse(),
+        "seconds": 3.0,
+    }
+    (place / "report.json").write_text(json.dumps(report), encoding="utf-8")
+    settings = {"dataset": "digits", "model": "softmax", "mechanism": "/somewhere/mechanism.json", "out": "/somewhere"}
+    (place / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
+    (place / "ledger.jsonl").write_text("{}\n", encoding="utf-8")
+    return place
+
+
+def test_a_federated_run_by_folder_report_or_ledger(folder: Path) -> None:
+    page = page_of(folder)
+    report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    for claim in report["claims"].values():
+        assert claim["text"] in _text(page)
+    assert "2 rounds; accuracy 60 %" in page.summary
+    charges = _figure(page, "charges").curves[0]
+    assert charges.x == ("1 rounds", "2 rounds")
+    assert charges.y == (15.0, 15.0)
+    tables = {section.title: section.table for section in page.sections}
+    assert dict(tables["What went over the wire"].rows)["bytes of one client's masked vector, per round"] == "9"
+    assert tables["What happened"].rows[1] == ("2", "failed: TooFewClients", "Forged x 2, TooFewClients x 1")
+    text = html_page(page)
+    assert "somewhere" not in text  # paths of the machine that ran it
+    assert page_of(folder / "report.json").summary == page_of(folder / "ledger.jsonl").summary == page.summary
+
+
+def test_the_commands_of_a_federated_page_give_its_claims(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(folder)
+    code = next(section.code for section in page_of(folder).sections if section.title == "How to verify it")
+    for line in code.splitlines():
+        assert run(line.removeprefix("$ mezzotint ").split()) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    for claim in json.loads((folder / "report.json").read_text(encoding="utf-8"))["claims"].values():
+        assert claim["text"] in printed
+
+
+def test_a_run_without_a_claim_or_an_end(folder: Path) -> None:
+    report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    (folder / "report.json").write_text(json.dumps({**report, "claims": {}, "mse": math.nan}), encoding="utf-8")
+    assert "No epsilon can be claimed" in _text(page_of(folder))
+    (folder / "report.json").write_text(json.dumps({"accuracy": [], "ledger": {}}), encoding="utf-8")
+    with pytest.raises(FileFormatError, match="lacks loss, claims"):
+        page_of(folder)
+    (folder / "report.json").write_text("{", encoding="utf-8")
+    with pytest.raises(FileFormatError, match="not a whole JSON object"):
+        page_of(folder)
+    (folder / "report.json").unlink()
+    with pytest.raises(FileFormatError, match="--resume"):
+        page_of(folder)
+
+
+# Smoothed results --------------------------------------------------------------------------------------------
+
+
+def _printed(capsys: pytest.CaptureFixture[str], path: Path, *words: str) -> Path:
+    assert run(["smoothed", *words, "--json"]) == 0
+    path.write_text(capsys.readouterr().out, encoding="utf-8")
+    return path
+
+
+def test_the_profile_of_two_records_is_the_closed_form(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    # One of (2, 2) records without replacement: A is seen with chance 1/2, or 1/4 next to (1, 3); delta is the larger
+    # of 1/2 - E/4 and 3/4 - E/2, as long as it is positive.
+    file = _printed(capsys, tmp_path / "p.json", "profile", "--counts", "2,2", "--sampled", "1", "--epsilon", "0.2")
+    page = page_of(file)
+    curve = _figure(page, "profile").curves[0]
+    assert len(curve.x) > 10
+    for epsilon, height in zip(curve.x, curve.y, strict=True):
+        ratio = math.exp(float(epsilon))
+        assert 10**height == pytest.approx(max(0.5 - ratio / 4, 0.75 - ratio / 2), rel=1e-9)
+    assert "4 records" in page.summary
+    names: dict[str, Any] = {}
+    code = [line.removeprefix(">>> ") for line in page.sections[-1].code.splitlines()]
+    exec(code[0], names)
+    assert eval(code[1], names) == smoothed.profile((2, 2), sampled=1, epsilon=0.2)
+
+
+@pytest.mark.parametrize(
+    ("words", "title", "figures"),
+    [
+        ("utility --counts 40,60 --loss-rate 1/10 --threshold 0.6", "The adversary's utility", 1),
+        ("expected --n 40 --vertices 0.4 --sampled 30 --epsilon 1", "Smoothed differential privacy", 1),
+        ("gradients --n 16 --epsilon 1 --draws 2", "Smoothed differential privacy", 0),
+        ("elections --set national", "Smoothed privacy of elections", 1),
+        ("profile --counts 40,60 --loss-rate 1/10 --ratio 3/2 --poisson", "Smoothed privacy of one database", 1),
+    ],
+)
+def test_every_smoothed_verb_has_its_page(
+    words: str, title: str, figures: int, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    page = page_of(_printed(capsys, tmp_path / "s.json", *words.split()))
+    assert page.title == title
+    assert len(page.figures) == figures
+    assert all(curve.y for figure in page.figures for curve in figure.curves)
+    assert len(html_page(page).encode()) < 3e6
+
+
+def test_powers_of_ten_are_rounded_up() -> None:
+    assert power("-inf") == "0"
+    assert power(-31.9218) == "10^-31.92"
+    assert power(-31.9282) == "10^-31.92"
+    assert power(-0.0008) == "1"
+
+
+# Everything else ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "complaint"),
+    [
+        ("x.json", '{"verb": "dance"}', "no result of mezzotint smoothed"),
+        ("x.json", '{"verb": "profile", "epsilon": 1, "records": 4}', "lacks or garbles 'asked'"),
+        ("x.json", "[]", "mechanism file"),
+    ],
+)
+def test_other_files_are_refused(name: str, text: str, complaint: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    with pytest.raises(FileFormatError, match=complaint):
+        page_of(tmp_path / name)
+
+
+def test_only_reports_have_columns(folder: Path) -> None:
+    with pytest.raises(ParameterError, match="only reports have columns"):
+        page_of(folder, column="x")
