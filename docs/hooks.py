@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,9 @@ from typing import Any
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 NAMES = re.compile(r"^\{\{ public names of ([a-z_.]+) \}\}$", re.MULTILINE)
 GALLERY = "{{ gallery }}"
+RESULTS = Path(__file__).resolve().parent / "results"
+MOST_ROWS = 30
+"""Longer tables are points of a curve: the figure shows them, and a file holds them."""
 
 
 def public_names(package: str) -> list[str]:
@@ -34,19 +38,53 @@ def public_names(package: str) -> list[str]:
     return names
 
 
-def reproductions() -> list[str]:
-    """Names of everything that can be reproduced: keys of the REPRODUCTIONS dictionaries."""
-    found = []
+def reproductions() -> dict[str, str]:
+    """name -> title of everything that can be reproduced: keys of the REPRODUCTIONS dictionaries."""
+    found: dict[str, str] = {}
     for path in sorted((SOURCE / "mezzotint" / "report").glob("*.py")):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             target = getattr(node, "target", None) or next(iter(getattr(node, "targets", [])), None)
             if getattr(target, "id", "") == "REPRODUCTIONS" and isinstance(node.value, ast.Dict):
-                found += [
-                    (key.value, _title(path, value))
-                    for key, value in zip(node.value.keys, node.value.values, strict=True)
-                ]
-    rows = [f"| `mezzotint reproduce {name}` | {title} |" for name, title in sorted(found)]
-    return ["| command | what |", "|---|---|", *rows]
+                pairs = zip(node.value.keys, node.value.values, strict=True)
+                found |= {key.value: _title(path, value) for key, value in pairs}
+    return dict(sorted(found.items()))
+
+
+def gallery() -> str:
+    """Every reproduction: its command, and its stored figure and numbers."""
+    return "\n\n".join(_shown(name, title) for name, title in reproductions().items())
+
+
+def _shown(name: str, title: str) -> str:
+    parts = [f"### {name}", title, f"`mezzotint reproduce {name}`"]
+    stored = RESULTS / f"{name}.json"
+    if not stored.is_file():
+        return "\n\n".join([*parts, "No result is stored: run the command."])
+    facts = json.loads(stored.read_text(encoding="utf-8"))
+    parts[1] = f"**{facts['title']}**"
+    parts.append(f"{facts['note']} (Took {facts['seconds']} s.)")
+    if stored.with_suffix(".png").is_file():
+        parts.append(f"![{facts['title']}](results/{name}.png)")
+    rows = facts["rows"]
+    if len(rows) <= MOST_ROWS:
+        parts.append(_table(rows))
+    else:
+        parts.append(f"[All {len(rows)} rows](results/{name}.json)")
+    return "\n\n".join(parts)
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    names = list(dict.fromkeys(key for row in rows for key in row))
+    lines = ["| " + " | ".join(name.replace("_", " ") for name in names) + " |", "|---" * len(names) + "|"]
+    lines += ["| " + " | ".join(_cell(row.get(name)) for name in names) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    text = f"{value:.6g}" if isinstance(value, float) else str(value)
+    return text.replace("|", "\\|").replace("<", "&lt;")
 
 
 def _title(path: Path, value: ast.expr) -> str:
@@ -72,4 +110,4 @@ def on_config(config: Any) -> Any:
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Called by mkdocs for every page."""
     filled = NAMES.sub(lambda match: "\n\n".join(f"::: {name}" for name in public_names(match[1])), markdown)
-    return filled.replace(GALLERY, "\n".join(reproductions()))
+    return filled.replace(GALLERY, gallery()) if GALLERY in filled else filled

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -57,8 +59,25 @@ def test_names_are_filled_in(hooks: ModuleType) -> None:
 
 def test_every_reproduction_is_in_the_gallery(hooks: ModuleType) -> None:
     verb = importlib.import_module("mezzotint.cli.reproduce")
-    listed = {line.split("`")[1].removeprefix("mezzotint reproduce ") for line in hooks.reproductions()[2:]}
-    assert listed == set(verb._reproductions())
+    assert set(hooks.reproductions()) == set(verb._reproductions())
+    assert all(hooks.reproductions().values())
+    page = hooks.on_page_markdown("{{ gallery }}")
+    assert all(f"`mezzotint reproduce {name}`" in page for name in hooks.reproductions())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["table1", "table2", "smoothed-table1", "smoothed-figure1"])
+def test_the_gallerys_stored_numbers_are_what_is_computed_today(name: str) -> None:
+    stored = json.loads((ROOT / "docs" / "results" / f"{name}.json").read_text(encoding="utf-8"))["rows"]
+    fresh = importlib.import_module("mezzotint.cli.reproduce")._reproductions()[name]().as_dict()["rows"]
+    assert len(stored) == len(fresh)
+    for old, new in zip(stored, fresh, strict=True):
+        assert set(old) == set(new)
+        for key, value in new.items():
+            if isinstance(value, float) and math.isfinite(value):
+                assert old[key] == pytest.approx(value, rel=1e-4), (name, key)
+            elif isinstance(value, str):
+                assert old[key] == value
 
 
 @pytest.mark.slow

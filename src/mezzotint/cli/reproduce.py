@@ -72,6 +72,9 @@ def _draw(result: Any, kind: str, path: Path | None, overwrite: bool) -> None:
     if path is None:
         return
     draw = getattr(result, kind, None)
+    facts = result.as_dict()
+    if not facts["rows"]:
+        raise ParameterError(kind, str(path), f"there is nothing to draw: {facts['note']}")
     if draw is None:
         raise ParameterError(kind, str(path), f"this one cannot be drawn as {kind}; print its numbers with --json")
     with replacing(path, overwrite=overwrite, parameter=kind) as temporary:

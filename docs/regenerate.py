@@ -1,0 +1,50 @@
+"""Stores what the gallery shows: numbers and figure of every reproduction, recomputed.
+
+`python docs/regenerate.py` takes half an hour for all; `python docs/regenerate.py table1 table2` does those alone. What
+needs data that is not shipped (MEZZOTINT_MNIST, as `mezzotint reproduce` says) is left as it is without them.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from mezzotint.cli.common import _plain
+from mezzotint.cli.reproduce import _reproductions
+
+RESULTS = Path(__file__).resolve().parent / "results"
+COLOURS = 48
+
+
+def store(name: str, reproduction: Any) -> None:
+    """Computes one and writes NAME.json and NAME.png."""
+    begin = time.perf_counter()
+    result = reproduction()
+    facts = {"name": name, **result.as_dict(), "seconds": round(time.perf_counter() - begin)}
+    if not facts["rows"]:
+        print(f"{name}: nothing to store; {facts['note']}")
+        return
+    figure = RESULTS / f"{name}.png"
+    if getattr(result, "curves", ()) or getattr(result, "series", ()):
+        result.png(figure)
+        # Lines on white need few colours: a quarter of the bytes.
+        Image.open(figure).convert("RGB").quantize(COLOURS).save(figure, optimize=True)
+    (RESULTS / f"{name}.json").write_text(json.dumps(_plain(facts), indent=1) + "\n", encoding="utf-8")
+    print(f"{name}: {facts['seconds']} s")
+
+
+def main(names: list[str]) -> None:
+    """Stores the named ones, or all."""
+    RESULTS.mkdir(exist_ok=True)
+    known = _reproductions()
+    for name in names or sorted(known):
+        store(name, known[name])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
