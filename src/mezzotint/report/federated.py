@@ -74,8 +74,10 @@ def figure2() -> Reproduction:
     rows: list[Mapping[str, Any]] = []
     curves: list[Curve] = []
     for theta, pairs in PAIRS.items():
-        tables = {"RQM": randomized(pairs[0]), "PBM": poisson_binomial(theta)}
-        values = {name: [table.renyi(alpha) for alpha in ALPHAS] for name, table in tables.items()}
+        # PBM's smallest probabilities lie below the 2**-32 of a table, whose losses would be too small: the exact form.
+        exact = families.pbm_exact(lower=-1, upper=1, trials=TRIALS, theta=theta)
+        reports: dict[str, Any] = {"RQM": randomized(pairs[0]), "PBM": exact}
+        values = {name: [report.renyi(alpha) for alpha in ALPHAS] for name, report in reports.items()}
         panel = f"theta = {theta:g}, Delta = {pairs[0][0]:g} c, q = {pairs[0][1]:g}"
         for name, found in values.items():
             curves.append(Curve(panel=panel, name=name, x=tuple(math.log10(a) for a in ALPHAS), y=tuple(found)))
@@ -137,9 +139,20 @@ def _mean_and_error(values: Any) -> tuple[float, float]:
     return float(array.mean()), float(array.std(ddof=1) / math.sqrt(array.size)) if array.size > 1 else math.nan
 
 
-def _row(name: str, encoding: Any, history: Any, rival: Any) -> dict[str, Any]:
-    """Losses of one report, the last evaluation, and what PBM had more of it, seed by seed."""
+def _losses(name: str, theta: float, encoding: Any) -> dict[str, Any]:
+    """Of one report; PBM's by its exact form, for a table stops at probabilities of 2**-32."""
     table = getattr(encoding, "mechanism", None)
+    if name == "PBM":
+        table = families.pbm_exact(lower=-1, upper=1, trials=TRIALS, theta=theta)
+    return {
+        "epsilon of a report": None if table is None else table.epsilon,
+        f"D_{ORDER:g}": None if table is None else table.renyi(ORDER),
+        "MSE / c^2": None if table is None else encoding.mechanism.mse() / CLIP**2,
+    }
+
+
+def _row(name: str, theta: float, encoding: Any, history: Any, rival: Any) -> dict[str, Any]:
+    """Losses of one report, the last evaluation, and what PBM had more of it, seed by seed."""
     loss, loss_error = _mean_and_error(history[:, -1, 1])
     accuracy, accuracy_error = _mean_and_error(100 * history[:, -1, 2])
     gain, gain_error = _mean_and_error(rival[:, -1, 1] - history[:, -1, 1])
@@ -147,9 +160,7 @@ def _row(name: str, encoding: Any, history: Any, rival: Any) -> dict[str, Any]:
     return {
         "mechanism": name,
         "bits": encoding.report_bits,
-        "epsilon of a report": None if table is None else table.epsilon,
-        f"D_{ORDER:g}": None if table is None else table.renyi(ORDER),
-        "MSE / c^2": None if table is None else table.mse() / CLIP**2,
+        **_losses(name, theta, encoding),
         "loss": loss,
         "loss s.e.": loss_error,
         "accuracy": accuracy,
@@ -192,7 +203,7 @@ def training_figure(number: int, theta: float, experiment: Experiment | None = N
         name: np.array([run.run(encoding, seed=seed) for seed in range(how.seeds)])
         for name, encoding in contestants.items()
     }
-    rows = [_row(name, encoding, histories[name], histories["PBM"]) for name, encoding in contestants.items()]
+    rows = [_row(name, theta, encoding, histories[name], histories["PBM"]) for name, encoding in contestants.items()]
     curves = [
         Curve(
             panel=panel,
