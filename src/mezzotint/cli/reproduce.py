@@ -84,12 +84,19 @@ def _draw(result: Any, kind: str, path: Path | None, overwrite: bool) -> None:
 def _picture(facts: dict[str, Any]) -> Group:
     rows = facts.get("rows", [])
     table = Table(title=str(facts.get("title", "")), title_justify="left")
-    names = list(dict.fromkeys(key for row in rows for key in row))
+    # Remarks would squeeze the numbers: they stand below the table, each once.
+    names = list(dict.fromkeys(key for row in rows for key in row if key != "note"))
+    remarks: dict[str, list[str]] = {}
+    for row in rows:
+        if row.get("note"):
+            first = [_cell(row.get(name)) for name in names[:2]]
+            remarks.setdefault(str(row["note"]), []).append(" ".join(first))
     for name in names:
         table.add_column(name, justify="right" if any(isinstance(row.get(name), float) for row in rows) else "left")
     for row in rows:
         table.add_row(*(_cell(row.get(name)) for name in names))
-    return Group(table, Text(str(facts.get("note", ""))))
+    below = [f"{', '.join(whose)}: {remark}." for remark, whose in remarks.items()]
+    return Group(table, Text("\n".join([str(facts.get("note", "")), *below])))
 
 
 def _cell(value: Any) -> str:

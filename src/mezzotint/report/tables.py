@@ -11,7 +11,6 @@ import numpy as np
 from scipy import stats
 
 from mezzotint import design, families
-from mezzotint.core.errors import InfeasibleError
 from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import Mechanism
 
@@ -75,7 +74,7 @@ TABLE1_PAPER = {
 }
 
 
-def _published(name: str, epsilon: float) -> tuple[Mechanism | None, str]:
+def _published(name: str, epsilon: float) -> tuple[Mechanism, str]:
     """The paper's mechanism with its own hyperparameters, and a remark."""
     if name == "OPTM":
         return design.optm(epsilon, bins=OPTM_BINS[epsilon]).mechanism, "solved anew on the paper's bins"
@@ -87,21 +86,18 @@ def _published(name: str, epsilon: float) -> tuple[Mechanism | None, str]:
     if name == "ERM" and epsilon in ERM_SETTINGS:
         bins, gamma = ERM_SETTINGS[epsilon]
         return families.erm(bins=bins, gamma=gamma), f"gamma={gamma:g}"
-    if name == "RQM":
-        found = design.calibrate("rqm", epsilon=epsilon, loss="mae")
-        return found.mechanism, "N/A in the paper is an artefact of its grid: calibrated by search, levels unbounded"
-    return None, "N/A in the paper; needs gamma < 0 on these bins"
+    found = design.calibrate(name.lower(), epsilon=epsilon, loss="mae")
+    return found.mechanism, "N/A in the paper is an artefact of its grid: calibrated by search" + (
+        ", gamma < 0" if name == "ERM" else ""
+    )
 
 
 def _row1(name: str, epsilon: float) -> dict[str, Any]:
     mechanism, note = _published(name, epsilon)
     paper = TABLE1_PAPER[name][epsilon]
     row: dict[str, Any] = {"mechanism": name, "epsilon": epsilon, "paper": paper}
-    if mechanism is None:
-        empty = dict.fromkeys(("reproduced", "difference", "exact_mae", "exact_mse", "certified_epsilon"))
-        return {**row, **empty, "optimum_mae": None, "optimum_mse": None, "note": note}
     reproduced = grid_mae(mechanism)
-    best = design.optimal(epsilon, levels=mechanism.levels, loss="mae").mechanism if paper is not None else None
+    best = design.optimal(epsilon, levels=mechanism.levels, loss="mae").mechanism
     return {
         **row,
         "reproduced": reproduced,
@@ -109,8 +105,8 @@ def _row1(name: str, epsilon: float) -> dict[str, Any]:
         "exact_mae": mechanism.mae(),
         "exact_mse": mechanism.mse(),
         "certified_epsilon": mechanism.epsilon,
-        "optimum_mae": None if best is None else best.mae(),
-        "optimum_mse": None if best is None else best.mse(),
+        "optimum_mae": best.mae(),
+        "optimum_mse": best.mse(),
         "note": note,
     }
 
@@ -193,10 +189,7 @@ def published_mechanisms(epsilon: float) -> dict[str, Mechanism]:
     for name in TABLE1_PAPER:
         if TABLE1_PAPER[name][epsilon] is None:
             continue
-        mechanism = _published(name, epsilon)[0]
-        if mechanism is None:
-            raise InfeasibleError(f"{name}: no mechanism at epsilon={epsilon:g}")
-        found[name] = mechanism
+        found[name] = _published(name, epsilon)[0]
     found["optimal"] = design.optimal(epsilon, levels=OPTM_BINS[epsilon], loss="mae").mechanism
     return found
 
