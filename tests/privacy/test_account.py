@@ -14,7 +14,8 @@ from mezzotint import families
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import TOTAL, Mechanism
 from mezzotint.privacy import account
-from mezzotint.privacy.account import ADVANCED, EXACT, PLD, PURE, RENYI, advanced_epsilon, renyi_epsilon
+from mezzotint.privacy.conversion import renyi_to_epsilon
+from mezzotint.privacy.local import ADVANCED, EXACT, PLD, PURE, RENYI, advanced_epsilon
 from reference.mechanisms import FAMILIES, random_table
 from reference.privacy import worst_releases
 
@@ -275,8 +276,10 @@ def test_the_claim_says_all_it_rests_on() -> None:
         ({"view": "sum"}, "clients"),
         ({"view": "sum", "clients": 10, "neighboring": "add_or_remove_one"}, "neighboring"),
         ({"clients": 10}, "clients"),
-        ({"corrupted": 1}, "clients"),
+        ({"corrupted": 1}, "corrupted"),
         ({"geometry": "l2", "l2_norm": 1.0}, "geometry"),
+        ({"l2_norm": 1.0}, "l2_norm"),
+        ({"coordinates": 10**19}, "coordinates"),
         ({"coordinates": math.nan}, "coordinates"),
         ({"rounds": math.inf}, "rounds"),
     ],
@@ -301,5 +304,5 @@ def test_formulas_alone() -> None:
         10 * math.tanh(0.05) + 0.1 * math.sqrt(200 * math.log(1e6))
     )
     # Gaussian with sigma = 1: D_alpha = alpha / 2; the conversion at alpha = 6 by hand.
-    assert renyi_epsilon(3.0, 6.0, 1e-5) == pytest.approx(3 + math.log(5 / 6) - math.log(6e-5) / 5, rel=1e-12)
-    assert renyi_epsilon(0.0, 2.0, 0.9) == 0.0
+    assert renyi_to_epsilon(3.0, 6.0, 1e-5) == pytest.approx(3 + math.log(5 / 6) - math.log(6e-5) / 5, rel=1e-12)
+    assert renyi_to_epsilon(0.0, 2.0, 0.9) == 0.0

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from mezzotint import families
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.privacy.account import dominating_atoms
 from mezzotint.privacy.distribution import Atoms, LossDistribution, composed, fits, grid_step, on_grid
+from mezzotint.privacy.local import dominating_atoms
 from reference.mechanisms import random_table, tables
 from reference.privacy import hockey_stick, product_row, rows_of, worst_hockey_stick
 
@@ -96,6 +96,23 @@ def test_infinite_losses_add_up() -> None:
         assert 1 - 0.001**count <= composed(rare, count, 1e-4).delta(100.0) <= 1.0
     assert Atoms(losses=np.zeros(0), masses=np.zeros(0), infinite=1.0).deviation == 0
     assert composed(Atoms(losses=np.zeros(0), masses=np.zeros(0), infinite=1.0), 4, 1e-4).delta(5.0) == 1.0
+
+
+def test_rare_extremes_do_not_make_grids_wide() -> None:
+    # Losses of 64 with a mass of 1e-30 each: moved to infinity (or up), so that no grid need reach them.
+    core = np.array([-0.1, 0.0, 0.1])
+    atoms = Atoms(losses=np.append(core, [64.0, -64.0]), masses=np.array([0.3, 0.36, 0.34, 1e-30, 1e-30]), infinite=0.0)
+    trimmed = atoms.trimmed(1e-21)
+    assert trimmed.largest == 0.1
+    assert trimmed.infinite >= 1e-30
+    assert trimmed.masses.sum() + trimmed.infinite >= atoms.masses.sum()
+    for epsilon in (-70.0, -1.0, 0.0, 0.05, 1.0, 70.0):
+        assert curve_of(trimmed, epsilon) >= curve_of(atoms, epsilon)
+    assert atoms.trimmed(1e-31).largest == 64.0
+    plain = composed(Atoms(losses=core, masses=atoms.masses[:3], infinite=0.0), 20, 1e-4)
+    assert composed(atoms, 20, 1e-4).epsilon(1e-6) == pytest.approx(plain.epsilon(1e-6), abs=1e-3)
+    nothing = Atoms(losses=np.zeros(0), masses=np.zeros(0), infinite=1.0)
+    assert nothing.trimmed(1e-20) is nothing
 
 
 def test_a_constant_loss_and_edges() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mezzotint import families
 from mezzotint.core.mechanism import TOTAL, Mechanism
 from mezzotint.privacy import recursion
-from mezzotint.privacy.account import dominating_atoms
+from mezzotint.privacy.local import dominating_atoms
 from mezzotint.privacy.recursion import undominated, worst_sequence_epsilon
 from reference.mechanisms import random_table, tables
 from reference.privacy import hockey_stick, rows_of

@@ -60,6 +60,21 @@ class Atoms:
         mean = float(self.masses @ self.losses) / total
         return math.sqrt(float(self.masses @ (self.losses - mean) ** 2) / total)
 
+    def trimmed(self, tail: float) -> Atoms:
+        """The same without its rarest extremes: a mass of at most `tail` at each end is moved to a larger loss.
+
+        Grids are as wide as the largest loss; what hardly ever happens shall not decide how fine they can be.
+        """
+        order = np.argsort(self.losses)
+        losses, masses = self.losses[order], self.masses[order]
+        last = int(np.searchsorted(-np.cumsum(masses[::-1])[::-1], -tail, side="left"))
+        first = int(np.searchsorted(np.cumsum(masses), tail, side="right"))
+        if last <= first:
+            return self
+        infinite = (self.infinite + float(masses[last:].sum())) * (1 + (masses.size + 2) * UNIT)
+        kept = np.maximum(losses[:last], losses[first])
+        return Atoms(losses=kept, masses=masses[:last], infinite=infinite if last < masses.size else self.infinite)
+
 
 def grid_step(atoms: Atoms, count: int, tolerance: float) -> float:
     """A step for `count`-fold composition, as fine as memory allows, no finer than `tolerance` (nats, in all) asks for.
@@ -216,11 +231,13 @@ def on_grid(atoms: Atoms, step: float) -> LossDistribution:
 
 def composed(atoms: Atoms, count: int, tolerance: float) -> LossDistribution:
     """The `count`-fold composition of what the atoms cover, on a grid that costs at most about `tolerance` nats."""
-    return on_grid(atoms, grid_step(atoms, count, tolerance)).compose(count)
+    used = atoms.trimmed(TAIL / count)
+    return on_grid(used, grid_step(used, count, tolerance)).compose(count)
 
 
 def fits(atoms: Atoms, count: int, tolerance: float) -> bool:
     """Whether `composed` stays within a few times `MAX_POINTS`; beyond that the grid would be coarser than a loss."""
-    step = grid_step(atoms, count, tolerance)
-    window = min(2 * count * atoms.largest, 24 * atoms.deviation * math.sqrt(count) + 40 * atoms.largest)
+    used = atoms.trimmed(TAIL / count)
+    step = grid_step(used, count, tolerance)
+    window = min(2 * count * used.largest, 24 * used.deviation * math.sqrt(count) + 40 * used.largest)
     return window <= 4 * MAX_POINTS * step

@@ -10,20 +10,11 @@ import math
 
 import numpy as np
 
-from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import FloatArray
 from mezzotint.privacy.distribution import Atoms
 from mezzotint.privacy.loss import UNIT
 
 _UP = 8 * UNIT
-
-
-def check_rate(sampling_rate: float) -> float:
-    """The number itself; ParameterError unless it lies in (0, 1]."""
-    rate = float(sampling_rate)
-    if not 0 < rate <= 1:
-        raise ParameterError("sampling_rate", rate, "a probability in (0, 1]; leave out clients that never take part")
-    return rate
 
 
 def revealed(atoms: Atoms, rate: float) -> Atoms:

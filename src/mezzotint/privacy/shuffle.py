@@ -14,13 +14,12 @@ import numpy as np
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray
+from mezzotint.privacy.checks import check_delta, check_others
 from mezzotint.privacy.loss import UNIT, check_weights, pure_epsilon
 from mezzotint.privacy.sums.blanket import Blanket, Component, dyad
-from mezzotint.privacy.sums.bound import check_others
 from mezzotint.privacy.sums.cells import Cells, multinomial_cells
 from mezzotint.privacy.sums.central import as_probabilities, blanket_noise, pair_loss, pairs_by_gap
 from mezzotint.privacy.sums.convolution import sum_bounds
-from mezzotint.privacy.sums.curve import check_delta
 
 _BUDGET = 32
 _COARSE = 4

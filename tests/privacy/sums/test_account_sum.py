@@ -175,7 +175,18 @@ def test_l2_vectors_cost_less_than_their_coordinates():
         ({"clients": 10, "rounds": 1.5}, "rounds"),
         ({"clients": 10, "geometry": "l2"}, "l2_norm"),
         ({"clients": 10, "geometry": "l3"}, "geometry"),
+        ({"clients": 10, "l2_norm": 1.0}, "l2_norm"),
         ({"clients": 10, "delta": -1e-6}, "delta"),
+        ({"clients": 10, "delta": 1.0}, "delta"),
+        ({"clients": 10, "delta": math.nan}, "delta"),
+        ({"clients": 10, "sampling_rate": math.nan}, "sampling_rate"),
+        ({"clients": math.nan}, "clients"),
+        ({"clients": 10.5}, "clients"),
+        ({"clients": True}, "clients"),
+        ({"clients": 10**30}, "clients"),
+        ({"clients": 10, "corrupted": 10}, "corrupted"),
+        ({"clients": 10, "corrupted": 0.5}, "corrupted"),
+        ({"clients": 10, "rounds": 10**400}, "rounds"),
     ],
 )
 def test_bad_input_is_named(arguments, match):

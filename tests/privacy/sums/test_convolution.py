@@ -52,6 +52,21 @@ def test_several_shapes_and_cells_agree_with_direct_convolution():
         assert bounds.low[cell].sum() == pytest.approx(1, abs=1e-10)
 
 
+def test_shapes_much_wider_than_the_window_of_their_sum_keep_their_mass():
+    # 5,001 places, all but 1e-26 of the mass within 300 of the middle: the window of the sum is the shorter one.
+    places = np.arange(-2500, 2501)
+    shape = np.exp(-0.5 * (places / 40.0) ** 2) + 1e-30
+    shape /= shape.sum()
+    bounds = sum_bounds([shape], [[3]], tail=1e-9)
+    assert bounds.high.shape[1] < shape.size
+    direct = np.convolve(np.convolve(shape, shape), shape)
+    inside = direct[int(bounds.start[0]) :][: bounds.high.shape[1]]
+    assert (bounds.high[0] >= inside * (1 - 1e-9) - 1e-18).all()
+    assert (bounds.low[0] <= inside * (1 + 1e-9) + 1e-18).all()
+    assert bounds.high[0].sum() + bounds.outside[0] >= 1 - 1e-12
+    assert bounds.high[0].sum() == pytest.approx(1, abs=1e-8)
+
+
 def test_shapes_that_hardly_vary_do_not_overflow():
     bounds = sum_bounds([np.array([1 - 1e-9, 1e-9])], [[10**4]])
     with mpmath.workdps(40):

@@ -171,6 +171,25 @@ def common_blanket(rows: IntArray) -> Blanket | None:
     return Blanket(components=(Component(shape=shape, shifts=shifts),), name="common mass")
 
 
+def additive_blanket(rows: IntArray) -> Blanket | None:
+    """All of the randomness, where a report is its input plus noise that does not depend on it; None elsewhere.
+
+    Then every row is one shape in another place, no leftover remains, and the bound of a sum is the n-fold
+    convolution itself: discrete Gaussian, discrete Laplace and Skellam tables are accounted so.
+
+    Arguments:
+        rows: (rows, span + 1) integers that sum to 2**32.
+    """
+    starts = (rows > 0).argmax(axis=1)
+    shape = np.trim_zeros(rows[0])
+    shifts = np.zeros((rows.shape[0], int(starts.max()) + 1), dtype=np.int64)
+    for k, (row, start) in enumerate(zip(rows, starts.tolist(), strict=True)):
+        if not np.array_equal(row[start : start + shape.size], shape):
+            return None
+        shifts[k, start] = shape.sum()
+    return Blanket(components=(Component(shape=shape, shifts=shifts),), name="the noise itself")
+
+
 def dyad(width: int) -> IntArray:
     """The shape (1, 0, ..., 0, 1): 0 or `width`, a fair coin decides."""
     shape = np.zeros(width + 1, dtype=np.int64)

@@ -8,9 +8,9 @@ from typing import Any, final
 
 import numpy as np
 
-from mezzotint.core.errors import ParameterError
 from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import FloatArray, IntArray
+from mezzotint.privacy.checks import check_delta, check_others
 from mezzotint.privacy.loss import pure_epsilon
 from mezzotint.privacy.sums.blanket import Blanket
 from mezzotint.privacy.sums.cells import multinomial_cells
@@ -25,13 +25,10 @@ from mezzotint.privacy.sums.central import (
     screen,
     silence,
 )
-from mezzotint.privacy.sums.curve import MAX_EPSILON, HockeyStick, check_delta
+from mezzotint.privacy.sums.curve import MAX_EPSILON, HockeyStick
 from mezzotint.privacy.sums.search import candidate_blankets
 
 special: Any = LazyModule("scipy.special")
-
-MAX_CLIENTS = 10**8
-"""More clients than this are accounted as this many: still a bound, and never a wrong one."""
 
 _SMALL = 200
 """Up to so many other clients every candidate is computed; above, a Gaussian score picks the few best."""
@@ -63,19 +60,6 @@ class CentralBound:
     delta: float
     method: str
     blanket: Blanket | None
-
-
-def check_others(clients: int, corrupted: int) -> int:
-    """Other clients whose noise counts: clients - 1 - corrupted.
-
-    Raises:
-        ParameterError: fewer than one client, or more corrupted than others.
-    """
-    if int(clients) != clients or clients < 1:
-        raise ParameterError("clients", clients, "need at least 1 client; 1 is a sum of one report")
-    if int(corrupted) != corrupted or not 0 <= corrupted <= clients - 1:
-        raise ParameterError("corrupted", corrupted, f"between 0 and clients - 1 = {clients - 1} can be dishonest")
-    return min(int(clients) - 1 - int(corrupted), MAX_CLIENTS)
 
 
 def _work_budget(blanket: Blanket, others: int) -> int:

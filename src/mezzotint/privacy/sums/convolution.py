@@ -130,10 +130,13 @@ def _transform(weight: FloatArray, length: int) -> tuple[ComplexArray, float]:
     """(length/2 + 1,) Fourier transform of a short pmf, and a bound on the error of every entry."""
     used = np.flatnonzero(weight)
     if used.size > _DIRECT:
-        result = fft.rfft(weight, length)
+        # Longer than the window, the shape is wrapped around: the transform alone would cut it off.
+        folded = weight if weight.size <= length else np.bincount(np.arange(weight.size) % length, weights=weight)
+        result = fft.rfft(folded, length)
         # Normwise error 8 UNIT log2(M) of the transform's 2-norm sqrt(M) |w|_2, hence of any entry.
-        error = 8 * UNIT * math.log2(length) * math.sqrt(length) * float(np.linalg.norm(weight))
-        return np.asarray(result, dtype=np.complex128), error + 8 * UNIT
+        error = 8 * UNIT * math.log2(length) * math.sqrt(length) * float(np.linalg.norm(folded))
+        # Folding adds up to ceil(size / length) terms.
+        return np.asarray(result, dtype=np.complex128), error + (8 + weight.size / length) * UNIT
     frequency = np.arange(length // 2 + 1, dtype=np.int64)
     result = np.zeros(frequency.size, dtype=np.complex128)
     for i in used.tolist():
@@ -249,8 +252,10 @@ def sum_bounds(shapes: Sequence[FloatArray], counts: npt.ArrayLike, *, tail: flo
                 (low[part], high[part], best[part]),
                 tilted[:, :width], error, alias, window, family.theta, exponent, drift,
             )  # fmt: skip
-    # Beyond its own upper edge a narrower cell has only the mass that `outside` accounts for.
-    high[np.isinf(high)] = 0.0
+    # Beyond its own upper edge a narrower cell has only the mass that `outside` accounts for; elsewhere a probability
+    # that no tilt could bound is at most 1.
+    beyond = np.arange(width) > (upper - lower)[:, None]
+    high = np.where(np.isinf(high), np.where(beyond, 0.0, 1.0), high)
     holds_all = (lower <= 0) & (upper >= numbers @ _tops(shapes))
     return SumBounds(start=start, low=low, high=high, outside=np.where(holds_all, 0.0, tail))
 

@@ -6,22 +6,16 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from typing import TYPE_CHECKING, final
+from typing import final
 
 import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import FloatArray
+from mezzotint.privacy.checks import check_delta
+from mezzotint.privacy.distribution import Atoms
 from mezzotint.privacy.loss import UNIT, float_above
-
-if TYPE_CHECKING:
-    from mezzotint.privacy import distribution
-    from mezzotint.privacy.distribution import Atoms
-else:
-    # It stands on this room's convolutions.
-    distribution = LazyModule("mezzotint.privacy.distribution")
 
 _UP = 1 + 2.0**-40
 """Factor that covers the few roundings of an interpolation, and more."""
@@ -29,14 +23,6 @@ _UP = 1 + 2.0**-40
 
 MAX_EPSILON = 600.0
 """Curves end here: e**epsilon must stay a float. A larger finite epsilon is reported as inf."""
-
-
-def check_delta(delta: float) -> float:
-    """The number itself; ParameterError unless it lies in [0, 1)."""
-    value = float(delta)
-    if not 0 <= value < 1:
-        raise ParameterError("delta", value, "a probability in [0, 1); try delta=1e-6")
-    return value
 
 
 @final
@@ -122,7 +108,7 @@ class HockeyStick:
         infinite = deltas[kept[-1]]
         rest = max(Fraction(0), 1 - infinite - sum(masses, Fraction(0)) - sum(jumps, Fraction(0)))
         losses = self.epsilons[finite][kept[1:]]
-        return distribution.Atoms(
+        return Atoms(
             losses=np.concatenate([-losses[::-1], [0.0], losses]) + 8 * UNIT,
             masses=np.array([float_above(mass) for mass in [*jumps[::-1], rest, *masses]]),
             infinite=float_above(infinite),

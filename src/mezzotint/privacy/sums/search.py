@@ -12,7 +12,7 @@ import numpy as np
 
 from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray
-from mezzotint.privacy.sums.blanket import Blanket, block_rows, common_blanket, dyad_blanket
+from mezzotint.privacy.sums.blanket import Blanket, additive_blanket, block_rows, common_blanket, dyad_blanket
 
 sparse: Any = LazyModule("scipy.sparse")
 optimize: Any = LazyModule("scipy.optimize")
@@ -95,7 +95,7 @@ def solve_dyads(rows: IntArray, widths: Sequence[int], *, block: int = 1) -> Bla
 
 
 def candidate_blankets(rows: IntArray) -> tuple[Blanket, ...]:
-    """Blankets worth scoring: common mass, coins added greedily one width at a time, all widths, blocks of clients.
+    """Blankets worth scoring: the noise itself where it is additive; else common mass, coins, blocks of clients.
 
     Arguments:
         rows: (rows, span + 1) integers that sum to 2**32.
@@ -109,6 +109,10 @@ def candidate_blankets(rows: IntArray) -> tuple[Blanket, ...]:
 @lru_cache(maxsize=32)
 def _candidates(shape: tuple[int, int], raw: bytes) -> tuple[Blanket, ...]:
     rows = np.frombuffer(raw, dtype=np.int64).reshape(shape)
+    # Nothing beats knowing the noise, unless all rows are the same.
+    whole = additive_blanket(rows)
+    if whole is not None and whole.fits(rows):
+        return (whole,)
     plain = common_blanket(rows)
     found = [] if plain is None else [plain]
     found += _greedy(rows)

@@ -9,11 +9,10 @@ from typing import final
 import numpy as np
 
 from mezzotint.core.mechanism import FloatArray, IntArray
+from mezzotint.privacy.checks import check_delta, check_others
 from mezzotint.privacy.loss import pure_epsilon
-from mezzotint.privacy.sums.bound import check_others
 from mezzotint.privacy.sums.central import as_probabilities, pairs_by_gap, row_means, spread
 from mezzotint.privacy.sums.convolution import UNIT, SumBounds, sum_bounds
-from mezzotint.privacy.sums.curve import check_delta
 
 _SPLITS = (0.25, 0.5, 0.75)
 """Shares of the other clients that hold the first of two rows."""

@@ -1,0 +1,32 @@
+"""From one way of saying what a release costs to another."""
+
+from __future__ import annotations
+
+import math
+
+from mezzotint.privacy.loss import UNIT
+
+
+def renyi_to_epsilon(divergence: float, alpha: float, delta: float) -> float:
+    """Epsilon at `delta` > 0 of a release whose Renyi divergence of order `alpha` > 1 is at most `divergence`.
+
+    Arguments:
+        divergence: nats, >= 0; inf allowed.
+        alpha, delta: as above.
+
+    Guarantees: rounded up.
+    Source: Canonne, Kamath and Steinke 2020, Proposition 12.
+    """
+    saved = math.log1p(-1 / alpha) - math.log(delta * alpha) / (alpha - 1)
+    return max(0.0, divergence + saved + (abs(divergence) + abs(saved) + 1) * 16 * UNIT)
+
+
+def seen_renyi(divergence: float, alpha: float, rate: float) -> float:
+    """Renyi divergence of a release that happens with probability `rate`, visibly; rounded up.
+
+    An absence that everybody sees has likelihood ratio 1: log(1 - rate + rate e**((alpha - 1) D)) / (alpha - 1).
+    """
+    power = (alpha - 1) * divergence
+    if rate == 1 or power >= 700:
+        return divergence
+    return math.log1p(rate * math.expm1(power)) / (alpha - 1) * (1 + 16 * UNIT)
