@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -66,6 +67,7 @@ class Line:
         return accuracies(problem, self.method, averaging=self.averaging, bits=self.bits, tick=tick)
 
 
+@functools.cache
 def optimal_projection(q: float) -> Any:
     """The optimal unbiased table of 16 levels with the pure epsilon of keeping a code with probability q."""
     # The largest ratio of keep-or-replace is that of keeping to becoming one given other code.
