@@ -230,3 +230,12 @@ def test_the_engine_follows_device_and_triton(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(tensors, "find_spec", lambda _, found=installed: found)
         assert tensors.engine_for(torch.device("cuda:1")) == on_cuda
         assert tensors.engine_for(CPU) == "plain"
+    monkeypatch.setattr(tensors, "find_spec", lambda _: object())
+    for version, engine in (
+        ("2.6.0+cu124", "plain"),
+        ("2.7.0", "fused"),
+        ("2.13.0+cu130", "fused"),
+        ("3.0.0a0", "fused"),
+    ):
+        monkeypatch.setattr(torch, "__version__", version)
+        assert tensors.engine_for(torch.device("cuda")) == engine

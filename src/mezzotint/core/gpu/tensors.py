@@ -21,6 +21,9 @@ fused: ModuleType = LazyModule("mezzotint.core.gpu.fused")
 
 Engine = Literal["plain", "fused"]
 
+FUSED_SINCE = (2, 7)
+"""From this torch on, the Triton that comes with it (3.3) compiles the kernel."""
+
 
 def as_floats(x: torch.Tensor) -> torch.Tensor:
     """x as every sampler reads it: floating types of up to 32 bits as float32, all others as float64; detached.
@@ -41,8 +44,10 @@ def as_floats(x: torch.Tensor) -> torch.Tensor:
 
 
 def engine_for(device: torch.device) -> Engine:
-    """The fused kernel on CUDA devices where Triton is installed, plain torch elsewhere."""
-    return "fused" if device.type == "cuda" and find_spec("triton") is not None else "plain"
+    """The fused kernel on CUDA devices where a Triton that compiles it is installed, plain torch elsewhere."""
+    major, minor, *_ = torch.__version__.split(".")
+    compiles = (int(major), int(minor)) >= FUSED_SINCE and find_spec("triton") is not None
+    return "fused" if device.type == "cuda" and compiles else "plain"
 
 
 def draw(
