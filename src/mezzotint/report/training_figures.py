@@ -90,7 +90,7 @@ def rqp_figure1() -> Reproduction:
         f"holds at delta={DELTA:g}, pure_epsilon at delta=0 (Poisson batches, one record added or removed). The curve "
         "of q reproduces; what the paper concludes from it does not: RQP has a lower bound than Proj-DP-SGD only "
         "because its sigma is chosen for an epsilon that does not hold. Its bound drops a cross term and is exceeded "
-        "by an exact counterexample; the corrected bound is vacuous where it is above 1.5, the largest excess loss there can be.",
+        "by an exact counterexample; the corrected bound is vacuous above 1.5, the largest possible excess loss.",
         rows=(*rows, projected),
         series=series,
         x_label="sigma",
