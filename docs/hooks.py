@@ -11,6 +11,7 @@ from typing import Any
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 NAMES = re.compile(r"^\{\{ public names of ([a-z_.]+) \}\}$", re.MULTILINE)
 GALLERY = "{{ gallery }}"
+BENCHMARKS = "{{ benchmarks }}"
 RESULTS = Path(__file__).resolve().parent / "results"
 MOST_ROWS = 30
 """Longer tables are points of a curve: the figure shows them, and a file holds them."""
@@ -73,6 +74,15 @@ def _shown(name: str, title: str) -> str:
     return "\n\n".join(parts)
 
 
+def benchmarks() -> str:
+    """The scripts and what the first line of each says."""
+    lines = ["| script | what it measures |", "|---|---|"]
+    for path in sorted((SOURCE.parent / "benchmarks").glob("*.py")):
+        words = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split("\n")[0]
+        lines.append(f"| `benchmarks/{path.name}` | {words} |")
+    return "\n".join(lines)
+
+
 def _table(rows: list[dict[str, Any]]) -> str:
     names = list(dict.fromkeys(key for row in rows for key in row))
     lines = ["| " + " | ".join(name.replace("_", " ") for name in names) + " |", "|---" * len(names) + "|"]
@@ -97,17 +107,27 @@ def _title(path: Path, value: ast.expr) -> str:
 
 
 def on_config(config: Any) -> Any:
-    """Called by mkdocs first: a folder in the navigation stands for its pages, the index first."""
+    """Called by mkdocs first: in the navigation a folder stands for its pages, and `*` for all that stand nowhere."""
     docs = Path(config["docs_dir"])
-    for entry in config["nav"]:
-        for title, value in entry.items():
-            if isinstance(value, str) and (docs / value).is_dir():
+    _fill(config["nav"], docs, set(re.findall(r"[\w/-]+\.md", str(config["nav"]))))
+    return config
+
+
+def _fill(nav: list[Any], docs: Path, named: set[str]) -> None:
+    for entry in nav:
+        for title, value in entry.items() if isinstance(entry, dict) else ():
+            if isinstance(value, list):
+                _fill(value, docs, named)
+            elif value == "*":
+                entry[title] = sorted({path.name for path in docs.glob("*.md")} - named)
+            elif (docs / value).is_dir():
                 pages = sorted(path.name for path in (docs / value).glob("*.md"))
                 entry[title] = [f"{value}/{name}" for name in sorted(pages, key=lambda name: name != "index.md")]
-    return config
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Called by mkdocs for every page."""
     filled = NAMES.sub(lambda match: "\n\n".join(f"::: {name}" for name in public_names(match[1])), markdown)
-    return filled.replace(GALLERY, gallery()) if GALLERY in filled else filled
+    for mark, fill in ((GALLERY, gallery), (BENCHMARKS, benchmarks)):
+        filled = filled.replace(mark, fill()) if mark in filled else filled
+    return filled

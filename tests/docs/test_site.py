@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import json
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -57,12 +58,34 @@ def test_names_are_filled_in(hooks: ModuleType) -> None:
     assert "mezzotint reproduce table1" in hooks.on_page_markdown("{{ gallery }}")
 
 
+def test_every_page_is_in_the_navigation(hooks: ModuleType) -> None:
+    docs = ROOT / "docs"
+    nav = [{"Home": "index.md"}, {"Proofs": "proofs"}, {"How to": [{"Collect": "collect.md"}]}, {"In depth": "*"}]
+    filled = hooks.on_config({"docs_dir": str(docs), "nav": nav})["nav"]
+    assert filled[1]["Proofs"] == sorted(f"proofs/{path.name}" for path in (docs / "proofs").glob("*.md"))
+    rest = filled[3]["In depth"]
+    assert {"index.md", "collect.md", *rest} == {path.name for path in docs.glob("*.md")}
+    assert len(rest) == len(set(rest))
+
+
 def test_every_reproduction_is_in_the_gallery(hooks: ModuleType) -> None:
     verb = importlib.import_module("mezzotint.cli.reproduce")
     assert set(hooks.reproductions()) == set(verb._reproductions())
     assert all(hooks.reproductions().values())
     page = hooks.on_page_markdown("{{ gallery }}")
     assert all(f"`mezzotint reproduce {name}`" in page for name in hooks.reproductions())
+
+
+def test_errors_of_the_faq_are_errors_that_are_raised() -> None:
+    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "src" / "mezzotint").rglob("*.py")]
+    headings = re.findall(r"^## (.*)$", (ROOT / "docs" / "faq.md").read_text(encoding="utf-8"), re.MULTILINE)
+    quoted = [
+        part for heading in headings for quote in re.findall(r'"([^"]+)"', heading) for part in quote.split("...")
+    ]
+    assert len(quoted) > 8
+    for part in quoted:
+        words = part.strip(" :=")
+        assert any(words in source for source in sources), words
 
 
 @pytest.mark.slow
