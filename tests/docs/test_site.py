@@ -106,7 +106,7 @@ def test_the_gallerys_stored_numbers_are_what_is_computed_today(name: str) -> No
 @pytest.mark.slow
 def test_the_site_builds_without_a_warning_and_holds_every_name(tmp_path: Path, hooks: ModuleType) -> None:
     pytest.importorskip("mkdocs", reason="the extra `docs` is not installed")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
     assert built.returncode == 0, built.stderr + built.stdout
     for room in ["", *ROOMS]:

@@ -84,8 +84,8 @@ def selection(
 ) -> Mechanism:
     """Any pair-selection mechanism: RQM, ERM and OPTM are special cases.
 
-    For x in [B_j, B_{j+1}) a left bin B_l (l <= j) is drawn with probability left[j-1][l-1], a right bin B_r
-    (r > j) with probability right[m-j-1][m-r]; the report is B_r with probability (x - B_l) / (B_r - B_l), else B_l.
+    For x in [B_j, B_{j+1}) a left bin B_l (l <= j) is drawn with probability `left[j-1][l-1]`, a right bin B_r
+    (r > j) with probability `right[m-j-1][m-r]`; the report is B_r with probability (x - B_l) / (B_r - B_l), else B_l.
 
     Arguments:
         lower, upper: input range, data units.
