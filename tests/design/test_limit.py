@@ -41,9 +41,7 @@ def test_limits_at_other_epsilons_hold_for_designs(epsilon: float) -> None:
         assert design.optimal(epsilon, levels=levels).loss >= bound
 
 
-@pytest.mark.parametrize(
-    "prior", [pytest.param(stats.norm(0.5, 0.1), marks=pytest.mark.slow), [0.3], [-0.5, 0.5, 0.6]]
-)
+@pytest.mark.parametrize("prior", [pytest.param(stats.norm(0.5, 0.1), marks=pytest.mark.slow), [0.3], [-0.5, 0.5, 0.6]])
 def test_limit_under_other_priors(prior: Any) -> None:
     bound = design.limit(1.0, prior=prior).lower_bound
     assert bound is not None

@@ -239,3 +239,33 @@ def test_real_inputs_cost_more_than_grid_inputs() -> None:
         design.vector_epsilon(table, dimension=0, l2_distance=1.0)
     with pytest.raises(ParameterError):
         design.vector_epsilon(table, dimension=1, l2_distance=math.inf)
+
+
+@pytest.mark.parametrize("inputs", ["grid", "real"])
+@pytest.mark.parametrize("dimension", [1, 3, 50])
+def test_vectors_are_never_worse_off_than_with_even_shares(inputs: Any, dimension: int) -> None:
+    outer = 1 + 3 / math.expm1(6.0 / dimension)
+    levels = [-max(outer, 8), -1, 1, max(outer, 8)]
+    result = design.vector(6.0, dimension=dimension, l2_norm=1.0, levels=levels, knots=9, inputs=inputs)
+    assert design.vector_epsilon(result.mechanism, dimension=dimension, l2_distance=2.0, inputs=inputs) <= 6.0
+    share = design.optimal(6.0 / dimension, levels=levels, knots=9)
+    assert result.loss <= share.loss * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"epsilon": -1.0}, "epsilon"),
+        ({"epsilon": math.nan}, "epsilon"),
+        ({"dimension": 0}, "dimension"),
+        ({"dimension": 2.5}, "dimension"),
+        ({"l2_norm": math.inf}, "l2_norm"),
+        ({"l2_norm": "far"}, "l2_norm"),
+        ({"inputs": "sphere"}, "inputs"),
+        ({"knots": None}, "knots"),
+    ],
+)
+def test_vectors_name_bad_input(options: dict[str, Any], named: str) -> None:
+    with pytest.raises(ParameterError) as caught:
+        design.vector(**{"epsilon": 3.0, "dimension": 3, "l2_norm": 1.0, "levels": [-6, -1, 1, 6], **options})
+    assert caught.value.parameter == named

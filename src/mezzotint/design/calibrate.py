@@ -121,7 +121,7 @@ def calibrate(
         result.loss is the mechanism's own loss under the prior, not the search's estimate.
     Edge cases: epsilon above log(2**32) = 22.2 gives a table below that; two levels are randomized response.
     """
-    start = time.perf_counter()
+    started = time.perf_counter()
     if family not in _FAMILIES:
         raise ParameterError("family", family, f"known families: {', '.join(_FAMILIES)}")
     default = 2 if family == "randomized_response" else 4
@@ -135,6 +135,10 @@ def calibrate(
         max_level=max_level,
         knots=knots,
     )
+    return _calibrated(family, request, started)
+
+
+def _calibrated(family: str, request: _Request, started: float) -> DesignResult:
     mechanism, evaluations = _FAMILIES[family](request)
     reach = float(np.abs(mechanism.levels - request.centre).max())
     if request.max_level is not None and reach > request.max_level * (1 + 1e-9):
@@ -142,14 +146,13 @@ def calibrate(
             f"max_level={request.max_level:g}: {family} at epsilon={request.epsilon:g} has levels up to {reach:.6g} "
             "from the middle of the range; raise max_level or epsilon, or choose another family"
         )
-    value = mechanism.mse(request.prior) if loss == "mse" else mechanism.mae(request.prior)
     return DesignResult(
         mechanism=mechanism,
-        loss=value,
+        loss=mechanism.mse(request.prior) if request.loss == "mse" else mechanism.mae(request.prior),
         lower_bound=None,
         gap=None,
         status="calibrated",
-        seconds=time.perf_counter() - start,
+        seconds=time.perf_counter() - started,
         iterations=evaluations,
     )
 

@@ -63,9 +63,8 @@ def optimal(
     """The best table there is: a convex program solved to a proven gap, then turned into certified integers.
 
     Arguments:
-        epsilon: the budget of one report, replace-one neighbours. Pure epsilon; with `delta` the epsilon of
-            (epsilon, delta); with `alpha` the Renyi divergence of that order (nats); with `metric` the rate per unit
-            (or squared unit) of distance between inputs.
+        epsilon: the budget of one report, replace-one neighbours: pure; with `delta` that of (epsilon, delta); with
+            `alpha` the Renyi divergence (nats); with `metric` the rate per (squared) unit of distance of inputs.
         lower, upper: range of the inputs, data units; inputs outside are clipped.
         levels: a sequence of output values (data units), or how many: then they are searched for (a local search
             from several starts; the bound of the result speaks about the levels found).
@@ -74,9 +73,8 @@ def optimal(
             A prior computed from private data is itself a release of those data and must be paid for.
         knots: None places and refines them until nothing is left to gain; an integer gives that many even ones; a
             sequence is used as it is, a knot that stands twice allows a jump.
-        delta: probability of exceeding epsilon, in [0, 1); 0 for pure.
+        delta, alpha: delta in [0, 1), 0 for pure; a Renyi order > 1 or None.
         max_bias: 0 for unbiased reports; a bound on |E[report] - x| in data units; math.inf for no constraint.
-        alpha: None, or a Renyi order > 1.
         metric: None, "absolute" (epsilon |x - x'|, for all real inputs) or "squared" (epsilon |x - x'|**2 on the grid
             of even knots; between them |x - x'| counts as rounded up to the grid).
         max_level: when levels are searched, their largest distance from the middle of the range, data units.
@@ -99,23 +97,17 @@ def optimal(
         loss - lower_bound = gap >= 0, and gap <= 1e-6 * loss for fixed knots.
         Never worse than any table on the same levels and knots with the same epsilon.
 
-    Edge cases: 2 levels leave no freedom when unbiased: epsilon may then be far below what was asked. Beyond
-        epsilon = 15 a 32-bit weight is too coarse to come within 1e-5 of the asked epsilon.
-
+    Edge cases: 2 fixed levels leave no freedom when unbiased: epsilon may be far below what was asked. Beyond
+        epsilon = 12 a 32-bit weight is too coarse to come within 1e-5 of it.
     Source: docs/proofs/design.md; the program generalises Cai et al. 2024, Theorem 5.
     """
     started = time.perf_counter()
-    problem = make_problem(
-        epsilon=epsilon,
-        lower=lower,
-        upper=upper,
-        loss=loss,
-        prior=prior,
-        delta=delta,
-        alpha=alpha,
-        metric=metric,
-        max_bias=max_bias,
-    )
+    constraint: dict[str, Any] = {"delta": delta, "alpha": alpha, "metric": metric, "max_bias": max_bias}
+    problem = make_problem(epsilon=epsilon, lower=lower, upper=upper, loss=loss, prior=prior, **constraint)
+    return _designed(problem, levels, knots, max_level, started)
+
+
+def _designed(problem: Problem, levels: Any, knots: Any, max_level: float | None, started: float) -> DesignResult:
     inputs = None if knots is None else check_knots(knots, problem)
     values = _chosen_levels(problem, levels, max_level, inputs)
     check_reach(problem, values, np.array([problem.lower, problem.upper]) if inputs is None else inputs)

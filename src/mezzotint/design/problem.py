@@ -77,7 +77,8 @@ class Problem:
         return cost_matrix(knots=knots, levels=levels, prior=self.prior, loss=loss)
 
 
-def _finite(parameter: str, value: Any) -> float:
+def finite(parameter: str, value: Any) -> float:
+    """The value as a finite float; ParameterError otherwise."""
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -115,8 +116,8 @@ def make_problem(
     max_bias: float = 0.0,
 ) -> Problem:
     """A checked `Problem` from a caller's values; alpha=inf becomes pure epsilon."""
-    epsilon, lower, upper = _finite("epsilon", epsilon), _finite("lower", lower), _finite("upper", upper)
-    delta = _finite("delta", delta)
+    epsilon, lower, upper = finite("epsilon", epsilon), finite("lower", lower), finite("upper", upper)
+    delta = finite("delta", delta)
     if not lower < upper or not math.isfinite(upper - lower):
         raise ParameterError("upper", upper, f"must exceed lower={lower:g}")
     _check_privacy(epsilon, delta, alpha, metric)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -13,6 +15,7 @@ from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.design.metric import spacing_of
 from mezzotint.design.optimal import optimal
+from mezzotint.design.problem import finite
 from mezzotint.design.result import DesignResult
 from mezzotint.privacy.loss import log_ratio
 
@@ -52,6 +55,18 @@ def _largest_concave(points: npt.NDArray[Any], values: npt.NDArray[Any], at: flo
     return float(np.interp(at, x, y))
 
 
+def _positive(parameter: str, value: Any) -> float:
+    number = finite(parameter, value)
+    if not number > 0:
+        raise ParameterError(parameter, number, "must be positive")
+    return number
+
+
+def _check_dimension(dimension: Any) -> None:
+    if isinstance(dimension, bool) or not isinstance(dimension, int | np.integer) or dimension < 1:
+        raise ParameterError("dimension", dimension, "need a whole number of coordinates, at least one")
+
+
 def vector_epsilon(
     mechanism: Mechanism, *, dimension: int, l2_distance: float, inputs: Inputs = "real", segments: int = 64
 ) -> float:
@@ -72,8 +87,7 @@ def vector_epsilon(
     Guarantees: for two vectors within the distance, no report is more than e**epsilon times as likely under one as
         under the other (docs/proofs/design.md, "Vectors").
     """
-    if dimension < 1:
-        raise ParameterError("dimension", dimension, "need at least one coordinate")
+    _check_dimension(dimension)
     if not l2_distance >= 0 or math.isinf(l2_distance):
         raise ParameterError("l2_distance", l2_distance, "need a finite distance >= 0")
     if inputs not in ("grid", "real"):
@@ -133,7 +147,7 @@ def vector(
         prior: of one coordinate, as in `optimal`.
 
     Returns: the table of one coordinate; its `mechanism.epsilon` is that of one coordinate, `vector_epsilon` that of
-        the vector.
+        the vector. Where an even share of epsilon per coordinate serves better than the metric, it is that design.
 
     Raises:
         ParameterError, InfeasibleError: as `optimal`.
@@ -142,44 +156,52 @@ def vector(
     Source: Chaudhuri, Guo, Rabbat 2022, Lemma 6; docs/proofs/design.md, "Vectors".
     """
     started = time.perf_counter()
-    if not l2_norm > 0:
-        raise ParameterError("l2_norm", l2_norm, "must be positive")
+    epsilon, l2_norm = _positive("epsilon", epsilon), _positive("l2_norm", l2_norm)
+    _check_dimension(dimension)
 
-    def design(rate: float) -> DesignResult:
-        return optimal(rate, lower=-l2_norm, upper=l2_norm, levels=levels, prior=prior, knots=knots, metric="squared")
+    def design(rate: float, metric: Literal["squared"] | None = "squared") -> DesignResult:
+        return optimal(rate, lower=-l2_norm, upper=l2_norm, levels=levels, prior=prior, knots=knots, metric=metric)
 
-    def cost(result: DesignResult) -> float:
-        return vector_epsilon(result.mechanism, dimension=dimension, l2_distance=2 * l2_norm, inputs=inputs)
+    def fits(result: DesignResult) -> bool:
+        spent = vector_epsilon(result.mechanism, dimension=dimension, l2_distance=2 * l2_norm, inputs=inputs)
+        return spent <= epsilon
 
-    rate = epsilon / (2 * l2_norm) ** 2
-    best, low, high = None, 0.0, rate
+    found, failures = [], []
+    # Few coordinates may do better with an even share of epsilon each: then the distance does not matter.
+    for attempt in (
+        lambda: _at_largest_rate(design, fits, epsilon / (2 * l2_norm) ** 2),
+        lambda: design(epsilon / dimension * (1 - 1e-11), None),
+    ):
+        try:
+            found.append(attempt())
+        except InfeasibleError as error:
+            failures.append(error)
+    fitting = [result for result in found if result is not None and fits(result)]
+    if not fitting:
+        raise failures[0] if failures else InfeasibleError(f"epsilon={epsilon:g}: no table meets it; use fewer knots")
+    best = min(fitting, key=lambda result: result.loss)
+    return replace(best, seconds=time.perf_counter() - started)
+
+
+def _at_largest_rate(
+    design: Callable[[float], DesignResult], fits: Callable[[DesignResult], bool], rate: float
+) -> DesignResult | None:
+    """The design at the largest rate of the metric, up to `rate`, that fits; by bisection."""
     # On the grid the metric's rate times the squared distance is the vector's epsilon; dithering needs a smaller one.
-    for _ in range(_STEPS):
-        middle = high if best is None and low == 0.0 else (low + high) / 2
+    best, low, high = None, 0.0, rate
+    for step in range(_STEPS):
+        middle = rate if step == 0 else (low + high) / 2
         try:
             result = design(middle)
         except InfeasibleError:
-            if best is None and middle == rate:
+            if step == 0:
                 raise
             low = middle
             continue
-        if cost(result) <= epsilon:
-            best, low = result, middle
-            if middle == rate:
-                break
-        else:
+        if not fits(result):
             high = middle
-    if best is None:
-        raise InfeasibleError(
-            f"epsilon={epsilon:g}: no table on these levels meets it; use wider levels or fewer knots"
-        )
-    return DesignResult(
-        mechanism=best.mechanism,
-        loss=best.loss,
-        lower_bound=best.lower_bound,
-        gap=best.gap,
-        status=best.status,
-        seconds=time.perf_counter() - started,
-        iterations=best.iterations,
-        scope=best.scope,
-    )
+            continue
+        best, low = result, middle
+        if step == 0:
+            break
+    return best
