@@ -285,7 +285,8 @@ def test_a_continued_run_equals_an_uninterrupted_one(
     result = go("cut", resume=True)
     assert contents(tmp_path / "cut") == contents(tmp_path / "whole")
     assert {name: (tmp_path / "cut" / name).stat().st_mtime_ns for name in kept} == kept
-    assert (result.resumed, result.reports, result.epsilon) == (parts, whole.reports, whole.epsilon)
+    assert (result.resumed, result.blocks, result.epsilon) == (parts, whole.blocks, whole.epsilon)
+    assert (result.reports, result.missing) == (whole.reports, 0)
 
 
 def test_a_run_is_not_continued_as_another(days: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

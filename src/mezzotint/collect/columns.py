@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import BinaryIO, Literal, cast, final
+from typing import Any, BinaryIO, Literal, cast, final
 
 import numpy as np
 import numpy.typing as npt
@@ -255,6 +255,36 @@ def require_numbers(kind: pa.DataType, column: str) -> None:
         raise ParameterError("column", column, f"holds {kind}, not numbers; convert it first or choose another column")
 
 
+# By buffers, not by `to_numpy` and `pa.array`, which import pandas wherever it is installed: half a second for nothing.
+
+
+def plain(array: pa.Array) -> npt.NDArray[Any]:
+    """A view of the numbers of an array without nulls."""
+    dtype = np.dtype(array.type.to_pandas_dtype())
+    data = array.buffers()[1]
+    if data is None or not len(array):
+        return np.empty(0, dtype=dtype)
+    return np.frombuffer(data, dtype=dtype, count=len(array), offset=array.offset * dtype.itemsize)
+
+
+def validity(array: pa.Array) -> npt.NDArray[np.bool_]:
+    """Which entries are not null."""
+    bitmap = array.buffers()[0]
+    if bitmap is None:
+        return np.full(len(array), not pa.types.is_null(array.type))
+    bits = np.unpackbits(np.frombuffer(bitmap, dtype=np.uint8), bitorder="little")
+    return bits[array.offset : array.offset + len(array)].astype(bool)
+
+
+def arrow(values: npt.NDArray[Any], present: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+    """An Arrow array over the memory of integers, with nulls where they are not present; or of booleans, copied."""
+    if values.dtype == np.bool_:
+        bits = np.packbits(values, bitorder="little")
+        return pa.Array.from_buffers(pa.bool_(), values.size, [None, pa.py_buffer(bits)])
+    mask = None if present is None else pa.py_buffer(np.packbits(present, bitorder="little"))
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), values.size, [mask, pa.py_buffer(values)])
+
+
 def numbers(array: pa.Array) -> tuple[npt.NDArray[np.floating], npt.NDArray[np.bool_] | None]:
     """The present values as float32 or float64, and which entries are present (None when all are).
 
@@ -269,9 +299,9 @@ def numbers(array: pa.Array) -> tuple[npt.NDArray[np.floating], npt.NDArray[np.b
         array = array.cast(pa.float64(), safe=False)
     present = None
     if array.null_count:
-        present = np.array(array.is_valid(), dtype=bool)
+        present = validity(array)
         array = array.drop_null()
-    values = array.to_numpy(zero_copy_only=True)
+    values = plain(array)
     missing = np.isnan(values)
     if not missing.any():
         return values, present

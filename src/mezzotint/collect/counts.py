@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from mezzotint.collect.columns import ColumnReader, numbers, open_columns
+from mezzotint.collect.columns import ColumnReader, numbers, open_columns, plain
 from mezzotint.collect.reports import read_description
 from mezzotint.collect.runs import MANIFEST, STATE, cluster, in_threads
 from mezzotint.collect.settings import Progress, Settings
@@ -224,7 +224,7 @@ def _choose(column: str | None, described: dict[str, Mechanism]) -> str:
 
 def _count(array: Any, size: int, field: str, before: int) -> npt.NDArray[np.int64]:
     if array.type in (pa.uint8(), pa.uint16()) and not array.null_count:
-        codes = array.to_numpy(zero_copy_only=True)
+        codes = plain(array)
         if codes.size == 0 or int(codes.max()) < size:
             return np.bincount(codes, minlength=size)
     values, present = numbers(array)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from mezzotint.collect.columns import numbers
+from mezzotint.collect.columns import arrow, numbers
 from mezzotint.collect.memo import Memo
 from mezzotint.collect.reports import code_field
 from mezzotint.core.entropy import BLOCK, Keystream, Words, fresh_key, key_from
@@ -173,10 +173,10 @@ class Plan:
             words = self._words(i, batch, first, present, values)
             codes, below, above = draw(mechanism, values, words=words, rows=batch.num_rows, present=present)
             tally.clip(column, below, above)
-            fields.append(pa.array(codes))
+            fields.append(arrow(codes))
         others = batch.select(list(self.keep))
         if present is not None:
-            others = others.filter(pa.array(present))
+            others = others.filter(arrow(present))
         tally.rows += batch.num_rows
         tally.reports += len(fields[0])
         names = [*(code_field(column) for column in self.columns), *others.schema.names]

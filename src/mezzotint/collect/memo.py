@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from mezzotint.collect.columns import numbers
+from mezzotint.collect.columns import arrow, numbers
 from mezzotint.core.atomic import refuse_existing
 from mezzotint.core.entropy import KEY_BYTES, Words, fresh_key
 from mezzotint.core.errors import FileFormatError, ParameterError
@@ -74,7 +74,7 @@ class Memo:
             mechanism: the table.
         """
         if present is not None:
-            users = users.filter(pa.array(present))
+            users = users.filter(arrow(present))
         drawn = memo_words(users, values, key=self.key, column=column, mechanism=mechanism)
         words = drawn
         if present is not None:

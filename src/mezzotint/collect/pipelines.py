@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mezzotint.collect.columns import numbers, require_numbers
+from mezzotint.collect.columns import arrow, numbers, require_numbers
 from mezzotint.core.entropy import key_from
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.lazy import LazyModule
@@ -68,10 +68,10 @@ def arrow_codes(
         raise ParameterError("values", "missing", f"value {int(np.argmin(present))} is missing; {remedy}")
     codes, _ = privatize(mechanism, given, rng=rng, on_out_of_range=on_out_of_range)
     if present is None:
-        return pa.array(codes)
+        return arrow(codes)
     whole = np.zeros(present.size, dtype=codes.dtype)
     whole[present] = codes
-    return pa.array(whole, mask=~present)
+    return arrow(whole, present)
 
 
 def register_arrow_function(

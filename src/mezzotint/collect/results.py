@@ -107,10 +107,8 @@ class PrivatizeResult:
         return {**asdict(self), "remark": RAW_COUNTS_REMARK}
 
 
-def result_of(
-    work: Plan, tally: Tally, *, out: str | os.PathLike[str], seconds: float, blocks: int = 1, resumed: int = 0
-) -> ColumnsResult:
-    """The result of a finished run."""
+def result_of(work: Plan, tally: Tally, *, out: str | os.PathLike[str], seconds: float) -> ColumnsResult:
+    """The result of a run that wrote all its output at once."""
     claim = record_claim(work.mechanisms)
     columns = tuple(
         ColumnResult(
@@ -132,8 +130,6 @@ def result_of(
         missing=tally.missing,
         seeded=work.seeded,
         seconds=seconds,
-        blocks=blocks,
-        resumed=resumed,
     )
 
 

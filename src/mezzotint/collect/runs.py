@@ -169,9 +169,9 @@ class Run:
             blocks = blocks_of(self.files, block_rows=state["block_rows"])
             done = [block for block in blocks if (self.out / part_name(block.index)).exists()]
             tally = self._write([block for block in blocks if block not in done], len(blocks))
-            tally.reports = self._finish(state["run"], blocks, tally)
-        seconds = time.perf_counter() - started
-        return result_of(self.work, tally, out=self.out, seconds=seconds, blocks=len(blocks), resumed=len(done))
+            reports = self._finish(state["run"], blocks, tally)
+        result = result_of(self.work, tally, out=self.out, seconds=time.perf_counter() - started)
+        return replace(result, reports=reports, blocks=len(blocks), resumed=len(done))
 
     def _write(self, blocks: list[Block], total: int) -> Tally:
         tally, before = Tally(), total - len(blocks)

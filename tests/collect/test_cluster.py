@@ -1,0 +1,220 @@
+"""The Ray engine: the same parts and counts as the local one, and what happens when a worker dies."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from mezzotint import collect, families
+from mezzotint.collect import cluster, runs
+from mezzotint.collect.drawing import plan
+from mezzotint.collect.runs import MANIFEST, PartWriter, part_name
+from mezzotint.collect.sources import blocks_of, find_files
+from mezzotint.core.errors import FileFormatError, InfeasibleError, ParameterError
+
+ONE = families.rqm(lower=-1, upper=1, levels=4, extension=1.0, q=0.4)
+ROWS, GROUP = 40_000, 4_000
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "in.parquet"
+    columns = {"x": np.random.default_rng(1).uniform(-1, 1, ROWS), "id": np.arange(ROWS)}
+    pq.write_table(pa.table(columns), path, row_group_size=GROUP)
+    return path
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+# What workers do, in this process ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ParameterError("column", "x", "is wrong"), FileFormatError("damaged"), InfeasibleError("cannot be")],
+)
+def test_errors_come_back_whole_from_other_processes(error: Exception) -> None:
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error)
+    assert str(again) == str(error)
+
+
+def test_a_worker_hands_back_results_and_what_the_user_must_mend() -> None:
+    def work(block: Any) -> int:
+        if block == 2:
+            raise ParameterError("column", "x", "is wrong")
+        if block == 3:
+            raise RuntimeError("a fault")
+        return block * 10
+
+    worker = cluster._Worker(work)
+    batch = pa.table({"block": [pickle.dumps(1), pickle.dumps(2)]})
+    ten, error = (pickle.loads(result) for result in worker(batch).column("result").to_pylist())
+    assert ten == 10
+    assert isinstance(error, ParameterError)
+    with pytest.raises(RuntimeError, match="a fault"):  # Ray's to report
+        worker(pa.table({"block": [pickle.dumps(3)]}))
+
+
+def test_workers_get_no_key_unless_seeded(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[PartWriter] = []
+
+    def write_parts(writer: PartWriter, blocks: Any, *, address: str | None) -> Iterator[Any]:
+        assert address == "somewhere"
+        sent.append(pickle.loads(pickle.dumps(writer)))
+        return map(sent[-1].write, blocks)
+
+    monkeypatch.setattr(runs.cluster, "write_parts", write_parts)
+    for out, seed in (("a", None), ("b", 3), ("c", 3)):
+        collect.privatize(
+            source, tmp_path / out, column="x", mechanism=ONE, engine="ray", address="somewhere", rng=seed
+        )
+    assert sent[0].work.keys == (b"",)
+    assert sent[1].work.keys == plan({"x": ONE}, rng=3).keys
+    assert contents(tmp_path / "b") == contents(tmp_path / "c")
+
+
+def test_forked_workers_draw_different_keys(source: Path, tmp_path: Path) -> None:
+    """Two processes forked from one, with the same plan in memory, privatize the same block."""
+    block = blocks_of(find_files(source))[0]
+    writers = []
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        writers.append(PartWriter(work=plan({"x": ONE}), folder=tmp_path / name, record_counts=False))
+    writers[1] = PartWriter(work=writers[0].work, folder=tmp_path / "b", record_counts=False)
+    for writer in writers:
+        child = os.fork()
+        if child == 0:
+            try:
+                writer.write(block)
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+    one, other = (pq.read_table(tmp_path / name / part_name(0))["x_code"].to_pylist() for name in "ab")
+    assert len(one) == ROWS
+    assert one != other
+
+
+def test_without_ray_the_remedy_is_named(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster.importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(ParameterError, match=r"engine=ray: needs the extra: pip install 'mezzotint\[ray\]'"):
+        collect.privatize(source, tmp_path / "out", column="x", mechanism=ONE, engine="ray")
+
+
+# On a cluster ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ray_here(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A Ray of two cores on this machine, stopped after the test."""
+    ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
+    monkeypatch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    yield ray
+    ray.shutdown()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of Ray's own
+def test_ray_makes_the_same_parts_and_counts(source: Path, tmp_path: Path) -> None:
+    """Without a cluster: one is started here and stopped again."""
+    options: dict[str, Any] = {"column": "x", "mechanism": ONE, "keep": ["id"], "block_rows": GROUP}
+    collect.privatize(source, tmp_path / "local", rng=3, **options)
+    told: list[float | None] = []
+    ran = collect.privatize(
+        source, tmp_path / "ray", rng=3, engine="ray", progress=lambda done, _: told.append(done), **options
+    )
+    assert (ran.reports, ran.blocks) == (ROWS, ROWS // GROUP)
+    assert told[-1] == 1.0
+    assert contents(tmp_path / "ray") == contents(tmp_path / "local")
+    local, remote = collect.read_counts(tmp_path / "local"), collect.read_counts(tmp_path / "ray", engine="ray")
+    assert remote.counts.tolist() == local.counts.tolist()
+    assert collect.estimate(remote).as_dict() == collect.estimate(local).as_dict()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_what_the_user_must_mend_is_raised_here_and_the_run_goes_on(
+    source: Path, tmp_path: Path, ray_here: Any
+) -> None:
+    assert ray_here.is_initialized()
+    x = np.random.default_rng(1).uniform(-1, 1, ROWS)
+    x[17_000] = np.nan
+    pq.write_table(pa.table({"x": x}), source, row_group_size=GROUP)
+    options: dict[str, Any] = {"column": "x", "mechanism": ONE, "block_rows": GROUP, "engine": "ray"}
+    with pytest.raises(ParameterError, match=r"data row 17001 of in.parquet is missing"):
+        collect.privatize(source, tmp_path / "out", **options)
+    result = collect.privatize(source, tmp_path / "out", resume=True, missing="drop", **options)
+    assert result.reports == ROWS - 1
+    assert collect.read_counts(tmp_path / "out").n == ROWS - 1
+    assert ray_here.is_initialized()  # the caller's cluster is not ours to stop
+
+
+class Slow:
+    """A PartWriter whose blocks take a while, half of it after the part has its name."""
+
+    def __init__(self, writer: PartWriter, log: Path) -> None:
+        self.writer, self.log = writer, log
+
+    def write(self, block: Any) -> Any:
+        with (self.log / f"{block.index}-{os.getpid()}").open("w"):
+            pass
+        time.sleep(0.3)
+        result = self.writer.write(block)
+        time.sleep(0.3)
+        return result
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("stream", ["seeded", "private"])
+def test_a_killed_worker_is_replaced_and_no_row_is_reported_twice(
+    source: Path, tmp_path: Path, ray_here: Any, monkeypatch: pytest.MonkeyPatch, stream: str
+) -> None:
+    ray_here.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import the tests
+    log, killed, seed = tmp_path / "log", [], 3 if stream == "seeded" else None
+    log.mkdir()
+    real = cluster.write_parts
+    monkeypatch.setattr(runs.cluster, "write_parts", lambda writer, *a, **more: real(Slow(writer, log), *a, **more))
+
+    def kill() -> None:
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline and len(killed) < 3:
+            for entry in sorted(log.iterdir(), key=lambda path: path.stat().st_mtime):
+                process = int(entry.name.split("-")[1])
+                if process not in killed and process != os.getpid() and len(killed) < 3:
+                    time.sleep(0.2 + 0.15 * len(killed))  # before and after a part has its name
+                    os.kill(process, signal.SIGKILL)
+                    killed.append(process)
+            time.sleep(0.02)
+
+    options: dict[str, Any] = {"column": "x", "mechanism": ONE, "keep": ["id"], "block_rows": GROUP, "rng": seed}
+    killer = threading.Thread(target=kill, daemon=True)
+    killer.start()
+    result = collect.privatize(source, tmp_path / "out", engine="ray", **options)
+    killer.join()
+    assert len(killed) == 3
+    attempts = [int(entry.name.split("-")[0]) for entry in log.iterdir()]
+    assert len(attempts) > len(set(attempts)) == ROWS // GROUP  # some block was begun twice
+    table = pq.ParquetDataset(tmp_path / "out").read()
+    assert table["id"].to_pylist() == list(range(ROWS))
+    assert result.reports == collect.read_counts(tmp_path / "out").n == ROWS
+    assert (tmp_path / "out" / MANIFEST).is_file()
+    if stream == "seeded":
+        collect.privatize(source, tmp_path / "local", **options)
+        parts = {name: data for name, data in contents(tmp_path / "out").items() if not name.startswith(".")}
+        assert parts == contents(tmp_path / "local")
