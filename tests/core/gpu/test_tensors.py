@@ -212,6 +212,16 @@ def test_no_two_draws_agree_in_any_thread(on_device: None) -> None:
     assert len(set(draws)) == len(draws) == 80
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("gpu", [("cuda",), ("cpu",)])
+def test_compiled_functions_draw_anew(gpu: tuple[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampler, "GPU", gpu)
+    drawn = torch.compiler.disable(one_bit().privatize)
+    compiled = torch.compile(lambda x: drawn(x * 1.0).int() + 1, backend="eager")
+    draws = [compiled(torch.zeros(256)) for _ in range(5)]
+    assert len({tuple(codes.tolist()) for codes in draws}) == 5
+
+
 def test_the_key_does_not_stay_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     keys: list[torch.Tensor] = []
     key_on = tensors.key_on
