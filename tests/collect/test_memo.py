@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from collections import defaultdict
@@ -271,3 +272,17 @@ def test_claims_agree_with_the_accountant_and_refuse_nonsense() -> None:
     for rounds, distinct, words in ((0, 1, "rounds=0"), (5, 0, "distinct=0"), (5, 6, "distinct=6")):
         with pytest.raises(ParameterError, match=words):
             collect.longitudinal_claim(TWO, rounds=rounds, distinct=distinct)
+
+
+def test_the_printed_table_is_recomputed() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "scale.md").read_text(encoding="utf-8")
+    rows = [[float(cell) for cell in re.findall(r"[\d.]+", line)] for line in page.splitlines() if line[:4] in TENTHS]
+    assert [row[0] for row in rows] == [0.1, 0.5, 1.0]
+    for epsilon, one, ten, fresh, at_delta in rows:
+        table = families.randomized_response(lower=0, upper=60, epsilon=epsilon)
+        claims = [collect.longitudinal_claim(table, rounds=365, distinct=d, delta=1e-6) for d in (1, 10)]
+        found = (claims[0].memoised, claims[1].memoised, claims[0].fresh, claims[0].fresh_at_delta)
+        assert [f"{value:.4g}" for value in found] == [f"{value:.4g}" for value in (one, ten, fresh, at_delta)]
+
+
+TENTHS = ("| 0.", "| 1.")
