@@ -1,1 +1,43 @@
-"""Federated learning with few-bit private updates, added up by secure aggregation. Needs the extra `flower`."""
+"""Federated learning with few-bit private updates, added up by secure aggregation.
+
+`SecureUpdates`, `SecureStrategy` and what is built on them need the extra: pip install mezzotint[flower].
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mezzotint.federated.encoding import Encoding as Encoding
+    from mezzotint.federated.encoding import FixedPointEncoding as FixedPointEncoding
+    from mezzotint.federated.encoding import NoiseEncoding as NoiseEncoding
+    from mezzotint.federated.encoding import TableEncoding as TableEncoding
+    from mezzotint.federated.encoding import load_encoding as load_encoding
+    from mezzotint.federated.encoding import noise_encoding as noise_encoding
+    from mezzotint.federated.ledger import RunLedger as RunLedger
+    from mezzotint.federated.mod import SecureUpdates as SecureUpdates
+    from mezzotint.federated.policy import Policy as Policy
+    from mezzotint.federated.policy import PolicyRefusal as PolicyRefusal
+    from mezzotint.federated.policy import load_policy as load_policy
+    from mezzotint.federated.rehearsal import Rehearsal as Rehearsal
+    from mezzotint.federated.settings import RunSettings as RunSettings
+    from mezzotint.federated.simulation import simulate as simulate
+    from mezzotint.federated.strategy import SecureStrategy as SecureStrategy
+
+_HOMES = {
+    "encoding": ("Encoding", "FixedPointEncoding", "NoiseEncoding", "TableEncoding", "load_encoding", "noise_encoding"),
+    "ledger": ("RunLedger",),
+    "mod": ("SecureUpdates",),
+    "policy": ("Policy", "PolicyRefusal", "load_policy"),
+    "rehearsal": ("Rehearsal",),
+    "settings": ("RunSettings",),
+    "simulation": ("simulate",),
+    "strategy": ("SecureStrategy",),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Fetches a public name from its module when it is first asked for: most of them load Flower."""
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"mezzotint.federated.{home}"), name)
+    raise AttributeError(f"module 'mezzotint.federated' has no attribute {name!r}")

@@ -1,0 +1,82 @@
+"""`mezzotint federate` itself: trains to 85 %, is killed, goes on, and its ledger only ever grows."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+ROUNDS = 6
+
+
+def _federate(*arguments: str) -> subprocess.Popen:
+    program = str(Path(sys.executable).parent / "mezzotint")
+    return subprocess.Popen(
+        [program, "federate", "--json", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "FLWR_TELEMETRY_ENABLED": "0"},
+    )
+
+
+def _kill(process: subprocess.Popen) -> None:
+    """kill -9 of the server and of the workers that it started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    for stream in (process.stdout, process.stderr):
+        stream.close()
+
+
+def test_kill_and_resume(tmp_path):
+    """100 clients of scikit-learn's digits, 4-bit quantization without noise; killed in the third round."""
+    run = tmp_path / "run"
+    ledger = run / "ledger.jsonl"
+    first = _federate("--rounds", str(ROUNDS), "--out", str(run))
+    try:
+        deadline = time.monotonic() + 500
+        # Announced with its clients: masked inputs may be on their way.
+        while not ledger.exists() or b'"round":3,"asked":["' not in ledger.read_bytes():
+            assert first.poll() is None, first.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    finally:
+        _kill(first)
+    before = ledger.read_bytes()
+    second = _federate("--resume", "--out", str(run))
+    try:
+        out, err = second.communicate(timeout=900)
+    finally:
+        _kill(second)
+    assert second.returncode == 0, err
+    report = json.loads(out)
+    assert report["accuracy"] >= 0.85
+    assert (report["bits"], report["wire_bits"]) == (4, 11)
+    whole = before[: before.rfind(b"\n") + 1]
+    assert ledger.read_bytes().startswith(whole)
+    rounds = report["ledger"]["rounds"]
+    # The interrupted round is charged to those asked, unless its last line made it to the disk; its number is not
+    # used again.
+    third = "released" if b'"round":3,"released"' in whole else "interrupted"
+    assert rounds["3"] == third
+    charged = len([outcome for outcome in rounds.values() if not outcome.startswith("failed")])
+    assert charged in (ROUNDS, ROUNDS + 1)
+    assert set(report["ledger"]["charges"].values()) == {charged}
+    assert len(report["ledger"]["charges"]) == 100
+    assert len(report["history"]) >= 2
+    # A new run does not overwrite this one.
+    third_run = _federate("--out", str(run))
+    _, complaint = third_run.communicate(timeout=120)
+    assert third_run.returncode == 2
+    assert "--resume" in complaint
