@@ -49,15 +49,7 @@ def command(
     SOURCES are reports of one mechanism: files (.parquet, .csv, .csv.gz), folders, or counts that --save-counts wrote.
     """
     table = None if mechanism is None else load_mechanism(mechanism)
-    options: dict[str, Any] = {"column": column, "mechanism": table, "engine": engine, "address": address}
-    with progress("counting") as tell:
-        parts = [
-            collect.load_counts(source)
-            if source.endswith(".json")
-            else collect.read_counts(source, progress=tell, **options)
-            for source in sources
-        ]
-    counts = reduce(lambda one, other: one.merge(other), parts)
+    counts = _counts(sources, column=column, mechanism=table, engine=engine, address=address)
     if save_counts is not None:
         collect.save_counts(counts, save_counts, overwrite=overwrite)
     result = collect.estimate(
@@ -71,6 +63,18 @@ def command(
         print_json(result.as_dict())
     else:
         output().print(_picture(result))
+
+
+def _counts(sources: list[str], **options: Any) -> collect.CodeCounts:
+    """The counts of all sources together."""
+    with progress("counting") as tell:
+        parts = [
+            collect.load_counts(source)
+            if source.endswith(".json")
+            else collect.read_counts(source, progress=tell, **options)
+            for source in sources
+        ]
+    return reduce(lambda one, other: one.merge(other), parts)
 
 
 def _picture(result: Any) -> Group:

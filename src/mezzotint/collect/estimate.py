@@ -178,25 +178,20 @@ def estimate(
 
     Source: docs/proofs/estimation.md; Agrawal 2020 for the finite-sample bound.
     """
-    check_level(level)
-    if method not in ("asymptotic", "safe"):
-        raise ParameterError("method", method, 'use "asymptotic" or "safe"')
-    if counts.n == 0:
-        raise ParameterError("counts", 0, "there are no reports to estimate from")
+    _check(counts, level, method)
     mechanism = counts.mechanism
     edges = None if histogram is None else _edges(histogram, mechanism.lower, mechanism.upper)
     wanted = None if quantiles is None else _probabilities(quantiles)
     nodes = nodes_of(counts, edges=edges)
     best, peak = sharpened(nodes, fit(nodes))
     region = Region(nodes=nodes, centre=peak, threshold=_threshold(nodes, peak, level, method))
-    width = half_width(counts, level=level, method=method)
-    mean, report_variance = _moments(counts)
+    mean, report_variance = _moments(counts, level, method)
     spread = _variance(nodes, best, region)
     return Estimate(
         n=counts.n,
         level=level,
         method=method,
-        mean=Interval(value=mean, low=mean - width, high=mean + width),
+        mean=mean,
         input_variance=spread,
         report_variance=report_variance,
         privacy_variance=_rest(report_variance, spread, float(row_variances(mechanism).min())),
@@ -209,11 +204,23 @@ def estimate(
     )
 
 
-def _moments(counts: CodeCounts) -> tuple[float, float]:
+def _check(counts: CodeCounts, level: float, method: str) -> None:
+    check_level(level)
+    if method not in ("asymptotic", "safe"):
+        raise ParameterError("method", method, 'use "asymptotic" or "safe"')
+    if counts.n == 0:
+        raise ParameterError("counts", 0, "there are no reports to estimate from")
+
+
+def _moments(counts: CodeCounts, level: float, method: Method) -> tuple[Interval, float]:
+    """The mean with its interval, and the variance of a report."""
+    width = half_width(counts, level=level, method=method)
     if counts.n >= 2:
-        return report_moments(counts)
-    mechanism = counts.mechanism
-    return float(counts.counts @ mechanism.levels), float(row_variances(mechanism).max())
+        mean, variance = report_moments(counts)
+    else:
+        mean = float(counts.counts @ counts.mechanism.levels)
+        variance = float(row_variances(counts.mechanism).max())
+    return Interval(value=mean, low=mean - width, high=mean + width), variance
 
 
 def finite_sample_limit(codes: int, *, level: float) -> float:

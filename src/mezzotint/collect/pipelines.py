@@ -123,7 +123,7 @@ def polars_codes(
 
     Guarantees: every batch of every run of the query draws from a keystream of its own.
     Edge cases: collecting a lazy query twice draws twice: each costs the mechanism's epsilon. Write the reports once
-        and read those.
+        and read those. Of one expression used twice in a query, Polars decides whether it is computed twice.
     """
     expression = polars.col(column) if isinstance(column, str) else column
     if isinstance(rng, (int, np.integer)) and not isinstance(rng, bool):

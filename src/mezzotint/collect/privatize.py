@@ -78,10 +78,17 @@ def privatize_columns(
         rng=chosen.rng,
     )
     files = find_files(source)
+    _keep_apart(source, out)
     if is_folder(out):
         return Run(work=work, files=tuple(files), out=Path(out), settings=chosen).execute()
     _check_one_file(files, out, chosen)
     return _one_file(work, files, out, chosen)
+
+
+def _keep_apart(source: AnyPath, out: AnyPath) -> None:
+    """Refuses an output among its own sources: a later run would take reports for data."""
+    if os.fspath(out) != "-" and Path(source).is_dir() and Path(out).resolve().is_relative_to(Path(source).resolve()):
+        raise ParameterError("out", os.fspath(out), f"lies inside the source {os.fspath(source)}; name another place")
 
 
 def _check_one_file(files: Sequence[SourceFile], out: AnyPath, chosen: Settings) -> None:
