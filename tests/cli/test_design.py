@@ -62,6 +62,7 @@ def test_a_family_without_a_choice_refuses_it(invoke: Invoke, tmp_path: Path) ->
     for more, words in (
         (("--loss", "mae"), "loss=mae: mvu has no such choice, it minimises the mse"),
         (("--prior", f"{tmp_path / 'p.parquet'}:a"), "mvu has no such choice"),
+        (("--knots", 9), "knots=9: mvu has no such choice"),
     ):
         outcome = invoke("design", "--epsilon", 1, "--family", "mvu", *more)
         assert outcome.status == 2
@@ -85,6 +86,29 @@ def test_compare_lists_every_family(invoke: Invoke) -> None:
     assert losses == sorted(losses)
     assert all(row["epsilon"] <= 1 for row in rows if row["epsilon"] is not None)
     assert "% above" in invoke("compare", "--epsilon", 1, "--bits", 1).out
+
+
+@pytest.mark.parametrize("loss", ["mse", "mae"])
+def test_a_design_says_how_far_it_is_above_the_limit(invoke: Invoke, loss: str) -> None:
+    arguments = ("design", "--epsilon", 1, "--levels=-6,-0.5,0.5,6", "--loss", loss, "--limit")
+    facts = invoke(*arguments, "--json").json
+    assert 0 < facts["limit"] <= facts[loss]
+    assert facts["above_limit"] == pytest.approx(100 * (facts[loss] / facts["limit"] - 1))
+    assert "% above it" in invoke(*arguments).out
+
+
+def test_the_trade_off_is_drawn_and_written(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mezzotint.cli.compare.TRADEOFF", (2.0, 100.0))
+    png, data = tmp_path / "t.png", tmp_path / "t.csv"
+    arguments = ("compare", "--epsilon", 1, "--bits", 1, "--png", png, "--data", data)
+    facts = invoke(*arguments, "--json").json
+    assert png.read_bytes().startswith(b"\x89PNG")
+    rows = [line.split(",") for line in data.read_text().splitlines()]
+    assert rows[0] == ["epsilon", "bits", "mse", "mae", "limit"]
+    assert [[float(cell) for cell in row] for row in rows[1:]] == [list(p.values()) for p in facts["tradeoff"]]
+    assert {point["epsilon"] for point in facts["tradeoff"]} == {2.0}
+    assert all(point["limit"] <= point["mse"] for point in facts["tradeoff"])
+    assert "exists already" in invoke(*arguments).err
 
 
 def test_a_prior_shapes_the_design_and_is_warned_about(invoke: Invoke, tmp_path: Path) -> None:

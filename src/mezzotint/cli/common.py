@@ -163,8 +163,12 @@ def busy(text: str) -> Iterator[None]:
 
 
 @contextmanager
-def steps(text: str, total: int) -> Iterator[Callable[[], None]]:
-    """A progress bar over so many steps, with rate and time left, told after each; nothing when that is no terminal."""
+def steps(text: str, total: int | None) -> Iterator[Callable[..., None]]:
+    """A progress bar over so many steps, with rate and time left, told after each; nothing when that is no terminal.
+
+    Arguments:
+        total: how many steps; None if that is told with the first: done(of=...).
+    """
     columns = (
         progress_bars.TextColumn("{task.description}"),
         progress_bars.BarColumn(),
@@ -177,10 +181,10 @@ def steps(text: str, total: int) -> Iterator[Callable[[], None]]:
     with progress_bars.Progress(*columns, console=notices(), transient=True, disable=quiet) as bars:
         task = bars.add_task(text, total=total, rate="")
 
-        def done() -> None:
+        def done(of: int | None = total) -> None:
             one = bars.tasks[0]
             seconds = one.elapsed or 0.0
             rate = f"{(one.completed + 1) / seconds:.2g}/s" if seconds > 0 else ""
-            bars.update(task, advance=1, rate=rate)
+            bars.update(task, total=of, advance=1, rate=rate)
 
         yield done

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -11,6 +12,7 @@ from mezzotint import design
 from mezzotint.cli.common import (
     AsJson,
     Lower,
+    Overwrite,
     PriorOption,
     Upper,
     number,
@@ -20,10 +22,18 @@ from mezzotint.cli.common import (
     read_prior,
     steps,
 )
+from mezzotint.core.atomic import refuse_existing, replacing
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.lazy import LazyModule
 
 comparison: Any = LazyModule("mezzotint.design.compare")
+figures: Any = LazyModule("mezzotint.report.design")
+
+TRADEOFF = (0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
+"""Epsilons of the trade-off, relative to the one asked for."""
+
+GREATEST_EPSILON = 8.0
+"""Beyond, there is hardly any noise left to trade."""
 
 EXAMPLE = "mezzotint compare --epsilon 1 --bits 2 --json"
 
@@ -39,9 +49,17 @@ def command(
     lower: Lower = -1.0,
     upper: Upper = 1.0,
     prior: PriorOption = None,
+    png: Annotated[
+        Path | None, typer.Option(help="Also draw the trade-off, MSE against epsilon for several bits, as PNG here.")
+    ] = None,
+    data: Annotated[Path | None, typer.Option(help="Also write the numbers of the trade-off as CSV here.")] = None,
+    overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Compare all mechanisms calibrated to the same certified epsilon and size."""
+    for path, name in ((png, "png"), (data, "data")):  # before the work, not after it
+        if path is not None:
+            refuse_existing(path, overwrite=overwrite, parameter=name)
     if bits is not None and levels is not None:
         raise ParameterError("bits", bits, "give --bits or --levels, not both")
     size: dict[str, Any] = {"levels": parse_levels(levels)} if levels is not None else {"bits": bits or 2}
@@ -51,8 +69,12 @@ def command(
             epsilon=epsilon, lower=lower, upper=upper, prior=sample, on_row=lambda row: done(), **size
         )
     facts = [row.as_dict() for row in rows]
+    points = []
+    if png is not None or data is not None:
+        points = _tradeoff(png, data, overwrite, epsilon=epsilon, lower=lower, upper=upper, prior=sample)
     if as_json:
-        print_json({"epsilon": epsilon, "lower": lower, "upper": upper, **size, "mechanisms": facts})
+        drawn = {"tradeoff": points} if points else {}
+        print_json({"epsilon": epsilon, "lower": lower, "upper": upper, **size, "mechanisms": facts, **drawn})
         return
     table = Table(title=f"epsilon at most {epsilon:g}, inputs in [{lower:g}, {upper:g}]", title_justify="left")
     table.add_column("mechanism")
@@ -62,3 +84,22 @@ def command(
         numbers = [number(row[name]) for name in _COLUMNS[:-1]]
         table.add_row(row["family"], *numbers, row["note"])
     output().print(table)
+
+
+def _tradeoff(
+    png: Path | None, data: Path | None, overwrite: bool, *, epsilon: float, **problem: Any
+) -> list[dict[str, Any]]:
+    """Draws and writes MSE against epsilon around the one asked for; the points."""
+    epsilons = [epsilon * factor for factor in TRADEOFF if epsilon * factor <= GREATEST_EPSILON] or [epsilon]
+    with steps("trade-off", None) as done:
+        found = figures.tradeoff(epsilons=epsilons, progress=lambda _, total: done(of=total), **problem)
+    rows = [dict(row) for row in found.rows]
+    if png is not None:
+        with replacing(png, overwrite=overwrite, parameter="png") as temporary:
+            found.png(temporary)
+    if data is not None:
+        names = list(rows[0])
+        lines = [",".join(names), *(",".join(repr(row[name]) for name in names) for row in rows)]
+        with replacing(data, overwrite=overwrite, parameter="data") as temporary:
+            Path(temporary).write_text("\n".join(lines) + "\n")
+    return rows

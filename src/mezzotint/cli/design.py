@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,6 +24,7 @@ from mezzotint.cli.common import (
     parse_levels,
     print_json,
     read_prior,
+    steps,
     warn,
 )
 from mezzotint.core.atomic import refuse_existing
@@ -51,6 +54,9 @@ def command(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Mechanism file to write (.json).")] = None,
     overwrite: Overwrite = False,
+    limit: Annotated[
+        bool, typer.Option("--limit", help="Also say how far the loss is above the limit of any number of bits.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Design a mechanism for a privacy level: the best table there is, or a published family calibrated to epsilon."""
@@ -59,27 +65,44 @@ def command(
     sample = read_prior(prior)
     values = None if levels is None else parse_levels(levels)
     started = time.perf_counter()
-    with busy(f"designing {family}"):
-        result = make(
-            family,
-            epsilon=epsilon,
-            lower=lower,
-            upper=upper,
-            levels=values,
-            loss=loss,
-            prior=sample,
-            **({} if max_level is None else {"max_level": max_level}),
-            **({} if knots is None else {"knots": knots}),
-        )
+    problem: dict[str, Any] = {"epsilon": epsilon, "lower": lower, "upper": upper, "loss": loss, "prior": sample}
+    problem |= {} if max_level is None else {"max_level": max_level}
+    with _watched(family, values) as watch:
+        result = make(family, levels=values, **problem, **watch, **({} if knots is None else {"knots": knots}))
     seconds = time.perf_counter() - started
     if out is not None:
         result.mechanism.save(out, overwrite=overwrite)
     facts = describe(family, result, loss=loss, prior=sample, seconds=seconds)
     facts |= {"epsilon_asked": epsilon, "out": None if out is None else str(out)}
+    if limit:
+        facts |= _limit(result, problem)
     if as_json:
         print_json(facts)
     else:
         _summary(facts)
+
+
+@contextmanager
+def _watched(family: str, levels: Any) -> Iterator[dict[str, Any]]:
+    """Shows that a design is under way; yields what it needs to tell how far it is, where it can."""
+    if family == "optm" and not isinstance(levels, list):
+        with steps("searching bins", None) as done:
+            yield {"progress": lambda _, total: done(of=total)}
+        return
+    with busy(f"designing {family}"):
+        yield {}
+
+
+def _limit(result: Any, problem: dict[str, Any]) -> dict[str, Any]:
+    if problem["loss"] == "mae":
+        # The mean absolute error falls as levels move out: its limit is over levels no farther than these.
+        table = result.mechanism
+        reach = float(abs(table.levels - (table.lower + table.upper) / 2).max())
+        problem = problem | {"max_level": max(reach, problem.get("max_level", reach))}
+    with busy("bounding the loss at any number of bits"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", design.UnboundedLevelsWarning)
+        bound = design.limit(**problem)
+    return {"limit": bound.lower_bound, "above_limit": result.percent_above(bound)}
 
 
 def make(family: str, *, levels: Any, **problem: Any) -> Any:
@@ -111,8 +134,9 @@ def _make(family: str, levels: Any, problem: dict[str, Any]) -> Any:
         return design.optimal(levels=levels, **problem)
     if family == "optm":
         size = {"bins": levels} if isinstance(levels, list) else {"levels": levels}
-        return design.optm(**size, **_without(problem, "optm", loss="mae", max_level=None))
-    known = _without(problem, family, loss="mse", max_level=None, prior=None)
+        return design.optm(**size, **_without(problem, "optm", loss="mae", max_level=None, knots=None))
+    fixed = {"loss": "mse", "max_level": None, "prior": None} | ({"knots": None} if family == "mvu" else {})
+    known = _without(problem, family, **fixed)
     return (design.mvu if family == "mvu" else design.imvu)(levels=levels, **known)
 
 
@@ -152,6 +176,9 @@ def _summary(facts: dict[str, Any]) -> None:
     bound = ""
     if facts["lower_bound"] is not None:
         bound = f"; no mechanism of its class goes below {number(facts['lower_bound'])} {facts['loss']}"
+    if facts.get("limit") is not None:
+        above = "" if facts["above_limit"] is None else f" ({facts['above_limit']:.3g} % above it)"
+        bound += f"; at any number of bits, below {number(facts['limit'])}{above}"
     lines = [
         f"{facts['name']}: {facts['bits']} bits, certified epsilon {facts['epsilon']!r}",
         f"mse {number(facts['mse'])}, mae {number(facts['mae'])}, greatest bias {number(facts['max_bias'], 3)}{bound}",

@@ -15,7 +15,7 @@ from mezzotint.design.levels import UnboundedLevelsWarning
 from mezzotint.design.limit import limit_of
 from mezzotint.design.mvu import imvu, mvu
 from mezzotint.design.optimal import optimal
-from mezzotint.design.optm import optm
+from mezzotint.design.optm import Progress, optm
 from mezzotint.design.problem import check_levels, make_problem
 from mezzotint.design.result import DesignResult
 
@@ -35,7 +35,7 @@ class Row:
         mse, mae: exact losses under the prior, squared data units and data units.
         max_bias: largest bias over the inputs, data units.
         above_limit: how far the MSE is above what any unbiased mechanism with any number of bits can reach, percent.
-            Negative only for biased mechanisms.
+            Negative only for biased mechanisms; None where that limit is not known to exceed 0.
         seconds: time of the design.
         note: why there is no mechanism, or what to know about it.
     """
@@ -114,7 +114,7 @@ def _row(family: str, design: Callable[[], DesignResult], prior: Any, floor: flo
         mse=mse,
         mae=table.mae(prior),
         max_bias=bias,
-        above_limit=100 * (mse / floor - 1),
+        above_limit=100 * (mse / floor - 1) if floor > 0 else None,
         seconds=time.perf_counter() - started,
         note="biased" if biased else "",
     )
@@ -187,17 +187,28 @@ def tradeoff(
     lower: float = -1.0,
     upper: float = 1.0,
     prior: Any = None,
+    progress: Progress | None = None,
 ) -> list[dict[str, float]]:
     """MSE against epsilon of the optimal table for several bits, and the limit: the data of a trade-off plot.
 
+    Arguments:
+        epsilons, bits: the grid, pure epsilon and bits of one report.
+        lower, upper, prior: as in `compare`.
+        progress: called as progress(done, total) after each design.
+
+    Raises:
+        ParameterError: an empty or impossible grid.
+
     Returns: one dict per epsilon and number of bits: epsilon, bits, mse, mae, limit.
     """
-    rows = []
+    if not epsilons or not bits:
+        raise ParameterError("bits" if epsilons else "epsilons", [], "give at least one value")
+    counts, rows = [_levels(count, None) for count in bits], []
     for epsilon in epsilons:
         problem = make_problem(epsilon=epsilon, lower=lower, upper=upper, loss="mse", prior=prior)
         floor = limit_of(problem, None)[0]
-        for count in bits:
-            table = optimal(epsilon, lower=lower, upper=upper, levels=2**count, prior=prior).mechanism
+        for count, levels in zip(bits, counts, strict=True):
+            table = optimal(epsilon, lower=lower, upper=upper, levels=levels, prior=prior).mechanism
             rows.append(
                 {
                     "epsilon": float(epsilon),
@@ -207,4 +218,6 @@ def tradeoff(
                     "limit": floor,
                 }
             )
+            if progress is not None:
+                progress(len(rows), len(epsilons) * len(bits))
     return rows

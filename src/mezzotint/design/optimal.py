@@ -41,7 +41,7 @@ def _chosen_levels(problem: Problem, levels: Any, max_level: float | None, knots
             raise ParameterError("max_level", max_level, "bounds the search for levels; these levels are fixed")
         return check_levels(levels)
     if not 2 <= levels <= MAX_LEVELS:
-        raise ParameterError("levels", int(levels), "need at least 2 output levels; try levels=4")
+        raise ParameterError("levels", int(levels), f"need 2 to {MAX_LEVELS} output levels; try levels=4")
     return search_levels(problem, int(levels), max_level=max_level, knots=knots)
 
 

@@ -34,3 +34,11 @@ class DesignResult:
     seconds: float
     iterations: int
     scope: str = ""
+
+    def percent_above(self, limit: DesignResult) -> float | None:
+        """How far this loss is above the lower bound of `limit`, in percent; None where that bound is 0 or unknown.
+
+        Arguments:
+            limit: what `design.limit` returned for the same epsilon, range, prior and loss.
+        """
+        return None if not limit.lower_bound else 100 * (self.loss / limit.lower_bound - 1)

@@ -32,6 +32,7 @@ def draw_png(reproduction: Reproduction, path: str | Path) -> None:
         for curve in reproduction.curves:
             if curve.panel == panel:
                 axes.errorbar(curve.x, curve.y, yerr=curve.spread or None, label=curve.name, capsize=2)
+        axes.set_yscale(reproduction.y_scale)
         axes.set_xlabel(reproduction.x_label)
         axes.set_ylabel(reproduction.y_label)
         axes.legend()

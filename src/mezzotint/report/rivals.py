@@ -99,7 +99,7 @@ def compare(mechanism: Mechanism) -> Comparison:
     if left_out:
         remarks.append(f"Not designed for {levels} levels, as their search is long: {', '.join(left_out)}.")
     made = [row for row in rows if row.mechanism is not None]
-    limits = [row.mse / (1 + row.above_limit / 100) for row in made]
+    limits = [row.mse / (1 + row.above_limit / 100) for row in made if row.above_limit is not None]
     return Comparison(
         rivals=(own, *(_rival(row) for row in made)), limit=max(limits, default=None), remarks=tuple(remarks)
     )

@@ -46,6 +46,7 @@ class Reproduction:
     curves: tuple[Curve, ...] = ()
     x_label: str = ""
     y_label: str = ""
+    y_scale: str = "linear"
 
     def as_dict(self) -> dict[str, Any]:
         """Title, note and rows as plain values."""
