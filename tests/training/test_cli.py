@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -50,6 +53,7 @@ def test_dp_sgd_to_a_target(invoke: Invoke, tmp_path: Path) -> None:
     assert "not cover" in facts["caveat"]
     model = PackedModel.load(tmp_path / "m.mz")
     assert model.weights == 31
+    assert facts["file_bytes"] == (tmp_path / "m.mz").stat().st_size > 16
     assert model.note["claim"] == facts["claim"]
     lines = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text(encoding="utf-8").splitlines()]
     assert [line.get("step") for line in lines] == [None, 5, 10, 12, None]
@@ -66,6 +70,15 @@ def test_random_replacement_warns_and_needs_less_noise(invoke: Invoke) -> None:
     assert facts["epsilon"] <= 2
     assert "warning" in err
     assert "kappa" in facts["claim"]
+
+
+def test_any_table_can_replace_randomized_response(invoke: Invoke, tmp_path: Path) -> None:
+    families.k_randomized_response(lower=-1.0, upper=1.0, levels=4, epsilon=4.0).save(tmp_path / "m.json")
+    facts, _ = invoke("--method", "rqp", "--mechanism", tmp_path / "m.json", "--target-epsilon", 2, "--bits", 2)
+    assert 0.5 < facts["kappa"] < 1
+    assert facts["bits"] == 2
+    assert 1.99 < facts["epsilon"] <= 2
+    assert f"kappa {facts['kappa']:.6g}" in facts["claim"]
 
 
 def test_nothing_private(invoke: Invoke) -> None:
@@ -91,8 +104,44 @@ def test_resumption(invoke: Invoke, tmp_path: Path) -> None:
     again, _ = invoke("--noise-multiplier", 1, "--checkpoint", place, "--resume", "--log", tmp_path / "run.jsonl")
     assert again["test_accuracy"] == whole["test_accuracy"]
     assert again["epsilon"] == whole["epsilon"]
+    with pytest.raises(ParameterError, match="exists"):
+        invoke("--noise-multiplier", 1, "--checkpoint", place)
     with pytest.raises(ParameterError, match="other settings"):
         invoke("--noise-multiplier", 2, "--checkpoint", place, "--resume")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [None, 3])
+def test_a_killed_run_goes_on(tmp_path: Path, seed: int | None) -> None:
+    place, log = tmp_path / "run.pt", tmp_path / "run.jsonl"
+    command = [
+        sys.executable, "-c", "from mezzotint.cli import main; main()", "train", "--data", "breast-cancer",
+        "--noise-multiplier", "1", "--delta", "1e-5", "--steps", "300", "--batch-size", "10", "--every", "10",
+        "--checkpoint", str(place), "--log", str(log), "--json", *([] if seed is None else ["--seed", str(seed)]),
+    ]  # fmt: skip
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as started:
+        while started.poll() is None and (not log.exists() or log.read_text(encoding="utf-8").count("\n") < 10):
+            time.sleep(0.01)
+        started.kill()
+    reserved = json.loads((tmp_path / "run.pt.ledger.json").read_text(encoding="utf-8"))["reserved"]
+    assert 30 <= reserved < 300
+    done = subprocess.run([*command, "--resume", "--plot", str(tmp_path / "run.png")], capture_output=True, check=True)
+    facts = json.loads(done.stdout)
+    steps = [line["step"] for line in map(json.loads, log.read_text(encoding="utf-8").splitlines()) if "step" in line]
+    assert steps == sorted(steps)
+    assert steps[-1] == 300
+    if seed is None:
+        # Steps that were reserved and lost are paid for; at most one block of them.
+        lost = facts["steps"] - 300
+        assert 0 <= lost <= 10
+        assert (f"{lost} step(s) were lost" in done.stderr.decode()) == (lost > 0)
+    else:
+        whole = subprocess.run(
+            [*command, "--checkpoint", str(tmp_path / "whole.pt"), "--log", str(tmp_path / "whole.jsonl")],
+            capture_output=True,
+            check=True,
+        )
+        assert {**json.loads(whole.stdout)} == facts
 
 
 @pytest.mark.parametrize(
@@ -105,7 +154,13 @@ def test_resumption(invoke: Invoke, tmp_path: Path) -> None:
         (["--method", "none", "--resume"], "resume=True"),
         (["--method", "none", "--model", "cnn"], "model=cnn"),
         (["--method", "none", "--data", "nowhere"], "data=nowhere"),
-        (["--method", "none", "--bits", "0"], "bits"),
+        (["--method", "none", "--bits", "0"], "bits=0"),
+        # Options that the method would ignore.
+        (["--method", "none", "--target-epsilon", "1"], "target_epsilon=1"),
+        (["--target-epsilon", "1", "--q", "0.9"], r"q=0\.9: --method dp-sgd has no use for it; rqp has"),
+        (["--target-epsilon", "1", "--mechanism", "m.json"], "mechanism=m.json"),
+        (["--method", "quantized-gradient", "--noise-multiplier", "1"], r"noise_multiplier=1\.0"),
+        (["--method", "rqp", "--target-epsilon", "1", "--mechanism", "m.json", "--q", "0.9"], r"q=0\.9"),
     ],
 )
 def test_bad_input(invoke: Invoke, arguments: list[str], named: str) -> None:

@@ -38,6 +38,12 @@ def test_equal_shares_are_worst() -> None:
             assert step_loss(shift, 1, gap, other) <= bound + 1e-9
 
 
+@pytest.mark.parametrize(("noise", "q", "printed"), [(0.5, 0.198, 5.77), (1.0, 0.285, 3.93), (2.0, 0.678, 3.69)])
+def test_a_step_on_the_published_curve(noise: float, q: float, printed: float) -> None:
+    # 31 weights of 4 bits; math note 3.2, whose q are rounded to three digits.
+    assert step_loss(1 / noise, 31, *_parts(q, 4)) == pytest.approx(printed, rel=0.01)
+
+
 def test_no_shift_no_loss() -> None:
     assert step_loss(0.0, 31, *_parts(0.5, 4)) == 0.0
     assert step_loss(1.0, 31, 0.0, 1 / 16) == 0.0

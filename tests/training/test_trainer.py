@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -270,6 +271,8 @@ def test_damaged_or_foreign_checkpoints_are_refused(blobs: Dataset, tmp_path: Pa
     place.write_bytes(place.read_bytes()[:100])
     with pytest.raises(FileFormatError, match="checkpoint"):
         checkpoint.restore(make(blobs, noisy()), place)
+    with pytest.raises(ParameterError, match="no such file"):
+        checkpoint.restore(make(blobs, noisy()), tmp_path / "other.pt")
 
 
 @pytest.mark.parametrize("quantized", [False, True])
@@ -335,6 +338,32 @@ def test_convolutional_network(tmp_path: Path) -> None:
         np.testing.assert_allclose(loaded.values()[name], value, rtol=1e-6)
 
 
+@pytest.mark.parametrize("poisson", [True, False])
+def test_projection_works_under_opacus_s_own_engine(blobs: Dataset, poisson: bool) -> None:
+    opacus = pytest.importorskip("opacus")
+    module = torch.nn.Linear(5, 1)
+    found = torch.utils.data.TensorDataset(torch.from_numpy(blobs.train_x), torch.from_numpy(blobs.train_y))
+    inner = torch.optim.SGD(module.parameters(), lr=0.5)
+    wrapped = optimizers.ProjectedOptimizer(inner, projection=projection(bits=4), bounds=0.5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Opacus and torch remark on secure_mode and on hooks
+        private, optimizer, loader = opacus.PrivacyEngine().make_private(
+            module=module,
+            optimizer=wrapped,
+            data_loader=torch.utils.data.DataLoader(found, batch_size=20),
+            noise_multiplier=0.5,
+            max_grad_norm=0.5,
+            poisson_sampling=poisson,
+        )
+        for x, y in loader:
+            optimizer.zero_grad()
+            torch.nn.functional.softplus(-private(x).squeeze(1) * (2 * y - 1)).mean().backward()
+            optimizer.step()
+            weights = np.concatenate([parameter.detach().numpy().ravel() for parameter in module.parameters()])
+            assert np.abs(weights[:, None] - np.linspace(-0.5, 0.5, 16)).min(axis=1).max() < 1e-6
+    assert float(((module(torch.from_numpy(blobs.test_x)).squeeze(1) > 0).numpy() == blobs.test_y).mean()) > 0.9
+
+
 def test_unseeded_runs_differ(blobs: Dataset) -> None:
     first, second = make(blobs, noisy(), seed=None), make(blobs, noisy(), seed=None)
     for run in (first, second):
@@ -377,11 +406,16 @@ def test_without_the_extra_the_remedy_is_named() -> None:
         "    def find_spec(self, name, path=None, target=None):\n"
         "        if name.split('.')[0] in ('torch', 'opacus'): raise ModuleNotFoundError(name)\n"
         "sys.meta_path.insert(0, Missing())\n"
-        "from mezzotint.training import rqp, packed, data\n"
+        "from mezzotint.training import audit, data, packed, projection, rqp\n"
         "print(rqp.contraction(0.5, 4))\n"
+        "print(rqp.epsilon(1.0, q=0.5, bits=4, sampling_rate=0.1, steps=3, delta=1e-5))\n"
+        "projection.projection(bits=4, q=0.9), audit.audit([1.0], [0.0], threshold=0.5)\n"
+        "packed.PackedModel, data.Dataset\n"
+        "assert not {'torch', 'opacus'} & set(sys.modules)\n"
         "try:\n    import mezzotint.training.trainer\n"
         "except ImportError as error: print(error)\n"
     )
     out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert "0.636" in out
+    assert "differential privacy" in out
     assert "pip install mezzotint[torch]" in out

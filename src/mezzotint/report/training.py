@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import sys
@@ -65,6 +66,11 @@ class Reproduction:
         drawing.draw_png(self, path)
 
 
+@functools.cache
+def _noise(rate: float, steps: int) -> float:
+    return training.rqp.noise_multiplier(EPSILON, sampling_rate=rate, steps=steps, delta=DELTA)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Problem:
     """A data set with the paper's settings.
@@ -102,8 +108,7 @@ class Problem:
 
     def noise(self) -> float:
         """Noise multiplier of DP-SGD at (1, 1e-7) under Poisson sampling, one record added or removed."""
-        rate = self.batch_size / self.dataset_size + 2.0**-24
-        return training.rqp.noise_multiplier(EPSILON, sampling_rate=rate, steps=self.steps, delta=DELTA)
+        return _noise(self.batch_size / self.dataset_size + 2.0**-24, self.steps)
 
 
 def diagnostic(model: str, *, splits: int = 10, runs: int = 10) -> Problem:

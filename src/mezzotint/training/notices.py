@@ -27,7 +27,7 @@ class ContractionWarning(TrainingWarning):
 def warn_about(
     projection: Projection, *, bound: float, step_size: float, clip_norm: float, weight_noise: float, steps: int
 ) -> None:
-    """Warns where math note 3.4 says that a projection harms training.
+    """Warns where a projection harms training (docs/training.md).
 
     Arguments:
         projection: what follows each step.

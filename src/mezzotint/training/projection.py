@@ -80,7 +80,7 @@ def projection(*, bits: int = 4, rounding: Rounding = "stochastic", q: float = 1
     Guarantees:
         Stochastic with q=1 is unbiased within [-1, 1]. The table's own q is at most the one asked for, by less than
         2**-24, and its contraction at most `contraction(q, bits)`.
-    Source: RQP-SGD paper, Algorithm 1 (nearest); math note 3.4 for stochastic rounding.
+    Source: RQP-SGD paper, Algorithm 1 (nearest); docs/training.md for stochastic rounding.
     """
     levels = check_bits(bits)
     if bits > MAX_BITS:
