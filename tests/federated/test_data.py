@@ -1,0 +1,184 @@
+"""Standard files in tiny: what is read is what was written, whatever is not one is refused by name."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import pickle
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.federated.data import dirichlet_split, load
+from mezzotint.federated.rehearsal import Rehearsal
+from mezzotint.federated.tasks import LocalTraining, Softmax, model_for
+
+
+def test_every_record_goes_to_exactly_one_client():
+    labels = np.random.default_rng(0).integers(0, 10, 500)
+    for alpha in (0.05, 0.5, 100.0):
+        parts = dirichlet_split(labels, 60, alpha, 1)
+        assert sorted(np.concatenate(parts).tolist()) == list(range(500))
+        assert min(map(len, parts)) >= 1
+    for bad in ({"clients": 0}, {"clients": 501}, {"alpha": 0.0}, {"alpha": np.nan}):
+        with pytest.raises(ParameterError, match=next(iter(bad))):
+            dirichlet_split(labels, **({"clients": 5, "alpha": 1.0, "seed": 0} | bad))
+
+
+def test_smaller_alpha_is_less_even():
+    labels = np.random.default_rng(0).integers(0, 10, 5000)
+    classes = [
+        np.mean([len(np.unique(labels[part])) for part in dirichlet_split(labels, 50, a, 0)]) for a in (0.1, 100.0)
+    ]
+    assert classes[0] < 6 < 9 < classes[1]
+
+
+def test_digits_come_without_a_download():
+    federation = load("digits", clients=100)
+    assert len(federation.clients) == 100
+    assert sum(len(y) for _, y in federation.clients) + len(federation.test_y) == 1797
+    assert federation.test_x.min() >= 0
+    assert federation.test_x.max() == 1
+
+
+def _femnist(folder: Path) -> Path:
+    rng = np.random.default_rng(0)
+    path = folder / "femnist.npz"
+    np.savez(
+        path,
+        x=rng.integers(0, 256, (40, 28, 28), dtype=np.uint8),
+        y=np.arange(40) % 5,
+        writer=np.repeat(np.arange(8), 5),
+        split=np.tile([0, 0, 0, 0, 1], 8),
+    )
+    return path
+
+
+def test_femnist_is_split_by_writer(tmp_path):
+    path = _femnist(tmp_path)
+    federation = load("femnist", folder=str(path), clients=0)
+    assert [len(y) for _, y in federation.clients] == [4] * 8
+    assert len(federation.test_y) == 8
+    with np.load(path) as file:
+        np.testing.assert_allclose(federation.clients[2][0][1], 1 - file["x"][11] / 255, atol=1e-6)
+    assert len(load("femnist", folder=str(path), clients=3).clients) == 3
+    (tmp_path / "bad.npz").write_bytes(b"nothing")
+    with pytest.raises(FileFormatError, match="no npz"):
+        load("femnist", folder=str(tmp_path / "bad.npz"))
+
+
+def test_leaf_folders_are_read(tmp_path):
+    for part, count in (("train", 3), ("test", 1)):
+        (tmp_path / part).mkdir()
+        users = {name: {"x": [[0.25] * 784] * count, "y": list(range(count))} for name in ("a", "b")}
+        (tmp_path / part / "one.json").write_text(json.dumps({"users": ["a", "b"], "user_data": users}))
+    federation = load("femnist", folder=str(tmp_path), clients=0)
+    assert [y.tolist() for _, y in federation.clients] == [[0, 1, 2]] * 2
+    assert federation.test_x.shape == (2, 28, 28)
+    assert np.allclose(federation.test_x, 0.75)
+    (tmp_path / "none").mkdir()
+    with pytest.raises(ParameterError, match="train"):
+        load("femnist", folder=str(tmp_path / "none"))
+
+
+def _idx(values: np.ndarray) -> bytes:
+    return bytes([0, 0, 8, values.ndim]) + struct.pack(f">{values.ndim}I", *values.shape) + values.tobytes()
+
+
+def test_mnist_files_are_read_packed_or_not(tmp_path):
+    rng = np.random.default_rng(1)
+    for name, count in (("train", 20), ("t10k", 4)):
+        images, labels = rng.integers(0, 256, (count, 28, 28), dtype=np.uint8), np.arange(count, dtype=np.uint8) % 10
+        (tmp_path / f"{name}-images-idx3-ubyte.gz").write_bytes(gzip.compress(_idx(images)))
+        (tmp_path / f"{name}-labels-idx1-ubyte").write_bytes(_idx(labels))
+    federation = load("mnist", folder=str(tmp_path), clients=3, alpha=5.0)
+    np.testing.assert_allclose(federation.test_x, images / 255, atol=1e-6)
+    assert sum(len(y) for _, y in federation.clients) == 20
+    (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(_idx(labels)[:-1])
+    with pytest.raises(FileFormatError, match="cut short"):
+        load("mnist", folder=str(tmp_path), clients=2, alpha=5.0)
+    with pytest.raises(ParameterError, match="MNIST"):
+        load("mnist", folder=str(tmp_path / "nowhere"), clients=2)
+
+
+def test_cifar_pickles_are_read_and_other_pickles_are_not(tmp_path):
+    rng = np.random.default_rng(2)
+    data = rng.integers(0, 256, (5, 3072), dtype=np.uint8)
+    for name in [f"data_batch_{i}" for i in range(1, 6)] + ["test_batch"]:
+        (tmp_path / name).write_bytes(pickle.dumps({b"data": data, b"labels": [0, 1, 2, 3, 4]}, protocol=3))
+    federation = load("cifar10", folder=str(tmp_path), clients=4, alpha=5.0)
+    assert federation.test_x.shape == (5, 32, 32, 3)
+    # Planes of red, green and blue become channels.
+    assert federation.test_x[0, 0, 1, 2] == pytest.approx(data[0, 2 * 1024 + 1] / 255)
+    for name in ("train", "test"):
+        (tmp_path / name).write_bytes(pickle.dumps({b"data": data, b"fine_labels": [0, 1, 2, 3, 99]}, protocol=3))
+    assert load("cifar100", folder=str(tmp_path), clients=2, alpha=5.0).test_y.max() == 99
+    (tmp_path / "test_batch").write_bytes(pickle.dumps({b"data": print}, protocol=3))
+    with pytest.raises(FileFormatError, match="refused"):
+        load("cifar10", folder=str(tmp_path), clients=3, alpha=5.0)
+
+
+def test_an_unknown_data_set_or_model_is_refused():
+    with pytest.raises(ParameterError, match="digits, femnist"):
+        load("imagenet")
+    with pytest.raises(ParameterError, match="softmax"):
+        model_for("transformer", load("digits", clients=100))
+    pytest.importorskip("torch")
+    with pytest.raises(ParameterError, match="images"):
+        model_for("cnn", load("digits", clients=100))
+
+
+def test_softmax_gradients_are_those_of_finite_differences():
+    rng = np.random.default_rng(3)
+    model = Softmax(features=6, classes=4)
+    x, y = rng.normal(size=(9, 6)), rng.integers(0, 4, 9)
+    at = rng.normal(size=28)
+    found = model.gradient(at, x, y)
+    step = 1e-6
+    for place in range(28):
+        other = at.copy()
+        other[place] += step
+        slope = (model.evaluate(other, x, y)[0] - model.evaluate(at, x, y)[0]) / step
+        assert slope == pytest.approx(found[place], abs=1e-4)
+
+
+def test_networks_have_the_sizes_that_they_say_and_descend(tmp_path):
+    pytest.importorskip("torch")
+    federation = load("femnist", folder=str(_femnist(tmp_path)), clients=0)
+    sizes = {}
+    for name in ("cnn", "small-cnn"):
+        model = model_for(name, federation)
+        start = model.initial(0)
+        sizes[name] = start.size
+        x, y = federation.clients[0]
+        moved = LocalTraining(algorithm="fedavg", steps=3, rate=0.05).update(model, start, x, y, seed=0)
+        assert model.evaluate(start + moved, x, y)[0] < model.evaluate(start, x, y)[0]
+        np.testing.assert_array_equal(start, model.initial(0))
+    # By hand, for 5 classes: convolutions, then the layers behind them.
+    assert sizes["cnn"] == 320 + 18496 + 64 * 144 * 128 + 128 + 128 * 5 + 5
+    assert sizes["small-cnn"] == 208 + 3216 + 784 * 5 + 5
+
+
+def test_fedsgd_is_minus_the_gradient():
+    rng = np.random.default_rng(4)
+    model = Softmax(features=3, classes=2)
+    x, y, at = rng.normal(size=(5, 3)), rng.integers(0, 2, 5), rng.normal(size=8)
+    found = LocalTraining(algorithm="fedsgd").update(model, at, x, y, seed=0)
+    np.testing.assert_array_equal(found, -model.gradient(at, x, y))
+    some = LocalTraining(algorithm="fedsgd", batch=2)
+    assert not np.array_equal(some.update(model, at, x, y, seed=0), found)
+    for bad in ({"steps": 0}, {"rate": 0.0}, {"batch": -1}, {"algorithm": "adam"}):
+        with pytest.raises(ParameterError):
+            LocalTraining(**bad)
+
+
+def test_a_rehearsal_that_makes_no_sense_is_refused():
+    federation = load("digits", clients=100)
+    model = model_for("softmax", federation)
+    good = {"federation": federation, "model": model, "per_round": 5, "learning_rate": 1.0, "rounds": 1, "every": 1}
+    for bad in ({"per_round": 0}, {"per_round": 101}, {"rounds": 0}, {"every": 0}, {"learning_rate": 0.0}):
+        with pytest.raises(ParameterError, match=next(iter(bad))):
+            Rehearsal(**(good | bad))
