@@ -102,8 +102,9 @@ class Claim:
 
 
 def rounded_up(value: float) -> str:
-    """Six significant digits, never less than the value."""
-    return f"{float(Context(prec=6, rounding=ROUND_CEILING).create_decimal_from_float(value)):g}"
+    """Six significant digits, never less than the value; a number that was given with so few stands as it was given."""
+    # The shortest decimal, not the binary one: 1e-05 lies just above a hundred-thousandth, and would read 1.00001e-05.
+    return f"{float(Context(prec=6, rounding=ROUND_CEILING).create_decimal(repr(float(value)))):g}"
 
 
 def plain(value: float) -> float | str:
