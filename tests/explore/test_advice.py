@@ -42,6 +42,13 @@ def test_within_five_percent_of_the_searched_optimum(epsilon: float) -> None:
     assert advise(Question(epsilon=epsilon, bits=3)).mse <= 1.05 * best
 
 
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 3.0, 5.0])
+def test_two_bits_are_within_four_percent_of_the_searched_optimum(epsilon: float) -> None:
+    best = design.optimal(epsilon, levels=4).loss
+    advice = advise(Question(epsilon=epsilon, bits=2, lower=0.0, upper=10.0))
+    assert advice.mse / 25 <= 1.04 * best  # half the range is 5
+
+
 @pytest.mark.parametrize(("lower", "upper"), [(-1.0, 1.0), (20.0, 700.0), (1e-6, 3e-6), (-1e6, 1e5)])
 @pytest.mark.parametrize("count", [4, 8, 16, 64])
 def test_levels_are_an_even_grid_around_the_range(lower: float, upper: float, count: int) -> None:

@@ -23,7 +23,7 @@ def command(
     port: Annotated[int, typer.Option(help="Port on the loopback address; 0 takes a free one.")] = 0,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address only.")] = False,
     prior: Annotated[
-        str | None, typer.Option(metavar="FILE:COLUMN", help="Public data that inputs are like, offered as a prior.")
+        str | None, typer.Option(metavar="FILE:COLUMN", help="Public data that inputs are like, to begin with.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -28,7 +28,7 @@ body { margin: 0; font: 16px/1.5 system-ui, sans-serif; color: #222; }
 header { grid-column: 1 / -1; }
 h1 { font-size: 1.6rem; margin: 20px 0 0; } h2 { font-size: 1.15rem; margin: 24px 0 6px; }
 .control { margin-bottom: 14px; } .control > label { display: block; font-weight: 600; font-size: 0.92rem; }
-.control input[type=number] { width: 100%; padding: 6px; font-size: 1rem; }
+.control input[type=number], .control input[type=text] { width: 100%; padding: 6px; font-size: 1rem; }
 .pair { display: grid; grid-template-columns: 1fr 1fr; gap: 12px; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 td { padding: 4px 16px 4px 0; border-bottom: 1px solid #eee; }
@@ -51,7 +51,7 @@ def make_app(*, prior: str = "") -> Any:
     """The Dash application.
 
     Arguments:
-        prior: FILE:COLUMN that the page offers as a prior beside uniform inputs; "" offers uniform alone.
+        prior: FILE:COLUMN that the page begins with as a prior; "" for uniform inputs.
     """
     app = dash.Dash(
         "mezzotint",
@@ -63,6 +63,7 @@ def make_app(*, prior: str = "") -> Any:
         meta_tags=[{"name": "viewport", "content": "width=device-width, initial-scale=1"}],
     )
     app.layout = _layout(prior)
+    answer(*(getattr(Question(), name) for name in FIELDS))  # loads the solvers before anybody waits for them
     inputs = [dash.Input(name, "value") for name in FIELDS]
     answers = ("error", "summary", "reasons", "commands", "python", "distribution", "took")
     properties = ("children",) * 5 + ("figure", "children")
@@ -99,13 +100,15 @@ def _choice(name: str, value: str, label: str, options: dict[str, str]) -> Any:
 def _controls(prior: str) -> list[Any]:
     asked = Question()
     epsilons = {mark: str(mark) for mark in (0.1, 1, 2, 4, 6, 8)}
-    priors = {"": "uniform on the range"} | ({prior: f"like {prior} (public data only)"} if prior else {})
     return [
         _slider("epsilon", asked.epsilon, "epsilon of one report", 0.1, 8, 0.1, epsilons),
         _slider("bits", asked.bits, "bits of one report", 1, advising.MOST_BITS, 1, None),
         dash.html.Div([_number("lower", -1, "lower"), _number("upper", 1, "upper")], className="pair"),
         _choice("loss", asked.loss, "make small", {"mse": "mean squared error", "mae": "mean absolute error"}),
-        _choice("prior", "", "inputs are", priors),
+        _control(
+            "inputs are like FILE:COLUMN (public data only); empty: uniform",
+            dash.dcc.Input(id="prior", type="text", value=prior, debounce=True, placeholder="uniform on the range"),
+        ),
         _number("clients", asked.clients, "clients per round", min=1),
         dash.html.Div(
             [_number("coordinates", 1, "coordinates", min=1), _number("rounds", 1, "rounds", min=1)], className="pair"
@@ -150,6 +153,7 @@ def _layout(prior: str) -> Any:
 def question_of(*values: Any) -> Question:
     """The question that the controls ask; an empty or unreadable control raises ParameterError."""
     asked = dict(zip(FIELDS, values, strict=True))
+    asked["prior"] = (asked["prior"] or "").strip()
     for name, value in asked.items():
         if value is None:
             raise ParameterError(name, "nothing", "fill in this field")

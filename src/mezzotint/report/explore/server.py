@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import logging
 import secrets
 from typing import Any, final
 
@@ -35,6 +36,7 @@ class Server:
 
     def __init__(self, application: Any, *, port: int = 0) -> None:
         self.token = secrets.token_urlsafe(32)
+        logging.getLogger("werkzeug").setLevel(logging.WARNING)  # it would write every request down, token included
         application.before_request(self._refusal)
         application.after_request(_headers)
         self._server = serving.make_server(ADDRESS, port, application, threaded=True)
