@@ -9,8 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from mezzotint import collect, families
-from mezzotint.core.errors import FileFormatError
+from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.report.collected import reports_page
+from mezzotint.report.files import page_of
 
 
 @pytest.fixture
@@ -57,3 +58,32 @@ def test_damaged_counts_are_refused(reports: Path) -> None:
     pq.write_table(table.replace_schema_metadata({**table.schema.metadata, b"mezzotint.raw_counts": b"[1]"}), damaged)
     with pytest.raises(FileFormatError, match="recorded counts"):
         reports_page(damaged)
+
+
+def test_a_folder_of_parts_and_saved_counts_say_what_one_file_says(reports: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    (folder / "a.parquet").write_bytes(reports.read_bytes())
+    (folder / "b.parquet").write_bytes(reports.read_bytes())
+    page = page_of(folder)
+    counts = {name: count for name, count, _ in page.sections[1].table.rows}
+    assert counts == {"below": "4,000", "above": "4,000", "missing": "2", "rows": "20,002"}
+    assert "20,000 reports" in page.summary
+    collect.save_counts(collect.read_counts(folder), tmp_path / "counts.json")
+    saved = page_of(tmp_path / "counts.json")
+    assert saved.summary == page.summary
+    assert "clipped" not in saved.sections[1].title
+
+
+def test_several_columns_state_what_a_record_pays(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"x": [0.5, 0.2, 2.0], "y": [-3.0, 0.1, -1.0]}), tmp_path / "in.parquet")
+    tables = {name: families.randomized_response(lower=0, upper=1, epsilon=e) for name, e in (("x", 1.0), ("y", 2.0))}
+    out = tmp_path / "both.parquet"
+    collect.privatize_columns(tmp_path / "in.parquet", out, mechanisms=tables, rng=1, record_counts=True)
+    with pytest.raises(ParameterError, match="x_code, y_code"):
+        page_of(out)
+    page = page_of(out, column="y_code")
+    assert page.sections[1].title == "What a record pays"
+    assert str(collect.record_claim({"x_code": tables["x"], "y_code": tables["y"]})) in page.sections[1].words[0]
+    counts = {name: count for name, count, _ in page.sections[2].table.rows}
+    assert counts == {"below": "2", "above": "0", "missing": "0", "rows": "3"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +14,30 @@ from mezzotint.report.mechanism import mechanism_page
 from mezzotint.report.words import percent, short, upwards
 
 collect: Any = LazyModule("mezzotint.collect")
+columns: Any = LazyModule("mezzotint.collect.columns")
+descriptions: Any = LazyModule("mezzotint.collect.reports")
 parquet: Any = LazyModule("pyarrow.parquet")
 
 COUNTS_KEY = b"mezzotint.raw_counts"
 BINS = 10
+
+_COUNTED = ("below", "above", "missing", "rows")
 
 
 def reports_page(source: Path, *, column: str | None = None, level: float = 0.95) -> Page:
     """The report of a reports file: its estimates first, then the mechanism that made it.
 
     Arguments:
-        source: a reports file (.parquet, .csv, .csv.gz) that carries its mechanism.
+        source: a reports file (.parquet, .csv, .csv.gz) that carries its mechanism, a folder of them, or counts that
+            `mezzotint estimate --save-counts` wrote (.json).
         column: the field of codes, where the file has several.
         level: confidence of each interval.
 
     Raises:
         ParameterError, FileFormatError: as `collect.read_counts`.
     """
-    counts = collect.read_counts(source, column=column)
+    saved = source.suffix == ".json"
+    counts = collect.load_counts(source) if saved else collect.read_counts(source, column=column)
     estimate = collect.estimate(counts, level=level, histogram=BINS)
     about = mechanism_page(counts.mechanism, file="mechanism.json")
     mean = estimate.mean
@@ -39,8 +46,13 @@ def reports_page(source: Path, *, column: str | None = None, level: float = 0.95
         f"{level:.0%} interval {short(mean.low)} to {short(mean.high)}; "
         f"epsilon {upwards(estimate.epsilon)} per report."
     )
-    sections = (_estimates(estimate), _clipped(source), *about.sections)
-    return Page(title=f"Reports in {source.name}", summary=summary, sections=sections, attachment=about.attachment)
+    sections = [_estimates(estimate), *([] if saved else [_clipped(source, column)]), *about.sections]
+    record = None if saved or source.is_dir() else _record(source)
+    if record is not None:
+        sections.insert(1, record)
+    return Page(
+        title=f"Reports in {source.name}", summary=summary, sections=tuple(sections), attachment=about.attachment
+    )
 
 
 def _estimates(estimate: Any) -> Section:
@@ -81,8 +93,21 @@ def _estimates(estimate: Any) -> Section:
     return Section(title="What was collected", words=words, figures=(figure,), table=table)
 
 
-def _clipped(source: Path) -> Section:
-    counts = _raw_counts(source)
+def _record(source: Path) -> Section | None:
+    """What a row pays where the file reports several columns of it."""
+    with columns.open_columns(source) as reader:
+        described = descriptions.read_description(reader.description, name=source.name)
+    if len(described) == 1:
+        return None
+    words = (
+        f"Every row of this file reports {len(described)} columns, and pays for all of them together: "
+        f"{collect.record_claim(described)}.",
+    )
+    return Section(title="What a record pays", words=words)
+
+
+def _clipped(source: Path, column: str | None) -> Section:
+    counts = _raw_counts(source, column)
     title = "What was clipped"
     if counts is None:
         words = (
@@ -95,14 +120,28 @@ def _clipped(source: Path) -> Section:
     return Section(title=title, words=words, table=Table(headings=("inputs", "count", "share"), rows=rows))
 
 
-def _raw_counts(source: Path) -> dict[str, int] | None:
-    if source.suffix != ".parquet":
+def _raw_counts(source: Path, column: str | None) -> dict[str, int] | None:
+    """Clipped and missing inputs as recorded, added over the parts of a folder; None where any part has none."""
+    parts = sorted(source.rglob("*.parquet")) if source.is_dir() else [source] if source.suffix == ".parquet" else []
+    found = [_recorded(part, column) for part in parts]
+    whole = [one for one in found if one is not None]
+    if not whole or len(whole) < len(found):
         return None
-    text = (parquet.read_metadata(source).metadata or {}).get(COUNTS_KEY)
+    return {name: sum(one[name] for one in whole) for name in _COUNTED}
+
+
+def _recorded(part: Path, column: str | None) -> dict[str, int] | None:
+    text = (parquet.read_metadata(part).metadata or {}).get(COUNTS_KEY)
     if text is None:
         return None
-    counts = json.loads(text)
-    names = ("below", "above", "missing", "rows")
-    if not isinstance(counts, dict) or not all(isinstance(counts.get(name), int) for name in names):
-        raise FileFormatError(f"{source.name}: its recorded counts are damaged; privatize again")
-    return {name: counts[name] for name in names}
+    try:
+        counts = {name: json.loads(text)[name] for name in _COUNTED}
+        # Of several columns, clipped inputs are told per column.
+        counts |= {
+            name: value[(column or "").removesuffix("_code")]
+            for name, value in counts.items()
+            if isinstance(value, dict)
+        }
+        return {name: operator.index(value) for name, value in counts.items()}
+    except (ValueError, TypeError, KeyError):
+        raise FileFormatError(f"{part.name}: its recorded counts are damaged; privatize again") from None

@@ -20,20 +20,25 @@ profiles: Any = LazyModule("mezzotint.report.profiles")
 REPORTS = (".parquet", ".csv", ".gz")
 LOGS = (".jsonl", ".log")
 LEDGER = "ledger.jsonl"
+RUN = (LEDGER, "report.json", "settings.json")
+"""What tells the folder of a federated run from a folder of reports."""
 
 
 def page_of(source: Path, *, column: str | None = None, level: float = 0.95) -> Page:
     """The report of a file or folder.
 
     Arguments:
-        source: a mechanism file (.json); reports (.parquet, .csv, .csv.gz); a training log (.jsonl); the folder of a
-            federated run, or its report.json; what a verb of `mezzotint smoothed` printed with --json (.json).
+        source: a mechanism file (.json); reports (.parquet, .csv, .csv.gz), a folder of them or their saved counts
+            (.json); a training log (.jsonl); the folder of a federated run, or its report.json; what a verb of
+            `mezzotint smoothed` printed with --json (.json).
         column: the field of codes, where reports have several.
         level: confidence of each interval, for reports.
 
     Raises:
         ParameterError: a column where there are none. FileFormatError: a file of no such kind, or a damaged one.
     """
+    if source.is_dir() and not any((source / name).exists() for name in RUN):
+        return collected.reports_page(source, column=column, level=level)
     if source.is_file() and source.suffix in REPORTS:
         return collected.reports_page(source, column=column, level=level)
     if column is not None:
@@ -45,6 +50,8 @@ def page_of(source: Path, *, column: str | None = None, level: float = 0.95) -> 
     keys = _keys(source)
     if {"ledger", "accuracy"} <= keys:
         return runs.federated_page(source)
+    if "counts" in keys:
+        return collected.reports_page(source, level=level)
     if "verb" in keys:
         return profiles.smoothed_page(source)
     return mechanisms.mechanism_page(Mechanism.load(source), file=source.name)
