@@ -12,6 +12,7 @@ import typer
 
 from mezzotint.cli import (
     account,
+    advise,
     compare,
     demo,
     design,
@@ -44,6 +45,7 @@ VERBS = {
     "estimate": estimate,
     "compare": compare,
     "account": account,
+    "advise": advise,
     "reproduce": reproduce,
     "report": report,
     "explore": explore,

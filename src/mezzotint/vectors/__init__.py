@@ -1,8 +1,17 @@
 """Private vectors: clipping, rotation, tables and integer noise behind one interface, and advice which to use."""
 
+from mezzotint.vectors.advice import Advice as Advice
+from mezzotint.vectors.advice import Option as Option
+from mezzotint.vectors.advice import advise as advise
+from mezzotint.vectors.advice import one_bit as one_bit
+from mezzotint.vectors.calibration import Family as Family
+from mezzotint.vectors.calibration import NoiseFamily as NoiseFamily
 from mezzotint.vectors.clipping import clip as clip
+from mezzotint.vectors.integers import NoiseScheme as NoiseScheme
+from mezzotint.vectors.noise import NoiseTable as NoiseTable
+from mezzotint.vectors.noise import SummedNoise as SummedNoise
 from mezzotint.vectors.noise import summed_noise as summed_noise
 from mezzotint.vectors.rotation import Rotation as Rotation
-from mezzotint.vectors.scheme import NoiseScheme as NoiseScheme
-from mezzotint.vectors.scheme import TableScheme as TableScheme
 from mezzotint.vectors.scheme import VectorScheme as VectorScheme
+from mezzotint.vectors.setting import Setting as Setting
+from mezzotint.vectors.tables import TableScheme as TableScheme

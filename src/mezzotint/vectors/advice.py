@@ -4,75 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal, final
+from dataclasses import asdict, dataclass, replace
+from typing import Any, final
 
-import numpy as np
-
-from mezzotint.core.errors import MezzotintError, ParameterError
+from mezzotint.core.errors import MezzotintError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.rounding import table
-from mezzotint.vectors.noise import NoiseTable
-from mezzotint.vectors.rotation import Rotation
-from mezzotint.vectors.scheme import NoiseScheme, TableScheme
+from mezzotint.privacy.claim import Claim
+from mezzotint.vectors.calibration import (
+    Family,
+    NoiseFamily,
+    TooManyBits,
+    calibrated_noise,
+    calibrated_table,
+    noise_error,
+    table_error,
+)
+from mezzotint.vectors.scheme import VectorScheme
+from mezzotint.vectors.setting import Setting
 
-Trust = Literal["local", "sum"]
-
-_STEPS = 14
-_QUIET = 0.05
-"""Relative error of a calibrated parameter: the search stops there, on the private side."""
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Setting:
-    """What is to be estimated: the mean of clients' vectors, once per round.
-
-    Arguments:
-        clients: reports per sum.
-        dimension: coordinates; vectors have L2 norm at most 1 (for dimension 1: values in [-1, 1]).
-        rounds: rounds in which one client takes part.
-        trust: "local": every report is seen; "sum": a secure sum hides all but the total.
-        epsilon, delta: the claim for all coordinates and all those rounds, replace-one client.
-        bits: most bits per report value that a client sends before any secure-sum overhead; None for no limit.
-    """
-
-    clients: int
-    dimension: int
-    rounds: int
-    trust: Trust
-    epsilon: float
-    delta: float
-    bits: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("clients", "dimension", "rounds"):
-            value = getattr(self, name)
-            if int(value) != value or value < 1:
-                raise ParameterError(name, value, "need an integer >= 1")
-        if self.trust not in ("local", "sum"):
-            raise ParameterError("trust", self.trust, 'use "local" (every report is seen) or "sum" (only sums are)')
-        if not 0 < self.epsilon < math.inf:
-            raise ParameterError("epsilon", self.epsilon, "need a positive, finite target")
-        if not 0 < self.delta < 1:
-            raise ParameterError("delta", self.delta, "need a probability in (0, 1)")
-        if self.bits is not None and (int(self.bits) != self.bits or self.bits < 1):
-            raise ParameterError("bits", self.bits, "need at least 1 bit, or None")
-
-    @property
-    def observed(self) -> int:
-        """Reports whose noise hides one client's: all of a sum, only its own in the local view."""
-        return self.clients if self.trust == "sum" else 1
-
-    @property
-    def width(self) -> int:
-        """Coordinates after padding (rotations need a power of two); 1 stays 1."""
-        return 1 if self.dimension == 1 else Rotation(dimension=self.dimension, seed=0).padded
-
-    @property
-    def reach(self) -> float:
-        """Range of a rotated coordinate: four times its typical size 1 / sqrt(d), or 1 for a scalar."""
-        return 1.0 if self.width == 1 else min(1.0, 4 / math.sqrt(self.width))
+_NEAR = 1.05
+"""Errors within this factor of each other are called equal."""
 
 
 @final
@@ -82,215 +34,204 @@ class Option:
 
     Arguments:
         name: of the scheme.
-        feasible: whether some parameter meets the claim, and the bits.
-        mse: mean squared error per coordinate of the estimated mean, at a typical vector (coordinates near 0 after
-            rotation, uniform for a scalar); inf when infeasible.
-        bits: per reported value on the wire (log2 of the modulus in the sum view).
-        epsilon: of the claim at the parameter found.
+        feasible: whether some parameter meets the claim and the bits.
+        mse: mean squared error per coordinate of the estimated mean of one round, at typical vectors (uniform scalars;
+            rotated unit vectors); inf when infeasible.
+        wire_bits: per value: of a report in the local view, of the modulus in a secure sum.
+        client_bits: per client and round: wire_bits times the values sent (padding included).
         parameter: what was calibrated, as text.
         reason: why it ranks where it does, or why it cannot be used and what would help.
+        claim: about the whole run; None when infeasible.
+        scheme: ready to encode and decode; None when infeasible.
     """
 
     name: str
     feasible: bool
     mse: float
-    bits: float
-    epsilon: float
+    wire_bits: int | None
+    client_bits: int | None
     parameter: str
     reason: str
+    claim: Claim | None = None
+    scheme: VectorScheme | None = None
+
+    @property
+    def epsilon(self) -> float:
+        """Of the claim; inf when infeasible."""
+        return math.inf if self.claim is None else self.claim.epsilon
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        names = ("name", "feasible", "mse", "wire_bits", "client_bits", "parameter", "reason", "epsilon")
+        values = {name: getattr(self, name) for name in names}
+        return {**values, "claim": None if self.claim is None else str(self.claim)}
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Candidate:
-    """A family of tables to consider: `build(strength, reach)` gives its table on [-reach, reach].
+class Advice:
+    """All options of a setting.
 
     Arguments:
-        name: of the family.
-        build: (local epsilon of one report, range) -> Mechanism.
+        setting: what was asked.
+        options: the feasible ones by their error, then the infeasible ones.
+        yardstick: mean squared error per coordinate when a trusted server adds Gaussian or Laplace noise once.
+        remarks: what holds for all of them: whether the claim leaves any use at all, and what would help.
     """
 
-    name: str
-    build: Callable[[float, float], Mechanism]
+    setting: Setting
+    options: tuple[Option, ...]
+    yardstick: float
+    remarks: tuple[str, ...]
+
+    @property
+    def best(self) -> Option | None:
+        """The feasible option with the least error, if there is one."""
+        return next((option for option in self.options if option.feasible), None)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "setting": asdict(self.setting),
+            "yardstick_mse": self.yardstick,
+            "answering_zero_mse": self.setting.answering_zero,
+            "options": [option.as_dict() for option in self.options],
+            "remarks": list(self.remarks),
+        }
 
 
-def one_bit(epsilon: float, reach: float) -> Mechanism:
-    """The unbiased one-bit response at +-A, A = reach / tanh(epsilon / 2)."""
-    level = reach / math.tanh(epsilon / 2)
+def one_bit(strength: float, reach: float) -> Mechanism:
+    """The unbiased one-bit response at +-A, A = reach / tanh(strength / 2): local epsilon is the strength."""
+    level = reach / math.tanh(strength / 2)
     high = (1 + reach / level) / 2
     return table(
         knots=[-reach, reach],
         levels=[-level, level],
         probabilities=[[high, 1 - high], [1 - high, high]],
-        name="one-bit response",
-        epsilon=epsilon * (1 + 2.0**-20),
+        name=f"one-bit response(epsilon={strength:.4g})",
+        epsilon=strength * (1 + 2.0**-20) + 2.0**-29,
     )
 
 
-def _table_option(setting: Setting, candidate: Candidate) -> Option:
-    norm = None if setting.width == 1 else 1.0
-
-    def claimed(strength: float) -> tuple[float, TableScheme]:
-        scheme = TableScheme(
-            mechanism=candidate.build(strength, setting.reach),
-            size=setting.dimension, clients=setting.clients, l2_norm=norm,
-        )  # fmt: skip
-        return scheme.claim(clients=setting.observed, rounds=setting.rounds, delta=setting.delta).epsilon, scheme
-
-    low, high = 1e-4, 8.0
-    best: tuple[float, float, TableScheme] | None = None
-    for _ in range(_STEPS):
-        strength = math.sqrt(low * high)
-        epsilon, scheme = claimed(strength)
-        if epsilon <= setting.epsilon:
-            low, best = strength, (strength, epsilon, scheme)
-        else:
-            high = strength
-        if high / low < 1 + _QUIET and best is not None:
-            break
-    if best is None:
-        return _hopeless(setting, candidate.name)
-    strength, epsilon, scheme = best
-    variance = float(scheme.mechanism.variance(0.0)) if setting.width > 1 else scheme.mechanism.mse()
-    bits = float(scheme.bits if setting.trust == "sum" else scheme.mechanism.bits)
-    local = scheme.mechanism.bits
-    if setting.bits is not None and local > setting.bits:
-        return _too_many_bits(setting, candidate.name, local)
-    return Option(
-        name=candidate.name, feasible=True, mse=variance / setting.clients, bits=bits, epsilon=epsilon,
-        parameter=f"local epsilon {strength:.4g} per report", reason="",
-    )  # fmt: skip
-
-
-def _hopeless(setting: Setting, name: str) -> Option:
-    what = f"{setting.width} values x {setting.rounds} rounds"
-    helps = "fewer coordinates or rounds, more clients" + (", or a secure sum" if setting.trust == "local" else "")
-    return Option(
-        name=name, feasible=False, mse=math.inf, bits=math.nan, epsilon=math.inf, parameter="none",
-        reason=f"no noise level tried keeps {what} within epsilon={setting.epsilon:g}; what helps: {helps}",
-    )  # fmt: skip
-
-
-def _too_many_bits(setting: Setting, name: str, bits: int) -> Option:
-    return Option(
-        name=name, feasible=False, mse=math.inf, bits=float(bits), epsilon=math.nan, parameter="none",
-        reason=f"needs {bits} bits per value, more than bits={setting.bits}; allow more bits",
-    )  # fmt: skip
-
-
-def _noise_option(setting: Setting, name: str, make: Callable[[float], NoiseTable]) -> Option:
-    """Integer noise on a rotated vector: granularity a fraction of the noise, noise searched."""
-    if setting.trust == "local" and setting.width > 1:
-        return _hopeless(setting, name)
-    # The summed noise needed is about that of a Gaussian: granularity a third of one client's share resolves it.
-    ideal = gaussian_deviation(setting) / math.sqrt(setting.observed)
-    share = 1.0
-
-    def scheme(sigma: float) -> NoiseScheme:
-        total = math.sqrt(setting.clients) * sigma * ideal
-        typical = setting.clients * setting.reach / 4 if setting.width > 1 else setting.clients
-        wanted = 2 * (typical + 6 * total) / (ideal * share)
-        bits = min(48, max(2, math.ceil(math.log2(wanted + 2))))
-        return NoiseScheme(
-            noise=make(sigma / share), size=setting.dimension, l2_norm=1.0, granularity=ideal * share,
-            modulus_bits=bits,
-        )  # fmt: skip
-
-    low, high = 0.5, 64.0
-    found: tuple[float, float, NoiseScheme] | None = None
-    for _ in range(_STEPS):
-        sigma = math.sqrt(low * high)
-        candidate = scheme(sigma)
-        try:
-            claim = candidate.claim(clients=setting.observed, rounds=setting.rounds, delta=setting.delta)
-        except ParameterError:
-            return _hopeless(setting, name)
-        if claim.epsilon <= setting.epsilon:
-            high, found = sigma, (sigma, claim.epsilon, candidate)
-        else:
-            low = sigma
-        if high / low < 1 + _QUIET / 2 and found is not None:
-            break
-    if found is None:
-        return _hopeless(setting, name)
-    sigma, epsilon, chosen = found
-    if setting.bits is not None and chosen.bits > setting.bits:
-        return _too_many_bits(setting, name, chosen.bits)
-    # Noise of all clients plus rounding (at most 1/4 step^2 each), over clients^2.
-    mse = ((sigma / share) ** 2 + 0.25) * (ideal * share) ** 2 / setting.clients
-    return Option(
-        name=name, feasible=True, mse=mse, bits=float(chosen.bits), epsilon=epsilon,
-        parameter=f"sigma {sigma / share:.4g} steps of {ideal * share:.4g} per client", reason="",
-    )  # fmt: skip
-
-
-def gaussian_deviation(setting: Setting) -> float:
-    """Standard deviation of Gaussian noise on the sum that meets the claim (Renyi accounting): the ideal, not private
-    without a trusted server."""
-    alphas = 1 + np.geomspace(1e-3, 1e3, 2000)
-    saved = np.log1p(-1 / alphas) - np.log(setting.delta * alphas) / (alphas - 1)
-    room = np.maximum(setting.epsilon - saved, 0.0) / alphas
-    best = float(room.max())
-    # Replace-one: ||x - x'|| <= 2, so D_alpha = alpha 4 rounds / (2 s^2).
-    return math.sqrt(2 * setting.rounds / best)
-
-
-def _ideal(setting: Setting) -> Option:
-    mse = (gaussian_deviation(setting) / setting.clients) ** 2
-    return Option(
-        name="Gaussian noise of a trusted server", feasible=False, mse=mse, bits=math.nan, epsilon=setting.epsilon,
-        parameter=f"sigma {gaussian_deviation(setting):.4g} on the sum",
-        reason="the yardstick: it needs a server that sees every vector",
-    )  # fmt: skip
+ONE_BIT = Family(name="one-bit response", build=one_bit)
 
 
 def advise(
     setting: Setting,
     *,
-    tables: Sequence[Candidate] = (),
-    noises: Sequence[tuple[str, Callable[[float], NoiseTable]]] = (),
-) -> list[Option]:
-    """Every applicable scheme at the same whole-run claim, best first; infeasible ones say why.
+    tables: Sequence[Family] = (ONE_BIT,),
+    noises: Sequence[NoiseFamily] = (),
+    on_option: Callable[[str], None] | None = None,
+) -> Advice:
+    """Every scheme at the same whole-run claim, best first; infeasible ones say why and what would help.
 
     Arguments:
         setting: what is estimated, from whom, under which claim.
-        tables: families of tables besides the one-bit response, which is always considered.
-        noises: named makers of integer noise tables, from the standard deviation in steps.
+        tables: families of tables.
+        noises: families of integer noise.
+        on_option: told the name of each option when it is done.
 
-    Returns: options, the feasible ones by mean squared error, then the others; the trusted server's Gaussian last.
-
-    Guarantees: every feasible option's `epsilon` is a valid claim of `TableScheme` or `NoiseScheme` and at most the
-        setting's.
+    Guarantees: every feasible option's claim is that of its scheme, and its epsilon at most the setting's.
     """
     options: list[Option] = []
-    for candidate in (Candidate(name="one-bit response", build=one_bit), *tables):
+    for family in (*tables, *noises):
         try:
-            options.append(_table_option(setting, candidate))
+            found = _table(setting, family) if isinstance(family, Family) else _noise(setting, family)
         except MezzotintError as error:
-            options.append(_failed(candidate.name, error))
-    for name, make in noises:
-        try:
-            options.append(_noise_option(setting, name, make))
-        except MezzotintError as error:
-            options.append(_failed(name, error))
-    ideal = _ideal(setting)
-    ranked = sorted((o for o in options if o.feasible), key=lambda o: o.mse)
-    judged = [_judged(option, ideal, setting) for option in ranked]
-    return [*judged, *(o for o in options if not o.feasible), ideal]
-
-
-def _failed(name: str, error: MezzotintError) -> Option:
-    return Option(
-        name=name, feasible=False, mse=math.inf, bits=math.nan, epsilon=math.inf, parameter="none", reason=str(error)
+            found = _hopeless(setting, family.name, error)
+        options.append(found)
+        if on_option is not None:
+            on_option(family.name)
+    yardstick = (setting.trusted_deviation / setting.clients) ** 2
+    ranked = sorted((option for option in options if option.feasible), key=lambda option: option.mse)
+    judged = [replace(option, reason=_judged(option, ranked, setting, yardstick)) for option in ranked]
+    rest = [option for option in options if not option.feasible]
+    return Advice(
+        setting=setting, options=(*judged, *rest), yardstick=yardstick, remarks=_remarks(setting, ranked, yardstick)
     )
 
 
-def _judged(option: Option, ideal: Option, setting: Setting) -> Option:
-    """The option with its reason: how far from the ideal, and whether it is of any use."""
-    ratio = option.mse / ideal.mse
-    # Guessing the centre errs by the mean square of a coordinate: 1/d for unit vectors, 1/3 for uniform scalars.
-    trivial = 1 / 3 if setting.width == 1 else 1 / setting.width
-    verdict = f"{ratio:.3g} x the error of a trusted server's Gaussian"
-    if option.mse > trivial:
-        verdict += f"; HOPELESS: worse than answering 0 (error {trivial:.3g}) without asking anyone"
-    return Option(**{**{f: getattr(option, f) for f in option.__dataclass_fields__}, "reason": verdict})
+def _table(setting: Setting, family: Family) -> Option:
+    _, scheme, _ = calibrated_table(setting, family)
+    bits = scheme.bits if setting.trust == "sum" else scheme.mechanism.bits
+    parameter = f"{scheme.mechanism.name}, local epsilon {scheme.mechanism.epsilon:.4g} a value"
+    return _option(setting, family.name, scheme, bits, table_error(setting, scheme.mechanism), parameter)
+
+
+def _noise(setting: Setting, family: NoiseFamily) -> Option:
+    deviation, scheme, _ = calibrated_noise(setting, family)
+    parameter = f"deviation {deviation:.4g} a client = {deviation / scheme.granularity:.4g} steps"
+    return _option(setting, family.name, scheme, scheme.bits, noise_error(setting, scheme), parameter)
+
+
+def _option(setting: Setting, name: str, scheme: VectorScheme, bits: int, mse: float, parameter: str) -> Option:
+    clients = setting.clients if setting.trust == "sum" else 1
+    claim = scheme.claim(clients=clients, corrupted=setting.corrupted, rounds=setting.rounds, delta=setting.delta)
+    if setting.trust == "local":
+        # The sum of one report is the report.
+        claim = replace(claim, view="local", honest_clients=None)
+    return Option(
+        name=name, feasible=True, mse=mse, wire_bits=bits, client_bits=bits * scheme.length, parameter=parameter,
+        reason="", claim=claim, scheme=scheme,
+    )  # fmt: skip
+
+
+def _hopeless(setting: Setting, name: str, error: MezzotintError) -> Option:
+    helps = ["a larger epsilon", "more clients" if setting.trust == "sum" else "a secure sum"]
+    if setting.dimension > 1:
+        helps.append("fewer coordinates")
+    if setting.rounds > 1:
+        helps.append("fewer rounds")
+    if setting.delta == 0:
+        helps = ["a positive delta"]
+    if isinstance(error, TooManyBits):
+        helps = ["more bits", "a scheme with fewer levels"]
+        if setting.trust == "sum":
+            helps.append("fewer clients in a sum")
+    return Option(
+        name=name, feasible=False, mse=math.inf, wire_bits=None, client_bits=None, parameter="none",
+        reason=f"{error}; what can help: {', '.join(helps)}",
+    )  # fmt: skip
+
+
+def _judged(option: Option, ranked: Sequence[Option], setting: Setting, yardstick: float) -> str:
+    """Why the option stands where it does, and whether its estimate is of any use."""
+    best = ranked[0]
+    ratio = option.mse / yardstick
+    words = [f"{ratio:.3g} x a trusted server's error"]
+    if option is best:
+        words.insert(0, "least error")
+    elif option.mse > _NEAR * best.mse:
+        words.insert(0, f"{option.mse / best.mse:.3g} x the error of the best")
+    else:
+        words.insert(0, "about as good as the best")
+    if option is not best and (option.wire_bits or 0) < (best.wire_bits or 0):
+        words.append(f"{(best.wire_bits or 0) - (option.wire_bits or 0)} bits fewer than the best")
+    if option.mse > setting.answering_zero:
+        words.append(f"HOPELESS: {option.mse / setting.answering_zero:.3g} x the error of answering 0")
+    return "; ".join(words)
+
+
+def _remarks(setting: Setting, ranked: Sequence[Option], yardstick: float) -> tuple[str, ...]:
+    zero = setting.answering_zero
+    remarks: list[str] = []
+    if yardstick > zero:
+        # The error falls with the square of the clients at a fixed noise on the sum.
+        enough = math.ceil(setting.clients * math.sqrt(yardstick / zero))
+        remarks.append(
+            f"One round's mean is lost in noise: even a trusted server errs {yardstick / zero:.3g} x as much as "
+            f"answering 0. It would need about {enough:,} clients a round at this claim, or fewer rounds or coordinates."
+        )
+    elif ranked and ranked[0].mse > zero:
+        remarks.append(
+            f"All schemes are hopeless here, though a trusted server would err only {yardstick / zero:.3g} x as much "
+            "as answering 0." + (" A secure sum would help." if setting.trust == "local" else "")
+        )
+    if ranked and ranked[0].mse > zero and setting.rounds > 1:
+        remarks.append(
+            "Training averages over rounds and may survive some of that; no single round can be read, and no scheme "
+            "here repairs it."
+        )
+    if not ranked:
+        remarks.append("No scheme meets this claim; each line says why.")
+    return tuple(remarks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy.typing as npt
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import FloatArray
+from mezzotint.vectors.checks import check_norm
 
 Norm = Literal["linf", "l2", "l1"]
 
@@ -20,7 +22,7 @@ def clip(vector: npt.ArrayLike, *, norm: Norm, bound: float) -> FloatArray:
     Arguments:
         vector: (..., d) finite numbers; every vector along the last axis is clipped by itself.
         norm: "linf" (each coordinate), "l2" (scaled down) or "l1" (soft threshold).
-        bound: radius in data units, > 0 and finite.
+        bound: radius in data units, positive and finite.
 
     Raises:
         ParameterError: NaN or infinite entries (named by index), a bound that is no positive number.
@@ -31,21 +33,32 @@ def clip(vector: npt.ArrayLike, *, norm: Norm, bound: float) -> FloatArray:
         Clipping is a contraction: two clipped vectors are no farther apart in L2 than before.
     Edge cases: empty vectors and zero vectors come back unchanged.
     """
-    values = np.array(vector, dtype=np.float64)
+    try:
+        values = np.array(vector, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ParameterError("vector", type(vector).__name__, "need real numbers, all vectors of one length") from None
     if not np.isfinite(values).all():
         place = int(np.argmin(np.isfinite(values).ravel()))
         raise ParameterError("vector", float(values.ravel()[place]), f"entry {place} is not finite; drop it first")
-    if not 0 < bound < math.inf:
-        raise ParameterError("bound", bound, "need a positive, finite radius")
-    if norm == "linf":
-        return np.clip(values, -bound, bound)
-    if norm not in ("l2", "l1"):
+    if norm not in ("linf", "l2", "l1"):
         raise ParameterError("norm", norm, 'use "linf", "l2" or "l1"')
-    if values.size == 0:
-        return values
-    flat = np.atleast_2d(values.reshape(-1, values.shape[-1]) if values.ndim else values.reshape(1, 1))
-    projected = np.stack([_l2(row, bound) if norm == "l2" else _l1(row, bound) for row in flat])
-    return projected.reshape(values.shape)
+    check_norm("bound", bound)
+    if norm == "linf" or values.size == 0:
+        return np.clip(values, -bound, bound)
+    project = _l2 if norm == "l2" else _l1
+    flat = values.reshape(-1, values.shape[-1] if values.ndim else 1)
+    return np.stack([_projected(row, float(bound), project) for row in flat]).reshape(values.shape)
+
+
+def _projected(row: FloatArray, bound: float, project: Callable[[FloatArray, float], FloatArray]) -> FloatArray:
+    largest = float(np.abs(row).max())
+    if largest == 0 or largest * row.size <= bound:
+        return row
+    # Scaled by a power of two, which is exact, so that neither squares nor sums leave the floats.
+    power = math.frexp(largest)[1]
+    scaled = np.ldexp(row, -power)
+    projected = project(scaled, math.ldexp(bound, -power))
+    return row if projected is scaled else np.ldexp(projected, power)
 
 
 def _size(row: FloatArray, order: int) -> float:
@@ -61,13 +74,8 @@ def _shrunk(row: FloatArray, order: int, bound: float) -> FloatArray:
 
 
 def _l2(row: FloatArray, bound: float) -> FloatArray:
-    scale = float(np.abs(row).max(initial=0.0))
-    if scale == 0:
-        return row
-    size = _size(row / scale, 2) * scale
-    if size <= bound * (1 - 2.0**-49):
-        return row
-    return _shrunk(row * (bound / size), 2, bound)
+    size = _size(row, 2)
+    return row if size <= bound * (1 - 2.0**-49) else _shrunk(row * (bound / size), 2, bound)
 
 
 def _l1(row: FloatArray, bound: float) -> FloatArray:
@@ -76,5 +84,7 @@ def _l1(row: FloatArray, bound: float) -> FloatArray:
     # Projection onto the L1 ball (Duchi et al. 2008): subtract the threshold that leaves exactly `bound`.
     ordered = np.sort(np.abs(row))[::-1]
     excess = (np.cumsum(ordered) - bound) / np.arange(1, row.size + 1)
-    threshold = max(0.0, float(excess[np.flatnonzero(ordered > excess)[-1]]))
+    # The largest entry is always above its own; where rounding hides that, nothing but the largest is left.
+    above = np.flatnonzero(ordered > excess)
+    threshold = max(0.0, float(excess[above[-1] if above.size else 0]))
     return _shrunk(np.sign(row) * np.maximum(np.abs(row) - threshold, 0.0), 1, bound)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import FloatArray
+from mezzotint.vectors.checks import check_count
 
 MAX_DIMENSION = 2**27
 """Largest padded dimension: one vector of it takes a GiB."""
@@ -46,9 +47,9 @@ class Rotation:
     seed: int
 
     def __post_init__(self) -> None:
-        if int(self.dimension) != self.dimension or not 1 <= self.dimension <= MAX_DIMENSION:
+        if check_count("dimension", self.dimension) > MAX_DIMENSION:
             raise ParameterError("dimension", self.dimension, f"between 1 and {MAX_DIMENSION}; split longer vectors")
-        if int(self.seed) != self.seed or self.seed < 0:
+        if isinstance(self.seed, bool) or not isinstance(self.seed, (int, np.integer)) or self.seed < 0:
             raise ParameterError("seed", self.seed, "need an integer >= 0")
 
     @property
@@ -57,7 +58,9 @@ class Rotation:
         return 1 << (int(self.dimension) - 1).bit_length()
 
     def _signs(self) -> FloatArray:
-        bits = np.random.Generator(np.random.Philox(self.seed)).integers(0, 2, self.padded, dtype=np.int8)
+        # Raw words of a bit generator are the same in all releases of numpy; what is drawn from them may not be.
+        words = np.random.Philox(np.random.SeedSequence(int(self.seed))).random_raw(-(-self.padded // 64))
+        bits = np.unpackbits(words.astype("<u8").view(np.uint8), bitorder="little")[: self.padded]
         return bits.astype(np.float64) * 2.0 - 1.0
 
     def apply(self, vector: npt.ArrayLike) -> FloatArray:

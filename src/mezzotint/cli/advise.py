@@ -1,0 +1,175 @@
+"""`mezzotint advise`."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from mezzotint.cli.common import AsJson, number, output, print_json, steps
+from mezzotint.core.errors import InfeasibleError, MezzotintError, ParameterError
+from mezzotint.core.lazy import LazyModule
+from mezzotint.core.mechanism import Mechanism
+
+if TYPE_CHECKING:
+    from mezzotint import design, families, vectors
+else:
+    # Numerical rooms: loaded when the verb runs, not for its help.
+    design = LazyModule("mezzotint.design")
+    families = LazyModule("mezzotint.families")
+    vectors = LazyModule("mezzotint.vectors")
+
+EXAMPLE = "mezzotint advise --clients 1000 --dim 10000 --rounds 20 --trust sum --target-epsilon 8 --delta 1e-6"
+
+_REACHES = (1.0, 1.1, 1.3)
+"""How far out even grids of levels are tried, as multiples of the least that unbiased reports need."""
+
+_KNOTS = 9
+"""Inputs of the tables tried: more of them gain some tenths of a percent and cost time."""
+
+
+def _rqm(strength: float, reach: float) -> Mechanism:
+    """16 levels, q = 0.42 as in its paper; the levels reach as far out as those of a one-bit response."""
+    extension = reach * (1 / math.tanh(strength / 2) - 1)
+    return families.rqm(lower=-reach, upper=reach, levels=16, extension=max(extension, 1e-6 * reach), q=0.42)
+
+
+def _pbm(strength: float, reach: float) -> Mechanism:
+    return families.pbm(lower=-reach, upper=reach, trials=15, theta=math.tanh(strength / 4) / 2, knots=_KNOTS)
+
+
+def _optimal(count: int) -> Callable[[float, float], Mechanism]:
+    def build(strength: float, reach: float) -> Mechanism:
+        found: list[Mechanism] = []
+        for further in _REACHES:
+            # Twice the margin of rounding to integers, so that the outermost levels stay wide enough.
+            outer = reach / math.tanh(strength / 2) * further * (1 + 2e-6)
+            levels = [outer * (2 * k / (count - 1) - 1) for k in range(count)]
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    result = design.optimal(
+                        epsilon=strength, lower=-reach, upper=reach, levels=levels, loss="mse", knots=_KNOTS
+                    )
+                found.append(result.mechanism)
+            except MezzotintError:
+                continue
+        if not found:
+            raise InfeasibleError(f"epsilon={strength:g}: no unbiased table on {count} even levels was found")
+        return min(found, key=lambda mechanism: mechanism.mse())
+
+    return build
+
+
+def candidates(setting: vectors.Setting) -> tuple[list[vectors.Family], list[vectors.NoiseFamily]]:
+    """Tables and integer noise that `mezzotint advise` considers."""
+    tables = [
+        vectors.Family(name="one-bit response", build=vectors.one_bit),
+        vectors.Family(name="PBM, 16 levels", build=_pbm),
+        vectors.Family(name="RQM, 16 levels", build=_rqm),
+    ]
+    if setting.dimension == 1:
+        # Under strong noise, as rotated vectors need it, the best table on any levels is the one-bit response.
+        tables[1:1] = [
+            vectors.Family(name=f"optimal table, {count} even levels", build=_optimal(count)) for count in (4, 16)
+        ]
+    distributed = "distributed " if setting.trust == "sum" else ""
+    noises = [
+        vectors.NoiseFamily(
+            name=f"{distributed}discrete Gaussian", build=lambda deviation: families.discrete_gaussian(sigma=deviation)
+        ),
+        vectors.NoiseFamily(
+            name=f"{distributed}Skellam", build=lambda deviation: families.skellam(variance=deviation**2)
+        ),
+    ]
+    return tables, noises
+
+
+def command(
+    clients: Annotated[int, typer.Option(help="Clients whose reports one round adds up or averages.")],
+    target_epsilon: Annotated[float, typer.Option(help="Epsilon of the whole run, all coordinates and rounds.")],
+    dim: Annotated[int, typer.Option(help="Coordinates of a client's vector, whose L2 norm is at most 1.")] = 1,
+    rounds: Annotated[int, typer.Option(help="Rounds of the run.")] = 1,
+    population: Annotated[
+        int | None,
+        typer.Option(help="Clients in all; each takes part in its share of rounds. Otherwise all in every round."),
+    ] = None,
+    bits: Annotated[int | None, typer.Option(help="Most bits per value on the wire; no limit without it.")] = None,
+    trust: Annotated[str, typer.Option(help="local: each report is seen; sum: only secure sums are.")] = "sum",
+    delta: Annotated[float, typer.Option(help="Delta of the whole run; 0 asks for pure epsilon.")] = 1e-6,
+    corrupted: Annotated[int, typer.Option(help="Clients a round whose noise is not relied upon (trust sum).")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Which scheme to use for means of many clients' vectors: all calibrated to one claim about the whole run, ranked.
+
+    Errors are of the mean of one round, per coordinate, for vectors of norm 1 (values in [-1, 1] for --dim 1).
+    """
+    setting = vectors.Setting(
+        clients=clients,
+        dimension=dim,
+        rounds=_taken_part(clients, rounds, population),
+        trust=_known(trust),
+        epsilon=target_epsilon,
+        delta=delta,
+        bits=bits,
+        corrupted=corrupted,
+    )
+    tables, noises = candidates(setting)
+    with steps("calibrating", len(tables) + len(noises)) as done:
+        advice = vectors.advise(setting, tables=tables, noises=noises, on_option=lambda name: done())
+    if as_json:
+        print_json({"population": population, "run_rounds": rounds, **advice.as_dict()})
+        return
+    _show(advice)
+
+
+def _known(trust: str) -> Any:
+    if trust not in ("local", "sum"):
+        raise ParameterError("trust", trust, 'use "local" (every report is seen) or "sum" (only sums are)')
+    return trust
+
+
+def _taken_part(clients: int, rounds: int, population: int | None) -> int:
+    """Rounds in which one client takes part, when the server takes turns so that none takes part more often."""
+    if population is None:
+        return rounds
+    if population < clients:
+        raise ParameterError("population", population, f"at least the clients={clients} of one round")
+    return -(-rounds * clients // population)
+
+
+def _show(advice: vectors.Advice) -> None:
+    setting, console = advice.setting, output()
+    seen = "each report seen" if setting.trust == "local" else "only secure sums seen"
+    title = (
+        f"({setting.epsilon:g}, {setting.delta:g})-DP for replacing one client in {setting.rounds} round(s), {seen}; "
+        f"{setting.clients} clients a round, {setting.dimension} coordinate(s)"
+    )
+    table = Table(title=title, title_justify="left")
+    table.add_column("scheme")
+    for name in ("MSE", "bits/value", "bits/client", "epsilon"):
+        table.add_column(name, justify="right")
+    table.add_column("why")
+    for option in advice.options:
+        table.add_row(
+            option.name,
+            number(option.mse, 3) if option.feasible else "-",
+            number(option.wire_bits),
+            f"{option.client_bits:,}" if option.client_bits else "-",
+            number(option.epsilon, 4) if option.feasible else "-",
+            option.reason,
+        )
+    table.add_section()
+    table.add_row("a trusted server's noise", number(advice.yardstick, 3), "-", "-", "-", "the yardstick: it sees all")
+    table.add_row("answering 0", number(setting.answering_zero, 3), "0", "0", "0", "needs nobody")
+    console.print(table)
+    for remark in advice.remarks:
+        console.print(remark, markup=False, highlight=False, soft_wrap=True)
+    if advice.best is not None:
+        console.print(
+            f"Best: {advice.best.parameter}. {advice.best.claim}", markup=False, highlight=False, soft_wrap=True
+        )

@@ -1,0 +1,285 @@
+"""The quietest member of a family of schemes that meets a claim about a whole run."""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar, final
+
+import numpy as np
+
+from mezzotint.core.errors import InfeasibleError, MezzotintError
+from mezzotint.core.mechanism import TOTAL, FloatArray, Mechanism
+from mezzotint.privacy.sums.account import renyi_to_epsilon
+from mezzotint.vectors.integers import NoiseScheme
+from mezzotint.vectors.noise import NoiseTable
+from mezzotint.vectors.scheme import VectorScheme
+from mezzotint.vectors.setting import Setting
+from mezzotint.vectors.tables import TableScheme
+
+S = TypeVar("S", bound=VectorScheme)
+
+CLOSE = 0.98
+"""A search ends when the claim uses this share of epsilon."""
+
+_TRIES = 12
+_WEAKEST, _STRONGEST = 1e-7, 20.0
+_ENOUGH = 0.9
+"""A claim that uses less of epsilon than this is worth another search."""
+
+_WIDEST_NOISE = 4000.0
+"""Largest standard deviation of one client's noise, steps: a table of 2**16 places holds it."""
+
+_INFLATION = 0.01
+"""Share by which rounding may stretch the squared norm of a vector when bits are not limited."""
+
+
+@final
+class TooManyBits(InfeasibleError):
+    """The values do not fit into the bits allowed; no parameter changes that."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """A family of tables on [-reach, reach].
+
+    Arguments:
+        name: of the family.
+        build: (strength, reach) -> table; strength is the local epsilon of one report, or grows like it.
+    """
+
+    name: str
+    build: Callable[[float, float], Mechanism]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class NoiseFamily:
+    """A family of integer noise.
+
+    Arguments:
+        name: of the family.
+        build: standard deviation in steps -> noise.
+    """
+
+    name: str
+    build: Callable[[float], NoiseTable]
+
+
+def search(
+    make: Callable[[float], S], cost: Callable[[S], float], *, guess: float, target: float, least: float, most: float
+) -> tuple[float, S, float]:
+    """The largest parameter in [least, most] found with cost at most `target`; cost grows with the parameter.
+
+    Returns: (parameter, scheme, cost).
+
+    Raises:
+        InfeasibleError: no parameter tried is cheap enough; the message says what the least costs.
+    """
+    bracket = _Bracket(low=math.log(least), high=math.log(most), aim=math.log(target * (1 + CLOSE) / 2))
+    at = min(max(math.log(guess), bracket.low), bracket.high)
+    best: tuple[float, S, float] | None = None
+    trouble: MezzotintError = InfeasibleError("no parameter was tried")
+    for turn in range(_TRIES):
+        try:
+            scheme = make(math.exp(at))
+            value = cost(scheme)
+        except MezzotintError as error:
+            trouble, bracket.high, bracket.above = error, at, None
+        else:
+            if value <= target:
+                best = (math.exp(at), scheme, value)
+                if value >= CLOSE * target or at >= math.log(most):
+                    break
+            else:
+                trouble = InfeasibleError(_dearest(target, value))
+            bracket.narrow(at, value, value <= target)
+        if bracket.high - bracket.low < 2e-3:
+            break
+        at = bracket.following(turn)
+    if best is None:
+        raise trouble
+    return best
+
+
+def _dearest(target: float, value: float) -> str:
+    if math.isfinite(value):
+        return f"no noise tried meets epsilon={target:.4g}; the last cost {value:.4g}"
+    return "noise from a table with parts of 2**-32 ends too early for this delta over so many values and rounds"
+
+
+@final
+class _Bracket:
+    """Where the logarithm of a parameter must lie, and the logarithms of the costs at its ends once known."""
+
+    def __init__(self, *, low: float, high: float, aim: float) -> None:
+        self.low, self.high, self.aim = low, high, aim
+        self.below: float | None = None
+        self.above: float | None = None
+
+    def narrow(self, at: float, value: float, cheap: bool) -> None:
+        known = math.log(value) if 0 < value < math.inf else None
+        if cheap:
+            self.low, self.below = at, known
+        else:
+            self.high, self.above = at, known
+
+    def following(self, turn: int) -> float:
+        """Between two known ends a power law, now and then the middle; beyond one, a power law of exponent 1."""
+        width = self.high - self.low
+        if self.below is not None and self.above is not None:
+            share = (self.aim - self.below) / (self.above - self.below) if turn % 3 < 2 else 0.5
+            return self.low + width * min(max(share, 0.03), 0.97)
+        if self.below is not None:
+            return min(self.low + self.aim - self.below + 0.02, self.high)
+        if self.above is not None:
+            return max(self.high - 1.2 * (self.above - self.aim) - 0.02, self.low)
+        return (self.low + self.high) / 2
+
+
+# Tables ----------------------------------------------------------------------------------------------------------
+
+
+def calibrated_table(setting: Setting, family: Family) -> tuple[float, TableScheme, float]:
+    """(strength, scheme, epsilon) of the strongest table of the family that meets the setting's claim."""
+    norm = None if setting.width == 1 else 1.0
+    clients = setting.clients if setting.trust == "sum" else 1
+
+    def make(strength: float) -> TableScheme:
+        return TableScheme(
+            mechanism=family.build(strength, setting.reach), size=setting.dimension, clients=clients, l2_norm=norm
+        )
+
+    def exact(scheme: TableScheme) -> float:
+        return scheme.claim(
+            clients=clients, corrupted=setting.corrupted, rounds=setting.rounds, delta=setting.delta
+        ).epsilon
+
+    def under_l2(scheme: TableScheme) -> float:
+        alpha = best_order(setting.epsilon, setting.delta)
+        single = scheme.renyi(others=setting.honest - 1, alphas=[alpha])[0]
+        return renyi_to_epsilon(setting.rounds * single, alpha, setting.delta)
+
+    # A one-bit report at +-A has variance A^2: as much as a trusted server's noise, shared by the honest clients.
+    share = setting.trusted_deviation / math.sqrt(setting.honest) / setting.reach
+    guess = 2 * math.atanh(1 / share) if share > 1.001 else 6.0
+    first = make(min(guess, 6.0))
+    check_bits(setting, first.bits if setting.trust == "sum" else first.mechanism.bits)
+    quick = exact if norm is None or setting.delta == 0 else under_l2
+    target = setting.epsilon
+    for _ in range(6):
+        strength, scheme, _ = search(make, quick, guess=guess, target=target, least=_WEAKEST, most=_STRONGEST)
+        epsilon = exact(scheme)
+        if _ENOUGH * setting.epsilon <= epsilon <= setting.epsilon or (epsilon < setting.epsilon and quick is exact):
+            return strength, scheme, epsilon
+        guess = strength
+        if epsilon > setting.epsilon:
+            target *= 0.97
+        else:
+            quick = exact  # another accounting is better here than the quick one
+    raise InfeasibleError("the search for a parameter did not settle")
+
+
+def check_bits(setting: Setting, bits: int) -> None:
+    """TooManyBits where a value on the wire takes more than the setting allows."""
+    if setting.bits is not None and bits > setting.bits:
+        where = "a report" if setting.trust == "local" else f"a sum of {setting.clients}"
+        raise TooManyBits(f"{where} takes {bits} bits, more than bits={setting.bits}")
+
+
+def best_order(epsilon: float, delta: float) -> float:
+    """The Renyi order that allows Gaussian noise the least variance."""
+    alphas = 1 + np.geomspace(1e-3, 1e5, 4000)
+    saved = np.log1p(-1 / alphas) - np.log(delta * alphas) / (alphas - 1)
+    return float(alphas[np.argmax((epsilon - saved) / alphas)])
+
+
+def table_error(setting: Setting, mechanism: Mechanism) -> float:
+    """Mean squared error per coordinate of the mean, at typical vectors.
+
+    Variance of one report, averaged over its inputs, over the clients; and what clipping costs when all clients hold
+    the same vector. Scalars are uniform on [-1, 1]; rotated coordinates of unit vectors are nearly normal.
+    """
+    if setting.width == 1:
+        points, weights = np.polynomial.legendre.leggauss(128)
+        weights = weights / 2
+    else:
+        points, weights = np.polynomial.hermite_e.hermegauss(64)
+        points, weights = points / math.sqrt(setting.width), weights / weights.sum()
+    inside = np.clip(points, mechanism.lower, mechanism.upper)
+    variance = np.array([float(mechanism.variance(x)) for x in inside])
+    bias = np.array([float(mechanism.mean(x)) for x in inside]) - points
+    return float(weights @ (variance / setting.clients + bias**2))
+
+
+# Integer noise ---------------------------------------------------------------------------------------------------
+
+
+def calibrated_noise(setting: Setting, family: NoiseFamily) -> tuple[float, NoiseScheme, float]:
+    """(deviation of one client's noise in data units, scheme, epsilon) of the least noise that meets the claim.
+
+    Raises:
+        InfeasibleError: no noise that a table holds meets the claim, or the bits.
+    """
+    if setting.delta == 0:
+        raise InfeasibleError("integer noise ends somewhere, so that it has no pure epsilon; allow delta > 0")
+    planned = setting.clients if setting.trust == "sum" else 1
+    ideal = setting.trusted_deviation / math.sqrt(setting.honest)
+
+    def make(inverse: float) -> NoiseScheme:
+        return _noise_scheme(setting, family, deviation=1 / inverse, clients=planned)
+
+    def cost(scheme: NoiseScheme) -> float:
+        return scheme.claim(
+            clients=planned, corrupted=setting.corrupted, rounds=setting.rounds, delta=setting.delta
+        ).epsilon
+
+    # Costs grow with the inverse of the noise. Rounding may stretch norms, so that more noise than ideal is needed.
+    inverse, scheme, epsilon = search(
+        make, cost, guess=1 / (1.03 * ideal), target=setting.epsilon, least=1e-3 / ideal, most=1e3 / ideal
+    )
+    return 1 / inverse, scheme, epsilon
+
+
+def _noise_scheme(setting: Setting, family: NoiseFamily, *, deviation: float, clients: int) -> NoiseScheme:
+    """The finest grid that is worth its bits, or the finest that the bits allow."""
+    if setting.width == 1:
+        # Whole steps up to the ends of the range: rounding then never stretches it, and only has to be finer than the
+        # noise of one client.
+        steps = min(max(math.ceil(2 / deviation), 1), 2000)
+        grids = [1 / k for k in range(steps, 0, -max(1, steps // 40))]
+    else:
+        finest = min(2 * math.sqrt(_INFLATION / setting.width), deviation / 2)
+        grids = (finest * np.geomspace(1, 4096, 73)).tolist()
+    grids = [grid for grid in grids if grid * _WIDEST_NOISE >= deviation] or [deviation / _WIDEST_NOISE]
+
+    def at(grid: float) -> NoiseScheme:
+        return NoiseScheme(
+            noise=family.build(deviation / grid), size=setting.dimension, l2_norm=1.0, granularity=grid, clients=clients
+        )
+
+    # Coarser grids need fewer bits: the first that fits is found by bisection.
+    fitting = bisect.bisect_left(grids, True, key=lambda grid: setting.bits is None or at(grid).bits <= setting.bits)
+    if fitting == len(grids):
+        raise TooManyBits(f"values need {at(grids[-1]).bits} bits even on the coarsest grid tried")
+    return at(grids[fitting])
+
+
+def noise_error(setting: Setting, scheme: NoiseScheme) -> float:
+    """Mean squared error per coordinate of the mean: noise of all clients and their rounding."""
+    odds, places = scheme.noise.weights / float(TOTAL), scheme.noise.offsets.astype(np.float64)
+    variance = float(odds @ places**2 - (odds @ places) ** 2)
+    spread = math.inf if setting.width == 1 else 1 / math.sqrt(setting.width) / scheme.granularity
+    return (variance + rounding_variance(spread)) * scheme.granularity**2 / setting.clients
+
+
+def rounding_variance(spread: float) -> float:
+    """Mean variance f (1 - f) of rounding a normal number of standard deviation `spread` steps; 1/6 for a wide one."""
+    # The Fourier series of f (1 - f) is 1/6 - sum_j cos(2 pi j x) / (pi j)^2, and E cos(2 pi j x) = exp(-2 (pi j s)^2).
+    j: FloatArray = np.arange(1.0, 2000.0)
+    if math.isinf(spread):
+        return 1 / 6
+    return max(0.0, 1 / 6 - float(np.sum(np.exp(-2 * (math.pi * j * spread) ** 2) / (math.pi * j) ** 2)))

@@ -1,0 +1,178 @@
+"""Vectors through a table of `Mechanism`, coordinate by coordinate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal, final
+
+import numpy as np
+import numpy.typing as npt
+
+from mezzotint.core.errors import ParameterError
+from mezzotint.core.mechanism import FloatArray, IntArray, Mechanism
+from mezzotint.privacy.claim import Claim
+from mezzotint.privacy.sums.account import account_sum, renyi_to_epsilon
+from mezzotint.privacy.sums.lattice import Lattice, find_lattice
+from mezzotint.vectors.checks import check_count, check_norm, check_residues, check_vector
+from mezzotint.vectors.clipping import clip
+from mezzotint.vectors.norms import others_noise, pure_epsilon_l2, round_renyi
+from mezzotint.vectors.rotation import Rotation
+from mezzotint.vectors.scheme import VectorScheme
+
+RENYI_L2 = "Renyi composition under the L2 bound"
+PURE_L2 = "pure composition under the L2 bound"
+
+_FEW = 2**12
+"""Up to so many reports of one client, accounting coordinate by coordinate is quick and may be the better one."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TableScheme(VectorScheme):
+    """Every coordinate through one table of `Mechanism`, after clipping, rotation and coordinate sampling.
+
+    Arguments:
+        mechanism: levels on a lattice; its range clips the (rotated) coordinates.
+        size: coordinates of a client's vector.
+        clients: most clients per sum; the modulus is planned so that sums never wrap.
+        l2_norm: clip vectors to this L2 norm, rotate them, and account under it; None clips per coordinate only.
+        kept: how many coordinates (of the rotated vector, if rotated) each round reports; None all.
+        seed: public; fixes the signs of the rotation and the coordinates kept, independently of the data.
+        kept_for: "run": one choice of kept coordinates serves all rounds of a claim. "round": every round has a scheme
+            with a fresh seed that no client knew when its vector was fixed; with `l2_norm` that is accounted for.
+
+    Raises:
+        ParameterError: levels off every lattice, a norm that is not positive, more kept than there are.
+
+    Guarantees: the sum of lattice integers is decoded without error but `Lattice.decode_error`; estimates are
+        unbiased for the clipped vectors when the table is, and when all coordinates are kept or `seed` is fresh.
+        Totals that no sum of so many clients can have are refused.
+    """
+
+    mechanism: Mechanism
+    size: int
+    clients: int
+    l2_norm: float | None = None
+    kept: int | None = None
+    seed: int = 0
+    kept_for: Literal["run", "round"] = "run"
+
+    def __post_init__(self) -> None:
+        _ = self.lattice
+        _ = self._rotation
+        check_count("clients", self.clients)
+        if self.l2_norm is not None:
+            check_norm("l2_norm", self.l2_norm)
+        if self.kept is not None and check_count("kept", self.kept) > self._width:
+            raise ParameterError("kept", self.kept, f"between 1 and {self._width} coordinates, or None for all")
+        if self.kept_for not in ("run", "round"):
+            raise ParameterError("kept_for", self.kept_for, 'use "run" (one choice) or "round" (a fresh one each time)')
+
+    @property
+    def dimension(self) -> int:
+        return self.size
+
+    @cached_property
+    def lattice(self) -> Lattice:
+        """What is added up."""
+        return find_lattice(self.mechanism.levels)
+
+    @property
+    def _rotation(self) -> Rotation:
+        return Rotation(dimension=self.size, seed=self.seed)
+
+    @property
+    def _width(self) -> int:
+        return self.size if self.l2_norm is None else self._rotation.padded
+
+    @property
+    def length(self) -> int:
+        return self._width if self.kept is None else self.kept
+
+    @property
+    def modulus(self) -> int:
+        return self.lattice.modulus(self.clients)
+
+    def _chosen(self) -> IntArray:
+        # Raw words of a bit generator are the same in all releases of numpy; what is drawn from them may not be.
+        words = np.random.Philox(np.random.SeedSequence(self.seed, spawn_key=(1,))).random_raw(self._width)
+        return np.sort(np.argsort(words, kind="stable")[: self.length]).astype(np.int64)
+
+    def encode(self, vector: npt.ArrayLike, rng: Any = None) -> IntArray:
+        """Clips, rotates, keeps the round's coordinates, reports each; (length,) integers 0..span."""
+        values = check_vector(vector, self.size)
+        if self.l2_norm is not None:
+            values = self._rotation.apply(clip(values, norm="l2", bound=self.l2_norm))
+        if self.kept is not None:
+            values = values[self._chosen()]
+        codes = np.asarray(self.mechanism.privatize(values, rng))
+        return self.lattice.integers[codes.astype(np.intp)]
+
+    def decode_sum(self, total: npt.ArrayLike, clients: int) -> FloatArray:
+        """Estimate of the sum; coordinates that were not kept are estimated by scaling up the kept ones' share."""
+        count = check_count("clients", clients)
+        if count > self.clients:
+            raise ParameterError("clients", clients, f"the modulus was planned for at most {self.clients} clients")
+        residues = check_residues(total, self.length, self.modulus)
+        if int(residues.max()) > count * self.lattice.span:
+            remedy = f"more than {count} clients can add up to; is every report counted, and of this scheme?"
+            raise ParameterError("total", int(residues.max()), remedy)
+        sums = residues.astype(np.float64) * self.lattice.step + count * self.lattice.offset
+        if self.kept is not None:
+            # Inclusion probability kept / width for every coordinate: dividing by it keeps the mean.
+            spread = np.zeros(self._width)
+            spread[self._chosen()] = sums * (self._width / self.length)
+            sums = spread
+        return sums if self.l2_norm is None else self._rotation.undo(sums)
+
+    def claim(self, *, clients: int, rounds: int = 1, corrupted: int = 0, delta: float = 1e-6) -> Claim:
+        """The best of the coordinate-wise accounting of `account_sum` and (with `l2_norm`) that under the L2 bound.
+
+        A seed that is fixed for the run makes the kept coordinates public: each costs, the others do not.
+        """
+        few = self.l2_norm is None or self.length * check_count("rounds", rounds) <= _FEW
+        # Without the L2 bound's help many reports only cost more: the plain claim then carries the checks and words.
+        plain = account_sum(
+            self.mechanism, clients=clients, corrupted=corrupted, delta=delta,
+            coordinates=self.length if few else 1, rounds=rounds if few else 1,
+        )  # fmt: skip
+        if self.l2_norm is None:
+            return plain
+        found = dict(plain.alternatives if few else ())
+        found[PURE_L2] = rounds * pure_epsilon_l2(self.mechanism, coordinates=self.length, l2_norm=self.l2_norm)
+        if delta > 0:
+            found[RENYI_L2] = self._renyi(clients - 1 - corrupted, rounds, delta)
+        valid = sorted(((name, value) for name, value in found.items() if math.isfinite(value)), key=lambda one: one[1])
+        method, epsilon = valid[0] if valid else (PURE_L2, math.inf)
+        return replace(
+            plain,
+            epsilon=epsilon,
+            coordinates=self.length,
+            rounds=int(rounds),
+            method=method,
+            alternatives=tuple(valid),
+        )
+
+    @property
+    def _share(self) -> float:
+        return self.length / self._width if self.kept_for == "round" else 1.0
+
+    def renyi(self, *, others: int, alphas: Sequence[float]) -> list[float]:
+        """Renyi divergences of one round of a client among `others` honest ones; needs `l2_norm`; rounded up."""
+        if self.l2_norm is None:
+            raise ParameterError("l2_norm", "None", "Renyi losses of vectors need their L2 norm bounded")
+        noise = others_noise(self.mechanism, others)
+        return [round_renyi(self.mechanism, noise, alpha, l2_norm=self.l2_norm, share=self._share) for alpha in alphas]
+
+    def _renyi(self, others: int, rounds: int, delta: float) -> float:
+        # Losses are nearly linear in the order, which points to the best one; its neighbours are looked at too.
+        slope = self.renyi(others=others, alphas=[2.0])[0] * rounds / 2
+        if math.isinf(slope):
+            return math.inf
+        best = math.sqrt(math.log(1 / delta) / max(slope, 1e-12))
+        alphas = [1 + best * factor for factor in (0.7, 0.9, 1.1)]
+        singles = self.renyi(others=others, alphas=alphas)
+        return min(renyi_to_epsilon(rounds * one, alpha, delta) for one, alpha in zip(singles, alphas, strict=True))
