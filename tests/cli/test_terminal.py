@@ -1,0 +1,95 @@
+"""What a terminal shows and a pipe does not: spinners, bars with rate and time left, pictures of distributions."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mezzotint.cli import run
+from mezzotint.cli.common import sparkline
+from mezzotint.families import randomized_response
+
+pty = pytest.importorskip("pty", reason="pseudo-terminals are a thing of Unix")
+
+VERB = [sys.executable, "-c", "from mezzotint.cli import main; main()"]
+DESIGN = [*VERB, "design", "--epsilon", "1", "--levels", "2"]
+STEPS = """
+import time
+from mezzotint.cli.common import busy, steps
+with steps("walking", 4) as done:
+    for _ in range(4):
+        time.sleep(0.15)
+        done()
+with busy("thinking"):
+    time.sleep(0.3)
+"""
+
+
+def _on_a_terminal(command: list[str]) -> tuple[str, str]:
+    """Standard output through a pipe, standard error as a terminal of 100 columns gets it."""
+    leader, follower = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=follower, env=environment)
+    os.close(follower)
+    shown = b""
+    while True:
+        try:
+            part = os.read(leader, 4096)
+        except OSError:  # Linux's way to say that the other side is gone
+            break
+        if not part:
+            break
+        shown += part
+    os.close(leader)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    return out.decode(), shown.decode()
+
+
+def test_long_work_shows_a_bar_with_rate_and_time_left() -> None:
+    out, shown = _on_a_terminal([sys.executable, "-c", STEPS])
+    assert out == ""
+    assert "walking" in shown
+    assert re.search(r"[1-4]/4", shown)
+    assert re.search(r"\d/s", shown)
+    assert re.search(r"0:00:\d\d.*0:00:\d\d", shown)  # time taken, time left
+    assert "thinking" in shown
+
+
+def test_a_design_spins_on_a_terminal_and_is_silent_in_a_pipe() -> None:
+    out, shown = _on_a_terminal([*DESIGN, "--json"])
+    assert "designing optimal" in shown
+    assert out.count("\n") == 1
+    piped = subprocess.run([*DESIGN, "--json"], capture_output=True, text=True, timeout=60, check=True)
+    assert piped.stderr == ""
+    assert piped.stdout.startswith("{")
+
+
+def test_a_sparkline_has_one_character_per_level() -> None:
+    assert sparkline([0.0, 0.5, 1.0]) == " ▅█"
+    assert sparkline([0.25, 0.25]) == "██"
+    assert sparkline([1e-9, 1.0])[0] == "▁"
+
+
+def test_show_draws_the_distributions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    randomized_response(lower=0, upper=1, epsilon=1.0).save(tmp_path / "m.json")
+    assert run(["show", str(tmp_path / "m.json"), "--at=0,0.5,1"]) == 0
+    out = capsys.readouterr().out
+    # p = e / (1 + e) = 0.7311 at one end, halves in the middle: the smaller bar is 3 of 8 eighths high.
+    for row in ("█▃", "██", "▃█"):
+        assert row in out
+    assert "0.7311" in out
+
+
+@pytest.mark.parametrize(
+    ("begun", "offered"), [("mezzotint rep", ["report", "reproduce"]), ("mezzotint expl", ["explore"])]
+)
+def test_completion_offers_the_verbs(begun: str, offered: list[str]) -> None:
+    words = {"COMP_WORDS": begun, "COMP_CWORD": "1", "_MEZZOTINT_COMPLETE": "complete_bash"}
+    ran = subprocess.run(VERB, env={**os.environ, **words}, capture_output=True, text=True, timeout=60, check=False)
+    assert sorted(ran.stdout.split()) == offered
