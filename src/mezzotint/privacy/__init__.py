@@ -1,9 +1,14 @@
 """What reports cost: exact losses of one table, certificates and their independent check, whole releases."""
 
 from mezzotint.privacy.account import account as account
+from mezzotint.privacy.calibrate import Calibration as Calibration
+from mezzotint.privacy.calibrate import Plan as Plan
+from mezzotint.privacy.calibrate import calibrate as calibrate
 from mezzotint.privacy.certificate import Certificate as Certificate
 from mezzotint.privacy.certificate import certify as certify
 from mezzotint.privacy.claim import Claim as Claim
+from mezzotint.privacy.ledger import Ledger as Ledger
+from mezzotint.privacy.ledger import Release as Release
 from mezzotint.privacy.loss import delta as delta
 from mezzotint.privacy.loss import pure_epsilon as pure_epsilon
 from mezzotint.privacy.loss import renyi as renyi

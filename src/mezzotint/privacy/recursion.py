@@ -29,6 +29,9 @@ _CELLS = 2**23
 
 _PASSES = 8
 
+_FARTHEST = 1e250
+"""Points c beyond this, or below its inverse, are left out: products with any ratio of weights stay floats."""
+
 _BUDGET = 8000
 """Largest number of (combination of pairs, level, round) triples that are gone through."""
 
@@ -92,7 +95,8 @@ def _through(pair: Pair, curve: Curve) -> Curve:
     first, second = pair
     both = (first > 0) & (second > 0)
     certain = float(first[second == 0].sum())
-    points = _merged((curve.points[:, None] * (first[both] / second[both])).ravel()) if both.any() else np.zeros(1)
+    points = np.append(0.0, (curve.points[:, None] * (first[both] / second[both])).ravel())
+    points = _merged(points[(points == 0) | ((points > 1 / _FARTHEST) & (points < _FARTHEST))])
     values = np.full(points.size, certain)
     for p, q in zip(first[both].tolist(), second[both].tolist(), strict=True):
         values += p * curve.at(points * (q / p))

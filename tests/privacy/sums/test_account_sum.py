@@ -56,6 +56,36 @@ def test_the_curve_as_losses_gives_the_curve_back():
     assert atoms.masses.sum() + atoms.infinite == pytest.approx(1, abs=1e-12)
 
 
+def test_what_is_alike_in_both_worlds_is_not_counted_as_losses_of_both_signs():
+    # A bound with a concave kink at c = 1, as rounding makes it: slope -0.6 there, the least possible is -0.5.
+    curve = HockeyStick(epsilons=np.log([1.0, 1.001, 1.1]), deltas=np.array([0.001, 0.0004, 0.0]))
+    atoms = curve.atoms()
+    assert atoms.masses.sum() + atoms.infinite == pytest.approx(1, abs=1e-12)
+    for epsilon in np.log([0.9, 0.99, 0.9999, 1.0, 1.0005, 1.001, 1.05]):
+        gains = np.maximum(1 - np.exp(epsilon - atoms.losses), 0) @ atoms.masses + atoms.infinite
+        mirrored = 1 - math.exp(epsilon) + math.exp(epsilon) * float(curve.delta(max(0.0, -epsilon)))
+        bound = float(curve.delta(epsilon)) if epsilon >= 0 else mirrored
+        assert gains <= bound + 1e-12
+        if epsilon >= math.log(1.001):
+            assert gains == pytest.approx(bound, abs=1e-12)
+
+
+def test_a_million_quiet_releases_are_nearly_gaussian():
+    # 10^4 coordinates, 100 rounds, 10^6 clients with one bit each: a shift by 2 p - 1 in noise of deviation 500.
+    mechanism = randomized_response(lower=-1, upper=1, epsilon=0.1)
+    claim = account_sum(mechanism, clients=10**6, coordinates=10**4, rounds=100, delta=1e-6)
+    p = float(mechanism.probabilities.max())
+    mu = (2 * p - 1) / math.sqrt(10**6 * p * (1 - p)) * 10**3
+    assert gaussian_delta(mu, claim.epsilon) <= 1e-6 * (1 + 1e-6)
+    assert gaussian_delta(mu, claim.epsilon * 0.97) > 1e-6
+
+
+def gaussian_delta(mu: float, epsilon: float) -> float:
+    from scipy.stats import norm
+
+    return float(norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu))
+
+
 def test_a_curve_keeps_its_lower_hull_and_inverts():
     curve = HockeyStick(epsilons=np.array([0.0, 0.5, 1.0]), deltas=np.array([0.2, 0.19, 0.0]))
     assert curve.epsilons.tolist() == [0.0, 1.0]

@@ -99,15 +99,18 @@ class HockeyStick:
         # The floats exp(epsilon) are the exact ratios; their logarithms lie within 2 UNIT of epsilon.
         ratios = [Fraction(math.exp(epsilon)) for epsilon in self.epsilons[finite].tolist()]
         deltas = [Fraction(delta) for delta in self.deltas[finite].tolist()]
-        kept = _exact_hull(ratios, deltas)
-        slopes = [(deltas[b] - deltas[a]) / (ratios[b] - ratios[a]) for a, b in pairwise(kept)] + [Fraction(0)]
+        kept, first = _symmetric_hull(ratios, deltas)
+        chords = [(deltas[b] - deltas[a]) / (ratios[b] - ratios[a]) for a, b in pairwise(kept)]
+        slopes = [first, *chords, Fraction(0)]
         # h(c) = sum_{j: c_j > c} (1 - c / c_j) p_j + p_inf: its slope jumps by p_j / c_j at c_j. By symmetry that is
-        # also the mass at the mirrored loss. What is left of 1 has loss 0; if nothing is, nothing needs to be.
+        # also the mass at the mirrored loss. What is left of 1 has loss 0.
         jumps = [after - before for before, after in pairwise(slopes)]
-        masses = [jump * ratios[i] for jump, i in zip(jumps, kept[1:], strict=True)]
+        masses = [jump * ratios[i] for jump, i in zip(jumps, kept, strict=True)]
         infinite = deltas[kept[-1]]
+        if ratios[kept[0]] == 1:
+            kept, masses, jumps = kept[1:], masses[1:], jumps[1:]
         rest = max(Fraction(0), 1 - infinite - sum(masses, Fraction(0)) - sum(jumps, Fraction(0)))
-        losses = self.epsilons[finite][kept[1:]]
+        losses = self.epsilons[finite][kept]
         return Atoms(
             losses=np.concatenate([-losses[::-1], [0.0], losses]) + 8 * UNIT,
             masses=np.array([float_above(mass) for mass in [*jumps[::-1], rest, *masses]]),
@@ -135,6 +138,23 @@ def _exact_hull(ratios: list[Fraction], deltas: list[Fraction]) -> list[int]:
         else:
             kept.append(i)
     return kept
+
+
+def _symmetric_hull(ratios: list[Fraction], deltas: list[Fraction]) -> tuple[list[int], Fraction]:
+    """Indices of the lower hull of the curve together with its mirror image, and the slope before the first of them.
+
+    With every pair its swap is covered, so the bound holds below c = 1 as 1 - c + c h(1/c). The true curve is convex
+    throughout: where the two branches meet in a concave kink, the chord between them bounds it too. (Probabilities that
+    are the same in both worlds, but for rounding, would otherwise count as losses of both signs.)
+    """
+    kept = _exact_hull(ratios, deltas)
+    while True:
+        c, u = ratios[kept[0]], deltas[kept[0]]
+        # From (1/c, 1 - 1/c + u/c) to (c, u).
+        across = -(1 - u) / (1 + c)
+        if len(kept) == 1 or across <= (deltas[kept[1]] - u) / (ratios[kept[1]] - c):
+            return kept, across
+        kept.pop(0)
 
 
 def _lower_hull(x: FloatArray, y: FloatArray) -> npt.NDArray[np.intp]:

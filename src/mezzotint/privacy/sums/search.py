@@ -116,7 +116,7 @@ def _candidates(shape: tuple[int, int], raw: bytes) -> tuple[Blanket, ...]:
     plain = common_blanket(rows)
     found = [] if plain is None else [plain]
     found += _greedy(rows)
-    for block in (1, 2, 4):
+    for block in (1, 2, 4, 8, 16):
         widths = list(range(1, min(block * (rows.shape[1] - 1), _WIDEST) + 1))
         if full := solve_dyads(rows, widths, block=block):
             found.append(full)
