@@ -23,6 +23,9 @@ FloatArray = npt.NDArray[np.float64]
 Inputs = Literal["grid", "real"]
 
 _STEPS = 14
+_UNEVEN = 1e-8
+"""Added to a vector's epsilon, relative: knots count as even up to 1e-9 of their distance."""
+_HALVINGS = 60
 
 
 def _row_losses(mechanism: Mechanism) -> FloatArray:
@@ -42,9 +45,9 @@ def _row_losses(mechanism: Mechanism) -> FloatArray:
 
 
 def _largest_concave(points: npt.NDArray[Any], values: npt.NDArray[Any], at: float) -> float:
-    """The least concave function above the points (0, 0) and (points, values), at `at`; constant beyond the last."""
-    hull = [(0.0, 0.0)]
-    for point, value in zip(points.tolist(), values.tolist(), strict=True):
+    """The least concave function above the points, which start at 0, at `at`; constant beyond the last."""
+    hull = [(float(points[0]), float(values[0]))]
+    for point, value in zip(points[1:].tolist(), values[1:].tolist(), strict=True):
         while len(hull) > 1:
             (x0, y0), (x1, y1) = hull[-2], hull[-1]
             if (y1 - y0) * (point - x1) > (value - y1) * (x1 - x0):
@@ -97,12 +100,12 @@ def vector_epsilon(
     if math.isinf(losses[-1]):
         return math.inf
     if inputs == "grid":
-        squares, values = (np.arange(1, losses.size + 1) * spacing) ** 2, losses
+        squares, values = (np.arange(losses.size + 1) * spacing) ** 2, np.concatenate([[0.0], losses])
     else:
         squares, values = _real_profile(losses, spacing, segments)
     # sum_i profile(d_i^2) <= sum_i hull(d_i^2) <= dimension * hull(distance^2 / dimension), hull concave (Jensen).
     share = l2_distance**2 / dimension
-    return dimension * _largest_concave(squares, values, share) * (1 + 1e-12)
+    return dimension * _largest_concave(squares, values, share) * (1 + _UNEVEN)
 
 
 def _real_profile(losses: FloatArray, spacing: float, segments: int) -> tuple[FloatArray, FloatArray]:
@@ -116,12 +119,15 @@ def _real_profile(losses: FloatArray, spacing: float, segments: int) -> tuple[Fl
     full, rest = np.divmod(steps, segments)
     above = whole[np.minimum(full + (rest > 0), losses.size)]
     values = np.minimum(above, whole[full] + rest / segments * spacing * slope)
-    # The profile between two steps is at most its value at the right one: shift the values to the left end, so that
-    # the hull of the points lies above the whole profile; the first piece keeps its chord through 0, which the
-    # linear bound justifies.
-    distance = steps * spacing / segments
-    squares = np.concatenate([distance[:1], distance[:-1]]) ** 2
-    return squares, np.maximum.accumulate(values)
+    # The profile between two steps is at most its value at the right one: each value stands at the left end, so the
+    # hull of the points lies above the whole profile. Against squared distances the profile starts like a square
+    # root, above every chord from 0, and many coordinates share small distances: the first step is halved again and
+    # again.
+    first = spacing / segments
+    near = first * 0.5 ** np.arange(_HALVINGS, -1, -1)
+    distance = np.concatenate([[0.0], near, steps[1:-1] * first])
+    values = np.concatenate([np.minimum(near * slope, values[0]), values[1:]])
+    return distance**2, np.maximum.accumulate(values)
 
 
 def vector(
@@ -169,8 +175,8 @@ def vector(
     found, failures = [], []
     # Few coordinates may do better with an even share of epsilon each: then the distance does not matter.
     for attempt in (
-        lambda: _at_largest_rate(design, fits, epsilon / (2 * l2_norm) ** 2),
-        lambda: design(epsilon / dimension * (1 - 1e-11), None),
+        lambda: _at_largest_rate(design, fits, epsilon / (2 * l2_norm) ** 2 * (1 - 2 * _UNEVEN)),
+        lambda: design(epsilon / dimension * (1 - 2 * _UNEVEN), None),
     ):
         try:
             found.append(attempt())
