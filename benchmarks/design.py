@@ -85,17 +85,20 @@ def one_size(count: int, repetitions: int, cap: float) -> list[str]:
 
 
 def algorithm_2(progress: Callable[[int, int], None]) -> tuple[Mechanism, int]:
-    """The published search in full: 110 symmetric sets of four bins, 99 boxes each; the best table and the programs."""
+    """The published search in full: 100 symmetric sets of four bins, 99 boxes each; the best table and the programs."""
     problem = make_problem(epsilon=EPSILON, lower=-1, upper=1, loss="mae")
     best, least, programs = None, math.inf, 0
     sets = bin_sets(problem, 4)
     for done, bins in enumerate(sets, start=1):
         tables = Tables(bins=bins, lower=-1.0, upper=1.0, sides=1)
-        target, constant = tables.proxy(problem.prior)
+        target, _ = tables.proxy(problem.prior)
         search = BoxSearch(tables=tables, epsilon=EPSILON, target=target, constraints="theorem5", points=99, finest=1.0)
         found, programs = search.run(), programs + search.programs
-        if found is not None and found[0] + constant < least:
-            least, best = found[0] + constant, table_of(problem, tables, found[1], name="OPTM", epsilon=math.inf)
+        if found is not None:
+            # Boxes minimise the bound on the error; sets of bins are compared by the error itself.
+            mechanism = table_of(problem, tables, found[1], name="OPTM", epsilon=math.inf)
+            if mechanism.mae() < least:
+                least, best = mechanism.mae(), mechanism
         progress(done, len(sets))
     if best is None:
         raise RuntimeError("no set of bins has a solution")

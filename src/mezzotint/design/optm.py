@@ -55,7 +55,7 @@ def covering_bins(bins: Any, problem: Problem) -> FloatArray:
 
 
 def bin_sets(problem: Problem, levels: int) -> list[FloatArray]:
-    """110 symmetric bin sets: 10 outer distances, 11 inner spreads, as many as the paper searches."""
+    """Symmetric bin sets: 10 outer distances times up to 11 inner spreads, about as many as the paper's code has."""
     half, needed = problem.width / 2, 1 + 2 / math.expm1(problem.epsilon)
     result = []
     for outer, inner in itertools.product(_OUTER, _INNER):
@@ -111,7 +111,7 @@ def optm(
         epsilon: pure epsilon per report, replace-one neighbours.
         lower, upper: range of the inputs, data units.
         bins: output levels, data units, covering the range; symmetric bins with a symmetric prior use one table for
-            both sides, others one table per side (Theorem 4). None searches 110 symmetric bin sets.
+            both sides, others one table per side (Theorem 4). None searches 100 symmetric bin sets or so.
         levels: how many bins to search when `bins` is None.
         prior: None (uniform), a frozen scipy.stats distribution or a 1-D sample; only the masses of cells enter.
         constraints: "theorem5" (corrected: every pair of candidates), "theorem6" (three boxes; needs
