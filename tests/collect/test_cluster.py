@@ -115,6 +115,13 @@ def test_without_ray_the_remedy_is_named(source: Path, tmp_path: Path, monkeypat
         collect.privatize(source, tmp_path / "out", column="x", mechanism=ONE, engine="ray")
 
 
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "127.0.0.1:99999"])
+def test_a_cluster_that_is_not_there_is_named(source: Path, tmp_path: Path, address: str) -> None:
+    pytest.importorskip("ray", reason="the extra `ray` is not installed")
+    with pytest.raises(ParameterError, match=f"address={address}: no Ray cluster answers there"):
+        collect.privatize(source, tmp_path / "out", column="x", mechanism=ONE, engine="ray", address=address)
+
+
 # On a cluster ------------------------------------------------------------------------------------------------
 
 

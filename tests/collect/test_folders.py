@@ -320,6 +320,18 @@ def test_a_run_is_not_continued_as_another(days: Path, tmp_path: Path, monkeypat
         runs.fcntl.flock(handle, runs.fcntl.LOCK_EX)
         with pytest.raises(ParameterError, match="is being written by another run"):
             go()
+    record = (tmp_path / "out" / STATE).read_text()
+    for edited, words in (
+        (record[:50], "is damaged"),
+        ("[]", "is not the record of a run"),
+        (record.replace('"version": 1', '"version": 2'), "is not the record of a run"),
+        (record.replace('"block_rows": 400', '"block_rows": "400"'), "is damaged"),
+    ):
+        assert edited != record
+        (tmp_path / "out" / STATE).write_text(edited)
+        with pytest.raises(FileFormatError, match=words):
+            go()
+    (tmp_path / "out" / STATE).write_text(record)
     go()
     assert collect.read_counts(tmp_path / "out").n == sum(SIZES)
 

@@ -135,6 +135,33 @@ def test_counts_merge_exactly() -> None:
         whole.merge(CodeCounts.from_codes(codes, mechanism=OTHER))
 
 
+def test_counts_travel_as_json(tmp_path: Path) -> None:
+    counts = CodeCounts(mechanism=MECHANISM, counts=np.array([3, 5]))
+    path = tmp_path / "c.json"
+    collect.save_counts(counts, path)
+    again = collect.load_counts(path)
+    assert (again.mechanism, again.counts.tolist()) == (MECHANISM, [3, 5])
+    with pytest.raises(ParameterError, match="exists already"):
+        collect.save_counts(counts, path)
+    with pytest.raises(ParameterError, match=r"name a \.json file"):
+        collect.save_counts(counts, tmp_path / "c.txt")
+    with pytest.raises(ParameterError, match="no such file"):
+        collect.load_counts(tmp_path / "none.json")
+    whole = json.loads(path.read_text())
+    for edited, words in (
+        ("{", "not whole JSON"),
+        (json.dumps([]), "mezzotint-counts"),
+        (json.dumps({**whole, "version": 2}), "version 1"),
+        (json.dumps({**whole, "more": 1}), "the two keys"),
+        (json.dumps({**whole, "counts": [1, -1]}), "cannot be negative"),
+        (json.dumps({**whole, "counts": [1, 2, 3]}), "need 2 integers"),
+        (json.dumps({**whole, "mechanism": whole["mechanism"][:50]}), "truncated"),
+    ):
+        path.write_text(edited)
+        with pytest.raises((ParameterError, FileFormatError), match=words):
+            collect.load_counts(path)
+
+
 @pytest.mark.parametrize("counts", [[1, 2, 3], [1.0, 2.0], [-1, 2]])
 def test_counts_that_are_none_are_refused(counts: list[float]) -> None:
     with pytest.raises(ParameterError, match="counts="):

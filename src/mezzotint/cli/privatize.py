@@ -71,6 +71,7 @@ def command(
 ) -> None:
     """Privatize columns of any length: one report per row, constant memory, an output that is whole or absent.
 
+    SOURCE is a .parquet, .csv or .csv.gz file, a folder of them, or a quoted glob; - reads CSV from standard input.
     A folder of parts (--out NAME/) can be resumed after an interruption, and made by a cluster.
     """
     if as_json and out == "-":

@@ -11,6 +11,7 @@ import importlib.util
 import logging
 import os
 import pickle
+import socket
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -87,14 +88,27 @@ class _Worker:
         return pa.table({RESULT: pa.array([pickle.dumps(outcome) for outcome in outcomes], pa.binary())})
 
 
+def _knock(address: str) -> None:
+    """Raises ParameterError unless something listens at an address of host and port; Ray would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdigit():
+        return  # "auto" and the like, which Ray knows
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+    except (OSError, OverflowError) as error:
+        raise ParameterError("address", address, f"no Ray cluster answers there ({error})") from None
+
+
 @contextmanager
 def _cluster(address: str | None) -> Iterator[None]:
-    """The cluster of the caller, the one named, or one started on this machine and stopped at the end."""
+    """The cluster that this process is connected to, else the one named, else one started here and stopped after."""
     if ray.is_initialized():
         yield
         return
     named = address or os.environ.get("RAY_ADDRESS")
-    options: dict[str, Any] = {"address": named} if named else {"include_dashboard": False}
+    if named is not None:
+        _knock(named)
+    options: dict[str, Any] = {"address": named} if named else {"address": "local", "include_dashboard": False}
     try:
         with warnings.catch_warnings():  # advice about devices, of which none are used
             warnings.simplefilter("ignore", FutureWarning)

@@ -286,6 +286,8 @@ _FREE = {"run", "block_rows"}
 def _compare(found: Any, wanted: dict[str, Any], out: Path) -> None:
     if not isinstance(found, dict) or found.get("format") != RUN_FORMAT or found.get("version") != VERSION:
         raise FileFormatError(f"{out / STATE}: is not the record of a run that this release can continue")
+    if not isinstance(found.get("block_rows"), int) or not isinstance(found.get("run"), str):
+        raise FileFormatError(f"{out / STATE}: is damaged; the run cannot be continued")
     for name, value in wanted.items():
         if name not in _FREE and found.get(name) != value:
             what = "changed since then" if name == "source" else "is another than then"

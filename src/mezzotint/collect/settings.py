@@ -47,7 +47,8 @@ class Settings:
         resume: go on with the unfinished run in the folder `out`; a new run where there is none.
         memo: same user and value, same report (`Memo`); None for a fresh draw per row.
         engine: "local", or "ray": a Ray cluster works on the blocks, and `out` is a folder that all its machines see.
-        address: of the Ray cluster; None for the one at hand, else one started on this machine.
+        address: of the Ray cluster; None for the one that this process is connected to, or that RAY_ADDRESS names, else
+            one started on this machine and stopped at the end.
         threads: at most this many on this machine; None for as many as the process may use.
         block_rows: least rows of a part of a folder, where its file has as many; row groups are never cut.
         rng: None for the cryptographic generator; a seed or numpy Generator is reproducible and NOT private.
