@@ -246,7 +246,7 @@ def test_the_claim_says_all_it_rests_on() -> None:
     mechanism = families.randomized_response(epsilon=1.0)
     claim = account(mechanism, coordinates=2, rounds=5, sampling_rate=0.25, sampling="poisson", delta=1e-6)
     text = str(claim)
-    for part in ("2 coordinate(s) in 5 round(s)", "0.25", "replace_one", "every single report", claim.method, "record"):
+    for part in ("2 coordinates in 5 rounds", "0.25", "replace_one", "every single report", claim.method, "record"):
         assert part in text
     shown = float(text[1 : text.index(",")])
     assert claim.epsilon <= shown <= claim.epsilon * (1 + 1e-5)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -38,7 +40,9 @@ def test_killed_at_any_byte_it_charges_at_least_what_was_released(tmp_path):
     raw = path.read_bytes()
     rng = np.random.default_rng(11)
     cut = tmp_path / "cut.jsonl"
-    for point in sorted({int(p) for p in rng.integers(0, len(raw) + 1, 260)})[:200]:
+    # 200 different points all over the file, its ends among them.
+    inner = rng.choice(np.arange(1, len(raw)), 198, replace=False)
+    for point in [0, *sorted(inner.tolist()), len(raw)]:
         cut.write_bytes(raw[:point])
         loaded = Ledger(path=cut)
         released = max((kept for size, kept in synced if size <= point), key=len, default=())
@@ -86,6 +90,52 @@ def test_damage_elsewhere_is_an_error(tmp_path):
     path.write_bytes(b"not a ledger")
     with pytest.raises(FileFormatError, match="other file"):
         Ledger(path=path)
+
+
+def test_another_writer_is_noticed(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    first = Ledger(path=path)
+    second = Ledger(path=path)
+    second.charge(release("theirs"))
+    before = path.read_bytes()
+    with pytest.raises(ParameterError, match="read it again"):
+        first.charge(release("ours"))
+    assert path.read_bytes() == before
+    assert first.releases == ()
+    again = Ledger(path=path)
+    again.charge(release("ours"))
+    assert [r.identity for r in Ledger(path=path).releases] == ["theirs", "ours"]
+
+
+def test_a_write_that_fails_half_way_blocks_the_ledger_until_it_is_read_again(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(path=path)
+    ledger.charge(release("a"))
+    path.write_bytes(path.read_bytes() + b'{"announce":{"ident')  # as a full disk leaves it
+    with pytest.raises(ParameterError, match="read it again"):
+        ledger.charge(release("b"))
+    assert math.isinf(Ledger(path=path).spent().epsilon)
+
+
+def test_a_process_that_is_killed_forgets_no_charge(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    script = (
+        "import os, sys; from pathlib import Path; from mezzotint.privacy.ledger import Ledger, Release\n"
+        "ledger = Ledger(path=Path(sys.argv[1]))\n"
+        "for i in range(10**6):\n"
+        "    ledger.charge(Release(identity=str(i), client='c', epsilon=1.0, delta=0.0))\n"
+        "    os.write(1, b'.')\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", script, str(path)], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    with process:
+        seen = len(process.stdout.read(20))
+        process.kill()
+        seen += len(process.stdout.read())
+    loaded = Ledger(path=path)
+    assert seen >= 20
+    assert loaded.spent("c").epsilon >= seen
+    assert [r.identity for r in loaded.releases][:seen] == [str(i) for i in range(seen)]
 
 
 def test_budgets():

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from mezzotint import privacy
-from mezzotint.cli.common import AsJson, load_mechanism, output, print_json
+from mezzotint.cli.common import AsJson, load_mechanism, number, output, print_json
 
 EXAMPLE = "mezzotint account m.json --coordinates 1000 --rounds 10 --view sum --clients 1000 --delta 1e-6 --json"
 
@@ -49,4 +49,10 @@ def command(
     if as_json:
         print_json({**claim.as_dict(), "claim": str(claim)})
     else:
-        output().print(str(claim), markup=False, highlight=False, soft_wrap=True)
+        output().print(_text(claim), markup=False, highlight=False, soft_wrap=True)
+
+
+def _text(claim: privacy.Claim) -> str:
+    """The claim, and what other valid accounting would have said."""
+    others = [f"{name} {number(epsilon)}" for name, epsilon in claim.alternatives[1:]]
+    return str(claim) + (f"\nAlso valid: {'; '.join(others)}." if others else "")

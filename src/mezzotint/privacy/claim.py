@@ -88,9 +88,9 @@ class Claim:
         }
 
     def __str__(self) -> str:
-        many = f"{self.coordinates} coordinate(s) in {self.rounds} round(s)"
+        many = f"{_counted(self.coordinates, 'coordinate')} in {_counted(self.rounds, 'round')}"
         sampled = _SAMPLING[self.sampling].format(rate=self.sampling_rate)
-        trust = "" if self.honest_clients is None else f", if {self.honest_clients} clients add honest randomness"
+        trust = "" if self.honest_clients is None else f", if {_honest(self.honest_clients)} honest randomness"
         where = f"for {many}{sampled}, to {_SEEN[self.view]}{trust}"
         change = _CHANGE[self.unit, self.neighboring]
         if math.isinf(self.epsilon):
@@ -99,6 +99,14 @@ class Claim:
             f"({rounded_up(self.epsilon)}, {rounded_up(self.delta)})-differential privacy for {change} "
             f"({self.neighboring}), {where}; accounted by {self.method}."
         )
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _honest(clients: int) -> str:
+    return "no client but the one protected adds" if clients == 1 else f"{clients} clients add"
 
 
 def rounded_up(value: float) -> str:

@@ -109,11 +109,13 @@ class Ledger:
         `charge` returns only after the charge is on disk (fsync).
         Cut at any byte, the file loads to a state that charges at least every release whose `charge` returned.
         A charge that would repeat an identity with other amounts is refused.
+        A file that something else wrote to since it was read is not written to.
     """
 
     path: Path | None = None
     slack: float = 0.0
     _releases: dict[str, Release] = field(default_factory=dict[str, Release], init=False, repr=False)
+    _size: int = field(default=0, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not 0 <= self.slack < 1:
@@ -127,6 +129,7 @@ class Ledger:
             self._recover(self.path.read_bytes())
         else:
             self._append({"format": FORMAT, "version": VERSION})
+            _sync_folder(self.path.parent)
 
     @property
     def releases(self) -> tuple[Release, ...]:
@@ -191,13 +194,19 @@ class Ledger:
         if self.path is None:
             return
         with self.path.open("ab") as handle:
+            # A write of somebody else, or one of ours that failed half-way, must not be written on.
+            if handle.seek(0, os.SEEK_END) != self._size:
+                remedy = "the file was written to since it was read; read it again (one ledger per process, then merge)"
+                raise ParameterError("path", str(self.path), remedy)
             handle.write(json.dumps(line, allow_nan=False, separators=(",", ":")).encode("ascii") + b"\n")
             handle.flush()
             os.fsync(handle.fileno())
+            self._size = handle.tell()
 
     def _recover(self, raw: bytes) -> None:
         """Reads the file; a torn tail becomes a charge and is put on record."""
         whole, separator, torn = raw.rpartition(b"\n")
+        self._size = len(whole) + len(separator)
         lines = whole.split(b"\n") if separator else []
         if not lines:
             self._start_over(torn)
@@ -207,7 +216,7 @@ class Ledger:
             return
         assert self.path is not None
         with self.path.open("r+b") as handle:
-            handle.truncate(len(whole) + len(separator))
+            handle.truncate(self._size)
             os.fsync(handle.fileno())
         if pending is None:
             # Not even the announcement survived. It was never synced, so no release followed; charged all the same.
@@ -232,6 +241,17 @@ class Ledger:
         assert self.path is not None
         self.path.write_bytes(b"")
         self._append({"format": FORMAT, "version": VERSION})
+
+
+def _sync_folder(folder: Path) -> None:
+    """A new file's name must survive a crash too. Windows cannot open folders; its file systems journal names."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _as_line(release: Release) -> dict[str, Any]:
