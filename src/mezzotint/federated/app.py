@@ -34,7 +34,7 @@ from mezzotint.federated.strategy import SecureStrategy, rounds_within
 from mezzotint.federated.tasks import model_for
 
 PARAMETERS = "parameters"
-_TOLD = ("dataset", "data", "model", "clients", "alpha", "seed", "algorithm", "steps", "rate", "batch")
+_TOLD = ("dataset", "data", "model", "clients", "per_round", "alpha", "seed", "algorithm", "steps", "rate", "batch")
 """Settings that clients are told; all public."""
 
 

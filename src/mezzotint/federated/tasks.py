@@ -46,8 +46,9 @@ class Softmax(Model):
     def initial(self, seed: int) -> Vector:
         return np.zeros((self.features + 1) * self.classes)
 
-    def _probabilities(self, parameters: Vector, x: npt.NDArray[Any]) -> Vector:
-        table = parameters.reshape(self.features + 1, self.classes)
+    def _probabilities(self, parameters: Vector, x: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        # In the images' own precision: float32 halves the time, and rounding to few bits follows anyway.
+        table = parameters.reshape(self.features + 1, self.classes).astype(x.dtype)
         scores = x.reshape(len(x), -1) @ table[:-1] + table[-1]
         scores -= scores.max(axis=1, keepdims=True)
         odds = np.exp(scores)
@@ -57,7 +58,8 @@ class Softmax(Model):
         error = self._probabilities(parameters, x)
         error[np.arange(len(y)), y] -= 1
         error /= len(y)
-        return np.concatenate([(x.reshape(len(x), -1).T @ error).ravel(), error.sum(axis=0)])
+        parts = [(x.reshape(len(x), -1).T @ error).ravel(), error.sum(axis=0)]
+        return np.concatenate(parts).astype(np.float64)
 
     def evaluate(self, parameters: Vector, x: npt.NDArray[Any], y: npt.NDArray[Any]) -> tuple[float, float]:
         found = self._probabilities(parameters, x)
