@@ -12,6 +12,7 @@ SOURCE = Path(__file__).resolve().parents[1] / "src"
 NAMES = re.compile(r"^\{\{ public names of ([a-z_.]+) \}\}$", re.MULTILINE)
 GALLERY = "{{ gallery }}"
 BENCHMARKS = "{{ benchmarks }}"
+PROOFS = "{{ proofs }}"
 RESULTS = Path(__file__).resolve().parent / "results"
 MOST_ROWS = 30
 """Longer tables are points of a curve: the figure shows them, and a file holds them."""
@@ -83,6 +84,15 @@ def benchmarks() -> str:
     return "\n".join(lines)
 
 
+def proofs() -> str:
+    """Links to the proofs by their titles."""
+    docs = Path(__file__).resolve().parent
+    return "\n".join(
+        f"- [{path.read_text(encoding='utf-8').splitlines()[0].lstrip('# ')}](proofs/{path.name})"
+        for path in sorted((docs / "proofs").glob("*.md"))
+    )
+
+
 def _table(rows: list[dict[str, Any]]) -> str:
     names = list(dict.fromkeys(key for row in rows for key in row))
     lines = ["| " + " | ".join(name.replace("_", " ") for name in names) + " |", "|---" * len(names) + "|"]
@@ -128,6 +138,6 @@ def _fill(nav: list[Any], docs: Path, named: set[str]) -> None:
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Called by mkdocs for every page."""
     filled = NAMES.sub(lambda match: "\n\n".join(f"::: {name}" for name in public_names(match[1])), markdown)
-    for mark, fill in ((GALLERY, gallery), (BENCHMARKS, benchmarks)):
+    for mark, fill in ((GALLERY, gallery), (BENCHMARKS, benchmarks), (PROOFS, proofs)):
         filled = filled.replace(mark, fill()) if mark in filled else filled
     return filled
