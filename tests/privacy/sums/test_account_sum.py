@@ -13,7 +13,7 @@ from mezzotint.privacy.sums.account import account_sum
 from mezzotint.privacy.sums.bound import dominating_curve
 from mezzotint.privacy.sums.central import blanket_noise, silence
 from mezzotint.privacy.sums.curve import HockeyStick
-from mezzotint.privacy.sums.geometry import excess, quadratic_renyi
+from mezzotint.privacy.sums.geometry import excess, pair_quotients, quadratic_renyi
 from mezzotint.privacy.sums.lattice import lattice_rows
 from mezzotint.privacy.sums.search import candidate_blankets
 from reference.sums import exact_renyi, random_rows, sum_pmf
@@ -152,6 +152,21 @@ def test_excess_is_right_from_tiny_to_large():
             value = float(excess(np.array([u]), alpha)[0])
             assert value >= exact
             assert value <= float(exact) * (1 + 4e-3) + 1e-300
+
+
+@pytest.mark.parametrize("alpha", [1.05, 1.25, 1.5, 2.0, 3.0])
+def test_quotients_bound_every_distance_within_their_bin(alpha):
+    # Slopes so steep against the row that bins hold t u from -0.1 to -10: an order below 2 peaks inside a bin.
+    row = np.array([0.02, 0.5, 0.48])
+    slope = np.array([-1.0, 0.4, 0.6])
+    distances = np.append(0.0, np.geomspace(1 / 32, 1, 6))
+    bounds = pair_quotients(silence(), row, slope, distances, alpha)
+    for near, far, bound in zip(distances[:-1], distances[1:], bounds, strict=True):
+        inside = np.linspace(max(near, 1e-3), far, 400)
+        exact = [float(row @ (np.maximum(1 + t * slope / row, 0) ** alpha - 1 - alpha * t * slope / row)) / t**2
+                 for t in inside]  # fmt: skip
+        assert max(exact) <= bound * (1 + 1e-9)
+        assert bound <= 3 * max(exact)
 
 
 @pytest.mark.parametrize("alpha", [1.5, 2.0, 6.0])

@@ -140,7 +140,7 @@ def quadratic_renyi(mechanism: Mechanism, noise: Noise, alpha: float) -> float:
     for k, row in enumerate(rows):
         for j, slope in enumerate(steepness):
             met = distances[1:] > apart[k, j] * (1 - 8 * UNIT)
-            quotients = _pair_quotients(noise, row, slope, distances, alpha)
+            quotients = pair_quotients(noise, row, slope, distances, alpha)
             worst = np.where(met, np.maximum(worst, quotients), worst)
     if math.isinf(float(worst.max())):
         return math.inf
@@ -151,9 +151,19 @@ def quadratic_renyi(mechanism: Mechanism, noise: Noise, alpha: float) -> float:
     return float(bounds.max()) / (alpha - 1) * (1 + 64 * UNIT)
 
 
-def _pair_quotients(
-    noise: Noise, row: FloatArray, slope: FloatArray, distances: FloatArray, alpha: float
-) -> FloatArray:
+def _hump(u: FloatArray, near: float, far: float, alpha: float) -> FloatArray:
+    """The largest value of h(t u) / t^2 inside a bin of distances where it has one there; 0 elsewhere.
+
+    Below t u = -1 it is (alpha v - 1) / v^2 u^2 with v = -t u, which rises up to v = 2 / alpha: orders below 2 see it.
+    """
+    peak = 2 / alpha
+    if peak <= 1:
+        return np.zeros_like(u)
+    inside = (-near * u < peak) & (-far * u > peak)
+    return np.where(inside, (u * alpha / 2) ** 2, 0.0)
+
+
+def pair_quotients(noise: Noise, row: FloatArray, slope: FloatArray, distances: FloatArray, alpha: float) -> FloatArray:
     """Per bin of distances an upper bound on Phi(t) / t^2 for every t in it."""
     cap = _ratio_cap(row, slope)
     if math.isinf(cap):
@@ -171,9 +181,11 @@ def _pair_quotients(
         parts.append(np.maximum(excess(t * lowest, alpha), excess(t * highest, alpha)) / t**2)
         ends = excess(np.array([t * cap, -t * cap]), alpha)
         rest.append(float(ends.max()) / t**2)
-    # h(t u) / t^2 is monotone in t > 0 for each u (the integral above), so a bin's ends bound it term by term.
-    values = [
-        float((weights * np.maximum(parts[i], parts[i + 1])).sum()) + noise.outside * max(rest[i], rest[i + 1])
-        for i in range(distances.size - 1)
-    ]
+    # h(t u) / t^2 is monotone in t > 0 for each u (the integral above) but for one hump: ends of a bin, and the hump,
+    # bound it term by term.
+    values: list[float] = []
+    for i, (near, far) in enumerate(pairwise(distances.tolist())):
+        most = np.maximum(np.maximum(parts[i], parts[i + 1]), _hump(lowest, near, far, alpha))
+        edge = max(rest[i], rest[i + 1], float(_hump(np.array([-cap]), near, far, alpha)[0]))
+        values.append(float((weights * most).sum()) + noise.outside * edge)
     return np.array(values) * (1 + (weights.size + 64) * UNIT)
