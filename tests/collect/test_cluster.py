@@ -88,6 +88,7 @@ def test_workers_get_no_key_unless_seeded(source: Path, tmp_path: Path, monkeypa
     assert contents(tmp_path / "b") == contents(tmp_path / "c")
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # what is tested here is just what it warns of
 def test_forked_workers_draw_different_keys(source: Path, tmp_path: Path) -> None:
     """Two processes forked from one, with the same plan in memory, privatize the same block."""
     block = blocks_of(find_files(source))[0]

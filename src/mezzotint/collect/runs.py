@@ -167,11 +167,11 @@ class Run:
         started = time.perf_counter()
         with self._state() as state:
             blocks = blocks_of(self.files, block_rows=state["block_rows"])
-            done = [block for block in blocks if (self.out / part_name(block.index)).exists()]
-            tally = self._write([block for block in blocks if block not in done], len(blocks))
+            left = [block for block in blocks if not (self.out / part_name(block.index)).exists()]
+            tally = self._write(left, len(blocks))
             reports = self._finish(state["run"], blocks, tally)
         result = result_of(self.work, tally, out=self.out, seconds=time.perf_counter() - started)
-        return replace(result, reports=reports, blocks=len(blocks), resumed=len(done))
+        return replace(result, reports=reports, blocks=len(blocks), resumed=len(blocks) - len(left))
 
     def _write(self, blocks: list[Block], total: int) -> Tally:
         tally, before = Tally(), total - len(blocks)
