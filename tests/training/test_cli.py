@@ -31,7 +31,19 @@ def invoke(capsys: pytest.CaptureFixture[str]) -> Invoke:
     app.command()(train.command)
 
     def call(*arguments: object) -> tuple[Any, str]:
-        base = ["--data", "breast-cancer", "--steps", "12", "--batch-size", "20", "--seed", "1", "--json"]
+        base = [
+            "--data",
+            "breast-cancer",
+            "--steps",
+            "12",
+            "--batch-size",
+            "20",
+            "--every",
+            "6",
+            "--seed",
+            "1",
+            "--json",
+        ]
         app(args=[*base, *map(str, arguments)], standalone_mode=False)
         printed = capsys.readouterr()
         return json.loads(printed.out), printed.err
