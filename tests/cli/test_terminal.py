@@ -70,6 +70,24 @@ def test_a_design_spins_on_a_terminal_and_is_silent_in_a_pipe() -> None:
     assert piped.stdout.startswith("{")
 
 
+def test_a_library_that_is_not_there_names_its_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def missing(name: str) -> None:
+        def load(path: object) -> None:
+            raise ModuleNotFoundError(f"No module named '{name}'", name=name)
+
+        monkeypatch.setattr("mezzotint.core.mechanism.Mechanism.load", load)
+
+    (tmp_path / "m.json").write_text("{}", encoding="utf-8")
+    missing("Crypto.Protocol")
+    assert run(["show", str(tmp_path / "m.json")]) == 2
+    assert "pip install 'mezzotint[flower]'" in capsys.readouterr().err
+    missing("numpy")  # not an extra: nothing to hide
+    with pytest.raises(ModuleNotFoundError):
+        run(["show", str(tmp_path / "m.json")])
+
+
 def test_a_sparkline_has_one_character_per_level() -> None:
     assert sparkline([0.0, 0.5, 1.0]) == " ▅█"
     assert sparkline([0.25, 0.25]) == "██"

@@ -58,6 +58,19 @@ ROOMS = {"smoothed": "Smoothed differential privacy: how much a published sample
 """Rooms with several verbs: `mezzotint.cli.<room>:app` is `mezzotint <room> ...`. Imported only when asked for."""
 
 
+EXTRAS = {
+    "torch": "torch",
+    "opacus": "torch",
+    "sklearn": "torch",
+    "flwr": "flower",
+    "Crypto": "flower",
+    "ray": "ray",
+    "dash": "explore",
+    "flask": "explore",
+}
+"""Libraries that the core does not need -> the extra that brings them."""
+
+
 def build(words: Sequence[str]) -> typer.Typer:
     """The application for a command line: rooms whose name is not among `words` are listed, but not loaded."""
     app = typer.Typer(name="mezzotint", help=SUMMARY, pretty_exceptions_enable=False, rich_markup_mode="rich")
@@ -128,6 +141,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except MezzotintError as error:
         return _complain(str(error))
+    except ModuleNotFoundError as error:
+        extra = EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        return _complain(f"{error.name} is not installed: this needs an extra: pip install 'mezzotint[{extra}]'")
     except BrokenPipeError:
         return _close_quietly()
     except OSError as error:
