@@ -84,7 +84,8 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
 
 
 def test_importing_the_package_is_fast() -> None:
-    code = "import time; a = time.perf_counter(); import mezzotint; print(time.perf_counter() - a)"
+    # Processor time: what else the machine does lengthens the wall's.
+    code = "import time; a = time.process_time(); import mezzotint; print(time.process_time() - a)"
     _fresh(code)  # the first time may compile byte code and warm the disk cache
     assert min(float(_fresh(code)) for _ in range(5)) < 0.3
 
