@@ -83,7 +83,15 @@ def test_no_rqm_on_a_fine_grid_is_better(levels: int, epsilon: float, loss: Any)
     assert found <= best * (1 + 1e-5)  # a design keeps 2**-20 of epsilon in hand
 
 
-@pytest.mark.parametrize(("epsilon", "loss"), [(0.5, "mae"), (1.0, "mae"), (2.0, "mse"), (4.0, "mse")])
+@pytest.mark.parametrize(
+    ("epsilon", "loss"),
+    [
+        pytest.param(0.5, "mae", marks=pytest.mark.slow),
+        (1.0, "mae"),
+        (2.0, "mse"),
+        pytest.param(4.0, "mse", marks=pytest.mark.slow),
+    ],
+)
 def test_no_erm_on_a_grid_is_better(epsilon: float, loss: Any) -> None:
     found = calibrate("erm", epsilon=epsilon, levels=4, loss=loss).loss
     least = 1 / math.tanh(epsilon / 2)

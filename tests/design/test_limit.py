@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 import warnings
 from typing import Any
 
@@ -41,7 +42,14 @@ def test_limits_at_other_epsilons_hold_for_designs(epsilon: float) -> None:
         assert design.optimal(epsilon, levels=levels).loss >= bound
 
 
-@pytest.mark.parametrize("prior", [pytest.param(stats.norm(0.5, 0.1), marks=pytest.mark.slow), [0.3], [-0.5, 0.5, 0.6]])
+@pytest.mark.parametrize(
+    "prior",
+    [
+        pytest.param(stats.norm(0.5, 0.1), marks=pytest.mark.slow),
+        pytest.param([0.3], marks=pytest.mark.slow),
+        [-0.5, 0.5, 0.6],
+    ],
+)
 def test_limit_under_other_priors(prior: Any) -> None:
     bound = design.limit(1.0, prior=prior).lower_bound
     assert bound is not None
@@ -49,7 +57,7 @@ def test_limit_under_other_priors(prior: Any) -> None:
     assert bound <= loss <= 1.1 * bound
 
 
-@pytest.mark.parametrize("max_level", [2.5, 6.0])
+@pytest.mark.parametrize("max_level", [2.5, pytest.param(6.0, marks=pytest.mark.slow)])
 def test_limit_of_the_mae(max_level: float) -> None:
     result = design.limit(1.0, loss="mae", max_level=max_level)
     assert result.lower_bound is not None
@@ -101,22 +109,26 @@ def _half_a_digit(value: float) -> float:
     return 0.5 * 10.0 ** -(3 if value > 10 else 4)
 
 
-@pytest.mark.parametrize(("epsilon", "levels", "value"), [cell for cell in CELLS if cell[0] in (1.0, 4.0)])
+QUICK = [cell for cell in CELLS if cell[0] in (1.0, 4.0) and cell[1] <= 8]
+
+
+@pytest.mark.parametrize(("epsilon", "levels", "value"), QUICK)
 def test_level_search_matches_or_beats_the_notes(epsilon: float, levels: int, value: float) -> None:
+    started = time.process_time()  # other processes do not count
     result = design.optimal(epsilon, levels=levels)
+    assert time.process_time() - started < 5
     assert result.loss <= value + _half_a_digit(value)
     assert result.mechanism.levels.size == levels
     assert result.mechanism.epsilon <= epsilon
-    if levels <= 8:
-        assert result.seconds < 5
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("epsilon", "levels", "value"), [cell for cell in CELLS if cell[0] not in (1.0, 4.0)])
+@pytest.mark.parametrize(("epsilon", "levels", "value"), [cell for cell in CELLS if cell not in QUICK])
 def test_level_search_matches_or_beats_the_other_cells(epsilon: float, levels: int, value: float) -> None:
+    started = time.process_time()
     result = design.optimal(epsilon, levels=levels)
+    assert time.process_time() - started < 5 or levels > 8
     assert result.loss <= value + _half_a_digit(value)
-    assert result.seconds < 5 or levels > 8
 
 
 @pytest.mark.parametrize("loss", ["mse", "mae"])
@@ -155,6 +167,7 @@ def test_free_outer_levels_warn_for_the_mae_and_stay_bounded() -> None:
         design.optimal(1.0, levels=4, max_level=1.5)
 
 
+@pytest.mark.slow
 def test_search_under_an_asymmetric_prior_beats_symmetric_levels() -> None:
     prior = stats.norm(0.6, 0.1)
     found = design.optimal(1.0, levels=4, prior=prior)

@@ -263,6 +263,7 @@ def test_searched_levels_scale_with_the_data(lower: float, upper: float) -> None
     assert moved == pytest.approx(plain * ((upper - lower) / 2) ** 2, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_large_sample_is_searched_in_cells_and_designed_exactly() -> None:
     sample = np.random.default_rng(3).normal(0.5, 0.2, 1_000_000)
     result = design.optimal(1.0, levels=3, prior=sample)

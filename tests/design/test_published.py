@@ -103,6 +103,7 @@ def test_theorem_5_as_printed_exceeds_its_epsilon_and_is_certified_at_the_truth(
     assert len(published_theorem5(tables, box, 1.0)) < len(theorem5(tables, box, 1.0))
 
 
+@pytest.mark.slow
 def test_theorem_6_needs_more_than_log_2() -> None:
     for epsilon in (0.69, 1.0):
         with pytest.raises(InfeasibleError, match="theorem6"):
