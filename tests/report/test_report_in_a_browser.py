@@ -87,3 +87,23 @@ def test_the_mechanism_can_be_saved_from_the_page(session: Any, written: Path) -
     )
     assert text.strip() == (written.parent / "m.json").read_text(encoding="utf-8").strip()
     assert session.execute_script("return document.getElementById('save').href").startswith("blob:")
+
+
+@pytest.mark.parametrize("verb", ["elections --set states", "profile --counts 400,600 --loss-rate 0.1 --epsilon 0.5"])
+@pytest.mark.parametrize("width", [1280, 400])
+def test_pages_of_other_files_load_as_well(
+    session: Any, verb: str, width: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["smoothed", *verb.split(), "--json"]) == 0
+    (tmp_path / "s.json").write_text(capsys.readouterr().out, encoding="utf-8")
+    page = tmp_path / "s.html"
+    assert run(["report", str(tmp_path / "s.json"), "--out", str(page)]) == 0
+    requests(session), console(session)
+    resize(session, width)
+    assert min(_load(session, page) for _ in range(3)) < 2000
+    assert console(session) == []
+    assert set(requests(session)) == {page.as_uri()}
+    assert session.execute_script("return document.documentElement.scrollWidth") <= width
+    # Nothing overlaps: the table begins below the figure, however many bars that has.
+    below = "return document.querySelector('.figure').getBoundingClientRect().bottom <= "
+    assert session.execute_script(below + "document.querySelector('table').getBoundingClientRect().top + 1")

@@ -31,8 +31,9 @@ def command(
 ) -> None:
     """Write one page that needs no network: what a mechanism does and guarantees; what reports or runs say and cost.
 
-    FILE is a mechanism file (.json), reports (.parquet, .csv, .csv.gz), a training log (.jsonl), the folder of a
-    federated run, or what a verb of mezzotint smoothed printed with --json.
+    FILE is a mechanism file (.json), reports (.parquet, .csv, .csv.gz, a folder
+    of them, or saved counts), a training log (.jsonl), the folder of a federated
+    run, or what a verb of mezzotint smoothed printed with --json.
     """
     if not file.exists():
         raise ParameterError("file", str(file), "no such file; make one with: mezzotint design --out m.json")
