@@ -139,6 +139,9 @@ def _named(name: str, levels: int, clip: float, report_epsilon: float) -> Any:
 
 def _on_even_levels(name: str, levels: int, clip: float, epsilon: float) -> Any:
     """Sums need even levels: the best of nine ranges, from the least that unbiased reports allow."""
+    if name == "optm" and levels > 4:
+        remedy = "OPTM searches boxes of probabilities, too many beyond 4 levels: use --bits 2, or optimal"
+        raise ParameterError("bits", (levels - 1).bit_length(), remedy)
     refused: list[InfeasibleError] = []
     found: list[Any] = []
     for place in range(9):
