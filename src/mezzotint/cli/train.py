@@ -284,7 +284,15 @@ def _live(steps: int) -> Iterator[Callable[[Any], None]]:
             text = f"loss {progress.loss:.4f}  accuracy {progress.test_accuracy:.2%}  epsilon {spent}"
             bars.update(bar, completed=progress.step, description=text)
 
-        yield show
+        # Through the bar's own console, which puts lines above the bar.
+        above, warnings.showwarning = (
+            warnings.showwarning,
+            lambda message, *_: bars.console.print(f"mezzotint: warning: {message}", markup=False, soft_wrap=True),
+        )
+        try:
+            yield show
+        finally:
+            warnings.showwarning = above
 
 
 def finish(run: Any, history: list[Any], options: dict[str, Any]) -> dict[str, Any]:

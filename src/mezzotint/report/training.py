@@ -157,7 +157,6 @@ def runs_counted(text: str, runs: int) -> Iterator[Tick]:
         bars.TextColumn("{task.description}"),
         bars.BarColumn(),
         bars.MofNCompleteColumn(),
-        bars.TextColumn("runs"),
         bars.TimeRemainingColumn(),
     )
     with bars.Progress(*columns, console=consoles.Console(stderr=True), transient=True) as shown:

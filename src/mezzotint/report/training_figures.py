@@ -72,11 +72,13 @@ def rqp_figure1() -> Reproduction:
         dimension=31,
     )
     rows: list[dict[str, Any]] = []
-    for sigma in SIGMAS:
-        settings = replace(base, noise_multiplier=sigma / CLIP)
-        rows.append(_figure1_row("RQP", settings, float(training.rqp.published_q(settings))))
-    noise = training.rqp.noise_multiplier(EPSILON, sampling_rate=1 / 445, steps=445, delta=DELTA)
-    projected = _figure1_row("Proj-DP-SGD", replace(base, noise_multiplier=noise), 1.0)
+    with runs_counted("rqp-figure1", len(SIGMAS) + 1) as tick:
+        for sigma in SIGMAS:
+            settings = replace(base, noise_multiplier=sigma / CLIP)
+            rows.append(_figure1_row("RQP", settings, float(training.rqp.published_q(settings))))
+            tick()
+        noise = training.rqp.noise_multiplier(EPSILON, sampling_rate=1 / 445, steps=445, delta=DELTA)
+        projected = _figure1_row("Proj-DP-SGD", replace(base, noise_multiplier=noise), 1.0)
     series = (
         Series(panel="a: replacement", name="q at published epsilon 1", x=SIGMAS, y=tuple(row["q"] for row in rows)),
         *(
