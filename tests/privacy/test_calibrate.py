@@ -61,6 +61,7 @@ def test_a_budget_that_the_quiet_end_meets_needs_no_search() -> None:
     assert len(found.tried) == 1
 
 
+@pytest.mark.slow
 def test_what_would_do_does() -> None:
     plan = Plan(coordinates=300, rounds=40, delta=1e-6)
     with pytest.raises(InfeasibleError) as caught:
@@ -79,11 +80,11 @@ def test_what_would_do_does() -> None:
 
 
 def test_each_way_out_is_computed() -> None:
-    plan = Plan(coordinates=200, view="sum", clients=1000, delta=1e-6)
+    plan = Plan(coordinates=100, view="sum", clients=1000, delta=1e-6)
     with pytest.raises(InfeasibleError) as caught:
         calibrate(response, epsilon=1.0, plan=plan, quiet=5.0, loud=1.0)
     message = str(caught.value)
-    few = re.search(r"coordinates=(\d+) instead of 200", message)
+    few = re.search(r"coordinates=(\d+) instead of 100", message)
     crowd = re.search(r"clients=(\d+)", message)
     assert few is not None
     assert crowd is not None
@@ -91,8 +92,8 @@ def test_each_way_out_is_computed() -> None:
     most, many = int(few[1]), int(crowd[1])
     assert account(loudest, coordinates=most, clients=1000, **shared).epsilon <= 1.0
     assert account(loudest, coordinates=most + max(2, most // 40), clients=1000, **shared).epsilon > 1.0
-    assert account(loudest, coordinates=200, clients=many, **shared).epsilon <= 1.0
-    assert account(loudest, coordinates=200, clients=1000, **shared).epsilon > 1.0
+    assert account(loudest, coordinates=100, clients=many, **shared).epsilon <= 1.0
+    assert account(loudest, coordinates=100, clients=1000, **shared).epsilon > 1.0
     assert "rounds=" not in message
 
 

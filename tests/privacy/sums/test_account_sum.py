@@ -19,6 +19,7 @@ from mezzotint.privacy.sums.search import candidate_blankets
 from reference.sums import exact_renyi, random_rows, sum_pmf
 
 QUIET = rqm(lower=-1, upper=1, levels=4, extension=1.0, q=0.42)
+BITS = randomized_response(lower=-1, upper=1, epsilon=1.8)
 
 
 def two_sums(rows: np.ndarray, clients: int, epsilon: float) -> float:
@@ -70,6 +71,7 @@ def test_what_is_alike_in_both_worlds_is_not_counted_as_losses_of_both_signs():
             assert gains == pytest.approx(bound, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_a_million_quiet_releases_are_nearly_gaussian():
     # 10^4 coordinates, 100 rounds, 10^6 clients with one bit each: a shift by 2 p - 1 in noise of deviation 500.
     mechanism = randomized_response(lower=-1, upper=1, epsilon=0.1)
@@ -106,20 +108,20 @@ def test_claims_say_what_they_rest_on():
 
 
 def test_more_releases_cost_more_and_more_clients_cost_less():
-    costs = [account_sum(QUIET, clients=300, rounds=rounds, delta=1e-6).epsilon for rounds in (1, 2, 8)]
+    costs = [account_sum(BITS, clients=300, rounds=rounds, delta=1e-6).epsilon for rounds in (1, 2, 8)]
     assert costs == sorted(costs)
     assert costs[2] < 8 * costs[0]
-    assert account_sum(QUIET, clients=600, rounds=2, delta=1e-6).epsilon < costs[1]
+    assert account_sum(BITS, clients=600, rounds=2, delta=1e-6).epsilon < costs[1]
 
 
 def test_participation():
     common = {"clients": 300, "rounds": 8, "delta": 1e-6}
-    always = account_sum(QUIET, **common).epsilon
-    seen = account_sum(QUIET, **common, sampling_rate=0.25)
-    secret = account_sum(QUIET, **common, sampling_rate=0.25, sampling="without_replacement")
+    always = account_sum(BITS, **common).epsilon
+    seen = account_sum(BITS, **common, sampling_rate=0.25)
+    secret = account_sum(BITS, **common, sampling_rate=0.25, sampling="without_replacement")
     assert secret.epsilon < seen.epsilon < always
     assert secret.sampling == "without_replacement"
-    assert account_sum(QUIET, clients=300, sampling="without_replacement", delta=1e-6).sampling == "none"
+    assert account_sum(BITS, clients=300, sampling="without_replacement", delta=1e-6).sampling == "none"
 
 
 def test_secret_poisson_participation_counts_only_those_who_came():
@@ -200,11 +202,12 @@ def test_quadratic_renyi_of_sums_bounds_every_data_set():
     assert worst <= kappa < alone
 
 
-def test_l2_vectors_cost_less_than_their_coordinates():
+@pytest.mark.parametrize("mechanism", [BITS, pytest.param(QUIET, marks=pytest.mark.slow)], ids=["bits", "rqm"])
+def test_l2_vectors_cost_less_than_their_coordinates(mechanism):
     dimension, clip = 100, 1.0
     arguments = {"clients": 2000, "coordinates": dimension, "rounds": 10, "delta": 1e-6}
-    plain = account_sum(QUIET, **arguments)
-    norm = account_sum(QUIET, **arguments, geometry="l2", l2_norm=math.sqrt(dimension) * clip / 4)
+    plain = account_sum(mechanism, **arguments)
+    norm = account_sum(mechanism, **arguments, geometry="l2", l2_norm=math.sqrt(dimension) * clip / 4)
     assert norm.epsilon < plain.epsilon / 3
     assert norm.method.startswith("Renyi")
 
