@@ -220,7 +220,7 @@ def _remarks(setting: Setting, ranked: Sequence[Option], yardstick: float) -> tu
         enough = math.ceil(setting.clients * math.sqrt(yardstick / zero))
         remarks.append(
             f"One round's mean is lost in noise: even a trusted server errs {yardstick / zero:.3g} x as much as "
-            f"answering 0. It would need about {enough:,} clients a round at this claim, or fewer rounds or coordinates."
+            f"answering 0. It would need about {enough:,} clients a round at this claim, fewer rounds or coordinates."
         )
     elif ranked and ranked[0].mse > zero:
         remarks.append(

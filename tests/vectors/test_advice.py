@@ -1,0 +1,248 @@
+"""Advice: every option at the same claim, errors as simulated, hopeless ones called so."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+
+from mezzotint import ParameterError
+from mezzotint.cli.advise import candidates
+from mezzotint.core.errors import InfeasibleError
+from mezzotint.families import discrete_gaussian, skellam
+from mezzotint.vectors import Advice, NoiseFamily, Option, Setting, advise
+from mezzotint.vectors.advice import ONE_BIT
+from mezzotint.vectors.calibration import CLOSE, rounding_variance, search
+from mezzotint.vectors.setting import gaussian_shift
+
+NOISES = [
+    NoiseFamily(name="discrete Gaussian", build=lambda deviation: discrete_gaussian(sigma=deviation)),
+    NoiseFamily(name="Skellam", build=lambda deviation: skellam(variance=deviation**2)),
+]
+
+
+def setting(**changes: Any) -> Setting:
+    basis: dict[str, Any] = {"clients": 200, "dimension": 1, "rounds": 1, "trust": "sum", "epsilon": 2.0, "delta": 1e-5}
+    return Setting(**{**basis, **changes})
+
+
+def asked(**changes: Any) -> Advice:
+    return advise(setting(**changes), tables=[ONE_BIT], noises=NOISES)
+
+
+def vectors_of(one: Setting, rng: np.random.Generator) -> np.ndarray:
+    if one.dimension == 1:
+        return rng.uniform(-1, 1, size=(one.clients, 1))
+    directions = rng.normal(size=(one.clients, one.dimension))
+    return directions / np.linalg.norm(directions, axis=1, keepdims=True)
+
+
+def simulated(one: Setting, option: Option, repeats: int) -> tuple[float, float]:
+    """Mean squared error per coordinate of the mean, and its standard error, by running the scheme."""
+    scheme = option.scheme
+    assert scheme is not None
+    rng = np.random.default_rng(1)
+    errors: list[float] = []
+    for repeat in range(repeats):
+        vectors = vectors_of(one, rng)
+        codes = [scheme.encode(vector, 10_000 * repeat + i) for i, vector in enumerate(vectors)]
+        if one.trust == "sum":
+            total = np.sum(codes, axis=0) % scheme.modulus
+            mean = scheme.decode_sum(total, one.clients) / one.clients
+        else:
+            mean = np.mean([scheme.decode_sum(code, 1) for code in codes], axis=0)
+        errors.append(float(((mean - vectors.mean(axis=0)) ** 2).mean()))
+    return float(np.mean(errors)), float(np.std(errors) / math.sqrt(repeats))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"clients": 60},
+        {"trust": "local", "clients": 60, "delta": 1e-3},
+        pytest.param({"dimension": 20, "rounds": 3, "epsilon": 6.0, "clients": 60}, marks=pytest.mark.slow),
+    ],
+)
+def test_errors_are_those_of_running_the_schemes(changes):
+    one = setting(**changes)
+    advice = asked(**changes)
+    for option in advice.options:
+        if option.feasible:
+            mse, error = simulated(one, option, 60)
+            # Means of 60: beyond five standard errors with probability below 1e-4 (errors are nearly chi-squared).
+            assert abs(mse - option.mse) <= 5 * error, option.name
+    assert advice.best is not None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"delta": 0.0},
+        pytest.param({"dimension": 5, "rounds": 2}, marks=pytest.mark.slow),
+        {"clients": 1},
+        {"epsilon": 20.0, "clients": 30},
+        {"corrupted": 100},
+    ],
+)
+def test_options_keep_the_claim_use_it_and_are_ranked(changes):
+    one = setting(**changes)
+    advice = asked(**changes)
+    feasible = [option for option in advice.options if option.feasible]
+    assert [option.mse for option in feasible] == sorted(option.mse for option in feasible)
+    assert list(advice.options[: len(feasible)]) == feasible
+    for option in feasible:
+        assert option.claim is not None
+        assert option.scheme is not None
+        assert option.epsilon <= one.epsilon
+        assert option.claim.delta == one.delta
+        assert option.claim.rounds == one.rounds
+        claim = option.scheme.claim(clients=one.clients, rounds=one.rounds, corrupted=one.corrupted, delta=one.delta)
+        assert claim.epsilon == option.epsilon
+        assert "least error" in option.reason or "error of the best" in option.reason or "as good" in option.reason
+    for option in advice.options[len(feasible) :]:
+        assert option.epsilon == math.inf
+        assert "what can help" in option.reason
+    assert asked(**changes).as_dict() == advice.as_dict()
+
+
+def test_a_sum_of_one_is_a_single_report():
+    alone, local = asked(clients=1), asked(clients=1, trust="local")
+    assert [(o.name, o.mse, o.epsilon) for o in alone.options] == [(o.name, o.mse, o.epsilon) for o in local.options]
+    assert local.options[0].claim is not None
+    assert local.options[0].claim.view == "local"
+
+
+def test_too_few_bits_leave_nothing_and_the_reason_says_so():
+    nothing = asked(dimension=3, bits=2)
+    assert nothing.best is None
+    assert all("more bits" in option.reason for option in nothing.options)
+    assert any("No scheme" in remark for remark in nothing.remarks)
+
+
+def test_a_single_client_cannot_hide_and_is_told_so():
+    advice = asked(clients=1)
+    assert all("HOPELESS" in option.reason for option in advice.options if option.feasible)
+    assert any("even a trusted server" in remark for remark in advice.remarks)
+
+
+@pytest.mark.slow
+def test_hopeless_requests_are_called_hopeless():
+    advice = asked(dimension=1000, rounds=500, clients=50)
+    assert all("HOPELESS" in option.reason for option in advice.options if option.feasible)
+    assert any("even a trusted server" in remark for remark in advice.remarks)
+    local = asked(dimension=200, rounds=50, trust="local")
+    assert any("2**-32" in option.reason for option in local.options if not option.feasible)
+
+
+@pytest.mark.slow
+def test_fewer_bits_are_kept_and_cost_accuracy():
+    free, tight = (asked(dimension=50, bits=bits, epsilon=8.0, clients=100) for bits in (None, 11))
+    named = {option.name: option for option in free.options}
+    for option in tight.options:
+        if option.feasible:
+            assert (option.wire_bits or 0) <= 11
+            assert option.mse >= named[option.name].mse * 0.97
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-6), (8.0, 1e-6), (0.001, 1e-5), (0.1, 0.3), (100.0, 1e-12)])
+def test_the_yardsticks_gaussian_is_exactly_as_private_as_asked(epsilon, delta):
+    mu = gaussian_shift(epsilon, delta)
+
+    def exact(shift: float) -> Any:
+        with mpmath.workdps(40):
+            m, e = mpmath.mpf(shift), mpmath.mpf(epsilon)
+            return mpmath.ncdf(-e / m + m / 2) - mpmath.exp(e) * mpmath.ncdf(-e / m - m / 2)
+
+    assert exact(mu) <= delta * (1 + 1e-9)
+    assert exact(mu * (1 + 1e-6)) > delta * (1 - 1e-4)
+
+
+def test_the_search_finds_the_edge_and_says_when_there_is_none():
+    def find(cost: Any, guess: float = 1.0) -> float:
+        return search(lambda x: x, cost, guess=guess, target=2.0, least=1e-6, most=50.0)[0]  # pyright: ignore
+
+    for cost in (lambda x: x, lambda x: x**3, lambda x: math.expm1(x)):
+        for guess in (1e-5, 1.0, 40.0):
+            found = find(cost, guess)
+            assert cost(found) <= 2.0
+            assert cost(found * 1.1) > 2.0 * CLOSE or cost(found) >= 2 * CLOSE
+    assert find(lambda x: 0.1) == pytest.approx(50.0)
+    with pytest.raises(InfeasibleError, match="no noise"):
+        find(lambda x: 3.0)
+
+
+def test_rounding_variance_of_normal_numbers():
+    rng = np.random.default_rng(2)
+    for spread in (0.05, 0.3, 2.0):
+        x = rng.normal(size=400_000) * spread
+        f = x - np.floor(x)
+        # 400 000 values in [0, 1/4]: a mean within 1e-3 but with probability below 1e-9 (Hoeffding).
+        assert rounding_variance(spread) == pytest.approx(float((f * (1 - f)).mean()), abs=1e-3)
+    assert rounding_variance(math.inf) == 1 / 6
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"clients": 0}, {"clients": 2.5}, {"clients": 10**10}, {"dimension": 0}, {"dimension": 2**30}, {"rounds": 0},
+        {"trust": "server"}, {"epsilon": 0.0}, {"epsilon": math.inf}, {"epsilon": math.nan}, {"delta": 1.0},
+        {"delta": -0.1}, {"delta": 1e-30}, {"delta": math.nan}, {"bits": 0}, {"corrupted": 200}, {"corrupted": -1},
+        {"trust": "local", "corrupted": 3},
+    ],
+)  # fmt: skip
+def test_bad_settings_are_refused_by_name(changes):
+    with pytest.raises(ParameterError, match=list(changes)[-1]):
+        setting(**changes)
+
+
+# The page ------------------------------------------------------------------------------------------------------------
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "advice.md"
+SETTINGS = {
+    "One number": {"clients": 10**6, "rounds": 1, "epsilon": 1.0, "delta": 1e-6},
+    "A model": {"clients": 1000, "dimension": 10_000, "rounds": 589, "epsilon": 8.0, "delta": 1e-6},
+}
+
+
+def page_tables() -> dict[str, dict[tuple[str, str], tuple[float, int]]]:
+    """Heading -> (trust, scheme) -> (error, bits per value), as printed."""
+    found: dict[str, dict[tuple[str, str], tuple[float, int]]] = {}
+    heading = ""
+    for line in PAGE.read_text(encoding="utf-8").splitlines():
+        if line.startswith("## "):
+            heading = line.removeprefix("## ")
+        row = re.match(r"\| (sum|local) \| ([^|]+) \| ([0-9.e+-]+) \| (\d+) \|", line)
+        if row:
+            found.setdefault(heading, {})[row[1], row[2].strip()] = (float(row[3]), int(row[4]))
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("heading", SETTINGS)
+@pytest.mark.parametrize("trust", ["sum", "local"])
+def test_the_page_says_what_the_verb_says(heading, trust):
+    printed = {name: cells for (seen, name), cells in page_tables()[heading].items() if seen == trust}
+    one = setting(**SETTINGS[heading], trust=trust)
+    tables, noises = candidates(one)
+    advice = advise(one, tables=tables, noises=noises)
+    computed = {option.name: option for option in advice.options if option.feasible}
+    assert set(printed) == set(computed)
+    for name, (mse, bits) in printed.items():
+        assert computed[name].mse == pytest.approx(mse, rel=0.01)
+        assert computed[name].wire_bits == bits
+
+
+def test_the_page_ranks_by_error_and_knows_both_settings():
+    tables = page_tables()
+    assert set(tables) == set(SETTINGS)
+    for rows in tables.values():
+        for trust in ("sum", "local"):
+            errors = [mse for (seen, _), (mse, _) in rows.items() if seen == trust]
+            assert len(errors) >= 3
+            assert errors == sorted(errors)

@@ -1,0 +1,145 @@
+"""Vectors through tables: right sums, and claims that no enumeration beats."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from mezzotint import ParameterError
+from mezzotint.core.rounding import table
+from mezzotint.design.vector import vector as metric_table
+from mezzotint.design.vector import vector_epsilon
+from mezzotint.families import rqm
+from mezzotint.privacy.sums.central import silence
+from mezzotint.vectors import TableScheme, clip, one_bit
+from mezzotint.vectors.norms import loss_profile, pure_epsilon_l2, round_renyi
+from reference.vectors import grid_ball, hockey_stick, reports
+
+
+def run_round(scheme, vectors: np.ndarray, seed: int) -> np.ndarray:
+    total = np.zeros(scheme.length, dtype=np.int64)
+    for number, vector in enumerate(vectors):
+        code = scheme.encode(vector, seed * 1000 + number)
+        assert code.min() >= 0
+        assert code.max() < scheme.modulus
+        total = (total + code) % scheme.modulus
+    return scheme.decode_sum(total, len(vectors))
+
+
+TABLE = rqm(lower=-1, upper=1, levels=8, extension=0.5, q=0.5)
+ROWS = [[0.6, 0.2, 0.2], [0.2, 0.2, 0.6]]
+UNEVEN = table(knots=[-1, 1], levels=[-2, 0, math.pi], probabilities=ROWS, name="uneven", unbiased=False)
+
+
+@pytest.mark.parametrize(("l2_norm", "kept"), [(None, None), (1.0, None), (None, 3), (1.0, 4)])
+def test_table_scheme_estimates_the_sum_without_bias(l2_norm, kept):
+    rng = np.random.default_rng(2)
+    vectors = rng.uniform(-0.4, 0.4, size=(20, 6))
+    estimates = []
+    for repeat in range(150):
+        scheme = TableScheme(mechanism=TABLE, size=6, clients=20, l2_norm=l2_norm, kept=kept, seed=repeat)
+        estimates.append(run_round(scheme, vectors, repeat))
+    estimates = np.array(estimates)
+    truth = (vectors if l2_norm is None else clip(vectors, norm="l2", bound=l2_norm)).sum(axis=0)
+    # Six coordinates, 150 repeats: five standard errors are passed with probability above 1 - 1e-5.
+    error = estimates.std(axis=0) / math.sqrt(150)
+    assert (np.abs(estimates.mean(axis=0) - truth) <= 5 * error).all()
+
+
+def test_table_scheme_claims_are_those_of_its_coordinates():
+    def few(**changes):
+        return TableScheme(mechanism=one_bit(1.0, 1.0), size=4, clients=50, **changes).claim(clients=50)
+
+    assert few().coordinates == 4
+    assert few(kept=2).epsilon < few().epsilon
+    plain = TableScheme(mechanism=TABLE, size=4, clients=50)
+    assert plain.modulus == 50 * 7 + 1
+    with pytest.raises(ParameterError, match="planned"):
+        plain.decode_sum(np.zeros(4, dtype=np.int64), 51)
+    with pytest.raises(ParameterError, match="total"):
+        plain.decode_sum(np.full(4, 10 * 7 + 1), 10)  # ten clients cannot add up to that
+    for changes, match in (
+        ({"kept": 5}, "kept"),
+        ({"kept": 0}, "kept"),
+        ({"size": 0}, "dimension"),
+        ({"clients": 0}, "clients"),
+        ({"l2_norm": math.inf}, "l2_norm"),
+        ({"kept_for": "ever"}, "kept_for"),
+        ({"mechanism": UNEVEN}, "levels"),
+    ):
+        with pytest.raises(ParameterError, match=match):
+            TableScheme(**{"mechanism": TABLE, "size": 4, "clients": 50, **changes})
+    for bad in ([1.0] * 3, [math.inf] * 4):
+        with pytest.raises(ParameterError, match="vector"):
+            plain.encode(bad)
+
+
+def tables_to_try():
+    rng = np.random.default_rng(8)
+    yield one_bit(1.0, 0.8)
+    yield rqm(lower=-1, upper=1, levels=4, extension=1.0, q=0.4)
+    for _ in range(4):
+        rows = rng.dirichlet([2.0, 2.0, 2.0], size=3)
+        yield table(knots=[-1.0, 0.2, 1.0], levels=[-2.0, 0.0, 2.0], probabilities=rows, name="random", unbiased=False)
+
+
+@pytest.mark.parametrize("mechanism", list(tables_to_try()), ids=lambda m: m.name[:12])
+@pytest.mark.parametrize("delta", [0.0, 0.02])
+def test_claims_under_the_l2_bound_are_never_below_enumeration(mechanism, delta):
+    # Vectors of two rotated coordinates, each clipped to the table's range; one client, all reports seen.
+    norm, size = 0.9, 2
+    scheme = TableScheme(mechanism=mechanism, size=size, clients=1, l2_norm=norm)
+    claim = scheme.claim(clients=1, delta=delta)
+    seen = [reports(mechanism, point) for point in grid_ball(size, norm, 9)]
+    assert max(hockey_stick(p, q, claim.epsilon) for p in seen for q in seen) <= delta + 1e-12
+    assert claim.epsilon <= size * mechanism.epsilon * (1 + 1e-9)
+    assert pure_epsilon_l2(mechanism, coordinates=size, l2_norm=norm) <= size * mechanism.epsilon * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("mechanism", list(tables_to_try()), ids=lambda m: m.name[:12])
+def test_loss_profiles_bound_all_pairs_of_inputs(mechanism):
+    distances, losses = loss_profile(mechanism)
+    assert losses[-1] == pytest.approx(mechanism.epsilon, rel=1e-9)
+    inputs = np.linspace(mechanism.lower, mechanism.upper, 81)
+    logs = np.log(np.array([mechanism.pmf(x) for x in inputs]))
+    for distance, loss in zip(distances[::7], losses[::7], strict=True):
+        near = np.abs(inputs[:, None] - inputs) <= distance
+        worst = (logs[:, None, :] - logs).max(axis=2)[near].max()
+        assert worst <= loss
+        assert loss <= max(worst, 1e-9) * 2 + 0.1  # the grid of inputs is coarse, the profile exact
+
+
+def test_pure_claims_of_a_metric_table_agree_with_its_design():
+    result = metric_table(2.0, dimension=16, l2_norm=1.0, levels=[-9, -3, 3, 9], inputs="real")
+    ours = pure_epsilon_l2(result.mechanism, coordinates=16, l2_norm=1.0)
+    theirs = vector_epsilon(result.mechanism, dimension=16, l2_distance=2.0, inputs="real")
+    assert theirs / 1.2 <= ours <= theirs * 1.1  # two upper bounds on one number, by different rules
+    assert ours <= 16 * result.mechanism.epsilon
+    scheme = TableScheme(mechanism=result.mechanism, size=16, clients=1, l2_norm=1.0)
+    assert scheme.claim(clients=1, delta=0.0).epsilon <= min(ours * (1 + 1e-9), 2.0)
+
+
+def test_kept_coordinates_redrawn_every_round_cost_less_and_never_too_little():
+    mechanism, norm, alpha = one_bit(1.5, 1.0), 1.0, 3.0
+    share = round_renyi(mechanism, silence(), alpha, l2_norm=norm, share=0.5)
+    whole = round_renyi(mechanism, silence(), alpha, l2_norm=norm, share=1.0)
+    assert 0.4 * whole < share < whole
+    # Two of four coordinates, each pair equally likely and seen: enumerated for vectors of the ball.
+    pairs = [(i, j) for i in range(4) for j in range(i)]
+    rng = np.random.default_rng(3)
+    for _ in range(200):
+        x, y = (v / max(np.linalg.norm(v), 1.0) for v in rng.normal(size=(2, 4)) * rng.choice([0.1, 1, 10], (2, 4)))
+        terms = []
+        for chosen in pairs:
+            p, q = reports(mechanism, x[list(chosen)]), reports(mechanism, y[list(chosen)])
+            terms.append((p**alpha * q ** (1 - alpha)).sum())
+        assert math.log(np.mean(terms)) / (alpha - 1) <= share
+    epsilons = [
+        TableScheme(mechanism=one_bit(0.3, 0.5), size=64, clients=1, l2_norm=1.0, kept=16, kept_for=how)
+        .claim(clients=1, rounds=100)
+        .epsilon
+        for how in ("round", "run")
+    ]
+    assert epsilons[0] < 0.8 * epsilons[1]
