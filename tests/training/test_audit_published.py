@@ -116,7 +116,7 @@ ATTACKS = [
     pytest.param(
         Attack(noise_multiplier=0.1, dimension=31, start=0.26, helpers=2, blocks=60, steps=400), 2.0, id="31 weights"
     ),
-    # The second counterexample of docs/proofs: one weight on the seventh level, exact loss 1.32.
+    # The second counterexample of docs/training.md: one weight on the seventh level, exact loss 1.32.
     pytest.param(
         Attack(noise_multiplier=2.355, dimension=1, start=-0.06, helpers=0, blocks=500, steps=10_000),
         1.0,
