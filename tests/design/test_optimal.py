@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from typing import Any
 
 import numpy as np
@@ -316,6 +317,12 @@ def test_levels_only_outside_or_only_inside() -> None:
         ({"metric": "squared"}, "knots"),
         ({"max_bias": -1.0}, "max_bias"),
         ({"max_bias": math.nan}, "max_bias"),
+        ({"max_bias": "small"}, "max_bias"),
+        ({"alpha": "two"}, "alpha"),
+        ({"delta": None}, "delta"),
+        ({"levels": 3, "max_level": "far"}, "max_level"),
+        ({"levels": 3, "max_level": math.nan}, "max_level"),
+        ({"levels": 3, "max_level": 1.0}, "max_level"),
         ({"max_level": 5.0}, "max_level"),
         ({"prior": []}, "prior"),
         ({"prior": [0.1, math.nan]}, "prior"),
@@ -343,5 +350,10 @@ def test_cache_returns_the_same_design_in_microseconds() -> None:
     assert design.cache(1.0, levels=LEVELS, prior=stats.norm(0.5, 0.2)) is not first
     assert design.cache(1.0, levels=LEVELS, prior=sample) is design.cache(1.0, levels=LEVELS, prior=sample.copy())
     assert design.cache(1.0, bits=2, lower=0.0) is design.cache(1.0, levels=4, lower=0)
-    with pytest.raises(ParameterError):
-        design.cache(1.0, bits=2, levels=4)
+    for options in ({"bits": 2, "levels": 4}, {"bits": 1.5}, {"bits": 0}, {"epsilon": "one"}, {"lower": None}):
+        with pytest.raises(ParameterError):
+            design.cache(**options)
+    started = time.perf_counter()
+    for _ in range(100):
+        design.cache(1.0, bits=2, lower=0.0)
+    assert time.perf_counter() - started < 0.1  # a few microseconds each; a machine may be busy

@@ -176,6 +176,28 @@ def test_imvu_is_biased_between_its_ends_as_noted(epsilon: float, bias: float) -
     assert abs(table.mean(1.0) - 1) < 1e-6
 
 
+DESIGNS = {
+    "optm": lambda epsilon: design.optm(epsilon, bins=[-7, -0.5, 0.5, 7], boxes=29),
+    "optm, two sides": lambda epsilon: design.optm(epsilon, bins=[-7, 0.2, 0.6, 8], prior=[0.1, 0.5, 0.9], boxes=16),
+    "optm_exact": lambda epsilon: design.optm_exact(epsilon, bins=[-7, -0.5, 0.5, 7]),
+    "mvu": design.mvu,
+    "imvu": design.imvu,
+    "limit": design.limit,
+    "vector": lambda epsilon: design.vector(epsilon, dimension=1, l2_norm=1.0, levels=[-7, -1, 1, 7]),
+    "cache": lambda epsilon: design.cache(epsilon, levels=[-7, -1, 1, 7]),
+}
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+@pytest.mark.parametrize("epsilon", [0.5, 2.0])
+def test_every_design_passes_verify_at_the_epsilon_asked_for(name: str, epsilon: float) -> None:
+    mechanism = DESIGNS[name](epsilon).mechanism
+    report = verify(mechanism)
+    assert report.valid
+    assert epsilon * (1 - 1e-5) <= mechanism.epsilon <= epsilon
+    assert epsilon * (1 - 1e-5) <= report.epsilon_upper <= epsilon
+
+
 @pytest.mark.parametrize("options", [{"input_bits": 0}, {"solver": "newton"}, {"levels": 1}, {"epsilon": -1.0}])
 def test_mvu_names_bad_input(options: dict[str, Any]) -> None:
     with pytest.raises(ParameterError):

@@ -11,6 +11,7 @@ import numpy as np
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.design.optimal import optimal
+from mezzotint.design.problem import finite
 from mezzotint.design.result import DesignResult
 
 _CAPACITY = 4096
@@ -52,10 +53,11 @@ def cache(
     if bits is not None:
         if "levels" in options:
             raise ParameterError("bits", bits, "give bits or levels, not both")
-        if not 1 <= bits <= 16:
+        if isinstance(bits, bool) or not isinstance(bits, int) or not 1 <= bits <= 16:
             raise ParameterError("bits", bits, "need 1 to 16 bits")
         options["levels"] = 2**bits
-    key = (float(epsilon), float(lower), float(upper), *((name, _token(options[name])) for name in sorted(options)))
+    span = (finite("epsilon", epsilon), finite("lower", lower), finite("upper", upper))
+    key = (*span, *((name, _token(options[name])) for name in sorted(options)))
     with _lock:
         known = _designs.get(key)
         if known is not None:

@@ -15,7 +15,7 @@ from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.priors import SamplePrior
 from mezzotint.design.fixed import centered, from_centered, program_on
 from mezzotint.design.general import make_setting, solve_pairs
-from mezzotint.design.problem import Problem
+from mezzotint.design.problem import Problem, finite
 from mezzotint.design.program import Program, mean_offset
 from mezzotint.design.reach import required_overhang
 from mezzotint.design.solver import Solution, SolverError, solve
@@ -77,7 +77,7 @@ def level_bounds(problem: Problem, max_level: float | None, knots: FloatArray | 
         raise InfeasibleError(f"epsilon={problem.epsilon:g}: no levels, however far, are enough; use fewer knots")
     least = 1 + overhang
     if max_level is not None:
-        largest = float(max_level) / half
+        largest = finite("max_level", max_level) / half
         if not largest >= least * (1 + 1e-9):
             raise ParameterError(
                 "max_level",

@@ -77,12 +77,16 @@ class Problem:
         return cost_matrix(knots=knots, levels=levels, prior=self.prior, loss=loss)
 
 
-def finite(parameter: str, value: Any) -> float:
-    """The value as a finite float; ParameterError otherwise."""
+def _number(parameter: str, value: Any) -> float:
     try:
-        number = float(value)
+        return float(value)
     except (TypeError, ValueError):
         raise ParameterError(parameter, value, "give a number") from None
+
+
+def finite(parameter: str, value: Any) -> float:
+    """The value as a finite float; ParameterError otherwise."""
+    number = _number(parameter, value)
     if not math.isfinite(number):
         raise ParameterError(parameter, number, "must be finite")
     return number
@@ -117,7 +121,8 @@ def make_problem(
 ) -> Problem:
     """A checked `Problem` from a caller's values; alpha=inf becomes pure epsilon."""
     epsilon, lower, upper = finite("epsilon", epsilon), finite("lower", lower), finite("upper", upper)
-    delta = finite("delta", delta)
+    delta, max_bias = finite("delta", delta), _number("max_bias", max_bias)
+    alpha = None if alpha is None else _number("alpha", alpha)
     if not lower < upper or not math.isfinite(upper - lower):
         raise ParameterError("upper", upper, f"must exceed lower={lower:g}")
     _check_privacy(epsilon, delta, alpha, metric)
@@ -134,7 +139,7 @@ def make_problem(
         delta=delta,
         alpha=None if alpha == math.inf else alpha,
         metric=cast("Metric | None", metric),
-        max_bias=float(max_bias),
+        max_bias=max_bias,
     )
 
 
