@@ -171,3 +171,14 @@ def test_trap_one_direction_is_kept_by_default() -> None:
     assert ours == pytest.approx(max(one_way), abs=1e-3)
     both = build(rows[0], rows[1], symmetric=False).get_epsilon_for_delta(0.3)
     assert both == pytest.approx(max(one_way), abs=1e-6)
+
+
+def test_trap_events_come_and_go_between_releases() -> None:
+    # dp-accounting 0.6.0 knows no discrete Gaussian event, and its accountant takes no loss distribution of one's own:
+    # distributions are composed directly. When this fails a newer release is installed, and the note can go.
+    assert not hasattr(dp_event, "DiscreteGaussianDpEvent")
+    accountant = pld_privacy_accountant.PLDAccountant(NeighboringRelation.REPLACE_ONE)
+    own = privacy_loss_distribution.from_discrete_gaussian_mechanism(2.0)
+    with pytest.raises((TypeError, AttributeError)):
+        accountant.compose(own)
+    assert own.self_compose(3).get_epsilon_for_delta(1e-6) > own.get_epsilon_for_delta(1e-6)

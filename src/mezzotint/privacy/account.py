@@ -60,14 +60,9 @@ def account(
     if view == "local":
         _refuse_crowd(clients, corrupted, geometry, l2_norm)
         return account_local(
-            mechanism,
-            coordinates=coordinates,
-            rounds=rounds,
-            sampling_rate=sampling_rate,
-            sampling=sampling,
-            neighboring=neighboring,
-            delta=delta,
-        )
+            mechanism, coordinates=coordinates, rounds=rounds, sampling_rate=sampling_rate, sampling=sampling,
+            neighboring=neighboring, delta=delta,
+        )  # fmt: skip
     if view != "sum":
         raise ParameterError("view", view, "use 'local' (every report is seen) or 'sum' (only secure sums are)")
     if clients is None:
@@ -75,17 +70,9 @@ def account(
     if neighboring != "replace_one":
         raise ParameterError("neighboring", neighboring, "sums are accounted for 'replace_one'")
     return account_sum(
-        mechanism,
-        clients=clients,
-        coordinates=coordinates,
-        rounds=rounds,
-        sampling_rate=sampling_rate,
-        sampling=sampling,
-        corrupted=corrupted,
-        geometry=geometry,
-        l2_norm=l2_norm,
-        delta=delta,
-    )
+        mechanism, clients=clients, coordinates=coordinates, rounds=rounds, sampling_rate=sampling_rate,
+        sampling=sampling, corrupted=corrupted, geometry=geometry, l2_norm=l2_norm, delta=delta,
+    )  # fmt: skip
 
 
 def _refuse_crowd(clients: int | None, corrupted: int, geometry: str, l2_norm: float | None) -> None:

@@ -252,12 +252,19 @@ def sum_bounds(shapes: Sequence[FloatArray], counts: npt.ArrayLike, *, tail: flo
                 (low[part], high[part], best[part]),
                 tilted[:, :width], error, alias, window, family.theta, exponent, drift,
             )  # fmt: skip
-    # Beyond its own upper edge a narrower cell has only the mass that `outside` accounts for; elsewhere a probability
-    # that no tilt could bound is at most 1.
-    beyond = np.arange(width) > (upper - lower)[:, None]
-    high = np.where(np.isinf(high), np.where(beyond, 0.0, 1.0), high)
+    high = _capped(high, upper - lower)
     holds_all = (lower <= 0) & (upper >= numbers @ _tops(shapes))
     return SumBounds(start=start, low=low, high=high, outside=np.where(holds_all, 0.0, tail))
+
+
+def _capped(high: FloatArray, last: FloatArray) -> FloatArray:
+    """Finite bounds: beyond its own last place a narrower cell has only the mass that `outside` accounts for.
+
+    Elsewhere a probability that no tilt could bound is at most 1.
+    """
+    places = np.arange(high.shape[1], dtype=np.float64)
+    beyond = np.greater(places[None, :], last[:, None])
+    return np.where(np.isinf(high), np.where(beyond, 0.0, 1.0), high)
 
 
 def _tops(shapes: Sequence[FloatArray]) -> FloatArray:
