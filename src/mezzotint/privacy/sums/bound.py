@@ -200,7 +200,7 @@ def dominating_curve(
 
     Guarantees:
         Neighbours are symmetric, so the curve dominates both directions; it composes like any other
-        (`mezzotint.privacy.sums.composition`).
+        (`HockeyStick.atoms`).
     """
     others = check_others(clients, corrupted)
     limit = pure_epsilon(rows)
