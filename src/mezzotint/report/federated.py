@@ -180,10 +180,10 @@ def _verdict(rows: Sequence[Mapping[str, Any]]) -> str:
         words = []
         for quantity, error in (("loss below PBM", "its s.e."), ("accuracy above PBM", "and its s.e.")):
             gain, spread = row[quantity], row[error]
-            verb = "holds" if gain > spread else "is reversed" if gain < -spread else "is within one standard error"
+            verb = "yes" if gain > spread else "reversed" if gain < -spread else "no"
             words.append(f"{quantity.split()[0]} {verb}")
         said.append(f"{row['mechanism']}: {', '.join(words)}")
-    return "The order RQM better than PBM, seed by seed, beyond one standard error: " + "; ".join(said) + "."
+    return "Better than PBM beyond one standard error, seed by seed? " + "; ".join(said) + "."
 
 
 def training_figure(number: int, theta: float, experiment: Experiment | None = None) -> Reproduction:
