@@ -73,8 +73,8 @@ def test_errors_are_those_of_running_the_schemes(changes):
     advice = asked(**changes)
     for option in advice.options:
         if option.feasible:
-            mse, error = simulated(one, option, 60)
-            # Means of 60: beyond five standard errors with probability below 1e-4 (errors are nearly chi-squared).
+            mse, error = simulated(one, option, 40)
+            # Means of 40: beyond five standard errors with probability below 1e-4 (errors are nearly chi-squared).
             assert abs(mse - option.mse) <= 5 * error, option.name
     assert advice.best is not None
 

@@ -249,7 +249,7 @@ def _noise_scheme(setting: Setting, family: NoiseFamily, *, deviation: float, cl
     if setting.width == 1:
         # Whole steps up to the ends of the range: rounding then never stretches it, and only has to be finer than the
         # noise of one client.
-        steps = min(max(math.ceil(2 / deviation), 1), 2000)
+        steps = min(max(math.ceil(2 / deviation), 1), 1000)
         grids = [1 / k for k in range(steps, 0, -max(1, steps // 40))]
     else:
         finest = min(2 * math.sqrt(_INFLATION / setting.width), deviation / 2)
