@@ -357,3 +357,18 @@ def test_cache_returns_the_same_design_in_microseconds() -> None:
     for _ in range(100):
         design.cache(1.0, bits=2, lower=0.0)
     assert time.perf_counter() - started < 0.1  # a few microseconds each; a machine may be busy
+
+
+@pytest.mark.parametrize(
+    ("levels", "divergence", "reach", "knots"), [(4, 0.75, 2.0, 9), (16, 1.0, 2.0, 9), (16, 0.75, 2.0, 9)]
+)
+def test_renyi_designs_near_the_least_feasible_divergence(
+    levels: int, divergence: float, reach: float, knots: int
+) -> None:
+    grid = np.linspace(-reach, reach, levels).tolist()
+    result = design.optimal(epsilon=divergence, alpha=1.5, lower=-1, upper=1, levels=grid, knots=knots)
+    assert result.mechanism.renyi(1.5) <= divergence
+    assert result.gap <= 1e-5 * result.loss
+    # Outermost levels alone are a table of these levels too, and need log(...) = 0.66: the optimum is below its error.
+    ends = design.optimal(epsilon=divergence, alpha=1.5, lower=-1, upper=1, levels=[-reach, reach], knots=knots)
+    assert result.loss < ends.loss

@@ -57,8 +57,17 @@ def _cones(blocks: tuple[Block, ...]) -> list[object]:
     return cones
 
 
-def _settings(tolerance: float) -> Any:
+ATTEMPTS = ((1.0, 0.99), (1.0, 0.7), (1.0, 0.5), (1e2, 0.99), (1e4, 0.99))
+"""Factor of the tolerance and longest step, as a fraction of the way to the cones' boundary, one attempt after another.
+
+Power cones stall the solver when a step ends too near their boundary: shorter steps do not. A tolerance that the
+conditioning does not allow stalls it too, and a looser one does not; what is lost shows in the gap.
+"""
+
+
+def _settings(tolerance: float, step: float) -> Any:
     settings = clarabel.DefaultSettings()
+    settings.max_step_fraction = step
     settings.verbose = False
     settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tolerance
     return settings
@@ -79,16 +88,14 @@ def solve(program: Program, *, tolerance: float = 1e-10, quadratic: Any = None) 
     matrix, rhs = stack(program.blocks)
     size = program.objective.size
     status, iterations = "", 0
-    # A tolerance that the cones' conditioning does not allow stalls the solver far from a solution; a looser one does
-    # not, and what is lost shows in the gap.
-    for factor in (1.0, 1e2, 1e4):
+    for factor, step in ATTEMPTS:
         answer = clarabel.DefaultSolver(
             sparse.csc_matrix((size, size)) if quadratic is None else sparse.csc_matrix(quadratic) / scale,
             program.objective / scale,
             matrix,
             rhs,
             _cones(program.blocks),
-            _settings(tolerance * factor),
+            _settings(tolerance * factor, step),
         ).solve()
         point, status, iterations = np.array(answer.x), str(answer.status), iterations + int(answer.iterations)
         # "InsufficientProgress" and the like still end at a point: it is used if it is nearly a table, since whoever
