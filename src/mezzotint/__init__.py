@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from mezzotint import families as families
     from mezzotint import privacy as privacy
     from mezzotint import smoothed as smoothed
+    from mezzotint import vectors as vectors
 else:
     # The rooms stand on scipy, numba, clarabel...: each is imported when first used.
     collect = LazyModule("mezzotint.collect")
@@ -22,5 +23,6 @@ else:
     families = LazyModule("mezzotint.families")
     privacy = LazyModule("mezzotint.privacy")
     smoothed = LazyModule("mezzotint.smoothed")
+    vectors = LazyModule("mezzotint.vectors")
 
 __version__ = "0.1.0"
