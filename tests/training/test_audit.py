@@ -13,6 +13,7 @@ from scipy.stats import binom
 from mezzotint import ParameterError
 from mezzotint.training import rqp
 from mezzotint.training.audit import audit
+from papers import DIAGNOSTIC
 
 
 def test_clopper_pearson_limits() -> None:
@@ -61,17 +62,7 @@ def test_breaks_the_published_epsilon_and_not_ours() -> None:
     # One step on 31 weights at z = 0.1, where q = .152 makes the published bound read .989. The other records have
     # brought the weights near the edge of a cell; the canary's gradient moves all of them across it. The attacker
     # adds up log likelihood ratios of codes. Confidence 99.9 %: a false alarm in one of a thousand seeds.
-    settings = rqp.RQPSettings(
-        noise_multiplier=0.1,
-        bits=4,
-        bound=0.3,
-        clip_norm=0.45,
-        step_size=1.0,
-        batch_size=10,
-        dataset_size=455,
-        steps=46,
-        dimension=31,
-    )
+    settings = replace(DIAGNOSTIC, noise_multiplier=0.1)
     q = float(rqp.published_q(settings))
     once = replace(settings, steps=1, dataset_size=10)
     nominal = float(rqp.published_epsilon(once, q=q))

@@ -13,22 +13,12 @@ from mezzotint.training import methods, models, notices, rqp, trainer
 from mezzotint.training.audit import audit
 from mezzotint.training.data import Dataset
 from mezzotint.training.projection import projection
+from papers import DIAGNOSTIC
 from reference import training as reference
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("opacus")
 
-PAPER = rqp.RQPSettings(
-    noise_multiplier=1.0,
-    bits=4,
-    bound=0.3,
-    clip_norm=0.45,
-    step_size=1.0,
-    batch_size=10,
-    dataset_size=455,
-    steps=46,
-    dimension=31,
-)
 CONFIDENCE = 0.999  # a false alarm in one of a thousand seeds, per setting
 
 
@@ -51,7 +41,7 @@ class Attack:
 
     @property
     def settings(self) -> rqp.RQPSettings:
-        return replace(PAPER, noise_multiplier=self.noise_multiplier, dimension=self.dimension)
+        return replace(DIAGNOSTIC, noise_multiplier=self.noise_multiplier, dimension=self.dimension)
 
     @property
     def q(self) -> float:
@@ -77,14 +67,14 @@ class Attack:
         task = models.Task(module=layer, losses=lambda out, y: -out.squeeze(1), decide=lambda out: (out > 0).long())
         method = methods.NoisySGD(
             noise_multiplier=self.noise_multiplier,
-            clip_norm=PAPER.clip_norm,
-            projection=projection(bits=PAPER.bits, rounding="nearest", q=self.q),
-            bound=PAPER.bound,
+            clip_norm=DIAGNOSTIC.clip_norm,
+            projection=projection(bits=DIAGNOSTIC.bits, rounding="nearest", q=self.q),
+            bound=DIAGNOSTIC.bound,
         )
         # All records are in every batch; a step of the same length as the paper's, which averages ten of them.
         size = len(data.train_x)
         chosen = trainer.Settings(
-            steps=self.steps, batch_size=size, step_size=size / PAPER.batch_size * PAPER.step_size, seed=17
+            steps=self.steps, batch_size=size, step_size=size / DIAGNOSTIC.batch_size * DIAGNOSTIC.step_size, seed=17
         )
         run = trainer.Trainer(data=data, task=task, method=method, settings=chosen)
         found = np.empty((self.steps, self.blocks, self.dimension), dtype=np.uint8)
@@ -97,8 +87,8 @@ class Attack:
 
     def distributions(self) -> tuple[np.ndarray, np.ndarray]:
         """Of one code with and without the canary, computed."""
-        move = PAPER.step_size * PAPER.clip_norm / PAPER.batch_size / math.sqrt(self.dimension)
-        edges, rows = reference.uniform_edges(PAPER.bound, PAPER.bits), reference.keep_or_replace(self.q, 16)
+        move = DIAGNOSTIC.step_size * DIAGNOSTIC.clip_norm / DIAGNOSTIC.batch_size / math.sqrt(self.dimension)
+        edges, rows = reference.uniform_edges(DIAGNOSTIC.bound, DIAGNOSTIC.bits), reference.keep_or_replace(self.q, 16)
         means = (self.start + (self.helpers + 1) * move, self.start + self.helpers * move)
         first, second = (reference.codes_after_noise(mean, self.settings.weight_noise, edges, rows) for mean in means)
         return first, second
@@ -140,7 +130,7 @@ def test_trained_steps_break_the_published_epsilon_and_not_ours(attack: Attack, 
     threshold = _best_threshold(attack, ratio, len(present))
     proved = audit(present, absent, threshold=threshold, confidence=CONFIDENCE)
     assert proved.epsilon > factor * nominal
-    common = {"q": attack.q, "bits": PAPER.bits, "steps": 1, "sampling_rate": 1.0}
+    common = {"q": attack.q, "bits": DIAGNOSTIC.bits, "steps": 1, "sampling_rate": 1.0}
     assert proved.epsilon <= rqp.pure_epsilon(attack.noise_multiplier, dimension=attack.dimension, **common).epsilon
     for delta in (1e-5, 1e-3, 1e-2, 0.1):
         claimed = rqp.epsilon(attack.noise_multiplier, delta=delta, **common).epsilon

@@ -16,19 +16,9 @@ from mezzotint.training.rqp import (
     published_utility_bound,
     utility_bound,
 )
+from papers import DIAGNOSTIC
 from reference import training as reference
 
-DIAGNOSTIC = RQPSettings(
-    noise_multiplier=1.0,
-    bits=4,
-    bound=0.3,
-    clip_norm=0.45,
-    step_size=1.0,
-    batch_size=10,
-    dataset_size=455,
-    steps=46,
-    dimension=31,
-)
 MNIST = replace(DIAGNOSTIC, batch_size=64, dataset_size=60_000, steps=938, dimension=7850)
 FIGURE_1 = replace(DIAGNOSTIC, batch_size=1, dataset_size=445, steps=445)
 

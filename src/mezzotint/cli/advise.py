@@ -17,11 +17,13 @@ from mezzotint.core.mechanism import Mechanism
 
 if TYPE_CHECKING:
     from mezzotint import design, families, vectors
+    from mezzotint.privacy import claim
 else:
     # Numerical rooms: loaded when the verb runs, not for its help.
     design = LazyModule("mezzotint.design")
     families = LazyModule("mezzotint.families")
     vectors = LazyModule("mezzotint.vectors")
+    claim = LazyModule("mezzotint.privacy.claim")
 
 EXAMPLE = "mezzotint advise --clients 1000 --dim 10000 --rounds 20 --trust sum --target-epsilon 8 --delta 1e-6"
 
@@ -144,10 +146,11 @@ def _taken_part(clients: int, rounds: int, population: int | None) -> int:
 
 def _show(advice: vectors.Advice) -> None:
     setting, console = advice.setting, output()
+    rounds = claim.counted(setting.rounds, "round")
     seen = "each report seen" if setting.trust == "local" else "only secure sums seen"
     title = (
-        f"({setting.epsilon:g}, {setting.delta:g})-DP for replacing one client in {setting.rounds} round(s), {seen}; "
-        f"{setting.clients} clients a round, {setting.dimension} coordinate(s)"
+        f"({setting.epsilon:g}, {setting.delta:g})-DP for replacing one client in {rounds}, {seen}; "
+        f"{setting.clients} clients a round, {claim.counted(setting.dimension, 'coordinate')}"
     )
     table = Table(title=title, title_justify="left")
     table.add_column("scheme")

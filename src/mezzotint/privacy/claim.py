@@ -88,7 +88,7 @@ class Claim:
         }
 
     def __str__(self) -> str:
-        many = f"{_counted(self.coordinates, 'coordinate')} in {_counted(self.rounds, 'round')}"
+        many = f"{counted(self.coordinates, 'coordinate')} in {counted(self.rounds, 'round')}"
         sampled = _SAMPLING[self.sampling].format(rate=self.sampling_rate)
         trust = "" if self.honest_clients is None else f", if {_honest(self.honest_clients)} honest randomness"
         where = f"for {many}{sampled}, to {_SEEN[self.view]}{trust}"
@@ -101,7 +101,8 @@ class Claim:
         )
 
 
-def _counted(number: int, noun: str) -> str:
+def counted(number: int, noun: str) -> str:
+    """The number with its noun, in the plural but for 1."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
