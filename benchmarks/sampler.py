@@ -87,8 +87,8 @@ def measure(entries: dict[str, Callable[[], object]], repetitions: int) -> dict[
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--elements", type=int, default=1 << 22)
-    parser.add_argument("--repetitions", type=int, default=15)
+    parser.add_argument("--elements", type=int, default=1 << 24)
+    parser.add_argument("--repetitions", type=int, default=10)
     options = parser.parse_args()
     best = measure(contestants(options.elements), options.repetitions)
     sizes = {name: options.elements // 16 if "1/16" in name else options.elements for name in best}
