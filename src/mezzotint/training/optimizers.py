@@ -234,8 +234,12 @@ class QuantizedGradientOptimizer(_CoordinateOptimizer):
         codes = self.table.privatize(scaled, self.rng())
         if self.lattice is None:
             return np.stack([(codes == code).sum(axis=0) for code in range(self.table.levels.size)], axis=1)
-        # Small integers: gathered and added several times faster than int64.
-        return np.take(self.lattice.integers.astype(np.int16), codes).sum(axis=0, dtype=np.int64)
+        # Small integers are gathered and added several times faster than int64; an even grid's are the codes.
+        integers = self.lattice.integers
+        even = np.array_equal(integers, np.arange(integers.size))
+        small = codes if even else np.take(integers.astype(np.int16), codes)
+        narrow = np.uint16 if even and len(codes) * integers.size < 2**16 else np.int64
+        return small.sum(axis=0, dtype=narrow).astype(np.int64)
 
 
 def _positive(name: str, value: float) -> float:
