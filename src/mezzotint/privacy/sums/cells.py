@@ -1,7 +1,8 @@
 """How many clients drew each component: a multinomial vector, bundled into cells that bound it from below.
 
 A hockey-stick divergence can only fall when a client adds more noise (data processing), so replacing the count
-vector of a cell by the cell's lower corner gives an upper bound.
+vector of a cell by the cell's lower corner gives an upper bound. Two ways to bundle: boxes follow every component on
+its own, a ladder follows the worst of several. Boxes are closer for few components, ladders far cheaper for many.
 """
 
 from __future__ import annotations
@@ -23,6 +24,12 @@ _LOOSE = 1e-11
 
 _CORE = 3.5
 """Standard deviations around the mean that are divided finely."""
+
+_FINE = 4.0
+"""Standard deviations of a ladder's fine steps."""
+
+_STEPS = 12
+"""Steps of a ladder that stands on boxes; finer ones gain nothing."""
 
 
 @final
@@ -74,6 +81,8 @@ def _edges(trials: int, chance: float, spacing: float, reach: float) -> IntArray
 
 def _spacings(clients: int, masses: FloatArray, variances: FloatArray, budget: int) -> FloatArray:
     """Interval widths in standard deviations, such that each component wastes equally much variance."""
+    if masses.size == 0:
+        return np.zeros(0)
     deviation = np.sqrt(clients * masses * (1 - masses)) + 1e-9
     waste = np.maximum(variances, 1e-9) * deviation
 
@@ -101,16 +110,38 @@ def multinomial_cells(
         budget: about how many cells to use.
         tail: cells are dropped while all they hold is below this; it is added to `lost`.
 
-    Guarantees: the true counts can be coupled to lie above the corner of the cell drawn with `probability` (lower
-        corners are drawn one component after the other, each given the largest counts the earlier ones may have).
+    Guarantees: the true counts can be coupled to lie above the corner of the cell drawn with `probability`.
     """
+    count = masses.size
+    # All in boxes; the two that matter most in boxes, the others on a ladder; all on a ladder.
+    ways = {count, 0} if count < 4 else {2, 0}
+    order = np.argsort(-masses * variances)
+    found = [_bundled(clients, masses[order], variances[order], boxes, budget, tail) for boxes in sorted(ways)]
+    best = min(found, key=lambda cells: _waste(cells, variances[order]))
+    counts = np.empty_like(best.counts)
+    counts[:, order] = best.counts
+    return Cells(counts=counts, probability=best.probability, lost=best.lost)
+
+
+def _waste(cells: Cells, variances: FloatArray) -> float:
+    """What the cells cost, roughly: epsilon squared goes with the mean of 1 / variance."""
+    kept = cells.counts @ variances
+    return float(cells.probability @ (1 / np.maximum(kept, 0.05 * float(kept.max()) + 1e-9)))
+
+
+def _bundled(clients: int, masses: FloatArray, variances: FloatArray, boxes: int, budget: int, tail: float) -> Cells:
+    """The first `boxes` components in boxes, one after the other, the rest on ladders that stand on them.
+
+    Lower corners are drawn one component after the other, each given the largest counts the earlier ones may have.
+    """
+    laddered = masses.size > boxes
+    spacing = _spacings(max(clients, 1), masses[:boxes], variances[:boxes], budget // _STEPS if laddered else budget)
     reach = 1.05 * math.sqrt(2 * math.log(1 / tail))
-    spacing = _spacings(max(clients, 1), masses, variances, budget)
     counts = np.zeros((1, 0), dtype=np.int64)
     probability = np.ones(1)
     taken = np.zeros(1, dtype=np.int64)
-    lost, used = 0.0, 0.0
-    for position, mass in enumerate(masses.tolist()):
+    lost = used = 0.0
+    for position, mass in enumerate(masses[:boxes].tolist()):
         chance = min(1.0, mass / max(1.0 - used, mass))
         parts: list[tuple[IntArray, FloatArray, IntArray]] = []
         for corner, weight, spent in zip(counts, probability.tolist(), taken.tolist(), strict=True):
@@ -120,14 +151,64 @@ def multinomial_cells(
             # Given counts below an interval's end, the later components have at least the trials that remain then.
             ends = np.append(edges[1:] - 1, trials) + spent
             parts.append((np.column_stack([np.tile(corner, (edges.size, 1)), edges]), chances, ends))
-        counts = np.concatenate([part[0] for part in parts])
-        probability = np.concatenate([part[1] for part in parts])
-        taken = np.concatenate([part[2] for part in parts])
+        counts, probability, taken = (np.concatenate(column) for column in zip(*parts, strict=True))
         keep = _keep(probability, tail / (2 * masses.size))
         lost += float(probability[~keep].sum())
         counts, probability, taken = counts[keep], probability[keep], taken[keep]
         used += mass
-    return Cells(counts=counts, probability=probability, lost=lost * (1 + 1e-9))
+    below = Cells(counts=counts, probability=probability, lost=lost * (1 + 1e-9))
+    if not laddered:
+        return below
+    rest = np.minimum(1.0, masses[boxes:] / max(1.0 - used, float(masses[boxes:].sum())))
+    steps = _STEPS if boxes else min(max(budget, _STEPS), 4 * _STEPS)
+    return _climbed(below, np.maximum(clients - taken, 0), rest, variances[boxes:], steps, tail)
+
+
+def _climbed(
+    below: Cells, trials: IntArray, chances: FloatArray, variances: FloatArray, steps: int, tail: float
+) -> Cells:
+    """A ladder of further components on every cell, given the draws that are left there."""
+    counts: list[IntArray] = []
+    probability: list[FloatArray] = []
+    lost = below.lost
+    for corner, weight, left in zip(below.counts, below.probability.tolist(), trials.tolist(), strict=True):
+        ladder = ladder_cells(np.full(chances.size, left), chances, variances, steps=steps, tail=tail)
+        counts.append(np.column_stack([np.tile(corner, (ladder.probability.size, 1)), ladder.counts]))
+        probability.append(ladder.probability * weight)
+        lost += ladder.lost * weight
+    return Cells(counts=np.concatenate(counts), probability=np.concatenate(probability), lost=lost * (1 + 1e-9))
+
+
+def ladder_cells(
+    clients: IntArray, chances: FloatArray, variances: FloatArray, *, steps: int = 24, tail: float = 1e-17
+) -> Cells:
+    """Cells whose corners lie on one curve: N_l >= mean_l - s_l(z) deviation_l for ALL l, z growing step by step.
+
+    Arguments:
+        clients: (L,) draws that component l may come from; components may share draws or not.
+        chances: (L,) probability of component l in one of its draws.
+        variances: (L,) how much each component matters.
+        steps: about how many cells, >= 4.
+        tail: mass beyond the last step; it is `lost`.
+
+    Guarantees: the true counts can be coupled to lie above the corner of the cell drawn with `probability`, however
+        the components depend on each other: that some count misses its corner has at most the sum of the chances of
+        each, and divergences grow from step to step, so the largest such chances are the worst case.
+    """
+    mean = clients * chances
+    deviation = np.sqrt(mean * (1 - chances))
+    waste = np.maximum(variances * deviation, 1e-300)
+    # Least variance is lost, at a given sum of misses, where densities at the corners go with what a step wastes.
+    apart = 2 * np.log(np.minimum(waste.max() / waste, 1e12))
+    reach = 1.05 * math.sqrt(2 * math.log(clients.size / tail))
+    fine = max(3, steps * 3 // 4)
+    line = np.concatenate([np.linspace(0, _FINE, fine), np.linspace(_FINE, reach, max(2, steps - fine + 1))[1:]])
+    corners = np.maximum(np.ceil(mean - np.sqrt(line[:, None] ** 2 + apart) * deviation), 0).astype(np.int64)
+    below = np.asarray(stats.binom.cdf(corners - 1, clients, chances)) * (1 + _LOOSE)
+    missed = np.minimum.accumulate(np.minimum(below.sum(axis=1) * (1 + _LOOSE), 1.0))
+    probability = np.maximum(np.append(1.0, missed[:-1]) - missed, 0.0) * (1 + 1e-15)
+    kept = probability > 0
+    return Cells(counts=corners[kept], probability=probability[kept], lost=float(missed[-1]))
 
 
 def _keep(probability: FloatArray, tail: float) -> np.ndarray:
