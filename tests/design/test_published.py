@@ -11,7 +11,8 @@ from scipy import stats
 
 from mezzotint import InfeasibleError, ParameterError, design
 from mezzotint.core.priors import UniformPrior
-from mezzotint.design.optm_program import Box, Tables, published_theorem5, solve_box, theorem5
+from mezzotint.design.optm_one_ratio import one_ratio
+from mezzotint.design.optm_program import Box, Tables, published_theorem5, solve_box, solve_rows, theorem5
 from mezzotint.families.selection import pair_rows
 from mezzotint.privacy import verify
 from reference.design import grid_of_bins, pair_pmf
@@ -101,6 +102,76 @@ def test_theorem_5_as_printed_exceeds_its_epsilon_and_is_certified_at_the_truth(
     tables = _tables([-3, -0.5, 0.5, 3])
     box = Box(low=np.zeros(tables.size), high=np.ones(tables.size))
     assert len(published_theorem5(tables, box, 1.0)) < len(theorem5(tables, box, 1.0))
+
+
+# Exact errors of the mechanisms behind the paper's Table 2, and the bins that its program ends at.
+TABLE2 = {0.1: (1.7740, [-4, 0.2, 0.6, 4]), 0.2: (1.8386, [-4, 0.2, 0.6, 4]), 0.3: (1.9693, [-4, -0.2, 0.6, 4])}
+
+
+@pytest.mark.parametrize("sigma", TABLE2)
+def test_one_ratio_for_all_outputs_gives_table_2(sigma: float) -> None:
+    value, bins = TABLE2[sigma]
+    prior: Any = stats.norm(0.5, sigma)
+    result = design.optm_one_ratio(1.0, prior=prior)
+    assert result.loss == pytest.approx(value, abs=1e-4)
+    assert result.mechanism.levels.tolist() == bins
+    assert verify(result.mechanism).valid
+    assert result.mechanism.epsilon <= 1.0
+    assert result.mechanism.max_bias < 1e-8
+    probabilities = result.mechanism.probabilities
+    # One ratio: not only within each output but between any two of them.
+    assert probabilities.max() / probabilities.min() <= math.e * (1 + 1e-6)
+    assert design.optm_exact(1.0, bins=bins, prior=prior).loss < result.loss
+
+
+def test_halving_the_boxes_finds_what_trying_all_finds() -> None:
+    prior: Any = stats.norm(0.5, 0.3)
+    tables = _tables([-4, -0.2, 0.6, 4], sides=2)
+    masses = [prior.cdf(-0.2), prior.cdf(0.6) - prior.cdf(-0.2), prior.sf(0.6)]
+    cost = np.zeros(tables.size)
+    for side, weights in ((0, masses), (1, masses[::-1])):
+        bins = tables.bins if side == 0 else -tables.bins[::-1]
+        for n in (1, 2, 3):
+            cost[tables.row(side, n)] = weights[n - 1] / 2 * (bins[n - 1] - bins[:n])
+    best: tuple[float, Any] = (math.inf, None)
+    for left in np.arange(5, 100, 5) / 100:
+        for right in np.arange(5, 100, 5) / 100:
+            low, high = np.full(tables.size, 1e-5), np.ones(tables.size)
+            for side, o in ((0, left), (1, right)):
+                low[tables.row(side, 1)] = 1.0
+                low[tables.start(side, 2)], high[tables.start(side, 2)] = o, o + 0.01
+            answer = solve_rows(tables, Box(low=low, high=high), cost, one_ratio(tables, low, 1.0))
+            best = best if answer is None else min(best, answer, key=lambda found: found[0])
+    _, rows = pair_rows(tables.bins, tables.choices(best[1], 0), tables.choices(best[1], 1), lower=-1, upper=1)
+    found = design.optm_one_ratio(1.0, prior=prior, bin_sets=[[-4, -0.2, 0.6, 4]])
+    assert found.iterations < 100
+    np.testing.assert_allclose(found.mechanism.probabilities, rows, atol=1e-5)
+
+
+def test_one_ratio_implies_privacy_for_random_boxes() -> None:
+    rng, solved = np.random.default_rng(11), 0
+    for _ in range(150):
+        bins = np.sort(rng.uniform(-0.9, 0.9, 2))
+        tables = _tables([-rng.uniform(1.5, 6), *bins, rng.uniform(1.5, 6)], sides=2)
+        low = np.concatenate([rng.dirichlet([2.0] + [1.0] * (n - 1)) * 0.9 for _ in (0, 1) for n in (1, 2, 3)])
+        low[[tables.start(side, 1) for side in (0, 1)]] = 1.0
+        epsilon = float(rng.uniform(1, 4))
+        rows = one_ratio(tables, low, epsilon)
+        answer = solve_rows(tables, Box(low=low, high=np.ones(tables.size)), rng.normal(size=tables.size), rows)
+        if answer is None:
+            continue
+        solved += 1
+        _, rows = pair_rows(tables.bins, tables.choices(answer[1], 0), tables.choices(answer[1], 1), lower=-1, upper=1)
+        assert np.log(rows.max() / rows.min()) <= epsilon + 1e-6
+    assert solved >= 5
+
+
+@pytest.mark.parametrize("bin_sets", [[], [[-3, 0, 3]], [[-3, -1.5, 0.5, 3]], [[0, 0.2, 0.4, 3]]])
+def test_one_ratio_names_bad_bins(bin_sets: Any) -> None:
+    with pytest.raises(ParameterError, match="bin"):
+        design.optm_one_ratio(1.0, bin_sets=bin_sets)
+    with pytest.raises(InfeasibleError, match="no box"):
+        design.optm_one_ratio(0.01, bin_sets=[[-3, -0.5, 0.5, 3]])
 
 
 @pytest.mark.slow

@@ -14,8 +14,8 @@ import numpy.typing as npt
 from mezzotint.core.errors import InfeasibleError, MezzotintError, ParameterError
 from mezzotint.core.priors import UniformPrior
 from mezzotint.core.rounding import table
-from mezzotint.design.optm_program import BUILDERS, Constraints, Tables
-from mezzotint.design.optm_search import BoxSearch, Found
+from mezzotint.design.optm_program import BUILDERS, Constraints, Found, Tables
+from mezzotint.design.optm_search import BoxSearch
 from mezzotint.design.problem import Problem, check_levels, make_problem
 from mezzotint.design.result import DesignResult
 from mezzotint.design.rounding import achieved_loss, first_certified

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, final
+from typing import Literal, final
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from mezzotint.core.priors import Prior
 from mezzotint.families.selection import cells
 
 FloatArray = npt.NDArray[np.float64]
+Found = tuple[float, FloatArray]
 Constraints = Literal["theorem5", "theorem6", "published_theorem5"]
 
 
@@ -99,7 +100,7 @@ class Tables:
     def _form(self, side: FloatArray, j: int, x: float, i: int) -> FloatArray:
         own, others = self.own(j, i), self.others(j, x, i)
         # q_1(1) = 1: with a single bin on the other side no box is needed.
-        return _unit(self.size, own) * others.sum() if self.is_linear(j, i) else side[own] * others
+        return unit(self.size, own) * others.sum() if self.is_linear(j, i) else side[own] * others
 
     def masses(self, prior: Prior) -> FloatArray:
         """Prior mass of each used cell."""
@@ -117,7 +118,7 @@ class Tables:
         return result, constant
 
 
-def _unit(size: int, index: int) -> FloatArray:
+def unit(size: int, index: int) -> FloatArray:
     result = np.zeros(size)
     result[index] = 1.0
     return result
@@ -136,7 +137,7 @@ def _bounds_of_level(tables: Tables, box: Box, i: int) -> tuple[list[FloatArray]
         if not inner:
             uppers.append(tables.most(box, j, near, i))
         elif i in (j, j + 1):
-            uppers.append(_unit(tables.size, own))
+            uppers.append(unit(tables.size, own))
     return uppers, lowers
 
 
@@ -165,7 +166,7 @@ def _largest_at_own_bin(tables: Tables, i: int) -> list[FloatArray]:
         nearest = tables.own(i, i) if i <= j else tables.own(i - 1, i)
         own = tables.own(j, i)
         if own != nearest:
-            rows.append(_unit(tables.size, own) - _unit(tables.size, nearest))
+            rows.append(unit(tables.size, own) - unit(tables.size, nearest))
     return rows
 
 
@@ -186,7 +187,7 @@ def published_theorem5(tables: Tables, box: Box, epsilon: float) -> FloatArray:
                 continue
             limit = tables.least(box, k - 1, x, i)
             if tables.bins[i - 1] >= tables.lower:
-                uppers = [_unit(tables.size, tables.own(i, i)), _unit(tables.size, tables.own(i - 1, i))]
+                uppers = [unit(tables.size, tables.own(i, i)), unit(tables.size, tables.own(i - 1, i))]
             else:
                 first = tables.used()[0]
                 uppers = [
@@ -209,7 +210,7 @@ def theorem6(tables: Tables, box: Box, epsilon: float) -> FloatArray:
     s, t = first + 1, last
 
     def q(n: int, i: int) -> FloatArray:
-        return _unit(size, tables.start(0, n) + i - 1)
+        return unit(size, tables.start(0, n) + i - 1)
 
     rows = [q(j + 1, i) - q(j, i) for j in range(1, m - 1) for i in range(1, j + 1)]
     rows += [q(j, i) - q(j, i + 1) for j in range(2, m) for i in range(1, j)]
@@ -232,9 +233,13 @@ def theorem6(tables: Tables, box: Box, epsilon: float) -> FloatArray:
 BUILDERS = {"theorem5": theorem5, "theorem6": theorem6, "published_theorem5": published_theorem5}
 
 
-def solve_box(tables: Tables, box: Box, epsilon: float, target: FloatArray, constraints: Constraints) -> Any:
-    """(value, y) of the box's linear program, or None if it has no solution (HiGHS)."""
-    rows = BUILDERS[constraints](tables, box, epsilon)
+def solve_box(tables: Tables, box: Box, epsilon: float, target: FloatArray, constraints: Constraints) -> Found | None:
+    """(value, y) of the box's linear program, or None if it has no solution."""
+    return solve_rows(tables, box, target, BUILDERS[constraints](tables, box, epsilon))
+
+
+def solve_rows(tables: Tables, box: Box, target: FloatArray, rows: FloatArray) -> Found | None:
+    """(value, y): the least target @ y for selection probabilities in the box with rows @ y <= 0, or None (HiGHS)."""
     sums = np.zeros((tables.sides * (tables.bins.size - 1), tables.size))
     for side in range(tables.sides):
         for n in range(1, tables.bins.size):

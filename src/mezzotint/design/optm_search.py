@@ -11,12 +11,11 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.design.optm_program import Box, Constraints, Tables, solve_box
+from mezzotint.design.optm_program import Box, Constraints, Found, Tables, solve_box
 from mezzotint.families.erm import erm_choices
 from mezzotint.families.rqm import rqm_choices
 
 FloatArray = npt.NDArray[np.float64]
-Found = tuple[float, FloatArray]
 
 _MOST_BOXES = 2000
 
