@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mezzotint import ParameterError
-from mezzotint.privacy.sums.blanket import Blanket, Component, block_rows, common_blanket, dyad, dyad_blanket
+from mezzotint.privacy.sums.blanket import Blanket, Component, block_rows, common_blanket, dyad, shape_blanket
 from mezzotint.privacy.sums.cells import Cells, ladder_cells, multinomial_cells
 from mezzotint.privacy.sums.search import candidate_blankets, solve_dyads
 from reference.sums import TOTAL, random_rows
@@ -47,7 +47,7 @@ def test_a_solver_that_overshoots_cannot_spoil_a_blanket(seed):
     widths = [1, 2, 3]
     lies = [rng.random((rows.shape[0], 4 - width)) * rng.choice([1e-9, 0.3, 50.0]) for width in widths]
     lies[0][0, 0] = np.nan
-    blanket = dyad_blanket(rows, widths, lies)
+    blanket = shape_blanket(rows, [dyad(width) for width in widths], lies, name="lies")
     assert blanket is None or fits_slowly(blanket, rows)
 
 

@@ -197,44 +197,48 @@ def dyad(width: int) -> IntArray:
     return shape
 
 
-def dyad_blanket(rows: IntArray, widths: Sequence[int], shifts: Sequence[Any], *, block: int = 1) -> Blanket | None:
-    """The blanket of fair coins nearest below a solver's, made exact; None when a component loses all mass.
+def shape_blanket(
+    rows: IntArray, shapes: Sequence[IntArray], shifts: Sequence[Any], *, name: str, block: int = 1
+) -> Blanket | None:
+    """The blanket of these shapes nearest below a solver's, made exact; None when a component loses all mass.
 
     Arguments:
         rows: (rows, span + 1) integers that sum to 2**32.
-        widths: of the dyads.
-        shifts: per width a (block rows, block * span + 1 - width) array of probabilities; anything goes, only the
+        shapes: integers >= 0 each, with sums up to 2**20 (powers of two keep the arithmetic short).
+        shifts: per shape an array (block rows, block * span + 2 - shape size) of probabilities; anything goes, only the
             result is trusted, after `Blanket.fits`.
+        name: for people.
         block: clients per draw.
 
     Guarantees: the result fits `rows` in exact integers.
     """
     units = [np.floor(np.clip(np.nan_to_num(array), 0, 1) * TOTAL).astype(np.int64) for array in shifts]
     for k, row in enumerate(block_rows(rows, block)):
-        _shrink_to_fit(row, widths, [array[k] for array in units])
+        _shrink_to_fit(row, shapes, [array[k] for array in units])
     components: list[Component] = []
-    for width, array in zip(widths, units, strict=True):
+    for shape, array in zip(shapes, units, strict=True):
         mass = int(array.sum(axis=1).min())
         if mass == 0:
             return None
-        components.append(Component(shape=dyad(width), shifts=_cut_to(array, mass)))
-    name = f"fair coins of width {', '.join(map(str, widths))}" + (f", {block} clients each" if block > 1 else "")
+        components.append(Component(shape=shape, shifts=_cut_to(array, mass)))
     blanket = Blanket(components=tuple(components), name=name, block=block)
     return blanket if blanket.fits(rows) else None
 
 
-def _shrink_to_fit(row: IntArray, widths: Sequence[int], masses: list[IntArray]) -> None:
-    """Lowers shift masses in place until 2 * row is nowhere exceeded: a dyad of mass g puts g of 2 g on each side."""
+def _shrink_to_fit(row: IntArray, shapes: Sequence[IntArray], masses: list[IntArray]) -> None:
+    """Lowers shift masses in place until the row, times the shapes' common sum, is nowhere exceeded."""
+    common = math.lcm(*(int(shape.sum()) for shape in shapes))
+    scaled = [shape * (common // int(shape.sum())) for shape in shapes]
     for _ in range(_ROUNDS):
         spent = np.zeros_like(row)
-        for width, mass in zip(widths, masses, strict=True):
-            spent[: mass.size] += mass
-            spent[width:] += mass
-        over = np.maximum(spent - 2 * row, 0)
+        for shape, mass in zip(scaled, masses, strict=True):
+            spent += np.convolve(shape, mass)
+        over = np.maximum(spent - common * row, 0)
         if not over.any():
             return
-        for width, mass in zip(widths, masses, strict=True):
-            mass -= np.minimum(mass, np.maximum(over[: mass.size], over[width:]))
+        for shape, mass in zip(scaled, masses, strict=True):
+            for i in np.flatnonzero(shape).tolist():
+                mass -= np.minimum(mass, -(-over[i : i + mass.size] // int(shape[i])))
 
 
 def _cut_to(array: IntArray, mass: int) -> IntArray:

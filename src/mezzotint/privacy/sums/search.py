@@ -12,13 +12,26 @@ import numpy as np
 
 from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray
-from mezzotint.privacy.sums.blanket import Blanket, additive_blanket, block_rows, common_blanket, dyad_blanket
+from mezzotint.privacy.sums.blanket import Blanket, additive_blanket, block_rows, common_blanket, dyad, shape_blanket
+from mezzotint.privacy.sums.central import as_probabilities, row_means
 
 sparse: Any = LazyModule("scipy.sparse")
 optimize: Any = LazyModule("scipy.optimize")
 
 _MAX_VARIABLES = 12_000
 """Larger programs are not tried: the plain blanket stands then."""
+
+_LIGHT = 1e-6
+"""Components with less mass than this are dropped."""
+
+_FEW_LEVELS = 8
+"""Tables with at most this many levels have every row cut into pieces."""
+
+_REACH = 8
+"""How far a piece of a row goes to either side of its mode, and the widest coin beside pieces."""
+
+_GRAIN = 2**16
+"""Integers that a piece of a row sums to."""
 
 _GREEDY = 5
 """Largest number of coins that are chosen one by one; the next step up is to use all widths."""
@@ -27,40 +40,56 @@ _WIDEST = 24
 """Widths tried; wider coins carry little mass in any table worth its noise."""
 
 
-def _constraints(count: int, size: int, widths: Sequence[int]) -> tuple[Any, Any]:
-    """Matrices over the shifts of all rows, then the masses: what the coins use of each level, and place in all."""
-    places = np.concatenate([np.arange(size - width) for width in widths])
-    kinds = np.repeat(np.arange(len(widths)), [size - width for width in widths])
-    total = places.size
-    columns = np.arange(count * total)
-    row = np.repeat(np.arange(count), total)
-    # A coin at place s puts half of its mass on s, and half on s + width.
-    low = row * size + np.tile(places, count)
-    high = low + np.tile(np.asarray(widths)[kinds], count)
+def _constraints(count: int, size: int, shapes: Sequence[IntArray]) -> tuple[Any, Any]:
+    """Matrices over the shifts of all rows, then the masses: what the shapes use of each level, and place in all."""
+    room = [size + 1 - shape.size for shape in shapes]
+    total = sum(room)
+    places = np.concatenate([np.arange(number) for number in room])
+    kinds = np.repeat(np.arange(len(shapes)), room)
+    # Entry by entry of each shape: the column it belongs to (in one row of the table), its place and its weight.
+    reach = [np.flatnonzero(shape) for shape in shapes]
+    owner = np.concatenate([np.full(reach[kind].size, column) for column, kind in enumerate(kinds.tolist())])
+    cells = np.concatenate([place + reach[kind] for place, kind in zip(places.tolist(), kinds.tolist(), strict=True)])
+    weight = np.concatenate([shapes[kind][reach[kind]] / shapes[kind].sum() for kind in kinds.tolist()])
+    row = np.repeat(np.arange(count), owner.size)
+    shape = (count * size, count * total + len(shapes))
     use = sparse.csr_matrix(
-        (np.full(2 * columns.size, 0.5), (np.concatenate([low, high]), np.tile(columns, 2))),
-        shape=(count * size, count * total + len(widths)),
+        (np.tile(weight, count), (row * size + np.tile(cells, count), row * total + np.tile(owner, count))), shape=shape
     )
-    owner = row * len(widths) + np.tile(kinds, count)
-    masses = np.tile(np.arange(len(widths)), count)
+    placed = np.repeat(np.arange(count), total) * len(shapes) + np.tile(kinds, count)
+    masses = np.tile(np.arange(len(shapes)), count)
     place = sparse.csr_matrix(
         (
-            np.concatenate([np.ones(columns.size), -np.ones(masses.size)]),
-            (np.concatenate([owner, np.arange(masses.size)]), np.concatenate([columns, count * total + masses])),
+            np.concatenate([np.ones(placed.size), -np.ones(masses.size)]),
+            (
+                np.concatenate([placed, np.arange(masses.size)]),
+                np.concatenate([np.arange(count * total), count * total + masses]),
+            ),
         ),
-        shape=(masses.size, count * total + len(widths)),
+        shape=(masses.size, count * total + len(shapes)),
     )
     return use, place
 
 
-def _program(rows: FloatArray, widths: Sequence[int]) -> tuple[FloatArray, list[FloatArray]] | None:
-    """Masses g_l and shifts that maximise sum_l g_l width_l^2 / 4 under the blanket's inequality; None on failure."""
+def _variances(shapes: Sequence[IntArray]) -> FloatArray:
+    """Variance of each shape, squared lattice steps."""
+    found: list[float] = []
+    for shape in shapes:
+        pmf, index = shape / shape.sum(), np.arange(shape.size)
+        found.append(float(pmf @ (index - pmf @ index) ** 2))
+    return np.array(found)
+
+
+def _program(
+    rows: FloatArray, shapes: Sequence[IntArray], value: FloatArray
+) -> tuple[FloatArray, list[FloatArray]] | None:
+    """Masses g_l and shifts that maximise sum_l g_l value_l under the blanket's inequality; None on failure."""
     count, size = rows.shape
-    offsets = np.concatenate([[0], np.cumsum([size - width for width in widths])])
+    offsets = np.concatenate([[0], np.cumsum([size + 1 - shape.size for shape in shapes])])
     per_row = int(offsets[-1])
-    use, place = _constraints(count, size, widths)
+    use, place = _constraints(count, size, shapes)
     result = optimize.linprog(
-        np.concatenate([np.zeros(count * per_row), -np.square(widths) / 4.0]),
+        np.concatenate([np.zeros(count * per_row), -value]),
         A_ub=use, b_ub=rows.ravel(), A_eq=place, b_eq=np.zeros(place.shape[0]), bounds=(0, None), method="highs",
     )  # fmt: skip
     if result.x is None:
@@ -68,6 +97,45 @@ def _program(rows: FloatArray, widths: Sequence[int]) -> tuple[FloatArray, list[
     solution = np.asarray(result.x, dtype=np.float64)
     shifts = solution[: count * per_row].reshape(count, per_row)
     return solution[count * per_row :], [shifts[:, a:b] for a, b in pairwise(offsets.tolist())]
+
+
+def solve_shapes(
+    rows: IntArray,
+    shapes: Sequence[IntArray],
+    *,
+    name: str,
+    power: float = 1.0,
+    block: int = 1,
+    most: int | None = None,
+) -> Blanket | None:
+    """The blanket of these shapes with the largest sum of masses times variance**power, exact; None if there is none.
+
+    Arguments:
+        rows: (rows, span + 1) integers that sum to 2**32.
+        shapes: distinct; integers >= 0, at most block * span + 1 of them each.
+        name: for people.
+        power: 1 keeps most variance, which is what many clients need; smaller powers keep more mass instead, which is
+            what few clients need: it is rare then that nearly all of them drew the leftover.
+        block: clients per draw.
+        most: keep this many components only, those worth most.
+    """
+    count = math.comb(rows.shape[0] + block - 1, block)
+    size = block * (rows.shape[1] - 1) + 1
+    if count * sum(size + 1 - shape.size for shape in shapes) > _MAX_VARIABLES:
+        return None
+    value = _variances(shapes) ** power
+    solved = _program(block_rows(rows, block) / float(TOTAL), shapes, value)
+    if solved is None:
+        return None
+    masses, shifts = solved
+    order: list[int] = np.argsort(-masses * value)[:most].tolist()
+    kept = [i for i in order if masses[i] > _LIGHT]
+    if not kept:
+        return None
+    if len(kept) < int((masses > _LIGHT).sum()):
+        return solve_shapes(rows, [shapes[i] for i in kept], name=name, power=power, block=block)
+    kept.sort()
+    return shape_blanket(rows, [shapes[i] for i in kept], [shifts[i] for i in kept], name=name, block=block)
 
 
 def solve_dyads(rows: IntArray, widths: Sequence[int], *, block: int = 1) -> Blanket | None:
@@ -78,20 +146,28 @@ def solve_dyads(rows: IntArray, widths: Sequence[int], *, block: int = 1) -> Bla
         widths: distinct, 1..block * span.
         block: clients per draw.
     """
-    count = math.comb(rows.shape[0] + block - 1, block)
-    size = block * (rows.shape[1] - 1) + 1
-    if count * sum(size - width for width in widths) > _MAX_VARIABLES:
-        return None
-    solved = _program(block_rows(rows, block) / float(TOTAL), widths)
-    if solved is None:
-        return None
-    masses, shifts = solved
-    kept = [position for position, mass in enumerate(masses) if mass > 1e-7]
-    if not kept:
-        return None
-    return dyad_blanket(
-        rows, [widths[position] for position in kept], [shifts[position] for position in kept], block=block
-    )
+    name = f"fair coins of width {', '.join(map(str, widths))}" + (f", {block} clients each" if block > 1 else "")
+    return solve_shapes(rows, [dyad(width) for width in widths], name=name, block=block)
+
+
+def _own_shapes(rows: IntArray) -> list[IntArray]:
+    """Pieces of the rows themselves, around their modes: what rows that are nearly shifts of each other share.
+
+    Of a table with many levels only the row in the middle is cut up.
+    """
+    means = row_means(as_probabilities(rows))
+    middle = int(np.abs(means - (float(means.max()) + float(means.min())) / 2).argmin())
+    chosen = rows if rows.shape[1] <= _FEW_LEVELS else rows[middle : middle + 1]
+    found: dict[bytes, IntArray] = {}
+    for row in chosen:
+        mode = int(row.argmax())
+        for reach in range(1, min(row.size, _REACH + 1)):
+            piece = row[max(0, mode - reach) : mode + reach + 1]
+            shape = np.floor(piece * (_GRAIN / piece.sum())).astype(np.int64)
+            shape[shape.argmax()] += _GRAIN - shape.sum()
+            if shape.min() > 0:
+                found[shape.tobytes()] = shape
+    return list(found.values())
 
 
 def candidate_blankets(rows: IntArray) -> tuple[Blanket, ...]:
@@ -116,11 +192,25 @@ def _candidates(shape: tuple[int, int], raw: bytes) -> tuple[Blanket, ...]:
     plain = common_blanket(rows)
     found = [] if plain is None else [plain]
     found += _greedy(rows)
+    found += _pieces(rows)
     for block in (1, 2, 4, 8, 16):
         widths = list(range(1, min(block * (rows.shape[1] - 1), _WIDEST) + 1))
         if full := solve_dyads(rows, widths, block=block):
             found.append(full)
     return tuple({blanket.name: blanket for blanket in found if blanket.fits(rows)}.values())
+
+
+def _pieces(rows: IntArray) -> list[Blanket]:
+    """Pieces of the rows and narrow coins together: much mass in few components, which is what small crowds need."""
+    coins = [dyad(width) for width in range(1, min(rows.shape[1] - 1, _REACH) + 1)]
+    shapes = [*(shape // math.gcd(*shape.tolist()) for shape in _own_shapes(rows)), *coins]
+    distinct = list({shape.tobytes(): shape for shape in shapes}.values())
+    found: list[Blanket] = []
+    for power, most in ((0.25, 2), (0.25, 3), (0.5, 3)):
+        name = f"{most} pieces of rows, variance to the power {power}"
+        if blanket := solve_shapes(rows, distinct, name=name, power=power, most=most):
+            found.append(blanket)
+    return found
 
 
 def _greedy(rows: IntArray) -> list[Blanket]:
