@@ -102,6 +102,15 @@ class Blanket:
         """sum_l g_l Var(w_l) per client: the variance that each is sure to add, squared lattice steps."""
         return sum(component.mass * component.variance for component in self.components) / TOTAL / self.block
 
+    @property
+    def leaks(self) -> bool:
+        """Whether all noise shares a divisor: then the sum's residue is not hidden at all."""
+        divisor = 0
+        for component in self.components:
+            places = np.flatnonzero(component.shape)
+            divisor = math.gcd(divisor, int(np.gcd.reduce(places - places[0])))
+        return divisor != 1
+
     def fits(self, rows: IntArray) -> bool:
         """Whether sum_l shape_l * shifts_{k,l} <= row_k entrywise for every (block) row k, in exact integers.
 

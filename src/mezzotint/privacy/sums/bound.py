@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, final
 
 import numpy as np
@@ -25,6 +26,7 @@ from mezzotint.privacy.sums.central import (
     screen,
     silence,
 )
+from mezzotint.privacy.sums.cover import Cover, cover
 from mezzotint.privacy.sums.curve import MAX_EPSILON, HockeyStick
 from mezzotint.privacy.sums.search import candidate_blankets
 
@@ -52,14 +54,17 @@ class CentralBound:
     Arguments:
         epsilon: upper bound, rounded up.
         delta: the delta asked for.
-        method: name of the blanket that gave it, or "one report" when no other client's noise helps.
+        method: name of the blanket that gave it, "cases of inputs", or "one report" when no other client's noise
+            helps.
         blanket: that blanket, or None.
+        cover: the cases, or None.
     """
 
     epsilon: float
     delta: float
     method: str
     blanket: Blanket | None
+    cover: Cover | None = None
 
 
 def _work_budget(blanket: Blanket, others: int) -> int:
@@ -67,18 +72,9 @@ def _work_budget(blanket: Blanket, others: int) -> int:
     return int(min(1500, max(16, _WORK / width)))
 
 
-def _leaks(blanket: Blanket) -> bool:
-    """Whether all noise shares a divisor: then the sum's residue is not hidden at all."""
-    divisor = 0
-    for component in blanket.components:
-        places = np.flatnonzero(component.shape)
-        divisor = math.gcd(divisor, int(np.gcd.reduce(places - places[0])))
-    return divisor != 1
-
-
 def kept_variance(blanket: Blanket, others: int, budget: int) -> float:
     """Variance that the blanket's cells keep on average, squared lattice steps; 0 when its residue leaks."""
-    if _leaks(blanket):
+    if blanket.leaks:
         return 0.0
     variances = np.array([component.variance for component in blanket.components])
     cells = multinomial_cells(others // blanket.block, blanket.masses, variances, budget=budget)
@@ -100,7 +96,7 @@ def _score(blanket: Blanket, others: int, gap: float, delta: float) -> float:
         second = np.exp(np.minimum(epsilon + special.log_ndtr(-epsilon / mu - mu / 2), 0.0))
         value = float(cells.probability @ (first - second))
         low, high = (epsilon, high) if value > delta else (low, epsilon)
-    return high + (1e6 if _leaks(blanket) else 0.0)
+    return high + (1e6 if blanket.leaks else 0.0)
 
 
 def shortlist(rows: IntArray, others: int, delta: float) -> list[Blanket]:
@@ -166,6 +162,9 @@ def central_epsilon(rows: IntArray, *, clients: int, delta: float, corrupted: in
         epsilon = _worst_epsilon(noise, table, target, limit)
         if epsilon < best.epsilon:
             best = CentralBound(epsilon=epsilon, delta=target, method=blanket.name, blanket=blanket)
+    cases = cover(rows, others=others, delta=target, limit=limit, known=best.epsilon)
+    if cases is not None and cases.epsilon < best.epsilon:
+        best = CentralBound(epsilon=cases.epsilon, delta=target, method="cases of inputs", blanket=None, cover=cases)
     return best
 
 
@@ -211,9 +210,12 @@ def dominating_curve(
         table, limit = np.concatenate([table, absent]), math.inf
     target = min(max(check_delta(delta), 1e-25), 1e-4)
     curve = noise_curve(silence(), table, limit)
-    best = central_epsilon(rows, clients=clients, corrupted=corrupted, delta=max(target, _TYPICAL)).blanket
-    if best is not None:
-        budget = _work_budget(best, others) // (1 if others <= _SMALL else _CURVE_ECONOMY)
-        noise = blanket_noise(best, others, budget=max(budget, 8), tail=1e-4 * target)
+    best = central_epsilon(rows, clients=clients, corrupted=corrupted, delta=max(target, _TYPICAL))
+    if best.cover is not None:
+        noises = best.cover.noises(1e-4 * target)
+        curve = curve.best(reduce(HockeyStick.envelope, (noise_curve(noise, table, limit) for noise in noises)))
+    elif best.blanket is not None:
+        budget = _work_budget(best.blanket, others) // (1 if others <= _SMALL else _CURVE_ECONOMY)
+        noise = blanket_noise(best.blanket, others, budget=max(budget, 8), tail=1e-4 * target)
         curve = curve.best(noise_curve(noise, table, limit))
     return curve

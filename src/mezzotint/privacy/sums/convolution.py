@@ -61,38 +61,44 @@ class SumBounds:
 @final
 @dataclass(frozen=True, kw_only=True)
 class _Family:
-    """The shapes tilted by one theta: logarithms of their generating functions and means."""
+    """The shapes tilted by one theta: logarithms of their generating functions, and their pmfs."""
 
     theta: float
     weights: tuple[FloatArray, ...]
     cumulants: FloatArray
-    means: FloatArray
-    variances: FloatArray
+
+
+def _stacked(shapes: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray]:
+    """(shapes, longest) the shapes, padded with zeros, and (shapes,) the last place of each."""
+    result = np.zeros((len(shapes), max(shape.size for shape in shapes)))
+    for row, shape in zip(result, shapes, strict=True):
+        row[: shape.size] = shape
+    return result, np.array([shape.size - 1.0 for shape in shapes])
+
+
+def _lifted(stacked: FloatArray, last: FloatArray, thetas: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """(thetas, shapes, longest) shapes times exp(theta place - top), and (thetas, shapes) the tops factored out."""
+    # Factored around the largest exponent: no overflow, and log1p-like accuracy is not needed (see `_slack`).
+    top = np.maximum(0.0, thetas[:, None] * last)
+    place = np.arange(stacked.shape[1], dtype=np.float64)
+    # Above 0 are exponents of the padding alone.
+    return stacked * np.exp(np.minimum(thetas[:, None, None] * place - top[:, :, None], 0.0)), top
+
+
+def _cumulants(stacked: FloatArray, last: FloatArray, thetas: FloatArray) -> FloatArray:
+    """(thetas, shapes) logarithms of the shapes' generating functions."""
+    lifted, top = _lifted(stacked, last, thetas)
+    return top + np.log(lifted.sum(axis=2))
 
 
 def _tilted(shapes: Sequence[FloatArray], theta: float) -> _Family:
-    weights: list[FloatArray] = []
-    cumulants: list[float] = []
-    means: list[float] = []
-    variances: list[float] = []
-    for shape in shapes:
-        index = np.arange(shape.size, dtype=np.float64)
-        # Factored around the largest exponent: no overflow, and log1p-like accuracy is not needed (see `_slack`).
-        top = max(0.0, theta * (shape.size - 1))
-        lifted = shape * np.exp(theta * index - top)
-        mass = float(lifted.sum())
-        weight = lifted / mass
-        mean = float(weight @ index)
-        weights.append(weight)
-        cumulants.append(top + math.log(mass))
-        means.append(mean)
-        variances.append(float(weight @ (index - mean) ** 2))
+    stacked, last = _stacked(shapes)
+    lifted, top = _lifted(stacked, last, np.array([theta]))
+    mass = lifted[0].sum(axis=1)
     return _Family(
         theta=theta,
-        weights=tuple(weights),
-        cumulants=np.array(cumulants),
-        means=np.array(means),
-        variances=np.array(variances),
+        weights=tuple(row[: shape.size] / total for row, shape, total in zip(lifted[0], shapes, mass, strict=True)),
+        cumulants=top[0] + np.log(mass),
     )
 
 
@@ -100,22 +106,17 @@ def _edges(
     shapes: Sequence[FloatArray], counts: FloatArray, base: _Family, scale: float, tail: float
 ) -> tuple[FloatArray, FloatArray]:
     """Per cell integers (a, b): under the `base` tilt the sum lies in [a, b] but for a mass of `tail` (Chernoff)."""
-    support = counts @ np.array([shape.size - 1.0 for shape in shapes])
-    lower = np.zeros_like(support)
-    upper = support.copy()
+    stacked, last = _stacked(shapes)
+    steps = np.concatenate([-_CHERNOFF, _CHERNOFF]) / scale
+    steps = steps[np.abs(steps) * stacked.shape[1] <= 600]
     own = counts @ base.cumulants
-    needed = math.log(2 / tail)
-    slack = _slack(shapes, counts)
-    for step in np.concatenate([-_CHERNOFF, _CHERNOFF]) / scale:
-        if abs(step) * max(shape.size for shape in shapes) > 600:
-            continue
-        shifted = counts @ _tilted(shapes, base.theta + step).cumulants
-        # P(S >= b) <= exp(K(theta + step) - K(theta) - step b) for step > 0, mirrored below.
-        bound = (shifted - own + needed + 2 * slack) / step
-        if step > 0:
-            upper = np.minimum(upper, np.ceil(bound))
-        else:
-            lower = np.maximum(lower, np.floor(bound))
+    needed = math.log(2 / tail) + 2 * _slack(shapes, counts)
+    # P(S >= b) <= exp(K(theta + step) - K(theta) - step b) for step > 0, mirrored below.
+    bounds = counts @ _cumulants(stacked, last, base.theta + steps).T
+    bounds += (needed - own)[:, None]
+    bounds /= steps
+    lower = np.floor(bounds[:, steps < 0]).max(axis=1, initial=0.0)
+    upper = np.minimum(np.ceil(bounds[:, steps > 0]).min(axis=1, initial=np.inf), counts @ last)
     return lower, np.maximum(upper, lower)
 
 
@@ -222,7 +223,7 @@ def sum_bounds(shapes: Sequence[FloatArray], counts: npt.ArrayLike, *, tail: flo
     table = _check(shapes, counts, tail)
     numbers = table.astype(np.float64)
     plain = _tilted(shapes, 0.0)
-    scale = max(1e-3, math.sqrt(float((numbers @ plain.variances).max())))
+    scale = max(1e-3, math.sqrt(float((numbers @ _variances(shapes)).max())))
     lower, upper = _edges(shapes, numbers, plain, scale, tail)
     width = int((upper - lower).max()) + 1
     alias_tail = min(tail, 1e-18)
@@ -265,6 +266,10 @@ def _capped(high: FloatArray, last: FloatArray) -> FloatArray:
     places = np.arange(high.shape[1], dtype=np.float64)
     beyond = np.greater(places[None, :], last[:, None])
     return np.where(np.isinf(high), np.where(beyond, 0.0, 1.0), high)
+
+
+def _variances(shapes: Sequence[FloatArray]) -> FloatArray:
+    return np.array([shape @ (np.arange(shape.size) - shape @ np.arange(shape.size)) ** 2 for shape in shapes])
 
 
 def _tops(shapes: Sequence[FloatArray]) -> FloatArray:

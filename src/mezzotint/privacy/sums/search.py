@@ -200,17 +200,38 @@ def _candidates(shape: tuple[int, int], raw: bytes) -> tuple[Blanket, ...]:
     return tuple({blanket.name: blanket for blanket in found if blanket.fits(rows)}.values())
 
 
-def _pieces(rows: IntArray) -> list[Blanket]:
-    """Pieces of the rows and narrow coins together: much mass in few components, which is what small crowds need."""
+def _piece_shapes(rows: IntArray) -> list[IntArray]:
+    """Pieces of rows and narrow coins, each once."""
     coins = [dyad(width) for width in range(1, min(rows.shape[1] - 1, _REACH) + 1)]
     shapes = [*(shape // math.gcd(*shape.tolist()) for shape in _own_shapes(rows)), *coins]
-    distinct = list({shape.tobytes(): shape for shape in shapes}.values())
+    return list({shape.tobytes(): shape for shape in shapes}.values())
+
+
+def _pieces(rows: IntArray) -> list[Blanket]:
+    """Pieces of the rows and coins together: much mass in few components, which is what small crowds need."""
+    shapes = _piece_shapes(rows)
     found: list[Blanket] = []
     for power, most in ((0.25, 2), (0.25, 3), (0.5, 3)):
         name = f"{most} pieces of rows, variance to the power {power}"
-        if blanket := solve_shapes(rows, distinct, name=name, power=power, most=most):
+        if blanket := solve_shapes(rows, shapes, name=name, power=power, most=most):
             found.append(blanket)
     return found
+
+
+def variance_blanket(rows: IntArray) -> Blanket | None:
+    """The blanket of these rows that keeps most variance and leaks no residue; None when there is none.
+
+    Arguments:
+        rows: (rows, span + 1) integers that sum to 2**32.
+    """
+    widths = range(1, rows.shape[1])
+    tried = [
+        common_blanket(rows),
+        solve_dyads(rows, widths),
+        solve_shapes(rows, _piece_shapes(rows), name="pieces of rows", most=4),
+    ]
+    sound = [blanket for blanket in tried if blanket is not None and not blanket.leaks]
+    return max(sound, key=lambda blanket: blanket.variance, default=None)
 
 
 def _greedy(rows: IntArray) -> list[Blanket]:

@@ -1,0 +1,228 @@
+"""All inputs that the other clients may have, covered by finitely many cases (docs/proofs/sums.md, "Cover").
+
+A case says: at least so many clients have a row of this group, so many of that one. Its bound is Theorem S' with each
+group's own blanket. The cases together hold every data set, so the worst of them bounds the worst data set.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count as numbers
+from itertools import pairwise
+from typing import final
+
+import numpy as np
+
+from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray
+from mezzotint.privacy.loss import UNIT
+from mezzotint.privacy.sums.cells import ladder_cells
+from mezzotint.privacy.sums.central import Noise, as_probabilities, pairs_by_gap, screen, silence, spread
+from mezzotint.privacy.sums.convolution import sum_bounds
+from mezzotint.privacy.sums.groups import Group, find_groups
+
+_STEPS = 10
+"""Cells of a case: how many clients of each group drew what."""
+
+_PARTS = 4
+"""Cases that a case is divided into."""
+
+_BATCH = 8
+"""Cases whose noise is computed at a time."""
+
+_NEAR = 1.003
+"""Cases are divided no more when the worst of them is this near to a data set's own epsilon."""
+
+_CASES = 150
+"""Most cases that are computed."""
+
+_WORK = 2.5e5
+"""Cases times window that a search may cost, about."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Cover:
+    """Cases that hold all data sets of the other clients, and the epsilon that serves them all.
+
+    Arguments:
+        epsilon: upper bound on the central epsilon at `delta`, worst over all pairs of rows.
+        delta: the delta it is for.
+        groups: the groups of rows, parents first.
+        cases: (cases, groups) clients known to have a row of each group (and not counted in a group below it).
+    """
+
+    epsilon: float
+    delta: float
+    groups: tuple[Group, ...]
+    cases: IntArray
+
+    def noises(self, tail: float) -> Iterator[Noise]:
+        """The noise of every case; `tail` is mass that may be cut off each (it counts as disclosure)."""
+        for first in range(0, len(self.cases), _BATCH):
+            yield from case_noises(self.groups, self.cases[first : first + _BATCH], tail)
+
+
+def case_noises(groups: Sequence[Group], cases: IntArray, tail: float) -> list[Noise]:
+    """The noise that clients sorted into groups are sure to add, case by case.
+
+    Arguments:
+        groups: as in `Cover`.
+        cases: (cases, groups) clients.
+        tail: mass that may be cut off each.
+    """
+    used: list[int] = np.flatnonzero(cases.any(axis=0)).tolist()
+    drawn = [(component, i) for i in used for component in groups[i].components]
+    if not drawn:
+        return [silence()] * len(cases)
+    clients = cases[:, [i for _, i in drawn]]
+    masses = np.array([component.mass / TOTAL for component, _ in drawn])
+    variances = np.array([component.variance for component, _ in drawn])
+    ladders = [ladder_cells(row, masses, variances, steps=_STEPS, tail=tail / 2) for row in clients]
+    counts = np.concatenate([ladder.counts for ladder in ladders])
+    bounds = sum_bounds([component.pmf for component, _ in drawn], counts, tail=min(1e-3 * tail, 1e-19))
+    found: list[Noise] = []
+    first = 0
+    for ladder in ladders:
+        part = slice(first, first + ladder.probability.size)
+        outside = (ladder.lost + float(ladder.probability @ bounds.outside[part])) * (1 + 1e-9)
+        found.append(
+            Noise(probability=ladder.probability, low=bounds.low[part], high=bounds.high[part], outside=outside)
+        )
+        first = part.stop
+    return found
+
+
+def _pair_epsilon(noise: Noise, first: FloatArray, second: FloatArray, delta: float, limit: float) -> float:
+    """An epsilon, near the least, at which one ordered pair of rows is at most `delta` apart; `limit` if none is."""
+    slack = (first.size + 8) * UNIT
+    upper = (spread(noise.high, first) * (noise.probability * (1 + slack))[:, None]).ravel()
+    lower = (spread(noise.low, second) * (noise.probability * (1 - slack))[:, None]).ravel()
+    apart = upper > lower
+    upper, lower = upper[apart], lower[apart]
+
+    def gap(epsilon: float) -> float:
+        return float(np.maximum(upper - math.exp(epsilon) * (1 - 4 * UNIT) * lower, 0.0).sum())
+
+    target = (delta - noise.outside) * (1 - (upper.size + 8) * UNIT)
+    if gap(0.0) <= target:
+        return 0.0
+    low, high = 0.0, min(limit, 64.0)
+    if gap(high) > target:
+        return limit
+    while high - low > 2e-4 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if gap(middle) > target else (low, middle)
+    return high
+
+
+@final
+@dataclass(kw_only=True)
+class _Search:
+    """Best first: the case with the largest epsilon is divided until it is near a data set's own."""
+
+    rows: FloatArray
+    groups: tuple[Group, ...]
+    delta: float
+    limit: float
+
+    def __post_init__(self) -> None:
+        self._pairs = pairs_by_gap(self.rows)[:2]
+        place = {id(group): i for i, group in enumerate(self.groups)}
+        self._parts = [tuple(place[id(part)] for part in group.parts) for group in self.groups]
+        variance = np.array([group.variance for group in self.groups])
+        # Variance, per client, that is lost while it is not known in which part it is.
+        self._loss = np.array(
+            [min(variance[list(parts)]) - variance[i] if parts else 0.0 for i, parts in enumerate(self._parts)]
+        )
+
+    def epsilons(self, cases: Sequence[IntArray]) -> list[float]:
+        """The bounds of some cases for the two rows furthest apart."""
+        noises = case_noises(self.groups, np.array(cases), 1e-4 * self.delta)
+        return [
+            max(_pair_epsilon(noise, self.rows[i], self.rows[j], self.delta, self.limit) for i, j in self._pairs)
+            for noise in noises
+        ]
+
+    def divided(self, case: IntArray) -> list[IntArray]:
+        """Cases that together hold what this one holds; empty when it is a single data set."""
+        worth = case * self._loss
+        node = int(worth.argmax())
+        clients = int(case[node])
+        if worth[node] <= 0:
+            return []
+        left, right = self._parts[node]
+        found: list[IntArray] = []
+        for low, above in pairwise(np.unique(np.linspace(0, clients + 1, _PARTS + 1).round().astype(int)).tolist()):
+            # From `low` to above - 1 of them are in the left part.
+            part = case.copy()
+            part[node] = above - 1 - low
+            part[left] += low
+            part[right] += clients - (above - 1)
+            found.append(part)
+        return found
+
+    def run(self, others: int, known: float) -> tuple[float, list[IntArray]] | None:
+        """The worst epsilon and the cases; None when a data set shows that `known` is as good as it gets."""
+        singles = [i for i, parts in enumerate(self._parts) if not parts]
+        pure = [np.where(np.arange(len(self.groups)) == i, others, 0) for i in singles]
+        start = np.where(np.arange(len(self.groups)) == 0, others, 0)
+        whole, *single = self.epsilons([start, *pure])
+        enough = _NEAR * max(single)
+        if enough >= known:
+            return None
+        ticket = numbers()
+        heap = [(-whole, next(ticket), start)]
+        width = 15 * math.sqrt(max(others * float(self._variances().max()), 1.0))
+        left = int(min(_CASES, max(24, _WORK / width)))
+        while -heap[0][0] > enough and left > 0:
+            worst = heap[0]
+            parts = self.divided(worst[2])
+            if not parts:
+                break
+            heapq.heappop(heap)
+            for part, epsilon in zip(parts, self.epsilons(parts), strict=True):
+                # A part holds fewer data sets than the whole, so the whole's bound holds for it too.
+                heapq.heappush(heap, (max(-epsilon, worst[0]), next(ticket), part))
+            left -= len(parts)
+        return -heap[0][0], [case for _, _, case in heap]
+
+    def _variances(self) -> FloatArray:
+        return np.array([group.variance for group in self.groups])
+
+
+def cover(rows: IntArray, *, others: int, delta: float, limit: float, known: float = math.inf) -> Cover | None:
+    """Cases for all inputs of `others` clients, divided until the worst is near the truth or work runs out.
+
+    Arguments:
+        rows: (rows, span + 1) integers that sum to 2**32, distinct.
+        others: clients that add honest noise, >= 1.
+        delta: > 0.
+        limit: the pure epsilon of one report, or inf.
+        known: an epsilon that holds already.
+
+    Returns: None when the table has too many rows for it, or `known` cannot be bettered.
+
+    Guarantees: epsilon is never below the exact worst case over all inputs of all clients.
+    Source: docs/proofs/sums.md.
+    """
+    root = find_groups(rows)
+    if root is None:
+        return None
+    table = as_probabilities(rows)
+    groups = tuple(root.all_groups())
+    search = _Search(rows=table, groups=groups, delta=delta, limit=limit)
+    searched = search.run(others, known)
+    if searched is None:
+        return None
+    epsilon, cases = searched
+    found = Cover(epsilon=epsilon, delta=delta, groups=groups, cases=np.array(cases))
+    for noise in found.noises(1e-4 * delta) if len(table) > 2 else ():
+        if epsilon >= min(limit, known):
+            break
+        above = screen(noise, table, epsilon)
+        for i, j in np.argwhere(above > delta).tolist():
+            epsilon = max(epsilon, _pair_epsilon(noise, table[i], table[j], delta, limit))
+    return Cover(epsilon=epsilon, delta=delta, groups=groups, cases=found.cases)
