@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mezzotint import ParameterError
-from mezzotint.core.entropy import BLOCK, Keystream, key_from
+from mezzotint.core.entropy import BLOCK, Keystream, fast_start, key_from
 from reference.sampler import keystream
 
 KEY = bytes(range(32))
@@ -37,6 +37,22 @@ def test_blocks_continue_the_stream() -> None:
     whole = np.concatenate(parts)
     np.testing.assert_array_equal(whole[-80:], keystream(KEY, whole.size - 80, 81)[:80])
     np.testing.assert_array_equal(drawn(KEY, BLOCK, 9), whole[BLOCK : BLOCK + 9])
+
+
+@pytest.mark.parametrize("part", [0, 1, 5, 2**33, 2**64 - 1])
+def test_fast_parts_are_ranges_of_the_same_stream(part: int) -> None:
+    # From AES-GCM, but its words must be those of the counters, whatever sizes they are drawn in.
+    stream, pieces = Keystream(KEY, fast_start(part)), [np.empty(size, dtype=np.uint64) for size in (7, 0, 1, 64, 513)]
+    for piece in pieces:
+        stream.fill(piece)
+    np.testing.assert_array_equal(np.concatenate(pieces), keystream(KEY, fast_start(part), 585))
+
+
+def test_fast_parts_do_not_meet() -> None:
+    starts = [fast_start(part) for part in range(3)]
+    assert starts == [4, 4 + 2**33, 4 + 2**34]
+    # 2**33 - 4 words from there on end where the low half of the counter would wrap around.
+    assert (starts[0] + 2**33 - 4) // 2 == 2**32
 
 
 def test_words_fill_what_was_there() -> None:

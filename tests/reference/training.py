@@ -9,6 +9,10 @@ import mpmath
 import numpy as np
 from scipy.stats import norm
 
+from mezzotint import Mechanism
+from mezzotint.core.entropy import key_from
+from reference.sampler import codes_from_words, keystream
+
 
 def uniform_edges(bound: float, bits: int) -> np.ndarray:
     """Cell edges of the nearest level among 2**bits even levels on [-bound, bound]; the outer two are infinite."""
@@ -89,3 +93,13 @@ def exact_code_loss(*, start: float, move: float, noise: float, q: float, bits: 
         begin = mpmath.mpf(start)
         ratios = [mpmath.log(code(i, begin) / code(i, begin + move)) for i in range(levels)]
         return max(abs(ratio) for ratio in ratios)
+
+
+def drawn_codes(table: Mechanism, inputs: np.ndarray, seed: int) -> np.ndarray:
+    """The codes whose sums training takes: element i of all inputs takes word i behind the first two counts' four."""
+    return codes_from_words(table, inputs, keystream(key_from(seed), 4, inputs.size).reshape(inputs.shape))
+
+
+def column_sums(codes: np.ndarray, integers: np.ndarray) -> list[int]:
+    """Sums over rows, one addition of Python integers at a time."""
+    return [sum(int(integers[code]) for code in column) for column in codes.T]

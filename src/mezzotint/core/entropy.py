@@ -20,6 +20,11 @@ WORD_BYTES = 8
 WORDS_PER_COUNT = 2
 """An AES block, one count of the counter, holds two words: a range of words must start on an even index."""
 
+GCM_FIRST = 2
+"""Low 32 bits of the counter that AES-GCM begins to encrypt with; the other 96 are its nonce. A range that starts there
+comes from GCM: the same counter mode, which libraries run two or three times faster on processors with wide vectors.
+Its tag is of no use here and never asked for."""
+
 BLOCK = 1 << 16
 """Words drawn at a time (512 KiB): read again while still in the second-level cache, and enough work that threads
 seldom meet at the GIL."""
@@ -64,6 +69,12 @@ def key_from(rng: Any) -> bytes:
     return hashlib.sha256(b"mezzotint seed %d" % seed).digest()
 
 
+def fast_start(part: int) -> int:
+    """The word that part number `part` >= 0 of a key's stream starts with, for parts of at most 2**33 - 4 words: the
+    cipher refuses to go on after these."""
+    return ((part << 32) + GCM_FIRST) * WORDS_PER_COUNT
+
+
 @final
 class Keystream:
     """Consecutive 64-bit words of the stream of one key, from a chosen word on.
@@ -73,7 +84,7 @@ class Keystream:
 
     Arguments:
         key: 32 bytes.
-        start: index of the first word, even and >= 0.
+        start: index of the first word, even and >= 0. `fast_start(k)` makes the fastest streams.
     """
 
     __slots__ = ("_encryptor",)
@@ -82,8 +93,9 @@ class Keystream:
         count, odd = divmod(start, WORDS_PER_COUNT)
         if odd or start < 0:
             raise ParameterError("start", start, "a range of words starts on an even index >= 0")
-        counter = count.to_bytes(16, "big")
-        self._encryptor = Cipher(algorithms.AES(key), modes.CTR(counter)).encryptor()
+        nonce, low = divmod(count, 2**32)
+        mode = modes.GCM(nonce.to_bytes(12, "big")) if low == GCM_FIRST else modes.CTR(count.to_bytes(16, "big"))
+        self._encryptor = Cipher(algorithms.AES(key), mode).encryptor()
 
     def fill(self, words: Words) -> None:
         """Overwrites `words` (contiguous, at most BLOCK) with the next words of the stream. Releases the GIL."""

@@ -14,6 +14,7 @@ from mezzotint.core.mechanism import Mechanism
 from mezzotint.privacy.sums.lattice import Lattice, find_lattice
 from mezzotint.training.extra import DPOptimizer, torch
 from mezzotint.training.projection import Projection
+from mezzotint.training.quantized.sums import RecordSums
 
 Codes = npt.NDArray[Any]
 
@@ -126,19 +127,20 @@ class _CoordinateOptimizer(DPOptimizer, ABC):
     """Sums records' gradients by a rule that treats every coordinate alike."""
 
     @abstractmethod
-    def total(self, flat: torch.Tensor) -> torch.Tensor:
-        """(d,) sum over the records of their treated gradients, which are the rows of (records, d) `flat`."""
+    def total(self, samples: list[torch.Tensor]) -> torch.Tensor:
+        """(D,) sum over the records of their treated gradients: the rows of (records, d) tensors, D coordinates in
+        all."""
 
+    @torch.no_grad()
     def clip_and_accumulate(self) -> None:
         """What Opacus calls to clip and sum."""
-        summed = self.total(torch.cat([sample.flatten(1) for sample in self.grad_samples], dim=1))
-        start = 0
+        summed = self.total([sample.flatten(1) for sample in self.grad_samples])
         attributed: list[Any] = self.params  # Opacus hangs its sums onto the parameters
-        for parameter in attributed:
-            part = summed[start : start + parameter.numel()].view_as(parameter)
-            start += parameter.numel()
+        parts = summed.split([parameter.numel() for parameter in attributed])
+        for parameter, part in zip(attributed, parts, strict=True):
+            total = part.view_as(parameter)
             # A batch split by Opacus's memory manager comes in parts.
-            parameter.summed_grad = part if parameter.summed_grad is None else parameter.summed_grad + part
+            parameter.summed_grad = total if parameter.summed_grad is None else parameter.summed_grad + total
 
     def add_noise(self) -> None:
         """Nothing: the sum is what is released."""
@@ -165,8 +167,8 @@ class ClippedGradientOptimizer(_CoordinateOptimizer):
         )
         self.clip = _positive("clip", clip)
 
-    def total(self, flat: torch.Tensor) -> torch.Tensor:
-        return flat.clamp(-self.clip, self.clip).sum(dim=0)
+    def total(self, samples: list[torch.Tensor]) -> torch.Tensor:
+        return torch.cat([rows.clamp(-self.clip, self.clip).sum(dim=0) for rows in samples])
 
 
 @final
@@ -178,7 +180,8 @@ class QuantizedGradientOptimizer(_CoordinateOptimizer):
     Arguments:
         inner: the optimizer that makes the step.
         table: symmetric range. Levels on a lattice (any even grid, or multiples of some step) are summed as one
-            integer per coordinate; other levels as one count per level and coordinate.
+            integer per coordinate; other levels as one count per level and coordinate. Knots on an even grid (its
+            ends may be cut short) and at most 256 levels make the fastest step.
         clip: largest coordinate of a record's gradient; larger ones are clipped.
         expected_batch_size: what the sum is divided by.
         max_grad_norm: L2 norm to which a record's gradient is scaled down first; inf for none.
@@ -215,31 +218,28 @@ class QuantizedGradientOptimizer(_CoordinateOptimizer):
             self.lattice: Lattice | None = find_lattice(table.levels)
         except ParameterError:
             self.lattice = None
+        self._sums = RecordSums(table, None if self.lattice is None else self.lattice.integers)
 
-    def total(self, flat: torch.Tensor) -> torch.Tensor:
-        sums = self.integer_sum(flat)
+    def total(self, samples: list[torch.Tensor]) -> torch.Tensor:
+        sums, unit = self.integer_sum(samples), self.clip / self.table.upper
         if self.lattice is None:
-            exact = sums @ self.table.levels
+            exact = sums @ (self.table.levels * unit)
         else:
-            exact = self.lattice.offset * len(flat) + self.lattice.step * sums
-        return torch.from_numpy((exact * (self.clip / self.table.upper)).astype(np.float32)).to(flat.device)
+            exact = sums * (self.lattice.step * unit) + self.lattice.offset * unit * len(samples[0])
+        return torch.from_numpy(exact.astype(np.float32)).to(samples[0].device)
 
-    def integer_sum(self, flat: torch.Tensor) -> npt.NDArray[np.int64]:
-        """All that is released: (d,) sums of lattice integers, or (d, m) counts of levels where there is no lattice."""
+    def integer_sum(self, samples: list[torch.Tensor]) -> npt.NDArray[np.int64]:
+        """All that is released of (records, d) tensors: sums of lattice integers for the D coordinates of all, or
+        (D, m) counts of levels where there is no lattice."""
+        factors = torch.full((len(samples[0]),), self.table.upper / self.clip)
         if self.max_grad_norm < float("inf"):
-            flat = flat * (self.max_grad_norm / flat.norm(dim=1, keepdim=True).clamp(min=1e-12)).clamp(max=1.0)
-        scaled = (flat * (self.table.upper / self.clip)).detach().cpu().numpy()
-        if np.isnan(scaled).any():
+            norms = torch.stack([rows.norm(dim=1) for rows in samples]).norm(dim=0).cpu()
+            factors *= (self.max_grad_norm / norms.clamp(min=1e-12)).clamp(max=1.0)
+        rows = [sample.detach().to("cpu", torch.float32).contiguous().numpy() for sample in samples]
+        sums, nans = self._sums(rows, factors.numpy(), self.rng())
+        if nans:
             raise NotFiniteError("a record's gradient is not a number")
-        codes = self.table.privatize(scaled, self.rng())
-        if self.lattice is None:
-            return np.stack([(codes == code).sum(axis=0) for code in range(self.table.levels.size)], axis=1)
-        # Small integers are gathered and added several times faster than int64; an even grid's are the codes.
-        integers = self.lattice.integers
-        even = np.array_equal(integers, np.arange(integers.size))
-        small = codes if even else np.take(integers.astype(np.int16), codes)
-        narrow = np.uint16 if even and len(codes) * integers.size < 2**16 else np.int64
-        return small.sum(axis=0, dtype=narrow).astype(np.int64)
+        return sums
 
 
 def _positive(name: str, value: float) -> float:

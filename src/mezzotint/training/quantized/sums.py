@@ -1,0 +1,177 @@
+"""Sums over records of quantized coordinates, with the words they are drawn by."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar, final
+
+import numpy as np
+import numpy.typing as npt
+
+from mezzotint.core.entropy import BLOCK, Keystream, fast_start, key_from
+from mezzotint.core.lookup import compile_lookup
+from mezzotint.core.mechanism import IntArray, Mechanism
+from mezzotint.training.quantized.grid import find_grid
+from mezzotint.training.quantized.kernels import add_codes, add_drawn, scale_range
+
+Rows = npt.NDArray[np.float32]
+R = TypeVar("R")
+
+PART = 1 << 21
+"""Elements that one thread works through (some 3 ms); which they are does not depend on how many threads there are."""
+
+WORDS = BLOCK // 2
+"""Words drawn at a time: they and the inputs they meet stay in the second-level cache."""
+
+
+@final
+class RecordSums:
+    """Draws a code for every coordinate of every record from a table and adds up what the codes stand for.
+
+    Arguments:
+        table: the mechanism.
+        integers: (m,) integers >= 0, what each level adds; None counts levels instead.
+
+    Guarantees:
+        A coordinate's code is the one that its own word of the cryptographic keystream leads to, as in
+        `table.privatize`: of the same probabilities, in exact integers.
+        Sums are exact. The same seed gives the same sums, whatever the number of threads.
+    """
+
+    def __init__(self, table: Mechanism, integers: IntArray | None) -> None:
+        self.table = table
+        self.levels = table.levels.size if integers is None else 0
+        self.largest = 1 if integers is None else int(integers.max())
+        plain = integers is None or np.array_equal(integers, np.arange(integers.size))
+        self.integers = np.empty(0, dtype=np.int32) if plain else np.asarray(integers, dtype=np.int32)
+        self.grid, self.lookup = find_grid(table), compile_lookup(table, np.dtype(np.float32))
+        # Lent to a part while it is worked on, then taken back: fresh pages at every step cost more than their use.
+        self._memory: list[_Memory] = []
+
+    def __call__(self, tensors: Sequence[Rows], factors: Rows, rng: Any = None) -> tuple[IntArray, int]:
+        """The sums over the records of some tensors' gradients.
+
+        Arguments:
+            tensors: each (n, d) contiguous float32, one record per row.
+            factors: (n,) float32: a record's coordinates times its factor are in the table's units. What then lies
+                outside its range is clipped.
+            rng: None (private), a seed or a numpy Generator, as in `Mechanism.privatize`.
+
+        Returns: (D,) int64 sums or (D, m) counts for the D coordinates of all tensors, in order; and the number of
+            NaNs: with any, the sums mean nothing.
+
+        Edge cases: no records or no coordinates give zeros.
+        """
+        key = key_from(rng)
+        narrow = np.int32 if len(factors) * self.largest < 2**31 else np.int64
+        widths = [rows.shape[1] for rows in tensors]
+        columns = [0, *itertools.accumulate(widths)]
+
+        def work(number: int, part: list[_Piece]) -> tuple[npt.NDArray[Any], int]:
+            memory = self._memory.pop() if self._memory else _Memory(self.lookup.code_dtype)
+            totals = np.zeros((columns[-1], max(1, self.levels)), dtype=narrow)
+            loads = [
+                _Load(
+                    flat=tensors[piece.tensor].reshape(-1),
+                    piece=piece,
+                    factors=factors,
+                    totals=totals[columns[piece.tensor] : columns[piece.tensor + 1]].reshape(-1),
+                )
+                for piece in part
+            ]
+            stream = Keystream(key, fast_start(number))
+            nans = sum(self._draw(load, stream, memory) for load in loads)
+            self._memory.append(memory)
+            return totals, nans
+
+        parts = _parts([rows.size for rows in tensors])
+        found = _in_threads([partial(work, number, part) for number, part in enumerate(parts)])
+        sums = np.zeros((columns[-1], max(1, self.levels)), dtype=np.int64)
+        for totals, _ in found:
+            sums += totals
+        return sums if self.levels else sums[:, 0], sum(nans for _, nans in found)
+
+    def _draw(self, load: _Load, stream: Keystream, memory: _Memory) -> int:
+        """Draws for the elements of a piece, a word each, and adds to its totals; the number of NaNs."""
+        into, nans = (load.totals, self.integers, self.levels), 0
+        for begin in range(load.piece.begin, load.piece.end, WORDS):
+            end = min(begin + WORDS, load.piece.end)
+            words = memory.words[: end - begin]
+            stream.fill(words)
+            if self.grid is not None:
+                where = (load.flat, begin, end, load.width, load.factors)
+                nans += add_drawn(*where, words, *into, *self.grid.arguments)
+            else:
+                scaled, codes = memory.scaled[: words.size], memory.codes[: words.size]
+                scale_range(load.flat, begin, load.width, load.factors, scaled)
+                nans += self.lookup.draw(scaled, words, codes)[2]
+                add_codes(codes, begin, load.width, *into)
+        return nans
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class _Piece:
+    """Elements begin to end - 1 of the tensor of a number."""
+
+    tensor: int
+    begin: int
+    end: int
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Load:
+    """A piece with its tensor, flat; one factor per record; and the totals, one or one per level and column."""
+
+    flat: Rows
+    piece: _Piece
+    factors: Rows
+    totals: npt.NDArray[Any]
+
+    @property
+    def width(self) -> int:
+        return self.flat.size // self.factors.size
+
+
+@final
+class _Memory:
+    """What a part is worked on with: words, scaled inputs, codes."""
+
+    def __init__(self, code_dtype: np.dtype[Any]) -> None:
+        self.words = np.empty(WORDS, dtype=np.uint64)
+        self.scaled, self.codes = np.empty(WORDS, dtype=np.float32), np.empty(WORDS, dtype=code_dtype)
+
+
+def _parts(sizes: list[int]) -> list[list[_Piece]]:
+    """Pieces of at most PART elements, as many to a part as fit; in order."""
+    parts: list[list[_Piece]] = []
+    room = 0
+    for tensor, size in enumerate(sizes):
+        for begin in range(0, size, PART):
+            piece = _Piece(tensor=tensor, begin=begin, end=min(size, begin + PART))
+            if piece.end - begin > room:
+                parts.append([])
+                room = PART
+            parts[-1].append(piece)
+            room -= piece.end - begin
+    return parts
+
+
+def _in_threads(tasks: list[Callable[[], R]]) -> list[R]:
+    """Results in order; a thread more where there is a task and a core for it."""
+    threads = min(len(tasks), _cores())
+    if threads < 2:
+        return [task() for task in tasks]
+    # A pool per call costs some 0.1 ms and, unlike a lasting one, cannot be broken by a fork.
+    with ThreadPoolExecutor(max_workers=threads) as pool:
+        return [future.result() for future in [pool.submit(task) for task in tasks]]
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
