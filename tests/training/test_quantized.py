@@ -15,7 +15,7 @@ from scipy.stats import chi2
 from mezzotint import Mechanism, families
 from mezzotint.training.quantized import kernels, sums
 from mezzotint.training.quantized.grid import EvenGrid, find_grid
-from mezzotint.training.quantized.sums import RecordSums
+from mezzotint.training.quantized.sums import Gradients, RecordSums
 from reference.sampler import codes_from_words, exact_threshold, inputs_for, telltale, threshold
 from reference.training import column_sums, drawn_codes
 from strategies import mechanisms, random_weights
@@ -39,9 +39,14 @@ def draw(grid: EvenGrid, x: np.ndarray, words: np.ndarray) -> np.ndarray:
     """The codes of single inputs: sums over one record."""
     totals = np.zeros(x.size, dtype=np.int32)
     none = np.empty(0, dtype=np.int32)
-    given = (x.astype(F32), 0, x.size, x.size, np.ones(1, dtype=F32), words, totals, none, 0)
+    one = np.ones(1, dtype=F32)
+    given = (x.astype(F32)[None], one[None], one, 0, x.size, words, totals, none, 0)
     assert kernels.add_drawn(*given, *grid.arguments) == 0
     return totals
+
+
+def plain(*tensors: np.ndarray) -> list[Gradients]:
+    return [Gradients(rows=rows, gains=np.ones((len(rows), 1), dtype=F32)) for rows in tensors]
 
 
 def random_even(seed: int, jumps: float) -> Mechanism:
@@ -106,7 +111,7 @@ def test_a_jump_at_zero_is_left_to_the_exact_search() -> None:
     assert 0.0 in table.knots[np.flatnonzero(np.diff(table.knots) == 0)]
     assert find_grid(table) is None
     tiny = np.array([[-1e-40, 0.0, 1e-40]] * 50, dtype=F32)
-    (found, _) = RecordSums(table, np.arange(3))([tiny], np.ones(50, dtype=F32), 5)
+    (found, _) = RecordSums(table, np.arange(3))(plain(tiny), np.ones(50, dtype=F32), 5)
     assert found.tolist() == column_sums(drawn_codes(table, tiny, 5), np.arange(3))
 
 
@@ -130,7 +135,8 @@ def test_no_branch_on_a_value() -> None:
     options = {key: kernels.add_drawn.targetoptions[key] for key in ("nogil", "error_model", "boundscheck")}  # pyright: ignore
     fresh: Any = numba.njit(**options)(kernels.add_drawn.py_func)  # pyright: ignore
     none, totals = np.empty(0, dtype=np.int32), np.zeros(2, dtype=np.int32)
-    fresh(np.zeros(2, F32), 0, 2, 2, np.ones(1, F32), np.zeros(2, np.uint64), totals, none, 0, *grid.arguments)
+    one, words = np.ones(1, F32), np.zeros(2, np.uint64)
+    fresh(np.zeros((1, 2), F32), one[None], one, 0, 2, words, totals, none, 0, *grid.arguments)
     (assembly,) = fresh.inspect_asm().values()
     lines = [line.split() for line in assembly.splitlines() if line.startswith("\t") and not line.startswith("\t.")]
     names = [line[0] for line in lines]
@@ -154,7 +160,7 @@ def test_sums_are_those_of_the_twin(mechanism: Mechanism, seed: int, how: str) -
     tensors = [inputs_for(mechanism, generator, count * width).reshape(count, width).astype(F32) for width in widths]
     size = mechanism.levels.size
     integers = {"codes": np.arange(size), "odd": np.arange(size) ** 2 + 3, "count": None}[how]
-    found, nans = RecordSums(mechanism, integers)(tensors, factors, seed)
+    found, nans = RecordSums(mechanism, integers)(plain(*tensors), factors, seed)
     flat = np.concatenate([(rows * factors[:, None]).ravel() for rows in tensors])
     codes = np.split(drawn_codes(mechanism, flat, seed), np.cumsum(count * widths)[:-1])
     shaped = np.concatenate([part.reshape(count, width) for part, width in zip(codes, widths, strict=True)], axis=1)
@@ -167,6 +173,22 @@ def test_sums_are_those_of_the_twin(mechanism: Mechanism, seed: int, how: str) -
 
 
 @pytest.mark.parametrize("levels", [16, 17])
+@pytest.mark.parametrize("shape", [(3, 1, 40), (5, 7, 11), (2, 3, 2050), (4, 6, 0), (4, 0, 6), (0, 3, 2)])
+def test_factored_gradients_are_multiplied_out_on_the_way(levels: int, shape: tuple[int, int, int]) -> None:
+    table, generator = (
+        families.rqm(lower=-1.0, upper=1.0, levels=levels, extension=1.0, q=0.42),
+        np.random.default_rng(3),
+    )
+    count, repeat, width = shape
+    gains, rows = generator.normal(size=(count, repeat)).astype(F32), generator.normal(size=(count, width)).astype(F32)
+    factors, summed = generator.uniform(0.1, 0.5, count).astype(F32), RecordSums(table, np.arange(levels))
+    whole = (gains[:, :, None] * rows[:, None, :]).reshape(count, repeat * width)
+    found, nans = summed([Gradients(rows=rows, gains=gains), *plain(rows)], factors, 6)
+    assert nans == 0
+    np.testing.assert_array_equal(found, summed(plain(whole, rows), factors, 6)[0])
+
+
+@pytest.mark.parametrize("levels", [16, 17])
 def test_parts_share_no_word_and_threads_do_not_matter(levels: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # RQM with 17 levels has a jump at 0 and so no grid.
     table = families.rqm(lower=-1.0, upper=1.0, levels=levels, extension=1.0, q=0.42)
@@ -174,12 +196,12 @@ def test_parts_share_no_word_and_threads_do_not_matter(levels: int, monkeypatch:
     monkeypatch.setattr(sums, "PART", 1024)
     summed = RecordSums(table, np.arange(levels))
     monkeypatch.setattr(sums, "_cores", lambda: 3)
-    found, _ = summed([rows, rows[:, :5]], ones, 8)
+    found, _ = summed(plain(rows, rows[:, :5].copy()), ones, 8)
     monkeypatch.setattr(sums, "_cores", lambda: 1)
-    np.testing.assert_array_equal(found, summed([rows, rows[:, :5]], ones, 8)[0])
+    np.testing.assert_array_equal(found, summed(plain(rows, rows[:, :5].copy()), ones, 8)[0])
     # 1024 draws of at least a bit each: equal parts have probability below 2^-1000.
     assert len({found[begin : begin + 1024].tobytes() for begin in range(0, 4096, 1024)}) == 4
-    assert (summed([rows], ones)[0] != summed([rows], ones)[0]).any()
+    assert (summed(plain(rows), ones)[0] != summed(plain(rows), ones)[0]).any()
 
 
 @pytest.mark.parametrize("levels", [16, 17])
@@ -188,7 +210,7 @@ def test_nans_are_counted(levels: int) -> None:
     rows = np.zeros((3, 700), dtype=F32)
     rows[[0, 2, 2], [5, 0, 699]] = np.nan
     rows[1, :2] = np.inf, -np.inf  # clipped
-    assert RecordSums(table, np.arange(levels))([rows, rows], np.ones(3, dtype=F32))[1] == 6
+    assert RecordSums(table, np.arange(levels))(plain(rows, rows), np.ones(3, dtype=F32))[1] == 6
 
 
 @pytest.mark.parametrize("levels", [16, 17])
@@ -196,7 +218,7 @@ def test_levels_have_the_table_s_probabilities(levels: int) -> None:
     # 6 inputs, 400,000 draws each from the system's entropy: a chi-square above its 1 - 1e-9 quantile, in 12 tests.
     table = families.rqm(lower=-1.0, upper=1.0, levels=levels, extension=1.0, q=0.42)
     x = np.array([-1.0, -0.97, -0.31, 0.0, 0.62, 3.0], dtype=F32)
-    counts, _ = RecordSums(table, None)([np.tile(x / F32(2), (400_000, 1))], np.full(400_000, 2, dtype=F32))
+    counts, _ = RecordSums(table, None)(plain(np.tile(x / F32(2), (400_000, 1))), np.full(400_000, 2, dtype=F32))
     for value, seen in zip(x.tolist(), counts, strict=True):
         row, limit = exact_threshold(table, value)
         t = float(limit / TOTAL)
@@ -210,5 +232,5 @@ def test_levels_have_the_table_s_probabilities(levels: int) -> None:
 def test_totals_that_need_64_bits() -> None:
     table = families.stochastic_rounding(lower=0.0, upper=1.0, levels=2)
     rows = np.ones((3, 2), dtype=F32)
-    found, _ = RecordSums(table, np.array([0, 2**30]))([rows], np.ones(3, dtype=F32))
+    found, _ = RecordSums(table, np.array([0, 2**30]))(plain(rows), np.ones(3, dtype=F32))
     assert found.tolist() == [3 * 2**30] * 2

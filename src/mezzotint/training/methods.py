@@ -12,7 +12,7 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.privacy.account import account as account_reports
 from mezzotint.privacy.claim import Claim
-from mezzotint.training.extra import DPOptimizer, torch
+from mezzotint.training.extra import DPOptimizer, GradSampleModule, torch
 from mezzotint.training.notices import warn_about
 from mezzotint.training.optimizers import (
     ClippedGradientOptimizer,
@@ -23,6 +23,7 @@ from mezzotint.training.projection import Projection
 from mezzotint.training.rqp.accounting import account
 from mezzotint.training.rqp.claim import Phase, TrainingClaim
 from mezzotint.training.rqp.sampling import Neighboring, Poisson
+from mezzotint.training.samples import FactoredGradSampleModule
 
 
 class Method(ABC):
@@ -45,6 +46,10 @@ class Method(ABC):
             generator: source of the Gaussian noise.
             rng: source of the tables' draws, called once per draw: None, a seed or a numpy Generator.
         """
+
+    def wrap(self, module: torch.nn.Module) -> GradSampleModule:
+        """The module that makes the per-sample gradients of a sum of losses which the optimizer reads."""
+        return GradSampleModule(module, loss_reduction="sum")
 
     @abstractmethod
     def claim(
@@ -185,6 +190,9 @@ class QuantizedSGD(Method):
             expected_batch_size=batch_size,
             rng=rng,
         )
+
+    def wrap(self, module: torch.nn.Module) -> GradSampleModule:
+        return FactoredGradSampleModule(module, loss_reduction="sum")
 
     def claim(
         self, *, steps: int, sampling_rate: float, coordinates: int, delta: float, neighboring: Neighboring

@@ -14,7 +14,8 @@ from mezzotint.core.mechanism import Mechanism
 from mezzotint.privacy.sums.lattice import Lattice, find_lattice
 from mezzotint.training.extra import DPOptimizer, torch
 from mezzotint.training.projection import Projection
-from mezzotint.training.quantized.sums import RecordSums
+from mezzotint.training.quantized.sums import Gradients, RecordSums
+from mezzotint.training.samples import factors
 
 Codes = npt.NDArray[Any]
 
@@ -128,13 +129,12 @@ class _CoordinateOptimizer(DPOptimizer, ABC):
 
     @abstractmethod
     def total(self, samples: list[torch.Tensor]) -> torch.Tensor:
-        """(D,) sum over the records of their treated gradients: the rows of (records, d) tensors, D coordinates in
-        all."""
+        """(D,) sum over the records of their treated gradients in tensors (records, ...), D coordinates in all."""
 
     @torch.no_grad()
     def clip_and_accumulate(self) -> None:
         """What Opacus calls to clip and sum."""
-        summed = self.total([sample.flatten(1) for sample in self.grad_samples])
+        summed = self.total(self.grad_samples)
         attributed: list[Any] = self.params  # Opacus hangs its sums onto the parameters
         parts = summed.split([parameter.numel() for parameter in attributed])
         for parameter, part in zip(attributed, parts, strict=True):
@@ -168,7 +168,7 @@ class ClippedGradientOptimizer(_CoordinateOptimizer):
         self.clip = _positive("clip", clip)
 
     def total(self, samples: list[torch.Tensor]) -> torch.Tensor:
-        return torch.cat([rows.clamp(-self.clip, self.clip).sum(dim=0) for rows in samples])
+        return torch.cat([rows.flatten(1).clamp(-self.clip, self.clip).sum(dim=0) for rows in samples])
 
 
 @final
@@ -229,17 +229,34 @@ class QuantizedGradientOptimizer(_CoordinateOptimizer):
         return torch.from_numpy(exact.astype(np.float32)).to(samples[0].device)
 
     def integer_sum(self, samples: list[torch.Tensor]) -> npt.NDArray[np.int64]:
-        """All that is released of (records, d) tensors: sums of lattice integers for the D coordinates of all, or
-        (D, m) counts of levels where there is no lattice."""
-        factors = torch.full((len(samples[0]),), self.table.upper / self.clip)
+        """All that is released: sums of lattice integers for the D coordinates, or (D, m) counts of levels where
+        there is no lattice."""
+        given = [_gradients(sample) for sample in samples]
+        scale = np.full(len(samples[0]), self.table.upper / self.clip, dtype=np.float32)
         if self.max_grad_norm < float("inf"):
-            norms = torch.stack([rows.norm(dim=1) for rows in samples]).norm(dim=0).cpu()
-            factors *= (self.max_grad_norm / norms.clamp(min=1e-12)).clamp(max=1.0)
-        rows = [sample.detach().to("cpu", torch.float32).contiguous().numpy() for sample in samples]
-        sums, nans = self._sums(rows, factors.numpy(), self.rng())
+            # The norm of an outer product is the product of the norms.
+            squares = sum(_squares(gradient.gains) * _squares(gradient.rows) for gradient in given)
+            scale *= np.minimum(1, self.max_grad_norm / np.maximum(np.sqrt(squares), 1e-12)).astype(np.float32)
+        sums, nans = self._sums(given, scale, self.rng())
         if nans:
             raise NotFiniteError("a record's gradient is not a number")
         return sums
+
+
+def _gradients(sample: torch.Tensor) -> Gradients:
+    found = factors(sample)
+    if found is None:
+        return Gradients(rows=_array(sample.flatten(1)), gains=np.ones((len(sample), 1), dtype=np.float32))
+    back, given = found
+    return Gradients(rows=_array(given), gains=_array(back))
+
+
+def _squares(rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+    return np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
+
+
+def _array(values: torch.Tensor) -> npt.NDArray[np.float32]:
+    return values.detach().to("cpu", torch.float32).contiguous().numpy()
 
 
 def _positive(name: str, value: float) -> float:

@@ -18,7 +18,7 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.privacy.claim import Claim
 from mezzotint.training.checkpoint import save, write_ledger
 from mezzotint.training.data import Dataset
-from mezzotint.training.extra import GradSampleModule, UniformWithReplacementSampler, torch
+from mezzotint.training.extra import UniformWithReplacementSampler, torch
 from mezzotint.training.methods import Method
 from mezzotint.training.models import Task
 from mezzotint.training.optimizers import NotFiniteError
@@ -125,7 +125,7 @@ class Trainer:
         self._seeded = False
         self._reseed()
         # A sum over records for each batch; the optimizer divides it by the expected batch size.
-        self.module = GradSampleModule(task.module, loss_reduction="sum")
+        self.module = method.wrap(task.module)
         inner = torch.optim.SGD(self.module.parameters(), lr=settings.step_size)
         self.optimizer = method.optimizer(
             inner, batch_size=settings.batch_size, generator=self._noise, rng=self._table_seed
@@ -171,7 +171,8 @@ class Trainer:
 
     def _refuse_nonsense(self, optimizer: Any) -> None:
         for parameter in optimizer.params:
-            if not bool(torch.isfinite(parameter.grad).all()):
+            # The largest size is infinite or NaN if any entry is, and found in one pass.
+            if not math.isfinite(torch.linalg.vector_norm(parameter.grad, math.inf)):
                 raise NotFiniteError("its gradient is not finite")
 
     def _gradients(self, batch: list[int]) -> None:

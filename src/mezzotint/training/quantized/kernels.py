@@ -29,13 +29,13 @@ POSITIVE = U32(0x7FFFFFFF)
 
 @inlined
 def _pick_rows(
-    x: Any, start: Any, size: Any, factor: Any, words: Any, first: Any, grid: Any, rows: Any, lows: Any
+    x: Any, start: Any, size: Any, gain: Any, factor: Any, words: Any, first: Any, grid: Any, rows: Any, lows: Any
 ) -> Any:
     """The row that each input's word picks, and the word's low half; the number of NaNs."""
     lower, upper, origin, scale, last, first_stretch, last_stretch = grid
     nans = 0
     for i in range(size):
-        given = take(x, start + i) * factor
+        given = take(x, start + i) * gain * factor
         nans += given != given
         value = np.float64(given)
         # NaN fails the comparison and becomes `lower`, so that no index leaves its table.
@@ -85,10 +85,10 @@ def _add(reports: Any, start: Any, size: Any, totals: Any, column: Any, integers
 @compiled
 def add_drawn(
     x: Any,
+    gains: Any,
+    factors: Any,
     begin: Any,
     end: Any,
-    width: Any,
-    factors: Any,
     words: Any,
     totals: Any,
     integers: Any,
@@ -97,14 +97,15 @@ def add_drawn(
     cells: Any,
     bits: Any,
 ) -> Any:
-    """Draws for elements begin to end - 1 of flat records and adds up.
+    """Draws for elements begin to end - 1 of the records' gradients and adds up.
 
     Arguments:
-        x: flat records of `width` coordinates each, float32.
-        begin, end: range of elements.
-        factors: one per record, multiplies its coordinates.
+        x: (n, width) contiguous float32, one record per row.
+        gains: (n, repeat) float32: a record's gradient is the outer product of its gains and its row of x, flat.
+        factors: (n,) float32: multiplies a record's gradient.
+        begin, end: range of elements, of n * repeat * width.
         words: uint64, one per element of the range.
-        totals: (width,) sums, or (width * levels,) counts; added to.
+        totals: (repeat * width,) sums, or (repeat * width * levels,) counts; added to.
         integers: what each code adds; empty for the code itself.
         levels: 0 for sums; else the number of levels to count.
         grid, cells, bits: see `EvenGrid`.
@@ -112,13 +113,16 @@ def add_drawn(
     Returns: the number of NaNs.
     """
     rows, lows, reports = np.empty(CHUNK, np.uint32), np.empty(CHUNK, np.uint32), np.empty(CHUNK, np.uint16)
+    width, repeat = x.shape[1], gains.shape[1]
+    flat = x.reshape(-1)
     nans = 0
     at = begin
     while at < end:
-        record = at // width
-        column = at - record * width
-        size = min(CHUNK, width - column, end - at)
-        nans += _pick_rows(x, at, size, factors[record], words, at - begin, grid, rows, lows)
+        record, column = divmod(at, repeat * width)
+        which, first = divmod(column, width)
+        size = min(CHUNK, width - first, end - at)
+        gain, start = gains[record, which], record * width + first
+        nans += _pick_rows(flat, start, size, gain, factors[record], words, at - begin, grid, rows, lows)
         _pick_levels(rows, lows, size, cells, bits, reports)
         _add(reports, 0, size, totals, column, integers, levels)
         at += size
@@ -126,22 +130,24 @@ def add_drawn(
 
 
 @compiled
-def scale_range(x: Any, begin: Any, width: Any, factors: Any, out: Any) -> None:
-    """Coordinates from element `begin` on, multiplied by their records' factors, into `out`."""
-    at = begin
-    end = begin + out.size
-    while at < end:
-        record = at // width
-        stop = min(end, (record + 1) * width)
-        factor = factors[record]
-        for i in range(at, stop):
-            put(out, i - begin, take(x, i) * factor)
-        at = stop
+def form(x: Any, gains: Any, factors: Any, begin: Any, out: Any) -> None:
+    """Elements of the records' gradients from `begin` on, into `out`; the rest as in `add_drawn`."""
+    width, repeat = x.shape[1], gains.shape[1]
+    flat = x.reshape(-1)
+    at = 0
+    while at < out.size:
+        record, column = divmod(begin + at, repeat * width)
+        which, first = divmod(column, width)
+        size = min(width - first, out.size - at)
+        gain, factor, start = gains[record, which], factors[record], record * width + first
+        for i in range(size):
+            put(out, at + i, take(flat, start + i) * gain * factor)
+        at += size
 
 
 @compiled
 def add_codes(codes: Any, begin: Any, width: Any, totals: Any, integers: Any, levels: Any) -> None:
-    """Adds codes that were drawn for the elements from `begin` on; the rest as in `add_drawn`."""
+    """Adds codes drawn for the elements from `begin` on of records of `width`; the rest as in `add_drawn`."""
     at = 0
     while at < codes.size:
         column = (begin + at) % width

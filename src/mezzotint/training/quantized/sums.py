@@ -17,7 +17,7 @@ from mezzotint.core.entropy import BLOCK, Keystream, fast_start, key_from
 from mezzotint.core.lookup import compile_lookup
 from mezzotint.core.mechanism import IntArray, Mechanism
 from mezzotint.training.quantized.grid import find_grid
-from mezzotint.training.quantized.kernels import add_codes, add_drawn, scale_range
+from mezzotint.training.quantized.kernels import add_codes, add_drawn, form
 
 Rows = npt.NDArray[np.float32]
 R = TypeVar("R")
@@ -27,6 +27,28 @@ PART = 1 << 21
 
 WORDS = BLOCK // 2
 """Words drawn at a time: they and the inputs they meet stay in the second-level cache."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Gradients:
+    """The gradients of n records in one parameter tensor, as outer products.
+
+    A record's gradient is gains[:, None] * rows, flat. Of a dense layer's weight, these are what the layer sends back
+    and what it was given; they need not be multiplied out. Any gradients are outer products with a single 1.
+
+    Arguments:
+        rows: (n, width) contiguous float32.
+        gains: (n, repeat) contiguous float32.
+    """
+
+    rows: Rows
+    gains: Rows
+
+    @property
+    def coordinates(self) -> int:
+        """Coordinates of one record's gradient."""
+        return self.rows.shape[1] * self.gains.shape[1]
 
 
 @final
@@ -53,11 +75,11 @@ class RecordSums:
         # Lent to a part while it is worked on, then taken back: fresh pages at every step cost more than their use.
         self._memory: list[_Memory] = []
 
-    def __call__(self, tensors: Sequence[Rows], factors: Rows, rng: Any = None) -> tuple[IntArray, int]:
-        """The sums over the records of some tensors' gradients.
+    def __call__(self, gradients: Sequence[Gradients], factors: Rows, rng: Any = None) -> tuple[IntArray, int]:
+        """The sums over the records of their gradients.
 
         Arguments:
-            tensors: each (n, d) contiguous float32, one record per row.
+            gradients: the records' gradients of each parameter tensor.
             factors: (n,) float32: a record's coordinates times its factor are in the table's units. What then lies
                 outside its range is clipped.
             rng: None (private), a seed or a numpy Generator, as in `Mechanism.privatize`.
@@ -69,55 +91,54 @@ class RecordSums:
         """
         key = key_from(rng)
         narrow = np.int32 if len(factors) * self.largest < 2**31 else np.int64
-        widths = [rows.shape[1] for rows in tensors]
-        columns = [0, *itertools.accumulate(widths)]
+        columns = [0, *itertools.accumulate(gradient.coordinates for gradient in gradients)]
+        shape = (columns[-1], max(1, self.levels))
 
         def work(number: int, part: list[_Piece]) -> tuple[npt.NDArray[Any], int]:
             memory = self._memory.pop() if self._memory else _Memory(self.lookup.code_dtype)
-            totals = np.zeros((columns[-1], max(1, self.levels)), dtype=narrow)
-            loads = [
-                _Load(
-                    flat=tensors[piece.tensor].reshape(-1),
-                    piece=piece,
-                    factors=factors,
-                    totals=totals[columns[piece.tensor] : columns[piece.tensor + 1]].reshape(-1),
-                )
-                for piece in part
-            ]
-            stream = Keystream(key, fast_start(number))
-            nans = sum(self._draw(load, stream, memory) for load in loads)
+            stream, totals, nans = Keystream(key, fast_start(number)), np.zeros(shape, dtype=narrow), 0
+            for piece in part:
+                mine = totals[columns[piece.tensor] : columns[piece.tensor + 1]].reshape(-1)
+                nans += self._draw(gradients[piece.tensor], factors, piece, stream, memory, mine)
             self._memory.append(memory)
             return totals, nans
 
-        parts = _parts([rows.size for rows in tensors])
+        parts = _parts([len(factors) * gradient.coordinates for gradient in gradients])
         found = _in_threads([partial(work, number, part) for number, part in enumerate(parts)])
-        sums = np.zeros((columns[-1], max(1, self.levels)), dtype=np.int64)
+        sums = np.zeros(shape, dtype=np.int64)
         for totals, _ in found:
             sums += totals
         return sums if self.levels else sums[:, 0], sum(nans for _, nans in found)
 
-    def _draw(self, load: _Load, stream: Keystream, memory: _Memory) -> int:
-        """Draws for the elements of a piece, a word each, and adds to its totals; the number of NaNs."""
-        into, nans = (load.totals, self.integers, self.levels), 0
-        for begin in range(load.piece.begin, load.piece.end, WORDS):
-            end = min(begin + WORDS, load.piece.end)
+    def _draw(
+        self,
+        gradients: Gradients,
+        factors: Rows,
+        piece: _Piece,
+        stream: Keystream,
+        memory: _Memory,
+        totals: npt.NDArray[Any],
+    ) -> int:
+        """Draws for the elements of a piece, a word each, and adds to the totals; the number of NaNs."""
+        given, into, nans = (gradients.rows, gradients.gains, factors), (totals, self.integers, self.levels), 0
+        for begin in range(piece.begin, piece.end, WORDS):
+            end = min(begin + WORDS, piece.end)
             words = memory.words[: end - begin]
             stream.fill(words)
             if self.grid is not None:
-                where = (load.flat, begin, end, load.width, load.factors)
-                nans += add_drawn(*where, words, *into, *self.grid.arguments)
+                nans += add_drawn(*given, begin, end, words, *into, *self.grid.arguments)
             else:
-                scaled, codes = memory.scaled[: words.size], memory.codes[: words.size]
-                scale_range(load.flat, begin, load.width, load.factors, scaled)
-                nans += self.lookup.draw(scaled, words, codes)[2]
-                add_codes(codes, begin, load.width, *into)
+                inputs, codes = memory.inputs[: words.size], memory.codes[: words.size]
+                form(*given, begin, inputs)
+                nans += self.lookup.draw(inputs, words, codes)[2]
+                add_codes(codes, begin, gradients.coordinates, *into)
         return nans
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class _Piece:
-    """Elements begin to end - 1 of the tensor of a number."""
+    """Elements begin to end - 1 of all records' gradients of the tensor of a number."""
 
     tensor: int
     begin: int
@@ -125,27 +146,12 @@ class _Piece:
 
 
 @final
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Load:
-    """A piece with its tensor, flat; one factor per record; and the totals, one or one per level and column."""
-
-    flat: Rows
-    piece: _Piece
-    factors: Rows
-    totals: npt.NDArray[Any]
-
-    @property
-    def width(self) -> int:
-        return self.flat.size // self.factors.size
-
-
-@final
 class _Memory:
-    """What a part is worked on with: words, scaled inputs, codes."""
+    """What a part is worked on with: words, inputs, codes."""
 
     def __init__(self, code_dtype: np.dtype[Any]) -> None:
         self.words = np.empty(WORDS, dtype=np.uint64)
-        self.scaled, self.codes = np.empty(WORDS, dtype=np.float32), np.empty(WORDS, dtype=code_dtype)
+        self.inputs, self.codes = np.empty(WORDS, dtype=np.float32), np.empty(WORDS, dtype=code_dtype)
 
 
 def _parts(sizes: list[int]) -> list[list[_Piece]]:
