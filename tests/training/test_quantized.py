@@ -125,6 +125,10 @@ def test_which_tables_have_a_grid() -> None:
     assert find_grid(telltale(np.array([-1.0, -0.2, 0.3, 1.0]))) is None
     assert find_grid(telltale(np.array([-1.5, 0.0, 1.0, 2.0]))) is None  # an end that sticks out
     assert find_grid(telltale(np.array([0.0, 1e-9, 1.0, 2.0]) + 1)) is None  # and one that is cut to nearly nothing
+    far = 100.1 + 0.01 * np.arange(5)  # rounding leaves the origin 1e-12 segments off, which is little
+    assert find_grid(telltale(far)) is not None
+    far[-1] -= 0.0099  # but not a hundred times that
+    assert find_grid(telltale(far)) is None
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="reads x86-64 machine code")

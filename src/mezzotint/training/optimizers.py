@@ -61,6 +61,7 @@ class ProjectedOptimizer(torch.optim.Optimizer):
         self.bounds = [float(bounds)] * len(parameters) if isinstance(bounds, int | float) else [*map(float, bounds)]
         if len(self.bounds) != len(parameters) or not all(0 < bound < float("inf") for bound in self.bounds):
             raise ParameterError("bounds", self.bounds, f"need one positive number, or {len(parameters)} of them")
+        self._values = [(projection.table.levels * bound).astype(np.float32) for bound in self.bounds]
         self.project()
 
     @property
@@ -101,15 +102,15 @@ class ProjectedOptimizer(torch.optim.Optimizer):
     @torch.no_grad()
     def project(self) -> None:
         """Puts every weight onto a level; also called once at the start, so that the first iterate is one too."""
-        table, parameters = self.projection.table, self.parameters
+        parameters, start = self.parameters, 0
         # One draw for all tensors: a keystream costs more to start than to run.
         scaled = [
             (parameter.detach().cpu().numpy() / np.float32(bound)).ravel()
             for parameter, bound in zip(parameters, self.bounds, strict=True)
         ]
-        codes, start = table.privatize(scaled[0] if len(scaled) == 1 else np.concatenate(scaled), self.rng()), 0
-        for parameter, bound in zip(parameters, self.bounds, strict=True):
-            values = (table.levels * bound).astype(np.float32)[codes[start : start + parameter.numel()]]
+        codes = self.projection.table.privatize(scaled[0] if len(scaled) == 1 else np.concatenate(scaled), self.rng())
+        for parameter, levels in zip(parameters, self._values, strict=True):
+            values = np.take(levels, codes[start : start + parameter.numel()])
             parameter.copy_(torch.from_numpy(values).view_as(parameter))
             start += parameter.numel()
 

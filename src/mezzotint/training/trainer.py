@@ -119,7 +119,7 @@ class Trainer:
             raise ParameterError("batch_size", settings.batch_size, f"the data has {len(data.train_x)} records")
         self.data, self.task, self.method, self.settings = data, task, method, settings
         self.taken = self.spent = 0
-        self.loss = math.nan
+        self._losses = torch.tensor([math.nan])
         self._features, self._labels = torch.from_numpy(data.train_x), torch.from_numpy(data.train_y)
         self._noise, self._choice = torch.Generator(), torch.Generator()
         self._seeded = False
@@ -169,11 +169,16 @@ class Trainer:
         """Number of weights."""
         return sum(parameter.numel() for parameter in self.optimizer.params)
 
+    @property
+    def loss(self) -> float:
+        """Mean loss of the last batch that was not empty; nan before the first."""
+        return float(self._losses.mean())
+
     def _refuse_nonsense(self, optimizer: Any) -> None:
-        for parameter in optimizer.params:
-            # The largest size is infinite or NaN if any entry is, and found in one pass.
-            if not math.isfinite(torch.linalg.vector_norm(parameter.grad, math.inf)):
-                raise NotFiniteError("its gradient is not finite")
+        # The largest size is infinite or NaN if any entry is, and is found in one pass for all tensors.
+        together = torch.cat([parameter.grad.flatten() for parameter in optimizer.params])
+        if together.numel() and not math.isfinite(torch.linalg.vector_norm(together, math.inf)):
+            raise NotFiniteError("its gradient is not finite")
 
     def _gradients(self, batch: list[int]) -> None:
         if not batch:
@@ -186,7 +191,7 @@ class Trainer:
             # Opacus listens with full backward hooks on modules whose inputs need no gradient; torch remarks on that.
             warnings.filterwarnings("ignore", message="Full backward hook is firing")
             losses.sum().backward()
-        self.loss = float(losses.detach().mean())
+        self._losses = losses.detach()
 
     def step(self) -> None:
         """One step. Raises NotFiniteError, naming the step and what is spent; the weights are then unchanged."""

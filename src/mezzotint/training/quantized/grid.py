@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -69,12 +70,13 @@ def find_grid(mechanism: Mechanism) -> EvenGrid | None:
     widths = np.diff(knots)
     pitch = float(widths.max() if count < 3 else (knots[-2] - knots[1]) / (count - 2))
     first, last = max(0.0, pitch / widths[0] - 1), max(0.0, pitch / widths[-1] - 1) if count > 1 else 0.0
-    if count * (1 + max(first, last)) > MAX_STRETCHED:
+    stretched = 1 + max(first, last)
+    if count * stretched > MAX_STRETCHED or not math.isfinite(UNIT / pitch):
         return None
     origin = float(knots[1]) - pitch
     at = (knots - origin) / pitch - np.arange(count + 1)
-    # An end may fall short of its place, but not lie beyond it.
-    if np.abs(at[1:-1]).max(initial=0.0) > EVEN or at[0] < -EVEN or at[-1] > EVEN:
+    # An end may fall short of its place, but not lie beyond it. Stretching magnifies what the others are off by.
+    if np.abs(at[1:-1]).max(initial=0.0) * stretched > EVEN or at[0] < -EVEN or at[-1] > EVEN:
         return None
     jumps = np.flatnonzero(np.diff(rows) > 1) + 1
     scale = _scale(origin, pitch, jumps, knots[jumps])

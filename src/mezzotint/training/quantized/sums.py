@@ -25,9 +25,6 @@ R = TypeVar("R")
 PART = 1 << 21
 """Elements that one thread works through (some 3 ms); which they are does not depend on how many threads there are."""
 
-WORDS = BLOCK // 2
-"""Words drawn at a time: they and the inputs they meet stay in the second-level cache."""
-
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -95,7 +92,7 @@ class RecordSums:
         shape = (columns[-1], max(1, self.levels))
 
         def work(number: int, part: list[_Piece]) -> tuple[npt.NDArray[Any], int]:
-            memory = self._memory.pop() if self._memory else _Memory(self.lookup.code_dtype)
+            memory = self._borrow()
             stream, totals, nans = Keystream(key, fast_start(number)), np.zeros(shape, dtype=narrow), 0
             for piece in part:
                 mine = totals[columns[piece.tensor] : columns[piece.tensor + 1]].reshape(-1)
@@ -110,6 +107,12 @@ class RecordSums:
             sums += totals
         return sums if self.levels else sums[:, 0], sum(nans for _, nans in found)
 
+    def _borrow(self) -> _Memory:
+        try:
+            return self._memory.pop()
+        except IndexError:
+            return _Memory(self.lookup.code_dtype)
+
     def _draw(
         self,
         gradients: Gradients,
@@ -121,8 +124,8 @@ class RecordSums:
     ) -> int:
         """Draws for the elements of a piece, a word each, and adds to the totals; the number of NaNs."""
         given, into, nans = (gradients.rows, gradients.gains, factors), (totals, self.integers, self.levels), 0
-        for begin in range(piece.begin, piece.end, WORDS):
-            end = min(begin + WORDS, piece.end)
+        for begin in range(piece.begin, piece.end, BLOCK):
+            end = min(begin + BLOCK, piece.end)
             words = memory.words[: end - begin]
             stream.fill(words)
             if self.grid is not None:
@@ -150,8 +153,8 @@ class _Memory:
     """What a part is worked on with: words, inputs, codes."""
 
     def __init__(self, code_dtype: np.dtype[Any]) -> None:
-        self.words = np.empty(WORDS, dtype=np.uint64)
-        self.inputs, self.codes = np.empty(WORDS, dtype=np.float32), np.empty(WORDS, dtype=code_dtype)
+        self.words = np.empty(BLOCK, dtype=np.uint64)
+        self.inputs, self.codes = np.empty(BLOCK, dtype=np.float32), np.empty(BLOCK, dtype=code_dtype)
 
 
 def _parts(sizes: list[int]) -> list[list[_Piece]]:
