@@ -78,6 +78,32 @@ def test_tokens_are_long_and_differ(server: Server) -> None:
     assert server.token != other.token
 
 
+def test_stopping_waits_for_answers_under_way() -> None:
+    application = pages.make_app().server
+    entered, leave, left = threading.Event(), threading.Event(), threading.Event()
+
+    def slow() -> str:
+        entered.set()
+        assert leave.wait(10)
+        left.set()
+        return "late"
+
+    application.add_url_rule("/slow", view_func=slow)
+    running = Server(application)
+    threading.Thread(target=running.run, daemon=True).start()
+    cookie = _get(running, f"/?token={running.token}")[1]["set-cookie"].split(";")[0]
+    threading.Thread(target=_get, args=(running, "/slow"), kwargs={"Cookie": cookie}, daemon=True).start()
+    assert entered.wait(10)
+    stopped = threading.Thread(target=running.stop)
+    stopped.start()
+    stopped.join(timeout=1)
+    assert stopped.is_alive()
+    leave.set()
+    stopped.join(timeout=10)
+    assert not stopped.is_alive()
+    assert left.is_set()
+
+
 def test_only_the_loopback_address_answers(server: Server) -> None:
     assert server._server.server_address[0] == ADDRESS
     # All of 127/8 is this machine; only the one address that was bound answers.

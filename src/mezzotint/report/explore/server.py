@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import logging
 import secrets
+import threading
 from typing import Any, final
 
 from mezzotint.core.lazy import LazyModule
@@ -13,6 +14,8 @@ flask: Any = LazyModule("flask")
 serving: Any = LazyModule("werkzeug.serving")
 
 ADDRESS = "127.0.0.1"
+PATIENCE = 60.0
+"""Seconds that an end waits for answers under way."""
 
 # Nothing may be loaded from, or sent to, anywhere but this server. Dash's own scripts stand in the page and plotly.js
 # compiles functions.
@@ -39,7 +42,9 @@ class Server:
         logging.getLogger("werkzeug").setLevel(logging.WARNING)  # it would write every request down, token included
         application.before_request(self._refusal)
         application.after_request(_headers)
-        self._server = serving.make_server(ADDRESS, port, application, threaded=True)
+        self._answering = 0
+        self._idle = threading.Condition()
+        self._server = serving.make_server(ADDRESS, port, self._counted(application), threaded=True)
         self.port = int(self._server.server_port)
 
     @property
@@ -48,13 +53,35 @@ class Server:
         return f"http://{ADDRESS}:{self.port}/?token={self.token}"
 
     def run(self) -> None:
-        """Serves until `stop`, or an interrupt."""
-        self._server.serve_forever()
+        """Serves until `stop`, or an interrupt; then waits for answers under way."""
+        try:
+            self._server.serve_forever()
+        finally:
+            self._settle()
 
     def stop(self) -> None:
-        """Ends `run`, which may be in another thread, and frees the port."""
+        """Ends `run`, which may be in another thread, waits for answers under way and frees the port."""
         self._server.shutdown()
+        self._settle()
         self._server.server_close()
+
+    def _settle(self) -> None:
+        # An interpreter that ends while one of its threads is inside a solver is aborted.
+        with self._idle:
+            self._idle.wait_for(lambda: self._answering == 0, timeout=PATIENCE)
+
+    def _counted(self, application: Any) -> Any:
+        def answer(environ: Any, start: Any) -> Any:
+            with self._idle:
+                self._answering += 1
+            try:
+                return application(environ, start)
+            finally:
+                with self._idle:
+                    self._answering -= 1
+                    self._idle.notify_all()
+
+        return answer
 
     def _refusal(self) -> Any:
         """None lets a request pass."""
