@@ -224,7 +224,9 @@ def test_a_change_changes_the_answer_and_its_command_runs_as_printed(
     upper.send_keys("3\n")
     question = Question(rounds=5, upper=3)
     advice = advise(question)
+    # The claim, and the summary with the commands, are answers of their own.
     until(lambda: str(claim(question, advice)) == _text(opened, "claim"))
+    until(lambda: f"{advice.mse:,.6g}" in _text(opened, "summary"))
     assert _text(opened, "summary") != before
     make, account = [line.removeprefix("$ ") for line in _text(opened, "commands").splitlines()]
     monkeypatch.chdir(tmp_path)
