@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import reduce
+from itertools import chain
 from typing import Any, final
 
 import numpy as np
@@ -168,18 +169,21 @@ def central_epsilon(rows: IntArray, *, clients: int, delta: float, corrupted: in
     return best
 
 
-def noise_curve(noise: Noise, rows: FloatArray, limit: float) -> HockeyStick:
-    """The envelope over all pairs of rows of their hockey-stick curves under one noise."""
+def noise_curve(noises: Iterable[Noise], rows: FloatArray, limit: float) -> HockeyStick:
+    """The envelope over noises and over all pairs of rows of their hockey-stick curves; the worst noise comes first."""
     pairs = pairs_by_gap(rows)
-    first = pair_loss(noise, rows[pairs[0][0]], rows[pairs[0][1]]).curve(limit)
+    rest = iter(noises)
+    worst = next(rest)
+    first = pair_loss(worst, rows[pairs[0][0]], rows[pairs[0][1]]).curve(limit)
     # One grid for all pairs, dense where the widest pair's curve lives, out to where any pair may still have mass.
     alive = first.epsilons[first.deltas > 0]
     reach = min(limit, 1.05 * float(alive.max(initial=1e-9)))
     widest = min(limit, 64.0)
     grid = np.unique(np.concatenate([np.linspace(0, reach, BINS // 2), np.linspace(0, widest, BINS // 4)]))
     deltas = np.zeros(grid.size)
-    for i, j in pairs:
-        np.maximum(deltas, pair_loss(noise, rows[i], rows[j]).deltas(grid), out=deltas)
+    for noise in chain([worst], rest):
+        for i, j in pairs:
+            np.maximum(deltas, pair_loss(noise, rows[i], rows[j]).deltas(grid), out=deltas)
     if limit <= MAX_EPSILON:
         below = grid < limit
         grid, deltas = np.append(grid[below], limit), np.append(deltas[below], 0.0)
@@ -209,13 +213,12 @@ def dominating_curve(
         absent[0, silent] = 1.0
         table, limit = np.concatenate([table, absent]), math.inf
     target = min(max(check_delta(delta), 1e-25), 1e-4)
-    curve = noise_curve(silence(), table, limit)
+    curve = noise_curve([silence()], table, limit)
     best = central_epsilon(rows, clients=clients, corrupted=corrupted, delta=max(target, _TYPICAL))
     if best.cover is not None:
-        noises = best.cover.noises(1e-4 * target)
-        curve = curve.best(reduce(HockeyStick.envelope, (noise_curve(noise, table, limit) for noise in noises)))
+        curve = curve.best(noise_curve(best.cover.noises(1e-4 * target), table, limit))
     elif best.blanket is not None:
         budget = _work_budget(best.blanket, others) // (1 if others <= _SMALL else _CURVE_ECONOMY)
         noise = blanket_noise(best.blanket, others, budget=max(budget, 8), tail=1e-4 * target)
-        curve = curve.best(noise_curve(noise, table, limit))
+        curve = curve.best(noise_curve([noise], table, limit))
     return curve

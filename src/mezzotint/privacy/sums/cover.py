@@ -51,7 +51,8 @@ class Cover:
         epsilon: upper bound on the central epsilon at `delta`, worst over all pairs of rows.
         delta: the delta it is for.
         groups: the groups of rows, parents first.
-        cases: (cases, groups) clients known to have a row of each group (and not counted in a group below it).
+        cases: (cases, groups) clients known to have a row of each group (and not counted in a group below it); the
+            worst case first.
     """
 
     epsilon: float
