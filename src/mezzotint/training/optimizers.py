@@ -61,7 +61,11 @@ class ProjectedOptimizer(torch.optim.Optimizer):
         self.bounds = [float(bounds)] * len(parameters) if isinstance(bounds, int | float) else [*map(float, bounds)]
         if len(self.bounds) != len(parameters) or not all(0 < bound < float("inf") for bound in self.bounds):
             raise ParameterError("bounds", self.bounds, f"need one positive number, or {len(parameters)} of them")
-        self._values = [(projection.table.levels * bound).astype(np.float32) for bound in self.bounds]
+        levels = projection.table.levels
+        self._values = [(levels * bound).astype(np.float32) for bound in self.bounds]
+        self._sizes = [parameter.numel() for parameter in parameters]
+        divisors = np.array(self.bounds, dtype=np.float32)
+        self._divisors = divisors[:1] if len(set(self.bounds)) == 1 else np.repeat(divisors, self._sizes)
         self.project()
 
     @property
@@ -102,17 +106,16 @@ class ProjectedOptimizer(torch.optim.Optimizer):
     @torch.no_grad()
     def project(self) -> None:
         """Puts every weight onto a level; also called once at the start, so that the first iterate is one too."""
-        parameters, start = self.parameters, 0
-        # One draw for all tensors: a keystream costs more to start than to run.
-        scaled = [
-            (parameter.detach().cpu().numpy() / np.float32(bound)).ravel()
-            for parameter, bound in zip(parameters, self.bounds, strict=True)
-        ]
-        codes = self.projection.table.privatize(scaled[0] if len(scaled) == 1 else np.concatenate(scaled), self.rng())
-        for parameter, levels in zip(parameters, self._values, strict=True):
-            values = np.take(levels, codes[start : start + parameter.numel()])
-            parameter.copy_(torch.from_numpy(values).view_as(parameter))
-            start += parameter.numel()
+        # One draw for all tensors, and few operations on each: that is what the time goes into.
+        together = torch.cat([parameter.cpu().flatten() for parameter in self.parameters]).numpy()
+        codes = self.projection.table.privatize(together / self._divisors, self.rng())
+        if len(set(self.bounds)) == 1:
+            values = np.take(self._values[0], codes)
+        else:
+            parts = np.split(codes, np.cumsum(self._sizes)[:-1])
+            values = np.concatenate([np.take(*pair) for pair in zip(self._values, parts, strict=True)])
+        for parameter, part in zip(self.parameters, torch.from_numpy(values).split(self._sizes), strict=True):
+            parameter.copy_(part.view_as(parameter))
 
     @property
     def codes(self) -> list[Codes]:
