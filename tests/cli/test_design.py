@@ -12,6 +12,7 @@ import pytest
 
 from mezzotint import privacy
 from mezzotint.core.mechanism import Mechanism
+from mezzotint.design import metric_epsilon
 
 Invoke = Callable[..., object]
 KEYS = {"family", "epsilon", "mse", "mae", "max_bias", "levels", "lower_bound", "gap", "seconds"}
@@ -55,6 +56,60 @@ def test_optm_takes_its_bins(invoke: Invoke) -> None:
     assert 0.999 < facts["epsilon"] <= 1
     assert "loss=mse" in invoke(*arguments).err
     assert "max_level=9" in invoke(*arguments, "--loss", "mae", "--max-level", 9).err
+
+
+CONSTRAINTS = [
+    (("--delta", 1e-3), "delta", lambda m: m.delta(1.0), 1e-3),
+    (("--alpha", 2), "renyi", lambda m: m.renyi(2.0), 1.0),
+    (("--metric", "absolute"), "metric_epsilon", lambda m: metric_epsilon(m, "absolute"), 1.0),
+    (("--metric", "squared", "--knots", 17), "metric_epsilon", lambda m: metric_epsilon(m, "squared"), 1.0),
+]
+
+
+@pytest.mark.parametrize(("options", "name", "measure", "asked"), CONSTRAINTS)
+def test_other_guarantees_are_kept_and_certified(
+    invoke: Invoke,
+    tmp_path: Path,
+    options: tuple[object, ...],
+    name: str,
+    measure: Callable[[Mechanism], float],
+    asked: float,
+) -> None:
+    out = tmp_path / "m.json"
+    levels = "--levels=-9,-0.75,0.75,9" if "squared" in options else "--levels=-3,-0.5,0.5,3"
+    facts = invoke("design", "--epsilon", 1, levels, *options, "--out", out, "--json").json
+    found = measure(Mechanism.load(out))
+    assert facts[name] == found
+    assert 0.99 * asked < found <= asked
+    assert repr(found) in facts["guarantee"]
+    assert facts["guarantee"] in invoke("design", "--epsilon", 1, levels, *options).out
+    assert privacy.verify(out).valid
+
+
+def test_bias_may_be_allowed_and_limits_know_it(invoke: Invoke) -> None:
+    arguments = ("design", "--epsilon", 1, "--levels=-2,-1,1,2", "--max-bias", 0.2, "--json")
+    facts = invoke(*arguments, "--limit").json
+    assert 0.19 < facts["max_bias"] <= 0.2
+    assert facts["limit"] <= facts["mse"]
+
+
+@pytest.mark.parametrize(
+    "options", [("--delta", 0.01), ("--alpha", 2), ("--metric", "absolute"), ("--loss", "minimax")]
+)
+def test_limits_of_other_guarantees_are_refused_before_the_work(
+    invoke: Invoke, tmp_path: Path, options: tuple[object, ...]
+) -> None:
+    outcome = invoke("design", "--epsilon", 1, *options, "--limit", "--out", tmp_path / "m.json")
+    assert outcome.status != 0
+    assert "limit" in outcome.err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("family", ["rqm", "optm", "mvu"])
+def test_other_guarantees_are_of_the_optimal_family(invoke: Invoke, family: str) -> None:
+    outcome = invoke("design", "--epsilon", 1, "--family", family, "--loss", "mae", "--alpha", 2)
+    assert outcome.status != 0
+    assert "alpha=2" in outcome.err
 
 
 def test_a_family_without_a_choice_refuses_it(invoke: Invoke, tmp_path: Path) -> None:

@@ -29,6 +29,8 @@ from mezzotint.cli.common import (
 )
 from mezzotint.core.atomic import refuse_existing
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.mechanism import Mechanism
+from mezzotint.design.metric import metric_epsilon
 
 EXAMPLE = "mezzotint design --epsilon 1 --levels=-3,-0.5,0.5,3 --lower -1 --upper 1 --loss mae --out m.json --json"
 
@@ -37,15 +39,29 @@ FAMILIES = ("optimal", "optm", "mvu", "imvu", *CLOSED_FORMS)
 
 
 def command(
-    epsilon: Annotated[float, typer.Option(help="Pure epsilon of one report; the certified one is at most this.")],
+    epsilon: Annotated[
+        float,
+        typer.Option(help="Pure epsilon of one report (what is meant changes with --delta, --alpha, --metric); kept."),
+    ],
     levels: Annotated[
         str | None, typer.Option(help="Number of levels (4 if not given), or the levels: --levels=-3,-0.5,0.5,3.")
     ] = None,
     lower: Lower = -1.0,
     upper: Upper = 1.0,
-    loss: Annotated[str, typer.Option(help="mse or mae: what to make small.")] = "mse",
+    loss: Annotated[str, typer.Option(help="mse, mae or minimax (the largest mse): what to make small.")] = "mse",
     family: Annotated[str, typer.Option(help=f"One of {', '.join(FAMILIES)}.")] = "optimal",
     prior: PriorOption = None,
+    delta: Annotated[float, typer.Option(help="optimal only: the design is (epsilon, delta), not pure.")] = 0.0,
+    alpha: Annotated[
+        float | None, typer.Option(help="optimal only: epsilon is the Renyi divergence of this order, > 1.")
+    ] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(help="optimal only: epsilon is per unit of |x - x'| (absolute) or of its square (squared)."),
+    ] = None,
+    max_bias: Annotated[
+        float, typer.Option(help="optimal only: bias allowed, data units; inf for no constraint.")
+    ] = 0.0,
     max_level: Annotated[
         float | None, typer.Option(help="Farthest level from the middle of the range, where levels are searched.")
     ] = None,
@@ -67,6 +83,10 @@ def command(
     started = time.perf_counter()
     problem: dict[str, Any] = {"epsilon": epsilon, "lower": lower, "upper": upper, "loss": loss, "prior": sample}
     problem |= {} if max_level is None else {"max_level": max_level}
+    constraint = {"delta": delta, "alpha": alpha, "metric": metric, "max_bias": max_bias}
+    problem |= {name: value for name, value in constraint.items() if value}
+    if limit and (delta or alpha or metric or loss == "minimax"):
+        raise ParameterError("limit", True, "limits are known for pure epsilon and --loss mse or mae only")
     with _watched(family, values) as watch:
         result = make(family, levels=values, **problem, **watch, **({} if knots is None else {"knots": knots}))
     seconds = time.perf_counter() - started
@@ -74,6 +94,7 @@ def command(
         result.mechanism.save(out, overwrite=overwrite)
     facts = describe(family, result, loss=loss, prior=sample, seconds=seconds)
     facts |= {"epsilon_asked": epsilon, "out": None if out is None else str(out)}
+    facts |= guarantee(result.mechanism, epsilon=epsilon, delta=delta, alpha=alpha, metric=metric)
     if limit:
         facts |= _limit(result, problem)
     if as_json:
@@ -127,11 +148,12 @@ def make(family: str, *, levels: Any, **problem: Any) -> Any:
 
 
 def _make(family: str, levels: Any, problem: dict[str, Any]) -> Any:
+    if family == "optimal":
+        return design.optimal(levels=4 if levels is None else levels, **problem)
+    problem = _without(problem, family, delta=None, alpha=None, metric=None, max_bias=None)
     if family in CLOSED_FORMS:
         return design.calibrate(family, levels=levels, **problem)
     levels = 4 if levels is None else levels
-    if family == "optimal":
-        return design.optimal(levels=levels, **problem)
     if family == "optm":
         size = {"bins": levels} if isinstance(levels, list) else {"levels": levels}
         return design.optm(**size, **_without(problem, "optm", loss="mae", max_level=None, knots=None))
@@ -148,6 +170,23 @@ def _without(problem: dict[str, Any], family: str, **fixed: Any) -> dict[str, An
             remedy = f"{family} has no such choice" + (f", it minimises the {value}: --loss {value}" if value else "")
             raise ParameterError(name, asked, remedy)
     return {name: value for name, value in problem.items() if name not in fixed}
+
+
+def guarantee(
+    mechanism: Mechanism, *, epsilon: float, delta: float, alpha: float | None, metric: str | None
+) -> dict[str, Any]:
+    """What the integers of a table guarantee of the kind that was asked for: a sentence, its numbers rounded up."""
+    if delta:
+        found = mechanism.delta(epsilon)
+        return {"guarantee": f"certified delta {found!r} at epsilon {epsilon!r}", "delta": found}
+    if alpha is not None:
+        found = mechanism.renyi(alpha)
+        return {"guarantee": f"certified Renyi divergence of order {alpha!r}: {found!r}", "renyi": found}
+    if metric is not None:
+        found = metric_epsilon(mechanism, metric)
+        unit = "|x - x'|" if metric == "absolute" else "|x - x'|**2, on the grid of the knots"
+        return {"guarantee": f"certified epsilon {found!r} per unit of {unit}", "metric_epsilon": found}
+    return {"guarantee": f"certified epsilon {mechanism.epsilon!r}"}
 
 
 def describe(family: str, result: Any, *, loss: str, prior: Any, seconds: float) -> dict[str, Any]:
@@ -180,7 +219,7 @@ def _summary(facts: dict[str, Any]) -> None:
         above = "" if facts["above_limit"] is None else f" ({facts['above_limit']:.3g} % above it)"
         bound += f"; at any number of bits, below {number(facts['limit'])}{above}"
     lines = [
-        f"{facts['name']}: {facts['bits']} bits, certified epsilon {facts['epsilon']!r}",
+        f"{facts['name']}: {facts['bits']} bits, {facts['guarantee']}",
         f"mse {number(facts['mse'])}, mae {number(facts['mae'])}, greatest bias {number(facts['max_bias'], 3)}{bound}",
         "levels "
         + ", ".join(f"{level:.6g}" for level in facts["levels"][:16])
