@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mezzotint import FileFormatError, ParameterError
-from mezzotint.training.data import Dataset, breast_cancer, idx_folder, read_idx
+from mezzotint import ParameterError
+from mezzotint.training.data import Dataset, breast_cancer, idx_folder
 
 
 def test_breast_cancer() -> None:
@@ -41,19 +41,7 @@ def test_idx_folder(tmp_path: Path) -> None:
     assert data.train_x.shape == (4, 28, 28)
     np.testing.assert_allclose(data.test_x * 255, images, atol=1e-4)
     assert data.classes == 6
-    np.testing.assert_array_equal(read_idx(tmp_path / "t10k-labels-idx1-ubyte"), labels)
-    (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(_idx(labels)[:-1])
-    with pytest.raises(FileFormatError, match="header says"):
-        idx_folder(tmp_path)
-    (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(b"text")
-    with pytest.raises(FileFormatError, match="not an idx file"):
-        idx_folder(tmp_path)
-    (tmp_path / "train-images-idx3-ubyte.gz").write_bytes(b"\x1f\x8b")
-    with pytest.raises(FileFormatError, match="cannot be read"):
-        idx_folder(tmp_path)
-    (tmp_path / "train-images-idx3-ubyte.gz").unlink()
-    with pytest.raises(ParameterError, match="train-images"):
-        idx_folder(tmp_path)
+    assert data.train_y.tolist() == [0, 1, 2, 3]
 
 
 def test_mnist(shared_data: Path) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import json
 import pickle
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.core.idx import read_image_set
 from mezzotint.core.lazy import LazyModule
 
 datasets: Any = LazyModule("sklearn.datasets")
@@ -129,28 +128,14 @@ def _leaf(folder: Path, clients: int) -> Federation:
     return _by_writer(images, np.asarray(y, dtype=np.int64), np.asarray(writer), np.asarray(test), clients)
 
 
-def _idx(folder: Path, name: str) -> npt.NDArray[np.uint8]:
-    for path in (folder / f"{name}-ubyte.gz", folder / f"{name}-ubyte"):
-        if path.is_file():
-            raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-            start = 4 + 4 * raw[3]
-            shape = struct.unpack(f">{raw[3]}I", raw[4:start])
-            if raw[:3] != b"\x00\x00\x08" or len(raw) - start != int(np.prod(shape)):
-                raise FileFormatError(f"{path.name}: not an idx file of bytes, or cut short")
-            return np.frombuffer(raw, dtype=np.uint8, offset=start).reshape(shape)
-    raise ParameterError("data", str(folder), f"no {name}-ubyte[.gz] there; name a folder with MNIST's files")
-
-
 def _mnist(folder: str, clients: int, alpha: float, seed: int) -> Federation:
     """Any set in MNIST's four files."""
-    root = Path(folder)
-    x, y = (_idx(root, f"train-{kind}") for kind in ("images-idx3", "labels-idx1"))
-    test_x, test_y = (_idx(root, f"t10k-{kind}") for kind in ("images-idx3", "labels-idx1"))
-    scaled, labels = (x / np.float32(255)).astype(np.float32), y.astype(np.int64)
+    images = read_image_set(Path(folder))
+    labels = images.train_labels.astype(np.int64)
     return Federation(
-        clients=_split(scaled, labels, clients, alpha, seed),
-        test_x=(test_x / np.float32(255)).astype(np.float32),
-        test_y=test_y.astype(np.int64),
+        clients=_split((images.train_images / np.float32(255)).astype(np.float32), labels, clients, alpha, seed),
+        test_x=(images.test_images / np.float32(255)).astype(np.float32),
+        test_y=images.test_labels.astype(np.int64),
         classes=int(labels.max()) + 1,
     )
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -11,7 +9,8 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.core.errors import ParameterError
+from mezzotint.core.idx import read_image_set
 
 Features = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int64]
@@ -88,24 +87,6 @@ def breast_cancer(*, split: int = 0, train_share: float = 0.8) -> Dataset:
     )
 
 
-def read_idx(path: Path) -> npt.NDArray[np.uint8]:
-    """The array of an idx file of bytes, gzipped or not; FileFormatError for anything else."""
-    try:
-        raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except (OSError, EOFError) as error:
-        raise FileFormatError(f"{path.name}: cannot be read ({error})") from error
-    if len(raw) < 4 or raw[:3] != b"\x00\x00\x08":
-        raise FileFormatError(f"{path.name}: not an idx file of bytes")
-    dimensions = raw[3]
-    start = 4 + 4 * dimensions
-    if dimensions == 0 or len(raw) < start:
-        raise FileFormatError(f"{path.name}: header cut short")
-    shape = struct.unpack(f">{dimensions}I", raw[4:start])
-    if len(raw) - start != int(np.prod(shape, dtype=np.int64)):
-        raise FileFormatError(f"{path.name}: holds {len(raw) - start} bytes where its header says {shape}")
-    return np.frombuffer(raw, dtype=np.uint8, offset=start).reshape(shape)
-
-
 def idx_folder(folder: str | Path, *, train: int | None = None, test: int | None = None) -> Dataset:
     """Images and labels in the four idx files of MNIST and its kin (Fashion-MNIST, EMNIST digits).
 
@@ -115,23 +96,17 @@ def idx_folder(folder: str | Path, *, train: int | None = None, test: int | None
 
     Raises:
         ParameterError: a folder or file that is not there.
-        FileFormatError: a file that is no idx file.
+        FileFormatError: a file that is no idx file, or labels that do not go with the images.
 
     Returns: pixels scaled to [0, 1], images (n, rows, columns).
     """
     root = Path(folder)
-    parts: list[npt.NDArray[np.uint8]] = []
-    for name in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
-        found = [path for path in (root / f"{name}-ubyte.gz", root / f"{name}-ubyte") if path.is_file()]
-        if not found:
-            raise ParameterError("data", str(folder), f"no {name}-ubyte[.gz] there; name a folder with MNIST's files")
-        parts.append(read_idx(found[0]))
-    train_x, train_y, test_x, test_y = parts
+    images = read_image_set(root)
     return Dataset(
         name=root.name,
-        train_x=(train_x[:train] / np.float32(255)).astype(np.float32),
-        train_y=train_y[:train].astype(np.int64),
-        test_x=(test_x[:test] / np.float32(255)).astype(np.float32),
-        test_y=test_y[:test].astype(np.int64),
-        classes=int(max(train_y.max(), test_y.max())) + 1,
+        train_x=(images.train_images[:train] / np.float32(255)).astype(np.float32),
+        train_y=images.train_labels[:train].astype(np.int64),
+        test_x=(images.test_images[:test] / np.float32(255)).astype(np.float32),
+        test_y=images.test_labels[:test].astype(np.int64),
+        classes=int(max(images.train_labels.max(), images.test_labels.max())) + 1,
     )
