@@ -1,16 +1,9 @@
-"""Data sets: folders and globs in, folders of parts out, runs that are killed and continued."""
+"""Data sets: folders and globs in, folders of parts out, runs that end early and are continued."""
 
 from __future__ import annotations
 
 import json
 import os
-import random
-import shutil
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -365,84 +358,3 @@ def test_links_are_not_needed(days: Path, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(os, "link", refuse)
     assert collect.privatize(days, tmp_path / "out", column="x", mechanism=ONE).reports == sum(SIZES)
     assert collect.read_counts(tmp_path / "out").n == sum(SIZES)
-
-
-KILLED = """
-import sys
-from mezzotint import collect, families
-one = families.rqm(lower=-1, upper=1, levels=4, extension=1.0, q=0.4)
-rng = None if sys.argv[3] == "private" else 7
-print("ready", flush=True)
-collect.privatize(
-    sys.argv[1], sys.argv[2], column="x", mechanism=one, keep=["id"], block_rows=1, rng=rng, resume=True
-)
-"""
-
-
-@pytest.fixture
-def long_file(tmp_path: Path) -> Path:
-    rows, path = 100_000, tmp_path / "long.parquet"
-    columns = {"x": np.random.default_rng(1).uniform(-1, 1, rows), "id": np.arange(rows)}
-    pq.write_table(pa.table(columns), path, row_group_size=500)
-    return path
-
-
-def kill_after(seconds: float, *arguments: object) -> bool:
-    """Whether the process was still at work when it was killed."""
-    command = [sys.executable, "-c", KILLED, *map(str, arguments)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        time.sleep(seconds)
-        running = process.poll() is None
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    return running
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("stream", ["seeded", "private"])
-def test_killed_at_twenty_random_moments(long_file: Path, tmp_path: Path, stream: str) -> None:
-    rng: Callable[[], Any] = (lambda: 7) if stream == "seeded" else (lambda: None)
-    options: dict[str, Any] = {"column": "x", "mechanism": ONE, "keep": ["id"], "block_rows": 1}
-    started = time.perf_counter()
-    whole = collect.privatize(long_file, tmp_path / "whole", rng=rng(), **options)
-    usual, moments = time.perf_counter() - started, random.Random(1)
-    kills = at_work = 0
-    seen: dict[str, bytes] = {}
-    while kills < 20:
-        out = tmp_path / f"cut{kills}"
-        running = kill_after(moments.uniform(0, usual), long_file, out, stream)
-        kills, at_work = kills + 1, at_work + running
-        if not (out / STATE).exists() and (out / MANIFEST).exists():
-            result_reports = collect.read_counts(out).n
-        else:
-            seen = {path.name: path.read_bytes() for path in out.glob("part-*")} if out.exists() else {}
-            result = collect.privatize(long_file, out, rng=rng(), resume=True, **options)
-            result_reports = result.reports
-            assert result.epsilon == whole.epsilon
-            assert all((out / name).read_bytes() == data for name, data in seen.items())
-        assert result_reports == whole.reports
-        if stream == "seeded":
-            assert contents(out) == contents(tmp_path / "whole")
-        else:
-            ids = pq.ParquetDataset(out).read(columns=["id"])["id"].to_numpy()
-            assert ids.tolist() == list(range(whole.reports))
-        claims = [json.loads((folder / MANIFEST).read_text())["claim"] for folder in (out, tmp_path / "whole")]
-        assert claims[0] == claims[1]
-        shutil.rmtree(out)
-    assert at_work >= 10
-
-
-@pytest.mark.slow
-def test_one_run_killed_again_and_again(long_file: Path, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"column": "x", "mechanism": ONE, "keep": ["id"], "block_rows": 1, "rng": 7}
-    collect.privatize(long_file, tmp_path / "whole", **options)
-    moments, out, kills = random.Random(2), tmp_path / "cut", 0
-    while kills < 20 and not (out / MANIFEST).exists():
-        kill_after(moments.uniform(0, 0.1), long_file, out, "seeded")
-        kills += 1
-    if not (out / MANIFEST).exists() or (out / STATE).exists():
-        collect.privatize(long_file, out, resume=True, **options)
-    assert kills >= 3
-    assert contents(out) == contents(tmp_path / "whole")

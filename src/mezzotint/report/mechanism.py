@@ -75,6 +75,29 @@ def _settled(mechanism: Mechanism, values: Any) -> Any:
 
 def what_it_does(mechanism: Mechanism) -> Section:
     """The distribution of the report at every input; bias and error over the inputs."""
+    words = (
+        "An input is clipped to the range and answered by one level, drawn at random with the probabilities below. "
+        "Move the slider: the distribution changes little from one end to the other (that is the privacy), and its "
+        "mean stays at the input (that is the use).",
+    )
+    rows = (
+        ("range of inputs", f"{mechanism.lower:g} to {mechanism.upper:g}; others are clipped"),
+        ("levels", f"{mechanism.levels.size} ({mechanism.bits} bits per report)"),
+        ("rows of the table", str(mechanism.knots.size)),
+        ("mean squared error, uniform inputs", short(mechanism.mse())),
+        ("mean absolute error, uniform inputs", short(mechanism.mae())),
+        ("greatest bias", upwards(mechanism.max_bias, 3)),
+    )
+    return Section(
+        title="What it does",
+        words=words,
+        slider=_slider(mechanism),
+        figures=_over_inputs(mechanism),
+        table=Table(headings=("of one report", "value"), rows=rows),
+    )
+
+
+def _over_inputs(mechanism: Mechanism) -> tuple[Figure, Figure]:
     grid = np.unique(np.concatenate([np.linspace(mechanism.lower, mechanism.upper, 201), mechanism.knots[:800]]))
     bias = Figure(
         key="bias",
@@ -99,26 +122,7 @@ def what_it_does(mechanism: Mechanism) -> Section:
             ),
         ),
     )
-    words = (
-        "An input is clipped to the range and answered by one level, drawn at random with the probabilities below. "
-        "Move the slider: the distribution changes little from one end to the other (that is the privacy), and its "
-        "mean stays at the input (that is the use).",
-    )
-    rows = (
-        ("range of inputs", f"{mechanism.lower:g} to {mechanism.upper:g}; others are clipped"),
-        ("levels", f"{mechanism.levels.size} ({mechanism.bits} bits per report)"),
-        ("rows of the table", str(mechanism.knots.size)),
-        ("mean squared error, uniform inputs", short(mechanism.mse())),
-        ("mean absolute error, uniform inputs", short(mechanism.mae())),
-        ("greatest bias", upwards(mechanism.max_bias, 3)),
-    )
-    return Section(
-        title="What it does",
-        words=words,
-        slider=_slider(mechanism),
-        figures=(bias, error),
-        table=Table(headings=("of one report", "value"), rows=rows),
-    )
+    return bias, error
 
 
 def _slider(mechanism: Mechanism) -> Slider:
