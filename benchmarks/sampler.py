@@ -14,7 +14,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from mezzotint.core.entropy import BLOCK, Keystream, fresh_key
+from mezzotint.core.entropy import BLOCK, Keystream, fast_start, fresh_key
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.rounding import round_rows
 from mezzotint.core.sampler import privatize
@@ -40,7 +40,7 @@ def inverse_cdf(table: Mechanism, x: np.ndarray, generator: np.random.Generator)
 
 
 def keystream(words: np.ndarray) -> None:
-    stream = Keystream(fresh_key())
+    stream = Keystream(fresh_key(), fast_start(0))
     for _ in range(0, words.size, BLOCK):
         stream.fill(words[:BLOCK])
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mezzotint import Mechanism, ParameterError
 from mezzotint.core import sampler
-from mezzotint.core.entropy import BLOCK, key_from
+from mezzotint.core.entropy import fast_start, key_from
 from mezzotint.core.kernels import draw_bucketed, draw_searched, draw_uniform
 from mezzotint.core.lookup import compile_lookup
 from mezzotint.core.sampler import PrivatizeStats, codes_from_words, privatize
@@ -224,7 +224,7 @@ def test_clipped_inputs_are_counted_and_drawn_as_the_ends(spacing: str, dtype: n
 
 
 def test_nan_names_the_first_and_releases_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampler, "THREAD_SHARE", 64)
+    monkeypatch.setattr(sampler, "PART", 64)
     for dtype in (F32, F64):
         x = np.zeros(1000, dtype=dtype)
         x[[417, 900]] = np.nan
@@ -270,11 +270,14 @@ def test_threads_must_be_positive() -> None:
 # Randomness -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [1, 2, 999, 1000, 2 * BLOCK + 3, 3 * BLOCK])
+@pytest.mark.parametrize("size", [1, 2, 99, 100, 101, 999, 1000, 12_345])
 def test_a_seed_gives_the_same_codes_on_any_number_of_threads(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampler, "THREAD_SHARE", 100)
+    monkeypatch.setattr(sampler, "PART", 100)
+    monkeypatch.setattr(sampler, "BLOCK", 64)
     x = np.random.default_rng(9).uniform(-1, 1, size)
-    expected = twin(one_bit(), x, keystream(key_from(4), 0, size))
+    key = key_from(4)
+    words = [keystream(key, fast_start(part), min(100, size - 100 * part)) for part in range(-(-size // 100))]
+    expected = twin(one_bit(), x, np.concatenate(words))
     for threads in (1, 2, 3, 7, None):
         codes, _ = privatize(one_bit(), x, rng=4, threads=threads)
         np.testing.assert_array_equal(codes, expected)
@@ -303,7 +306,7 @@ def test_no_two_draws_agree() -> None:
 
 
 def test_threads_share_no_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampler, "THREAD_SHARE", 64)
+    monkeypatch.setattr(sampler, "PART", 64)
     codes, _ = privatize(one_bit(), np.zeros(4 * 256), threads=4)
     assert len({part.tobytes() for part in codes.reshape(4, 256)}) == 4
 
@@ -315,7 +318,7 @@ import numpy as np
 from mezzotint import Mechanism
 from mezzotint.core import sampler
 
-sampler.THREAD_SHARE = 1 << 10
+sampler.PART = 1 << 10
 mechanism = Mechanism(knots=[-1, 1], levels=[-2, 2], weights=[[3 * 2**30, 2**30], [2**30, 3 * 2**30]])
 x = np.zeros(1 << 12)
 draw = lambda: sampler.privatize(mechanism, x, threads=2)[0].tobytes()

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.compiled import compiled
-from mezzotint.core.entropy import BLOCK, WORD_BYTES, Keystream
+from mezzotint.core.entropy import BLOCK, WORD_BYTES, Keystream, fast_start
 from mezzotint.core.packing import packed_size
 from mezzotint.federated.secagg.errors import MalformedMessage, OutOfRangeInteger
 
@@ -31,9 +31,9 @@ def add_mask(total: Words, key: bytes, *, sign: int) -> None:
         total: 1-D contiguous array of `word_type`.
         key: 32 bytes used for this mask alone.
     """
-    stream = Keystream(key)
+    stream = Keystream(key, fast_start(0))
     per_block = BLOCK * WORD_BYTES // total.itemsize
-    buffer = np.empty(BLOCK, dtype=np.uint64)
+    buffer = np.empty(min(BLOCK, -(-total.nbytes // WORD_BYTES)), dtype=np.uint64)
     combine = np.add if sign > 0 else np.subtract
     for begin in range(0, total.size, per_block):
         part = total[begin : begin + per_block]
