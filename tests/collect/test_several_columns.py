@@ -25,10 +25,11 @@ COLUMNS = {"x": RNG.uniform(-1, 1, N), "y": RNG.uniform(0, 6, N), "id": np.arang
 
 
 def words_of(key: bytes, count: int) -> np.ndarray:
-    """The keystream by its definition: AES-256-CTR over zeros, by another route than the sampler's."""
+    """The first part of the keystream by its definition: AES-256-CTR over zeros from the count 2 on, by another route
+    than the sampler's."""
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-    encryptor = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+    encryptor = Cipher(algorithms.AES(key), modes.CTR((2).to_bytes(16, "big"))).encryptor()
     return np.frombuffer(encryptor.update(bytes(8 * count)), dtype="<u8")
 
 

@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mezzotint import ParameterError
-from mezzotint.core.entropy import BLOCK, Keystream, fast_start, key_from
-from reference.sampler import keystream
+from mezzotint.core import entropy
+from mezzotint.core.entropy import BLOCK, ElementWords, Keystream, fast_start, key_from
+from reference.sampler import element_words, keystream
 
 KEY = bytes(range(32))
 
@@ -95,3 +96,17 @@ def test_generator_is_advanced_by_one_key() -> None:
 def test_other_rngs_are_refused(rng: object) -> None:
     with pytest.raises(ParameterError, match="rng="):
         key_from(rng)
+
+
+@pytest.mark.parametrize("first", [0, 1, 99, 100, 101, 250])
+def test_elements_have_words_of_their_own_wherever_one_begins(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entropy, "PART", 100)
+    stream, pieces = ElementWords(KEY, first), [np.empty(size, dtype=np.uint64) for size in (1, 0, 98, 1, 250)]
+    for piece in pieces:
+        stream.fill(piece)
+    np.testing.assert_array_equal(np.concatenate(pieces), element_words(KEY, first, 350, part=100))
+
+
+def test_elements_are_counted_from_zero() -> None:
+    with pytest.raises(ParameterError, match="first=-1"):
+        ElementWords(KEY, -1)

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mezzotint import Mechanism, ParameterError
-from mezzotint.core import sampler
-from mezzotint.core.entropy import fast_start, key_from
+from mezzotint.core import entropy, sampler
+from mezzotint.core.entropy import key_from
 from mezzotint.core.kernels import draw_bucketed, draw_searched, draw_uniform
 from mezzotint.core.lookup import compile_lookup
 from mezzotint.core.sampler import PrivatizeStats, codes_from_words, privatize
 from reference.sampler import codes_from_words as twin
-from reference.sampler import exact_threshold, inputs_for, keystream, telltale, threshold
+from reference.sampler import element_words, exact_threshold, inputs_for, telltale, threshold
 from strategies import mechanisms, random_knots
 
 TOTAL = 2**32
@@ -272,12 +272,11 @@ def test_threads_must_be_positive() -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 99, 100, 101, 999, 1000, 12_345])
 def test_a_seed_gives_the_same_codes_on_any_number_of_threads(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampler, "PART", 100)
+    for module in (sampler, entropy):
+        monkeypatch.setattr(module, "PART", 100)
     monkeypatch.setattr(sampler, "BLOCK", 64)
     x = np.random.default_rng(9).uniform(-1, 1, size)
-    key = key_from(4)
-    words = [keystream(key, fast_start(part), min(100, size - 100 * part)) for part in range(-(-size // 100))]
-    expected = twin(one_bit(), x, np.concatenate(words))
+    expected = twin(one_bit(), x, element_words(key_from(4), 0, size, part=100))
     for threads in (1, 2, 3, 7, None):
         codes, _ = privatize(one_bit(), x, rng=4, threads=threads)
         np.testing.assert_array_equal(codes, expected)

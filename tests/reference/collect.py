@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from scipy import optimize
 
 from mezzotint.core.mechanism import Mechanism
-from reference.sampler import codes_from_words, keystream
+from reference.sampler import codes_from_words, element_words
 
 
 def csv_rows(path: Path) -> list[dict[str, str]]:
@@ -110,7 +110,7 @@ def greatest_variance(mechanism: Mechanism, *, steps: int = 400) -> float:
 def block_codes(mechanism: Mechanism, values: list[float], *, key: bytes, index: int) -> list[int]:
     """The codes of one block of a folder of parts in a seeded run: key by hashing, words one by one."""
     derived = hashlib.sha256(b"mezzotint block " + str(index).encode() + b" " + key).digest()
-    return codes_from_words(mechanism, np.array(values), keystream(derived, 0, len(values))).tolist()
+    return codes_from_words(mechanism, np.array(values), element_words(derived, 0, len(values))).tolist()
 
 
 def memo_code(mechanism: Mechanism, value: float, user: str, *, key: bytes, column: str) -> int:

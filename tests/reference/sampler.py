@@ -70,6 +70,13 @@ def keystream(key: bytes, start: int, count: int) -> np.ndarray:
     return np.frombuffer(stream, dtype="<u8")[start - 2 * first :][:count]
 
 
+def element_words(key: bytes, first: int, count: int, part: int = 2**18) -> np.ndarray:
+    """The words of elements first..first+count-1: element i takes word i % part of AES counter blocks from
+    2**32 (i // part) + 2 on, two words a block; every part is drawn from its beginning."""
+    words = [keystream(key, 2 * (2**32 * k + 2), part) for k in range(first // part, (first + count - 1) // part + 1)]
+    return np.concatenate(words)[first % part :][:count]
+
+
 def telltale(knots: np.ndarray) -> Mechanism:
     """Row k always reports level k: the code tells which row was drawn."""
     return Mechanism(

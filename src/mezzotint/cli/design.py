@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -29,8 +29,9 @@ from mezzotint.cli.common import (
 )
 from mezzotint.core.atomic import refuse_existing
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.mechanism import Mechanism
-from mezzotint.design.metric import metric_epsilon
+
+if TYPE_CHECKING:
+    from mezzotint.core.mechanism import Mechanism
 
 EXAMPLE = "mezzotint design --epsilon 1 --levels=-3,-0.5,0.5,3 --lower -1 --upper 1 --loss mae --out m.json --json"
 
@@ -183,7 +184,7 @@ def guarantee(
         found = mechanism.renyi(alpha)
         return {"guarantee": f"certified Renyi divergence of order {alpha!r}: {found!r}", "renyi": found}
     if metric is not None:
-        found = metric_epsilon(mechanism, metric)
+        found = design.metric_epsilon(mechanism, metric)
         unit = "|x - x'|" if metric == "absolute" else "|x - x'|**2, on the grid of the knots"
         return {"guarantee": f"certified epsilon {found!r} per unit of {unit}", "metric_epsilon": found}
     return {"guarantee": f"certified epsilon {mechanism.epsilon!r}"}

@@ -14,7 +14,7 @@ import pyarrow as pa
 from mezzotint.collect.columns import arrow, numbers
 from mezzotint.collect.memo import Memo
 from mezzotint.collect.reports import code_field
-from mezzotint.core.entropy import BLOCK, Keystream, Words, fresh_key, key_from
+from mezzotint.core.entropy import BLOCK, ElementWords, Words, fresh_key, key_from
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.lookup import compile_lookup
 from mezzotint.core.mechanism import Mechanism
@@ -246,11 +246,8 @@ NextWords = Callable[[Words], None]
 
 
 def keystream_words(key: bytes, first: int) -> NextWords:
-    """The words of one key from index `first` on."""
-    stream = Keystream(key, first - first % 2)
-    if first % 2:  # a stream starts on an even word: the one before our first is passed over
-        stream.fill(np.empty(1, dtype=np.uint64))
-    return stream.fill
+    """The words of the rows from number `first` on, under one key."""
+    return ElementWords(key, first).fill
 
 
 def draw(

@@ -29,6 +29,9 @@ BLOCK = 1 << 18
 """Words drawn at a time (2 MiB): read again while still in a cache, and enough work that threads seldom meet at the
 GIL."""
 
+PART = BLOCK
+"""Elements that share a range of the keystream."""
+
 _ZEROS = memoryview(bytes(BLOCK * WORD_BYTES))
 
 
@@ -102,3 +105,38 @@ class Keystream:
         if words.size > BLOCK:
             raise ParameterError("words", words.size, f"at most {BLOCK} words are drawn at a time")
         self._encryptor.update_into(_ZEROS[: words.nbytes], words.data.cast("B"))
+
+
+@final
+class ElementWords:
+    """One word per element of an array or a column, from a chosen element on.
+
+    Element i takes word i % PART of part number i // PART: parts can be drawn by themselves, and each is a range that
+    starts where streams are fastest.
+
+    Arguments:
+        key: 32 bytes.
+        first: index of the first element, >= 0. Multiples of `PART` make the fastest streams.
+    """
+
+    __slots__ = ("_key", "_next", "_stream")
+
+    def __init__(self, key: bytes, first: int = 0) -> None:
+        if first < 0:
+            raise ParameterError("first", first, "elements are counted from 0")
+        self._key, self._next = key, first
+        part, skipped = divmod(first, PART)
+        self._stream = Keystream(key, fast_start(part) + skipped - skipped % WORDS_PER_COUNT)
+        if skipped % WORDS_PER_COUNT:
+            self._stream.fill(np.empty(1, dtype=np.uint64))
+
+    def fill(self, words: Words) -> None:
+        """Overwrites `words` (contiguous, at most BLOCK) with the words of the next elements. Releases the GIL."""
+        done = 0
+        while done < words.size:
+            place = self._next % PART
+            if place == 0:
+                self._stream = Keystream(self._key, fast_start(self._next // PART))
+            size = min(words.size - done, PART - place)
+            self._stream.fill(words[done : done + size])
+            done, self._next = done + size, self._next + size

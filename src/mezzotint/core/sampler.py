@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, final
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, final
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.entropy import BLOCK, Keystream, fast_start, key_from
+from mezzotint.core.entropy import BLOCK, PART, ElementWords, key_from
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.lazy import LazyModule
 from mezzotint.core.lookup import Lookup, compile_lookup
@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 
 GPU = ("cuda",)
 """Types of torch devices that draw for themselves. They must compute in float64. (AMD's are called "cuda" too.)"""
-
-PART = 1 << 18
-"""Elements that share a range of the keystream; also what makes one more thread worth starting (about half a
-millisecond of work)."""
 
 Codes = npt.NDArray[Any]
 
@@ -180,21 +176,17 @@ def _to_torch(codes: Codes) -> torch.Tensor:
 # Work ----------------------------------------------------------------------------------------------------------------
 
 
-def _draw_range(lookup: Lookup, x: npt.NDArray[Any], codes: Codes, key: bytes, part: int) -> tuple[int, int, int]:
-    """Whole parts, the first being number `part`. Element i of a part takes word i of the part's own range.
-
-    So seeded draws do not depend on how work is split.
-    """
-    buffer = np.empty(min(BLOCK, PART, x.size), dtype=np.uint64)
+def _draw_range(lookup: Lookup, x: npt.NDArray[Any], codes: Codes, key: bytes, first: int) -> tuple[int, int, int]:
+    """Elements from number `first` on: each has its own word, so seeded draws do not depend on how work is split."""
+    words = ElementWords(key, first)
+    buffer = np.empty(min(BLOCK, x.size), dtype=np.uint64)
     below = above = nans = 0
-    for number, first in enumerate(range(0, x.size, PART), start=part):
-        stream = Keystream(key, fast_start(number))
-        last = min(first + PART, x.size)
-        for begin in range(first, last, BLOCK):
-            end = min(begin + BLOCK, last)
-            stream.fill(buffer[: end - begin])
-            counts = lookup.draw(x[begin:end], buffer[: end - begin], codes[begin:end])
-            below, above, nans = below + counts[0], above + counts[1], nans + counts[2]
+    for begin in range(0, x.size, BLOCK):
+        drawn = buffer[: min(BLOCK, x.size - begin)]
+        words.fill(drawn)
+        part = slice(begin, begin + drawn.size)
+        counts = lookup.draw(x[part], drawn, codes[part])
+        below, above, nans = below + counts[0], above + counts[1], nans + counts[2]
     return below, above, nans
 
 
@@ -204,14 +196,12 @@ def _draw_all(
     workers = min(threads or _usable_cores(), max(1, x.size // PART))
     if workers == 1:
         return _draw_range(lookup, x, codes, key, 0)
-    parts = -(-x.size // PART)
-    share = -(-parts // workers)
-    tasks: list[Future[tuple[int, int, int]]] = []
+    # Whole parts of the keystream, or fewer threads than asked for.
+    share = -(-x.size // (workers * PART)) * PART
+    parts = [slice(begin, begin + share) for begin in range(0, x.size, share)]
     # A pool per call costs some 0.1 ms and, unlike a lasting one, cannot be broken by a fork.
     with ThreadPoolExecutor(max_workers=workers) as pool:
-        for first in range(0, parts, share):
-            mine = slice(first * PART, (first + share) * PART)
-            tasks.append(pool.submit(_draw_range, lookup, x[mine], codes[mine], key, first))
+        tasks = [pool.submit(_draw_range, lookup, x[part], codes[part], key, part.start) for part in parts]
         below, above, nans = (sum(counts) for counts in zip(*(task.result() for task in tasks), strict=True))
     return below, above, nans
 
