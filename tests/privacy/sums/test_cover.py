@@ -17,7 +17,7 @@ from mezzotint.privacy.sums.cover import Cover, case_noises, cover
 from mezzotint.privacy.sums.groups import MAX_ROWS, Group, find_groups
 from mezzotint.privacy.sums.lattice import lattice_rows
 from mezzotint.privacy.sums.witness import find_witness
-from reference.sums import exact_delta, random_rows, sum_pmf
+from reference.sums import crowd_delta, exact_delta, random_rows, sum_pmf
 
 
 def data_sets(clients: int, kinds: int) -> Iterator[tuple[int, ...]]:
@@ -71,6 +71,23 @@ def test_never_below_the_exact_worst_case_on_200_tables():
             assert exact_delta(rows, clients, found.epsilon) <= 1e-3 * (1 + 1e-12), seed
             checked += 1
     assert checked > 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(24))
+def test_crowds_are_never_below_the_exact_worst_case(seed):
+    """Here ladders, blocks and many cases are at work, and every data set can still be tried."""
+    rng = np.random.default_rng(seed)
+    kinds = 2 + seed % 2
+    rows = np.unique(random_rows(rng, rows=kinds, levels=int(rng.integers(2, 5))), axis=0)
+    clients = int(rng.integers(50, 400) if kinds == 2 else rng.integers(20, 60))
+    for target in (1e-2, 1e-5):
+        bound = central_epsilon(rows, clients=clients, delta=target).epsilon
+        if math.isfinite(bound):
+            assert crowd_delta(rows, clients, bound) <= target * (1 + 1e-6)
+    curve = dominating_curve(rows, clients=clients, delta=1e-6)
+    for epsilon in (0.05, 0.3):
+        assert float(curve.delta(epsilon)) >= crowd_delta(rows, clients, epsilon) * (1 - 1e-6) - 1e-12
 
 
 @pytest.mark.parametrize("seed", range(5))
