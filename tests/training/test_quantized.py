@@ -199,9 +199,9 @@ def test_parts_share_no_word_and_threads_do_not_matter(levels: int, monkeypatch:
     rows, ones = np.zeros((1, 4096), dtype=F32), np.ones(1, dtype=F32)
     monkeypatch.setattr(sums, "PART", 1024)
     summed = RecordSums(table, np.arange(levels))
-    monkeypatch.setattr(sums, "_cores", lambda: 3)
+    monkeypatch.setattr(sums, "usable_cores", lambda: 3)
     found, _ = summed(plain(rows, rows[:, :5].copy()), ones, 8)
-    monkeypatch.setattr(sums, "_cores", lambda: 1)
+    monkeypatch.setattr(sums, "usable_cores", lambda: 1)
     np.testing.assert_array_equal(found, summed(plain(rows, rows[:, :5].copy()), ones, 8)[0])
     # 1024 draws of at least a bit each: equal parts have probability below 2^-1000.
     assert len({found[begin : begin + 1024].tobytes() for begin in range(0, 4096, 1024)}) == 4

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, final
@@ -10,6 +9,7 @@ from typing import Any, Literal, TypedDict, final
 from mezzotint.collect.memo import Memo
 from mezzotint.collect.sources import BLOCK_ROWS
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.threads import usable_cores
 
 Progress = Callable[[float | None, int], None]
 """Called after each batch with the fraction done (None when unknown) and the rows so far."""
@@ -88,8 +88,3 @@ class Settings:
     def workers(self) -> int:
         """Threads to use on this machine."""
         return self.threads or usable_cores()
-
-
-def usable_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

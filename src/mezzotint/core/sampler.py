@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, final
@@ -18,6 +16,7 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.core.lazy import LazyModule
 from mezzotint.core.lookup import Lookup, compile_lookup
 from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.threads import in_threads, usable_cores
 
 if TYPE_CHECKING:
     import torch
@@ -193,21 +192,13 @@ def _draw_range(lookup: Lookup, x: npt.NDArray[Any], codes: Codes, key: bytes, f
 def _draw_all(
     lookup: Lookup, x: npt.NDArray[Any], codes: Codes, key: bytes, threads: int | None
 ) -> tuple[int, int, int]:
-    workers = min(threads or _usable_cores(), max(1, x.size // PART))
-    if workers == 1:
-        return _draw_range(lookup, x, codes, key, 0)
+    workers = min(threads or usable_cores(), max(1, x.size // PART))
     # Whole parts of the keystream, or fewer threads than asked for.
-    share = -(-x.size // (workers * PART)) * PART
-    parts = [slice(begin, begin + share) for begin in range(0, x.size, share)]
-    # A pool per call costs some 0.1 ms and, unlike a lasting one, cannot be broken by a fork.
-    with ThreadPoolExecutor(max_workers=workers) as pool:
-        tasks = [pool.submit(_draw_range, lookup, x[part], codes[part], key, part.start) for part in parts]
-        below, above, nans = (sum(counts) for counts in zip(*(task.result() for task in tasks), strict=True))
+    share = max(1, -(-x.size // (workers * PART))) * PART
+    parts = [slice(begin, begin + share) for begin in range(0, max(1, x.size), share)]
+    tasks = [partial(_draw_range, lookup, x[part], codes[part], key, part.start) for part in parts]
+    below, above, nans = (sum(counts) for counts in zip(*in_threads(tasks, threads=workers), strict=True))
     return below, above, nans
-
-
-def _usable_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _check(

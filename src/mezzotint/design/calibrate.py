@@ -16,7 +16,7 @@ from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.priors import Prior, SamplePrior, UniformPrior, as_prior
 from mezzotint.core.rounding import MARGIN, table
 from mezzotint.design.families import ErmFamily, Family, RqmFamily, Search, float_epsilon
-from mezzotint.design.result import DesignResult
+from mezzotint.design.result import DesignResult, without_bound
 from mezzotint.families import inputs
 from mezzotint.families.inputs import FloatArray, Values
 from mezzotint.families.pbm import PoissonBinomial, pbm_exact, pbm_rows
@@ -146,13 +146,11 @@ def _calibrated(family: str, request: _Request, started: float) -> DesignResult:
             f"max_level={request.max_level:g}: {family} at epsilon={request.epsilon:g} has levels up to {reach:.6g} "
             "from the middle of the range; raise max_level or epsilon, or choose another family"
         )
-    return DesignResult(
-        mechanism=mechanism,
+    return without_bound(
+        mechanism,
         loss=mechanism.mse(request.prior) if request.loss == "mse" else mechanism.mae(request.prior),
-        lower_bound=None,
-        gap=None,
         status="calibrated",
-        seconds=time.perf_counter() - started,
+        started=started,
         iterations=evaluations,
     )
 

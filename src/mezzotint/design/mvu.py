@@ -20,7 +20,7 @@ from mezzotint.design.levels import value_and_gradient
 from mezzotint.design.problem import Problem, check_levels, make_problem
 from mezzotint.design.program import RatioPart, assemble, plain_view
 from mezzotint.design.reach import check_reach, required_overhang
-from mezzotint.design.result import DesignResult
+from mezzotint.design.result import DesignResult, without_bound
 from mezzotint.design.rounding import achieved_loss, record
 from mezzotint.design.solver import SolverError, solve
 
@@ -217,14 +217,8 @@ def imvu(
             unbiased=False,
         )
         if mechanism.epsilon <= problem.epsilon:
-            return DesignResult(
-                mechanism=mechanism,
-                loss=achieved_loss(problem, mechanism),
-                lower_bound=None,
-                gap=None,
-                status="heuristic",
-                seconds=time.perf_counter() - started,
-                iterations=1,
+            return without_bound(
+                mechanism, loss=achieved_loss(problem, mechanism), status="heuristic", started=started, iterations=1
             )
         # Interpolation may exceed the ends' epsilon: ask the ends for that much less.
         budget *= min(problem.epsilon / mechanism.epsilon, 1 - 1e-7)

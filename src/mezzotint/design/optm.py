@@ -17,7 +17,7 @@ from mezzotint.core.rounding import table
 from mezzotint.design.optm_program import BUILDERS, Constraints, Found, Tables
 from mezzotint.design.optm_search import BoxSearch
 from mezzotint.design.problem import Problem, check_levels, make_problem
-from mezzotint.design.result import DesignResult
+from mezzotint.design.result import DesignResult, without_bound
 from mezzotint.design.rounding import achieved_loss, first_certified
 from mezzotint.families.selection import pair_rows
 
@@ -184,15 +184,7 @@ def _loss(result: DesignResult) -> float:
 
 
 def _final(best: DesignResult, started: float, programs: int) -> DesignResult:
-    return DesignResult(
-        mechanism=best.mechanism,
-        loss=best.loss,
-        lower_bound=None,
-        gap=None,
-        status=best.status,
-        seconds=time.perf_counter() - started,
-        iterations=programs,
-    )
+    return without_bound(best.mechanism, loss=best.loss, status=best.status, started=started, iterations=programs)
 
 
 def _at_bins(
@@ -215,13 +207,11 @@ def _at_bins(
     except (_NoBoxError, InfeasibleError):
         return None, programs
     return (
-        DesignResult(
-            mechanism=mechanism,
+        without_bound(
+            mechanism,
             loss=achieved_loss(problem, mechanism),
-            lower_bound=None,
-            gap=None,
             status="no guarantee" if published else "heuristic",
-            seconds=time.perf_counter() - started,
+            started=started,
             iterations=programs,
         ),
         programs,

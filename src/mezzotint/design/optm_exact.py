@@ -15,7 +15,7 @@ from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.design.optm import covering_bins, is_mirrored, table_of
 from mezzotint.design.optm_program import Tables
 from mezzotint.design.problem import Problem, make_problem
-from mezzotint.design.result import DesignResult
+from mezzotint.design.result import DesignResult, without_bound
 from mezzotint.design.rounding import achieved_loss, first_certified
 from mezzotint.families.selection import pair_rows
 
@@ -141,12 +141,10 @@ def optm_exact(
         return table_of(problem, tables, y, name="OPTM (exact)", epsilon=problem.epsilon)
 
     mechanism = first_certified(build, epsilon=problem.epsilon)
-    return DesignResult(
-        mechanism=mechanism,
+    return without_bound(
+        mechanism,
         loss=achieved_loss(problem, mechanism),
-        lower_bound=None,
-        gap=None,
         status="optimal in its family",
-        seconds=time.perf_counter() - started,
+        started=started,
         iterations=_GRID,
     )

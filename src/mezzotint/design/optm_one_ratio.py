@@ -17,7 +17,7 @@ from mezzotint.core.mechanism import Mechanism
 from mezzotint.design.optm import covering_bins, table_of
 from mezzotint.design.optm_program import Box, Tables, solve_rows, unit
 from mezzotint.design.problem import Problem, make_problem
-from mezzotint.design.result import DesignResult
+from mezzotint.design.result import DesignResult, without_bound
 from mezzotint.design.rounding import achieved_loss, first_certified
 
 FloatArray = npt.NDArray[np.float64]
@@ -146,12 +146,6 @@ def optm_one_ratio(
         return table_of(problem, *search.best, name="OPTM (one ratio)", epsilon=problem.epsilon)
 
     mechanism = first_certified(build, epsilon=problem.epsilon)
-    return DesignResult(
-        mechanism=mechanism,
-        loss=achieved_loss(problem, mechanism),
-        lower_bound=None,
-        gap=None,
-        status="heuristic",
-        seconds=time.perf_counter() - started,
-        iterations=programs,
+    return without_bound(
+        mechanism, loss=achieved_loss(problem, mechanism), status="heuristic", started=started, iterations=programs
     )

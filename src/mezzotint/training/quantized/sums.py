@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar, final
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,11 +14,11 @@ import numpy.typing as npt
 from mezzotint.core.entropy import BLOCK, Keystream, fast_start, key_from
 from mezzotint.core.lookup import compile_lookup
 from mezzotint.core.mechanism import IntArray, Mechanism
+from mezzotint.core.threads import in_threads, usable_cores
 from mezzotint.training.quantized.grid import find_grid
 from mezzotint.training.quantized.kernels import add_codes, add_drawn, form
 
 Rows = npt.NDArray[np.float32]
-R = TypeVar("R")
 
 PART = 1 << 21
 """Elements that one thread works through (some 3 ms); which they are does not depend on how many threads there are."""
@@ -101,7 +99,7 @@ class RecordSums:
             return totals, nans
 
         parts = _parts([len(factors) * gradient.coordinates for gradient in gradients])
-        found = _in_threads([partial(work, number, part) for number, part in enumerate(parts)])
+        found = in_threads([partial(work, number, part) for number, part in enumerate(parts)], threads=usable_cores())
         sums = np.zeros(shape, dtype=np.int64)
         for totals, _ in found:
             sums += totals
@@ -170,17 +168,3 @@ def _parts(sizes: list[int]) -> list[list[_Piece]]:
             parts[-1].append(piece)
             room -= piece.end - begin
     return parts
-
-
-def _in_threads(tasks: list[Callable[[], R]]) -> list[R]:
-    """Results in order; a thread more where there is a task and a core for it."""
-    threads = min(len(tasks), _cores())
-    if threads < 2:
-        return [task() for task in tasks]
-    # A pool per call costs some 0.1 ms and, unlike a lasting one, cannot be broken by a fork.
-    with ThreadPoolExecutor(max_workers=threads) as pool:
-        return [future.result() for future in [pool.submit(task) for task in tasks]]
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
