@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray
+from mezzotint.privacy.sums.convolution import variance_of
 
 _ROUNDS = 200
 """Passes that remove what a solver's floats overshot; each pass strictly shrinks the overshoot."""
@@ -68,8 +69,7 @@ class Component:
     @property
     def variance(self) -> float:
         """Variance of one draw of the noise, squared lattice steps."""
-        index = np.arange(self.shape.size)
-        return float(self.pmf @ (index - self.pmf @ index) ** 2)
+        return variance_of(self.pmf)
 
 
 @final
@@ -91,6 +91,11 @@ class Blanket:
     def masses(self) -> FloatArray:
         """(L,) probabilities of the components, exact."""
         return np.array([component.mass for component in self.components]) / float(TOTAL)
+
+    @property
+    def variances(self) -> FloatArray:
+        """(L,) variance of one draw of each component, squared lattice steps."""
+        return np.array([component.variance for component in self.components])
 
     @property
     def shapes(self) -> list[FloatArray]:

@@ -77,14 +77,14 @@ def kept_variance(blanket: Blanket, others: int, budget: int) -> float:
     """Variance that the blanket's cells keep on average, squared lattice steps; 0 when its residue leaks."""
     if blanket.leaks:
         return 0.0
-    variances = np.array([component.variance for component in blanket.components])
+    variances = blanket.variances
     cells = multinomial_cells(others // blanket.block, blanket.masses, variances, budget=budget)
     return float(cells.probability @ (cells.counts @ variances))
 
 
 def _score(blanket: Blanket, others: int, gap: float, delta: float) -> float:
     """Roughly the epsilon at `delta`, from a Gaussian of each cell's variance. Ranks candidates, claims nothing."""
-    variances = np.array([component.variance for component in blanket.components])
+    variances = blanket.variances
     cells = multinomial_cells(
         others // blanket.block, blanket.masses, variances, budget=_work_budget(blanket, others), tail=1e-2 * delta
     )
@@ -131,7 +131,7 @@ def _worst_epsilon(noise: Noise, rows: FloatArray, delta: float, limit: float) -
 
 
 def central_epsilon(rows: IntArray, *, clients: int, delta: float, corrupted: int = 0) -> CentralBound:
-    """epsilon of one secure sum at `delta`: Theorems S and S', the better of the blankets tried.
+    """epsilon of one secure sum at `delta`: the best of the blankets tried (Theorems S and S') and of a cover by cases.
 
     Arguments:
         rows: (K, span + 1) integer weights of the table on its lattice (`lattice_rows`), sums 2**32.
@@ -145,7 +145,7 @@ def central_epsilon(rows: IntArray, *, clients: int, delta: float, corrupted: in
     Guarantees:
         Never below the exact worst case over all inputs of the other clients; never above one report's epsilon.
     Edge cases: clients = 1, or no common noise at all: one report's own (epsilon, delta).
-    Source: docs/proofs/sums.md, Theorems S and S'.
+    Source: docs/proofs/sums.md, Theorems S and S', and "Cover".
     """
     others = check_others(clients, corrupted)
     target = check_delta(delta)

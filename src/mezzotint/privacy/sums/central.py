@@ -54,8 +54,7 @@ def blanket_noise(blanket: Blanket, clients: int, *, budget: int = 64, tail: flo
         budget: about how many cells the count vector is bundled into; more are tighter and slower.
         tail: mass that may be cut off; all of it is added to delta.
     """
-    variances = np.array([component.variance for component in blanket.components])
-    cells = multinomial_cells(clients // blanket.block, blanket.masses, variances, budget=budget, tail=tail)
+    cells = multinomial_cells(clients // blanket.block, blanket.masses, blanket.variances, budget=budget, tail=tail)
     bounds = sum_bounds(blanket.shapes, cells.counts, tail=min(1e-3 * tail, 1e-19))
     outside = cells.lost + float(cells.probability @ bounds.outside)
     return Noise(probability=cells.probability, low=bounds.low, high=bounds.high, outside=outside * (1 + 1e-9))
@@ -125,14 +124,19 @@ class PairLoss:
         return min(rough, HockeyStick(epsilons=grid, deltas=self.deltas(grid)).epsilon(delta))
 
 
-def pair_loss(noise: Noise, first: FloatArray, second: FloatArray) -> PairLoss:
-    """Losses of row `first` against row `second` (probabilities on 0..span) under `noise`."""
+def likelier(noise: Noise, first: FloatArray, second: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Masses of what may be likelier under row `first` than under row `second`: (atoms,) from above, from below."""
     # Sums of up to span positive products: (span + 2) UNIT, moved against us on both sides.
     slack = (first.size + 4) * UNIT
     upper = (spread(noise.high, first) * (noise.probability * (1 + slack))[:, None]).ravel()
     lower = (spread(noise.low, second) * (noise.probability * (1 - slack))[:, None]).ravel()
     atoms = upper > lower
-    upper, lower = upper[atoms], lower[atoms]
+    return upper[atoms], lower[atoms]
+
+
+def pair_loss(noise: Noise, first: FloatArray, second: FloatArray) -> PairLoss:
+    """Losses of row `first` against row `second` (probabilities on 0..span) under `noise`."""
+    upper, lower = likelier(noise, first, second)
     with np.errstate(divide="ignore", over="ignore"):
         # A loss a few ulp too high only moves an atom by that much: the difference it adds is below 4 UNIT of it.
         losses = np.log(upper / lower) * (1 + 4 * UNIT)

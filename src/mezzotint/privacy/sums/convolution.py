@@ -223,7 +223,7 @@ def sum_bounds(shapes: Sequence[FloatArray], counts: npt.ArrayLike, *, tail: flo
     table = _check(shapes, counts, tail)
     numbers = table.astype(np.float64)
     plain = _tilted(shapes, 0.0)
-    scale = max(1e-3, math.sqrt(float((numbers @ _variances(shapes)).max())))
+    scale = max(1e-3, math.sqrt(float((numbers @ np.array([variance_of(shape) for shape in shapes])).max())))
     lower, upper = _edges(shapes, numbers, plain, scale, tail)
     width = int((upper - lower).max()) + 1
     alias_tail = min(tail, 1e-18)
@@ -268,8 +268,10 @@ def _capped(high: FloatArray, last: FloatArray) -> FloatArray:
     return np.where(np.isinf(high), np.where(beyond, 0.0, 1.0), high)
 
 
-def _variances(shapes: Sequence[FloatArray]) -> FloatArray:
-    return np.array([shape @ (np.arange(shape.size) - shape @ np.arange(shape.size)) ** 2 for shape in shapes])
+def variance_of(pmf: FloatArray) -> float:
+    """Variance of one draw from a pmf on 0, 1, 2, ..."""
+    index = np.arange(pmf.size)
+    return float(pmf @ (index - pmf @ index) ** 2)
 
 
 def _tops(shapes: Sequence[FloatArray]) -> FloatArray:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count as numbers
 from itertools import pairwise
 from typing import final
@@ -19,7 +19,7 @@ import numpy as np
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray
 from mezzotint.privacy.loss import UNIT
 from mezzotint.privacy.sums.cells import ladder_cells
-from mezzotint.privacy.sums.central import Noise, as_probabilities, pairs_by_gap, screen, silence, spread
+from mezzotint.privacy.sums.central import Noise, as_probabilities, likelier, pairs_by_gap, screen, silence
 from mezzotint.privacy.sums.convolution import sum_bounds
 from mezzotint.privacy.sums.groups import Group, find_groups
 
@@ -48,15 +48,13 @@ class Cover:
     """Cases that hold all data sets of the other clients, and the epsilon that serves them all.
 
     Arguments:
-        epsilon: upper bound on the central epsilon at `delta`, worst over all pairs of rows.
-        delta: the delta it is for.
+        epsilon: upper bound on the central epsilon, worst over all pairs of rows, at the delta they were divided for.
         groups: the groups of rows, parents first.
         cases: (cases, groups) clients known to have a row of each group (and not counted in a group below it); the
             worst case first.
     """
 
     epsilon: float
-    delta: float
     groups: tuple[Group, ...]
     cases: IntArray
 
@@ -98,11 +96,7 @@ def case_noises(groups: Sequence[Group], cases: IntArray, tail: float) -> list[N
 
 def _pair_epsilon(noise: Noise, first: FloatArray, second: FloatArray, delta: float, limit: float) -> float:
     """An epsilon, near the least, at which one ordered pair of rows is at most `delta` apart; `limit` if none is."""
-    slack = (first.size + 8) * UNIT
-    upper = (spread(noise.high, first) * (noise.probability * (1 + slack))[:, None]).ravel()
-    lower = (spread(noise.low, second) * (noise.probability * (1 - slack))[:, None]).ravel()
-    apart = upper > lower
-    upper, lower = upper[apart], lower[apart]
+    upper, lower = likelier(noise, first, second)
 
     def gap(epsilon: float) -> float:
         return float(np.maximum(upper - math.exp(epsilon) * (1 - 4 * UNIT) * lower, 0.0).sum())
@@ -134,6 +128,7 @@ class _Search:
         place = {id(group): i for i, group in enumerate(self.groups)}
         self._parts = [tuple(place[id(part)] for part in group.parts) for group in self.groups]
         variance = np.array([group.variance for group in self.groups])
+        self._widest = float(variance.max())
         # Variance, per client, that is lost while it is not known in which part it is.
         self._loss = np.array(
             [min(variance[list(parts)]) - variance[i] if parts else 0.0 for i, parts in enumerate(self._parts)]
@@ -176,7 +171,7 @@ class _Search:
             return None
         ticket = numbers()
         heap = [(-whole, next(ticket), start)]
-        width = 15 * math.sqrt(max(others * float(self._variances().max()), 1.0))
+        width = 15 * math.sqrt(max(others * self._widest, 1.0))
         left = int(min(_CASES, max(24, _WORK / width)))
         while -heap[0][0] > enough and left > 0:
             worst = heap[0]
@@ -189,9 +184,6 @@ class _Search:
                 heapq.heappush(heap, (max(-epsilon, worst[0]), next(ticket), part))
             left -= len(parts)
         return -heap[0][0], [case for _, _, case in heap]
-
-    def _variances(self) -> FloatArray:
-        return np.array([group.variance for group in self.groups])
 
 
 def cover(rows: IntArray, *, others: int, delta: float, limit: float, known: float = math.inf) -> Cover | None:
@@ -219,11 +211,13 @@ def cover(rows: IntArray, *, others: int, delta: float, limit: float, known: flo
     if searched is None:
         return None
     epsilon, cases = searched
-    found = Cover(epsilon=epsilon, delta=delta, groups=groups, cases=np.array(cases))
-    for noise in found.noises(1e-4 * delta) if len(table) > 2 else ():
+    found = Cover(epsilon=epsilon, groups=groups, cases=np.array(cases))
+    if len(table) == 2:
+        return found
+    for noise in found.noises(1e-4 * delta):
         if epsilon >= min(limit, known):
             break
         above = screen(noise, table, epsilon)
         for i, j in np.argwhere(above > delta).tolist():
             epsilon = max(epsilon, _pair_epsilon(noise, table[i], table[j], delta, limit))
-    return Cover(epsilon=epsilon, delta=delta, groups=groups, cases=found.cases)
+    return replace(found, epsilon=epsilon)

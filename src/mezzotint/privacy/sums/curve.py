@@ -82,13 +82,10 @@ class HockeyStick:
         share = (self.deltas[j - 1] - target) / (self.deltas[j - 1] - self.deltas[j])
         return min(math.log1p(left + share * (right - left)) * _UP, float(self.epsilons[j]))
 
-    def envelope(self, other: HockeyStick) -> HockeyStick:
-        """The larger of two bounds everywhere (either of two pairs may be the worst)."""
-        return self._join(other, np.maximum)
-
     def best(self, other: HockeyStick) -> HockeyStick:
         """The smaller of two bounds that both hold."""
-        return self._join(other, np.minimum)
+        grid = np.union1d(self.epsilons, other.epsilons)
+        return HockeyStick(epsilons=grid, deltas=np.minimum(self.delta(grid), other.delta(grid)))
 
     def atoms(self) -> Atoms:
         """The symmetric pair of distributions with exactly this curve, as losses to compose or to sample from.
@@ -116,10 +113,6 @@ class HockeyStick:
             masses=np.array([float_above(mass) for mass in [*jumps[::-1], rest, *masses]]),
             infinite=float_above(infinite),
         )
-
-    def _join(self, other: HockeyStick, choose: np.ufunc) -> HockeyStick:
-        grid = np.union1d(self.epsilons, other.epsilons)
-        return HockeyStick(epsilons=grid, deltas=choose(self.delta(grid), other.delta(grid)))
 
 
 def _exact_hull(ratios: list[Fraction], deltas: list[Fraction]) -> list[int]:

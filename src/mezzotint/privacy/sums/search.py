@@ -14,6 +14,7 @@ from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray
 from mezzotint.privacy.sums.blanket import Blanket, additive_blanket, block_rows, common_blanket, dyad, shape_blanket
 from mezzotint.privacy.sums.central import as_probabilities, row_means
+from mezzotint.privacy.sums.convolution import variance_of
 
 sparse: Any = LazyModule("scipy.sparse")
 optimize: Any = LazyModule("scipy.optimize")
@@ -71,15 +72,6 @@ def _constraints(count: int, size: int, shapes: Sequence[IntArray]) -> tuple[Any
     return use, place
 
 
-def _variances(shapes: Sequence[IntArray]) -> FloatArray:
-    """Variance of each shape, squared lattice steps."""
-    found: list[float] = []
-    for shape in shapes:
-        pmf, index = shape / shape.sum(), np.arange(shape.size)
-        found.append(float(pmf @ (index - pmf @ index) ** 2))
-    return np.array(found)
-
-
 def _program(
     rows: FloatArray, shapes: Sequence[IntArray], value: FloatArray
 ) -> tuple[FloatArray, list[FloatArray]] | None:
@@ -123,7 +115,7 @@ def solve_shapes(
     size = block * (rows.shape[1] - 1) + 1
     if count * sum(size + 1 - shape.size for shape in shapes) > _MAX_VARIABLES:
         return None
-    value = _variances(shapes) ** power
+    value = np.array([variance_of(shape / shape.sum()) for shape in shapes]) ** power
     solved = _program(block_rows(rows, block) / float(TOTAL), shapes, value)
     if solved is None:
         return None
