@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mezzotint import FileFormatError, Mechanism, ParameterError
-from mezzotint.core import atomic
+from mezzotint.core import files
 from strategies import mechanisms
 
 TOTAL = 2**32
@@ -217,7 +217,7 @@ def test_a_full_disk_leaves_no_half_file(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(
-        *{"write_text": (Path, "write_text"), "fsync": (atomic.os, "fsync"), "replace": (atomic.os, "replace")}[call],
+        *{"write_text": (Path, "write_text"), "fsync": (files.os, "fsync"), "replace": (files.os, "replace")}[call],
         full,
     )
     with pytest.raises(OSError, match="No space left"):
@@ -233,7 +233,7 @@ def test_a_kill_leaves_no_half_file(tmp_path: Path) -> None:
 import os, signal
 from pathlib import Path
 import mezzotint as mz
-from mezzotint.core import atomic
+from mezzotint.core import files
 whole = Path.write_text
 def half(self, text, **options):
     whole(self, text[: len(text) // 2], **options)
@@ -251,7 +251,7 @@ mz.Mechanism(knots=[0, 1], levels=[0, 1], weights=[[2**31] * 2] * 2).save({str(t
 
 def test_a_file_that_appears_meanwhile_is_kept(tmp_path: Path) -> None:
     def write() -> None:
-        with atomic.replacing(tmp_path / "m.json") as temporary:
+        with files.replacing(tmp_path / "m.json") as temporary:
             temporary.write_text("mine")
             (tmp_path / "m.json").write_text("theirs")
 

@@ -22,8 +22,8 @@ from mezzotint.cli.common import (
     read_prior,
     steps,
 )
-from mezzotint.core.atomic import refuse_existing, replacing
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.files import refuse_existing, replacing
 from mezzotint.core.lazy import LazyModule
 
 comparison: Any = LazyModule("mezzotint.design.compare")

@@ -13,7 +13,7 @@ from rich.table import Table
 from mezzotint import collect, privacy
 from mezzotint.cli import design as designs
 from mezzotint.cli.common import AsJson, number, output, print_json, progress
-from mezzotint.core.atomic import replacing
+from mezzotint.core.files import replacing
 from mezzotint.core.mechanism import Mechanism
 
 EXAMPLE = "mezzotint demo --folder demo"

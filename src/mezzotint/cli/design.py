@@ -27,8 +27,8 @@ from mezzotint.cli.common import (
     steps,
     warn,
 )
-from mezzotint.core.atomic import refuse_existing
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.files import refuse_existing
 
 if TYPE_CHECKING:
     from mezzotint.core.mechanism import Mechanism

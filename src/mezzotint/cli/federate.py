@@ -12,8 +12,8 @@ import typer
 from rich.table import Table
 
 from mezzotint.cli.common import AsJson, notices, number, output, print_json
-from mezzotint.core.atomic import replacing
 from mezzotint.core.errors import InfeasibleError, ParameterError
+from mezzotint.core.files import replacing
 from mezzotint.core.lazy import LazyModule
 
 data_sets: Any = LazyModule("mezzotint.federated.data")

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from mezzotint.cli.common import AsJson, Overwrite, busy, output, print_json
-from mezzotint.core.atomic import refuse_existing, replacing
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.files import refuse_existing, replacing
 from mezzotint.core.lazy import LazyModule
 
 files: Any = LazyModule("mezzotint.report.files")

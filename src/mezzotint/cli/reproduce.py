@@ -15,8 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from mezzotint.cli.common import AsJson, Overwrite, busy, number, output, print_json
-from mezzotint.core.atomic import replacing
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.files import replacing
 
 EXAMPLE = "mezzotint reproduce table1 --json"
 

@@ -27,8 +27,8 @@ from mezzotint.cli.common import (
     progress_bars,
     warn,
 )
-from mezzotint.core.atomic import refuse_existing, replacing
 from mezzotint.core.errors import MezzotintError, ParameterError
+from mezzotint.core.files import refuse_existing, replacing
 from mezzotint.core.lazy import LazyModule
 
 figures: Any = LazyModule("mezzotint.report.training_drawing")

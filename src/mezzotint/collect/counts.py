@@ -18,8 +18,8 @@ from mezzotint.collect.reports import read_description
 from mezzotint.collect.runs import MANIFEST, STATE, cluster, in_threads
 from mezzotint.collect.settings import Progress, Settings
 from mezzotint.collect.sources import Block, blocks_of, find_files
-from mezzotint.core.atomic import replacing
 from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.core.files import replacing
 from mezzotint.core.mechanism import Mechanism
 
 COUNTS_FORMAT = "mezzotint-counts"

@@ -20,9 +20,9 @@ import pyarrow.compute as pc
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from mezzotint.collect.columns import arrow, numbers
-from mezzotint.core.atomic import refuse_existing
 from mezzotint.core.entropy import KEY_BYTES, Words, fresh_key
 from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.core.files import refuse_existing, sync_folder
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.sampler import codes_from_words
 
@@ -179,6 +179,7 @@ def new_memo_key(path: str | os.PathLike[str]) -> bytes:
         handle.write(key.hex() + "\n")
         handle.flush()
         os.fsync(handle.fileno())
+    sync_folder(target.parent)  # reports that a lost key drew cannot be drawn again
     return key
 
 

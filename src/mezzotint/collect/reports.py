@@ -22,8 +22,8 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from mezzotint.collect.columns import COMMENT, METADATA_KEY, FileKind, file_kind
-from mezzotint.core.atomic import replacing
 from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.core.files import replacing
 from mezzotint.core.mechanism import Mechanism
 
 FORMAT = "mezzotint-reports"
@@ -190,7 +190,7 @@ def open_reports(
         ParameterError: an unknown extension, a missing folder, an existing file.
         OSError: the disk is full or fails; nothing is left behind.
 
-    Guarantees: a file under the name `out` is whole or was there before (`core.atomic`).
+    Guarantees: a file under the name `out` is whole or was there before (`core.files`).
     """
     kind = file_kind(out, parameter="out")
     description, codes = describe(reports), [code_field(column) for column in reports]

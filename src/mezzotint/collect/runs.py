@@ -18,7 +18,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar, final
@@ -30,12 +30,11 @@ from mezzotint.collect.reports import ParquetReports, code_field, describe
 from mezzotint.collect.results import ColumnsResult, result_of
 from mezzotint.collect.settings import Settings
 from mezzotint.collect.sources import Block, SourceFile, blocks_of, open_file
-from mezzotint.core.atomic import replacing
 from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.core.files import locked, publish, replacing, sync_folder
 from mezzotint.core.lazy import LazyModule
 
 cluster: Any = LazyModule("mezzotint.collect.cluster")  # stands on Ray, an extra
-fcntl: Any = LazyModule("fcntl")  # of POSIX systems only
 
 T = TypeVar("T")
 
@@ -101,7 +100,7 @@ class PartWriter:
             except BaseException:
                 writer.abandon()
                 raise
-            return tally if _name(draft, target) else None
+            return tally if publish(draft, target) else None
 
 
 @contextmanager
@@ -111,31 +110,6 @@ def _draft(target: Path) -> Iterator[Path]:
         yield draft
     finally:
         draft.unlink(missing_ok=True)
-
-
-def _name(draft: Path, target: Path) -> bool:
-    """Gives a whole draft its name; False where another attempt was first."""
-    with draft.open("rb") as handle:
-        os.fsync(handle.fileno())
-    try:
-        os.link(draft, target)
-    except FileExistsError:
-        return False
-    except OSError:  # a file system without links
-        if target.exists():
-            return False
-        os.replace(draft, target)
-    _sync_folder(target.parent)
-    return True
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 # Runs --------------------------------------------------------------------------------------------------------
@@ -229,12 +203,11 @@ class Run:
         wanted, path = self._record(), self.out / STATE
         self._check_folder(path)
         self.out.mkdir(exist_ok=True)
+        sync_folder(self.out.parent)
         if not path.exists():
             with replacing(path) as temporary:
                 temporary.write_text(json.dumps(wanted), encoding="utf-8")
-            _sync_folder(self.out)
-        with path.open("r+b") as handle:
-            _lock(handle.fileno(), self.out)
+        with path.open("r+b") as handle, _alone(handle.fileno(), self.out):
             try:
                 found = json.loads(handle.read())
             except ValueError:
@@ -301,13 +274,10 @@ def _fingerprint(key: bytes) -> str:
     return hashlib.sha256(b"mezzotint fingerprint" + key).hexdigest()
 
 
-def _lock(descriptor: int, out: Path) -> None:
-    if os.name != "posix":
-        return
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        raise ParameterError("out", str(out), "is being written by another run; wait for its end") from None
+def _alone(descriptor: int, out: Path) -> AbstractContextManager[None]:
+    """The lock of the run's record, if the system has locks; whoever comes second is turned away at once."""
+    busy = "is being written by another run; wait for its end"
+    return locked(descriptor, out, wait=0.0, parameter="out", busy=busy) if os.name == "posix" else nullcontext()
 
 
 def in_threads(work: Callable[[Block], T], blocks: Sequence[Block], threads: int) -> Iterator[T]:

@@ -31,6 +31,14 @@ class ParameterError(MezzotintError, ValueError):
         return type(self), (self.parameter, self.value, self.remedy)  # so that other processes can send it back
 
 
+class StorageError(ParameterError):
+    """A file that must survive cannot be written, read or locked: full disk, read-only folder, another process."""
+
+
+class BudgetError(MezzotintError, ValueError):
+    """A release does not fit into the budget; it was not charged and must not happen."""
+
+
 class FileFormatError(MezzotintError, ValueError):
     """A file is truncated, edited, of an unknown schema, or not ours at all."""
 

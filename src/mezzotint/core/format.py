@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from mezzotint.core.atomic import replacing
 from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.core.files import replacing
 from mezzotint.core.mechanism import Mechanism
 
 FORMAT = "mezzotint-mechanism"

@@ -23,8 +23,8 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.supercore import log
 
-from mezzotint.core.atomic import replacing
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.files import replacing
 from mezzotint.federated.checkpoint import NAME, Checkpoint
 from mezzotint.federated.data import load
 from mezzotint.federated.ledger import RunLedger

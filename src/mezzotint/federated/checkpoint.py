@@ -10,8 +10,8 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.atomic import replacing
 from mezzotint.core.errors import FileFormatError
+from mezzotint.core.files import replacing
 
 NAME = "model.npz"
 

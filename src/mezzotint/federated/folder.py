@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from mezzotint.core.atomic import refuse_existing
+from mezzotint.core.files import refuse_existing
 from mezzotint.federated.settings import RunSettings
 
 _HEAD = """[build-system]

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from mezzotint.core.atomic import refuse_existing, replacing
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.files import refuse_existing, replacing
 from mezzotint.core.lazy import LazyModule
 from mezzotint.report.content import Curve, Figure, Page, Slider
 from mezzotint.report.plots import COLOURS, GREY, HEIGHT, height_of, names_things

@@ -13,8 +13,8 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.atomic import replacing
 from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.core.files import replacing
 from mezzotint.core.packing import pack, packed_size, unpack
 
 MAGIC = b"mezzotint-weights\n"

@@ -1,0 +1,412 @@
+"""Files that survive crashes: written whole or not at all, or grown line by line under a lock.
+
+A rename or a new file is durable only once its folder is synced too; both tools here do that.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import secrets
+import stat
+import threading
+import time
+import warnings
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast, final
+
+from mezzotint.core.errors import FileFormatError, ParameterError, StorageError
+from mezzotint.core.lazy import LazyModule
+
+fcntl: Any = LazyModule("fcntl")  # of POSIX systems only
+
+Line = dict[str, Any]
+Append = Callable[[Mapping[str, Any]], None]
+
+WAIT = 60.0
+"""Seconds that a writer waits for others' locks before it gives up."""
+
+_PAUSE = 0.002
+_CHAIN = 16  # hexadecimal digits of a line's checksum
+_KEPT = 4096  # bytes of a torn line that are put on record
+
+
+# Whole files -------------------------------------------------------------------------------------------------
+
+
+def refuse_existing(path: str | os.PathLike[str], *, overwrite: bool = False, parameter: str = "out") -> Path:
+    """The path, checked: its folder exists, and nothing is there yet unless `overwrite`."""
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise ParameterError(parameter, str(target), f"folder {str(target.parent)!r} does not exist; create it first")
+    if target.is_dir():
+        raise ParameterError(parameter, str(target), "is a folder; name a file")
+    if target.exists() and not overwrite:
+        raise ParameterError(parameter, str(target), "exists already; name another file or allow overwriting")
+    return target
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes the names in a folder durable: without it a power cut may undo a rename, or forget a new file."""
+    if os.name != "posix":
+        return  # Windows cannot open folders; its file systems journal names
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some network file systems have no such call for folders; their servers keep names in step themselves.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str], *, overwrite: bool = False, parameter: str = "out") -> Generator[Path]:
+    """A temporary path beside `path`; renamed to it when the block ends well, removed when it does not.
+
+    Guarantees: a reader sees the old file or the whole new one, never a part; a kill leaves at most a hidden
+    temporary file, never a half-written `path`. Once the block has ended the new file survives a power cut: its
+    bytes and its folder are synced. Without `overwrite`, a file that appeared meanwhile is kept.
+    """
+    target = refuse_existing(path, overwrite=overwrite, parameter=parameter)
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}.partial")
+    try:
+        yield temporary
+        if overwrite:
+            _sync_file(temporary)
+            os.replace(temporary, target)
+            sync_folder(target.parent)
+        elif not publish(temporary, target):
+            refuse_existing(target, parameter=parameter)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def publish(draft: Path, target: Path) -> bool:
+    """Gives a whole draft its name, durably; False, and no change, where the name is taken already.
+
+    Guarantees: of any number of attempts, in whatever processes, exactly one returns True (where the file system has
+    hard links; elsewhere all but those of the same instant are told apart).
+    """
+    _sync_file(draft)
+    try:
+        os.link(draft, target)
+    except FileExistsError:
+        return False
+    except OSError:  # a file system without links
+        if target.exists():
+            return False
+        os.replace(draft, target)
+    sync_folder(target.parent)
+    return True
+
+
+def _sync_file(path: Path) -> None:
+    with path.open("rb") as handle:
+        os.fsync(handle.fileno())
+
+
+# Locks -------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def locked(
+    descriptor: int,
+    path: Path,
+    *,
+    wait: float = WAIT,
+    parameter: str = "path",
+    busy: str = "is in use by another process; wait for its end",
+) -> Generator[None]:
+    """Holds the exclusive lock of an open file; no other descriptor, in this process or another, gets it meanwhile.
+
+    Arguments:
+        descriptor: of the file; the lock ends with the block, or with the process.
+        path, parameter, busy: for messages: the file, the parameter that named it, what to say when it is held.
+        wait: seconds to wait for another holder; 0 does not wait.
+
+    Raises:
+        StorageError: somebody else holds it; the file system, or the system, has no locks.
+    """
+    if os.name != "posix":
+        raise StorageError(parameter, str(path), "is shared under POSIX file locks, which this system lacks")
+    deadline = time.monotonic() + wait
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES):
+                remedy = f"its file system gives no locks ({error.strerror}); keep it on a local disk"
+                raise StorageError(parameter, str(path), remedy) from None
+            if time.monotonic() >= deadline:
+                raise StorageError(parameter, str(path), busy) from None
+        time.sleep(_PAUSE)
+    try:
+        yield
+    finally:
+        # By hand, for a child that was forked meanwhile shares the descriptor and would keep the lock.
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+# Logs --------------------------------------------------------------------------------------------------------
+
+
+class RepairWarning(UserWarning):
+    """A log ended in a line that a crash had cut; what was done about it."""
+
+
+@final
+class AppendLog:
+    """JSON objects, one a line, that any number of processes append to in turn.
+
+    Every line carries a checksum over itself and the line before, so that a line that was edited, lost or put in by
+    hand is noticed (by accident: whoever wants to can compute checksums anew).
+
+    Arguments:
+        path: the file, made when absent; None keeps everything in memory.
+        header: the first line; a file with another one is refused.
+        take: called with every line after the header in turn, others' and one's own; it keeps what they say. It is
+            the only way in: what is replayed from a file and what is appended live cannot differ.
+        what: how messages call the file.
+        wait: seconds to wait while other processes write.
+
+    Raises:
+        ParameterError: the folder does not exist, or the path names no regular file.
+        FileFormatError: the file is another one, or damaged anywhere but in what a crash can cut.
+        StorageError: it cannot be opened, read or locked.
+
+    Guarantees:
+        A line is on disk, and the file's name in its folder, when `append` returns. When it raises, the line counts
+        as not written; should a part of it have stayed, the next opening repairs or counts it.
+        Between `transaction`'s begin and end nobody else writes, and all that others wrote before has been taken.
+        Cut at any byte, as by a crash, the file opens with all lines whose `append` had returned. The rest of a cut
+        line is set aside, on record in the file and in `repairs`, and a RepairWarning says so. That is safe for
+        records that are written before what they speak of happens: a line that is not whole was never waited for.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None,
+        *,
+        header: Mapping[str, Any],
+        take: Callable[[Line], None],
+        what: str = "log",
+        wait: float = WAIT,
+    ) -> None:
+        self.path = None if path is None else Path(path)
+        self.what = what
+        self.repairs: list[str] = []
+        self._header = dict(header)
+        self._take = take
+        self._wait = wait
+        self._mutex = threading.Lock()
+        self._last = b""  # the last whole line read, newline included
+        self._chain = ""
+        self._count = 0
+        self._size = 0
+        self._known: tuple[int, int] | None = None  # device and inode of the file that was read
+        if self.path is not None:
+            if not self.path.parent.is_dir():
+                raise ParameterError("path", str(self.path), "its folder does not exist; create it first")
+            if self.path.exists() and not self.path.is_file():
+                raise ParameterError("path", str(self.path), f"a {what} is a regular file")
+            self.refresh()
+
+    def refresh(self) -> None:
+        """Takes what other processes have appended."""
+        if self.path is not None and not self._current():
+            with self.transaction():
+                pass
+
+    @contextmanager
+    def transaction(self) -> Generator[Append]:
+        """Holds the lock and is up to date; gives the function that appends a line. Transactions do not nest."""
+        with self._mutex:
+            if self.path is None:
+                yield lambda line: self._take(json.loads(json.dumps(line, allow_nan=False)))
+                return
+            with self._opened(self.path) as descriptor:
+                yield lambda line: self._append(descriptor, line)
+
+    # Reading ---------------------------------------------------------------------------------------------------
+
+    def _current(self) -> bool:
+        try:
+            found = os.stat(self.path or "")
+        except OSError:
+            return False
+        return (found.st_dev, found.st_ino) == self._known and found.st_size == self._size
+
+    @contextmanager
+    def _opened(self, path: Path) -> Generator[int]:
+        flags = os.O_RDWR | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
+        deadline = time.monotonic() + self._wait
+        while True:
+            try:
+                # Made only before anything was read: a ledger that vanished must not come back empty.
+                descriptor = os.open(path, flags | (os.O_CREAT if self._known is None else 0), 0o666)
+            except OSError as error:
+                raise self._failed(error) from None
+            try:
+                with locked(descriptor, path, wait=max(0.0, deadline - time.monotonic())):
+                    if self._in_place(descriptor, path):
+                        self._catch_up(descriptor)
+                        yield descriptor
+                        return
+            finally:
+                os.close(descriptor)
+
+    def _in_place(self, descriptor: int, path: Path) -> bool:
+        """Whether the open file still has its name, now that it is locked."""
+        try:
+            return os.path.samestat(os.fstat(descriptor), os.stat(path))
+        except FileNotFoundError:
+            if self._known is None:
+                return False
+            raise self._damaged("is gone since it was read; bring it back") from None
+
+    def _catch_up(self, descriptor: int) -> None:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise ParameterError("path", str(self.path), f"a {self.what} is a regular file")
+        new = self._known is None
+        if not new:
+            if (found.st_dev, found.st_ino) != self._known:
+                raise self._damaged("was replaced by another file since it was read")
+            if found.st_size < self._size or self._read(descriptor, self._size - len(self._last)) != self._last:
+                raise self._damaged("lost or changed lines since it was read; bring them back")
+        raw = self._read(descriptor, self._size, found.st_size)
+        *whole, torn = raw.split(b"\n")
+        if whole and not torn and b"\0" in whole[-1]:
+            torn = whole.pop() + b"\n"  # blocks that a power cut left unwritten read as zeros
+        for line in whole:
+            self._take_whole(line)
+        if self._count == 0:
+            self._begin(descriptor, torn)
+        elif torn:
+            self._repair(descriptor, torn)
+        if new:
+            # Whoever made the file may have crashed before its name was durable.
+            assert self.path is not None
+            sync_folder(self.path.parent)
+            self._known = (found.st_dev, found.st_ino)
+
+    def _read(self, descriptor: int, start: int, end: int | None = None) -> bytes:
+        end = self._size if end is None else end
+        parts: list[bytes] = []
+        while start < end:
+            part = os.pread(descriptor, min(end - start, 1 << 24), start)
+            if not part:
+                break
+            parts.append(part)
+            start += len(part)
+        return b"".join(parts)
+
+    def _take_whole(self, raw: bytes) -> None:
+        line, chain = self._checked(raw)
+        if line is None:
+            raise self._damaged(f"line {self._count + 1} was edited or damaged; bring back a copy of the file")
+        if self._count == 0:
+            if line != json.loads(json.dumps(self._header)):
+                raise self._damaged("is of another run, kind or version; name another file")
+        elif "repaired" not in line:
+            try:
+                self._take(line)
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                raise self._damaged(f"line {self._count + 1} says nothing that this version knows ({error})") from None
+        self._advance(raw + b"\n", chain)
+
+    def _advance(self, raw: bytes, chain: str) -> None:
+        self._last, self._chain = raw, chain
+        self._count += 1
+        self._size += len(raw)
+
+    def _checked(self, raw: bytes) -> tuple[Line | None, str]:
+        """The object of a line and its checksum; None when they do not fit."""
+        end = _CHAIN + 2
+        body, chain = raw[: -end - 10] + b"}", raw[-end:-2].decode("ascii", "replace")
+        if raw[-end - 10 :] != f',"chain":"{chain}"}}'.encode("ascii", "replace") or chain != self._sum(body):
+            return None, ""
+        try:
+            line: Any = json.loads(body)
+        except ValueError:
+            return None, ""
+        return (cast(Line, line), chain) if isinstance(line, dict) else (None, "")
+
+    def _sum(self, body: bytes) -> str:
+        return hashlib.sha256(self._chain.encode() + body).hexdigest()[:_CHAIN]
+
+    # Writing ---------------------------------------------------------------------------------------------------
+
+    def _encoded(self, line: Mapping[str, Any]) -> tuple[bytes, str]:
+        body = json.dumps(line, allow_nan=False, separators=(",", ":")).encode("ascii")
+        chain = self._sum(body)
+        return body[:-1] + f',"chain":"{chain}"}}\n'.encode("ascii"), chain
+
+    def _begin(self, descriptor: int, torn: bytes) -> None:
+        raw, chain = self._encoded(self._header)
+        if torn:
+            if not raw.startswith(torn.rstrip(b"\0")):
+                raise self._damaged("this is some other file")
+            self._truncate(descriptor)
+        self._write(descriptor, raw)
+        self._advance(raw, chain)
+
+    def _repair(self, descriptor: int, torn: bytes) -> None:
+        """A crash cut the last line. Whole but for its newline, it counts; else nobody ever relied on it."""
+        if self._checked(torn)[0] is not None:
+            self._write(descriptor, b"\n")
+            self._take_whole(torn)
+            self._say(f"the last line lacked its end; it counts ({len(torn)} bytes)")
+            return
+        self._truncate(descriptor)
+        shown = torn[:_KEPT].decode("ascii", "backslashreplace")
+        self._append(descriptor, {"repaired": len(torn), "text": shown})
+        self._say(
+            f"a crash had cut its last line ({len(torn)} bytes, kept on record); it is set aside, for whatever wrote "
+            "it was still waiting and had released nothing on it"
+        )
+
+    def _say(self, text: str) -> None:
+        self.repairs.append(text)
+        warnings.warn(f"{self.what} {Path(self.path or '').name}: {text}", RepairWarning, stacklevel=2)
+
+    def _append(self, descriptor: int, line: Mapping[str, Any]) -> None:
+        raw, chain = self._encoded(line)
+        try:
+            self._write(descriptor, raw)
+        except StorageError:
+            self._truncate(descriptor)
+            raise
+        if "repaired" not in line:
+            self._take(json.loads(json.dumps(line)))
+        self._advance(raw, chain)
+
+    def _write(self, descriptor: int, raw: bytes) -> None:
+        try:
+            left = memoryview(raw)
+            while left:
+                left = left[os.write(descriptor, left) :]
+            os.fsync(descriptor)
+        except OSError as error:
+            raise self._failed(error) from None
+
+    def _truncate(self, descriptor: int) -> None:
+        try:
+            os.ftruncate(descriptor, self._size)
+            os.fsync(descriptor)
+        except OSError as error:
+            raise self._failed(error) from None
+
+    def _failed(self, error: OSError) -> StorageError:
+        remedy = f"the {self.what} cannot be written ({error.strerror}); nothing may be released until it can"
+        return StorageError("path", str(self.path), remedy)
+
+    def _damaged(self, why: str) -> FileFormatError:
+        return FileFormatError(f"{self.what} {Path(self.path or '').name}: {why}")
