@@ -77,6 +77,7 @@ def test_claims_withstand_a_canary(kind: str, batch_size: int) -> None:
             coordinates=DIMENSION,
             delta=delta,
             neighboring="add_or_remove_one",
+            contraction=1.0 if projected is None else projected.kappa,
         ).epsilon
         bounds = [
             audit(present[200:], absent[200:], threshold=t, delta=delta, confidence=CONFIDENCE).epsilon for t in tried

@@ -106,12 +106,14 @@ def lines(problem: Problem) -> list[Line]:
 
 
 def _row(problem: Problem, line: Line, found: npt.NDArray[np.float64]) -> Mapping[str, Any]:
+    projected = getattr(line.method, "projection", None)
     claim = line.method.claim(
         steps=problem.steps,
         sampling_rate=problem.batch_size / problem.dataset_size + 2.0**-24,
         coordinates=1,
         delta=DELTA,
         neighboring="add_or_remove_one",
+        contraction=1.0 if projected is None else projected.kappa,  # the trainer's steps are plain SGD
     )
     paper = PAPER[problem.name, problem.model].get(line.key)
     median = float(np.median(found))

@@ -53,9 +53,21 @@ class Method(ABC):
 
     @abstractmethod
     def claim(
-        self, *, steps: int, sampling_rate: float, coordinates: int, delta: float, neighboring: Neighboring
+        self,
+        *,
+        steps: int,
+        sampling_rate: float,
+        coordinates: int,
+        delta: float,
+        neighboring: Neighboring,
+        contraction: float,
     ) -> TrainingClaim | Claim | None:
-        """What `steps` Poisson-sampled steps on `coordinates` weights cost one record; None if there is no limit."""
+        """What `steps` Poisson-sampled steps on `coordinates` weights cost one record; None if there is no limit.
+
+        Arguments:
+            contraction: what follows the noise leaves this share of its privacy loss, as the optimizer says
+                (`ProjectedOptimizer.contraction`); 1 where nothing is projected.
+        """
 
     @abstractmethod
     def warn(self, *, step_size: float, batch_size: int, steps: int) -> None:
@@ -97,11 +109,6 @@ class NoisySGD(Method):
         if not 0 < self.clip_norm < math.inf:
             raise ParameterError("clip_norm", self.clip_norm, "need a finite number above 0")
 
-    @property
-    def kappa(self) -> float:
-        """Share of the noise's privacy loss that the projection leaves."""
-        return 1.0 if self.projection is None else self.projection.kappa
-
     def optimizer(
         self, inner: torch.optim.Optimizer, *, batch_size: int, generator: torch.Generator, rng: Callable[[], Any]
     ) -> DPOptimizer:
@@ -116,13 +123,20 @@ class NoisySGD(Method):
         )
 
     def claim(
-        self, *, steps: int, sampling_rate: float, coordinates: int, delta: float, neighboring: Neighboring
+        self,
+        *,
+        steps: int,
+        sampling_rate: float,
+        coordinates: int,
+        delta: float,
+        neighboring: Neighboring,
+        contraction: float,
     ) -> TrainingClaim | Claim | None:
         if self.noise_multiplier == 0:
             return None
         phase = Phase(
             noise_multiplier=self.noise_multiplier,
-            kappa=self.kappa,
+            kappa=contraction,
             sampling=Poisson(rate=sampling_rate),
             steps=steps,
         )
@@ -195,7 +209,14 @@ class QuantizedSGD(Method):
         return FactoredGradSampleModule(module, loss_reduction="sum")
 
     def claim(
-        self, *, steps: int, sampling_rate: float, coordinates: int, delta: float, neighboring: Neighboring
+        self,
+        *,
+        steps: int,
+        sampling_rate: float,
+        coordinates: int,
+        delta: float,
+        neighboring: Neighboring,
+        contraction: float,
     ) -> TrainingClaim | Claim | None:
         # A record's report is integers whatever the record is, but a record that is absent sends nothing: the table
         # hides which gradient was sent, not that one was. So participation counts as seen.
@@ -244,7 +265,14 @@ class ClippedSGD(Method):
         return ClippedGradientOptimizer(inner, clip=self.clip, expected_batch_size=batch_size)
 
     def claim(
-        self, *, steps: int, sampling_rate: float, coordinates: int, delta: float, neighboring: Neighboring
+        self,
+        *,
+        steps: int,
+        sampling_rate: float,
+        coordinates: int,
+        delta: float,
+        neighboring: Neighboring,
+        contraction: float,
     ) -> TrainingClaim | Claim | None:
         return None
 

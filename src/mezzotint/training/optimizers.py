@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any, final
@@ -42,7 +43,9 @@ class ProjectedOptimizer(torch.optim.Optimizer):
     Raises:
         ParameterError: a bound that is not positive, or a wrong number of them.
 
-    Guarantees: between steps every weight is one of the levels of its tensor, and `codes` says which.
+    Guarantees:
+        Between steps every weight is one of the levels of its tensor, and `codes` says which.
+        `contraction` is below 1 only where Theorem A holds: around a stateless inner optimizer.
     """
 
     def __init__(
@@ -66,6 +69,7 @@ class ProjectedOptimizer(torch.optim.Optimizer):
         self._sizes = [parameter.numel() for parameter in parameters]
         divisors = np.array(self.bounds, dtype=np.float32)
         self._divisors = divisors[:1] if len(set(self.bounds)) == 1 else np.repeat(divisors, self._sizes)
+        self._contracted = 0.0
         self.project()
 
     @property
@@ -98,7 +102,18 @@ class ProjectedOptimizer(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.inner.load_state_dict(state_dict)
 
+    @property
+    def contraction(self) -> float:
+        """Share of the noise's privacy loss that may be claimed to survive, worst over the steps so far.
+
+        The projection's kappa while the inner optimizer is known to be stateless, else 1: momentum carries noisy
+        gradients past the random replacement, and each step reads them again through fresh coins. Whatever is not
+        known (other classes, subclasses, hooks, a `step` that was wrapped) counts as stateful.
+        """
+        return max(self._contracted, self.projection.kappa if _is_stateless(self.inner) else 1.0)
+
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        self._contracted = self.contraction
         loss = self.inner.step(closure) if closure is not None else self.inner.step()
         self.project()
         return loss
@@ -126,6 +141,27 @@ class ProjectedOptimizer(torch.optim.Optimizer):
             np.searchsorted(between, (parameter.detach() / bound).cpu().numpy()).astype(np.uint8)
             for parameter, bound in zip(self.parameters, self.bounds, strict=True)
         ]
+
+
+def _is_stateless(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether a step is known to depend on the present gradients and weights alone, coordinate by coordinate."""
+    everyone = vars(sys.modules[torch.optim.Optimizer.__module__])
+    hooks = (
+        everyone["_global_optimizer_pre_hooks"],
+        everyone["_global_optimizer_post_hooks"],
+        optimizer._optimizer_step_pre_hooks,
+        optimizer._optimizer_step_post_hooks,
+    )
+    return (
+        type(optimizer) is torch.optim.SGD
+        and "step" not in vars(optimizer)
+        and not optimizer.state
+        and not any(hooks)
+        and all(
+            group["momentum"] == 0 and group["dampening"] == 0 and not group["nesterov"]
+            for group in optimizer.param_groups
+        )
+    )
 
 
 class _CoordinateOptimizer(DPOptimizer, ABC):

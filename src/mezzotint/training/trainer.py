@@ -266,12 +266,14 @@ class Trainer:
 
     def claim(self, steps: int | None = None) -> TrainingClaim | Claim | None:
         """What the steps spent so far (or `steps` of them) cost one record; None where there is no limit."""
+        projected = self.method.codes(self.optimizer)
         return self.method.claim(
             steps=self.spent if steps is None else steps,
             sampling_rate=self.sampling_rate,
             coordinates=self.coordinates,
             delta=self.settings.delta,
             neighboring=self.settings.neighboring or self.method.relation,
+            contraction=1.0 if projected is None else projected.contraction,
         )
 
     def progress(self, seconds: float = 0.0) -> Progress:
