@@ -225,6 +225,7 @@ class Deployment:
             self.processes[name] = subprocess.Popen(
                 [str(self.bin / program), *arguments],
                 env=self.environment,
+                cwd=self.folder,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
@@ -239,12 +240,13 @@ class Deployment:
             time.sleep(0.2)
         raise AssertionError((self.folder / "superlink.log").read_text())
 
-    def submit(self, settings: str = "") -> None:
-        """`flwr run` of the test's app."""
-        app = self.folder / "app"
-        (app / "secure_sum_test").mkdir(parents=True, exist_ok=True)
-        (app / "pyproject.toml").write_text(PYPROJECT.replace("FOLDER", str(self.folder)))
-        (app / "secure_sum_test" / "__init__.py").write_text(APP)
+    def submit(self, settings: str = "", app: Path | None = None) -> None:
+        """`flwr run` of the test's own app, or of the one given."""
+        if app is None:
+            app = self.folder / "app"
+            (app / "secure_sum_test").mkdir(parents=True, exist_ok=True)
+            (app / "pyproject.toml").write_text(PYPROJECT.replace("FOLDER", str(self.folder)))
+            (app / "secure_sum_test" / "__init__.py").write_text(APP)
         command = [str(self.bin / "flwr"), "run", str(app), "test", *(["--run-config", settings] if settings else [])]
         done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stdout + done.stderr

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from federated.deployed import Deployment
+from mezzotint.cli import run
 
 NODES, COORDINATES = 8, 3000
 pytestmark = pytest.mark.slow
@@ -75,3 +80,30 @@ def test_under_the_minimum_the_sum_is_refused(tmp_path):
     assert outcome["values"] is None
     assert outcome["charges"] == {}
     assert outcome["rounds"] == {"1": "failed: TooFewClients"}
+
+
+def test_the_written_app_is_built_moved_and_run_from_another_folder(tmp_path, monkeypatch):
+    """`mezzotint federate --app`, `flwr build`, `flwr run`, over TLS; the folder is moved in between."""
+    written, moved = tmp_path / "written", tmp_path / "elsewhere"
+    written.mkdir()
+    moved.mkdir()
+    monkeypatch.chdir(written)
+    asked = ["--mechanism", "ddg", "--noise-multiplier", "8", "--clients", "8", "--per-round", "8", "--rounds", "2"]
+    assert run(["federate", *asked, "--app", "run-app"]) == 0
+    app = Path(shutil.move(written / "run-app", moved / "run-app"))
+    shutil.rmtree(written)
+    monkeypatch.chdir(moved)
+    flwr = Path(sys.executable).parent / "flwr"
+    built = subprocess.run([flwr, "build", "--app", app], cwd=moved, capture_output=True, text=True, timeout=120)
+    assert built.returncode == 0, built.stdout + built.stderr
+    assert list(moved.glob("*.fab"))
+    folder = tmp_path / "deployment"
+    folder.mkdir()
+    with _deployed(folder, {}) as deployment:
+        deployment.submit('out="results"', app)
+        report = json.loads(deployment.await_file("results/report.json", 300).read_text())
+    assert report["ledger"]["rounds"] == {"1": "released", "2": "released"}
+    assert report["ledger"]["charges"] == {str(place): 2 for place in range(NODES)}
+    assert report["incidents"] == []
+    assert report["claims"]["central"]["epsilon"] > 0
+    assert {path.name for path in (folder / "results").iterdir()} >= {"model.npz", "ledger.jsonl", "settings.json"}

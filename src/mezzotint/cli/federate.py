@@ -97,11 +97,10 @@ def command(
                 if mechanism in NOISES
                 else _table(mechanism, bits, clip, report_epsilon, l2_norm or None)
             )
-            settings = replace(settings, mechanism=_place(encoding, out, app, Path(scratch)))
-        if app is not None:
-            folders.write_app(app, settings)
-            notices().print(f"mezzotint: run it with: flwr run {app}", markup=False)
-            return
+            if app is not None:
+                _write_app(app, settings, encoding, out)
+                return
+            settings = replace(settings, mechanism=_place(encoding, out, Path(scratch)))
         report = simulation.simulate(settings, tell=lambda line: notices().print(line, highlight=False))
     _show(report, settings, as_json)
 
@@ -193,11 +192,26 @@ def _fresh(out: Path | None) -> str:
     return "" if out is None else str(out.resolve())
 
 
-def _place(encoding: Any, out: Path | None, app: Path | None, scratch: Path) -> str:
-    """Where the run finds its encoding: beside its results, beside its app, or in a temporary folder."""
+def _write_app(app: Path, settings: Any, encoding: Any, out: Path | None) -> None:
+    """The folder for `flwr run`, and what to do with it."""
+    if out is not None and out.is_absolute():
+        remedy = "results of an app go below the directory of its SuperLink: give a relative folder, or none"
+        raise ParameterError("out", str(out), remedy)
+    folders.write_app(app, replace(settings, out="" if out is None else str(out)), encoding)
+    say = notices().print
+    say(f"mezzotint: check it with: flwr build --app {app}; run it with: flwr run {app}", markup=False)
+    simulated = f"flwr federation simulation-config @none/default local --num-supernodes {settings.clients}"
+    say(f"mezzotint: to simulate its clients on one machine, first: {simulated}", markup=False, soft_wrap=True)
+    if settings.data:
+        say("mezzotint: every node names its data in --node-config 'data=\"/path\"', the SuperLink's machine in the "
+            "environment variable MEZZOTINT_DATA", markup=False)  # fmt: skip
+
+
+def _place(encoding: Any, out: Path | None, scratch: Path) -> str:
+    """Where the run finds its encoding: beside its results, or in a temporary folder."""
     if encoding is None:
         return ""
-    folder = app if app is not None else out if out is not None else scratch
+    folder = out if out is not None else scratch
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "encoding.json"
     with replacing(path, overwrite=True) as temporary:

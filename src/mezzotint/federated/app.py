@@ -11,7 +11,7 @@ import json
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from logging import INFO
 from pathlib import Path
 from typing import Any, final
@@ -21,7 +21,6 @@ import numpy.typing as npt
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
-from flwr.supercore import log
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import replacing
@@ -29,6 +28,7 @@ from mezzotint.federated.checkpoint import NAME, Checkpoint
 from mezzotint.federated.data import load
 from mezzotint.federated.ledger import RunLedger
 from mezzotint.federated.mod import SecureUpdates
+from mezzotint.federated.records import log
 from mezzotint.federated.settings import RunSettings
 from mezzotint.federated.strategy import SecureStrategy, rounds_within
 from mezzotint.federated.tasks import model_for
@@ -38,6 +38,15 @@ _TOLD = ("dataset", "data", "model", "clients", "per_round", "alpha", "seed", "a
 """Settings that clients are told; all public."""
 
 
+DATA = "MEZZOTINT_DATA"
+"""Environment variable that names the data set's folder or file on this machine."""
+
+
+def _data_here(told: str) -> str:
+    """Where this machine has its data: a path means something on one machine only."""
+    return os.environ.get(DATA, told)
+
+
 # Clients -------------------------------------------------------------------------------------------------------------
 
 
@@ -45,10 +54,12 @@ def train(message: Message, context: Context) -> Message:
     """A client's train function: the update that it wants added to the model; the mod clips and masks it."""
     config: dict[str, Any] = dict(message.content.config_records["config"])
     told = RunSettings.from_config({key: config[key] for key in _TOLD})
-    folder = str(context.node_config.get("data", told.data))
+    folder = str(context.node_config.get("data") or _data_here(told.data))
     federation = load(told.dataset, folder=folder, clients=told.clients, alpha=told.alpha, seed=told.seed)
+    if "partition-id" not in context.node_config:
+        raise ParameterError("node-config", "no partition-id", "start the node with --node-config 'partition-id=3'")
     place = int(context.node_config["partition-id"])
-    if place >= len(federation.clients):
+    if not 0 <= place < len(federation.clients):
         raise ParameterError("partition-id", place, f"the data set has {len(federation.clients)} clients")
     x, y = federation.clients[place]
     parameters = next(iter(message.content.array_records.values()))[PARAMETERS].numpy().astype(np.float64)
@@ -227,15 +238,35 @@ def _report(
     )
 
 
+def _configured(context: Context, folder: Path | None) -> RunSettings:
+    """The run configuration with the paths of this machine; without a folder for results, one named after the run."""
+    found = RunSettings.from_config(context.run_config)
+    mechanism = str(folder / found.mechanism) if folder is not None and found.mechanism else found.mechanism
+    out = Path(found.out or f"mezzotint-run-{context.run_id}").resolve()
+    log(INFO, "mezzotint: model, ledger and report go to %s", out)
+    return replace(found, mechanism=mechanism, out=str(out), data=_data_here(found.data))
+
+
 def make_server_app(
-    settings: RunSettings | None = None, done: Callable[[RunReport], None] | None = None, **others: Any
+    settings: RunSettings | None = None,
+    done: Callable[[RunReport], None] | None = None,
+    *,
+    folder: Path | None = None,
+    **others: Any,
 ) -> ServerApp:
-    """The server app; settings from Flower's run configuration unless given."""
+    """The server app.
+
+    Arguments:
+        settings: of the run; None takes Flower's run configuration.
+        done: called with the report.
+        folder: of an app's package, in which the run configuration's mechanism is looked for.
+        others: passed on to `run_server`.
+    """
     app = ServerApp()
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        chosen = RunSettings.from_config(context.run_config) if settings is None else settings
+        chosen = _configured(context, folder) if settings is None else settings
         report = run_server(grid, chosen, **others)
         if chosen.out:
             with replacing(Path(chosen.out) / "report.json", overwrite=True) as temporary:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
-from mezzotint.core.files import refuse_existing
+from mezzotint.core.files import refuse_existing, replacing
+from mezzotint.federated.encoding import Encoding, canonical
 from mezzotint.federated.settings import RunSettings
+
+PACKAGE = "mezzotint_run"
+ENCODING = "encoding.json"
 
 _HEAD = """[build-system]
 requires = ["hatchling"]
@@ -17,7 +24,7 @@ name = "mezzotint-federated-run"
 version = "1.0.0"
 description = "Federated learning with few-bit private updates through secure aggregation"
 license = "Apache-2.0"
-dependencies = []
+{dependencies}
 
 [tool.hatch.build.targets.wheel]
 packages = ["mezzotint_run"]
@@ -32,27 +39,97 @@ clientapp = "mezzotint_run:client_app"
 [tool.flwr.app.config]
 """
 
-_MODULE = '''"""The apps of the installed mezzotint."""
+_MODULE = '''"""The apps of the installed mezzotint, with the files beside this one."""
 
-from mezzotint.federated.app import client_app as client_app
-from mezzotint.federated.app import server_app as server_app
+from pathlib import Path
+
+import mezzotint
+from mezzotint.federated.app import make_client_app, make_server_app
+
+WRITTEN_BY = "{version}"
+
+if mezzotint.__version__ != WRITTEN_BY:
+    raise ImportError(
+        f"this app was written by mezzotint {{WRITTEN_BY}}, but {{mezzotint.__version__}} is installed here; install "
+        "that version, or write the app anew with this one"
+    )
+
+# Flower looks for assignments in this file, without running it.
+server_app = make_server_app(folder=Path(__file__).parent)
+client_app = make_client_app()
 '''
 
 
-def write_app(folder: Path, settings: RunSettings) -> None:
-    """Writes pyproject.toml and one module; `flwr run FOLDER` then runs these settings.
+def requirement() -> str:
+    """How a machine that lacks mezzotint would get this version: a requirement for pip, or "" when no index has it.
 
-    Paths among the settings are those of the machine that runs the server app; a node's own data path is given by its
-    `--node-config 'partition-id=3 data="/path" policy="/path/policy.toml"'`.
+    An installation from a folder or an archive (PEP 610) cannot be repeated elsewhere by name; one from an index or a
+    version-control system can.
+    """
+    found = importlib.metadata.distribution("mezzotint")
+    recorded = found.read_text("direct_url.json")
+    if recorded is None:
+        return f"mezzotint[flower]=={found.version}"
+    origin = json.loads(recorded)
+    if "vcs_info" not in origin:
+        return ""
+    vcs = origin["vcs_info"]
+    return f"mezzotint[flower] @ {vcs['vcs']}+{origin['url']}@{vcs['commit_id']}"
+
+
+def _dependencies() -> str:
+    needed = requirement()
+    if needed:
+        return f"dependencies = [{json.dumps(needed)}]"
+    version = importlib.metadata.version("mezzotint")
+    return (
+        f"# mezzotint {version} was installed from a folder, so no index can provide it: install the same one, with\n"
+        "# its extra [flower], on every machine of the federation.\n"
+        "dependencies = []"
+    )
+
+
+def write_app(folder: Path, settings: RunSettings, encoding: Encoding | None = None) -> None:
+    """Writes a Flower app that holds everything it needs but the data; `flwr run FOLDER` then runs these settings.
+
+    The folder can be moved to another machine: no path in it is absolute. Results go to `settings.out` if that is a
+    relative path, else to a new folder per run, both below the directory that the SuperLink was started in. Where the
+    data are is a fact of each machine: nodes name it in their `--node-config 'data="/path"'`, the SuperLink's machine
+    in the environment variable MEZZOTINT_DATA.
+
+    Arguments:
+        folder: of the app; made if it is not there.
+        settings: of the run; `mechanism` is ignored.
+        encoding: clipping and mechanism; None rounds to the fine grid of `settings.clip`.
 
     Raises:
         ParameterError: the folder holds an app already, or its parent does not exist.
     """
-    if not folder.is_dir():
-        refuse_existing(folder)
+    made = not folder.is_dir()
+    if made:
+        refuse_existing(folder, parameter="app")
         folder.mkdir()
-    target = refuse_existing(folder / "pyproject.toml")
-    lines = [f"{key.replace('_', '-')} = {json.dumps(value)}" for key, value in settings.as_dict().items()]
-    (folder / "mezzotint_run").mkdir(exist_ok=True)
-    (folder / "mezzotint_run" / "__init__.py").write_text(_MODULE, encoding="utf-8")
-    target.write_text(_HEAD + "\n".join(lines) + "\n", encoding="utf-8")
+    try:
+        _write(folder, settings, encoding)
+    except BaseException:
+        if made:
+            shutil.rmtree(folder)
+        raise
+
+
+def _write(folder: Path, settings: RunSettings, encoding: Encoding | None) -> None:
+    target = refuse_existing(folder / "pyproject.toml", parameter="app")
+    out = "" if Path(settings.out).is_absolute() else settings.out
+    data = "" if Path(settings.data).is_absolute() else settings.data
+    portable = replace(settings, mechanism="" if encoding is None else ENCODING, out=out, data=data)
+    lines = [f"{key.replace('_', '-')} = {json.dumps(value)}" for key, value in portable.as_dict().items()]
+    package = folder / PACKAGE
+    package.mkdir(exist_ok=True)
+    files = {package / "__init__.py": _MODULE.format(version=importlib.metadata.version("mezzotint"))}
+    if encoding is not None:
+        files[package / ENCODING] = canonical(encoding.as_dict())
+    # The project file comes last: a folder without it is no app.
+    files[target] = _HEAD.format(dependencies=_dependencies()) + "\n".join(lines) + "\n"
+    for path, text in files.items():
+        with replacing(path, overwrite=True) as temporary:
+            temporary.write_text(text, encoding="utf-8")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from logging import WARNING
 from typing import Any, final
 
 import numpy as np
@@ -30,18 +31,29 @@ from mezzotint.federated.records import (
     RETURNS,
     STAGE,
     flatten,
+    log,
     only,
     protocol_record,
     reply,
     shapes,
 )
-from mezzotint.federated.secagg import Client
+from mezzotint.federated.secagg import Client, OutOfRangeInteger, ProtocolError, ReplayedRound
 from mezzotint.federated.secagg.messages import read_invitation
 
 _STATE = "client"
 _SETTINGS = "settings"
 
 Train = Callable[[Message, Context], Message]
+
+
+class NoInput(MezzotintError):
+    """A client that has nothing to add in this round: its train function failed, or what it returned cannot be encoded.
+
+    The server is told this and nothing else: why it happened can be a fact about the client's data.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("this client has no input for this round; its own log says why")
 
 
 @final
@@ -55,9 +67,14 @@ class SecureUpdates:
     Guarantees:
         A train message without the protocol is refused: the plain update never leaves.
         The reply of the train function reaches the server as masked integers only; its metrics are dropped.
-        A refusal is answered with its name and reason; the client goes on with the next round.
-    Edge cases: evaluate and query messages pass unchanged. The client's name in the server's ledger is the node's
-        "name" or "partition-id" if configured, else its public identity.
+        Evaluate and query messages are refused unless the policy allows them: metrics of this client's data are
+            releases that nobody accounts for.
+        What a refused message brought along is forgotten, and the round in progress is over: a later message of that
+            round is refused too. (A message of another round alone changes nothing.)
+        A refusal is answered with its name and a reason that depends on the server's messages and the policy, never
+            on this client's data.
+    Edge cases: the client's name in the server's ledger is the node's "name" or "partition-id" if configured, else
+        its public identity.
     """
 
     def __init__(self, policy: Policy | str | os.PathLike[str] | None = None) -> None:
@@ -65,39 +82,43 @@ class SecureUpdates:
 
     def __call__(self, message: Message, context: Context, call_next: Train) -> Message:
         """Flower calls this for every message."""
-        if message.metadata.message_type.split(".")[0] != MessageType.TRAIN:
-            return call_next(message, context)
         try:
-            return self._answer(message, context, call_next)
-        except MezzotintError as error:
-            return reply(message, {REFUSED: type(error).__name__, REASON: str(error)})
+            kind = message.metadata.message_type.split(".")[0]
+            if kind == MessageType.TRAIN:
+                return self._answer(message, context, call_next)
+            if not self._policy(context).evaluate:
+                raise PolicyRefusal(f"{kind}: metrics of this client's data are releases that nobody accounts for")
+        except Exception as error:
+            log(WARNING, "mezzotint: refused: %s", error, exc_info=not isinstance(error, MezzotintError))
+            return reply(message, _refusal(error))
+        return call_next(message, context)
 
     def _answer(self, message: Message, context: Context, call_next: Train) -> Message:
         record = protocol_record(message)
         if record is None:
             raise PolicyRefusal("train: the server asks for an update without secure aggregation")
         policy = self._policy(context)
-        saved = context.state.config_records.get(RECORD)
-        client = (
-            Client.load(_bytes(saved[_STATE]), trust=policy.trust)
-            if saved is not None
-            else Client(identity=_identity(context), trust=policy.trust)
-        )
-        settings = _bytes(saved[_SETTINGS]) if saved is not None else b""
+        client, settings = _restored(context, policy)
         try:
             stage, payload = str(record[STAGE]), _bytes(record[PAYLOAD])
+            answer: dict[str, Any] = {}
             if stage == "advertise":
                 settings = _bytes(record[ENCODING])
-                policy.check(unpacked(settings), read_invitation(payload)[0])
-                return reply(message, {PAYLOAD: client.advertise(payload), NAME: _name(context, client)})
-            if stage == "mask":
-                return reply(message, {PAYLOAD: _masked(client, payload, settings, message, context, call_next)})
-            return reply(message, {PAYLOAD: _method(client, stage)(payload)})
-        except ParameterError:
+                policy.check(_announced(settings), read_invitation(payload)[0])
+                answer = {PAYLOAD: client.advertise(payload), NAME: _name(context, client)}
+            elif stage == "mask":
+                encoding = _agreed(client, policy, settings)
+                answer = {PAYLOAD: _masked(client, payload, encoding, message, call_next, context)}
+            else:
+                answer = {PAYLOAD: _method(client, stage)(payload)}
+        except ReplayedRound:
+            raise  # a message of another round: nothing of it is kept, and the round in progress goes on
+        except BaseException:
             client.abandon()
+            _keep(context, client, b"")
             raise
-        finally:
-            context.state[RECORD] = ConfigRecord({_STATE: client.save(), _SETTINGS: settings})
+        _keep(context, client, settings)
+        return reply(message, answer)
 
     def _policy(self, context: Context) -> Policy:
         if isinstance(self.policy, Policy):
@@ -106,25 +127,67 @@ class SecureUpdates:
         return Policy() if path is None else load_policy(str(path))
 
 
+def _refusal(error: Exception) -> dict[str, Any]:
+    """Name and reason as they travel. Only errors whose words come from messages and policy speak for themselves."""
+    public = isinstance(error, PolicyRefusal | ProtocolError | NoInput) and not isinstance(error, OutOfRangeInteger)
+    if public:
+        return {REFUSED: type(error).__name__, REASON: str(error)}
+    return {REFUSED: "ClientFault", REASON: "this client cannot answer; its own log says why"}
+
+
+def _restored(context: Context, policy: Policy) -> tuple[Client, bytes]:
+    """The client as the last message left it, and the description of the encoding that its round was announced with."""
+    saved = context.state.config_records.get(RECORD)
+    if saved is None:
+        return Client(identity=_identity(context), trust=policy.trust), b""
+    return Client.load(_bytes(saved[_STATE]), trust=policy.trust), _bytes(saved[_SETTINGS])
+
+
+def _keep(context: Context, client: Client, settings: bytes) -> None:
+    context.state[RECORD] = ConfigRecord({_STATE: client.save(), _SETTINGS: settings})
+
+
 def _method(client: Client, stage: str) -> Callable[[bytes], bytes]:
     methods = {"share": client.share, "confirm": client.confirm, "unmask": client.unmask}
     if stage not in methods:
-        raise ParameterError("stage", stage, "unknown; server and client run different versions")
+        raise PolicyRefusal("stage: unknown; server and client run different versions")
     return methods[stage]
 
 
+def _announced(settings: bytes) -> Encoding:
+    """The encoding of an invitation."""
+    try:
+        return unpacked(settings)
+    except MezzotintError as error:  # its words are the server's own
+        raise PolicyRefusal(f"encoding: {error}") from None
+
+
+def _agreed(client: Client, policy: Policy, settings: bytes) -> Encoding | None:
+    """The encoding of the round in progress, held against plan and policy once more; None between rounds."""
+    if client.plan is None:
+        return None
+    encoding = unpacked(settings)
+    policy.check(encoding, client.plan)
+    return encoding
+
+
 def _masked(
-    client: Client, payload: bytes, settings: bytes, message: Message, context: Context, call_next: Train
+    client: Client, payload: bytes, encoding: Encoding | None, message: Message, call_next: Train, context: Context
 ) -> bytes:
-    encoding: Encoding = unpacked(settings)
-    record = protocol_record(message)
-    returns = str(record[RETURNS]) if record is not None else ""
-    sent = only(message.content.array_records.values())
-    trained = call_next(message, context)
-    if trained.has_error():
-        raise ParameterError("train", str(trained.error.reason), "the train function failed")
-    update = _update(only(trained.content.array_records.values()), sent, returns)
-    return client.mask(payload, encoding.encode(update))
+    if encoding is None:
+        return client.mask(payload, np.zeros(0, dtype=np.int64))  # refuses: no round is in progress
+    try:
+        trained = call_next(message, context)
+        if trained.has_error():
+            raise ParameterError("train", str(trained.error.reason), "the train function failed")
+        sent = only(message.content.array_records.values())
+        record = protocol_record(message)
+        returns = "" if record is None else str(record[RETURNS])
+        integers = encoding.encode(_update(only(trained.content.array_records.values()), sent, returns))
+    except Exception as error:
+        log(WARNING, "mezzotint: no input for this round: %s", error, exc_info=not isinstance(error, MezzotintError))
+        raise NoInput from error
+    return client.mask(payload, integers)
 
 
 def _update(trained: Any, sent: Any, returns: str) -> npt.NDArray[np.float64]:

@@ -32,6 +32,8 @@ class Policy:
         largest_value: largest clipping range of a coordinate, data units.
         l2_norm: largest clipping norm of the vector; None does not ask for one.
         rounds: most rounds that this client answers in one session.
+        evaluate: whether evaluate and query messages reach the app's own functions. What these answer is released as
+            it is, outside every claim.
 
     Raises:
         ParameterError: values that make no sense.
@@ -46,6 +48,7 @@ class Policy:
     largest_value: float = float("inf")
     l2_norm: float | None = None
     rounds: int = 2**31
+    evaluate: bool = False
 
     def __post_init__(self) -> None:
         if self.minimum < 2:

@@ -1,7 +1,14 @@
-"""What this room puts into Flower's records: names of records and fields, and vectors in and out of arrays."""
+"""What this room puts into Flower's records: names of records and fields, and vectors in and out of arrays.
+
+A model is an ArrayRecord, and its *parameters* are the arrays that a gradient moves: floating-point arrays that are
+not running statistics. Everything else (counters, masks, the means and variances that batch normalization keeps) stays
+with the server as it is: a counter would fill the clipping norm that the weights need, and a running mean of a
+client's inputs is a statistic of its data that no update needs.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from typing import Any
 
@@ -17,30 +24,49 @@ RECORD = "mezzotint"
 STAGE, PAYLOAD, ENCODING, RETURNS, NAME = "stage", "payload", "encoding", "returns", "name"
 REFUSED, REASON = "refused", "reason"
 
+log = logging.getLogger("flwr").log
+"""Flower's own log, by its name: the function behind it has moved between releases."""
+
+BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
+"""Last part of the names that PyTorch's normalization layers give to statistics of what they saw."""
+
+
+def is_parameter(name: str, dtype: str) -> bool:
+    """Whether an array is part of the update: floating-point, and not a running statistic by its name."""
+    return np.dtype(dtype).kind == "f" and name.rpartition(".")[2] not in BUFFERS
+
 
 def flatten(arrays: ArrayRecord) -> npt.NDArray[np.float64]:
-    """All arrays of a record one after the other, as one vector."""
-    parts = [array.numpy().astype(np.float64).reshape(-1) for array in arrays.values()]
-    if not parts:
-        raise ParameterError("arrays", "none", "the model has no arrays")
-    return np.concatenate(parts)
+    """All parameters of a record one after the other, as one vector.
+
+    Raises:
+        ParameterError: a record without parameters.
+    """
+    found = [(name, array) for name, array in arrays.items() if is_parameter(name, array.dtype)]
+    if not found:
+        raise ParameterError("arrays", list(arrays), "the model has no floating-point parameters")
+    return np.concatenate([array.numpy().astype(np.float64).reshape(-1) for _, array in found])
 
 
 def unflatten(vector: npt.NDArray[np.float64], like: ArrayRecord) -> ArrayRecord:
-    """A record with the names, shapes and types of `like`, filled from the vector."""
+    """A record with the names, shapes and types of `like`: parameters from the vector, all else as in `like`."""
     filled: dict[str, Array] = {}
     place = 0
     for name, array in like.items():
-        shape, size = array.shape, int(np.prod(array.shape, dtype=np.int64))
-        part = vector[place : place + size].reshape(shape)
-        filled[name] = Array(np.ascontiguousarray(part.astype(array.dtype)))
+        if not is_parameter(name, array.dtype):
+            filled[name] = array
+            continue
+        size = int(np.prod(array.shape, dtype=np.int64))
+        # Not ascontiguousarray, which turns a single number (shape ()) into an array of length 1.
+        part = vector[place : place + size].astype(array.dtype).reshape(array.shape)
+        filled[name] = Array(np.asarray(part, order="C"))
         place += size
     return ArrayRecord(filled)
 
 
 def shapes(arrays: ArrayRecord) -> list[tuple[str, tuple[int, ...]]]:
-    """Names and shapes, in order."""
-    return [(name, tuple(array.shape)) for name, array in arrays.items()]
+    """Names and shapes of the parameters, in order."""
+    return [(name, tuple(array.shape)) for name, array in arrays.items() if is_parameter(name, array.dtype)]
 
 
 def protocol_record(message: Message) -> ConfigRecord | None:

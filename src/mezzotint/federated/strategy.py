@@ -17,7 +17,6 @@ from typing import Any, Literal, final
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
-from flwr.supercore import log
 
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.federated.encoding import Encoding, packed
@@ -32,6 +31,7 @@ from mezzotint.federated.records import (
     RETURNS,
     STAGE,
     flatten,
+    log,
     protocol_record,
     unflatten,
 )
@@ -158,7 +158,11 @@ class SecureStrategy(Strategy):
     def _choose(self, grid: Grid) -> list[int]:
         """Nodes of this round, by the operating system's randomness."""
         deadline = time.monotonic() + self.stage_timeout
+        told = -1
         while len(nodes := sorted(grid.get_node_ids())) < self.per_round and time.monotonic() < deadline:
+            if len(nodes) != told:
+                told = len(nodes)
+                log(INFO, "mezzotint: %d nodes are connected; waiting for %d", told, self.per_round)
             time.sleep(0.2)
         source = random.SystemRandom()
         if self.sampling == "poisson":

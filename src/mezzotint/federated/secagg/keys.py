@@ -52,6 +52,15 @@ def agree(private: X25519PrivateKey, public: bytes, *, plan: bytes, purpose: byt
     return derive(shared, plan=plan, purpose=purpose)
 
 
+def has_large_order(public: bytes) -> bool:
+    """Whether an X25519 public key can be agreed with; the few points of small order lead everybody to one secret."""
+    try:
+        X25519PrivateKey.generate().exchange(X25519PublicKey.from_public_bytes(public))
+    except ValueError:
+        return False
+    return True
+
+
 def pair_purpose(name: bytes, first: int, second: int) -> bytes:
     """Purpose of a key between two clients, in the given order."""
     return name + number(first, 2) + number(second, 2)

@@ -47,14 +47,14 @@ def checked_integers(values: npt.ArrayLike, *, coordinates: int, span: int, bits
 
     Raises:
         MalformedMessage: another number of coordinates, or no integers.
-        OutOfRangeInteger: the first value below 0 or above `span`, by its place.
+        OutOfRangeInteger: a value below 0 or above `span`; neither the value nor its place is told, for the text of an
+            error can travel and the integers are a client's data.
     """
     array = np.asarray(values)
     if array.shape != (coordinates,) or array.dtype.kind not in "iu":
         raise MalformedMessage(stage, f"need {coordinates} integers, got {array.dtype} of shape {array.shape}")
     if int(array.min()) < 0 or int(array.max()) > span:
-        place = int(np.argmax((array < 0) | (array > span)))
-        raise OutOfRangeInteger(stage, f"coordinate {place} is {int(array[place])}, outside 0..{span}")
+        raise OutOfRangeInteger(stage, f"an integer lies outside 0..{span}")
     return array.astype(word_type(bits))
 
 

@@ -6,6 +6,7 @@ recognised before anything else is read.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, final
@@ -46,9 +47,9 @@ def opened(data: bytes, stage: Stage, plan: RoundPlan) -> Reader:
 
 
 def _distinct(indices: Sequence[int], stage: Stage) -> tuple[int, ...]:
-    repeated = {index for index in indices if list(indices).count(index) > 1}
+    repeated = sorted(index for index, times in Counter(indices).items() if times > 1)
     if repeated:
-        raise DuplicateAnswer(stage, f"clients {sorted(repeated)} are named twice", tuple(sorted(repeated)))
+        raise DuplicateAnswer(stage, f"clients {repeated} are named twice", tuple(repeated))
     return tuple(indices)
 
 

@@ -22,7 +22,7 @@ from mezzotint.federated.secagg.errors import (
     WrongStage,
 )
 from mezzotint.federated.secagg.graph import neighbour_graph
-from mezzotint.federated.secagg.keys import public_bytes, signed
+from mezzotint.federated.secagg.keys import has_large_order, public_bytes, signed
 from mezzotint.federated.secagg.masks import add_mask, reduced, unpack_words, word_type
 from mezzotint.federated.secagg.messages import Advertisement, Confirmation, SealedShare, Stage
 from mezzotint.federated.secagg.plan import RoundPlan
@@ -134,6 +134,9 @@ class Server:
             raise UnknownSender("advertise", f"client {index} speaks for {advert.index}", (index,))
         if not signed(advert.identity, advert.signature, advert.statement(self.plan)):
             raise SwappedKey("advertise", f"client {index} did not sign its keys", (index,))
+        if not (has_large_order(advert.channel) and has_large_order(advert.mask)):
+            # Passed on, it would make every neighbour refuse, and the round fail for all.
+            raise SwappedKey("advertise", f"client {index} offers a key of small order", (index,))
         mine = {advert.channel, advert.mask, advert.identity}
         for other in self._adverts.values():
             if mine & {other.channel, other.mask, other.identity}:
