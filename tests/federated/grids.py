@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterable
 
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
-from flwr.supercore.task_identity import TaskIdentity
+
+TaskIdentity = None
+with contextlib.suppress(ImportError):  # before Flower 1.38 messages carry no identity of a task
+    from flwr.supercore.task_identity import TaskIdentity
 
 
 class LocalGrid(Grid):
@@ -23,7 +27,8 @@ class LocalGrid(Grid):
         hand: Callable[[Message, Message], Message | list[Message] | None] = lambda message, reply: reply,
     ) -> None:
         self.apps = {10 + place: app for place, app in enumerate(apps)}
-        TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, 1
+        if TaskIdentity is not None:
+            TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, 1
         self.hand = hand
         self.received: list[Message] = []
         self._numbers = itertools.count()

@@ -14,7 +14,7 @@ from mezzotint.federated.encoding import FixedPointEncoding, TableEncoding
 from mezzotint.federated.ledger import RunLedger
 from mezzotint.federated.mod import SecureUpdates
 from mezzotint.federated.policy import Policy
-from mezzotint.federated.records import RECORD
+from mezzotint.federated.records import RECORD, flatten
 from mezzotint.federated.secagg import PlanRefused
 from mezzotint.federated.strategy import SecureStrategy, rounds_within
 
@@ -28,7 +28,11 @@ def _app(add: float, policy: Policy | None = None, *, update=None, secure: bool 
     @app.train()
     def train(message: Message, context) -> Message:
         arrays = next(iter(message.content.array_records.values()))
-        new = {name: Array(array.numpy() + add) for name, array in arrays.items()} if update is None else update
+        new = (
+            {name: Array(np.asarray(array.numpy() + add)) for name, array in arrays.items()}
+            if update is None
+            else update
+        )
         return Message(RecordDict({"arrays": ArrayRecord(new)}), reply_to=message)
 
     return app
@@ -247,3 +251,25 @@ def test_the_ledger_on_disk_is_the_ledger(tmp_path):
     again = RunLedger(path, {"run": "x"})
     assert again.as_dict() == strategy.ledger.as_dict()
     assert again.next_round == 4
+
+
+def test_counters_and_running_statistics_stay_with_the_server():
+    """Of batch normalization come back as they went; a parameter that is one number keeps its shape."""
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
+    model.register_parameter("temperature", torch.nn.Parameter(torch.tensor(1.0)))
+    before = {name: value.numpy().copy() for name, value in model.state_dict().items()}
+    grid = _grid()
+    strategy = SecureStrategy(encoding=EXACT, per_round=6)
+    arrays = ArrayRecord(model.state_dict())
+    found = strategy.start(grid=grid, initial_arrays=arrays, num_rounds=2, train_config=ConfigRecord()).arrays
+    assert strategy.ledger.rounds == {1: "released", 2: "released"}
+    after = {name: array.numpy() for name, array in found.items()}
+    assert list(after) == list(before)
+    for name, value in before.items():
+        assert after[name].shape == value.shape
+        assert after[name].dtype == value.dtype
+        moved = 0.0 if name.startswith("1.running") or name == "1.num_batches_tracked" else 2 * 2.5
+        np.testing.assert_allclose(after[name], value + moved, atol=8 * EXACT.step)
+    model.load_state_dict({name: torch.from_numpy(np.array(value)) for name, value in after.items()})
+    assert flatten(arrays).size == sum(parameter.numel() for parameter in model.parameters())
