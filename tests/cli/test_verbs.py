@@ -52,9 +52,15 @@ def test_the_main_job_end_to_end(invoke: Invoke, tmp_path: Path, column_file: Pa
     assert "NOT PRIVATE" in written.err
     assert "not private" in written.json["remark"]
     asked = ("--histogram", "--bins", 3, "--quantiles", "--probabilities", "0.5")
-    estimate = invoke("estimate", reports, *asked, "--json")
+    refused = invoke("estimate", reports, *asked, "--json")
+    assert (refused.status, refused.out) == (2, "")
+    assert "--allow-seeded" in refused.err
+    estimate = invoke("estimate", reports, *asked, "--allow-seeded", "--json")
     assert estimate.status == 0
     facts = estimate.json
+    assert facts["seeded"] is True
+    assert "epsilon" not in facts
+    assert "epsilon" not in written.json
     mechanism = Mechanism.load(mechanism_file)
     decoded = mechanism.decode(pq.read_table(reports)["x_code"].to_numpy())
     assert facts["n"] == 1000

@@ -89,8 +89,9 @@ def test_killed_at_twenty_random_moments(long_file: Path, tmp_path: Path, stream
         else:
             ids = pq.ParquetDataset(out).read(columns=["id"])["id"].to_numpy()
             assert ids.tolist() == list(range(whole.reports))
-        claims = [json.loads((folder / MANIFEST).read_text())["claim"] for folder in (out, tmp_path / "whole")]
+        claims = [json.loads((folder / MANIFEST).read_text()).get("claim") for folder in (out, tmp_path / "whole")]
         assert claims[0] == claims[1]
+        assert (claims[0] is None) == (stream == "seeded")
         shutil.rmtree(out)
     assert at_work >= 10
 

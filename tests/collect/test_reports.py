@@ -67,6 +67,87 @@ def test_the_mechanism_travels_byte_for_byte(reports: Path) -> None:
     assert collect.read_counts(reports).mechanism.to_json() == MECHANISM.to_json()
 
 
+def every_text(path: Path) -> str:
+    """All that a reports file, folder or counts file says in plain text, names of codes aside."""
+    if path.is_dir():
+        return "".join(every_text(one) for one in sorted(path.iterdir()))
+    if path.suffix == ".parquet":
+        return json.dumps({key.decode(): value.decode() for key, value in pq.read_schema(path).metadata.items()})
+    return path.read_text()
+
+
+@pytest.mark.parametrize("out", ["r.parquet", "r.csv", "folder/"])
+def test_a_seeded_draw_carries_no_epsilon_anywhere_and_says_that_it_was_seeded(
+    source: Path, tmp_path: Path, out: str
+) -> None:
+    private, seeded = tmp_path / "private" / out, tmp_path / "seeded" / out
+    for path, rng in ((private, None), (seeded, 7)):
+        path.parent.mkdir(exist_ok=True)
+        result = collect.privatize(source, f"{path}{'/' * (out[-1] == '/')}", column="x", mechanism=MECHANISM, rng=rng)
+        assert result.as_dict().get("epsilon") == (None if rng else MECHANISM.epsilon)
+    assert "epsilon" not in every_text(seeded)
+    assert "epsilon" in every_text(private)
+    counts = {path: collect.read_counts(path) for path in (private, seeded)}
+    assert [one.seeded for one in counts.values()] == [False, True]
+    assert counts[seeded].mechanism == MECHANISM
+    with pytest.raises(ParameterError, match="counts=drawn from a seed.*NOT private.*allow_seeded=True"):
+        collect.estimate(counts[seeded])
+    allowed = collect.estimate(counts[seeded], allow_seeded=True)
+    assert (allowed.epsilon, allowed.seeded) == (None, True)
+    assert "epsilon" not in allowed.as_dict()
+    assert collect.estimate(counts[private]).as_dict()["seeded"] is False
+    # Whatever seeded reports are added to is not private either, and counts keep saying so.
+    mixed = counts[private].merge(counts[seeded])
+    assert mixed.seeded
+    collect.save_counts(mixed, tmp_path / "c.json")
+    assert "epsilon" not in every_text(tmp_path / "c.json")
+    assert collect.load_counts(tmp_path / "c.json").seeded
+
+
+def test_files_that_do_not_say_how_they_were_drawn_are_of_unknown_provenance(reports: Path) -> None:
+    whole = description(reports)
+    old = {key: value for key, value in whole.items() if key not in ("seeded", "memoised")}
+    rewrite(reports, json.dumps(old))
+    counts = collect.read_counts(reports)
+    assert counts.seeded is None
+    assert collect.estimate(counts).as_dict()["seeded"] is None
+    known = CodeCounts(mechanism=MECHANISM, counts=np.array([3, 5]), seeded=False)
+    assert known.merge(counts).seeded is None
+    for wrong in ("no", 0):
+        rewrite(reports, json.dumps({**whole, "seeded": wrong}))
+        with pytest.raises(FileFormatError, match="true or false: seeded"):
+            collect.read_counts(reports)
+
+
+def test_a_seeded_file_that_is_relabelled_as_private_is_refused(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "r.csv"
+    collect.privatize(source, out, column="x", mechanism=MECHANISM, rng=7)
+    rewrite(out, json.dumps({**description(out), "seeded": False}))
+    with pytest.raises(FileFormatError, match="must hold: column, field, mechanism"):
+        collect.read_counts(out)
+
+
+def forged() -> str:
+    """A mechanism file whose certificate claims less than its table costs."""
+    document = json.loads(OTHER.to_json())
+    document["certificate"]["epsilon"] = 0.5
+    return json.dumps(document)
+
+
+def test_a_forged_certificate_is_refused_inside_reports_and_counts(reports: Path, tmp_path: Path) -> None:
+    whole = description(reports)
+    entry = {**whole["reports"][0], "mechanism": forged(), "sha256": OTHER.sha256}
+    rewrite(reports, json.dumps({**whole, "reports": [entry]}))
+    with pytest.raises(FileFormatError, match=rf"{reports.name}: .*certificate says epsilon=0.5, its table says 1.99"):
+        collect.read_counts(reports)
+    path = tmp_path / "c.json"
+    path.write_text(
+        json.dumps({"format": "mezzotint-counts", "version": 1, "mechanism": forged(), "counts": [3, 5]})
+    )
+    with pytest.raises(FileFormatError, match=r"c\.json: .*certificate says epsilon=0.5"):
+        collect.load_counts(path)
+
+
 def test_edited_descriptions_are_refused(reports: Path) -> None:
     whole = description(reports)
     entry = dict(whole["reports"][0])
@@ -152,7 +233,7 @@ def test_counts_travel_as_json(tmp_path: Path) -> None:
         ("{", "not whole JSON"),
         (json.dumps([]), "mezzotint-counts"),
         (json.dumps({**whole, "version": 2}), "version 1"),
-        (json.dumps({**whole, "more": 1}), "the two keys"),
+        (json.dumps({**whole, "more": 1}), "need the keys"),
         (json.dumps({**whole, "counts": [1, -1]}), "cannot be negative"),
         (json.dumps({**whole, "counts": [1, 2, 3]}), "need 2 integers"),
         (json.dumps({**whole, "mechanism": whole["mechanism"][:50]}), "truncated"),

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 from mezzotint import FileFormatError, Mechanism, ParameterError
 from mezzotint.core import files
+from mezzotint.privacy import verify
 from strategies import mechanisms
 
 TOTAL = 2**32
@@ -130,6 +132,61 @@ def test_foreign_text_is_refused(text: str) -> None:
 def test_edited_documents_are_refused(mechanism: Mechanism, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(FileFormatError, match=message):
         Mechanism.from_json(edited(mechanism, **changes))
+
+
+@pytest.mark.parametrize(
+    ("claim", "value", "true"),
+    [
+        ("epsilon", 0.5, "says 21.4"),
+        ("epsilon", "inf", "says 21.4"),
+        ("epsilon", True, "says 21.4"),
+        ("numerator", TOTAL, "says 214748364[0-9]"),
+        ("denominator", 0, "says 1"),
+        ("denominator", 1.0, "says 1"),
+        ("level", 1, "says [02]"),
+        ("row_high", 7, "says [03]"),
+        ("row_low", True, "says 1"),
+        ("max_bias", "0/1", "/"),
+        ("sha256", "0" * 64, "table says '[0-9a-f]"),
+        ("neighboring", "add_or_remove_one", "replace_one"),
+        ("unit", "user", "report"),
+    ],
+)
+def test_a_forged_certificate_is_refused_wherever_it_is_read(
+    mechanism: Mechanism, claim: str, value: Any, true: str, tmp_path: Path
+) -> None:
+    document = json.loads(mechanism.to_json())
+    document["certificate"][claim] = value
+    (tmp_path / "forged.json").write_text(json.dumps(document))
+    with pytest.raises(FileFormatError, match=rf"forged\.json.*certificate says {claim}=.*{true}.*save it anew"):
+        Mechanism.load(tmp_path / "forged.json")
+    assert not verify(tmp_path / "forged.json").valid
+
+
+@given(table=mechanisms(max_levels=5, max_segments=3), data=st.data())
+def test_what_is_loaded_is_what_verify_accepts(table: Mechanism, data: st.DataObject) -> None:
+    """The two readers share no code; they refuse and accept the same certificates."""
+    document = json.loads(table.to_json())
+    claim = data.draw(st.sampled_from([*document["certificate"]]))
+    was = document["certificate"][claim]
+    near = st.integers(-1, 6) | st.sampled_from([0.5, "inf", None, TOTAL, [], was])
+    if isinstance(was, float):
+        near |= st.sampled_from([was * (1 + 2.0**-51), was * (1 + 2.0**-40), was * (1 - 2.0**-50)])
+    document["certificate"][claim] = data.draw(near)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "m.json"
+        path.write_text(json.dumps(document))
+        try:
+            loaded = Mechanism.load(path) == table
+        except FileFormatError:
+            loaded = False
+        assert loaded == verify(path).valid
+
+
+@pytest.mark.parametrize("certificate", [None, [], {}, {"epsilon": 1}])
+def test_a_certificate_that_is_none_is_refused(mechanism: Mechanism, certificate: Any) -> None:
+    with pytest.raises(FileFormatError, match="certificate"):
+        Mechanism.from_json(edited(mechanism, certificate=certificate))
 
 
 @pytest.mark.parametrize("key", ["format", "version", "name", "knots", "levels", "weights", "sha256", "certificate"])

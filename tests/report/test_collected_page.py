@@ -21,7 +21,7 @@ def reports(tmp_path: Path) -> Path:
     table = families.randomized_response(lower=0, upper=1, epsilon=2.0)
     out = tmp_path / "reports.parquet"
     collect.privatize(
-        tmp_path / "in.parquet", out, column="x", mechanism=table, missing="drop", rng=1, record_counts=True
+        tmp_path / "in.parquet", out, column="x", mechanism=table, missing="drop", record_counts=True
     )
     return out
 
@@ -46,7 +46,7 @@ def test_clipped_and_missing_are_counted_where_recorded(reports: Path) -> None:
 def test_says_so_where_nothing_was_recorded(tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": [0.5, 0.2, 0.7]}), tmp_path / "in.parquet")
     table = families.randomized_response(lower=0, upper=1, epsilon=2.0)
-    collect.privatize(tmp_path / "in.parquet", tmp_path / "r.csv", column="x", mechanism=table, rng=1)
+    collect.privatize(tmp_path / "in.parquet", tmp_path / "r.csv", column="x", mechanism=table)
     section = reports_page(tmp_path / "r.csv").sections[1]
     assert section.table is None
     assert "--record-counts" in section.words[0]
@@ -79,7 +79,7 @@ def test_several_columns_state_what_a_record_pays(tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": [0.5, 0.2, 2.0], "y": [-3.0, 0.1, -1.0]}), tmp_path / "in.parquet")
     tables = {name: families.randomized_response(lower=0, upper=1, epsilon=e) for name, e in (("x", 1.0), ("y", 2.0))}
     out = tmp_path / "both.parquet"
-    collect.privatize_columns(tmp_path / "in.parquet", out, mechanisms=tables, rng=1, record_counts=True)
+    collect.privatize_columns(tmp_path / "in.parquet", out, mechanisms=tables, record_counts=True)
     with pytest.raises(ParameterError, match="x_code, y_code"):
         page_of(out)
     page = page_of(out, column="y_code")
@@ -87,3 +87,14 @@ def test_several_columns_state_what_a_record_pays(tmp_path: Path) -> None:
     assert str(collect.record_claim({"x_code": tables["x"], "y_code": tables["y"]})) in page.sections[1].words[0]
     counts = {name: count for name, count, _ in page.sections[2].table.rows}
     assert counts == {"below": "2", "above": "0", "missing": "0", "rows": "3"}
+
+
+@pytest.mark.parametrize("out", ["r.parquet", "r.csv", "folder"])
+def test_a_page_about_seeded_reports_states_no_epsilon(tmp_path: Path, out: str) -> None:
+    pq.write_table(pa.table({"x": [0.5, 0.2, 0.7]}), tmp_path / "in.parquet")
+    table = families.randomized_response(lower=0, upper=1, epsilon=2.0)
+    collect.privatize(tmp_path / "in.parquet", tmp_path / out, column="x", mechanism=table, rng=1)
+    page = page_of(tmp_path / out)
+    assert "NOT private" in page.summary
+    assert "epsilon" not in repr(page)
+    assert page.sections[0].title == "Not private"

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from mezzotint.cli.application import run
 from mezzotint.cli.smoothed import app
+from mezzotint.core.errors import ParameterError
 
 RUNNER = CliRunner()
 
@@ -64,10 +65,17 @@ def test_elections_from_a_file_and_from_standard_input(tmp_path) -> None:
     text = "town,ann,bob,cy\nOslo,1000,2000,30\n"
     path = tmp_path / "votes.csv"
     path.write_text(text)
-    rows = _json("elections", str(path), "--top", "3", "--epsilon", "0.5", "--loss-rate", "0.1")["elections"]
-    assert [row["records"] for row in rows] == [3030]
-    piped = RUNNER.invoke(app, ["elections", "-", "--json", "--loss-rate", "0.1"], input=text)
+    named = ("--columns", "ann,bob,cy")
+    answer = _json("elections", str(path), *named, "--top", "3", "--epsilon", "0.5", "--loss-rate", "0.1")
+    assert [row["records"] for row in answer["elections"]] == [3030]
+    assert answer["columns"] == ["ann", "bob", "cy"]
+    piped = RUNNER.invoke(app, ["elections", "-", *named, "--json", "--loss-rate", "0.1"], input=text)
     assert json.loads(piped.stdout)["elections"][0]["records"] == 3000
+    printed = RUNNER.invoke(app, ["elections", "-", "--loss-rate", "0.1"], input="town,ann,bob\nOslo,1000,2000\n")
+    assert "Columns of counts: ann, bob" in printed.stdout
+    asks = RUNNER.invoke(app, ["elections", "-", "--loss-rate", "0.1"], input=text)
+    assert isinstance(asks.exception, ParameterError)
+    assert "--columns" in str(asks.exception)
 
 
 def test_tables_for_people() -> None:

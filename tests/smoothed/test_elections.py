@@ -64,14 +64,28 @@ def test_any_csv_with_counts(tmp_path: Path) -> None:
     path.write_text(text)
     packed = tmp_path / "votes.csv.gz"
     packed.write_bytes(gzip.compress(text.encode()))
+    named = ("ann", "bob", "cy")
     for source in (path, str(path), packed, io.StringIO(text)):
-        assert read_elections(source)[1] == Election(name="Roma", candidates=("ann", "bob", "cy"), counts=(5, 6, 7))
+        assert read_elections(source, columns=named)[1] == Election(name="Roma", candidates=("ann", "bob", "cy"), counts=(5, 6, 7))
     assert read_elections(path, columns=("bob", "cy"))[0].counts == (20, 3)
     assert read_elections(io.StringIO("a,b\n1,2\n"))[0].name == "line 2"
 
 
+def test_names_of_elections_may_be_numbers_and_words_are_no_candidates() -> None:
+    text = "when,a,b,note\n2020,1,2,calm\n2024 (again),3,4,loud\n"
+    assert [one.name for one in read_elections(io.StringIO(text))] == ["2020", "2024 (again)"]
+    assert read_elections(io.StringIO("when,a,b,year,total\n1,1,2,2020,3\n"), label="when")[0].counts == (1, 2)
+
+
 BAD = [
     ("town,a\nX,1\n", {}, ParameterError, "two columns"),
+    ("town,registered,a,b\nX,9,1,2\n", {}, ParameterError, "columns=registered, a, b: all hold whole numbers"),
+    ('town,a,b,c\nX,"12,345",2,3\n', {}, FileFormatError, "line 2, column a: '12,345'"),
+    ("town,a,b,c\nX,1,2,3\nY,4,5,6.0\n", {}, FileFormatError, "line 3, column c: '6.0'"),
+    ("town,a,b,c\nX,1,2,3\nY,4,5,\n", {}, FileFormatError, "line 3, column c: ''"),
+    ("town,a,b,c\nX,1,2,3\nY,4,5,n/a\n", {}, FileFormatError, "line 3, column c: 'n/a'"),
+    ("a,b,c\n1 234,2,3\n", {}, FileFormatError, "line 2, column a: '1 234'"),
+    ("town,a,b\nX,1,'7'000\n", {"columns": ("a", "b")}, FileFormatError, "line 2, column b"),
     ("town,a,b\nX,1,-2\n", {}, FileFormatError, "line 2, column b"),
     ("town,a,b\nX,1,2\nY,1,many\n", {"columns": ("a", "b")}, FileFormatError, "line 3, column b"),
     ("town,a,b\nX,1\n", {"columns": ("a", "b")}, FileFormatError, "line 2, column b"),

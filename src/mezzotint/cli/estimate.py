@@ -41,6 +41,9 @@ def command(
     ] = None,
     engine: Annotated[str, typer.Option(help="local, or ray: count on a Ray cluster.")] = "local",
     address: Annotated[str | None, typer.Option(help="Ray cluster; one on this machine if not given.")] = None,
+    allow_seeded: Annotated[
+        bool, typer.Option("--allow-seeded", help="Estimate from reports of a seeded draw too; they are NOT PRIVATE.")
+    ] = False,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
@@ -58,6 +61,7 @@ def command(
         method=cast(Literal["asymptotic", "safe"], method),
         histogram=bins if histogram else None,
         quantiles=parse_numbers(probabilities, parameter="probabilities") if quantiles else None,
+        allow_seeded=allow_seeded,
     )
     if as_json:
         print_json(result.as_dict())
@@ -78,7 +82,7 @@ def _counts(sources: list[str], **options: Any) -> collect.CodeCounts:
 
 
 def _picture(result: Any) -> Group:
-    table = Table(title=f"{result.n:,} reports, epsilon {number(result.epsilon)} each", title_justify="left")
+    table = Table(title=f"{result.n:,} reports, {_privacy(result)}", title_justify="left")
     for heading in ("of the clipped inputs", "estimate", f"{result.level:.0%} low", f"{result.level:.0%} high"):
         table.add_column(heading, justify="left" if heading.startswith("of") else "right")
 
@@ -96,6 +100,14 @@ def _picture(result: Any) -> Group:
             label = f"share in {bins.edges[i]:.4g} .. {bins.edges[i + 1]:.4g}"
             table.add_row(label, f"{share:.4f}", f"{low:.4f}", f"{high:.4f}")
     return Group(table, Text(_split(result)))
+
+
+def _privacy(result: Any) -> str:
+    if result.epsilon is None:
+        return "drawn from a seed: NOT PRIVATE"
+    if result.seeded is None:
+        return f"epsilon {number(result.epsilon)} each unless they were drawn from a seed (their files do not say)"
+    return f"epsilon {number(result.epsilon)} each"
 
 
 def _split(result: Any) -> str:

@@ -12,6 +12,7 @@ from mezzotint.cli.common import AsJson, Overwrite, load_mechanism, notices, out
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
 
+SEEDED = "drawn from a seed: NOT PRIVATE"
 EXAMPLE = "mezzotint privatize in.parquet --column x --mechanism m.json --out reports.parquet"
 
 Source = Annotated[
@@ -137,14 +138,15 @@ def _print(result: collect.PrivatizeResult | collect.ColumnsResult) -> None:
 
 def _one(result: collect.PrivatizeResult) -> list[str]:
     rate = result.reports / max(result.seconds, 1e-9)
-    what = f"{result.reports:,} reports of {result.bits} bits, epsilon {result.epsilon:.6g} each, "
+    cost = SEEDED if result.epsilon is None else f"epsilon {result.epsilon:.6g} each"
+    what = f"{result.reports:,} reports of {result.bits} bits, {cost}, "
     return [f"{what}written to {result.out} ({result.seconds:.2f} s, {rate:,.0f}/s)"]
 
 
 def _several(result: collect.ColumnsResult) -> list[str]:
     rate = result.reports / max(result.seconds, 1e-9)
     what = f"{result.reports:,} rows of {sum(one.bits for one in result.columns)} bits "
-    return [f"{what}written to {result.out} ({result.seconds:.2f} s, {rate:,.0f} rows/s)", f"claim: {result.claim}"]
+    return [f"{what}written to {result.out} ({result.seconds:.2f} s, {rate:,.0f} rows/s)", f"claim: {result.claim or SEEDED}"]
 
 
 def _clipped(result: collect.PrivatizeResult | collect.ColumnsResult) -> str:

@@ -112,7 +112,7 @@ def elections(
         str | None, typer.Argument(help="CSV file of counts, one election per row; - for standard input.")
     ] = None,
     which: Annotated[str, typer.Option("--set", help="national (1920-2024), states or districts (2020).")] = "national",
-    columns: Annotated[str | None, typer.Option(help="Columns of counts in the file, separated by commas.")] = None,
+    columns: Annotated[str | None, typer.Option(help="Columns of counts in the file, separated by commas; needed unless exactly two columns hold counts.")] = None,
     top: Annotated[int, typer.Option(help="Publish the strongest candidates only.")] = 2,
     loss_rate: LossRate = "0.002",
     epsilon: Epsilon = None,
@@ -124,10 +124,15 @@ def elections(
         ratio = "51/49"
     if top < 2:
         raise ParameterError("top", top, "needs at least two candidates")
-    rows = [_row(one.top(top), loss_rate, epsilon, ratio) for one in _elections(file, which, columns)]
+    found = _elections(file, which, columns)
+    rows = [_row(one.top(top), loss_rate, epsilon, ratio) for one in found]
+    used = {} if file is None else {"columns": list(found[0].candidates)}
     if as_json:
-        print_json({"verb": "elections", "loss_rate": loss_rate, "epsilon": epsilon, "ratio": ratio, "elections": rows})
+        asked = {"verb": "elections", "loss_rate": loss_rate, "epsilon": epsilon, "ratio": ratio}
+        print_json({**asked, **used, "elections": rows})
         return
+    if file is not None:
+        output().print(f"Columns of counts: {', '.join(found[0].candidates)}", markup=False, highlight=False)
     table = Table(title="Values are log10; private if well below 1/n", title_justify="left")
     for name in rows[0]:
         table.add_column(name, justify="left" if name == "election" else "right")

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from mezzotint.collect.columns import ColumnReader, numbers, open_columns, plain
-from mezzotint.collect.reports import read_description
+from mezzotint.collect.reports import Description, embedded, extracted, read_description
 from mezzotint.collect.runs import MANIFEST, STATE, cluster, in_threads
 from mezzotint.collect.settings import Progress, Settings
 from mezzotint.collect.sources import Block, blocks_of, find_files
@@ -34,6 +34,8 @@ class CodeCounts:
     Arguments:
         mechanism: the table that made the reports.
         counts: (m,) integers >= 0, reports per code.
+        seeded: whether any of the draws was reproducible and therefore NOT private; None where that is unknown, as for
+            bare codes and for files written before they said so.
 
     Raises:
         ParameterError: another shape, negative or non-integer counts.
@@ -43,6 +45,7 @@ class CodeCounts:
 
     mechanism: Mechanism
     counts: npt.NDArray[np.int64]
+    seeded: bool | None = None
 
     def __post_init__(self) -> None:
         raw = np.asarray(self.counts)
@@ -61,7 +64,7 @@ class CodeCounts:
         return int(self.counts.sum())
 
     @classmethod
-    def from_codes(cls, codes: npt.ArrayLike, *, mechanism: Mechanism) -> Self:
+    def from_codes(cls, codes: npt.ArrayLike, *, mechanism: Mechanism, seeded: bool | None = None) -> Self:
         """Counts the codes of an array of any shape; raises ParameterError for a code that names no level."""
         array = np.asarray(codes)
         if array.size == 0:
@@ -69,7 +72,7 @@ class CodeCounts:
         size = mechanism.levels.size
         if array.dtype.kind not in "iu" or (array.size and not 0 <= int(array.min()) <= int(array.max()) < size):
             raise ParameterError("codes", str(array.dtype), f"codes are integers from 0 to {size - 1}")
-        return cls(mechanism=mechanism, counts=np.bincount(array.ravel(), minlength=size))
+        return cls(mechanism=mechanism, counts=np.bincount(array.ravel(), minlength=size), seeded=seeded)
 
     def merge(self, other: Self) -> Self:
         """The counts of both; raises ParameterError when the mechanisms differ."""
@@ -77,18 +80,23 @@ class CodeCounts:
             raise ParameterError(
                 "mechanism", other.mechanism.name, "reports of different tables cannot be added; estimate them apart"
             )
-        return type(self)(mechanism=self.mechanism, counts=self.counts + other.counts)
+        either = (self.seeded, other.seeded)
+        seeded = True if True in either else None if None in either else False
+        return type(self)(mechanism=self.mechanism, counts=self.counts + other.counts, seeded=seeded)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON: all that another machine needs to add these counts to its own."""
-        return {"mechanism": self.mechanism.to_json(), "counts": self.counts.tolist()}
+        drawn = {} if self.seeded is None else {"seeded": self.seeded}
+        return {**embedded(self.mechanism, seeded=self.seeded), "counts": self.counts.tolist(), **drawn}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """The counts that `as_dict` described; raises FileFormatError for anything else."""
-        if set(values) != {"mechanism", "counts"} or not isinstance(values["mechanism"], str):
-            raise FileFormatError("counts: need the two keys that CodeCounts.as_dict writes")
-        return cls(mechanism=Mechanism.from_json(values["mechanism"]), counts=np.asarray(values["counts"]))
+        seeded = values.get("seeded")
+        keys = {"table" if seeded else "mechanism", "counts"}
+        if set(values) - {"seeded"} != keys or not (seeded is None or isinstance(seeded, bool)):
+            raise FileFormatError("counts: need the keys that CodeCounts.as_dict writes")
+        return cls(mechanism=extracted(values, seeded=seeded), counts=np.asarray(values["counts"]), seeded=seeded)
 
 
 def save_counts(counts: CodeCounts, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
@@ -114,7 +122,10 @@ def load_counts(path: str | os.PathLike[str]) -> CodeCounts:
         or values.pop("version", 0) != VERSION
     ):
         raise FileFormatError(f'{os.fspath(path)}: is not of format "{COUNTS_FORMAT}", version {VERSION}')
-    return CodeCounts.from_dict(values)
+    try:
+        return CodeCounts.from_dict(values)
+    except FileFormatError as error:
+        raise FileFormatError(f"{os.fspath(path)}: {error}") from None
 
 
 def read_counts(
@@ -190,30 +201,30 @@ class Counter:
     def count(self, block: Block) -> CodeCounts:
         """The counts of one block."""
         with open_columns(block.file.path) as reader:
-            field, table = self._field(reader)
+            field, table, seeded = self._field(reader)
             total, rows = np.zeros(table.levels.size, dtype=np.int64), block.offset
             for batch in reader.batches(numeric=field, groups=block.groups):
                 total += _count(batch.column(0), table.levels.size, field, rows)
                 rows += batch.num_rows
-        return CodeCounts(mechanism=table, counts=total)
+        return CodeCounts(mechanism=table, counts=total, seeded=seeded)
 
-    def _field(self, reader: ColumnReader) -> tuple[str, Mechanism]:
-        described: dict[str, Mechanism] = {}
+    def _field(self, reader: ColumnReader) -> tuple[str, Mechanism, bool | None]:
+        described = Description(tables={}, seeded=None, memoised=None)
         if reader.description is not None or self.mechanism is None:
             described = read_description(reader.description, name=reader.name)
-        field = _choose(self.column, described)
-        table = described.get(field, self.mechanism)
+        field = _choose(self.column, described.tables)
+        table = described.tables.get(field, self.mechanism)
         if table is None:
-            raise ParameterError("column", field, f"the file describes only: {', '.join(described)}")
+            raise ParameterError("column", field, f"the file describes only: {', '.join(described.tables)}")
         if self.mechanism is not None and self.mechanism != table:
             raise ParameterError(
                 "mechanism", self.mechanism.name, f"{reader.name} was made by another table: {table!r}"
             )
         reader.require(field)
-        return field, table
+        return field, table, described.seeded
 
 
-def _choose(column: str | None, described: dict[str, Mechanism]) -> str:
+def _choose(column: str | None, described: Mapping[str, Mechanism]) -> str:
     if column is not None:
         return column
     if len(described) != 1:

@@ -76,7 +76,8 @@ class Estimate:
         privacy_variance: what the mechanism added to one report on average, squared data units: the rest of
             report_variance. Where the table cannot tell input spread from its own noise, this interval is wide.
         max_bias: of the mechanism, data units.
-        epsilon: pure epsilon of one report.
+        epsilon: pure epsilon of one report; None when the reports were drawn from a seed, which are not private.
+        seeded: whether they were; None where their files do not say. The epsilon then holds if they were not.
         sha256: hash of the table.
         deviance: how far the best fit is from the reports; large against a chi-square of (codes - 1) degrees means
             that the reports were not made by this table.
@@ -91,7 +92,8 @@ class Estimate:
     report_variance: float
     privacy_variance: Interval
     max_bias: float
-    epsilon: float
+    epsilon: float | None
+    seeded: bool | None
     sha256: str
     deviance: float
     histogram: Histogram | None = None
@@ -128,10 +130,12 @@ class Estimate:
             "privacy_variance": self.privacy_variance.as_dict(),
             "report_variance": self.report_variance,
             "max_bias": self.max_bias,
-            "epsilon": self.epsilon if math.isfinite(self.epsilon) else "inf",
+            "seeded": self.seeded,
             "deviance": self.deviance,
             "sha256": self.sha256,
         }
+        if self.epsilon is not None:
+            result["epsilon"] = self.epsilon if math.isfinite(self.epsilon) else "inf"
         if self.histogram is not None:
             result["histogram"] = self.histogram.as_dict()
         if self.quantiles is not None:
@@ -152,6 +156,7 @@ def estimate(
     method: Method = "asymptotic",
     histogram: int | Sequence[float] | None = None,
     quantiles: Sequence[float] | None = None,
+    allow_seeded: bool = False,
 ) -> Estimate:
     """Mean, variance and, on request, histogram and quantiles of the clipped inputs behind a set of reports.
 
@@ -163,9 +168,11 @@ def estimate(
             likelihood ratio for the rest, which then holds for all of them at once); wider.
         histogram: number of equal bins over [lower, upper], or the edges; None for none.
         quantiles: probabilities in (0, 1); None for none.
+        allow_seeded: estimate from reports that were drawn from a seed, too: for tests, as such reports are not
+            private. The result says so, and states no epsilon.
 
     Raises:
-        ParameterError: a level, method, bin or probability that cannot be; fewer than 2 reports under "asymptotic".
+        ParameterError: seeded reports unless allowed; a level, method, bin or probability that cannot be; fewer than 2 reports under "asymptotic".
         InfeasibleError: the reports cannot have come from this table.
 
     Guarantees:
@@ -179,6 +186,9 @@ def estimate(
     Source: docs/proofs/estimation.md; Agrawal 2020 for the finite-sample bound.
     """
     _check(counts, level, method)
+    if counts.seeded and not allow_seeded:
+        remedy = "such reports are NOT private; for tests, allow_seeded=True (--allow-seeded) estimates from them"
+        raise ParameterError("counts", "drawn from a seed", remedy)
     mechanism = counts.mechanism
     edges = None if histogram is None else _edges(histogram, mechanism.lower, mechanism.upper)
     wanted = None if quantiles is None else _probabilities(quantiles)
@@ -196,7 +206,8 @@ def estimate(
         report_variance=report_variance,
         privacy_variance=_rest(report_variance, spread, float(row_variances(mechanism).min())),
         max_bias=mechanism.max_bias,
-        epsilon=mechanism.epsilon,
+        epsilon=None if counts.seeded else mechanism.epsilon,
+        seeded=counts.seeded,
         sha256=mechanism.sha256,
         deviance=best.deviance,
         histogram=None if edges is None else _histogram(nodes, best, region, edges),

@@ -66,7 +66,8 @@ def privatize_columns(
         A file `out` appears whole or not at all; so does each part of a folder, and its manifest last.
         Rows keep their order; each value is used for exactly one report in the output, interruptions or not.
         Without `keep`, nothing of the source but one code per row and column reaches a finished `out`.
-        The claim is that of a whole record: all its reports together.
+        The claim is that of a whole record: all its reports together. A seeded draw has none, neither in the result
+        nor in the output, and both say that it was seeded.
     """
     chosen = Settings(**options)
     work = plan(
@@ -126,8 +127,14 @@ def _one_file(work: Plan, files: Sequence[SourceFile], out: AnyPath, chosen: Set
     reads = _read(work, files)
     coded = _code(work, ahead(reads) if several else reads, tally, len(files))
     first = _first(coded, work.columns[0], files, tally)
-    schema, reports = first[0].schema, work.mechanisms
-    with open_reports(out, schema=schema, reports=reports, overwrite=chosen.overwrite) as writer:
+    with open_reports(
+        out,
+        schema=first[0].schema,
+        reports=work.mechanisms,
+        seeded=work.seeded,
+        memoised=work.memo is not None,
+        overwrite=chosen.overwrite,
+    ) as writer:
         for batch, done in chain([first], ahead(coded) if several else coded):
             writer.write(batch)
             if chosen.progress is not None:

@@ -2,7 +2,8 @@
 
 A Parquet file carries a description under the metadata key `mezzotint`; a CSV file carries the same JSON on a
 first line that begins with `# mezzotint: `. The mechanism stands in it as its own file's text, byte for byte, so
-that every check of a mechanism file holds here too.
+that every check of a mechanism file holds here too. Reports that were drawn from a seed are not private: their
+description holds the bare table, without the certificate and its epsilon.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast, final
 
@@ -22,6 +24,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from mezzotint.collect.columns import COMMENT, METADATA_KEY, FileKind, file_kind
+from mezzotint.core import format as mechanism_files
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import replacing
 from mezzotint.core.mechanism import Mechanism
@@ -29,7 +32,23 @@ from mezzotint.core.mechanism import Mechanism
 FORMAT = "mezzotint-reports"
 VERSION = 1
 COUNTS_KEY = b"mezzotint.raw_counts"
-_ENTRY_KEYS = {"column", "field", "mechanism", "sha256"}
+_ENTRY_KEYS = {"column", "field", "sha256"}
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Description:
+    """What a reports file says about its reports.
+
+    Arguments:
+        tables: field of codes -> the mechanism that drew them.
+        seeded: whether the draw was reproducible and therefore NOT private; None where the file does not say.
+        memoised: whether equal values of a user got equal reports; None where the file does not say.
+    """
+
+    tables: Mapping[str, Mechanism]
+    seeded: bool | None
+    memoised: bool | None
 
 
 def code_field(column: str) -> str:
@@ -37,21 +56,44 @@ def code_field(column: str) -> str:
     return f"{column}_code"
 
 
-def describe(reports: Mapping[str, Mechanism]) -> str:
+def embedded(mechanism: Mechanism, *, seeded: bool | None) -> dict[str, str]:
+    """The mechanism as it stands in other files: its own file's text, or the bare table beside a seeded draw."""
+    if seeded:
+        return {"table": mechanism_files.dumps(mechanism, certified=False)}
+    return {"mechanism": mechanism.to_json()}
+
+
+def extracted(values: Mapping[str, Any], *, seeded: bool | None) -> Mechanism:
+    """What `embedded` wrote; raises FileFormatError for anything else."""
+    text = values.get("table" if seeded else "mechanism")
+    if not isinstance(text, str):
+        raise FileFormatError("holds no mechanism; it was edited or damaged")
+    return Mechanism(**mechanism_files.loads(text, certified=False)) if seeded else Mechanism.from_json(text)
+
+
+def describe(reports: Mapping[str, Mechanism], *, seeded: bool, memoised: bool) -> str:
     """The description of a reports file as one line of JSON.
 
     Arguments:
         reports: input column -> mechanism that privatized it.
+        seeded, memoised: as in `Description`.
     """
     entries = [
-        {"column": column, "field": code_field(column), "mechanism": mechanism.to_json(), "sha256": mechanism.sha256}
+        {
+            "column": column,
+            "field": code_field(column),
+            **embedded(mechanism, seeded=seeded),
+            "sha256": mechanism.sha256,
+        }
         for column, mechanism in reports.items()
     ]
-    return json.dumps({"format": FORMAT, "version": VERSION, "reports": entries}, separators=(",", ":"))
+    drawn = {"seeded": seeded, "memoised": memoised}
+    document = {"format": FORMAT, "version": VERSION, **drawn, "reports": entries}
+    return json.dumps(document, separators=(",", ":"))
 
 
-def read_description(text: str | None, *, name: str) -> dict[str, Mechanism]:
-    """The mechanisms of a reports file by the field that holds their codes.
+def read_description(text: str | None, *, name: str) -> Description:
+    """The mechanisms of a reports file by the field that holds their codes, and how the codes were drawn.
 
     Arguments:
         text: what the file carries; None when it carries nothing.
@@ -76,18 +118,20 @@ def read_description(text: str | None, *, name: str) -> dict[str, Mechanism]:
     entries = document.get("reports")
     if not isinstance(entries, list) or not entries:
         raise FileFormatError(f"{name}: its description lists no reports")
-    return dict(_entry(entry, name) for entry in entries)
+    drawn = {key: document.get(key) for key in ("seeded", "memoised")}
+    if not all(value is None or isinstance(value, bool) for value in drawn.values()):
+        raise FileFormatError(f"{name}: its description must say true or false: {', '.join(drawn)}")
+    seeded = drawn["seeded"]
+    tables = dict(_entry(entry, name, seeded) for entry in entries)
+    return Description(tables=tables, seeded=seeded, memoised=drawn["memoised"])
 
 
-def _entry(entry: Any, name: str) -> tuple[str, Mechanism]:
-    if (
-        not isinstance(entry, dict)
-        or set(entry) != _ENTRY_KEYS
-        or not all(isinstance(value, str) for value in entry.values())
-    ):
-        raise FileFormatError(f"{name}: an entry of its description must hold: {', '.join(sorted(_ENTRY_KEYS))}")
+def _entry(entry: Any, name: str, seeded: bool | None) -> tuple[str, Mechanism]:
+    keys = _ENTRY_KEYS | {"table" if seeded else "mechanism"}
+    if not isinstance(entry, dict) or set(entry) != keys or not all(isinstance(value, str) for value in entry.values()):
+        raise FileFormatError(f"{name}: an entry of its description must hold: {', '.join(sorted(keys))}")
     try:
-        mechanism = Mechanism.from_json(entry["mechanism"])
+        mechanism = extracted(entry, seeded=seeded)
     except FileFormatError as error:
         raise FileFormatError(f"{name}: {error}") from None
     if mechanism.sha256 != entry["sha256"]:
@@ -176,6 +220,8 @@ def open_reports(
     *,
     schema: pa.Schema,
     reports: Mapping[str, Mechanism],
+    seeded: bool,
+    memoised: bool,
     overwrite: bool = False,
 ) -> Iterator[ReportsWriter]:
     """Opens a reports file for writing; the caller ends it with `close`.
@@ -184,6 +230,7 @@ def open_reports(
         out: .parquet, .csv, .csv.gz, or "-" for CSV on standard output.
         schema: Arrow schema of the batches to come, the code fields among them.
         reports: input column -> mechanism.
+        seeded, memoised: as in `Description`.
         overwrite: False refuses a file that exists.
 
     Raises:
@@ -193,7 +240,8 @@ def open_reports(
     Guarantees: a file under the name `out` is whole or was there before (`core.files`).
     """
     kind = file_kind(out, parameter="out")
-    description, codes = describe(reports), [code_field(column) for column in reports]
+    description = describe(reports, seeded=seeded, memoised=memoised)
+    codes = [code_field(column) for column in reports]
     if kind == "stream":
         yield CsvReports(stream=sys.stdout.buffer, schema=schema, description=description)
         sys.stdout.buffer.flush()

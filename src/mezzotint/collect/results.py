@@ -21,7 +21,7 @@ class ColumnResult:
     Arguments:
         column, field: the input column, and the field of the output that holds its codes.
         below, above: inputs clipped to lower and upper. Counted on raw data: not private.
-        epsilon: pure epsilon of one report, rounded up.
+        epsilon: pure epsilon of one report, rounded up; None when the draw was seeded.
         bits: bits of one report.
         sha256: hash of the table used.
     """
@@ -30,7 +30,7 @@ class ColumnResult:
     field: str
     below: int
     above: int
-    epsilon: float
+    epsilon: float | None
     bits: int
     sha256: str
 
@@ -43,7 +43,8 @@ class ColumnsResult:
     Arguments:
         out: the file or folder written.
         columns: one entry per column.
-        claim: what one record pays for all its reports, however often the run was interrupted.
+        claim: what one record pays for all its reports, however often the run was interrupted; None when the draw was
+            seeded.
         reports: rows in the output.
         missing: rows dropped because a value was missing. Counted on raw data; who is missing is visible.
         seeded: True when the draw was reproducible and therefore NOT private.
@@ -54,7 +55,7 @@ class ColumnsResult:
 
     out: str
     columns: tuple[ColumnResult, ...]
-    claim: RecordClaim
+    claim: RecordClaim | None
     reports: int
     missing: int
     seeded: bool
@@ -64,7 +65,8 @@ class ColumnsResult:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON, with the remark that the raw counts need."""
-        return {**asdict(self), "claim": self.claim.as_dict(), "remark": RAW_COUNTS_REMARK}
+        claim = {} if self.claim is None else {"claim": self.claim.as_dict()}
+        return {**_without_nothing(asdict(self)), **claim, "remark": RAW_COUNTS_REMARK}
 
 
 @final
@@ -79,7 +81,7 @@ class PrivatizeResult:
         below, above: inputs clipped to lower and upper. Counted on raw data: not private.
         missing: rows dropped because the value was missing. Counted on raw data; who is missing is visible to whoever
             sees the number of reports.
-        epsilon: pure epsilon of one report, rounded up.
+        epsilon: pure epsilon of one report, rounded up; None when the draw was seeded.
         bits: bits of one report.
         sha256: hash of the table used.
         seeded: True when the draw was reproducible and therefore NOT private.
@@ -94,7 +96,7 @@ class PrivatizeResult:
     below: int
     above: int
     missing: int
-    epsilon: float
+    epsilon: float | None
     bits: int
     sha256: str
     seeded: bool
@@ -104,19 +106,28 @@ class PrivatizeResult:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON, with the remark that the raw counts need."""
-        return {**asdict(self), "remark": RAW_COUNTS_REMARK}
+        return {**_without_nothing(asdict(self)), "remark": RAW_COUNTS_REMARK}
+
+
+def _without_nothing(values: dict[str, Any]) -> dict[str, Any]:
+    """The values that there are: a seeded draw has no epsilon, and its result no such key."""
+    kept = {name: value for name, value in values.items() if value is not None}
+    if "columns" in kept:
+        kept["columns"] = tuple(_without_nothing(one) for one in kept["columns"])
+    return kept
 
 
 def result_of(work: Plan, tally: Tally, *, out: str | os.PathLike[str], seconds: float) -> ColumnsResult:
     """The result of a run that wrote all its output at once."""
     claim = record_claim(work.mechanisms)
+    seeded = work.seeded
     columns = tuple(
         ColumnResult(
             column=column,
             field=code_field(column),
             below=tally.below.get(column, 0),
             above=tally.above.get(column, 0),
-            epsilon=epsilon,
+            epsilon=None if seeded else epsilon,
             bits=work.mechanisms[column].bits,
             sha256=work.mechanisms[column].sha256,
         )
@@ -125,10 +136,10 @@ def result_of(work: Plan, tally: Tally, *, out: str | os.PathLike[str], seconds:
     return ColumnsResult(
         out=os.fspath(out),
         columns=columns,
-        claim=claim,
+        claim=None if seeded else claim,
         reports=tally.reports,
         missing=tally.missing,
-        seeded=work.seeded,
+        seeded=seeded,
         seconds=seconds,
     )
 

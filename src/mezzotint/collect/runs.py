@@ -25,6 +25,7 @@ from typing import Any, TypeVar, final
 
 import pyarrow.parquet as pq
 
+from mezzotint.collect.claim import record_claim
 from mezzotint.collect.drawing import Plan, Tally
 from mezzotint.collect.reports import ParquetReports, code_field, describe
 from mezzotint.collect.results import ColumnsResult, result_of
@@ -89,7 +90,7 @@ class PartWriter:
             writer = ParquetReports(
                 path=draft,
                 schema=work.schema(opened.kinds()),
-                description=describe(work.mechanisms),
+                description=describe(work.mechanisms, seeded=work.seeded, memoised=work.memo is not None),
                 codes=[code_field(column) for column in work.columns],
             )
             try:
@@ -182,8 +183,7 @@ class Run:
             self.out.rmdir()
 
     def _manifest(self, run: str, sizes: list[int]) -> dict[str, Any]:
-        claim = result_of(self.work, Tally(), out=self.out, seconds=0).claim
-        return {
+        manifest = {
             "format": MANIFEST_FORMAT,
             "version": VERSION,
             "run": run,
@@ -192,8 +192,12 @@ class Run:
             "seeded": self.work.seeded,
             "memoised": self.work.memo is not None,
             "tables": {column: mechanism.sha256 for column, mechanism in self.work.mechanisms.items()},
-            "claim": {**claim.as_dict(), "epsilon": _number(claim.epsilon), "columns": _numbers(claim.columns)},
         }
+        if self.work.seeded:  # reproducible, hence not private: there is nothing to claim
+            return manifest
+        claim = record_claim(self.work.mechanisms)
+        stated = {**claim.as_dict(), "epsilon": _number(claim.epsilon), "columns": _numbers(claim.columns)}
+        return {**manifest, "claim": stated}
 
     # What an unfinished run works on -------------------------------------------------------------------------
 

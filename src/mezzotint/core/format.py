@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,22 +15,32 @@ from mezzotint.core.files import replacing
 from mezzotint.core.mechanism import Mechanism
 
 FORMAT = "mezzotint-mechanism"
+TABLE_FORMAT = "mezzotint-table"
+"""The same document without certificate and name (which may speak of a claim, too): for
+reports that were drawn from a seed, which no certificate is about."""
+
 VERSION = 1
 _KEYS = {"format", "version", "name", "knots", "levels", "weights", "sha256", "certificate"}
+_PLACE = frozenset({"numerator", "denominator", "level", "row_high", "row_low"})
 
 
-def dumps(mechanism: Mechanism) -> str:
-    """The file's text. Numbers are shortest round-trip decimals, so reading gives the same bits back."""
-    document = {
-        "format": FORMAT,
+def dumps(mechanism: Mechanism, *, certified: bool = True) -> str:
+    """The file's text. Numbers are shortest round-trip decimals, so reading gives the same bits back.
+
+    Arguments:
+        certified: False leaves certificate and name out, and every word about privacy with them (`TABLE_FORMAT`).
+    """
+    document: dict[str, Any] = {
+        "format": FORMAT if certified else TABLE_FORMAT,
         "version": VERSION,
-        "name": mechanism.name,
+        **({"name": mechanism.name} if certified else {}),
         "knots": mechanism.knots.tolist(),
         "levels": mechanism.levels.tolist(),
         "weights": mechanism.weights.tolist(),
         "sha256": mechanism.sha256,
-        "certificate": mechanism.certificate().as_dict(),
     }
+    if certified:
+        document["certificate"] = mechanism.certificate().as_dict()
     return json.dumps(document, allow_nan=False, separators=(",", ":")) + "\n"
 
 
@@ -44,8 +55,11 @@ def _refuse_constant(text: str) -> Any:
     raise FileFormatError(f"mechanism file: {text} is not a number that a table can hold")
 
 
-def parse(text: str) -> dict[str, Any]:
+def parse(text: str, *, certified: bool = True) -> dict[str, Any]:
     """The document as plain values, schema checked, table not yet.
+
+    Arguments:
+        certified: False for a `TABLE_FORMAT` document, which has no certificate.
 
     Raises:
         FileFormatError: not JSON, not ours, another version, missing or unknown keys.
@@ -62,8 +76,9 @@ def parse(text: str) -> dict[str, Any]:
         raise
     except ValueError as error:  # Python refuses to read integers of thousands of digits
         raise FileFormatError(f"mechanism file: holds what no table can hold ({error})") from None
-    if not isinstance(document, dict) or cast("dict[str, Any]", document).get("format") != FORMAT:
-        raise FileFormatError(f'mechanism file: "format" must be "{FORMAT}"; this is some other file')
+    wanted, keys = (FORMAT, _KEYS) if certified else (TABLE_FORMAT, _KEYS - {"name", "certificate"})
+    if not isinstance(document, dict) or cast("dict[str, Any]", document).get("format") != wanted:
+        raise FileFormatError(f'mechanism file: "format" must be "{wanted}"; this is some other file')
     document = cast("dict[str, Any]", document)
     version = document.get("version")
     if type(version) is not int or version != VERSION:  # True and 1.0 equal 1
@@ -71,8 +86,8 @@ def parse(text: str) -> dict[str, Any]:
             f"mechanism file: version={version!r}: this release reads version {VERSION}; "
             "upgrade mezzotint or write the file again"
         )
-    if set(document) != _KEYS:
-        odd = sorted(set(document) ^ _KEYS)
+    if set(document) != keys:
+        odd = sorted(set(document) ^ keys)
         raise FileFormatError(f"mechanism file: keys missing or unknown: {', '.join(odd)}")
     return document
 
@@ -102,20 +117,70 @@ def _reals(values: Any, key: str) -> Any:
         raise FileFormatError(f"mechanism file: a number of {key} is too large for a float") from None
 
 
-def loads(text: str) -> dict[str, Any]:
-    """The arguments of `Mechanism` that the text holds, hash checked.
+# The certificate ---------------------------------------------------------------------------------------------------
+
+
+def _same_ratio(claims: dict[str, Any], truth: dict[str, Any]) -> bool:
+    top, bottom = claims["numerator"], claims["denominator"]
+    if type(top) is not int or type(bottom) is not int or top <= 0 or bottom < 0:
+        return False
+    return top * truth["denominator"] == truth["numerator"] * bottom
+
+
+def _stands(claims: dict[str, Any], weights: list[list[int]]) -> bool:
+    """Whether numerator and denominator stand in the table where the certificate says."""
+    level, rows = claims["level"], (claims["row_high"], claims["row_low"])
+    if not all(type(row) is int and 0 <= row < len(weights) for row in rows):
+        return False
+    if type(level) is not int or not 0 <= level < len(weights[0]):
+        return False
+    return [weights[row][level] for row in rows] == [claims["numerator"], claims["denominator"]]
+
+
+def _same_epsilon(stated: Any, true: Any) -> bool:
+    """A finite epsilon may overstate by what logarithms of other libraries differ; it never understates."""
+    if type(stated) not in (int, float) or true == "inf" or not abs(stated) < float("inf"):
+        return False
+    return Fraction(true) <= Fraction(stated) <= Fraction(true) * (1 + Fraction(1, 2**48))
+
+
+def _check_certificate(stated: Any, mechanism: Mechanism) -> None:
+    """Refuses a certificate that is not that of its table: what `privacy.verify` accepts, and nothing else."""
+    truth = mechanism.certificate().as_dict()
+    if not isinstance(stated, dict):
+        raise FileFormatError("mechanism file: certificate is not a JSON object; take the file as its maker wrote it")
+    claims = cast("dict[str, Any]", stated)
+    if set(claims) != set(truth):
+        odd = ", ".join(sorted(set(claims) ^ set(truth)))
+        raise FileFormatError(f"mechanism file: certificate: keys missing or unknown: {odd}")
+    # Where several levels share the largest ratio, a maker may name any of them.
+    free = _PLACE if _same_ratio(claims, truth) and _stands(claims, mechanism.weights.tolist()) else frozenset[str]()
+    for key, true in truth.items():
+        same = type(claims[key]) is type(true) and claims[key] == true
+        if not same and key not in free and not (key == "epsilon" and _same_epsilon(claims[key], true)):
+            raise FileFormatError(
+                f"mechanism file: certificate says {key}={claims[key]!r}, its table says {true!r}: it was edited or "
+                "forged; take the file as its maker wrote it, or build the mechanism from its table and save it anew"
+            )
+
+
+def loads(text: str, *, certified: bool = True) -> dict[str, Any]:
+    """The arguments of `Mechanism` that the text holds; hash and certificate derived anew and compared.
+
+    Arguments:
+        certified: as `parse`.
 
     Raises:
-        FileFormatError: as `parse`, a table that is none, or a hash that is not the table's.
+        FileFormatError: as `parse`, a table that is none, or a hash or certificate that is not the table's.
     """
-    document = parse(text)
-    if not isinstance(document["name"], str):
+    document = parse(text, certified=certified)
+    if certified and not isinstance(document["name"], str):
         raise FileFormatError("mechanism file: name must be text")
     arguments: dict[str, Any] = {
         "knots": _reals(document["knots"], "knots"),
         "levels": _reals(document["levels"], "levels"),
         "weights": _integer_rows(document["weights"]),
-        "name": document["name"],
+        **({"name": document["name"]} if certified else {}),
     }
     try:
         mechanism = Mechanism(**arguments)
@@ -123,6 +188,8 @@ def loads(text: str) -> dict[str, Any]:
         raise FileFormatError(f"mechanism file: {error}") from None
     if mechanism.sha256 != document["sha256"]:
         raise FileFormatError("mechanism file: the table is not the one its sha256 names; it was edited or damaged")
+    if certified:
+        _check_certificate(document["certificate"], mechanism)
     return arguments
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, cast
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.errors import ParameterError
+from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -355,5 +355,12 @@ class Mechanism:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Reads a mechanism file; raises FileFormatError for truncated, edited or foreign files."""
-        return cls.from_json(format.read_text(path))
+        """Reads a mechanism file; raises FileFormatError for truncated, edited or foreign files, naming the file.
+
+        Guarantees: hash and certificate are derived anew from the table; a file that claims anything else is refused.
+        """
+        text = format.read_text(path)
+        try:
+            return cls.from_json(text)
+        except FileFormatError as error:
+            raise FileFormatError(f"{os.fspath(path)}: {error}") from None

@@ -38,21 +38,37 @@ def reports_page(source: Path, *, column: str | None = None, level: float = 0.95
     """
     saved = source.suffix == ".json"
     counts = collect.load_counts(source) if saved else collect.read_counts(source, column=column)
-    estimate = collect.estimate(counts, level=level, histogram=BINS)
-    about = mechanism_page(counts.mechanism, file="mechanism.json")
+    estimate = collect.estimate(counts, level=level, histogram=BINS, allow_seeded=True)
     mean = estimate.mean
     summary = (
         f"{estimate.n:,} reports; mean of the clipped inputs {short(mean.value)}, "
-        f"{level:.0%} interval {short(mean.low)} to {short(mean.high)}; "
-        f"epsilon {upwards(estimate.epsilon)} per report."
+        f"{level:.0%} interval {short(mean.low)} to {short(mean.high)}; {_privacy(estimate)}."
     )
-    sections = [_estimates(estimate), *([] if saved else [_clipped(source, column)]), *about.sections]
+    sections = [_estimates(estimate), *([] if saved else [_clipped(source, column)])]
+    title = f"Reports in {source.name}"
+    if counts.seeded:  # a page about the mechanism would state claims that do not hold for these reports
+        return Page(title=title, summary=summary, sections=(_seeded(), *sections))
+    about = mechanism_page(counts.mechanism, file="mechanism.json")
+    sections += about.sections
     record = None if saved or source.is_dir() else _record(source)
     if record is not None:
         sections.insert(1, record)
-    return Page(
-        title=f"Reports in {source.name}", summary=summary, sections=tuple(sections), attachment=about.attachment
+    return Page(title=title, summary=summary, sections=tuple(sections), attachment=about.attachment)
+
+
+def _privacy(estimate: Any) -> str:
+    if estimate.epsilon is None:
+        return "drawn from a seed: NOT private"
+    known = "" if estimate.seeded is False else ", unless they were drawn from a seed (their files do not say)"
+    return f"epsilon {upwards(estimate.epsilon)} per report{known}"
+
+
+def _seeded() -> Section:
+    words = (
+        "These reports were drawn from a seed, for tests. Whoever knows or guesses the seed reads the inputs off them: "
+        "they are NOT private, and nothing is claimed about them.",
     )
+    return Section(title="Not private", words=words)
 
 
 def _estimates(estimate: Any) -> Section:
@@ -97,11 +113,11 @@ def _record(source: Path) -> Section | None:
     """What a row pays where the file reports several columns of it."""
     with columns.open_columns(source) as reader:
         described = descriptions.read_description(reader.description, name=source.name)
-    if len(described) == 1:
+    if len(described.tables) == 1:
         return None
     words = (
-        f"Every row of this file reports {len(described)} columns, and pays for all of them together: "
-        f"{collect.record_claim(described)}.",
+        f"Every row of this file reports {len(described.tables)} columns, and pays for all of them together: "
+        f"{collect.record_claim(described.tables)}.",
     )
     return Section(title="What a record pays", words=words)
 

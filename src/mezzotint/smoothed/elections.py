@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -107,12 +108,16 @@ def read_elections(
 
     Arguments:
         source: path (.csv or .csv.gz) or an open text stream.
-        columns: the columns of counts; by default every column that holds whole numbers in all rows, apart from
-            the label, `year` and `total`.
+        columns: the columns of counts, one per candidate; by default the two columns, apart from the label, `year` and
+            `total`, that hold whole numbers in all rows.
         label: the column that names the election; by default the first column that is not a count.
+
     Raises:
-        ParameterError: if there is no such file or column, or fewer than two columns of counts.
-        FileFormatError: if the file is empty or a count is not a whole number, with the line.
+        ParameterError: if there is no such file or column; without `columns`, unless exactly two of them hold counts.
+        FileFormatError: if the file is empty, a count is not a whole number, or, without `columns`, a column looks like
+            numbers in some rows and is none ("12,345", "3.0", an empty cell); with column, line and value.
+
+    Guarantees: no column that might have been a candidate is left out or taken in silently.
     Edge cases:
         Negative counts are reported with the line; a row of zeros is an error only when it is evaluated.
     """
@@ -140,7 +145,11 @@ def _parse(stream: IO[str], columns: Sequence[str] | None, label: str | None) ->
             raise ParameterError("columns", asked, f"is not in the header: {', '.join(header)}")
     counted = list(columns) if columns is not None else _count_columns(rows, header, label)
     if len(counted) < 2:
-        raise ParameterError("columns", counted, "needs at least two columns of counts; name them with columns=")
+        remedy = "needs at least two columns of counts; name them with columns= (--columns)"
+        raise ParameterError("columns", counted, remedy)
+    if len(counted) > 2 and columns is None:
+        remedy = "all hold whole numbers; name those that are candidates with columns= (--columns)"
+        raise ParameterError("columns", ", ".join(counted), remedy)
     named = label or next((name for name in header if name not in counted), None)
     elections = []
     for line, row in enumerate(rows, start=2):
@@ -151,12 +160,27 @@ def _parse(stream: IO[str], columns: Sequence[str] | None, label: str | None) ->
 
 
 def _count_columns(rows: list[dict[str, str]], header: list[str], label: str | None) -> list[str]:
-    skipped = {label, "year", "total"}
-    return [
-        name
-        for name in header
-        if name not in skipped and all((row[name] or "").strip().lstrip("-").isdigit() for row in rows)
-    ]
+    considered = [name for name in header if name not in {label, "year", "total"}]
+    whole = [name for name in considered if all(_WHOLE.fullmatch(row[name] or "") for row in rows)]
+    others = [name for name in considered if name not in whole]
+    for name in others:
+        # The first column of words names the elections, and a few of these names may be numbers.
+        looks = [_NUMERIC.fullmatch(row[name] or "") is not None for row in rows]
+        if 2 * sum(looks) > len(looks) if name == others[0] and label is None else any(looks):
+            _refuse_near_numbers(name, [row[name] or "" for row in rows])
+    return whole
+
+
+_WHOLE = re.compile(r"\s*-?[0-9]+\s*")
+_NUMERIC = re.compile(r"\s*[-+(]?[$€£]?\s*[0-9][0-9.,'’_\s]*(e[-+]?[0-9]+)?[%)]?\s*", re.IGNORECASE)
+
+
+def _refuse_near_numbers(name: str, cells: list[str]) -> None:
+    line, cell = next((line, cell) for line, cell in enumerate(cells, start=2) if not _WHOLE.fullmatch(cell))
+    raise FileFormatError(
+        f"line {line}, column {name}: {cell!r} is not a whole number of votes, although other cells of the column look "
+        "like numbers; write plain digits (12345), or name the columns of counts with columns= (--columns)"
+    )
 
 
 def _count(text: str | None, name: str, line: int) -> int:
