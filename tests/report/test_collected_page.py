@@ -20,9 +20,7 @@ def reports(tmp_path: Path) -> Path:
     pq.write_table(pa.table({"x": pa.array(values, pa.float64())}), tmp_path / "in.parquet")
     table = families.randomized_response(lower=0, upper=1, epsilon=2.0)
     out = tmp_path / "reports.parquet"
-    collect.privatize(
-        tmp_path / "in.parquet", out, column="x", mechanism=table, missing="drop", record_counts=True
-    )
+    collect.privatize(tmp_path / "in.parquet", out, column="x", mechanism=table, missing="drop", record_counts=True)
     return out
 
 

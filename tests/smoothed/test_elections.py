@@ -66,7 +66,9 @@ def test_any_csv_with_counts(tmp_path: Path) -> None:
     packed.write_bytes(gzip.compress(text.encode()))
     named = ("ann", "bob", "cy")
     for source in (path, str(path), packed, io.StringIO(text)):
-        assert read_elections(source, columns=named)[1] == Election(name="Roma", candidates=("ann", "bob", "cy"), counts=(5, 6, 7))
+        assert read_elections(source, columns=named)[1] == Election(
+            name="Roma", candidates=("ann", "bob", "cy"), counts=(5, 6, 7)
+        )
     assert read_elections(path, columns=("bob", "cy"))[0].counts == (20, 3)
     assert read_elections(io.StringIO("a,b\n1,2\n"))[0].name == "line 2"
 

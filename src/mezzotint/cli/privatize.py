@@ -146,7 +146,10 @@ def _one(result: collect.PrivatizeResult) -> list[str]:
 def _several(result: collect.ColumnsResult) -> list[str]:
     rate = result.reports / max(result.seconds, 1e-9)
     what = f"{result.reports:,} rows of {sum(one.bits for one in result.columns)} bits "
-    return [f"{what}written to {result.out} ({result.seconds:.2f} s, {rate:,.0f} rows/s)", f"claim: {result.claim or SEEDED}"]
+    return [
+        f"{what}written to {result.out} ({result.seconds:.2f} s, {rate:,.0f} rows/s)",
+        f"claim: {result.claim or SEEDED}",
+    ]
 
 
 def _clipped(result: collect.PrivatizeResult | collect.ColumnsResult) -> str:

@@ -112,7 +112,12 @@ def elections(
         str | None, typer.Argument(help="CSV file of counts, one election per row; - for standard input.")
     ] = None,
     which: Annotated[str, typer.Option("--set", help="national (1920-2024), states or districts (2020).")] = "national",
-    columns: Annotated[str | None, typer.Option(help="Columns of counts in the file, separated by commas; needed unless exactly two columns hold counts.")] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            help="Columns of counts in the file, separated by commas; needed unless exactly two columns hold counts."
+        ),
+    ] = None,
     top: Annotated[int, typer.Option(help="Publish the strongest candidates only.")] = 2,
     loss_rate: LossRate = "0.002",
     epsilon: Epsilon = None,

@@ -172,7 +172,8 @@ def estimate(
             private. The result says so, and states no epsilon.
 
     Raises:
-        ParameterError: seeded reports unless allowed; a level, method, bin or probability that cannot be; fewer than 2 reports under "asymptotic".
+        ParameterError: seeded reports unless allowed; a level, method, bin or probability that cannot be;
+            fewer than 2 reports under "asymptotic".
         InfeasibleError: the reports cannot have come from this table.
 
     Guarantees:

@@ -172,7 +172,7 @@ def _count_columns(rows: list[dict[str, str]], header: list[str], label: str | N
 
 
 _WHOLE = re.compile(r"\s*-?[0-9]+\s*")
-_NUMERIC = re.compile(r"\s*[-+(]?[$€£]?\s*[0-9][0-9.,'’_\s]*(e[-+]?[0-9]+)?[%)]?\s*", re.IGNORECASE)
+_NUMERIC = re.compile(r"\s*[-+(]?[$€£]?\s*[0-9][0-9.,'_\s]*(e[-+]?[0-9]+)?[%)]?\s*", re.IGNORECASE)
 
 
 def _refuse_near_numbers(name: str, cells: list[str]) -> None:
