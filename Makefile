@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 SETUP := pyproject.toml constraints.txt
+# A worker for each core, each with one thread for linear algebra: two layers of threads would fight for the cores.
+PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 .PHONY: demo test test-all check bench docs clean
 .DEFAULT_GOAL := test
@@ -25,10 +27,10 @@ demo: $(VENV)/.core
 	$(BIN)/mezzotint demo
 
 test: check
-	$(BIN)/python -m pytest -m "not slow"
+	$(PYTEST) -m "not slow"
 
 test-all: check
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -61,13 +61,10 @@ def test_a_worker_hands_back_results_and_what_the_user_must_mend() -> None:
             raise RuntimeError("a fault")
         return block * 10
 
-    worker = cluster._Worker(work)
-    batch = pa.table({"block": [pickle.dumps(1), pickle.dumps(2)]})
-    ten, error = (pickle.loads(result) for result in worker(batch).column("result").to_pylist())
-    assert ten == 10
-    assert isinstance(error, ParameterError)
+    assert cluster._outcome(work, 1) == 10
+    assert isinstance(cluster._outcome(work, 2), ParameterError)
     with pytest.raises(RuntimeError, match="a fault"):  # Ray's to report
-        worker(pa.table({"block": [pickle.dumps(3)]}))
+        cluster._outcome(work, 3)
 
 
 def test_workers_get_no_key_unless_seeded(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,6 +134,7 @@ def ray_here(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.slow
+@pytest.mark.own_process
 @pytest.mark.filterwarnings("ignore")  # of Ray's own
 def test_ray_makes_the_same_parts_and_counts(source: Path, tmp_path: Path) -> None:
     """Without a cluster: one is started here and stopped again."""
@@ -155,6 +153,7 @@ def test_ray_makes_the_same_parts_and_counts(source: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
+@pytest.mark.own_process
 @pytest.mark.filterwarnings("ignore")
 def test_what_the_user_must_mend_is_raised_here_and_the_run_goes_on(
     source: Path, tmp_path: Path, ray_here: Any
@@ -170,6 +169,20 @@ def test_what_the_user_must_mend_is_raised_here_and_the_run_goes_on(
     assert result.reports == ROWS - 1
     assert collect.read_counts(tmp_path / "out").n == ROWS - 1
     assert ray_here.is_initialized()  # the caller's cluster is not ours to stop
+
+
+@pytest.mark.slow
+@pytest.mark.own_process
+@pytest.mark.filterwarnings("ignore")
+def test_a_failed_run_leaves_a_process_that_can_go_on(source: Path, tmp_path: Path) -> None:
+    """Its cluster is stopped while blocks are under way, and another one started."""
+    x = np.random.default_rng(1).uniform(-1, 1, ROWS)
+    x[5] = np.nan
+    pq.write_table(pa.table({"x": x}), source, row_group_size=GROUP)
+    options: dict[str, Any] = {"column": "x", "mechanism": ONE, "block_rows": GROUP, "engine": "ray"}
+    with pytest.raises(ParameterError, match=r"data row 6 of in.parquet is missing"):
+        collect.privatize(source, tmp_path / "out", **options)
+    assert collect.privatize(source, tmp_path / "out", resume=True, missing="drop", **options).reports == ROWS - 1
 
 
 class Slow:
@@ -188,6 +201,7 @@ class Slow:
 
 
 @pytest.mark.slow
+@pytest.mark.own_process
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("stream", ["seeded", "private"])
 def test_a_killed_worker_is_replaced_and_no_row_is_reported_twice(

@@ -1,8 +1,11 @@
-"""The same blocks on a Ray cluster: Ray Data hands them to workers, and rows never pass through the driver.
+"""The same blocks on a Ray cluster: workers read and write them, and rows never pass through the driver.
 
 Each block is one task. A worker that dies has its task run again by Ray, possibly while the first attempt still lives
 somewhere. Attempts draw from keys of their own, so two of them make two different sets of reports about the same
 rows; `PartWriter` sees to it that one of these at most ever gets a name in the output.
+
+Plain tasks, not Ray Data's `map_batches`: when one block fails, the threads that Ray Data left behind asked the cluster
+for more after it was shut down, and Ray then ends the whole process without a word.
 """
 
 from __future__ import annotations
@@ -10,15 +13,13 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
-import pickle
 import socket
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice
 from typing import Any, TypeVar
-
-import pyarrow as pa
 
 from mezzotint.collect.counts import CodeCounts, Counter
 from mezzotint.collect.drawing import Tally
@@ -28,12 +29,13 @@ from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.lazy import LazyModule
 
 ray: Any = LazyModule("ray")
-ray_data: Any = LazyModule("ray.data")
 T = TypeVar("T")
 
-RESULT = "result"
-MAX_TASKS = 10_000
-"""More blocks than this share tasks."""
+AHEAD = 4
+"""Blocks at the cluster at a time, per core."""
+
+PATIENCE = 10.0
+"""Seconds that cancelled blocks have to end."""
 
 
 def write_parts(writer: PartWriter, blocks: Sequence[Block], *, address: str | None) -> Iterator[Tally | None]:
@@ -52,15 +54,36 @@ def _each(work: Callable[[Block], T], blocks: Sequence[Block], address: str | No
     if not blocks:
         return
     with _cluster(address):
-        described = ray_data.from_arrow(pa.table({"block": [pickle.dumps(_anywhere(block)) for block in blocks]}))
-        tasks = described.repartition(min(len(blocks), MAX_TASKS)).map_batches(
-            _Worker(work), batch_size=1, batch_format="pyarrow", zero_copy_batch=True
-        )
-        for batch in tasks.iter_batches(batch_size=1, batch_format="pyarrow", prefetch_batches=0):
-            outcome = pickle.loads(batch.column(RESULT)[0].as_py())
-            if isinstance(outcome, MezzotintError):
-                raise outcome
-            yield outcome
+        # As Ray Data does: a dead worker's block is begun again, however often that takes.
+        remote = ray.remote(max_retries=-1)(_outcome)
+        shared = ray.put(work)
+        waiting = iter(blocks)
+        running: list[Any] = []
+        try:
+            while True:
+                running += [remote.remote(shared, _anywhere(block)) for block in islice(waiting, _room(len(running)))]
+                if not running:
+                    return
+                (ready, *_), running = ray.wait(running)
+                outcome = ray.get(ready)
+                if isinstance(outcome, MezzotintError):
+                    raise outcome
+                yield outcome
+        finally:
+            _call_off(running)
+
+
+def _room(running: int) -> int:
+    """How many blocks to hand over: some wait at the cluster for each core, which also tells one that can grow to."""
+    return max(0, AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1))) - running)
+
+
+def _call_off(running: Sequence[Any]) -> None:
+    """Blocks whose results nobody waits for any more are given up, so that none works on when the caller goes on."""
+    for task in running:
+        ray.cancel(task)
+    if running:
+        ray.wait(list(running), num_returns=len(running), timeout=PATIENCE, fetch_local=False)
 
 
 def _anywhere(block: Block) -> Block:
@@ -68,24 +91,12 @@ def _anywhere(block: Block) -> Block:
     return replace(block, file=replace(block.file, path=os.path.abspath(block.file.path)))
 
 
-class _Worker:
-    """A function from blocks to results, as Ray Data wants it.
-
-    What the user has to mend is handed back as a result: it would fail again on every retry, and the driver raises it
-    as it is, instead of inside Ray's own error.
-    """
-
-    def __init__(self, work: Callable[[Block], Any]) -> None:
-        self._work = work
-
-    def __call__(self, batch: pa.Table) -> pa.Table:
-        outcomes = []
-        for description in batch.column("block").to_pylist():
-            try:
-                outcomes.append(self._work(pickle.loads(description)))
-            except MezzotintError as error:
-                outcomes.append(error)
-        return pa.table({RESULT: pa.array([pickle.dumps(outcome) for outcome in outcomes], pa.binary())})
+def _outcome(work: Callable[[Block], T], block: Block) -> T | MezzotintError:
+    """What a worker does. What the user has to mend is a result: the driver raises it as it is, not as Ray's error."""
+    try:
+        return work(block)
+    except MezzotintError as error:
+        return error
 
 
 def _knock(address: str) -> None:
@@ -115,14 +126,7 @@ def _cluster(address: str | None) -> Iterator[None]:
             ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
     except ConnectionError as error:
         raise ParameterError("address", str(named), f"no Ray cluster answers there ({error})") from None
-    context = ray_data.DataContext.get_current()
-    logs = logging.getLogger("ray.data")
-    before = context.enable_progress_bars, logs.level
     try:
-        context.enable_progress_bars = False
-        logs.setLevel(logging.ERROR)
         yield
     finally:
-        context.enable_progress_bars = before[0]
-        logs.setLevel(before[1])
         ray.shutdown()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numba import njit
+from functools import partial
 
-from mezzotint.core.compiled import compiled
+import numpy as np
+
+from mezzotint.core.compiled import compiled, inlined
 
 
 @compiled
@@ -26,7 +27,7 @@ def _add(target: np.ndarray, source: np.ndarray, value: int, count: int) -> None
 
 
 # Summands are positive, so their order does not matter for the error bound; reordering lets them run in lanes.
-@njit(nogil=True, error_model="numpy", fastmath={"reassoc"})
+@partial(inlined, reorder=True)
 def _hockey_stick(left: np.ndarray, right: np.ndarray, ratio: float, slack: float) -> tuple[float, float]:
     value, bound = 0.0, 0.0
     for s in range(left.size):
