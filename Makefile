@@ -21,6 +21,7 @@ $(VENV)/.core: $(VENV)/.created $(SETUP)
 
 $(VENV)/.dev: $(VENV)/.core $(SETUP)
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev,torch,flower,ray,explore,docs]'
+	$(BIN)/pyright --version
 	touch $@
 
 demo: $(VENV)/.core

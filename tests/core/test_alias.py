@@ -29,7 +29,7 @@ def units_per_level(cells: np.ndarray, bits: int) -> np.ndarray:
     zeros=st.sampled_from([0.0, 0.3, 0.95]),
 )
 def test_every_level_gets_exactly_its_weight(levels: int, seed: int, zeros: float) -> None:
-    weights = random_weights(np.random.default_rng(seed), 3, levels, zeros)
+    weights = random_weights(np.random.default_rng(seed), 3, levels, 6.0, zeros)
     bits = (levels - 1).bit_length()
     cells = alias_cells(weights, bits)
     for row, packed in zip(weights, cells, strict=True):
@@ -67,7 +67,7 @@ def test_extreme_rows(weights: list[int]) -> None:
 
 @given(levels=st.integers(2, 40), seed=st.integers(0, 2**32 - 1), zeros=st.sampled_from([0.0, 0.5]))
 def test_same_cells_as_the_reference_sweep(levels: int, seed: int, zeros: float) -> None:
-    weights = random_weights(np.random.default_rng(seed), 2, levels, zeros)
+    weights = random_weights(np.random.default_rng(seed), 2, levels, 6.0, zeros)
     bits = (levels - 1).bit_length()
     capacity = 2 ** (32 - bits)
     for row, packed in zip(weights.tolist(), alias_cells(weights, bits).tolist(), strict=True):

@@ -167,7 +167,7 @@ def test_cost_is_linear_in_the_table(mechanism: Mechanism, loss: Literal["mse", 
         (scipy.stats.poisson, "frozen"),
         (scipy.stats.randint(100, 200), None),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
 def test_what_is_no_prior_is_refused(prior: object, message: str | None) -> None:
     if message is None:

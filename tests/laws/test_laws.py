@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from mezzotint import families, privacy
 from mezzotint.core.mechanism import TOTAL, Mechanism
 from mezzotint.core.packing import pack, unpack
-from reference.mechanisms import BIASED, FAMILIES, is_bounded, random_table, tables
+from reference.mechanisms import BIASED, FAMILIES, is_bounded
 from reference.privacy import divergence, hockey_stick, pmf_at
+from strategies import random_table, tables
 
 ORDERS = [0.25, 0.5, 1.0, 1.5, 2.0, 8.0, 64.0, 1e3, 1e6, math.inf]
 EPSILONS = [0.0, 0.1, 0.5, 1.0, 3.0]

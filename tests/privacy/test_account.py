@@ -16,8 +16,9 @@ from mezzotint.core.mechanism import TOTAL, Mechanism
 from mezzotint.privacy import account
 from mezzotint.privacy.conversion import renyi_to_epsilon
 from mezzotint.privacy.local import ADVANCED, EXACT, PLD, PURE, RENYI, advanced_epsilon
-from reference.mechanisms import FAMILIES, random_table
+from reference.mechanisms import FAMILIES
 from reference.privacy import worst_releases
+from strategies import random_table
 
 SIZES = [(d, t) for d in range(1, 9) for t in range(1, 9) if d * t <= 8]
 SPREADS = [0.3, 1.0, 2.0, 4.0]

@@ -12,7 +12,7 @@ from hypothesis import given
 
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.privacy import certify
-from reference.mechanisms import random_table, tables
+from strategies import random_table, tables
 
 
 @given(tables())

@@ -18,8 +18,8 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.privacy.distribution import Atoms, LossDistribution, composed, fits, grid_step, on_grid
 from mezzotint.privacy.local import dominating_atoms
-from reference.mechanisms import random_table, tables
 from reference.privacy import hockey_stick, product_row, rows_of, worst_hockey_stick
+from strategies import random_table, tables
 
 EPSILONS = [-2.0, -0.3, 0.0, 0.1, 0.7, 1.5, 4.0]
 

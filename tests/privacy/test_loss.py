@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import TOTAL, Mechanism
 from mezzotint.privacy.loss import delta, exp_below, pure_epsilon, renyi, worst_ratio
-from reference.mechanisms import random_weights, tables
 from reference.privacy import rows_of, worst_divergence, worst_hockey_stick
+from strategies import random_weights, tables
 
 ORDERS = [1e-9, 0.3, 0.5, 0.999999999, 1.0, 1.0 + 1e-12, 1.5, 2.0, 17.0, 1e3, 1e6, 1e15]
 HALF = TOTAL // 2

@@ -14,8 +14,8 @@ from mezzotint.core.mechanism import TOTAL, Mechanism
 from mezzotint.privacy import recursion
 from mezzotint.privacy.local import dominating_atoms
 from mezzotint.privacy.recursion import undominated, worst_sequence_epsilon
-from reference.mechanisms import random_table, tables
 from reference.privacy import hockey_stick, rows_of
+from strategies import random_table, tables
 
 
 @given(tables(max_rows=4, max_levels=4), st.sampled_from([0.0, 0.05, 0.5, 1.5, 4.0]))

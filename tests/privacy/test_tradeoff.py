@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import TOTAL, Mechanism
 from mezzotint.privacy import tradeoff
-from reference.mechanisms import random_table, tables
 from reference.privacy import miss_of_best_test, pmf_at, rows_of, worst_hockey_stick
+from strategies import random_table, tables
 
 RATES = [Fraction(0), Fraction(1, 1000), Fraction(1, 7), Fraction(1, 2), Fraction(9, 10), Fraction(1)]
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from mezzotint.core.mechanism import TOTAL, Mechanism
 from mezzotint.privacy import verify
 from mezzotint.privacy import verify as exported
-from reference.mechanisms import random_table, tables
+from strategies import random_table, tables
 
 module = sys.modules["mezzotint.privacy.verify"]
 

@@ -22,7 +22,7 @@ BLOCK = 1_000_000
 def _table(seed: int, levels: int, segments: int, spacing: str, jumps: float, zeros: float) -> Mechanism:
     generator = np.random.default_rng(seed)
     knots = random_knots(generator, segments, spacing, jumps)
-    weights = random_weights(generator, knots.size, levels, zeros)
+    weights = random_weights(generator, knots.size, levels, 6.0, zeros)
     return Mechanism(knots=knots, levels=np.arange(levels), weights=weights, name=f"{spacing}, {levels} levels")
 
 

@@ -53,7 +53,7 @@ def random_even(seed: int, jumps: float) -> Mechanism:
     generator = np.random.default_rng(seed)
     levels = int(generator.choice([2, 3, 16, 17, 256, 300]))
     knots = even_knots(generator, int(generator.integers(1, 40)), jumps)
-    weights = random_weights(generator, knots.size, levels, 0.3)
+    weights = random_weights(generator, knots.size, levels, 6.0, 0.3)
     return Mechanism(knots=knots, levels=np.arange(levels, dtype=np.float64), weights=weights)
 
 

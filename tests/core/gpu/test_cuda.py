@@ -25,7 +25,7 @@ ENGINES: list[Literal["plain", "fused"]] = ["plain", "fused"] if find_spec("trit
 def table(spacing: str) -> Mechanism:
     generator = np.random.default_rng(1)
     knots = random_knots(generator, 12, spacing, 0.5)
-    return Mechanism(knots=knots, levels=np.arange(16), weights=random_weights(generator, knots.size, 16, 0.2))
+    return Mechanism(knots=knots, levels=np.arange(16), weights=random_weights(generator, knots.size, 16, 6.0, 0.2))
 
 
 @pytest.mark.parametrize("engine", ENGINES)

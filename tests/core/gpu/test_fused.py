@@ -34,7 +34,9 @@ def pool() -> Iterator[ProcessPoolExecutor]:
 def table(spacing: str, levels: int = 16) -> Mechanism:
     generator = np.random.default_rng(1)
     knots = random_knots(generator, 12, spacing, 0.0 if spacing == "even" else 0.5)
-    return Mechanism(knots=knots, levels=np.arange(levels), weights=random_weights(generator, knots.size, levels, 0.2))
+    return Mechanism(
+        knots=knots, levels=np.arange(levels), weights=random_weights(generator, knots.size, levels, 6.0, 0.2)
+    )
 
 
 def check(pool: ProcessPoolExecutor, mechanism: Mechanism, x: np.ndarray, blocks: int, programs: int = 4096) -> None:
