@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from mezzotint import collect as collect
     from mezzotint import design as design
     from mezzotint import families as families
+    from mezzotint import kernel as kernel
     from mezzotint import privacy as privacy
     from mezzotint import smoothed as smoothed
     from mezzotint import vectors as vectors
@@ -21,6 +22,7 @@ else:
     collect = LazyModule("mezzotint.collect")
     design = LazyModule("mezzotint.design")
     families = LazyModule("mezzotint.families")
+    kernel = LazyModule("mezzotint.kernel")
     privacy = LazyModule("mezzotint.privacy")
     smoothed = LazyModule("mezzotint.smoothed")
     vectors = LazyModule("mezzotint.vectors")

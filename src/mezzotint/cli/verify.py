@@ -8,30 +8,57 @@ from typing import Annotated, Any
 
 import typer
 
-from mezzotint import privacy
+from mezzotint import kernel, privacy
 from mezzotint.cli.common import AsJson, output, print_json
 from mezzotint.core.errors import ParameterError
+from mezzotint.kernel.__main__ import verdict
+from mezzotint.kernel.claim import FORMAT
 
 EXAMPLE = "mezzotint verify m.json --json"
 
 
 def command(
-    file: Annotated[Path, typer.Argument(help="Mechanism file (.json).")],
+    file: Annotated[Path, typer.Argument(help="Mechanism file or claim file (.json).")],
+    budget: Annotated[int, typer.Option(min=1, help="Processor seconds that checking a claim may take.")] = 60,
     as_json: AsJson = False,
 ) -> None:
-    """Re-derive every claim of a mechanism file in exact rationals; exit status 1 when one does not hold.
+    """Check a mechanism file in exact rationals, or a claim file by its proof.
 
-    FILE is a mechanism file (.json).
+    FILE is a mechanism file or a claim file (.json). Exit status 0: everything holds; 1: refused, or not finished
+    within the budget; 2: unreadable.
     """
     if not file.is_file():
         raise ParameterError("file", str(file), "no such file; check the path")
+    status = _claim(file, budget, as_json) if _holds_claim(file) else _mechanism(file, as_json)
+    if status:
+        raise typer.Exit(status)
+
+
+def _holds_claim(file: Path) -> bool:
+    try:
+        return f'"{FORMAT}"' in file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _claim(file: Path, budget: int, as_json: bool) -> int:
+    text = file.read_text(encoding="utf-8")
+    status, sentence = verdict(text, budget)
+    if as_json:
+        claim = None if status == 2 else kernel.read_claim(text)[0].document()
+        print_json({"valid": status == 0, "status": status, "verdict": sentence, "claim": claim})
+    else:
+        output().print(sentence, style="bold red" if status else "green", markup=False, soft_wrap=True)
+    return status
+
+
+def _mechanism(file: Path, as_json: bool) -> int:
     report = privacy.verify(file)
     if as_json:
         print_json(_as_dict(report))
     else:
         output().print(str(report), style="green" if report.valid else "bold red", markup=False, soft_wrap=True)
-    if not report.valid:
-        raise typer.Exit(1)
+    return 0 if report.valid else 1
 
 
 def _as_dict(report: Any) -> dict[str, Any]:

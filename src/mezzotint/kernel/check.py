@@ -1,0 +1,68 @@
+"""`check`: the one door. A claim and its proof go in; the claim comes out certified, or `Refused` names a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias, cast
+
+import flint
+
+from mezzotint.kernel.claim import Claim, stamp
+from mezzotint.kernel.losses import check_losses
+from mezzotint.kernel.one import check_delta, check_ratio, check_renyi
+from mezzotint.kernel.table import Table, read_table
+from mezzotint.kernel.units import Fields, Unreadable, canonical, read_json, require, set_deadline
+
+Check: TypeAlias = Callable[[Claim, Fields, dict[str, Table]], None]
+KINDS: dict[str, Check] = {"ratio": check_ratio, "delta": check_delta, "renyi": check_renyi, "losses": check_losses}
+
+
+def check(claim: Claim, proof: Mapping[str, Any], *, seconds: int = 60) -> Claim:
+    """The claim, certified, when the proof shows it.
+
+    Arguments:
+        claim: what is promised.
+        proof: {"kind", "version", "claim_sha256", "precision", "tables", ...}: docs/file-format.md.
+        seconds: processor time after which the check stops without a result.
+
+    Raises:
+        Refused: the proof does not show the claim; the step that fails, what it has and what it needs.
+        Unreadable: a field is missing, unknown or of the wrong type.
+        Unfinished: the time is spent. Nothing is known then.
+
+    Guarantees:
+        A claim that comes back holds, if docs/proofs does, the claim's assumptions hold, and Python and FLINT compute
+        as documented. Nothing in the proof is believed: every number in it is checked or is a choice that cannot harm.
+    """
+    set_deadline(seconds)
+    # Through text and back: what is checked is what a file would say.
+    again = Claim.read(Fields(read_json(canonical(claim.document())), "claim"))
+    fields = Fields(read_json(canonical(dict(proof))), "proof")
+    kind = fields.text("kind", tuple(KINDS))
+    require(fields.integer("version", 0, 10**9) == 1, "proof", "unknown version")
+    require(fields.text("claim_sha256") == again.sha256, "proof", "it was written for another claim")
+    tables = [read_table(cast("str", text)) for text in fields.items("tables", 1000)]
+    with flint.ctx.workprec(fields.integer("precision", 64, 512)):
+        KINDS[kind](again, fields, {table.sha256: table for table in tables})
+    fields.done()
+    return stamp(again)
+
+
+def read_claim(text: str) -> tuple[Claim, dict[str, Any]]:
+    """The claim and the proof of a claim file; nothing is checked yet.
+
+    Raises:
+        Unreadable: it is no claim file.
+    """
+    fields = Fields(read_json(text), "the file")
+    claim = Claim.read(fields)
+    proof = fields.take("proof")
+    fields.done()
+    if not isinstance(proof, dict):
+        raise Unreadable("proof is not a JSON object")
+    return claim, cast("dict[str, Any]", proof)
+
+
+def write_claim(claim: Claim, proof: Mapping[str, Any]) -> str:
+    """The text of a claim file, which `read_claim` reads."""
+    return canonical({**claim.document(), "proof": dict(proof)})

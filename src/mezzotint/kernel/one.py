@@ -1,0 +1,134 @@
+"""One report of a table, and what follows from it without a distribution of losses: pure, delta, Renyi, ranks.
+
+Statements: T2, T3 (docs/proofs/tables.md), "One report" (docs/proofs/kernel.md).
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import permutations
+
+from mezzotint.kernel.claim import Claim, Release
+from mezzotint.kernel.real import Ball, ball, exp_floor, log_fraction
+from mezzotint.kernel.table import Table, worst_ratio
+from mezzotint.kernel.units import TOTAL, Fields, canonical, require, sha256, tick
+
+_BITS = 64
+
+
+def released(claim: Claim, observer: str, *kinds: str) -> Release:
+    """The claim's release, once its observer and the kind of its statement are those that a proof speaks of."""
+    release = claim.release
+    require(release is not None and release.observer == observer, "claim", f"this proof is about {observer}")
+    require(claim.statement.get("kind") in kinds, "claim", f"this proof shows {' or '.join(kinds)}")
+    assert release is not None
+    return release
+
+
+def read_statement(claim: Claim) -> tuple[Fraction, Fraction, Fraction | None]:
+    """epsilon >= 0, delta in [0, 1], and the order of a Renyi statement."""
+    fields = Fields(claim.statement, "statement")
+    kind, epsilon = fields.text("kind"), fields.number("epsilon")
+    delta = fields.number("delta") if kind == "dp" else Fraction(0)
+    order = fields.number("order") if kind == "renyi" else None
+    fields.done()
+    require(epsilon <= 10**6, "claim", "no guarantee is worth that epsilon", epsilon)
+    return epsilon, delta, order
+
+
+def ranks_ratio(value: object) -> Fraction:
+    """The ratio of the largest to the least weight of a two-level table over ranks (docs/proofs/kernel.md, Ranks)."""
+    fields = Fields(value, "ranks")
+    codewords = fields.integer("M", 2, 2**20)
+    top = fields.integer("k", 1, codewords - 1)
+    total = fields.integer("T", 1, 2**64)
+    high, low = fields.integer("w_hi", 1, total), fields.integer("w_lo", 1, total)
+    rest = fields.integer("r", 0, codewords - top)
+    fields.done()
+    used = top * high + rest * (low + 1) + (codewords - top - rest) * low
+    require(used == total, "ranks", "the weights do not sum", used, total)
+    require(high >= low + (1 if rest else 0), "ranks", "w_hi is below a weight of the other ranks", high, low)
+    return Fraction(high, low)
+
+
+def check_ratio(claim: Claim, proof: Fields, tables: dict[str, Table]) -> None:
+    """Pure epsilon: the product of all worst ratios, with secret participation per round."""
+    release = released(claim, "reports", "dp")
+    epsilon, _, _ = read_statement(claim)
+    ranks = {sha256(canonical(entry)): entry for entry in proof.items("ranks", 100)} if proof.has("ranks") else {}
+    total: Ball = ball(0)
+    for digest, coordinates in release.tables:
+        ratio = ranks_ratio(ranks[digest]) if digest in ranks else worst_ratio(table_rows(tables, digest))
+        require(ratio is not None, "pure", "a report is possible under one input and impossible under another")
+        assert ratio is not None
+        total += coordinates * log_fraction(ratio)
+    if release.sampling == "poisson":
+        total = (1 + ball(release.rate) * total.expm1()).log()
+    require(release.rounds * total <= ball(epsilon), "pure", "epsilon is too small", epsilon, release.rounds * total)
+
+
+def table_rows(tables: dict[str, Table], digest: str) -> list[tuple[int, ...]]:
+    """The distinct rows of the table with this hash."""
+    require(digest in tables, "tables", "the proof holds no table with this hash", digest)
+    return tables[digest].rows
+
+
+def single_table(release: Release, tables: dict[str, Table]) -> list[tuple[int, ...]]:
+    """The rows of a release that draws from one table only."""
+    require(len(release.tables) == 1, "tables", "this proof is about one table")
+    return table_rows(tables, release.tables[0][0])
+
+
+def check_delta(claim: Claim, proof: Fields, tables: dict[str, Table]) -> None:
+    """(epsilon, delta) of one report: the hockey-stick divergence of every ordered pair of rows, in integers."""
+    release = released(claim, "reports", "dp")
+    epsilon, delta, _ = read_statement(claim)
+    rows = single_table(release, tables)
+    require(release.rounds == 1 and release.tables[0][1] == 1, "delta", "this proof is about one report")
+    require(release.sampling != "poisson", "delta", "this proof is not about secret participation")
+    factor = exp_floor(epsilon, _BITS)
+    for first, second in permutations(rows, 2):
+        tick()
+        excess = sum(max((p << _BITS) - factor * q, 0) for p, q in zip(first, second, strict=True))
+        require(release.rate * excess <= delta * (TOTAL << _BITS), "delta", "delta is too small at this epsilon")
+
+
+def _power_sum(first: tuple[int, ...], second: tuple[int, ...], order: Fraction) -> Ball:
+    """sum P^a Q^(1-a), which is e^((a-1) D_a)."""
+    total: Ball = ball(0)
+    for p, q in zip(first, second, strict=True):
+        if p:
+            require(q > 0, "renyi", "a report is possible under one input and impossible under another")
+            total += p * (ball(order - 1) * log_fraction(Fraction(p, q))).exp()
+    return total / TOTAL
+
+
+def check_renyi(claim: Claim, proof: Fields, tables: dict[str, Table]) -> None:
+    """Renyi divergence of one order, added over releases; and the (epsilon, delta) that follows from it."""
+    release = released(claim, "reports", "dp", "renyi")
+    epsilon, delta, stated = read_statement(claim)
+    order = proof.number("order")
+    require(order > 1, "renyi", "the order must be above 1", order)
+    require(stated is None or stated == order, "renyi", "the proof is about another order", order, stated)
+    require(release.sampling != "poisson", "renyi", "this proof is not about secret participation")
+    round_log: Ball = ball(0)
+    for digest, coordinates in release.tables:
+        rows = table_rows(tables, digest)
+        # The largest over pairs is found by comparing upper ends, which are exact.
+        worst: Ball = ball(0)
+        for first, second in permutations(rows, 2):
+            tick()
+            upper = _power_sum(first, second, order).log().upper()
+            worst = upper if upper >= worst else worst
+        round_log += coordinates * worst
+    if release.sampling == "revealed":
+        round_log = (1 - ball(release.rate) + ball(release.rate) * round_log.exp()).log()
+    above = ball(order - 1)
+    total = release.rounds * round_log / above
+    if stated is not None:
+        require(total <= ball(epsilon), "renyi", "epsilon is too small", epsilon, total)
+        return
+    # Canonne, Kamath and Steinke 2020, Proposition 12, with the logarithm of delta on both sides.
+    bound = above * (total - ball(epsilon)) + ball(order) * (above / ball(order)).log() - above.log()
+    require(delta > 0, "renyi", "a Renyi divergence says nothing at delta = 0")
+    require(bound <= ball(delta).log(), "renyi", "delta is too small at this epsilon", delta, bound.exp())

@@ -1,0 +1,55 @@
+"""Real numbers as balls that hold them: rounding to integers on the side that is asked for.
+
+Precision is set by the proof (`precision`); too little makes balls wide and the check fail.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+import flint
+
+from mezzotint.kernel.units import Refused
+
+Ball: TypeAlias = Any
+
+polynomial: Any = flint.fmpz_poly
+"""Of integers."""
+
+ball_polynomial: Any = flint.arb_poly
+"""Of balls."""
+
+
+def ball(value: Fraction | int) -> Ball:
+    """The number, enclosed."""
+    return flint.arb(flint.fmpq(value.numerator, value.denominator))
+
+
+def _scaled(exact: Ball, bits: int) -> tuple[int, int]:
+    if exact.is_finite() is not True:
+        raise Refused("precision", "a number could not be enclosed", exact)
+    mantissa, exponent = exact.man_exp()
+    return int(mantissa), int(exponent) + bits
+
+
+def floor_scaled(value: Ball, bits: int) -> int:
+    """An integer at or below value * 2**bits."""
+    mantissa, exponent = _scaled(value.lower(), bits)
+    return mantissa << exponent if exponent >= 0 else mantissa >> -exponent
+
+
+def ceil_scaled(value: Ball, bits: int) -> int:
+    """An integer at or above value * 2**bits."""
+    mantissa, exponent = _scaled(value.upper(), bits)
+    return mantissa << exponent if exponent >= 0 else -((-mantissa) >> -exponent)
+
+
+def exp_floor(exponent: Fraction, bits: int) -> int:
+    """An integer at or below 2**bits * e**exponent, and 2**bits itself at 0."""
+    return floor_scaled(ball(exponent).exp(), bits)
+
+
+def log_fraction(value: Fraction) -> Ball:
+    """The logarithm of a positive rational; exactly 0 at 1."""
+    return ball(value.numerator).log() - ball(value.denominator).log()

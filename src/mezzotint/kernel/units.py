@@ -1,0 +1,185 @@
+"""What the kernel is written in: exact numbers, strict JSON, refusals, and a limit of time.
+
+Every number that enters is an integer or a text such as "p/q", "0.221", "1e-6". Floats are refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import time
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any, cast, final
+
+TOTAL = 2**32
+"""What every row of a table sums to."""
+
+MAX_TEXT = 2**24
+MAX_ENTRIES = 2**22
+"""Longest file in bytes; most entries of a list and coefficients of a polynomial."""
+
+_NUMBER = re.compile(r"-?[0-9]{1,1200}(\.[0-9]{1,1200})?(e-?[0-9]{1,4})?|-?[0-9]{1,1200}/[0-9]{1,1200}")
+
+
+class Refused(Exception):
+    """The proof does not show the claim: the step that failed, why, what was found and what was needed."""
+
+    def __init__(self, step: str, why: str, have: object = "", want: object = "") -> None:
+        self.step, self.why, self.have, self.want = step, why, str(have)[:200], str(want)[:200]
+        found = f" (have {self.have}, want {self.want})" if self.have or self.want else ""
+        super().__init__(f"{step}: {why}{found}")
+
+
+class Unreadable(Exception):
+    """The text holds no claim, proof or table that this kernel knows."""
+
+
+class Unfinished(Exception):
+    """The check was stopped by its limit of time: nothing is known."""
+
+
+def require(holds: bool, step: str, why: str, have: object = "", want: object = "") -> None:
+    """Refuses unless `holds` is True: an undecided comparison of balls is False, so it refuses."""
+    if holds is not True:
+        raise Refused(step, why, have, want)
+
+
+_deadline: list[int] = []
+
+
+def set_deadline(seconds: int) -> None:
+    """From now on `tick` lets this much processor time pass."""
+    _deadline[:] = [time.process_time_ns() + seconds * 10**9]
+
+
+def tick() -> None:
+    """Called in every loop whose length a proof decides."""
+    if not (time.process_time_ns() <= _deadline[0]):
+        raise Unfinished("the limit of time is spent; allow more seconds")
+
+
+def ceil_div(numerator: int, denominator: int) -> int:
+    """The least integer at or above numerator/denominator, denominator > 0."""
+    return -(-numerator // denominator)
+
+
+def number(value: object, name: str = "number") -> Fraction:
+    """An integer, or a text "p/q", "0.221", "1e-6", as the rational it is."""
+    if type(value) is int:
+        return Fraction(value)
+    if type(value) is not str or not _NUMBER.fullmatch(value) or value.endswith("/0"):
+        raise Unreadable(f"{name} is not a number written exactly: {str(value)[:60]!r}")
+    try:
+        return Fraction(value)
+    except ZeroDivisionError:
+        raise Unreadable(f"{name} divides by zero") from None
+
+
+def canonical(value: object) -> str:
+    """The one text of a JSON value: sorted keys, no spaces, ASCII."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def sha256(text: str) -> str:
+    """In hexadecimal, of the UTF-8 bytes."""
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+
+def _no_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    document = dict(pairs)
+    if len(document) != len(pairs):
+        raise Unreadable("a key stands twice, so two readers could see two files")
+    return document
+
+
+def _refuse(text: str) -> object:
+    raise Unreadable(f"{text[:40]} stands where an integer or a text belongs")
+
+
+@final
+class Decimal(str):
+    """The text of a number with a point or an exponent, as it stands in a table."""
+
+
+def read_json(text: str, *, decimals: bool = False) -> object:
+    """Strict JSON: no duplicate keys, no NaN; numbers with a point only where `decimals` keeps them as texts."""
+    if len(text) > MAX_TEXT:
+        raise Unreadable(f"longer than {MAX_TEXT} characters")
+    try:
+        parse_float = Decimal if decimals else _refuse
+        return json.loads(text, object_pairs_hook=_no_duplicates, parse_constant=_refuse, parse_float=parse_float)
+    except (ValueError, RecursionError) as error:
+        raise Unreadable(f"not whole JSON ({error}); truncated or edited") from None
+
+
+@final
+class Fields:
+    """One JSON object, taken key by key; `done` refuses keys that nobody took."""
+
+    def __init__(self, value: object, name: str) -> None:
+        if not isinstance(value, dict):
+            raise Unreadable(f"{name} is not a JSON object")
+        self._values, self._name = dict(cast("dict[str, object]", value)), name
+
+    def take(self, key: str) -> object:
+        """The raw value; absence is an error."""
+        if key not in self._values:
+            raise Unreadable(f"{self._name} lacks {key!r}")
+        return self._values.pop(key)
+
+    def has(self, key: str) -> bool:
+        """Whether the key is there, not taken yet."""
+        return key in self._values
+
+    def fields(self, key: str) -> Fields:
+        """A nested object."""
+        return Fields(self.take(key), key)
+
+    def text(self, key: str, choices: Sequence[str] = ()) -> str:
+        """A text, one of the choices when there are any."""
+        value = self.take(key)
+        if type(value) is not str or (choices and value not in choices):
+            raise Unreadable(f"{key} is {str(value)[:60]!r}, not " + (" or ".join(choices) or "a text"))
+        return value
+
+    def integer(self, key: str, least: int, most: int) -> int:
+        """An integer in [least, most]."""
+        value = self.take(key)
+        if type(value) is not int or not (least <= value <= most):
+            raise Unreadable(f"{key} is {str(value)[:60]}, not an integer from {least} to {most}")
+        return value
+
+    def number(self, key: str, least: int = 0) -> Fraction:
+        """A rational at or above `least`."""
+        value = number(self.take(key), key)
+        if not (value >= least):
+            raise Unreadable(f"{key} is {value}, below {least}")
+        return value
+
+    def items(self, key: str, most: int = MAX_ENTRIES) -> list[Any]:
+        """A list of at most so many values."""
+        value = self.take(key)
+        if not isinstance(value, list) or len(cast("list[Any]", value)) > most:
+            raise Unreadable(f"{key} is not a list of at most {most} values")
+        return cast("list[Any]", value)
+
+    def integers(self, key: str, least: int = 0) -> list[int]:
+        """A list of integers at or above `least`."""
+        return integers(self.take(key), key, least)
+
+    def done(self) -> None:
+        """Refuses what is left."""
+        if self._values:
+            raise Unreadable(f"{self._name} has unknown keys: {', '.join(sorted(self._values))[:200]}")
+
+
+def integers(value: object, name: str, least: int = 0) -> list[int]:
+    """A list of integers at or above `least`, checked one by one."""
+    if not isinstance(value, list) or len(cast("list[Any]", value)) > MAX_ENTRIES:
+        raise Unreadable(f"{name} is not a list")
+    for entry in cast("list[object]", value):
+        if type(entry) is not int or not (entry >= least):
+            raise Unreadable(f"{name} holds {str(entry)[:60]}, not an integer from {least} on")
+    return cast("list[int]", value)
