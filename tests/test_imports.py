@@ -94,3 +94,23 @@ def test_importing_the_package_is_fast() -> None:
 def test_the_public_names_resolve() -> None:
     code = "import mezzotint as mz; print(mz.Mechanism, mz.families.rqm, mz.privacy.verify, mz.__version__)"
     assert "rqm" in _fresh(code)
+
+
+def test_every_room_is_there_after_one_import_and_can_be_looked_into():
+    """Tab completion and help work in a fresh session, and nothing but public names shows."""
+    code = (
+        "import json, mezzotint as mz\n"
+        "names = dir(mz)\n"
+        "rooms = {name: dir(getattr(mz, name)) for name in names if name.islower() and not name.startswith('_')}\n"
+        "documented = [name for name in rooms if (getattr(mz, name).__doc__ or '').strip()]\n"
+        "print(json.dumps([names, rooms, documented]))"
+    )
+    names, rooms, documented = json.loads(_fresh(code))
+    expected = {path.name for path in SOURCE.iterdir() if path.is_dir() and any(path.rglob("*.py"))}
+    assert set(rooms) == expected - {"core", "cli", "data"}
+    assert sorted(documented) == sorted(rooms)
+    assert {"optimal", "limit", "compare"} <= set(rooms["design"])
+    assert {"SecureUpdates", "SecureStrategy"} <= set(rooms["federated"])
+    assert "Mechanism" in names
+    assert not {"LazyModule", "TYPE_CHECKING", "annotations"} & set(names)
+    assert all(len([one for one in found if not one.startswith("_")]) > 3 for found in rooms.values())

@@ -1,30 +1,50 @@
-"""Differentially private randomized quantization: few bits, unbiased, with certificates a machine can check."""
+"""Differentially private randomized quantization: few bits, unbiased, with certificates a machine can check.
 
+Example:
+    >>> import mezzotint as mz
+    >>> mechanism = mz.families.randomized_response(lower=-1, upper=1, epsilon=1.0)
+    >>> mechanism.epsilon <= 1.0
+    True
+"""
+
+import importlib
+from types import ModuleType
 from typing import TYPE_CHECKING
 
-from mezzotint.core.errors import FileFormatError as FileFormatError
-from mezzotint.core.errors import InfeasibleError as InfeasibleError
-from mezzotint.core.errors import MezzotintError as MezzotintError
-from mezzotint.core.errors import ParameterError as ParameterError
-from mezzotint.core.lazy import LazyModule
-from mezzotint.core.mechanism import Mechanism as Mechanism
+from mezzotint.core.errors import FileFormatError, InfeasibleError, MezzotintError, ParameterError
+from mezzotint.core.mechanism import Mechanism
 
 if TYPE_CHECKING:
-    from mezzotint import collect as collect
-    from mezzotint import design as design
-    from mezzotint import families as families
-    from mezzotint import kernel as kernel
-    from mezzotint import privacy as privacy
-    from mezzotint import smoothed as smoothed
-    from mezzotint import vectors as vectors
-else:
-    # The rooms stand on scipy, numba, clarabel...: each is imported when first used.
-    collect = LazyModule("mezzotint.collect")
-    design = LazyModule("mezzotint.design")
-    families = LazyModule("mezzotint.families")
-    kernel = LazyModule("mezzotint.kernel")
-    privacy = LazyModule("mezzotint.privacy")
-    smoothed = LazyModule("mezzotint.smoothed")
-    vectors = LazyModule("mezzotint.vectors")
+    from mezzotint import collect, design, families, federated, kernel, privacy, report, smoothed, training, vectors
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "FileFormatError",
+    "InfeasibleError",
+    "Mechanism",
+    "MezzotintError",
+    "ParameterError",
+    "__version__",
+    "collect",
+    "design",
+    "families",
+    "federated",
+    "kernel",
+    "privacy",
+    "report",
+    "smoothed",
+    "training",
+    "vectors",
+]
+
+
+def __getattr__(name: str) -> ModuleType:
+    """A room, imported when it is first asked for: rooms stand on scipy, numba, torch..."""
+    if name in __all__:
+        return importlib.import_module(f"mezzotint.{name}")
+    raise AttributeError(f"module 'mezzotint' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -35,6 +35,10 @@ _HOMES = {
 }
 
 
+def __dir__() -> list[str]:
+    return sorted(name for names in _HOMES.values() for name in names)
+
+
 def __getattr__(name: str) -> Any:
     """Fetches a public name from its module when it is first asked for: most of them load Flower."""
     for home, names in _HOMES.items():

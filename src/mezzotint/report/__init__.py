@@ -1,1 +1,12 @@
-"""Tables and figures: pure data first, drawing last."""
+"""Pages about the user's own mechanisms, reports and runs: pure data first, drawing last.
+
+`page_of` reads a file and says what it holds; `html_page` and `write_png` draw what it returns.
+"""
+
+from mezzotint.report.collected import reports_page as reports_page
+from mezzotint.report.content import Page as Page
+from mezzotint.report.files import page_of as page_of
+from mezzotint.report.mechanism import mechanism_page as mechanism_page
+from mezzotint.report.page import html_page as html_page
+from mezzotint.report.png import write_png as write_png
+from mezzotint.report.runs import federated_page as federated_page
