@@ -220,9 +220,8 @@ class AppendLog:
 
     def refresh(self) -> None:
         """Takes what other processes have appended."""
-        if self.path is not None and not self._current():
-            with self.transaction():
-                pass
+        with self.transaction():
+            pass
 
     @contextmanager
     def transaction(self) -> Generator[Append]:
@@ -235,13 +234,6 @@ class AppendLog:
                 yield lambda line: self._append(descriptor, line)
 
     # Reading ---------------------------------------------------------------------------------------------------
-
-    def _current(self) -> bool:
-        try:
-            found = os.stat(self.path or "")
-        except OSError:
-            return False
-        return (found.st_dev, found.st_ino) == self._known and found.st_size == self._size
 
     @contextmanager
     def _opened(self, path: Path) -> Generator[int]:
@@ -310,11 +302,11 @@ class AppendLog:
 
     def _take_whole(self, raw: bytes) -> None:
         line, chain = self._checked(raw)
-        if line is None:
-            raise self._damaged(f"line {self._count + 1} was edited or damaged; bring back a copy of the file")
         if self._count == 0:
             if line != json.loads(json.dumps(self._header)):
-                raise self._damaged("is of another run, kind or version; name another file")
+                raise self._damaged("is of another run, kind or version, or damaged in its first line")
+        elif line is None:
+            raise self._damaged(f"line {self._count + 1} was edited or damaged; bring back a copy of the file")
         elif "repaired" not in line:
             try:
                 self._take(line)

@@ -7,8 +7,10 @@ from mezzotint.privacy.calibrate import calibrate as calibrate
 from mezzotint.privacy.certificate import Certificate as Certificate
 from mezzotint.privacy.certificate import certify as certify
 from mezzotint.privacy.claim import Claim as Claim
+from mezzotint.privacy.ledger import Charge as Charge
 from mezzotint.privacy.ledger import Ledger as Ledger
 from mezzotint.privacy.ledger import Release as Release
+from mezzotint.privacy.ledger import Spent as Spent
 from mezzotint.privacy.loss import delta as delta
 from mezzotint.privacy.loss import pure_epsilon as pure_epsilon
 from mezzotint.privacy.loss import renyi as renyi

@@ -1,39 +1,89 @@
-"""An append-only record of releases: charged before they happen, so that no crash can lose a charge.
+"""The record of what was released: charged before it happens, shared by processes, whole after any crash.
 
-A ledger file holds one JSON object per line. A charge is on disk before the release it pays for. A torn last line is a
-charge whose amount is unknown: it is charged as the announcement before it says, or, when even that is torn, in full
-(infinite) until a person settles it. To make that rare, every charge is written twice: a short announcement line,
-synced, then the record.
+One rule makes crashes harmless: charge first, release afterwards. A charge is on disk, in the file and in its folder,
+before `charge` or `reserve` returns; so whatever was released is on record, and what a crash leaves on record without
+a release only overstates. What costs more than a program's author may think is charged too: a run that was killed and
+started again draws fresh noise, and is a second release; so every attempt counts.
+
+Two questions are kept apart, because their answers rest on different theorems (docs/proofs/privacy-composition.md,
+"Budgets and readings"):
+
+- *May this release still happen?* (`reserve`) is a filter: the budget is fixed beforehand, and amounts may be chosen
+  in the light of everything released earlier.
+- *What has been spent?* (`spent`, `worst`) is an odometer's reading, at a moment that may depend on the data. Only
+  plain sums are offered, for those hold whenever they are read.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import os
+import secrets
+import unicodedata
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, cast, final
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any, Protocol, final
 
-from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.core.errors import BudgetError, ParameterError
+from mezzotint.core.files import Append, AppendLog, Line
+from mezzotint.privacy.claim import plain, rounded_up
 
 FORMAT = "mezzotint-ledger"
-VERSION = 1
+VERSION = 2
 GLOBAL = "*"
 """The name under which releases about everyone stand."""
+
+_FINGERPRINT = 64  # hexadecimal digits of a SHA-256
+
+
+class Priced(Protocol):
+    """Anything with an epsilon and a delta, such as a claim."""
+
+    @property
+    def epsilon(self) -> float: ...
+
+    @property
+    def delta(self) -> float: ...
+
+
+def _upwards(value: Any) -> float:
+    """The float at or just above a number of any kind."""
+    try:
+        nearest = float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+    return math.nextafter(nearest, math.inf) if nearest < value else nearest
+
+
+def _amount(parameter: str, value: Any) -> float:
+    try:
+        amount = _upwards(value)
+        largest = 1.0 if parameter == "delta" else math.inf
+        if 0 <= amount <= largest and not isinstance(value, str):
+            return amount
+    except (TypeError, ValueError):
+        pass
+    remedy = "need a probability in [0, 1]" if parameter == "delta" else "need a number >= 0 (inf is allowed)"
+    raise ParameterError(parameter, value, remedy)
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """One charge.
+    """One release and its price.
 
     Arguments:
-        identity: unique text; merging shards counts a release once.
-        client: whose budget it takes, or `GLOBAL` for everyone's.
-        epsilon, delta: of the release, as its claim says; epsilon may be inf.
+        identity: names what is released; charging it again is another attempt at the same thing, and costs again.
+        client: the person (or other unit) whose budget it takes, or `GLOBAL` for everyone's. Names are compared in
+            Unicode's normal form C.
+        epsilon, delta: of one attempt, as its claim says; epsilon may be inf.
         description: for people.
+        fingerprint: SHA-256, in hexadecimal, of exactly the bits that go out, if they were made before they were
+            charged. The same identity with the same fingerprint is the same release, and is charged once.
+
+    Raises:
+        ParameterError: an empty name, or amounts that are none.
     """
 
     identity: str
@@ -41,267 +91,495 @@ class Release:
     epsilon: float
     delta: float
     description: str = ""
+    fingerprint: str = ""
 
     def __post_init__(self) -> None:
+        for name in ("identity", "client", "description", "fingerprint"):
+            if not isinstance(getattr(self, name), str):  # values come from files and from untyped code
+                raise ParameterError(name, getattr(self, name), "need text")
         if not self.identity or not self.client:
             raise ParameterError("identity", self.identity, "a release and its client need non-empty names")
-        if not self.epsilon >= 0:
-            raise ParameterError("epsilon", self.epsilon, "need a number >= 0 (inf is allowed)")
-        if not 0 <= self.delta <= 1:
-            raise ParameterError("delta", self.delta, "need a probability")
+        if self.fingerprint and not _is_fingerprint(self.fingerprint):
+            raise ParameterError("fingerprint", self.fingerprint, "need the 64 hexadecimal digits of a SHA-256")
+        object.__setattr__(self, "client", unicodedata.normalize("NFC", self.client))
+        object.__setattr__(self, "identity", unicodedata.normalize("NFC", self.identity))
+        object.__setattr__(self, "epsilon", _amount("epsilon", self.epsilon))
+        object.__setattr__(self, "delta", _amount("delta", self.delta))
+
+    @classmethod
+    def of(
+        cls, claim: Priced, *, identity: str, client: str = GLOBAL, description: str = "", fingerprint: str = ""
+    ) -> Release:
+        """The release that a claim speaks of, at its price; a claim of a seeded run is refused."""
+        if getattr(claim, "seeded", False):
+            raise ParameterError("claim", str(claim), "a seeded run is not private; it has no price in epsilon")
+        return cls(
+            identity=identity,
+            client=client,
+            epsilon=claim.epsilon,
+            delta=claim.delta,
+            description=description or str(claim),
+            fingerprint=fingerprint,
+        )
+
+    @property
+    def price(self) -> tuple[str, float, float]:
+        """Who pays, and how much."""
+        return self.client, self.epsilon, self.delta
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Charge:
+    """One line of a ledger: a release that may have happened.
+
+    Arguments:
+        release: what was charged.
+        attempt: 1 for the first charge of that identity, 2 for the next...
+        token: names this charge in all ledgers that it is merged into.
+        withdrawn: why it costs nothing after all; empty for a charge that counts.
+    """
+
+    release: Release
+    attempt: int
+    token: str
+    withdrawn: str = ""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Spent:
-    """What a list of releases costs together: valid for adaptively chosen releases.
+    """What a list of releases has cost together: an odometer's reading.
 
     Arguments:
-        epsilon, delta: rounded up; the least of basic and advanced composition.
+        epsilon, delta: their sums, rounded up.
         releases: how many were charged.
-        method: which composition gave epsilon.
+        method: "basic composition".
+
+    Guarantees: epsilon holds at whatever moment it is read, a moment chosen in the light of the releases included, and
+        however their amounts were chosen, up to the delta that was fixed beforehand as the most that could be spent;
+        the sum in `delta` is that bound where amounts do not depend on what was released.
+    Source: Rogers, Roth, Ullman and Vadhan 2016. Advanced composition read at such a moment is not valid.
     """
 
     epsilon: float
     delta: float
     releases: int
-    method: str
+    method: str = "basic composition"
+
+    def __str__(self) -> str:
+        many = "1 release" if self.releases == 1 else f"{self.releases} releases"
+        return f"epsilon {_shown(self.epsilon)} and delta {_shown(self.delta)} spent by {many}, by {self.method}"
 
 
-def compose_releases(releases: Iterable[Release], *, slack: float = 0.0) -> Spent:
-    """The total of releases whose mechanisms are only known by their (epsilon, delta).
+@dataclass
+class _Total:
+    """Exact sums of charges."""
+
+    epsilon: Fraction = field(default_factory=Fraction)
+    squares: Fraction = field(default_factory=Fraction)
+    delta: Fraction = field(default_factory=Fraction)
+    infinite: int = 0
+    count: int = 0
+
+    def add(self, release: Release, sign: int = 1) -> None:
+        self.count += sign
+        self.delta += sign * Fraction(release.delta)
+        if math.isinf(release.epsilon):
+            self.infinite += sign
+            return
+        epsilon = Fraction(release.epsilon)
+        self.epsilon += sign * epsilon
+        self.squares += sign * epsilon**2
+
+    def plus(self, other: _Total) -> _Total:
+        return _Total(
+            epsilon=self.epsilon + other.epsilon,
+            squares=self.squares + other.squares,
+            delta=self.delta + other.delta,
+            infinite=self.infinite + other.infinite,
+            count=self.count + other.count,
+        )
+
+    def spent(self) -> Spent:
+        epsilon = math.inf if self.infinite else _upwards(self.epsilon)
+        return Spent(epsilon=epsilon, delta=min(1.0, _upwards(self.delta)), releases=self.count)
+
+    def within(self, epsilon: float, delta: float, slack: float) -> bool:
+        """The filter: whether these charges keep to a budget that was fixed before the first of them.
+
+        With slack, a part of delta, the martingale of losses may end above advanced composition's bound with that
+        probability (Whitehouse, Ramdas, Rogers and Wu 2023, Theorem 1). The slack counts whichever bound holds: which
+        one does is seen at the end only, and may depend on the losses.
+        """
+        if self.delta + Fraction(slack) > Fraction(delta):
+            return False
+        if math.isinf(epsilon):
+            return True
+        return not self.infinite and (self.epsilon <= Fraction(epsilon) or self._advanced(slack) <= epsilon)
+
+    def _advanced(self, slack: float) -> float:
+        if slack == 0:
+            return math.inf
+        squares = _upwards(self.squares)
+        return (squares / 2 + math.sqrt(2 * math.log(1 / slack) * squares)) * (1 + 2.0**-46)
+
+
+def compose_releases(releases: Iterable[Release]) -> Spent:
+    """What releases cost together that are known only by their (epsilon, delta): see `Spent`.
 
     Arguments:
         releases: any number, also none.
-        slack: extra delta that advanced composition may spend; 0 keeps to plain sums.
 
-    Guarantees: never below what optimal composition of such releases would allow to happen.
-    Source: Dwork, Rothblum and Vadhan 2010; Whitehouse, Ramdas, Rogers and Wu 2023 (amounts chosen adaptively).
+    Guarantees: exact sums, rounded up once; never below what such releases would allow to happen.
     """
-    charged = list(releases)
-    basic = math.fsum(release.epsilon for release in charged) * (1 + 2.0**-50)
-    delta = min(1.0, math.fsum(release.delta for release in charged) * (1 + 2.0**-50))
-    best = Spent(epsilon=basic, delta=delta, releases=len(charged), method="basic composition")
-    if slack <= 0 or math.isinf(basic) or not charged:
-        return best
-    # A privacy filter: what later releases cost may depend on earlier outputs (Whitehouse et al. 2023, Theorem 1).
-    squares = math.fsum(release.epsilon**2 for release in charged)
-    advanced = (squares / 2 + math.sqrt(2 * math.log(1 / slack) * squares)) * (1 + 2.0**-46)
-    if advanced >= basic:
-        return best
-    total = min(1.0, (delta + slack) * (1 + 2.0**-50))
-    return Spent(epsilon=advanced, delta=total, releases=len(charged), method="advanced composition")
+    total = _Total()
+    for release in releases:
+        total.add(release)
+    return total.spent()
+
+
+def admits(releases: Iterable[Release], *, epsilon: float, delta: float, slack: float = 0.0) -> bool:
+    """The filter by itself: whether releases, chosen adaptively, keep to a budget fixed before the first of them.
+
+    Arguments:
+        releases: all that one person pays for, in any order.
+        epsilon, delta: the budget.
+        slack: part of delta that advanced composition may spend, fixed as the budget is; 0 keeps to plain sums.
+    """
+    total = _Total()
+    for release in releases:
+        total.add(release)
+    return total.within(_amount("epsilon", epsilon), _amount("delta", delta), _checked_slack(slack))
 
 
 @final
-@dataclass(kw_only=True)
 class Ledger:
-    """Releases charged so far; append-only, on disk when it has a path.
+    """Charges, in a file that any number of processes may share.
 
     Arguments:
-        path: JSON-lines file, created when absent and read when present; None keeps the ledger in memory.
-        slack: extra delta that totals may spend on advanced composition.
+        path: JSON-lines file, made when absent and read when present; None keeps the ledger in memory.
+        slack: part of a budget's delta that `reserve` may spend on advanced composition. The first reservation then
+            fixes the budget for good, as the theorem demands.
 
     Raises:
-        FileFormatError: a file that is no ledger, or damaged anywhere but in its last line.
+        ParameterError: the folder does not exist, or a slack outside [0, 1).
+        FileFormatError: a file that is no ledger of this version, or was edited or damaged.
+        StorageError: the file cannot be written, synced or locked; so nothing may be released.
 
     Guarantees:
-        `charge` returns only after the charge is on disk (fsync).
-        Cut at any byte, the file loads to a state that charges at least every release whose `charge` returned.
-        A charge that would repeat an identity with other amounts is refused.
-        A file that something else wrote to since it was read is not written to.
+        `charge` and `reserve` return after the charge is on disk, the file's name included. When they raise, nothing
+        may be released.
+        Cut at any byte, the file loads to a state that charges at least every release whose charge had returned; what
+        was cut is on record in `repairs`, and a RepairWarning says so.
+        Reading, deciding and charging happen under one lock: releases of processes that reserve at the same time never
+        exceed a budget together, and no charge is lost. Every answer counts what others have charged up to then.
+        Each attempt is charged, unless its bits are proved to be those of an earlier one (`Release.fingerprint`).
+
+    Example:
+        >>> ledger = Ledger()
+        >>> weekly = Release(identity="2026-w47", client="ann", epsilon=0.5, delta=0.0)
+        >>> ledger.reserve(weekly, budget=(1.0, 1e-6)).attempt
+        1
+        >>> ledger.reserve(weekly, budget=(1.0, 1e-6)).attempt  # the run died and is started again
+        2
+        >>> ledger.spent("ann").epsilon
+        1.0
     """
 
-    path: Path | None = None
-    slack: float = 0.0
-    _releases: dict[str, Release] = field(default_factory=dict[str, Release], init=False, repr=False)
-    _size: int = field(default=0, init=False, repr=False)
+    def __init__(self, path: str | os.PathLike[str] | None = None, *, slack: float = 0.0) -> None:
+        self.slack = _checked_slack(slack)
+        self._charges: dict[str, Charge] = {}
+        self._by_identity: dict[str, list[str]] = {}
+        self._totals: dict[str, _Total] = {GLOBAL: _Total()}
+        self._fixed: tuple[float, float, float] | None = None
+        header = {"format": FORMAT, "version": VERSION}
+        self._log = AppendLog(path, header=header, take=self._take, what="ledger")
+        self.path = self._log.path
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.slack < 1:
-            raise ParameterError("slack", self.slack, "need a probability in [0, 1)")
-        if self.path is None:
-            return
-        self.path = Path(self.path)
-        if not self.path.parent.is_dir():
-            raise ParameterError("path", str(self.path), "its folder does not exist; create it first")
-        if self.path.exists() and self.path.stat().st_size:
-            self._recover(self.path.read_bytes())
-        else:
-            self._append({"format": FORMAT, "version": VERSION})
-            _sync_folder(self.path.parent)
+    def __repr__(self) -> str:
+        return f"Ledger({str(self.path) if self.path else None!r}, {len(self._charges)} charges)"
+
+    # Charging --------------------------------------------------------------------------------------------------
+
+    def charge(self, release: Release) -> Charge:
+        """Charges a release BEFORE it happens, whatever it costs.
+
+        Returns: the charge; an earlier one only if identity and fingerprint prove that its bits are the same.
+
+        Raises:
+            ParameterError: the identity was charged with another price or client.
+            StorageError: the charge is not on disk, so the release must not happen.
+        """
+        with self._log.transaction() as append:
+            return self._charge(release, append)
+
+    def reserve(self, release: Release, *, budget: tuple[float, float]) -> Charge:
+        """Charges a release if everybody who pays for it keeps to the budget; in one step, under the ledger's lock.
+
+        Arguments:
+            release: BEFORE it happens.
+            budget: the (epsilon, delta) that no person's releases may exceed together, fixed beforehand.
+
+        Returns: the charge, as `charge` does.
+
+        Raises:
+            BudgetError: it does not fit; nothing was charged and nothing may be released.
+            ParameterError: as `charge`; with slack, also a budget other than the one that was fixed, or one to be fixed
+                after the first charge.
+            StorageError: as `charge`.
+
+        Guarantees: if every release was reserved so, all of them together are (epsilon, delta)-differentially private
+            for each person, also when what is released, at what price, and whether at all, was decided in the light of
+            all earlier releases.
+        """
+        return self.reserve_all([release], budget=budget)[0]
+
+    def reserve_all(self, releases: Iterable[Release], *, budget: tuple[float, float]) -> tuple[Charge, ...]:
+        """Charges several releases, all or none: see `reserve`. One charge for each, in turn."""
+        epsilon, delta = _checked_budget(budget)
+        wanted = list(releases)
+        with self._log.transaction() as append:
+            fixes = self._check_fixed(epsilon, delta)
+            fresh = [one for one in wanted if self._same_bits(one) is None]
+            self._check_prices(fresh)
+            person = self._exceeding(fresh, epsilon, delta)
+            if person is not None:
+                raise BudgetError(self._refusal(fresh, person, epsilon, delta))
+            if fixes:
+                append({"budget": plain(epsilon), "delta": delta, "slack": self.slack})
+            return tuple(self._charge(one, append) for one in wanted)
+
+    def withdraw(self, charge: Charge, *, reason: str) -> None:
+        """Puts on record that nothing of a charged release ever left; it costs nothing any more.
+
+        For the program that made the charge and knows: an error before the first byte was sent. After a crash nobody
+        knows, and the charge stays.
+
+        Raises:
+            ParameterError: a charge of another ledger, one withdrawn already, or no reason.
+        """
+        if not reason:
+            raise ParameterError("reason", reason, "say why nothing can have left")
+        with self._log.transaction() as append:
+            known = self._charges.get(charge.token)
+            if known is None or known.withdrawn:
+                raise ParameterError("charge", charge.token, "is not in this ledger, or withdrawn already")
+            append({"withdraw": charge.token, "reason": reason})
+
+    def merge(self, other: Ledger) -> None:
+        """Charges everything another ledger (a parallel shard) holds; a charge that is in both counts once.
+
+        The same identity charged in two ledgers is two charges, for it may have been released twice.
+
+        Raises:
+            ParameterError: an identity stands in both with different prices; nothing is merged.
+        """
+        theirs = other.charges
+        with self._log.transaction() as append:
+            new = [charge for charge in theirs if charge.token not in self._charges]
+            self._check_prices([charge.release for charge in new])
+            for charge in new:
+                append(_as_line(charge.release, charge.token))
+            for charge in theirs:
+                if charge.withdrawn and not self._charges[charge.token].withdrawn:
+                    append({"withdraw": charge.token, "reason": charge.withdrawn})
+
+    # Reading ---------------------------------------------------------------------------------------------------
+
+    @property
+    def charges(self) -> tuple[Charge, ...]:
+        """All charges in order, withdrawn ones too."""
+        with self._log.transaction():
+            return tuple(self._charges.values())
 
     @property
     def releases(self) -> tuple[Release, ...]:
-        """All charges, in order."""
-        return tuple(self._releases.values())
+        """What counts, in order; a release that was attempted twice stands there twice."""
+        return tuple(charge.release for charge in self.charges if not charge.withdrawn)
 
-    def charge(self, release: Release) -> None:
-        """Charges a release BEFORE it happens; once this returns, no crash can forget it.
-
-        Raises: ParameterError: the identity was charged with other amounts.
-        """
-        known = self._releases.get(release.identity)
-        if known == release:
-            return
-        if known is not None:
-            raise ParameterError("identity", release.identity, "was charged before, differently; use another name")
-        line = _as_line(release)
-        # Announced first: a torn record is then charged by its announcement, not by infinity.
-        self._append({"announce": line})
-        self._append(line)
-        self._releases[release.identity] = release
+    @property
+    def repairs(self) -> tuple[str, ...]:
+        """What was found cut by a crash when this object read the file, and what was done about it."""
+        return tuple(self._log.repairs)
 
     def spent(self, client: str = GLOBAL) -> Spent:
-        """What one client's budget has paid: its own releases and those about everyone. `GLOBAL`: the latter only.
+        """What one person has paid: own releases and those about everyone. `GLOBAL`: the latter only.
 
-        Use `worst` for the largest total over clients.
+        Use `worst` for the largest total over persons, `reserve` to keep to a budget.
         """
-        return compose_releases(self._of(client), slack=self.slack)
+        with self._log.transaction():
+            return self._total(client).spent()
 
     def worst(self) -> Spent:
-        """The largest total over all clients that stand in the ledger (and of a client that does not)."""
-        clients = {GLOBAL, *(release.client for release in self._releases.values())}
-        totals = [self.spent(client) for client in clients]
-        epsilon = max(totals, key=lambda total: total.epsilon)
-        delta = max(total.delta for total in totals)
-        return Spent(epsilon=epsilon.epsilon, delta=delta, releases=len(self._releases), method=epsilon.method)
+        """The largest sums over all persons (and one who does not stand in the ledger)."""
+        with self._log.transaction():
+            totals = [self._total(client) for client in self._totals]
+            epsilon = max(math.inf if total.infinite else _upwards(total.epsilon) for total in totals)
+            delta = min(1.0, max(_upwards(total.delta) for total in totals))
+            count = sum(total.count for total in self._totals.values())
+            return Spent(epsilon=epsilon, delta=delta, releases=count)
 
     def would_exceed(
-        self, epsilon: float, delta: float, *, client: str = GLOBAL, release: Release | None = None
+        self, epsilon: float, delta: float, *, client: str | None = None, release: Release | None = None
     ) -> bool:
-        """Whether the client's total (with `release` added, if given) exceeds a budget of (epsilon, delta)."""
-        if not epsilon >= 0 or not 0 <= delta <= 1:
-            raise ParameterError("epsilon", (epsilon, delta), "a budget is epsilon >= 0 and delta in [0, 1]")
-        charged = [*self._of(client), *([] if release is None else [release])]
-        # Any one valid total within the budget suffices.
-        totals = [compose_releases(charged), compose_releases(charged, slack=self.slack)]
-        return not any(total.epsilon <= epsilon and total.delta <= delta for total in totals)
+        """Whether somebody's releases, with `release` added if given, exceed a budget of (epsilon, delta).
 
-    def merge(self, other: Ledger) -> None:
-        """Charges everything another ledger (a parallel shard) holds; an identity in both counts once."""
-        for release in other.releases:
-            known = self._releases.get(release.identity)
-            if known is not None and known != release:
-                raise ParameterError("identity", release.identity, "stands in both ledgers with different amounts")
-        for release in other.releases:
-            self.charge(release)
+        Arguments:
+            epsilon, delta: the budget.
+            client: look at this person too (`GLOBAL`: one who paid for releases about everyone alone).
+            release: look at all who would pay for it; without client and release, at everyone.
 
-    def _of(self, client: str) -> list[Release]:
-        return [release for release in self._releases.values() if release.client in (client, GLOBAL)]
+        The answer may be outdated when it is used: only `reserve` decides and charges in one step.
+        """
+        checked = _checked_budget((epsilon, delta))
+        with self._log.transaction():
+            added = [] if release is None or self._same_bits(release) is not None else [release]
+            everybody = self._totals if client is None and release is None else ()
+            named = () if client is None else (_normal(client),)
+            return self._exceeding(added, *checked, also=(*everybody, *named)) is not None
 
-    def _append(self, line: dict[str, Any]) -> None:
-        if self.path is None:
-            return
-        with self.path.open("ab") as handle:
-            # A write of somebody else, or one of ours that failed half-way, must not be written on.
-            if handle.seek(0, os.SEEK_END) != self._size:
-                remedy = "the file was written to since it was read; read it again (one ledger per process, then merge)"
-                raise ParameterError("path", str(self.path), remedy)
-            handle.write(json.dumps(line, allow_nan=False, separators=(",", ":")).encode("ascii") + b"\n")
-            handle.flush()
-            os.fsync(handle.fileno())
-            self._size = handle.tell()
+    # Inside a transaction --------------------------------------------------------------------------------------
 
-    def _recover(self, raw: bytes) -> None:
-        """Reads the file; a torn tail becomes a charge and is put on record."""
-        whole, separator, torn = raw.rpartition(b"\n")
-        self._size = len(whole) + len(separator)
-        lines = whole.split(b"\n") if separator else []
-        if not lines:
-            self._start_over(torn)
-            return
-        pending = _read_lines(lines, self._releases)
-        if not torn and pending is None:
-            return
-        assert self.path is not None
-        with self.path.open("r+b") as handle:
-            handle.truncate(self._size)
-            os.fsync(handle.fileno())
-        if pending is None:
-            # Not even the announcement survived. It was never synced, so no release followed; charged all the same.
-            number = sum(release.identity.startswith("torn-") for release in self._releases.values())
-            self.charge(
-                Release(
-                    identity=f"torn-{number}-{len(raw)}",
-                    client=GLOBAL,
-                    epsilon=math.inf,
-                    delta=1.0,
-                    description="a record was torn by a crash before its amount was on disk; settle by hand",
-                )
-            )
-            return
-        self._append(_as_line(pending))
-        self._releases[pending.identity] = pending
+    def _total(self, client: str) -> _Total:
+        everyone = self._totals[GLOBAL]
+        own = self._totals.get(_normal(client)) if client != GLOBAL else None
+        return everyone if own is None else everyone.plus(own)
 
-    def _start_over(self, torn: bytes) -> None:
-        header = json.dumps({"format": FORMAT, "version": VERSION}, separators=(",", ":")).encode("ascii")
-        if not header.startswith(torn):
-            raise FileFormatError("ledger: this is some other file")
-        assert self.path is not None
-        self.path.write_bytes(b"")
-        self._append({"format": FORMAT, "version": VERSION})
+    def _exceeding(self, added: list[Release], epsilon: float, delta: float, *, also: Iterable[str] = ()) -> str | None:
+        """Somebody whose total with these releases added exceeds the budget, if there is one."""
+        persons = {*also, *(release.client for release in added)}
+        if any(release.client == GLOBAL for release in added):
+            persons |= self._totals.keys()
+        for person in sorted(persons):
+            if not self._with(added, person).within(epsilon, delta, self.slack):
+                return person
+        return None
+
+    def _with(self, added: list[Release], person: str) -> _Total:
+        total = _Total().plus(self._total(person))
+        for release in added:
+            if release.client in (GLOBAL, person):
+                total.add(release)
+        return total
+
+    def _refusal(self, added: list[Release], person: str, epsilon: float, delta: float) -> str:
+        total = self._with(added, person).spent()
+        slack = f", {_shown(self.slack)} of it slack" if self.slack else ""
+        return (
+            f"release {added[-1].identity!r} does not fit: client {person!r} would come to {total}; the budget is "
+            f"epsilon {_shown(epsilon)} and delta {_shown(delta)}{slack}. Nothing was charged; release nothing"
+        )
+
+    def _check_fixed(self, epsilon: float, delta: float) -> bool:
+        """Whether this reservation fixes the filter's budget; raises when one was fixed otherwise."""
+        wanted = (epsilon, delta, self.slack)
+        if self._fixed is None:
+            if self.slack and self._charges:
+                remedy = "advanced composition needs a budget fixed before the first charge; use slack=0 here"
+                raise ParameterError("slack", self.slack, remedy)
+            return self.slack > 0
+        if self._fixed != wanted:
+            remedy = f"epsilon, delta and slack were fixed at {self._fixed} before the first charge; use those"
+            raise ParameterError("budget", wanted, remedy)
+        return False
+
+    def _same_bits(self, release: Release) -> Charge | None:
+        earlier = (self._charges[token] for token in self._by_identity.get(release.identity, ()))
+        if not release.fingerprint:
+            return None
+        found = (one for one in earlier if one.release.fingerprint == release.fingerprint and not one.withdrawn)
+        return next((one for one in found if one.release.price == release.price), None)
+
+    def _check_prices(self, releases: Iterable[Release]) -> None:
+        """One identity, one price, among these and all that were charged."""
+        prices: dict[str, tuple[str, float, float]] = {}
+        for release in releases:
+            tokens = self._by_identity.get(release.identity)
+            known = self._charges[tokens[0]].release.price if tokens else release.price
+            if prices.setdefault(release.identity, known) != release.price:
+                remedy = "was charged before with another price or client; use another name"
+                raise ParameterError("identity", release.identity, remedy)
+
+    def _charge(self, release: Release, append: Append) -> Charge:
+        known = self._same_bits(release)
+        if known is not None:
+            return known
+        self._check_prices([release])
+        token = secrets.token_hex(8)
+        append(_as_line(release, token))
+        return self._charges[token]
+
+    def _take(self, line: Line) -> None:
+        """Takes one line of the file, or one just appended to it."""
+        if "charge" in line:
+            self._take_charge(line)
+        elif "withdraw" in line:
+            known = self._charges[line["withdraw"]]
+            self._charges[known.token] = replace(known, withdrawn=str(line["reason"]))
+            self._totals[known.release.client].add(known.release, -1)
+        else:
+            epsilon, delta = _checked_budget((float(line["budget"]), line["delta"]))
+            self._fixed = (epsilon, delta, _checked_slack(line["slack"]))
+
+    def _take_charge(self, line: Line) -> None:
+        release = Release(
+            identity=line["identity"],
+            client=line["client"],
+            epsilon=math.inf if line["epsilon"] == "inf" else line["epsilon"],
+            delta=line["delta"],
+            description=line["description"],
+            fingerprint=line["fingerprint"],
+        )
+        token = str(line["charge"])
+        if token in self._charges:
+            raise ValueError("a charge stands there twice")
+        tokens = self._by_identity.setdefault(release.identity, [])
+        tokens.append(token)
+        self._charges[token] = Charge(release=release, attempt=len(tokens), token=token)
+        self._totals.setdefault(release.client, _Total()).add(release)
 
 
-def _sync_folder(folder: Path) -> None:
-    """A new file's name must survive a crash too. Windows cannot open folders; its file systems journal names."""
-    if os.name != "posix":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _as_line(release: Release) -> dict[str, Any]:
+def _as_line(release: Release, token: str) -> Line:
     return {
+        "charge": token,
         "identity": release.identity,
         "client": release.client,
-        "epsilon": release.epsilon if math.isfinite(release.epsilon) else "inf",
+        "epsilon": plain(release.epsilon),
         "delta": release.delta,
         "description": release.description,
+        "fingerprint": release.fingerprint,
     }
 
 
-def _as_release(line: Any) -> Release:
-    keys = {"identity", "client", "epsilon", "delta", "description"}
-    if not isinstance(line, dict) or set(cast(dict[str, Any], line)) != keys:
-        raise FileFormatError("ledger: a line is no release; the file was edited or damaged")
-    entry = cast(dict[str, Any], line)
-    if not all(type(entry[key]) is str for key in ("identity", "client", "description")):
-        raise FileFormatError("ledger: a line is no release; names and descriptions are text")
+def _normal(client: str) -> str:
+    return unicodedata.normalize("NFC", client)
+
+
+def _is_fingerprint(text: str) -> bool:
+    return len(text) == _FINGERPRINT and all(digit in "0123456789abcdef" for digit in text)
+
+
+def _shown(value: float) -> str:
+    return rounded_up(value) if math.isfinite(value) else "infinity"
+
+
+def _checked_slack(slack: float) -> float:
+    if not 0 <= slack < 1:
+        raise ParameterError("slack", slack, "need a probability in [0, 1)")
+    return float(slack)
+
+
+def _checked_budget(budget: tuple[float, float]) -> tuple[float, float]:
     try:
-        return Release(
-            identity=entry["identity"],
-            client=entry["client"],
-            epsilon=float(entry["epsilon"]),
-            delta=float(entry["delta"]),
-            description=entry["description"],
-        )
-    except (TypeError, ValueError) as error:
-        raise FileFormatError(f"ledger: a line is no release: {error}") from None
+        epsilon, delta = budget
+        if epsilon >= 0 and 0 <= delta <= 1:
+            return _downwards(epsilon), _downwards(delta)
+    except (TypeError, ValueError):
+        pass
+    raise ParameterError("budget", budget, "a budget is (epsilon, delta), epsilon >= 0 and delta in [0, 1]")
 
 
-def _read_lines(lines: list[bytes], releases: dict[str, Release]) -> Release | None:
-    """Fills `releases`; returns an announced release whose record is missing at the end."""
-    pending: Release | None = None
-    for position, raw in enumerate(lines):
-        try:
-            line: Any = json.loads(raw)
-        except ValueError:
-            raise FileFormatError(f"ledger: line {position + 1} is damaged; it is not the last, so no crash") from None
-        if position == 0:
-            if line != {"format": FORMAT, "version": VERSION}:
-                raise FileFormatError(f"ledger: not a ledger of version {VERSION}")
-        elif isinstance(line, dict) and set(cast(dict[str, Any], line)) == {"announce"}:
-            if pending is not None:
-                raise FileFormatError(f"ledger: line {position + 1}: two announcements in a row")
-            pending = _as_release(cast(dict[str, Any], line)["announce"])
-        else:
-            release = _as_release(line)
-            if pending != release or release.identity in releases:
-                raise FileFormatError(f"ledger: line {position + 1} is not the release that was announced")
-            releases[release.identity] = release
-            pending = None
-    return pending
+def _downwards(value: Any) -> float:
+    nearest = _upwards(value)
+    return math.nextafter(nearest, -math.inf) if nearest > value else nearest
