@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import TOTAL, Mechanism
-from mezzotint.privacy.loss import delta, exp_below, pure_epsilon, renyi, worst_ratio
+from mezzotint.privacy.loss import delta, exp_below, pure_epsilon, renyi, renyi_pairs, worst_ratio
 from reference.privacy import rows_of, worst_divergence, worst_hockey_stick
 from strategies import random_weights, tables
 
@@ -134,6 +134,45 @@ def test_renyi_is_exact_rounded_up(mechanism: Mechanism, order: float) -> None:
         return
     spread = max(1.0, float(mpmath.log(TOTAL))) if math.isinf(pure_epsilon(weights)) else pure_epsilon(weights)
     assert exact <= ours <= exact + 96 * (weights.shape[1] + 100) * 2.0**-53 * spread
+
+
+BELOW = [1e-300, 1e-17, 1e-3, 0.3, 0.5, 0.99, 0.999999, 1 - 1e-12, 1 - 2.0**-53]
+
+
+@st.composite
+def holed(draw: st.DrawFn) -> np.ndarray:
+    """Tables whose rows may have little or nothing in common: weights from 1 to 2**32, and zeros."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    rows, levels = draw(st.integers(2, 3)), draw(st.integers(2, 5))
+    weights = np.floor(2.0 ** (31 * rng.random((rows, levels))) * (rng.random((rows, levels)) < 0.7)).astype(np.int64)
+    weights = weights // levels + (weights > 0)
+    kept = rng.integers(0, levels, rows)
+    weights[np.arange(rows), kept] += TOTAL - weights.sum(axis=1)
+    return weights
+
+
+@given(holed(), st.sampled_from([*BELOW, 1.0, 1 + 2.0**-52, 1.5, 64.0]))
+def test_renyi_of_rows_with_little_in_common_is_never_below_the_truth(weights: np.ndarray, order: float) -> None:
+    exact = worst_divergence(rows_of(weights), order)
+    ours = renyi(weights, order)
+    assert ours >= exact
+    if exact < mpmath.inf:
+        unit = 128 * (weights.shape[1] + 128) * 2.0**-53
+        assert ours <= exact + unit * (float(mpmath.log(TOTAL)) + (exact if order < 1 else 0))
+
+
+@given(holed(), st.sampled_from([0.25, 0.5, 0.99]))
+def test_renyi_pairs_below_one_obey_skew_symmetry(weights: np.ndarray, order: float) -> None:
+    # (1 - alpha) D_alpha(P || Q) = alpha D_{1 - alpha}(Q || P), on the matrix whose rows are ordered pairs.
+    forth, back = renyi_pairs(weights, order), renyi_pairs(weights, 1 - order)
+    np.testing.assert_allclose(forth * (1 - order), back.T * order, rtol=1e-9, atol=1e-10)
+
+
+def test_renyi_below_one_where_hardly_anything_is_common() -> None:
+    weights = table([TOTAL - 5, 3, 2], [0, TOTAL, 0])
+    exact = worst_divergence(rows_of(weights), 0.99)
+    assert exact <= renyi(weights, 0.99) <= exact * (1 + mpmath.mpf(2) ** -36)
+    assert renyi(table([HALF, HALF, 0, 0], [0, 0, HALF, HALF]), 0.5) == math.inf
 
 
 def test_renyi_at_infinity_and_beyond_every_order_is_pure_epsilon() -> None:

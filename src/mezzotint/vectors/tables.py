@@ -13,7 +13,9 @@ import numpy.typing as npt
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import FloatArray, IntArray, Mechanism
+from mezzotint.privacy.checks import check_others
 from mezzotint.privacy.claim import Claim
+from mezzotint.privacy.loss import UNIT
 from mezzotint.privacy.sums.account import account_sum, renyi_to_epsilon
 from mezzotint.privacy.sums.lattice import Lattice, find_lattice
 from mezzotint.vectors.checks import check_count, check_norm, check_residues, check_vector
@@ -142,9 +144,10 @@ class TableScheme(VectorScheme):
         if self.l2_norm is None:
             return plain
         found = dict(plain.alternatives if few else ())
-        found[PURE_L2] = rounds * pure_epsilon_l2(self.mechanism, coordinates=self.length, l2_norm=self.l2_norm)
+        single = pure_epsilon_l2(self.mechanism, coordinates=self.length, l2_norm=self.l2_norm)
+        found[PURE_L2] = rounds * single * (1 + 4 * UNIT)
         if delta > 0:
-            found[RENYI_L2] = self._renyi(clients - 1 - corrupted, rounds, delta)
+            found[RENYI_L2] = self._renyi(check_others(clients, corrupted), rounds, delta)
         valid = sorted(((name, value) for name, value in found.items() if math.isfinite(value)), key=lambda one: one[1])
         method, epsilon = valid[0] if valid else (PURE_L2, math.inf)
         return replace(
@@ -165,7 +168,11 @@ class TableScheme(VectorScheme):
         if self.l2_norm is None:
             raise ParameterError("l2_norm", "None", "Renyi losses of vectors need their L2 norm bounded")
         noise = others_noise(self.mechanism, others)
-        return [round_renyi(self.mechanism, noise, alpha, l2_norm=self.l2_norm, share=self._share) for alpha in alphas]
+        norm, share = self.l2_norm, self._share
+        width = self._width if share < 1 else self.length
+        return [
+            round_renyi(self.mechanism, noise, alpha, coordinates=width, l2_norm=norm, share=share) for alpha in alphas
+        ]
 
     def _renyi(self, others: int, rounds: int, delta: float) -> float:
         # Losses are nearly linear in the order, which points to the best one; its neighbours are looked at too.

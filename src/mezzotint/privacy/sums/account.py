@@ -13,13 +13,12 @@ from mezzotint.privacy.checks import check_count, check_delta, check_others, che
 from mezzotint.privacy.claim import Claim, Sampling
 from mezzotint.privacy.conversion import renyi_to_epsilon, seen_renyi
 from mezzotint.privacy.distribution import Atoms, composed, fits
-from mezzotint.privacy.loss import UNIT
 from mezzotint.privacy.run import Run
 from mezzotint.privacy.sampling import poisson_replace_one, revealed
 from mezzotint.privacy.sums.bound import central_epsilon, dominating_curve, kept_variance, shortlist
 from mezzotint.privacy.sums.central import Noise, blanket_noise, silence
 from mezzotint.privacy.sums.curve import HockeyStick
-from mezzotint.privacy.sums.geometry import quadratic_renyi
+from mezzotint.privacy.sums.geometry import quadratic_renyi, squared_distance
 from mezzotint.privacy.sums.lattice import Lattice, lattice_rows
 
 if TYPE_CHECKING:
@@ -144,7 +143,7 @@ def _renyi_l2(sums: _Sums) -> float:
     if sums.l2_norm is None or run.delta == 0 or run.sampling in ("poisson", "without_replacement"):
         return math.inf
     noise = _round_noise(sums)
-    square = 4 * sums.l2_norm**2 * (1 + 8 * UNIT)
+    square = squared_distance(run.mechanism, coordinates=run.coordinates, l2_norm=sums.l2_norm)
     known: dict[int, float] = {}
 
     def value(index: int) -> float:

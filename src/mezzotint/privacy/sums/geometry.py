@@ -4,9 +4,10 @@ Between knots rows are mixed linearly, so p(x,.) - p(x',.) = (x - x') G with G a
 h(u) = max(1 + u, 0)^alpha - 1 - alpha u,
     exp((alpha - 1) D_alpha(p(x,.) || p(x',.))) - 1 = sum_i p(x',i) h((x - x') G_i / p(x',i)) = Phi.
 The perspective P h(t G / P) is jointly convex in (P, G), so for a distance t = |x - x'| the supremum stands at a
-(row, slope) pair, of segments within t of each other. Convexity also gives data processing: adding the other clients'
-noise to rows and slopes alike lowers Phi, and revealed mixtures average it. Then D_alpha <= kappa t^2, and losses of
-independent coordinates add up to kappa ||x - x'||^2 (docs/proofs/sums-l2.md).
+(row, slope) pair, of segments within t of each other, with +G where x lies above x' and -G where it lies below: both
+count, as only mirror-symmetric tables tie one to the other. Convexity also gives data processing: adding the other
+clients' noise to rows and slopes alike lowers Phi, and revealed mixtures average it. Then D_alpha <= kappa t^2, and
+losses of independent coordinates add up to kappa ||x - x'||^2 (docs/proofs/sums-l2.md).
 """
 
 from __future__ import annotations
@@ -38,25 +39,26 @@ def excess(u: FloatArray, alpha: float) -> FloatArray:
     # h(u) = alpha (alpha - 1) u^2 int_0^1 (1 - s) (1 + s u)^(alpha - 2) ds for u >= -1: for small u the integral is
     # 1/2 at most times the larger end of (1 + s u)^(alpha - 2).
     size = np.abs(u)
-    small = 0.5 * alpha * (alpha - 1) * u * u * np.exp(np.abs(alpha - 2) * -np.log1p(-np.minimum(size, 0.5)))
-    with np.errstate(divide="ignore", over="ignore"):
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        small = 0.5 * alpha * (alpha - 1) * u * u * np.exp(np.abs(alpha - 2) * -np.log1p(-np.minimum(size, 0.5)))
         power = np.exp(alpha * np.log1p(np.maximum(u, -1.0)))
-    # Every term errs by (alpha + 4) UNIT of its own size.
-    direct = power - 1 - alpha * u + (alpha * (1 + size) + 8) * 4 * UNIT * (power + 1 + alpha * size)
+        # Every term errs by (alpha + 4) UNIT of its own size.
+        direct = power - 1 - alpha * u + (alpha * (1 + size) + 8) * 4 * UNIT * (power + 1 + alpha * size)
     return np.where(size * (alpha + 1) < 1e-3, small * (1 + 64 * UNIT), np.maximum(direct, 0.0))
 
 
 def _segments(mechanism: Mechanism) -> tuple[FloatArray, FloatArray]:
-    """(K,) distinct knots and (K, span + 1) rows of a table without jumps, on its lattice."""
+    """(K,) distinct knots and (K, span + 1) rows, on its lattice, of a table without jumps."""
     lattice = find_lattice(mechanism.levels)
     rows = np.zeros((mechanism.knots.size, lattice.span + 1))
     rows[:, lattice.integers] = mechanism.probabilities
-    steps = np.diff(mechanism.knots)
-    if bool((np.diff(rows, axis=0)[steps == 0] != 0).any()):
-        remedy = "has jumps, so near inputs are not near in distribution; use geometry='coordinate', or a table without"
-        raise ParameterError("mechanism", mechanism.name, remedy)
-    keep = np.append(True, steps > 0)
+    keep = np.append(True, np.diff(mechanism.knots) > 0)
     return mechanism.knots[keep], rows[keep]
+
+
+def _jumps(mechanism: Mechanism) -> bool:
+    """Whether two different rows stand at one knot."""
+    return bool((np.diff(mechanism.weights, axis=0)[np.diff(mechanism.knots) == 0] != 0).any())
 
 
 def _refined(knots: FloatArray, rows: FloatArray, places: int) -> tuple[FloatArray, FloatArray]:
@@ -65,23 +67,26 @@ def _refined(knots: FloatArray, rows: FloatArray, places: int) -> tuple[FloatArr
     if pieces == 1:
         return knots, rows
     widest = (knots[-1] - knots[0]) / min(pieces * 4, 32)
-    finer: list[float] = []
-    for a, b in pairwise(knots.tolist()):
+    finer: list[FloatArray] = []
+    mixed: list[FloatArray] = []
+    for (a, b), (row, following) in zip(pairwise(knots.tolist()), pairwise(rows), strict=True):
         parts = max(1, math.ceil((b - a) / widest))
-        finer += [a + (b - a) * i / parts for i in range(parts)]
-    places_finer = np.array([*finer, float(knots[-1])])
-    columns: list[FloatArray] = [np.interp(places_finer, knots, column) for column in rows.T]
-    return places_finer, np.stack(columns, axis=1)
+        steps = np.arange(parts)
+        finer.append(a + (b - a) * steps / parts)
+        # Sums of two positive terms: 3 UNIT of each entry, however small it is beside its neighbours.
+        mixed.append(((parts - steps)[:, None] * row + steps[:, None] * following) / parts)
+    return np.append(np.concatenate(finer), knots[-1]), np.concatenate([*mixed, rows[-1:]])
 
 
 def _reach(knots: FloatArray) -> FloatArray:
-    """(K, K - 1) how far x must be from an x' in a segment beside knot k for segment j to lie between them."""
+    """(K, K - 1) how far x must at least be from an x' in a segment beside knot k for segment j to be between them."""
     count = knots.size
     beside_left = knots[np.maximum(np.arange(count) - 1, 0)]
     beside_right = knots[np.minimum(np.arange(count) + 1, count - 1)]
     left_of = knots[None, :-1] - beside_right[:, None]
     right_of = beside_left[:, None] - knots[None, 1:]
-    return np.maximum(np.maximum(left_of, right_of), 0.0)
+    # Refined knots stand where they should up to a few ulp of the largest.
+    return np.maximum(np.maximum(left_of, right_of) - 16 * UNIT * float(np.abs(knots).max()), 0.0)
 
 
 def _ratio_cap(row: FloatArray, slope: FloatArray) -> float:
@@ -107,24 +112,49 @@ def _noisy(noise: Noise, row: FloatArray, slope: FloatArray) -> tuple[FloatArray
     return spread(noise.high, row) * (1 + slack), np.clip(lowest, -cap, cap), np.clip(highest, -cap, cap)
 
 
+def squared_distance(mechanism: Mechanism, *, coordinates: int, l2_norm: float) -> float:
+    """Largest squared L2 distance of the inputs that the reports of two clients are drawn for, rounded up.
+
+    Arguments:
+        mechanism: its range clips every coordinate.
+        coordinates: reported of one vector.
+        l2_norm: of a client's vector, data units.
+
+    Raises:
+        ParameterError: a range so narrow or wide that its square is no float.
+
+    Guarantees: covers what arithmetic does to a vector: rotating moves its norm by a relative 128 UNIT at most, and
+        the row is drawn for a position that differs from the input's by 2**-32 of its segment at most (S1).
+    """
+    width = float(np.diff(mechanism.knots).max())
+    span = mechanism.upper - mechanism.lower
+    if not 1e-100 <= span <= 1e100:
+        raise ParameterError("mechanism", span, "its range squared leaves the floats; rescale the data")
+    between = 2 * (l2_norm * (1 + 128 * UNIT) + math.sqrt(coordinates) * width * 2.0**-32) * (1 + 8 * UNIT)
+    return min(between * between, coordinates * span * span * (1 + 8 * UNIT))
+
+
 def quadratic_renyi(mechanism: Mechanism, noise: Noise, alpha: float) -> float:
     """kappa with D_alpha(sum given x || sum given x') <= kappa (x - x')^2 for all inputs, rounded up.
 
     Arguments:
-        mechanism: levels on a lattice, no jumps.
+        mechanism: levels on a lattice.
         noise: of the other honest clients (`blanket_noise`), or `silence()` for one report seen alone.
         alpha: order > 1.
 
-    Returns: kappa in nats per squared data unit; inf when a level with slope has a row without mass.
+    Returns: kappa in nats per squared data unit; inf when a level with slope has a row without mass, and for a table
+        with a jump: inputs on either side of it, however near, are not near in distribution.
 
     Raises:
-        ParameterError: jumps, levels off every lattice, alpha <= 1.
+        ParameterError: levels off every lattice, alpha <= 1.
 
     Guarantees: never below the exact supremum over pairs of inputs.
     Source: docs/proofs/sums-l2.md.
     """
     if not 1 < alpha < math.inf:
         raise ParameterError("alpha", alpha, "a finite Renyi order above 1")
+    if _jumps(mechanism):
+        return math.inf
     knots, rows = _segments(mechanism)
     # Slopes from the table itself: differences of interpolated rows would cancel.
     steepness = np.diff(rows, axis=0) / np.diff(knots)[:, None]
@@ -151,41 +181,49 @@ def quadratic_renyi(mechanism: Mechanism, noise: Noise, alpha: float) -> float:
     return float(bounds.max()) / (alpha - 1) * (1 + 64 * UNIT)
 
 
-def _hump(u: FloatArray, near: float, far: float, alpha: float) -> FloatArray:
-    """The largest value of h(t u) / t^2 inside a bin of distances where it has one there; 0 elsewhere.
+def _hump(u: FloatArray, distances: FloatArray, alpha: float) -> FloatArray:
+    """(bins, u) the largest value of h(t u) / t^2 inside a bin of distances where it has one there; 0 elsewhere.
 
     Below t u = -1 it is (alpha v - 1) / v^2 u^2 with v = -t u, which rises up to v = 2 / alpha: orders below 2 see it.
     """
     peak = 2 / alpha
     if peak <= 1:
-        return np.zeros_like(u)
-    inside = (-near * u < peak) & (-far * u > peak)
-    return np.where(inside, (u * alpha / 2) ** 2, 0.0)
+        return np.zeros((distances.size - 1, 1))
+    inside = (distances[:-1, None] * -u < peak) & (distances[1:, None] * -u > peak)
+    return np.where(inside, (u * alpha / 2) ** 2 * (1 + 8 * UNIT), 0.0)
 
 
 def pair_quotients(noise: Noise, row: FloatArray, slope: FloatArray, distances: FloatArray, alpha: float) -> FloatArray:
-    """Per bin of distances an upper bound on Phi(t) / t^2 for every t in it."""
+    """Per bin of distances an upper bound on Phi(t) / t^2 for every t in it, whether x lies above x' or below."""
     cap = _ratio_cap(row, slope)
     if math.isinf(cap):
         return np.full(distances.size - 1, math.inf)
     weights, lowest, highest = _noisy(noise, row, slope)
-    weights = weights * noise.probability[:, None]
-    curvature = 0.5 * alpha * (alpha - 1)
-    parts: list[FloatArray] = []
-    rest: list[float] = []
-    for t in distances.tolist():
-        if t == 0:
-            parts.append(curvature * np.maximum(lowest**2, highest**2))
-            rest.append(curvature * cap**2)
-            continue
-        parts.append(np.maximum(excess(t * lowest, alpha), excess(t * highest, alpha)) / t**2)
-        ends = excess(np.array([t * cap, -t * cap]), alpha)
-        rest.append(float(ends.max()) / t**2)
-    # h(t u) / t^2 is monotone in t > 0 for each u (the integral above) but for one hump: ends of a bin, and the hump,
-    # bound it term by term.
-    values: list[float] = []
-    for i, (near, far) in enumerate(pairwise(distances.tolist())):
-        most = np.maximum(np.maximum(parts[i], parts[i + 1]), _hump(lowest, near, far, alpha))
-        edge = max(rest[i], rest[i + 1], float(_hump(np.array([-cap]), near, far, alpha)[0]))
-        values.append(float((weights * most).sum()) + noise.outside * edge)
-    return np.array(values) * (1 + (weights.size + 64) * UNIT)
+    weights = (weights * noise.probability[:, None]).ravel()
+    cells = np.array([-cap, cap])
+    edges = _quotients(cells, distances, alpha).max(axis=1)
+    edges = np.maximum(np.maximum(edges[:-1], edges[1:]), _hump(cells[:1], distances, alpha)[:, 0])
+    sides = [(lowest.ravel(), highest.ravel()), (-highest.ravel(), -lowest.ravel())]
+    values: list[FloatArray] = []
+    for low, high in sides:
+        # h(t u) / t^2 is monotone in t > 0 for each u (the integral above) but for one hump: both ends of a bin, and
+        # the hump, bound it term by term. Outside the windows any ratio up to the cap may stand.
+        ends = _quotients(np.where(high > 0, high, low), distances, alpha)
+        unsure = (low < 0) & (high > 0)  # elsewhere the end farther from 0 is the worse one
+        if unsure.any():
+            ends[:, unsure] = np.maximum(ends[:, unsure], _quotients(low[unsure], distances, alpha))
+        most = np.maximum(np.maximum(ends[:-1], ends[1:]), _hump(low, distances, alpha))
+        with np.errstate(invalid="ignore", over="ignore"):
+            total = most @ weights + (noise.outside * edges if noise.outside > 0 else 0.0)
+        values.append(np.nan_to_num(total, nan=math.inf, posinf=math.inf))
+    return np.maximum(*values) * (1 + (weights.size + 64) * UNIT)
+
+
+def _quotients(u: FloatArray, distances: FloatArray, alpha: float) -> FloatArray:
+    """(distances, u) values of h(t u) / t^2, at t = 0 of its limit; rounded up."""
+    if u.size > 1000 and distances.size > 1:  # a row at a time: what `excess` needs besides fits the cache
+        return np.concatenate([_quotients(u, distances[i : i + 1], alpha) for i in range(distances.size)])
+    scale = distances[:, None]
+    with np.errstate(invalid="ignore"):
+        ratio = excess(scale * u, alpha) / scale**2
+    return np.where(scale > 0, ratio, 0.5 * alpha * (alpha - 1) * u**2 * (1 + 8 * UNIT))
