@@ -107,6 +107,15 @@ class Keystream:
         self._encryptor.update_into(_ZEROS[: words.nbytes], words.data.cast("B"))
 
 
+def draw_words(key: bytes, start: int, count: int) -> Words:
+    """(count,) consecutive words of a key's stream from word `start`, even and >= 0, on."""
+    words = np.empty(count, dtype=np.uint64)
+    stream = Keystream(key, start)
+    for done in range(0, count, BLOCK):
+        stream.fill(words[done : done + BLOCK])
+    return words
+
+
 @final
 class ElementWords:
     """One word per element of an array or a column, from a chosen element on.

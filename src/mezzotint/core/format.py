@@ -55,14 +55,11 @@ def _refuse_constant(text: str) -> Any:
     raise FileFormatError(f"mechanism file: {text} is not a number that a table can hold")
 
 
-def parse(text: str, *, certified: bool = True) -> dict[str, Any]:
-    """The document as plain values, schema checked, table not yet.
-
-    Arguments:
-        certified: False for a `TABLE_FORMAT` document, which has no certificate.
+def parse_object(text: str, *, wanted: str = FORMAT) -> dict[str, Any]:
+    """The document as plain values: whole JSON of a format of ours and of this version, of whatever kind.
 
     Raises:
-        FileFormatError: not JSON, not ours, another version, missing or unknown keys.
+        FileFormatError: not JSON, not ours, another version, a key that stands twice.
     """
     try:
         document = json.loads(text, object_pairs_hook=_no_duplicates, parse_constant=_refuse_constant)
@@ -76,7 +73,6 @@ def parse(text: str, *, certified: bool = True) -> dict[str, Any]:
         raise
     except ValueError as error:  # Python refuses to read integers of thousands of digits
         raise FileFormatError(f"mechanism file: holds what no table can hold ({error})") from None
-    wanted, keys = (FORMAT, _KEYS) if certified else (TABLE_FORMAT, _KEYS - {"name", "certificate"})
     if not isinstance(document, dict) or cast("dict[str, Any]", document).get("format") != wanted:
         raise FileFormatError(f'mechanism file: "format" must be "{wanted}"; this is some other file')
     document = cast("dict[str, Any]", document)
@@ -86,6 +82,22 @@ def parse(text: str, *, certified: bool = True) -> dict[str, Any]:
             f"mechanism file: version={version!r}: this release reads version {VERSION}; "
             "upgrade mezzotint or write the file again"
         )
+    return document
+
+
+def parse(text: str, *, certified: bool = True) -> dict[str, Any]:
+    """The document of a table as plain values, schema checked, table not yet.
+
+    Arguments:
+        certified: False for a `TABLE_FORMAT` document, which has no certificate.
+
+    Raises:
+        FileFormatError: as `parse_object`; missing or unknown keys.
+    """
+    wanted, keys = (FORMAT, _KEYS) if certified else (TABLE_FORMAT, _KEYS - {"name", "certificate"})
+    document = parse_object(text, wanted=wanted)
+    if document.get("kind") == "ranks":
+        raise FileFormatError("mechanism file: a ranked codebook; load it with mezzotint.vectors.RankedCodebook.load")
     if set(document) != keys:
         odd = sorted(set(document) ^ keys)
         raise FileFormatError(f"mechanism file: keys missing or unknown: {', '.join(odd)}")

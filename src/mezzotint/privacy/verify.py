@@ -1,8 +1,8 @@
 """An independent check of a mechanism file: everything derived again, in rationals, from the text.
 
 This module shares no code with the rest of the package on purpose: it reads the JSON itself, applies the rules of a
-table itself, and encloses the logarithm itself. It imports the standard library alone. What it says rests on these
-lines and on Python's integers.
+table itself, and encloses the logarithm itself. It imports the standard library alone; so does `privacy.ranks`, which it
+asks about ranked codebooks. What it says rests on these lines and on Python's integers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, cast, final
-
 if TYPE_CHECKING:
     from mezzotint.core.mechanism import Mechanism
 
@@ -44,7 +43,8 @@ class VerificationReport:
 
     Arguments:
         epsilon_upper: pure epsilon of one report, the least float at or above it; inf when unbounded or unknown.
-        max_bias: sup over inputs of |E[decoded] - input|, exact, data units; None when the table cannot be read.
+        max_bias: sup over inputs of |E[decoded] - input|, exact, data units; None when the table cannot be read, and
+            for ranked codebooks, whose bias is over seeds.
         sha256: hash of the table as read; empty when it cannot be read.
         problems: what is wrong, one sentence each; empty when everything agrees.
     """
@@ -145,12 +145,16 @@ def _integers(value: object) -> list[int]:
     return cast("list[int]", row)
 
 
-def _header_problems(document: Mapping[str, object]) -> list[str]:
+def _require_header(document: Mapping[str, object]) -> None:
     if document.get("format") != "mezzotint-mechanism":
         raise _UnreadableError('"format" is not "mezzotint-mechanism"; this is some other file')
     version = document.get("version")
     if type(version) is not int or version != 1:
         raise _UnreadableError(f"version {version!r} is not one this check knows (1)")
+
+
+def _header_problems(document: Mapping[str, object]) -> list[str]:
+    _require_header(document)
     odd = sorted(set(document) ^ set(_FILE_KEYS))
     problems = [f"keys missing or unknown: {', '.join(odd)}"] if odd else []
     if not isinstance(document.get("name"), str):
@@ -314,7 +318,24 @@ def _certificate_problems(
     return problems
 
 
+def _derive_ranks(document: Mapping[str, object]) -> VerificationReport:
+    from mezzotint.privacy.ranks import check_ranks  # standard library alone, as this file
+
+    ratio, digest, problems = check_ranks(document)
+    if ratio is None:
+        return VerificationReport(epsilon_upper=math.inf, max_bias=None, sha256=digest, problems=tuple(problems))
+    certificate = document.get("certificate")
+    if isinstance(certificate, dict):
+        claimed = cast("dict[str, object]", certificate).get("epsilon")
+        problems += [f"certificate {text}" for text in _epsilon_problems(claimed, ratio)]
+    epsilon = _least_float_above(enclose_log(ratio)[1])
+    return VerificationReport(epsilon_upper=epsilon, max_bias=None, sha256=digest, problems=tuple(problems))
+
+
 def _derive(document: Mapping[str, object]) -> VerificationReport:
+    if document.get("kind") == "ranks":
+        _require_header(document)
+        return _derive_ranks(document)
     problems = _header_problems(document)
     table = _table(document)
     rules = _table_problems(table)

@@ -11,6 +11,8 @@ from mezzotint.vectors.integers import NoiseScheme as NoiseScheme
 from mezzotint.vectors.noise import NoiseTable as NoiseTable
 from mezzotint.vectors.noise import SummedNoise as SummedNoise
 from mezzotint.vectors.noise import summed_noise as summed_noise
+from mezzotint.vectors.ranked import RankedCodebook as RankedCodebook
+from mezzotint.vectors.ranked import ranked_codebook as ranked_codebook
 from mezzotint.vectors.rotation import Rotation as Rotation
 from mezzotint.vectors.scheme import VectorScheme as VectorScheme
 from mezzotint.vectors.setting import Setting as Setting

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import FloatArray
 from mezzotint.vectors.checks import check_count
+
+kernels: Any = LazyModule("mezzotint.vectors.kernels")
 
 MAX_DIMENSION = 2**27
 """Largest padded dimension: one vector of it takes a GiB."""
@@ -20,13 +23,8 @@ MAX_DIMENSION = 2**27
 def hadamard(values: FloatArray) -> FloatArray:
     """Orthonormal Walsh-Hadamard transform along the last axis, whose length is a power of two; its own inverse."""
     size = values.shape[-1]
-    result = np.array(values, dtype=np.float64)
-    half = 1
-    while half < size:
-        pairs = result.reshape(*result.shape[:-1], -1, 2, half)
-        upper, lower = pairs[..., 0, :] + pairs[..., 1, :], pairs[..., 0, :] - pairs[..., 1, :]
-        result = np.stack([upper, lower], axis=-2).reshape(values.shape)
-        half *= 2
+    result = np.array(values, dtype=np.float64, order="C")
+    kernels.transform(result.reshape(-1, size), 1.0)
     return result / math.sqrt(size)
 
 

@@ -1,0 +1,6 @@
+"""Vectors under pure local differential privacy in few bits: one index into a public random codebook."""
+
+from mezzotint.vectors.ranked.design import ranked_codebook as ranked_codebook
+from mezzotint.vectors.ranked.scheme import RankedCodebook as RankedCodebook
+from mezzotint.vectors.ranked.table import RankTable as RankTable
+from mezzotint.vectors.ranked.table import rank_table as rank_table

@@ -1,0 +1,458 @@
+"""A ranked codebook: a vector becomes the index of one public random direction, under an exact pure epsilon."""
+
+from __future__ import annotations
+
+import json
+import math
+import operator
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, Literal, final
+
+import numpy as np
+import numpy.typing as npt
+
+from mezzotint.core import format
+from mezzotint.core.entropy import draw_words, key_from
+from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.core.lazy import LazyModule
+from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray
+from mezzotint.privacy.account import account
+from mezzotint.privacy.claim import Claim, counted
+from mezzotint.privacy.loss import float_above
+from mezzotint.privacy.ranks import MOST_INDICES, SEED_RULE, canonical_hash, check_ranks
+from mezzotint.privacy.verify import enclose_log
+from mezzotint.vectors.checks import check_count, check_norm
+from mezzotint.vectors.ranked import stream
+from mezzotint.vectors.ranked.codebook import KINDS, Codebook, Kind, groups
+from mezzotint.vectors.ranked.order_statistics import gaussian_constant, mean_norm
+from mezzotint.vectors.ranked.table import RankTable
+from mezzotint.vectors.rotation import MAX_DIMENSION
+
+kernels: Any = LazyModule("mezzotint.vectors.kernels")
+
+Norms = Literal["unit", "slack", "null"]
+
+MOST_SEED = 2**64 - 1
+LARGEST_REPORT = 2**63
+"""Reports are signed 64-bit integers on the server."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RankedCodebook:
+    """Vectors of L2 norm at most `clip_norm`, each reported as one integer.
+
+    The client ranks public random codewords by their inner products with its vector and reports one of them: each of
+    the k closest with e**epsilon times the probability of each other one. A seed makes the codewords: it is public,
+    handed out by a rule that the client cannot influence (`RankedSession`), and used for one report only.
+
+    Arguments:
+        table: weights by rank.
+        indices: how many codewords, each of its own codebook, one report names; their epsilons add.
+        kind, subspace, beacon: of the `Codebook`.
+        dimension: d.
+        norms: "unit": vectors are scaled to the clipping norm, and the mean of directions is estimated. "slack": one
+            more coordinate makes every vector one of norm 1; unbiased for all norms up to 1. "null": one more output,
+            for the zero vector, reported the more often the shorter the vector; unbiased as well.
+        clip_norm: longer vectors are scaled down to this norm, data units.
+        name: for people.
+
+    Raises:
+        ParameterError: numbers that do not fit each other, by name.
+
+    Guarantees:
+        `epsilon`: pure differential privacy of one report about the whole vector, for replacing it by any other one and
+            every seed, exact up to rounding up. It rests on integers alone: floating point only chooses an order, and
+            every order is covered.
+        Unbiased over uniformly random seeds for vectors of norm at most `clip_norm` ("unit": of exactly that norm), but
+            for `bias`.
+        What is drawn at random does not depend on the vector; all codewords are ranked and sorted, whatever it is. How
+            long floating-point arithmetic takes is outside the claim.
+
+    Source: docs/proofs/vectors.md.
+    """
+
+    table: RankTable
+    kind: Kind
+    dimension: int
+    norms: Norms
+    indices: int = 1
+    subspace: int | None = None
+    clip_norm: float = 1.0
+    beacon: str = ""
+    name: str = "ranked codebook"
+
+    def __post_init__(self) -> None:
+        if check_count("dimension", self.dimension) > MAX_DIMENSION:
+            raise ParameterError("dimension", self.dimension, f"at most {MAX_DIMENSION}; split longer vectors")
+        if self.kind not in KINDS:
+            raise ParameterError("kind", self.kind, f"one of {', '.join(KINDS)}")
+        if self.norms not in ("unit", "slack", "null"):
+            raise ParameterError("norms", self.norms, 'use "unit", "slack" or "null"')
+        if (self.table.null is not None) != (self.norms == "null"):
+            raise ParameterError("norms", self.norms, 'a table with a null output goes with "null", and no other does')
+        check_norm("clip_norm", self.clip_norm)
+        if check_count("indices", self.indices) > MOST_INDICES or self.table.outputs**self.indices > LARGEST_REPORT:
+            raise ParameterError("indices", self.indices, f"at most {MOST_INDICES}, and reports below 2**63")
+        if "\0" in self.beacon:
+            raise ParameterError("beacon", "text", "must not contain zero characters")
+        self._check_codebook()
+
+    def _check_codebook(self) -> None:
+        most = {"S": self._size + 1, "X": 2 * self._size}.get(self.kind)
+        if most is not None and self.table.codewords > most:
+            remedy = f"at most {most} of kind {self.kind} fit into {self._size} coordinates; use G or GX"
+            raise ParameterError("codewords", self.table.codewords, remedy)
+        if self.kind in ("X", "GX") and self.table.codewords % 2:
+            raise ParameterError("codewords", self.table.codewords, "need an even number of +- pairs")
+        if self.subspace is not None:
+            if self.kind in ("S", "X"):
+                raise ParameterError("subspace", self.subspace, "only G and GX live in one")
+            if check_count("subspace", self.subspace) > self._codebook.padded // 2:
+                raise ParameterError(
+                    "subspace", self.subspace, f"at most {self._codebook.padded // 2}, or None for all"
+                )
+
+    @property
+    def _size(self) -> int:
+        return self.dimension + (self.norms == "slack")
+
+    @cached_property
+    def _codebook(self) -> Codebook:
+        return Codebook(
+            kind=self.kind,
+            codewords=self.table.codewords,
+            size=self._size,
+            subspace=self.subspace,
+            beacon=self.beacon,
+        )
+
+    # Privacy ---------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def ratio(self) -> Fraction:
+        """e**epsilon of one report, exactly."""
+        return self.table.ratio**self.indices
+
+    @cached_property
+    def epsilon(self) -> float:
+        """Pure epsilon of one report about the whole vector, rounded up."""
+        return float_above(enclose_log(self.ratio)[1])
+
+    def claim(self, *, rounds: int = 1, delta: float = 0.0, sampling_rate: float = 1.0) -> Claim:
+        """What reports in so many rounds, each under a fresh seed, cost one client, to an observer of all reports.
+
+        Arguments:
+            rounds: rounds; vectors of a round may depend on everything seen before.
+            delta: 0 for the pure claim.
+            sampling_rate: chance of taking part in a round, visibly.
+
+        Guarantees: the two opposite orders (with the zero vector's row) lose at least as much as any two inputs, for
+            every hockey-stick divergence; they are accounted as a table (`RankTable.dominating`).
+        """
+        claim = account(
+            self.table.dominating, coordinates=self.indices, rounds=rounds, delta=delta, sampling_rate=sampling_rate
+        )
+        if delta == 0 and rounds == 1 and sampling_rate == 1:
+            claim = replace(claim, epsilon=min(claim.epsilon, self.epsilon))
+        return replace(claim, sha256=self.sha256)
+
+    # Errors ----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _moments(self) -> list[tuple[float, ...]]:
+        """Of the rows of a unit vector and (with a null output) of the zero vector, for weights that sum to 1."""
+        rows = self.table.rows()[:, : self.table.codewords]
+        return [tuple(value / TOTAL for value in self._codebook.moments(row)) for row in rows]
+
+    @cached_property
+    def scale(self) -> float:
+        """What a codeword is multiplied by to be an unbiased estimate of x / clip_norm."""
+        return self._codebook.compression / self._moments[0][0]
+
+    def error(self, norm: float | None = None) -> float:
+        """Mean squared error of one report's estimate, all coordinates together, squared data units.
+
+        Arguments:
+            norm: of the vector, 0 to `clip_norm`; None for `clip_norm`.
+        """
+        rho = 1.0 if norm is None else min(1.0, norm / self.clip_norm)
+        codebook = self._codebook
+        parts = [
+            # Along the vector, and over all coordinates that the codebook has.
+            (scaled * second * (codebook.width / codebook.padded), scaled * total)
+            for _, second, total in self._moments
+            for scaled in (self.scale**2 / self.indices,)
+        ]
+        along, whole = parts[0]
+        if self.norms == "null":
+            along, whole = ((1 - rho) * other + rho * one for one, other in zip(parts[0], parts[1], strict=True))
+        # The average of `indices` estimates has the square of its mean beside the indices' share of the variance.
+        rest = 1 - 1 / self.indices
+        mean = rho if self.norms == "null" else 1.0
+        along += rest * mean**2
+        whole += rest * mean**2
+        across = (whole - along) / max(1, codebook.padded - 1)
+        if self.norms == "slack":
+            error = along * rho**2 + across * (self.dimension - rho**2) - rho**2
+        elif self.norms == "null":
+            error = along + across * (self.dimension - 1) - rho**2
+        else:
+            error = along + across * (self.dimension - 1) - 1.0
+        return float(error) * self.clip_norm**2
+
+    @property
+    def mse(self) -> float:
+        """`error` of a vector of the clipping norm: squared data units, all coordinates of one report."""
+        return self.error()
+
+    @cached_property
+    def optimum(self) -> float:
+        """The same error of PrivUnitG at this epsilon, which sends the whole vector in floating point."""
+        constant = gaussian_constant(self.epsilon)[0]
+        return (constant * mean_norm(self.dimension) ** 2 - 1) * self.clip_norm**2
+
+    @property
+    def bias(self) -> float:
+        """Of the estimate, relative to the vector's norm, to first order in 1 / subspace; 0 without a subspace.
+
+        Along the vector at most 1 / (4 subspace); in all sqrt(3 / 2) / subspace for one round's signs, less over many.
+        """
+        return 0.0 if self.subspace is None else math.sqrt(1.5) / self.subspace
+
+    @property
+    def bits(self) -> int:
+        """Bits of one report."""
+        return (self.table.outputs**self.indices - 1).bit_length()
+
+    # Reports ---------------------------------------------------------------------------------------------------
+
+    def encode(self, vectors: Any, seed: Any, *, rng: Any = None) -> Any:
+        """One report per vector.
+
+        Arguments:
+            vectors: (d,) or (n, d) numbers in data units, numpy or torch. Entries that are not finite count as 0;
+                longer vectors are scaled to `clip_norm`.
+            seed: one integer from 0 to 2**64 - 1 for (d,), n different ones for (n, d). Public, and never derived from
+                the vector nor chosen by the client; reports whose seeds share the upper 32 bits share a transform.
+            rng: None draws from the operating system's keystream. A seed or `numpy.random.Generator` gives a
+                reproducible draw, which is NOT private.
+
+        Returns: an integer, or (n,) int64 (a tensor for a tensor).
+
+        Raises:
+            ParameterError: shapes or seeds that do not fit.
+
+        Guarantees: as the class says. Encoding one vector twice under one seed costs epsilon twice: keep the report.
+        """
+        tensor = hasattr(vectors, "detach")
+        values = np.asarray(vectors.detach().cpu().numpy() if tensor else vectors)
+        if values.dtype.kind not in "fiu":
+            raise ParameterError("vectors", str(values.dtype), "need real numbers")
+        single = values.ndim == 1
+        if values.ndim not in (1, 2) or values.shape[-1] != self.dimension:
+            raise ParameterError("vectors", str(values.shape), f"need (n, {self.dimension}) or ({self.dimension},)")
+        values = values[None, :] if single else values
+        seeds = check_seeds([seed] if single else seed, values.shape[0])
+        # Drawn before any vector is looked at.
+        words = draw_words(key_from(rng), 0, len(seeds) * self.indices)
+        reports = np.array(
+            [
+                self._report(row, one, words[i * self.indices : (i + 1) * self.indices])
+                for i, (row, one) in enumerate(zip(values, seeds, strict=True))
+            ],
+            dtype=np.int64,
+        )
+        if tensor:
+            import torch
+
+            found: Any = torch.from_numpy(reports)
+            return found[0] if single else found
+        return int(reports[0]) if single else reports
+
+    def _report(self, row: npt.NDArray[Any], seed: int, words: npt.NDArray[np.uint64]) -> int:
+        codebook, table = self._codebook, self.table
+        vector = np.zeros((1, codebook.padded))
+        rho = kernels.lift(
+            np.ascontiguousarray(row), self.clip_norm, self.norms == "slack", self.norms != "slack", vector[0]
+        )
+        codebook.transform(vector, seed >> 32)
+        null_threshold = round(rho * TOTAL) if self.norms == "null" else TOTAL
+        report = 0
+        for place, word in enumerate(words.tolist()):
+            products = codebook.products(vector[0], seed, place)
+            # Both rows' places are looked up, and one is taken: no branch on the vector.
+            order = np.append(np.argsort(-products, kind="stable"), table.codewords)
+            ranks = [int(np.searchsorted(edges, word & 0xFFFFFFFF, side="right")) for edges in self._edges]
+            zero = (word >> 32) >= null_threshold
+            report = report * table.outputs + int(order[ranks[zero * (len(ranks) - 1)]])
+        return report
+
+    @cached_property
+    def _edges(self) -> list[IntArray]:
+        """Cumulative weights by place of each row; a 32-bit word below edge r, and no smaller one, has place r."""
+        return list(np.cumsum(self.table.rows(), axis=1))
+
+    # Estimates -------------------------------------------------------------------------------------------------
+
+    def decode(self, report: int, seed: int) -> FloatArray:
+        """(d,) unbiased estimate of the clipped vector behind one report, data units."""
+        return self.mean([report], [seed])
+
+    def mean(self, reports: Any, seeds: Any, *, weights: npt.ArrayLike | None = None) -> FloatArray:
+        """Mean of the estimates of many reports; each costs O(subspace), each round one transform more.
+
+        Arguments:
+            reports: (n,) integers as `encode` returned them.
+            seeds: (n,) the seeds they were encoded under.
+            weights: (n,) numbers, public or part of nobody's data; the sum of weighted estimates is divided by their
+                sum. None for 1 each.
+
+        Returns: (d,) data units.
+
+        Raises:
+            ParameterError: reports that name no codeword, lengths that differ, weights that do not add up to a number
+                other than 0.
+        """
+        codes = [operator.index(report) for report in np.asarray(reports).tolist()]
+        if not codes:
+            raise ParameterError("reports", "none", "need at least one")
+        numbers = check_seeds(seeds, len(codes))
+        if min(codes) < 0 or max(codes) >= self.table.outputs**self.indices:
+            raise ParameterError("reports", "out of range", f"from 0 to {self.table.outputs**self.indices - 1}")
+        shares = np.ones(len(codes)) if weights is None else np.asarray(weights, dtype=np.float64)
+        if shares.shape != (len(codes),) or not np.isfinite(shares).all() or shares.sum() == 0:
+            raise ParameterError("weights", str(shares.shape), f"need {len(codes)} numbers whose sum is not 0")
+        codebook = self._codebook
+        mean = np.zeros(self._size)
+        for group, members in groups(numbers).items():
+            total = np.zeros(codebook.padded)
+            for i in members:
+                for place, index in enumerate(self._split(codes[i])):
+                    codebook.add(total, index, numbers[i], place, shares[i])
+            mean += codebook.undo(total, group)
+        return mean[: self.dimension] * (self.scale * self.clip_norm / (self.indices * shares.sum()))
+
+    def _split(self, report: int) -> Iterable[int]:
+        found: list[int] = []
+        for _ in range(self.indices):
+            report, index = divmod(report, self.table.outputs)
+            found.append(index)
+        return reversed(found)
+
+    # Storage ---------------------------------------------------------------------------------------------------
+
+    def _body(self) -> dict[str, Any]:
+        return {
+            "table": self.table.as_dict(),
+            "indices": self.indices,
+            "codebook": {
+                "kind": self.kind,
+                "dimension": self.dimension,
+                "subspace": self.subspace,
+                "norms": self.norms,
+                "clip_norm": repr(float(self.clip_norm)),
+                "beacon": self.beacon,
+                "stream": stream.VERSION,
+            },
+            "seed_rule": SEED_RULE,
+        }
+
+    @cached_property
+    def sha256(self) -> str:
+        """Of table, codebook and seed rule."""
+        return canonical_hash(self._body())
+
+    def certificate(self) -> dict[str, Any]:
+        """The claim of one report as plain values: e**epsilon is (numerator / denominator)**indices."""
+        high, low = self.table.worst
+        return {
+            "epsilon": self.epsilon,
+            "numerator": high,
+            "denominator": low,
+            "indices": self.indices,
+            "sha256": self.sha256,
+            "neighboring": "replace_one",
+            "unit": "report",
+        }
+
+    def to_json(self) -> str:
+        """The mechanism file of kind "ranks" (docs/file-format.md)."""
+        document = {"format": format.FORMAT, "version": format.VERSION, "kind": "ranks", "name": self.name}
+        document |= {**self._body(), "sha256": self.sha256, "certificate": self.certificate()}
+        return json.dumps(document, allow_nan=False, separators=(",", ":")) + "\n"
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Writes the file, atomically; an existing one is refused unless `overwrite`."""
+        format.write_text(path, self.to_json(), overwrite=overwrite)
+
+    @classmethod
+    def from_json(cls, text: str) -> RankedCodebook:
+        """Reads what `to_json` wrote, after the exact check; FileFormatError for anything else."""
+        document = format.parse_object(text)
+        if document.get("kind") != "ranks":
+            raise FileFormatError('mechanism file: its kind is not "ranks"; load it with Mechanism.load')
+        problems = check_ranks(document)[2]
+        if problems:
+            raise FileFormatError(f"mechanism file: {'; '.join(problems)}")
+        table, codebook = document["table"], document["codebook"]
+        try:
+            scheme = cls(
+                table=RankTable(
+                    **{key: table[key] for key in ("codewords", "top", "high", "raised", "low")},
+                    null=None if table["null"] is None else (table["null"][0], table["null"][1]),
+                ),
+                indices=document["indices"],
+                kind=codebook["kind"],
+                dimension=codebook["dimension"],
+                norms=codebook["norms"],
+                subspace=codebook["subspace"],
+                clip_norm=float(codebook["clip_norm"]),
+                beacon=codebook["beacon"],
+                name=document["name"],
+            )
+        except ValueError as error:
+            raise FileFormatError(f"mechanism file: {error}") from None
+        if document["certificate"] != scheme.certificate():
+            raise FileFormatError("mechanism file: the certificate is not that of the table")
+        return scheme
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> RankedCodebook:
+        """Reads a mechanism file of kind "ranks"."""
+        return cls.from_json(format.read_text(path))
+
+    def __str__(self) -> str:
+        words = {
+            "unit": "directions only",
+            "slack": "any norm, by a slack coordinate",
+            "null": "any norm, by a null code",
+        }
+        where = "" if self.subspace is None else f" in {self.subspace} of {self._codebook.padded} rotated coordinates"
+        many = f"{self.indices} indices of " if self.indices > 1 else ""
+        relative = "unbiased" if self.subspace is None else f"relative bias at most {self.bias:.2g}"
+        return (
+            f"{self.name}: {many}{self.table.codewords} codewords ({KINDS[self.kind]}{where}), {self.table.top} on "
+            f"top; {counted(self.bits, 'bit')} a vector of {counted(self.dimension, 'coordinate')} "
+            f"({words[self.norms]}); epsilon {self.epsilon!r}; "
+            f"mean squared error {self.mse:.6g} a report, {self.mse / self.optimum:.4f} x PrivUnitG's; {relative}"
+        )
+
+
+def check_seeds(seeds: Any, count: int) -> list[int]:
+    """`count` different integers from 0 to 2**64 - 1."""
+    try:
+        numbers = [operator.index(seed) for seed in (seeds.tolist() if hasattr(seeds, "tolist") else seeds)]
+    except TypeError:
+        raise ParameterError("seed", type(seeds).__name__, "need integers, one per vector") from None
+    if len(numbers) != count:
+        raise ParameterError("seed", f"{len(numbers)} seeds", f"need one per vector, {count}")
+    if any(not 0 <= number <= MOST_SEED for number in numbers):
+        raise ParameterError("seed", "out of range", "from 0 to 2**64 - 1")
+    if len(set(numbers)) < count:
+        raise ParameterError("seed", "repeated", "every report needs a seed of its own")
+    return numbers
