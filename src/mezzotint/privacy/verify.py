@@ -17,6 +17,7 @@ from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, cast, final
+
 if TYPE_CHECKING:
     from mezzotint.core.mechanism import Mechanism
 
