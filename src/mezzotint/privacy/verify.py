@@ -1,8 +1,8 @@
 """An independent check of a mechanism file: everything derived again, in rationals, from the text.
 
 This module shares no code with the rest of the package on purpose: it reads the JSON itself, applies the rules of a
-table itself, and encloses the logarithm itself. It imports the standard library alone; so does `privacy.ranks`, which it
-asks about ranked codebooks. What it says rests on these lines and on Python's integers.
+table itself, and encloses the logarithm itself. It imports the standard library alone; so does `privacy.ranks`, which
+it asks about ranked codebooks. What it says rests on these lines and on Python's integers.
 """
 
 from __future__ import annotations
