@@ -1,0 +1,160 @@
+"""Gaussian noise rounded to integers, drawn from a keystream: decided by one word, or looked at more closely.
+
+A normal variable is -sigma z(u) or sigma z(u), z(u) = -Phi^-1(u) >= 0, for a fair sign and a uniform u <= 1/2. The first
+word gives the sign and 63 binary digits of u. They decide the rounded variable unless sigma z(u) may lie on either side
+of a rounding boundary; then 64 digits more are drawn, and more until it does not. So the law is that of the rounded
+Gaussian itself, and a draw is a function of the key and the place of the coordinate alone, whatever machine computes it.
+"""
+
+from __future__ import annotations
+
+import functools
+import hmac
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, final
+
+import flint
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtri
+
+from mezzotint.core.entropy import PART, WORDS_PER_COUNT, ElementWords, Keystream
+from mezzotint.core.errors import ParameterError
+from mezzotint.core.threads import in_threads, usable_cores
+from mezzotint.training.noise.kernels import CELLS, LOWEST_OCTAVE, TERMS, UNDECIDED, draw
+
+IntArray = npt.NDArray[np.int64]
+
+WORD = 64
+_DIGITS = WORD - 1
+
+ERROR = 1e-12
+"""Bound on |z - z(u)|, z from the table and u anywhere in the interval that a word leaves (docs/proofs/training.md)."""
+
+LARGEST = 2.0**36
+"""At a larger standard deviation more than a seventh of all words would leave their draw undecided."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class RoundedGaussian:
+    """floor(X + 1/2) for X normal with mean 0.
+
+    For an integer n, n + floor(X + 1/2) = floor(n + X + 1/2): added to integers, it is the Gaussian mechanism with its
+    output rounded, and costs no more than that.
+
+    Arguments:
+        sigma: standard deviation of X, in (0, 2^36].
+
+    Raises:
+        ParameterError: sigma outside its range.
+
+    Guarantees: the law is exact as long as the words are uniform; no rounding of a float has a say in it.
+    Source: inversion; docs/proofs/training.md, "Noise".
+    """
+
+    sigma: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.sigma <= LARGEST:
+            raise ParameterError("sigma", self.sigma, f"a standard deviation in (0, {LARGEST:g}]")
+
+    @property
+    def margin(self) -> float:
+        """Distance from a rounding boundary below which a word's draw is not decided."""
+        # The product with sigma and the sum with 1/2 round by less than 2^-52 (6 sigma + 1).
+        return self.sigma * (ERROR + 2e-15) + 1e-15
+
+    def draw(self, key: bytes, size: int) -> IntArray:
+        """(size,) independent draws; coordinate i takes word i of the key's stream, and more of its own if needed."""
+        table, noise = quantiles(), np.empty(size, dtype=np.int64)
+
+        def part(first: int) -> None:
+            words, mine = np.empty(min(PART, size - first), dtype=np.uint64), noise[first : first + PART]
+            ElementWords(key, first).fill(words)
+            if draw(words, table, self.sigma, self.margin, mine):
+                for place in np.flatnonzero(mine == UNDECIDED).tolist():
+                    mine[place] = self.closer(int(words[place]), _further(key, first + place))
+
+        in_threads([functools.partial(part, first) for first in range(0, size, PART)], threads=usable_cores())
+        return noise
+
+    def closer(self, word: int, further: Iterator[int]) -> int:
+        """The integer that a word leads to, with as many further words as it takes."""
+        negative, tail, digits = word >> _DIGITS, word & (2**_DIGITS - 1), WORD
+        while (found := self._settled(tail, digits)) is None:
+            tail, digits = tail << WORD | next(further), digits + WORD
+        return -found if negative else found
+
+    def _settled(self, tail: int, digits: int) -> int | None:
+        """The integer that sigma z(u) rounds to for all u in [tail, tail + 1) / 2^digits; None if there are several."""
+        if tail == 0:
+            return None
+        near = math.floor(0.5 - self.sigma * float(ndtri(float(Fraction(tail, 2**digits)))))
+        with flint.ctx.workprec(digits + WORD):
+            scale = flint.arb(2) ** digits
+            for guess in (near, near - 1, near + 1):
+                if guess >= 0 and self._beyond(guess + 0.5) * scale <= tail and tail + 1 <= self._beyond(guess - 0.5) * scale:
+                    return guess
+        return None
+
+    def _beyond(self, distance: float) -> Any:
+        """Enclosure of P(X > distance)."""
+        return (flint.arb(distance) / flint.arb(self.sigma) / flint.arb(2).sqrt()).erfc() / 2
+
+
+def _further(key: bytes, place: int) -> Iterator[int]:
+    """Words beyond the first for one coordinate."""
+    own = hmac.digest(key, b"mezzotint closer %d" % place, "sha256")
+    for start in itertools.count(step=WORDS_PER_COUNT):
+        words = np.empty(WORDS_PER_COUNT, dtype=np.uint64)
+        Keystream(own, start).fill(words)
+        yield from words.tolist()
+
+
+@functools.cache
+def quantiles() -> npt.NDArray[np.float64]:
+    """(cells + 1, 8) Taylor coefficients of z(u) around the middle of each cell, in units of the cell's octave.
+
+    Cell j of octave e holds u = 2^(e - 64) m for m in 1 + [j, j + 1) / 16; the row of u = 1/2, where z = 0, is last.
+    """
+    octaves = range(LOWEST_OCTAVE, _DIGITS)
+    table = np.zeros((len(octaves) * CELLS + 1, TERMS))
+    with flint.ctx.workprec(128):
+        for row, (octave, cell) in enumerate(itertools.product(octaves, range(CELLS))):
+            middle = Fraction(2 * CELLS + 2 * cell + 1, 2 * CELLS)
+            series = taylor(_tail_quantile(middle * Fraction(2) ** (octave - WORD)), TERMS)
+            unit = flint.arb(2) ** (octave - WORD)
+            table[row] = [float(value * unit**power) for power, value in enumerate(series)]
+    return table
+
+
+def _tail_quantile(u: Fraction) -> Any:
+    """z(u), by Newton's method from the float."""
+    value = flint.arb(-float(ndtri(float(u))))
+    target = flint.arb(u.numerator) / u.denominator
+    for _ in range(3):
+        value += ((value / flint.arb(2).sqrt()).erfc() / 2 - target) / _density(value)
+        value = value.mid()
+    return value
+
+
+def _density(z: Any) -> Any:
+    return (-z * z / 2).exp() / (2 * flint.arb.pi()).sqrt()
+
+
+def taylor(z: Any, terms: int) -> list[Any]:
+    """z and the coefficients z^(n) / n! of u -> z(u) where it takes the value z; z may be a ball.
+
+    Phi^-1 has derivatives P_n(x) / phi(x)^n with P_1 = 1, P_(n+1) = P_n' + n x P_n, and z(u) = -Phi^-1(u), x = -z.
+    """
+    found, polynomial, x = [z], flint.fmpz_poly([1]), -z
+    for n in range(1, terms):
+        value = sum((coefficient * x**power for power, coefficient in enumerate(polynomial)), flint.arb(0))
+        found.append(-value / _density(z) ** n / math.factorial(n))
+        polynomial = polynomial.derivative() + n * flint.fmpz_poly([0, 1]) * polynomial
+    return found
