@@ -89,7 +89,8 @@ def test_a_log_that_is_still_written_a_seeded_one_and_one_without_privacy(
     assert "does not hold the run's claim" in _text(going)
     assert "20 of 40 steps" in going.summary
     seeded = page_of(_write(tmp_path / "seeded.jsonl", [{**lines[0], "seed": 3}, *lines[1:]]))
-    assert "NOT private" in _text(seeded)
+    assert "Simulation; not private" in _text(seeded)
+    assert "simulation; not private" in seeded.summary
     open_ = [{**lines[0], "noise_multiplier": 0.0}, {**lines[1], "epsilon": None}]
     assert "nothing is private" in _text(page_of(_write(tmp_path / "open.jsonl", open_)))
 

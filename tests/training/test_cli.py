@@ -62,6 +62,8 @@ def test_dp_sgd_to_a_target(invoke: Invoke, tmp_path: Path) -> None:
     assert facts["model_bytes"] == 16
     assert facts["float32_bytes"] == 124
     assert "differential privacy" in facts["claim"]
+    assert facts["claim"].startswith("Simulation; not private")  # as the run is seeded
+    assert facts["seeded"] is True
     assert "not cover" in facts["caveat"]
     model = PackedModel.load(tmp_path / "m.mz")
     assert model.weights == 31
@@ -71,6 +73,7 @@ def test_dp_sgd_to_a_target(invoke: Invoke, tmp_path: Path) -> None:
     assert [line.get("step") for line in lines] == [None, 5, 10, 12, None]
     assert lines[1]["epsilon"] < lines[3]["epsilon"] == facts["epsilon"]
     assert lines[-1]["claim"] == facts["claim"]
+    assert all(line["seeded"] for line in lines[1:])
     assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -131,7 +131,8 @@ def prepare(options: dict[str, Any]) -> Any:
         seed=options["seed"],
         averaging=options["averaging"],
     )
-    chosen = choose_method(options, task, rate=min(1.0, options["batch_size"] / len(data.train_x)))
+    batches = training.batches.PoissonBatches(batch_size=options["batch_size"], dataset_size=len(data.train_x))
+    chosen = choose_method(options, task, rate=batches.sampling.rate)
     run = training.trainer.Trainer(data=data, task=task, method=chosen, settings=settings)
     if options["resume"]:
         training.checkpoint.restore(run, options["checkpoint"])
@@ -200,7 +201,7 @@ def _noise(options: dict[str, Any], projected: Any, *, rate: float) -> float:
         return noise
     least = training.rqp.noise_multiplier(
         target,
-        sampling_rate=min(1.0, rate + 2.0**-24),  # batches are drawn in multiples of 2**-24, rounded up
+        sampling_rate=rate,
         steps=options["steps"],
         delta=options["delta"],
         neighboring=options["neighboring"] or "add_or_remove_one",
@@ -281,6 +282,7 @@ def _live(steps: int) -> Iterator[Callable[[Any], None]]:
 
         def show(progress: Any) -> None:
             spent = "none" if progress.epsilon is None else f"{progress.epsilon:.4g}"
+            spent += " (simulation; not private)" if progress.seeded else ""
             text = f"loss {progress.loss:.4f}  accuracy {progress.test_accuracy:.2%}  epsilon {spent}"
             bars.update(bar, completed=progress.step, description=text)
 
@@ -297,8 +299,7 @@ def _live(steps: int) -> Iterator[Callable[[Any], None]]:
 
 def finish(run: Any, history: list[Any], options: dict[str, Any]) -> dict[str, Any]:
     """Writes the model and the plot; says what was reached and what it cost."""
-    claim, last = run.claim(), history[-1]
-    sentence = "No privacy is claimed." if claim is None else str(claim)
+    claim, sentence, last = run.claim(), run.sentence(), history[-1]
     costs = {"epsilon": None, "delta": None, "neighboring": None} if claim is None else claim.as_dict()
     note = {"claim": sentence, "data": run.data.name, "model": options["model"], "caveat": run.data.note}
     packed = run.packed(bits=options["bits"], note=note)
@@ -324,6 +325,7 @@ def finish(run: Any, history: list[Any], options: dict[str, Any]) -> dict[str, A
         "model_bytes": packed.packed_bytes,
         "float32_bytes": packed.float_bytes,
         "seed": options["seed"],
+        "seeded": run.seeded,
         "claim": sentence,
         "caveat": run.data.note,
         "file_bytes": size,
@@ -339,7 +341,8 @@ def _summary(facts: dict[str, Any]) -> None:
     table.add_row(
         f"{facts['test_accuracy']:.2%}",
         f"{facts['packed_test_accuracy']:.2%}",
-        "none" if epsilon is None else epsilon if isinstance(epsilon, str) else number(epsilon),
+        ("none" if epsilon is None else epsilon if isinstance(epsilon, str) else number(epsilon))
+        + (" (simulation; not private)" if facts["seeded"] else ""),
         number(facts["delta"]),
         str(facts["steps"]),
         str(facts["bits"]),
@@ -349,6 +352,5 @@ def _summary(facts: dict[str, Any]) -> None:
     screen = output()
     screen.print(table)
     screen.print(facts["claim"], markup=False, highlight=False, soft_wrap=True)
-    for text in (facts["caveat"], "A seeded run is NOT private." if facts["seed"] is not None else ""):
-        if text:
-            warn(text)
+    if facts["caveat"]:
+        warn(facts["caveat"])

@@ -18,6 +18,8 @@ rqp: Any = LazyModule("mezzotint.training.rqp")
 DELTAS = tuple(10.0**-k for k in range(3, 11))
 """At which the whole run is accounted once more, where the log says enough."""
 
+_SIMULATED = "Simulation; not private: this run was seeded and can be repeated bit for bit."
+
 _PROGRESS = ("step", "loss", "train_accuracy", "test_accuracy", "epsilon")
 
 
@@ -40,6 +42,7 @@ def training_page(source: Path) -> Page:
         raise FileFormatError(f"{source.name}: holds no report of a training run; make one with mezzotint train --log")
     last = history[-1]
     cost = "no privacy is claimed" if last["epsilon"] is None else f"epsilon {upwards(last['epsilon'])} spent"
+    cost = f"simulation; not private ({cost})" if header.get("seed") is not None else cost
     method = (header if end is None else end).get("method", "no method")
     return Page(
         title=f"Training of {header.get('model', 'a model')} on {header.get('data', 'records')}",
@@ -105,7 +108,7 @@ def _learnt(header: Mapping[str, Any], end: Mapping[str, Any] | None, history: S
     if end is not None and end.get("caveat"):
         words.append(f"Mind: {end['caveat']}.")
     if header.get("seed") is not None:
-        words.insert(0, "This run was seeded: it can be repeated bit for bit, and is NOT private.")
+        words.insert(0, _SIMULATED)
     last = history[-1]
     rows = [(name.replace("_", " "), _cell(value)) for name, value in header.items() if value is not None]
     rows += [
@@ -145,6 +148,8 @@ def _cost(header: Mapping[str, Any], end: Mapping[str, Any] | None, history: Seq
     )
     profile = _profile(header, end)
     figures = (spent, against) if profile is None else (spent, against, profile)
+    if header.get("seed") is not None:
+        claimed = (f"{_SIMULATED} What is shown is what it would cost without its seed.", *claimed)
     words = (*claimed, "Every step counts from the moment its batch is drawn, lost ones after a crash too.")
     return Section(title=title, words=words, figures=figures)
 

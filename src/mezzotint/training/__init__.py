@@ -10,6 +10,7 @@ from mezzotint.core.lazy import LazyModule
 
 if TYPE_CHECKING:
     from mezzotint.training import audit as audit
+    from mezzotint.training import batches as batches
     from mezzotint.training import checkpoint as checkpoint
     from mezzotint.training import data as data
     from mezzotint.training import methods as methods
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from mezzotint.training import trainer as trainer
 else:
     audit = LazyModule("mezzotint.training.audit")
+    batches = LazyModule("mezzotint.training.batches")
     checkpoint = LazyModule("mezzotint.training.checkpoint")
     data = LazyModule("mezzotint.training.data")
     methods = LazyModule("mezzotint.training.methods")

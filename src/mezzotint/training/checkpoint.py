@@ -48,7 +48,7 @@ def write_ledger(trainer: Trainer, checkpoint: str | os.PathLike[str], *, reserv
         "schema": SCHEMA,
         "reserved": reserved,
         "claim": None if claim is None else claim.as_dict(),
-        "sentence": "No privacy is claimed." if claim is None else str(claim),
+        "sentence": trainer.sentence(reserved),
         **_identity(trainer),
     }
     with replacing(ledger_path(checkpoint), overwrite=True, parameter="checkpoint") as temporary:

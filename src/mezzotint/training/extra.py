@@ -4,6 +4,11 @@ try:
     import torch as torch
     from opacus import GradSampleModule as GradSampleModule
     from opacus.optimizers import DPOptimizer as DPOptimizer
-    from opacus.utils.uniform_sampler import UniformWithReplacementSampler as UniformWithReplacementSampler
+    from opacus.optimizers.optimizer import _check_processed_flag, _mark_as_processed
 except ImportError as error:
     raise ImportError("training needs PyTorch and Opacus, an extra: pip install mezzotint[torch]") from error
+
+check_unused = _check_processed_flag
+"""Raises ValueError for gradients that a step has used already."""
+
+mark_used = _mark_as_processed

@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, final
 
 from mezzotint.core.errors import ParameterError
@@ -16,6 +17,7 @@ from mezzotint.training.extra import DPOptimizer, GradSampleModule, torch
 from mezzotint.training.notices import warn_about
 from mezzotint.training.optimizers import (
     ClippedGradientOptimizer,
+    NoisyOptimizer,
     ProjectedOptimizer,
     QuantizedGradientOptimizer,
 )
@@ -35,16 +37,14 @@ class Method(ABC):
     relation: ClassVar[Neighboring] = "add_or_remove_one"
 
     @abstractmethod
-    def optimizer(
-        self, inner: torch.optim.Optimizer, *, batch_size: int, generator: torch.Generator, rng: Callable[[], Any]
-    ) -> DPOptimizer:
+    def optimizer(self, inner: torch.optim.Optimizer, *, batch_size: int, rng: Callable[[str], Any]) -> DPOptimizer:
         """The Opacus optimizer around `inner`.
 
         Arguments:
             inner: makes the step.
             batch_size: expected number of records in a batch, which sums are divided by.
-            generator: source of the Gaussian noise.
-            rng: source of the tables' draws, called once per draw: None, a seed or a numpy Generator.
+            rng: called once per draw with its purpose, "noise" or "table": None for private draws, else a seed or a
+                numpy Generator.
         """
 
     def wrap(self, module: torch.nn.Module) -> GradSampleModule:
@@ -109,18 +109,19 @@ class NoisySGD(Method):
         if not 0 < self.clip_norm < math.inf:
             raise ParameterError("clip_norm", self.clip_norm, "need a finite number above 0")
 
-    def optimizer(
-        self, inner: torch.optim.Optimizer, *, batch_size: int, generator: torch.Generator, rng: Callable[[], Any]
-    ) -> DPOptimizer:
+    def optimizer(self, inner: torch.optim.Optimizer, *, batch_size: int, rng: Callable[[str], Any]) -> DPOptimizer:
         if self.projection is not None:
-            inner = ProjectedOptimizer(inner, projection=self.projection, bounds=self.bound, rng=rng)
-        return DPOptimizer(
+            inner = ProjectedOptimizer(inner, projection=self.projection, bounds=self.bound, rng=partial(rng, "table"))
+        return NoisyOptimizer(
             inner,
             noise_multiplier=self.noise_multiplier,
-            max_grad_norm=self.clip_norm,
+            clip_norm=self.clip_norm,
             expected_batch_size=batch_size,
-            generator=generator,
+            rng=partial(rng, "noise"),
         )
+
+    def wrap(self, module: torch.nn.Module) -> GradSampleModule:
+        return FactoredGradSampleModule(module, loss_reduction="sum")
 
     def claim(
         self,
@@ -193,16 +194,14 @@ class QuantizedSGD(Method):
     clip: float
     max_grad_norm: float = math.inf
 
-    def optimizer(
-        self, inner: torch.optim.Optimizer, *, batch_size: int, generator: torch.Generator, rng: Callable[[], Any]
-    ) -> DPOptimizer:
+    def optimizer(self, inner: torch.optim.Optimizer, *, batch_size: int, rng: Callable[[str], Any]) -> DPOptimizer:
         return QuantizedGradientOptimizer(
             inner,
             table=self.table,
             clip=self.clip,
             max_grad_norm=self.max_grad_norm,
             expected_batch_size=batch_size,
-            rng=rng,
+            rng=partial(rng, "table"),
         )
 
     def wrap(self, module: torch.nn.Module) -> GradSampleModule:
@@ -259,9 +258,7 @@ class ClippedSGD(Method):
 
     clip: float
 
-    def optimizer(
-        self, inner: torch.optim.Optimizer, *, batch_size: int, generator: torch.Generator, rng: Callable[[], Any]
-    ) -> DPOptimizer:
+    def optimizer(self, inner: torch.optim.Optimizer, *, batch_size: int, rng: Callable[[str], Any]) -> DPOptimizer:
         return ClippedGradientOptimizer(inner, clip=self.clip, expected_batch_size=batch_size)
 
     def claim(

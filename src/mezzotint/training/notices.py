@@ -24,6 +24,10 @@ class ContractionWarning(TrainingWarning):
     """Replacing codes lowers the noise needed only by kappa, and costs accuracy."""
 
 
+class LeftOutWarning(TrainingWarning):
+    """Records whose gradients are not finite count as zero."""
+
+
 def warn_about(
     projection: Projection, *, bound: float, step_size: float, clip_norm: float, weight_noise: float, steps: int
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any, final
@@ -10,10 +11,14 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
+from mezzotint.core.entropy import key_from
 from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.privacy.sums.lattice import Lattice, find_lattice
-from mezzotint.training.extra import DPOptimizer, torch
+from mezzotint.training.extra import DPOptimizer, check_unused, mark_used, torch
+from mezzotint.training.noise.gaussian import RoundedGaussian
+from mezzotint.training.noise.sums import ClippedSums
+from mezzotint.training.notices import LeftOutWarning
 from mezzotint.training.projection import Projection
 from mezzotint.training.quantized.sums import Gradients, RecordSums
 from mezzotint.training.samples import factors
@@ -165,28 +170,118 @@ def _is_stateless(optimizer: torch.optim.Optimizer) -> bool:
 
 
 class _CoordinateOptimizer(DPOptimizer, ABC):
-    """Sums records' gradients by a rule that treats every coordinate alike."""
+    """Sums records' gradients by a rule of its own; what is released is the sum, and what `disturb` adds to it."""
 
     @abstractmethod
     def total(self, samples: list[torch.Tensor]) -> torch.Tensor:
         """(D,) sum over the records of their treated gradients in tensors (records, ...), D coordinates in all."""
 
+    def disturb(self, summed: torch.Tensor) -> torch.Tensor:
+        """(D,) gradient that the step is made with, from the sum: the sum itself, unless overridden."""
+        return summed
+
     @torch.no_grad()
     def clip_and_accumulate(self) -> None:
         """What Opacus calls to clip and sum."""
-        summed = self.total(self.grad_samples)
         attributed: list[Any] = self.params  # Opacus hangs its sums onto the parameters
+        for parameter in attributed:
+            check_unused(parameter.grad_sample)
+        summed = self.total(self.grad_samples)
         parts = summed.split([parameter.numel() for parameter in attributed])
         for parameter, part in zip(attributed, parts, strict=True):
             total = part.view_as(parameter)
             # A batch split by Opacus's memory manager comes in parts.
             parameter.summed_grad = total if parameter.summed_grad is None else parameter.summed_grad + total
+            mark_used(parameter.grad_sample)
 
+    @torch.no_grad()
     def add_noise(self) -> None:
-        """Nothing: the sum is what is released."""
+        """What Opacus calls to make the sum private."""
         attributed: list[Any] = self.params
         for parameter in attributed:
-            parameter.grad = parameter.summed_grad.view_as(parameter)
+            check_unused(parameter.summed_grad)
+            mark_used(parameter.summed_grad)
+        together = self.disturb(torch.cat([parameter.summed_grad.flatten() for parameter in attributed]))
+        parts = together.split([parameter.numel() for parameter in attributed])
+        for parameter, part in zip(attributed, parts, strict=True):
+            parameter.grad = part.view_as(parameter).to(parameter.dtype)
+
+
+@final
+class NoisyOptimizer(_CoordinateOptimizer):
+    """DP-SGD on integers: clips each record's gradient, adds up on a public grid, adds rounded Gaussian noise.
+
+    Arguments:
+        inner: the optimizer that makes the step.
+        noise_multiplier: z >= 0, noise of the sum over the clip norm; 0 adds none and is not private.
+        clip_norm: C > 0, L2 norm of a record's gradient in all tensors.
+        expected_batch_size: what the sum is divided by.
+        rng: as in `ProjectedOptimizer`, for the noise.
+
+    Raises:
+        ParameterError: clip_norm not positive, noise_multiplier negative or too large for the grid.
+
+    Warns:
+        LeftOutWarning: once, when a record's gradient is not finite. It then counts as zero: a run that stopped for
+            it would tell, without noise, that it was there.
+
+    Guarantees:
+        What is released is the rounded output of the Gaussian mechanism of noise multiplier z, exactly: a record
+        changes the integer sum by an L2 norm of at most one clip norm, and the noise is drawn without error.
+    Source: docs/proofs/training.md, "Noise".
+    """
+
+    def __init__(
+        self,
+        inner: torch.optim.Optimizer,
+        *,
+        noise_multiplier: float,
+        clip_norm: float,
+        expected_batch_size: int,
+        rng: Callable[[], Any] = lambda: None,
+    ) -> None:
+        super().__init__(
+            inner,
+            noise_multiplier=noise_multiplier,
+            max_grad_norm=_positive("clip_norm", clip_norm),
+            expected_batch_size=expected_batch_size,
+        )
+        if not noise_multiplier >= 0:
+            raise ParameterError("noise_multiplier", noise_multiplier, "need a finite number >= 0")
+        self.rng = rng
+        self._warned = False
+        self._noise()
+
+    def _sums(self) -> ClippedSums:
+        return ClippedSums(
+            clip_norm=self.max_grad_norm, coordinates=sum(parameter.numel() for parameter in self.params)
+        )
+
+    def _noise(self) -> RoundedGaussian | None:
+        # Both numbers may be changed between steps, as Opacus's schedulers do.
+        if self.noise_multiplier == 0:
+            return None
+        return RoundedGaussian(sigma=self.noise_multiplier * self._sums().units)
+
+    def total(self, samples: list[torch.Tensor]) -> torch.Tensor:
+        summed, left_out = self._sums()([_gradients(sample) for sample in samples])
+        if left_out and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"the gradients of {left_out} record(s) are not finite and count as zero; lower the step size, or "
+                "look for overflowing features (said once)",
+                LeftOutWarning,
+                stacklevel=2,
+            )
+        return torch.from_numpy(summed)
+
+    def disturb(self, summed: torch.Tensor) -> torch.Tensor:
+        noise = self._noise()
+        released = summed.numpy()
+        if noise is not None:
+            released = released + noise.draw(key_from(self.rng()), released.size)
+        device = self.params[0].device
+        return torch.from_numpy((released * self._sums().unit).astype(np.float32)).to(device)
 
 
 @final

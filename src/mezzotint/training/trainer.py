@@ -7,28 +7,27 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
 
+from mezzotint.core.entropy import key_from
 from mezzotint.core.errors import ParameterError
 from mezzotint.privacy.claim import Claim
+from mezzotint.training.batches import PoissonBatches
 from mezzotint.training.checkpoint import save, write_ledger
 from mezzotint.training.data import Dataset
-from mezzotint.training.extra import UniformWithReplacementSampler, torch
+from mezzotint.training.extra import torch
 from mezzotint.training.methods import Method
 from mezzotint.training.models import Task
 from mezzotint.training.optimizers import NotFiniteError
 from mezzotint.training.packed import PackedModel, pack_codes, pack_weights
 from mezzotint.training.rqp.checks import count, positive
-from mezzotint.training.rqp.claim import TrainingClaim
+from mezzotint.training.rqp.claim import SIMULATION, TrainingClaim
 from mezzotint.training.rqp.sampling import NEIGHBORINGS, Neighboring
-
-_DRAW = 2.0**-24
-"""PyTorch's uniform float32 numbers are multiples of this."""
 
 
 @final
@@ -42,6 +41,7 @@ class Progress:
         train_accuracy, test_accuracy: shares of records decided rightly, of the current (averaged) weights.
         epsilon: spent so far at the run's delta; None where nothing is private.
         seconds: since the run (or its resumption) began.
+        seeded: the run is a simulation; not private, whatever epsilon says.
     """
 
     step: int
@@ -50,6 +50,7 @@ class Progress:
     test_accuracy: float
     epsilon: float | None
     seconds: float
+    seeded: bool = False
 
 
 @final
@@ -115,52 +116,37 @@ class Trainer:
     """
 
     def __init__(self, *, data: Dataset, task: Task, method: Method, settings: Settings) -> None:
-        if settings.batch_size > len(data.train_x):
-            raise ParameterError("batch_size", settings.batch_size, f"the data has {len(data.train_x)} records")
         self.data, self.task, self.method, self.settings = data, task, method, settings
         self.taken = self.spent = 0
         self._losses = torch.tensor([math.nan])
         self._features, self._labels = torch.from_numpy(data.train_x), torch.from_numpy(data.train_y)
-        self._noise, self._choice = torch.Generator(), torch.Generator()
-        self._seeded = False
-        self._reseed()
+        self.batches = PoissonBatches(batch_size=settings.batch_size, dataset_size=len(data.train_x))
         # A sum over records for each batch; the optimizer divides it by the expected batch size.
         self.module = method.wrap(task.module)
         inner = torch.optim.SGD(self.module.parameters(), lr=settings.step_size)
-        self.optimizer = method.optimizer(
-            inner, batch_size=settings.batch_size, generator=self._noise, rng=self._table_seed
-        )
+        self.optimizer = method.optimizer(inner, batch_size=settings.batch_size, rng=self._rng)
         self.optimizer.attach_step_hook(self._refuse_nonsense)
-        rate = settings.batch_size / len(data.train_x)
-        # `rand < rate` on multiples of 2**-24 holds a little more often than rate; the claim counts what is drawn.
-        self.sampling_rate = min(1.0, (math.floor(rate / _DRAW) + 1) * _DRAW)
-        self._batches = self._sample(rate)
         self.averaged: dict[str, torch.Tensor] = {}
 
     # Randomness ------------------------------------------------------------------------------------------------
 
-    def _seed_of(self, purpose: str) -> int:
+    def _rng(self, purpose: str) -> int | None:
+        """None, for which every draw takes a key of its own from the operating system; else the step's own seed.
+
+        So a seeded run that is resumed draws what the whole one would.
+        """
+        if self.settings.seed is None:
+            return None
         text = f"mezzotint {self.settings.seed} {self.taken} {purpose}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
 
-    def _reseed(self) -> None:
-        """With a seed every step starts its own streams, so that a resumed run draws what the whole one would."""
-        if self.settings.seed is not None:
-            self._noise.manual_seed(self._seed_of("noise"))
-            self._choice.manual_seed(self._seed_of("batch"))
-        elif not self._seeded:
-            self._seeded = True
-            self._noise.seed()
-            self._choice.seed()
+    def _batch(self) -> npt.NDArray[np.int64]:
+        return self.batches.draw(key_from(self._rng("batch")))
 
-    def _table_seed(self) -> int | None:
-        return None if self.settings.seed is None else self._seed_of("table")
-
-    def _sample(self, rate: float) -> Iterator[list[int]]:
-        sampler = UniformWithReplacementSampler(
-            num_samples=len(self.data.train_x), sample_rate=rate, generator=self._choice, steps=self.settings.steps
-        )
-        return iter(sampler)
+    @property
+    def sampling_rate(self) -> float:
+        """A record's chance to enter a batch, rounded up."""
+        return self.batches.sampling.rate
 
     # Steps -----------------------------------------------------------------------------------------------------
 
@@ -180,8 +166,8 @@ class Trainer:
         if together.numel() and not math.isfinite(torch.linalg.vector_norm(together, math.inf)):
             raise NotFiniteError("its gradient is not finite")
 
-    def _gradients(self, batch: list[int]) -> None:
-        if not batch:
+    def _gradients(self, batch: npt.NDArray[np.int64]) -> None:
+        if batch.size == 0:
             attributed: list[Any] = self.optimizer.params  # Opacus hangs per-sample gradients onto the parameters
             for parameter in attributed:
                 parameter.grad_sample = parameter.new_zeros((0, *parameter.shape))
@@ -197,13 +183,11 @@ class Trainer:
         """One step. Raises NotFiniteError, naming the step and what is spent; the weights are then unchanged."""
         if self.taken >= self.settings.steps:
             raise ParameterError("steps", self.settings.steps, "all steps are taken; start another run")
-        self._reseed()
-        batch = next(self._batches)
         self.taken += 1
         self.spent += 1
         try:
             self.optimizer.zero_grad()
-            self._gradients(batch)
+            self._gradients(self._batch())
             self.optimizer.step()
         except NotFiniteError as error:
             raise NotFiniteError(
@@ -265,9 +249,12 @@ class Trainer:
     # Results ---------------------------------------------------------------------------------------------------
 
     def claim(self, steps: int | None = None) -> TrainingClaim | Claim | None:
-        """What the steps spent so far (or `steps` of them) cost one record; None where there is no limit."""
+        """What the steps spent so far (or `steps` of them) cost one record; None where there is no limit.
+
+        Of a seeded run it is what the run would cost without its seed, and says so.
+        """
         projected = self.method.codes(self.optimizer)
-        return self.method.claim(
+        found = self.method.claim(
             steps=self.spent if steps is None else steps,
             sampling_rate=self.sampling_rate,
             coordinates=self.coordinates,
@@ -275,6 +262,19 @@ class Trainer:
             neighboring=self.settings.neighboring or self.method.relation,
             contraction=1.0 if projected is None else projected.contraction,
         )
+        return replace(found, seeded=True) if self.seeded and isinstance(found, TrainingClaim) else found
+
+    @property
+    def seeded(self) -> bool:
+        """Whether noise, batches and tables follow from a seed: nothing is private then."""
+        return self.settings.seed is not None
+
+    def sentence(self, steps: int | None = None) -> str:
+        """The claim in words, with the seed if there is one."""
+        claim = self.claim(steps)
+        if claim is None:
+            return "No privacy is claimed."
+        return f"{SIMULATION} {claim}" if self.seeded and isinstance(claim, Claim) else str(claim)
 
     def progress(self, seconds: float = 0.0) -> Progress:
         """Where the run stands."""
@@ -286,6 +286,7 @@ class Trainer:
             test_accuracy=self.accuracy(self.data.test_x, self.data.test_y, weights),
             epsilon=None if claim is None else claim.epsilon,
             seconds=seconds,
+            seeded=self.seeded,
         )
 
     def weights(self) -> dict[str, npt.NDArray[np.float32]]:

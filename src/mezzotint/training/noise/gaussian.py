@@ -1,9 +1,9 @@
 """Gaussian noise rounded to integers, drawn from a keystream: decided by one word, or looked at more closely.
 
-A normal variable is -sigma z(u) or sigma z(u), z(u) = -Phi^-1(u) >= 0, for a fair sign and a uniform u <= 1/2. The first
-word gives the sign and 63 binary digits of u. They decide the rounded variable unless sigma z(u) may lie on either side
-of a rounding boundary; then 64 digits more are drawn, and more until it does not. So the law is that of the rounded
-Gaussian itself, and a draw is a function of the key and the place of the coordinate alone, whatever machine computes it.
+A normal variable is -sigma z(u) or sigma z(u), z(u) = -Phi^-1(u) >= 0, for a fair sign and a uniform u <= 1/2. The
+first word gives the sign and 63 binary digits of u. They decide the rounded variable unless sigma z(u) may lie on
+either side of a rounding boundary; then 64 digits more are drawn, and more until it does not. So the law is that of the
+rounded Gaussian itself, and a draw is a function of the key and the coordinate's place alone, on every machine.
 """
 
 from __future__ import annotations
@@ -98,7 +98,11 @@ class RoundedGaussian:
         with flint.ctx.workprec(digits + WORD):
             scale = flint.arb(2) ** digits
             for guess in (near, near - 1, near + 1):
-                if guess >= 0 and self._beyond(guess + 0.5) * scale <= tail and tail + 1 <= self._beyond(guess - 0.5) * scale:
+                if (
+                    guess >= 0
+                    and self._beyond(guess + 0.5) * scale <= tail
+                    and tail + 1 <= self._beyond(guess - 0.5) * scale
+                ):
                     return guess
         return None
 

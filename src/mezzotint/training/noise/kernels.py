@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from mezzotint.core.compiled import compiled, inlined, reassociated
+from mezzotint.core.compiled import compiled, inlined
 
 UNDECIDED = -(2**63)
 """Stands for a draw that its first word does not decide."""
@@ -68,7 +69,15 @@ def draw(words: Any, table: Any, sigma: Any, margin: Any, noise: Any) -> Any:
     return missing
 
 
-@reassociated
+@partial(inlined, reorder=True)
+def _sum_of_squares(values: Any) -> Any:
+    total = 0.0
+    for j in range(values.size):
+        total += np.float64(values[j]) * values[j]
+    return total
+
+
+@compiled
 def add_squares(rows: Any, squares: Any) -> None:
     """Adds each row's sum of squares, in an order that depends on its length alone.
 
@@ -77,10 +86,7 @@ def add_squares(rows: Any, squares: Any) -> None:
         squares: (n,) float64, added to.
     """
     for i in range(rows.shape[0]):
-        total = 0.0
-        for j in range(rows.shape[1]):
-            total += np.float64(rows[i, j]) * rows[i, j]
-        squares[i] += total
+        squares[i] += _sum_of_squares(rows[i])
 
 
 @inlined
@@ -90,7 +96,16 @@ def _integer(value: Any, limit: Any) -> Any:
     return np.int32(value if value < limit else limit)
 
 
-@reassociated
+@partial(inlined, reorder=True)
+def _sum_of_integer_squares(values: Any, gain: Any, limit: Any) -> Any:
+    total = 0.0  # of integers below 2^53, which no order of addition rounds
+    for j in range(values.size):
+        number = np.float64(_integer(values[j] * gain, limit))
+        total += number * number
+    return total
+
+
+@compiled
 def add_integer_squares(rows: Any, gains: Any, factors: Any, units: Any, squares: Any) -> None:
     """Adds each record's sum of squares of what `add_integers` would add; more than units^2 stops the sum.
 
@@ -106,12 +121,8 @@ def add_integer_squares(rows: Any, gains: Any, factors: Any, units: Any, squares
             for start in range(0, rows.shape[1], chunk):
                 if squares[i] > enough:
                     break
-                total = 0.0  # of integers below 2^53, which no order of addition rounds
                 part = rows[i, start : start + chunk]
-                for j in range(part.size):
-                    number = np.float64(_integer(part[j] * gain, limit))
-                    total += number * number
-                squares[i] += np.int64(total)
+                squares[i] += np.int64(_sum_of_integer_squares(part, gain, limit))
 
 
 @compiled

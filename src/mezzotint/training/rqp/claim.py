@@ -17,6 +17,9 @@ _CHANGE = {
 }
 
 
+SIMULATION = "Simulation; not private: its noise and batches follow from a seed. Without one it would have:"
+
+
 @final
 @dataclass(frozen=True, kw_only=True)
 class Phase:
@@ -66,6 +69,8 @@ class TrainingClaim:
         neighboring: "replace_one" or "add_or_remove_one".
         phases: the steps: noise, contraction, sampling.
         method: the accounting.
+        seeded: the draws of the run followed from a seed. It was a simulation, and epsilon and delta are what the run
+            would cost without the seed.
     """
 
     epsilon: float
@@ -76,6 +81,7 @@ class TrainingClaim:
     unit: Literal["record"] = "record"
     view: Literal["iterates"] = "iterates"
     honest_clients: None = None
+    seeded: bool = False
 
     @property
     def releases(self) -> int:
@@ -103,6 +109,7 @@ class TrainingClaim:
                 for phase in self.phases
             ],
             "method": self.method,
+            "seeded": self.seeded,
         }
 
     def __str__(self) -> str:
@@ -110,8 +117,9 @@ class TrainingClaim:
         steps = " and ".join(str(phase) for phase in self.phases) or "no steps"
         where = f"to an observer of all iterates, for {steps}; whoever trains is trusted with the records"
         if math.isinf(self.epsilon):
+            # Neither with a seed nor without one.
             return f"No epsilon can be claimed at delta={self.delta:g} for {change}, {where}."
-        return (
+        return (SIMULATION + " " if self.seeded else "") + (
             f"({rounded_up(self.epsilon)}, {rounded_up(self.delta)})-differential privacy for {change}, {where}; "
             f"accounted by {self.method}."
         )
