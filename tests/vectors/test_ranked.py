@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from fractions import Fraction
@@ -11,13 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mezzotint import Mechanism, ParameterError, privacy
+from mezzotint import Mechanism, ParameterError, kernel, privacy
 from mezzotint.core.errors import FileFormatError, InfeasibleError
 from mezzotint.privacy import loss
 from mezzotint.vectors import RankedCodebook, ranked_codebook
 from mezzotint.vectors.ranked import RankTable, order_statistics, rank_table
 from mezzotint.vectors.ranked.codebook import Codebook
 from reference import ranked as twin
+from reference.kernel import accepts, forgeries, resealed
 
 UNIT_TABLES = [
     # M, k, epsilon, w_lo, w_hi, r
@@ -128,7 +130,7 @@ def test_mean_squared_errors_of_designs():
 def test_integers_of_a_table(codewords, top, epsilon, low, high, raised):
     table = rank_table(codewords=codewords, top=top, epsilon=epsilon)
     assert (table.low, table.high, table.raised) == (low, high, raised)
-    assert 0 <= epsilon - loss.log_ratio(*table.worst) < 4e-6
+    assert 0 <= epsilon - math.log(table.ratio) < 4e-6
 
 
 @given(codewords=st.integers(2, 2000), share=st.floats(0, 1), epsilon=st.floats(1e-3, 12), null=st.booleans())
@@ -178,17 +180,20 @@ def test_exact_certificate_over_all_orders(codewords, epsilon, null):
 
 
 def test_tables_that_break_a_rule_are_refused():
-    good = rank_table(codewords=4, top=1, epsilon=1.0).as_dict()
+    good = rank_table(codewords=4, top=1, epsilon=1.0)
     for wrong in [
-        {"top": 0}, {"top": 4}, {"low": 0}, {"high": good["low"] - 1}, {"raised": -1}, {"raised": 4},
-        {"high": good["high"] + 1}, {"null": (1, 2)}, {"null": (0, 0)},
+        {"top": 0}, {"top": 4}, {"low": 0}, {"high": good.low - 1}, {"raised": -1}, {"raised": 4},
+        {"high": good.high + 1}, {"null": (1, 2)}, {"null": (0, 0)},
     ]:  # fmt: skip
-        fields = {**good, **wrong}
-        fields.pop("total")
         with pytest.raises(ParameterError, match="table="):
-            RankTable(**fields)
+            dataclasses.replace(good, **wrong)
+    with_null = rank_table(codewords=4, top=1, epsilon=1.0, null=True)
+    small, large = with_null.null or (0, 0)
+    for null in [(small, large + 1), (small - 1, large), (large, small), None]:
+        with pytest.raises(ParameterError, match="table="):
+            dataclasses.replace(with_null, null=null)
     # Three of four on top and two raised: the sum holds with a negative number of low places.
-    with pytest.raises(ParameterError, match="raised"):
+    with pytest.raises(ParameterError, match="not an integer from 0 to 1"):
         RankTable(codewords=4, top=3, high=2**30, raised=2, low=2**30 - 2)
     with pytest.raises(ParameterError, match="top"):
         rank_table(codewords=4, top=3, epsilon=0.5)
@@ -225,9 +230,9 @@ def test_every_edit_of_a_file_is_seen(tmp_path):
     edits = [
         (key, field, value)
         for key, field, value in [
-            ("table", "high", document["table"]["high"] + 1), ("table", "low", document["table"]["low"] + 1),
-            ("table", "top", 16), ("table", "raised", 0), ("table", "null", None), ("table", "total", 2**33),
-            ("table", "codewords", 255), ("codebook", "kind", "S"), ("codebook", "clip_norm", "2.0"),
+            ("table", "w_hi", document["table"]["w_hi"] + 1), ("table", "w_lo", document["table"]["w_lo"] + 1),
+            ("table", "k", 16), ("table", "r", 0), ("table", "null", None), ("table", "T", 2**33),
+            ("table", "M", 255), ("codebook", "kind", "S"), ("codebook", "clip_norm", "2.0"),
             ("codebook", "beacon", "x"), ("codebook", "stream", 2), ("codebook", "norms", "slack"),
             ("codebook", "dimension", 99), ("certificate", "epsilon", 3.9), ("certificate", "epsilon", "4"),
             ("certificate", "numerator", 1), ("certificate", "indices", 2), ("certificate", "sha256", "0"),
@@ -259,6 +264,30 @@ def test_claims_of_many_rounds():
     two = ranked_codebook(100, 16.0)
     assert two.indices == 2
     assert two.claim().epsilon == two.epsilon <= 16.0
+
+
+def test_the_kernel_certifies_claims_and_refuses_smaller_ones():
+    for scheme, rounds in [(ranked_codebook(100, 4.0, 8), 1), (ranked_codebook(100, 1.0, 6), 7), (KINDS[-1], 2)]:
+        outcome = scheme.prove(rounds=rounds)
+        assert outcome.claim.certified
+        assert rounds * scheme.epsilon <= outcome.claim.epsilon <= rounds * scheme.epsilon * (1 + 2e-8)
+        claim, proof = kernel.read_claim(outcome.text)
+        assert kernel.check(claim, proof).certified
+        less = {**claim.statement, "epsilon": str(claim.epsilon * (1 - Fraction(1, 10**7)))}
+        smaller = kernel.Claim(release=claim.release, statement=less)
+        with pytest.raises(kernel.Refused, match="epsilon is too small"):
+            kernel.check(smaller, {**proof, "claim_sha256": smaller.sha256})
+
+
+def test_no_change_of_a_proof_shows_less_than_the_null_output_costs():
+    outcome = ranked_codebook(100, 4.0, 8).prove()
+    less = {**outcome.claim.statement, "epsilon": str(outcome.claim.epsilon * Fraction(9, 10))}
+    false = kernel.Claim(release=outcome.claim.release, statement=less)
+    tried = 0
+    for path, forged in forgeries(outcome.proof, skip=["claim_sha256"]):
+        tried += 1
+        assert not accepts(false, resealed(false, forged)), path
+    assert tried > 30
 
 
 # Designs -------------------------------------------------------------------------------------------------------

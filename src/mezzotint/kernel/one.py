@@ -37,18 +37,23 @@ def read_statement(claim: Claim) -> tuple[Fraction, Fraction, Fraction | None]:
 
 
 def ranks_ratio(value: object) -> Fraction:
-    """The ratio of the largest to the least weight of a two-level table over ranks (docs/proofs/kernel.md, Ranks)."""
+    """The largest ratio of two weights of one index in a table over ranks (docs/proofs/kernel.md, Ranks)."""
     fields = Fields(value, "ranks")
     codewords = fields.integer("M", 2, 2**20)
     top = fields.integer("k", 1, codewords - 1)
     total = fields.integer("T", 1, 2**64)
     high, low = fields.integer("w_hi", 1, total), fields.integer("w_lo", 1, total)
     rest = fields.integer("r", 0, codewords - top)
+    null = fields.integers("null", 1) if fields.has("null") else []
     fields.done()
-    used = top * high + rest * (low + 1) + (codewords - top - rest) * low
+    used = top * high + rest * (low + 1) + (codewords - top - rest) * low + sum(null[:1])
     require(used == total, "ranks", "the weights do not sum", used, total)
     require(high >= low + (1 if rest else 0), "ranks", "w_hi is below a weight of the other ranks", high, low)
-    return Fraction(high, low)
+    if not null:
+        return Fraction(high, low)
+    require(len(null) == 2 and null[0] <= null[1], "ranks", "null is not a pair of weights, the lesser one first")
+    require(codewords * low + null[1] == total, "ranks", "the weights of the null row do not sum")
+    return max(Fraction(high, low), Fraction(null[1], null[0]))
 
 
 def check_ratio(claim: Claim, proof: Fields, tables: dict[str, Table]) -> None:

@@ -1,17 +1,20 @@
-"""The exact check of a mechanism file of kind "ranks": integers and text alone, from the standard library.
+"""Mechanism files of kind "ranks", checked in integers by the kernel's rule, and their claims.
 
 A report of such a mechanism is the index of a codeword. Whatever the codewords are, an input only puts them into an
-order; the probability of the codeword at place p of the order is weight p / total, the same for all inputs. So in every
+order; the probability of the codeword at place p of the order is weight p / T, the same for all inputs. So in every
 column of the table over all inputs stand only members of one list of weights, and the largest ratio is known.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import cast
+from typing import Any, cast
+
+from mezzotint import kernel
+from mezzotint.kernel.one import ranks_ratio
+from mezzotint.kernel.units import canonical, sha256
+from mezzotint.privacy.propose import Outcome, accepted, sealed
 
 TOTAL = 2**32
 SEED_RULE = (
@@ -32,17 +35,14 @@ FILE_KEYS = (
     "certificate",
 )
 BODY_KEYS = ("table", "indices", "codebook", "seed_rule")
-TABLE_KEYS = ("total", "codewords", "top", "high", "raised", "low", "null")
 CODEBOOK_KEYS = ("kind", "dimension", "subspace", "norms", "clip_norm", "beacon", "stream")
 CERTIFICATE_KEYS = ("epsilon", "numerator", "denominator", "indices", "sha256", "neighboring", "unit")
 MOST_INDICES = 64
 
 
 def canonical_hash(document: Mapping[str, object]) -> str:
-    """SHA-256 of what the claim is about: sorted keys, no spaces."""
-    body = {key: document.get(key) for key in BODY_KEYS}
-    text = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-    return hashlib.sha256(text.encode("ascii")).hexdigest()
+    """SHA-256 of what the claim is about: table, indices, codebook and seed rule."""
+    return sha256(canonical({key: document.get(key) for key in BODY_KEYS}))
 
 
 def _integer(value: object) -> int:
@@ -57,40 +57,20 @@ def _keys_problem(value: object, keys: tuple[str, ...], where: str) -> list[str]
     return [f"{where} keys missing or unknown: {', '.join(odd)}"] if odd else []
 
 
-def worst_ratios(table: Mapping[str, object]) -> tuple[tuple[int, int], list[str]]:
-    """The largest ratio of two weights of one output, as (high, low), and the problems of the table.
+def table_ratio(table: object) -> tuple[Fraction | None, list[str]]:
+    """The largest ratio of two weights that one output can have, and what is wrong with the table.
 
-    Two rows: the ranked one (`top` codewords have `high`, the next `raised` have `low` + 1, the others `low`), and,
-    when "null" = [small, large] is there, that of a zero vector (all codewords `low`). The null output has `small` in
-    the first and `large` in the second. Both rows sum to 2**32, and an input picks one of them at random.
+    Arguments:
+        table: {"M", "k", "T", "w_hi", "w_lo", "r"}: the first k of M codewords have weight w_hi, the next r have
+            w_lo + 1, the others w_lo; "null", if there: [n, N], the weights of the null output beside ranked codewords,
+            and in the row of a zero vector, where all codewords have w_lo. T is 2**32.
     """
-    total, count, top = (_integer(table.get(key)) for key in ("total", "codewords", "top"))
-    high, raised, low = (_integer(table.get(key)) for key in ("high", "raised", "low"))
-    null = table.get("null")
-    problems: list[str] = []
-    if total != TOTAL:
-        problems.append(f"total is not {TOTAL}")
-    if not 1 <= top < count:
-        problems.append("top is not between 1 and the number of codewords")
-    if not 0 <= raised <= count - top:
-        problems.append("raised is not between 0 and the number of codewords that are not on top")
-    if not (low >= 1 and high >= low + (1 if raised > 0 else 0)):
-        problems.append("weights are not integers with high >= low >= 1")
-    small = large = 0
-    if null is not None:
-        pair = cast("list[object]", null) if isinstance(null, list) else []
-        small, large = (_integer(value) for value in pair) if len(pair) == 2 else (-1, -1)
-        if not 1 <= small <= large:
-            problems.append("null is not a pair of integers with 1 <= small <= large")
-        elif count * low + large != TOTAL:
-            problems.append(f"the row of a zero vector does not sum to {TOTAL}")
-    if not problems and top * high + raised * (low + 1) + (count - top - raised) * low + small != TOTAL:
-        problems.append(f"the row of ranks does not sum to {TOTAL}")
-    if problems:
-        return (1, 0), problems
-    if null is not None and large * low > high * small:
-        return (large, small), []
-    return (high, low), []
+    try:
+        ratio = ranks_ratio(table)
+    except (kernel.Refused, kernel.Unreadable) as error:
+        return None, [f"table: {error}"]
+    total = cast("dict[str, object]", table)["T"]
+    return (ratio, []) if total == TOTAL else (None, [f"table: T is {total}, not {TOTAL}"])
 
 
 def _codebook_problems(value: object) -> list[str]:
@@ -131,23 +111,24 @@ def check_ranks(document: Mapping[str, object]) -> tuple[Fraction | None, str, l
         problems.append("sha256 is not that of the table: it was edited or damaged")
     if document.get("seed_rule") != SEED_RULE:
         problems.append("the seed rule is not the one that the claim supposes")
-    table = document.get("table")
-    indices = _integer(document.get("indices"))
-    shape = _keys_problem(table, TABLE_KEYS, "table")
-    if not 1 <= indices <= MOST_INDICES:
-        shape.append(f"indices is not between 1 and {MOST_INDICES}")
-    if shape:
-        return None, digest, [*problems, *shape]
     problems += _codebook_problems(document.get("codebook"))
-    (high, low), wrong = worst_ratios(cast("dict[str, object]", table))
-    if wrong:
+    ratio, wrong = table_ratio(document.get("table"))
+    indices = _integer(document.get("indices"))
+    if not 1 <= indices <= MOST_INDICES:
+        wrong.append(f"indices is not between 1 and {MOST_INDICES}")
+    if ratio is None or wrong:
         return None, digest, [*problems, *wrong]
     certificate = document.get("certificate")
-    odd_keys = _keys_problem(certificate, CERTIFICATE_KEYS, "certificate")
-    if odd_keys:
-        return Fraction(high, low) ** indices, digest, [*problems, *odd_keys]
-    claims = cast("dict[str, object]", certificate)
-    if (claims["numerator"], claims["denominator"]) != (high, low) or type(claims["numerator"]) is not int:
+    problems += _keys_problem(certificate, CERTIFICATE_KEYS, "certificate") or _certificate_problems(
+        cast("dict[str, object]", certificate), ratio, indices, digest
+    )
+    return ratio**indices, digest, problems
+
+
+def _certificate_problems(claims: Mapping[str, object], ratio: Fraction, indices: int, digest: str) -> list[str]:
+    problems: list[str] = []
+    high, low = _integer(claims["numerator"]), _integer(claims["denominator"])
+    if low < 1 or Fraction(high, low) != ratio:
         problems.append("certificate does not name the largest ratio of weights")
     if _integer(claims["indices"]) != indices:
         problems.append("certificate is about another number of indices")
@@ -155,4 +136,16 @@ def check_ranks(document: Mapping[str, object]) -> tuple[Fraction | None, str, l
         problems.append("certificate is about another table (sha256 differs)")
     if claims["neighboring"] != "replace_one" or claims["unit"] != "report":
         problems.append("certificate names another neighbouring relation or unit than replace_one and report")
-    return Fraction(high, low) ** indices, digest, problems
+    return problems
+
+
+def propose_ranks(table: Mapping[str, Any], *, epsilon: float, indices: int, rounds: int) -> Outcome:
+    """The pure claim of reports of so many indices in so many rounds, with its proof, as the kernel accepts it.
+
+    Arguments:
+        table: as in `table_ratio`.
+        epsilon: of all of it.
+    """
+    entry = dict(table)
+    release = kernel.Release(observer="reports", tables=((sha256(canonical(entry)), indices),), rounds=rounds)
+    return accepted(release, epsilon, 0.0, lambda claim: sealed(claim, "ratio", ranks=[entry]))

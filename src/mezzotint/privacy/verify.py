@@ -1,8 +1,8 @@
 """An independent check of a mechanism file: everything derived again, in rationals, from the text.
 
 This module shares no code with the rest of the package on purpose: it reads the JSON itself, applies the rules of a
-table itself, and encloses the logarithm itself. It imports the standard library alone; so does `privacy.ranks`, which
-it asks about ranked codebooks. What it says rests on these lines and on Python's integers.
+table itself, and encloses the logarithm itself. It imports the standard library alone. What it says rests on these
+lines and on Python's integers; about ranked codebooks it asks the kernel (`privacy.ranks`).
 """
 
 from __future__ import annotations
@@ -320,7 +320,7 @@ def _certificate_problems(
 
 
 def _derive_ranks(document: Mapping[str, object]) -> VerificationReport:
-    from mezzotint.privacy.ranks import check_ranks  # standard library alone, as this file
+    from mezzotint.privacy.ranks import check_ranks
 
     ratio, digest, problems = check_ranks(document)
     if ratio is None:

@@ -23,7 +23,8 @@ from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray
 from mezzotint.privacy.account import account
 from mezzotint.privacy.claim import Claim, counted
 from mezzotint.privacy.loss import float_above
-from mezzotint.privacy.ranks import MOST_INDICES, SEED_RULE, canonical_hash, check_ranks
+from mezzotint.privacy.propose import Outcome
+from mezzotint.privacy.ranks import MOST_INDICES, SEED_RULE, canonical_hash, check_ranks, propose_ranks
 from mezzotint.privacy.verify import enclose_log
 from mezzotint.vectors.checks import check_count, check_norm
 from mezzotint.vectors.ranked import stream
@@ -160,6 +161,14 @@ class RankedCodebook:
         if delta == 0 and rounds == 1 and sampling_rate == 1:
             claim = replace(claim, epsilon=min(claim.epsilon, self.epsilon))
         return replace(claim, sha256=self.sha256)
+
+    def prove(self, *, rounds: int = 1) -> Outcome:
+        """The pure claim of so many rounds, certified by the kernel, with the proof that shows it.
+
+        Returns: `.claim`, `.proof`; `.text` is a claim file for `mezzotint verify`.
+        """
+        epsilon = float_above(rounds * enclose_log(self.ratio)[1])
+        return propose_ranks(self.table.as_dict(), epsilon=epsilon, indices=self.indices, rounds=rounds)
 
     # Errors ----------------------------------------------------------------------------------------------------
 
@@ -369,11 +378,10 @@ class RankedCodebook:
 
     def certificate(self) -> dict[str, Any]:
         """The claim of one report as plain values: e**epsilon is (numerator / denominator)**indices."""
-        high, low = self.table.worst
         return {
             "epsilon": self.epsilon,
-            "numerator": high,
-            "denominator": low,
+            "numerator": self.table.ratio.numerator,
+            "denominator": self.table.ratio.denominator,
             "indices": self.indices,
             "sha256": self.sha256,
             "neighboring": "replace_one",
@@ -399,13 +407,10 @@ class RankedCodebook:
         problems = check_ranks(document)[2]
         if problems:
             raise FileFormatError(f"mechanism file: {'; '.join(problems)}")
-        table, codebook = document["table"], document["codebook"]
+        codebook = document["codebook"]
         try:
             scheme = cls(
-                table=RankTable(
-                    **{key: table[key] for key in ("codewords", "top", "high", "raised", "low")},
-                    null=None if table["null"] is None else (table["null"][0], table["null"][1]),
-                ),
+                table=RankTable.from_dict(document["table"]),
                 indices=document["indices"],
                 kind=codebook["kind"],
                 dimension=codebook["dimension"],

@@ -12,7 +12,7 @@ import numpy as np
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import TOTAL, IntArray, Mechanism
 from mezzotint.privacy.loss import exp_below
-from mezzotint.privacy.ranks import worst_ratios
+from mezzotint.privacy.ranks import table_ratio
 
 
 @final
@@ -28,7 +28,7 @@ class RankTable:
             vector, where all codewords have `low`). None: there is no such output.
 
     Raises:
-        ParameterError: integers that break a rule of `privacy.ranks.worst_ratios`.
+        ParameterError: integers that break a rule of `privacy.ranks.table_ratio`.
 
     Guarantees: whatever orders two inputs give the codewords, an output's probabilities differ at most by the factor
         `ratio`, exactly; two opposite orders reach it.
@@ -43,21 +43,27 @@ class RankTable:
     null: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
-        problems = worst_ratios(self.as_dict())[1]
+        problems = table_ratio(self.as_dict())[1]
         if problems:
             raise ParameterError("table", f"{self.as_dict()}", "; ".join(problems))
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "total": TOTAL,
-            "codewords": self.codewords,
-            "top": self.top,
-            "high": self.high,
-            "raised": self.raised,
-            "low": self.low,
-            "null": None if self.null is None else list(self.null),
-        }
+        """Plain values for JSON, under the names of docs/file-format.md."""
+        names = {"M": self.codewords, "k": self.top, "T": TOTAL, "w_hi": self.high, "w_lo": self.low, "r": self.raised}
+        return names if self.null is None else {**names, "null": list(self.null)}
+
+    @classmethod
+    def from_dict(cls, table: dict[str, Any]) -> RankTable:
+        """The table that `as_dict` wrote."""
+        null = table.get("null")
+        return cls(
+            codewords=table["M"],
+            top=table["k"],
+            high=table["w_hi"],
+            raised=table["r"],
+            low=table["w_lo"],
+            null=None if null is None else (null[0], null[1]),
+        )
 
     @property
     def outputs(self) -> int:
@@ -65,14 +71,11 @@ class RankTable:
         return self.codewords + (self.null is not None)
 
     @cached_property
-    def worst(self) -> tuple[int, int]:
-        """The two weights of the largest ratio."""
-        return worst_ratios(self.as_dict())[0]
-
-    @property
     def ratio(self) -> Fraction:
-        """e**epsilon of one index."""
-        return Fraction(*self.worst)
+        """e**epsilon of one index, exactly."""
+        ratio = table_ratio(self.as_dict())[0]
+        assert ratio is not None  # checked when the table was made
+        return ratio
 
     def rows(self) -> IntArray:
         """(1 or 2, outputs) weights by place, the null output last: of a unit vector, and of the zero vector."""
