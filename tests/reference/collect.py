@@ -127,3 +127,16 @@ def memo_code(mechanism: Mechanism, value: float, user: str, *, key: bytes, colu
     cbc = Cipher(algorithms.AES(derived), modes.CBC(bytes(16))).encryptor()
     word = int.from_bytes(cbc.update(message)[16:24], "little")
     return int(codes_from_words(mechanism, np.array([clipped]), np.array([word], dtype=np.uint64))[0])
+
+
+def plain_em(pmf: np.ndarray, counts: np.ndarray, *, start: np.ndarray, gain: float) -> np.ndarray:
+    """EM as in the textbook, until 50 steps gain less than `gain` in the log-likelihood per report."""
+    masses, share, before = start.copy(), counts / counts.sum(), -np.inf
+    while True:
+        after = float(np.sum(share[share > 0] * np.log((masses @ pmf)[share > 0])))
+        if after - before < gain:
+            return masses
+        before = after
+        for _ in range(50):
+            responsibilities = masses[:, None] * pmf / (masses @ pmf)
+            masses = responsibilities @ share

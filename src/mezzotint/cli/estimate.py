@@ -41,6 +41,9 @@ def command(
     ] = None,
     engine: Annotated[str, typer.Option(help="local, or ray: count on a Ray cluster.")] = "local",
     address: Annotated[str | None, typer.Option(help="Ray cluster; one on this machine if not given.")] = None,
+    simultaneous: Annotated[
+        bool, typer.Option("--simultaneous", help="Make the level that of all intervals together.")
+    ] = False,
     allow_seeded: Annotated[
         bool, typer.Option("--allow-seeded", help="Estimate from reports of a seeded draw too; they are NOT PRIVATE.")
     ] = False,
@@ -61,6 +64,7 @@ def command(
         method=cast(Literal["asymptotic", "safe"], method),
         histogram=bins if histogram else None,
         quantiles=parse_numbers(probabilities, parameter="probabilities") if quantiles else None,
+        simultaneous=simultaneous,
         allow_seeded=allow_seeded,
     )
     if as_json:
@@ -83,11 +87,13 @@ def _counts(sources: list[str], **options: Any) -> collect.CodeCounts:
 
 def _picture(result: Any) -> Group:
     table = Table(title=f"{result.n:,} reports, {_privacy(result)}", title_justify="left")
-    for heading in ("of the clipped inputs", "estimate", f"{result.level:.0%} low", f"{result.level:.0%} high"):
+    low, high = (f"{100 * result.level:.4g} % {end}" for end in ("low", "high"))
+    for heading in ("of the clipped inputs", "estimate", low, high, "left open by the table"):
         table.add_column(heading, justify="left" if heading.startswith("of") else "right")
 
     def add(label: str, interval: Any) -> None:
-        table.add_row(label, number(interval.value), number(interval.low), number(interval.high))
+        ends = "" if interval.identified is None else " .. ".join(number(end, 4) for end in interval.identified)
+        table.add_row(label, number(interval.value), number(interval.low), number(interval.high), ends)
 
     add("mean", result.mean)
     add("variance", result.input_variance)
@@ -96,10 +102,26 @@ def _picture(result: Any) -> Group:
             add(f"quantile {probability:g}", value)
     if result.histogram is not None:
         bins = result.histogram
-        for i, (share, low, high) in enumerate(zip(bins.share, bins.low, bins.high, strict=True)):
+        for i, share in enumerate(bins.share):
             label = f"share in {bins.edges[i]:.4g} .. {bins.edges[i + 1]:.4g}"
-            table.add_row(label, f"{share:.4f}", f"{low:.4f}", f"{high:.4f}")
-    return Group(table, Text(_split(result)))
+            ends = f"{bins.identified_low[i]:.4f} .. {bins.identified_high[i]:.4f}"
+            table.add_row(label, f"{share:.4f}", f"{bins.low[i]:.4f}", f"{bins.high[i]:.4f}", ends)
+    words = [_split(result), *_blame(result), *(f"Note: {note}" for note in result.notes)]
+    return Group(table, Text("\n".join(words)))
+
+
+def _blame(result: Any) -> list[str]:
+    """A remark where the table, and not the number of reports, makes shares and quantiles wide."""
+    if result.histogram is None:
+        return []
+    bins = result.histogram
+    wide, left_open = (bins.high - bins.low).sum(), (bins.identified_high - bins.identified_low).sum()
+    if wide < 0.2 or left_open < wide / 2:
+        return []
+    return [
+        "More reports of this table would hardly narrow these shares: it leaves most of that open. A table whose rows "
+        "jump at the edges of the histogram can tell them apart (docs/collect.md, a table for a histogram)."
+    ]
 
 
 def _privacy(result: Any) -> str:

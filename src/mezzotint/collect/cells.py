@@ -7,8 +7,8 @@ all distributions on [lower, upper] reach (docs/proofs/estimation.md, E3). Nothi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import final
+from dataclasses import dataclass, replace
+from typing import Self, final
 
 import numpy as np
 import numpy.typing as npt
@@ -24,9 +24,10 @@ FINE_CELLS = 128
 """Cells of equal width laid over [lower, upper], besides the knots and the edges asked for."""
 
 MAX_CODES = 64
+"""More levels than this are merged into groups of neighbours first: fewer statistics, still a likelihood."""
+
 REPORTS_PER_CODE = 20
-"""More levels than MAX_CODES, or than n / REPORTS_PER_CODE, are merged into groups of neighbours first, chosen by the
-table alone: fewer statistics, still a likelihood, and one that few reports can carry."""
+"""Where a bound pays for every code, more levels than n / REPORTS_PER_CODE are merged, too."""
 
 
 @final
@@ -54,6 +55,10 @@ class Nodes:
         """Number of reports."""
         return int(self.counts.sum())
 
+    def with_counts(self, counts: npt.NDArray[np.int64]) -> Self:
+        """The same nodes for other reports."""
+        return replace(self, counts=counts)
+
     def widest(self) -> float:
         """Width of the widest cell, data units."""
         return float(np.diff(self.breaks).max())
@@ -77,12 +82,13 @@ class Nodes:
         return cells
 
 
-def nodes_of(counts: CodeCounts, *, edges: FloatArray | None = None) -> Nodes:
+def nodes_of(counts: CodeCounts, *, edges: FloatArray | None = None, sparing: bool = False) -> Nodes:
     """The nodes for one set of reports.
 
     Arguments:
         counts: the reports.
         edges: further breakpoints inside [lower, upper], data units.
+        sparing: merge codes until every group has REPORTS_PER_CODE reports on average.
     """
     mechanism = counts.mechanism
     grid = np.linspace(mechanism.lower, mechanism.upper, FINE_CELLS + 1)
@@ -98,7 +104,7 @@ def nodes_of(counts: CodeCounts, *, edges: FloatArray | None = None) -> Nodes:
     first = np.concatenate([cells[starts], cells])
     last = np.concatenate([cells[starts], np.where(joined, cells + 1, cells)])
     order = np.lexsort((first + last, x))
-    group = _groups(counts)
+    group = _groups(counts, counts.n // REPORTS_PER_CODE if sparing else MAX_CODES)
     pmf = np.add.reduceat(np.concatenate([at_left[starts], at_right])[order], group, axis=1)
     return Nodes(
         breaks=breaks,
@@ -123,10 +129,10 @@ def _ends(mechanism: Mechanism, left: FloatArray, right: FloatArray) -> tuple[Fl
     return at(left), at(right)
 
 
-def _groups(counts: CodeCounts) -> IndexArray:
-    """First code of each group; groups of neighbours with about equal shares of the average row."""
+def _groups(counts: CodeCounts, wanted: int) -> IndexArray:
+    """First code of each group, chosen by the table alone: neighbours with about equal shares of the average row."""
     size = counts.mechanism.levels.size
-    allowed = int(np.clip(counts.n // REPORTS_PER_CODE, 4, MAX_CODES))
+    allowed = int(np.clip(wanted, 4, MAX_CODES))
     if size <= allowed:
         return np.arange(size)
     share = np.cumsum(counts.mechanism.probabilities.mean(axis=0))
@@ -166,6 +172,33 @@ def deviance(nodes: Nodes, masses: FloatArray) -> float:
     return 2 * nodes.n * max(0.0, float(np.sum(terms)))
 
 
+def smooth_fit(nodes: Nodes, *, gain: float = 1e-8, window: int = 50, max_iterations: int = 50_000) -> FloatArray:
+    """(J,) masses: plain EM from the uniform density, until the log-likelihood per report gains next to nothing.
+
+    Stopping early is what keeps the density smooth where reports say little; the tolerance is that of the comparison in
+    docs/proofs/estimation.md (E4). It depends on the shares of the codes alone, and does not overfit them.
+    """
+    masses = _uniform(nodes)
+    before, steps = _log_likelihood(nodes, masses), 0
+    while steps < max_iterations:
+        for _ in range(window):
+            masses = _em(nodes, masses)
+        after, steps = _log_likelihood(nodes, masses), steps + window
+        if after - before < gain:
+            break
+        before = after
+    return masses
+
+
+def _uniform(nodes: Nodes) -> FloatArray:
+    """(J,) masses of the uniform density, on the nodes that can have given these reports."""
+    width = np.diff(nodes.breaks)
+    masses = (width[nodes.first_cell] + width[nodes.last_cell]) / 2
+    masses = np.where(nodes.first_cell == nodes.last_cell, masses / 2, masses)
+    possible = (nodes.pmf[:, nodes.counts > 0] > 0).any(axis=1)
+    return np.where(possible, masses, 0.0) / masses[possible].sum()
+
+
 def fit(nodes: Nodes, *, tolerance: float = 1e-3, max_iterations: int = 5_000) -> Fit:
     """Maximum likelihood by EM from the uniform density, accelerated (SQUAREM), stopped by a bound on the gap.
 
@@ -178,11 +211,7 @@ def fit(nodes: Nodes, *, tolerance: float = 1e-3, max_iterations: int = 5_000) -
 
     Source: Dempster, Laird, Rubin 1977; Varadhan and Roland 2008 (SQUAREM); the bound: Lindsay 1983.
     """
-    width = np.diff(nodes.breaks)
-    masses = (width[nodes.first_cell] + width[nodes.last_cell]) / 2
-    masses = np.where(nodes.first_cell == nodes.last_cell, masses / 2, masses)
-    possible = (nodes.pmf[:, nodes.counts > 0] > 0).any(axis=1)
-    masses = np.where(possible, masses, 0.0) / masses[possible].sum()
+    masses = _uniform(nodes)
     steps, gap = 0, float("inf")
     while steps < max_iterations:
         masses, taken = _squarem(nodes, masses)

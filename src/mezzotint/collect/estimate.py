@@ -10,12 +10,12 @@ from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
-from scipy import optimize, special
 
-from mezzotint.collect.cells import Fit, Nodes, deviance, fit, nodes_of
+from mezzotint.collect.cells import deviance, fit, nodes_of
 from mezzotint.collect.counts import CodeCounts
-from mezzotint.collect.mean import Interval, Method, check_level, half_width, report_moments, row_variances
-from mezzotint.collect.region import Region, sharpened
+from mezzotint.collect.mean import Interval, Method, check_level, mean_interval, report_moments, spread_of
+from mezzotint.collect.region import least_deviance
+from mezzotint.collect.shapes import CrossFitted, OfRegion, Shapes
 from mezzotint.core.errors import InfeasibleError, ParameterError
 
 FloatArray = npt.NDArray[np.float64]
@@ -31,18 +31,22 @@ class Histogram:
 
     Arguments:
         edges: (B+1,) data units.
-        share, low, high: (B,) maximum-likelihood share of each bin and its interval. A value on an edge may count to
-            either side in the interval.
+        share, low, high: (B,) estimated share of each bin and its interval. A value on an edge may count to either side
+            in the interval. Shares do not depend on the other bins asked for.
+        identified_low, identified_high: (B,) what even infinitely many reports with these shares would leave open.
     """
 
     edges: FloatArray
     share: FloatArray
     low: FloatArray
     high: FloatArray
+    identified_low: FloatArray
+    identified_high: FloatArray
 
     def as_dict(self) -> dict[str, list[float]]:
         """Plain values for JSON."""
-        return {name: getattr(self, name).tolist() for name in ("edges", "share", "low", "high")}
+        names = ("edges", "share", "low", "high", "identified_low", "identified_high")
+        return {name: getattr(self, name).tolist() for name in names}
 
 
 @final
@@ -53,7 +57,7 @@ class Quantiles:
     probabilities: tuple[float, ...]
     values: tuple[Interval, ...]
 
-    def as_dict(self) -> list[dict[str, float]]:
+    def as_dict(self) -> list[dict[str, Any]]:
         """Plain values for JSON."""
         return [
             {"probability": probability, **value.as_dict()}
@@ -71,7 +75,7 @@ class Estimate:
         level: confidence of every interval.
         method: "asymptotic" or "safe" (see `estimate`).
         mean: data units; the point is unbiased up to `max_bias`, which the interval includes.
-        input_variance: of the clipped inputs, squared data units, by maximum likelihood.
+        input_variance: of the clipped inputs, squared data units.
         report_variance: of one decoded report, squared data units.
         privacy_variance: what the mechanism added to one report on average, squared data units: the rest of
             report_variance. Where the table cannot tell input spread from its own noise, this interval is wide.
@@ -81,12 +85,15 @@ class Estimate:
         sha256: hash of the table.
         deviance: how far the best fit is from the reports; large against a chi-square of (codes - 1) degrees means
             that the reports were not made by this table.
+        simultaneous: whether `level` is that of all intervals together.
+        notes: what went wrong on the way and only made intervals wider, one sentence each.
         histogram, quantiles: where asked for.
     """
 
     n: int
     level: float
     method: Method
+    simultaneous: bool
     mean: Interval
     input_variance: Interval
     report_variance: float
@@ -96,6 +103,7 @@ class Estimate:
     seeded: bool | None
     sha256: str
     deviance: float
+    notes: tuple[str, ...] = ()
     histogram: Histogram | None = None
     quantiles: Quantiles | None = None
 
@@ -123,6 +131,7 @@ class Estimate:
             "ci_high": self.mean.high,
             "level": self.level,
             "method": self.method,
+            "simultaneous": self.simultaneous,
             "standard_error": self.standard_error,
             "sampling_error": self.sampling_error.as_dict(),
             "privacy_error": self.privacy_error.as_dict(),
@@ -133,6 +142,7 @@ class Estimate:
             "seeded": self.seeded,
             "deviance": self.deviance,
             "sha256": self.sha256,
+            "notes": list(self.notes),
         }
         if self.epsilon is not None:
             result["epsilon"] = self.epsilon if math.isfinite(self.epsilon) else "inf"
@@ -156,6 +166,7 @@ def estimate(
     method: Method = "asymptotic",
     histogram: int | Sequence[float] | None = None,
     quantiles: Sequence[float] | None = None,
+    simultaneous: bool = False,
     allow_seeded: bool = False,
 ) -> Estimate:
     """Mean, variance and, on request, histogram and quantiles of the clipped inputs behind a set of reports.
@@ -163,24 +174,25 @@ def estimate(
     Arguments:
         counts: reports per code (`read_counts`, `CodeCounts.from_codes`).
         level: confidence of each interval, in (0, 1).
-        method: "asymptotic": intervals right in the limit of many reports (Student's t for the mean, likelihood ratio
-            for the rest). "safe": right at every n (Bernstein for the mean, a finite-sample bound on the
-            likelihood ratio for the rest, which then holds for all of them at once); wider.
+        method: "asymptotic": right in the limit of many reports, and by simulation from few on (the score interval for
+            the mean, cross-fitted decoders for the rest). "safe": right at every n (Bernstein for the mean, a
+            finite-sample bound on the likelihood ratio for the rest); wider.
         histogram: number of equal bins over [lower, upper], or the edges; None for none.
         quantiles: probabilities in (0, 1); None for none.
+        simultaneous: make `level` that of all intervals of the result together (Bonferroni), not of each.
         allow_seeded: estimate from reports that were drawn from a seed, too: for tests, as such reports are not
             private. The result says so, and states no epsilon.
 
     Raises:
-        ParameterError: seeded reports unless allowed; a level, method, bin or probability that cannot be;
-            fewer than 2 reports under "asymptotic".
+        ParameterError: seeded reports unless allowed; a level, method, bin or probability that cannot be; no reports.
         InfeasibleError: the reports cannot have come from this table.
 
     Guarantees:
-        The mean is unbiased up to `max_bias`; its interval covers the mean of the population and that of the rows.
+        The mean is unbiased up to `max_bias` and needs no solver; its interval covers the mean of the population and
+        that of the rows. Where a solver fails on other intervals, they become wider and `notes` says so.
         Intervals of variance, histogram and quantiles bound everything the reports leave open: no smoothness is
-        assumed, only independent reports of independent rows. Coverage is tested (tests/statistical).
-        Costs no privacy: reports are already private.
+        assumed, only independent reports of independent rows. Coverage is measured (benchmarks/coverage.py).
+        Points do not depend on what else is asked for. Costs no privacy: reports are already private.
 
     Edge cases: two levels identify nothing but the mean: other intervals show the whole rest as open.
 
@@ -193,26 +205,28 @@ def estimate(
     mechanism = counts.mechanism
     edges = None if histogram is None else _edges(histogram, mechanism.lower, mechanism.upper)
     wanted = None if quantiles is None else _probabilities(quantiles)
-    nodes = nodes_of(counts, edges=edges)
-    best, peak = sharpened(nodes, fit(nodes))
-    region = Region(nodes=nodes, centre=peak, threshold=_threshold(nodes, peak, level, method))
-    mean, report_variance = _moments(counts, level, method)
-    spread = _variance(nodes, best, region)
+    several = 2 + (0 if edges is None else edges.size - 1) + (0 if wanted is None else len(wanted))
+    each = 1 - (1 - level) / several if simultaneous else level
+    shapes = (CrossFitted if method == "asymptotic" else OfRegion)(counts, level=each, edges=edges)
+    _, report_variance = report_moments(counts)
+    spread = shapes.variance()
     return Estimate(
         n=counts.n,
         level=level,
         method=method,
-        mean=mean,
+        simultaneous=simultaneous,
+        mean=mean_interval(counts, level=each, method=method),
         input_variance=spread,
         report_variance=report_variance,
-        privacy_variance=_rest(report_variance, spread, float(row_variances(mechanism).min())),
+        privacy_variance=_rest(report_variance, spread, float(spread_of(mechanism).variances.min())),
         max_bias=mechanism.max_bias,
         epsilon=None if counts.seeded else mechanism.epsilon,
         seeded=counts.seeded,
         sha256=mechanism.sha256,
-        deviance=best.deviance,
-        histogram=None if edges is None else _histogram(nodes, best, region, edges),
-        quantiles=None if wanted is None else _quantiles(nodes, best, region, wanted),
+        deviance=_misfit(counts),
+        histogram=None if edges is None else _histogram(shapes, edges),
+        quantiles=None if wanted is None else _quantiles(shapes, wanted),
+        notes=tuple(shapes.notes),
     )
 
 
@@ -222,58 +236,18 @@ def _check(counts: CodeCounts, level: float, method: str) -> None:
         raise ParameterError("method", method, 'use "asymptotic" or "safe"')
     if counts.n == 0:
         raise ParameterError("counts", 0, "there are no reports to estimate from")
-
-
-def _moments(counts: CodeCounts, level: float, method: Method) -> tuple[Interval, float]:
-    """The mean with its interval, and the variance of a report."""
-    width = half_width(counts, level=level, method=method)
-    if counts.n >= 2:
-        mean, variance = report_moments(counts)
-    else:
-        mean = float(counts.counts @ counts.mechanism.levels)
-        variance = float(row_variances(counts.mechanism).max())
-    return Interval(value=mean, low=mean - width, high=mean + width), variance
-
-
-def finite_sample_limit(codes: int, *, level: float) -> float:
-    """A deviance that the true distribution exceeds with probability at most 1 - level, at every number of reports.
-
-    Arguments:
-        codes: number of codes (or groups of codes), >= 1.
-        level: in (0, 1).
-
-    Source: Agrawal 2020, finite-sample concentration of the multinomial in relative entropy.
-    """
-    # n KL(observed || true) has moment generating function <= (1 - s)^-(k-1), hence by Chernoff's bound
-    # P(n KL >= t) <= e^-t (e t / (k-1))^(k-1) for t > k-1; the deviance is 2 n KL.
-    freedom, wanted = max(1, codes - 1), -math.log1p(-level)
-
-    def excess(t: float) -> float:
-        return t - freedom * (1 + math.log(t / freedom)) - wanted
-
-    return 2 * optimize.root_scalar(excess, bracket=(freedom, 4 * freedom + 4 * wanted + 16)).root
-
-
-def _threshold(nodes: Nodes, peak: FloatArray, level: float, method: Method) -> float:
-    """By how much the deviance may exceed the least."""
-    if method == "asymptotic":
-        return float(special.chdtri(1, 1 - level))
-    limit, least = finite_sample_limit(nodes.counts.size, level=level), deviance(nodes, peak)
-    if least >= limit:
+    impossible = np.flatnonzero((counts.counts > 0) & ~counts.mechanism.weights.any(axis=0))
+    if impossible.size:
         raise InfeasibleError(
-            f"estimate: the reports miss this table by a deviance of {least:.4g}, beyond {limit:.4g} at level "
-            f"{level:g}; were they made by another one?"
+            f"estimate: code {int(impossible[0])} was reported, which this table never draws; were the reports made by "
+            "another one?"
         )
-    return limit - least
 
 
-def _variance(nodes: Nodes, best: Fit, region: Region) -> Interval:
-    centre = float(best.masses @ nodes.x)
-    return Interval(
-        value=float(best.masses @ (nodes.x - centre) ** 2),
-        low=region.least_variance(),
-        high=region.greatest_variance(),
-    )
+def _misfit(counts: CodeCounts) -> float:
+    """The least deviance of any distribution of inputs from the reports."""
+    nodes = nodes_of(counts)
+    return deviance(nodes, least_deviance(nodes, fit(nodes)))
 
 
 def _rest(total: float, spread: Interval, floor: float) -> Interval:
@@ -305,45 +279,18 @@ def _probabilities(quantiles: Sequence[float]) -> tuple[float, ...]:
     return wanted
 
 
-def _histogram(nodes: Nodes, best: Fit, region: Region, edges: FloatArray) -> Histogram:
-    cells = np.concatenate([[0.0], np.cumsum(nodes.mass_per_cell(best.masses))])
-    places = np.searchsorted(nodes.breaks, edges)
-    bounds = [nodes.inside(low, high) for low, high in pairwise(edges)]
+def _histogram(shapes: Shapes, edges: FloatArray) -> Histogram:
+    bins = [shapes.share(low, high) for low, high in pairwise(edges.tolist())]
+    open_ends = [one.identified or (one.value, one.value) for one in bins]
     return Histogram(
         edges=edges,
-        share=np.diff(cells[places]),
-        low=np.clip([region.least(inner) for inner, _ in bounds], 0, 1),
-        high=np.clip([region.greatest(outer) for _, outer in bounds], 0, 1),
+        share=np.array([one.value for one in bins]),
+        low=np.array([one.low for one in bins]),
+        high=np.array([one.high for one in bins]),
+        identified_low=np.array([low for low, _ in open_ends]),
+        identified_high=np.array([high for _, high in open_ends]),
     )
 
 
-def _quantiles(nodes: Nodes, best: Fit, region: Region, wanted: tuple[float, ...]) -> Quantiles:
-    return Quantiles(probabilities=wanted, values=tuple(_quantile(nodes, best, region, p) for p in wanted))
-
-
-def _quantile(nodes: Nodes, best: Fit, region: Region, probability: float) -> Interval:
-    breaks, lower = nodes.breaks, float(nodes.breaks[0])
-    # Above the last break where even the greatest P(X <= break) falls short; at or below the first where even the
-    # least P(X < break) suffices. Both are monotone in the break.
-    short = _last(breaks, lambda e: region.greatest(nodes.inside(lower, e)[1]) < probability)
-    enough = _last(breaks, lambda e: region.least(nodes.inside(lower, e)[0]) < probability)
-    cumulated = np.concatenate([[0.0], np.cumsum(nodes.mass_per_cell(best.masses))])
-    place = int(np.clip(np.searchsorted(cumulated, probability) - 1, 0, breaks.size - 2))
-    inside = (probability - cumulated[place]) / max(cumulated[place + 1] - cumulated[place], 1e-300)
-    return Interval(
-        value=float(breaks[place] + np.clip(inside, 0, 1) * (breaks[place + 1] - breaks[place])),
-        low=float(breaks[max(short, 0)]),
-        high=float(breaks[min(enough + 1, breaks.size - 1)]),
-    )
-
-
-def _last(breaks: FloatArray, holds: Any) -> int:
-    """Index of the last break for which a condition, true and then false, holds; 0 if it fails at all after it."""
-    low, high = 0, breaks.size - 1
-    while low < high:
-        middle = (low + high + 1) // 2
-        if holds(float(breaks[middle])):
-            low = middle
-        else:
-            high = middle - 1
-    return low
+def _quantiles(shapes: Shapes, wanted: tuple[float, ...]) -> Quantiles:
+    return Quantiles(probabilities=wanted, values=tuple(shapes.quantile(probability) for probability in wanted))

@@ -84,21 +84,6 @@ def _newton_move(nodes: Nodes, masses: FloatArray) -> FloatArray | None:
     return np.array(solution.x[:size]) if status in _SOLVED else None
 
 
-def sharpened(nodes: Nodes, em: Fit, *, tolerance: float = 1e-3) -> tuple[Fit, FloatArray]:
-    """EM's fit moved towards the Newton one just as far as the likelihood asks, and the Newton one's masses.
-
-    EM from the uniform density stays smooth where the reports say nothing; Newton steps settle what they do say.
-    """
-    peak = least_deviance(nodes, em)
-    least = deviance(nodes, peak)
-    share = 0.0
-    while deviance(nodes, (1 - share) * em.masses + share * peak) > least + tolerance and share < 1:
-        share = min(1.0, max(2 * share, 1 / 64))
-    masses = (1 - share) * em.masses + share * peak
-    gap = min(em.gap, gap_at(nodes, peak) + deviance(nodes, masses) - least)
-    return Fit(masses=masses, deviance=deviance(nodes, masses), gap=gap, iterations=em.iterations), peak
-
-
 def _excess(x: float) -> float:
     return x - np.log1p(x)
 

@@ -1,0 +1,262 @@
+"""Variance, shares and quantiles of the inputs behind a set of reports: points, intervals, and what stays open."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import final
+
+import numpy as np
+import numpy.typing as npt
+from scipy import optimize
+
+from mezzotint.collect.cells import deviance, fit, nodes_of, smooth_fit
+from mezzotint.collect.counts import CodeCounts
+from mezzotint.collect.decoders import Bounds, folds_of, greatest_expectation
+from mezzotint.collect.mean import Interval, mean_interval
+from mezzotint.collect.region import Region, least_deviance
+from mezzotint.core.errors import InfeasibleError
+
+FloatArray = npt.NDArray[np.float64]
+
+COARSE = 8
+"""Quantiles are searched for among every eighth break first."""
+
+
+class Shapes(ABC):
+    """What one set of reports says about the distribution of the inputs.
+
+    Points come from one fit that knows of no edges, so that they do not move with what is asked for. An interval holds
+    its point, what the table leaves open at the fitted shares of the codes, and the bounds of the method.
+
+    Arguments:
+        counts: the reports.
+        level: confidence of each interval, in (0, 1).
+        edges: the edges of all shares that will be asked for, inside [lower, upper], data units.
+    """
+
+    def __init__(self, counts: CodeCounts, *, level: float, edges: FloatArray | None) -> None:
+        self.counts, self.level, self.edges = counts, level, edges
+        self.notes: list[str] = []
+        self.base = nodes_of(counts)
+        self.nodes = self.base if edges is None else nodes_of(counts, edges=edges)
+        self.masses = smooth_fit(self.base)
+        self.shares = self.masses @ self.base.pmf
+        self.centre = float(self.masses @ self.base.x)
+        self.cumulated = np.concatenate([[0.0], np.cumsum(self.base.mass_per_cell(self.masses))])
+        self._cdf: dict[tuple[float, bool], float] = {}
+
+    # What is asked -------------------------------------------------------------------------------------------
+
+    def variance(self) -> Interval:
+        """Of the inputs, squared data units."""
+        nodes, square = self.base, (self.base.x - self.centre) ** 2
+        room = float((nodes.x[-1] - nodes.x[0]) ** 2) / 4
+        left_open = (
+            -greatest_expectation(nodes.pmf, -square, self.shares) - nodes.widest() ** 2 / 4,
+            greatest_expectation(nodes.pmf, square, self.shares),
+        )
+        value = float(self.masses @ square)
+        return _around(value, self._variance_ends(), left_open, (0.0, room))
+
+    def share(self, low: float, high: float) -> Interval:
+        """Of the inputs between two of the edges."""
+        value = float(np.diff(np.interp([low, high], self.base.breaks, self.cumulated))[0])
+        inner, outer = self.nodes.inside(low, high)
+        left_open = (-self._open(-inner, (low, high)), self._open(outer, (low, high)))
+        ends = (self._least(inner, (low, high)), self._greatest(outer, (low, high)))
+        return _around(value, ends, left_open, (0.0, 1.0))
+
+    def quantile(self, probability: float) -> Interval:
+        """The input that this share of the inputs does not exceed, data units."""
+        breaks, cells = self.base.breaks, self.cumulated
+        place = int(np.clip(np.searchsorted(cells, probability) - 1, 0, breaks.size - 2))
+        within = (probability - cells[place]) / max(cells[place + 1] - cells[place], 1e-300)
+        value = float(breaks[place] + np.clip(within, 0, 1) * (breaks[place + 1] - breaks[place]))
+        ends = self._quantile_ends(probability, self._greatest_cdf, self._least_cdf)
+        left_open = self._quantile_ends(probability, self._open_greatest_cdf, self._open_least_cdf)
+        return _around(value, ends, left_open, (float(breaks[0]), float(breaks[-1])))
+
+    def _quantile_ends(
+        self, probability: float, greatest: Callable[[float], float], least: Callable[[float], float]
+    ) -> tuple[float, float]:
+        # The quantile is at least any break up to which even the greatest P(X <= break) falls short, and at most any
+        # break from which on even the least P(X < break) suffices. Both are searched for from outside.
+        breaks = self.base.breaks
+        inner = range(1, breaks.size - 1)
+        low = _last_leading(inner, lambda i: greatest(float(breaks[i])) < probability)
+        high = _last_leading(inner[::-1], lambda i: least(float(breaks[i])) >= probability)
+        return float(breaks[0 if low is None else low]), float(breaks[-1 if high is None else high])
+
+    # Cumulated shares ----------------------------------------------------------------------------------------
+
+    def _cached(self, at: float, greatest: bool, bound: Callable[[FloatArray, tuple[float, float]], float]) -> float:
+        key = (at, greatest)
+        if key not in self._cdf:
+            edges = (float(self.base.breaks[0]), at)
+            self._cdf[key] = bound(self.nodes.inside(*edges)[1 if greatest else 0], edges)
+        return self._cdf[key]
+
+    def _greatest_cdf(self, at: float) -> float:
+        return self._cached(at, True, self._greatest)
+
+    def _least_cdf(self, at: float) -> float:
+        return self._cached(at, False, self._least)
+
+    def _open_greatest_cdf(self, at: float) -> float:
+        edges = (float(self.base.breaks[0]), at)
+        return self._open(self.nodes.inside(*edges)[1], edges)
+
+    def _open_least_cdf(self, at: float) -> float:
+        edges = (float(self.base.breaks[0]), at)
+        return -self._open(-self.nodes.inside(*edges)[0], edges)
+
+    # Bounds --------------------------------------------------------------------------------------------------
+
+    def corners(self, edges: Sequence[float]) -> npt.NDArray[np.bool_]:
+        """(J,) the nodes at which a decoder must dominate a function that is constant between knots and these edges.
+
+        Between two of them both the decoder's mean and the function's chord are linear.
+        """
+        return np.isin(self.nodes.x, self.counts.mechanism.knots) | np.isin(self.nodes.x, edges)
+
+    def _open(self, values: FloatArray, edges: tuple[float, float]) -> float:
+        """Greatest expectation at exactly the fitted shares of the codes."""
+        corners = self.corners(edges)
+        return greatest_expectation(self.nodes.pmf[corners], values[corners], self.shares)
+
+    @abstractmethod
+    def _greatest(self, values: FloatArray, edges: tuple[float, float]) -> float:
+        """Upper end for the expectation of a function, (J,) at the nodes, that is constant between knots and edges."""
+
+    @abstractmethod
+    def _least(self, values: FloatArray, edges: tuple[float, float]) -> float:
+        """Lower end for it."""
+
+    @abstractmethod
+    def _variance_ends(self) -> tuple[float, float]:
+        """Both ends for the variance of the inputs."""
+
+
+def _around(
+    value: float, ends: tuple[float, float], left_open: tuple[float, float], possible: tuple[float, float]
+) -> Interval:
+    """The interval that holds the point, the ends and what is open, within what is possible at all."""
+    low, high = (float(np.clip(end, *possible)) for end in left_open)
+    identified = (min(low, value), max(high, value))
+    low, high = (float(np.clip(end, *possible)) for end in ends)
+    return Interval(value=value, low=min(low, identified[0]), high=max(high, identified[1]), identified=identified)
+
+
+def _last_leading(indices: range, holds: Callable[[int], bool]) -> int | None:
+    """The last index of the run, from the first on, for which a condition holds; None where it fails at once.
+
+    Every COARSE-th index is tried first: the condition is one on functions that are monotone in truth.
+    """
+    last, start = None, 0
+    for i in indices[COARSE - 1 :: COARSE]:
+        if not holds(i):
+            break
+        last, start = i, start + COARSE
+    for i in indices[start:]:
+        if not holds(i):
+            break
+        last = i
+    return last
+
+
+# Cross-fitted decoders ---------------------------------------------------------------------------------------
+
+
+@final
+class CrossFitted(Shapes):
+    """Bounds by decoders that are chosen on some of the reports and evaluated on others."""
+
+    @cached_property
+    def _bounds(self) -> Bounds:
+        knots = np.isin(self.base.x, self.counts.mechanism.knots)
+        return Bounds(counts=self.base.counts, folds=folds_of(self.base), rows=self.base.pmf[knots])
+
+    @property
+    def _tail(self) -> float:
+        return (1 - self.level) / 2
+
+    def _greatest(self, values: FloatArray, edges: tuple[float, float]) -> float:
+        corners = self.corners(edges)
+        return self._bounds.upper(self.nodes.pmf[corners], lambda _: values[corners], tail=self._tail)
+
+    def _least(self, values: FloatArray, edges: tuple[float, float]) -> float:
+        corners = self.corners(edges)
+        return self._bounds.lower(self.nodes.pmf[corners], lambda _: values[corners], tail=self._tail)
+
+    def _variance_ends(self) -> tuple[float, float]:
+        # Var X <= E(X - c)^2 for every c, and Var X = E(X - c)^2 - (E X - c)^2: with c from the other folds both
+        # expectations are those of a function that the fold had no part in.
+        bounds, corners = self._bounds, self.corners(())
+        knots, x = self.nodes.x[corners], self.base.x
+        upper = bounds.upper(self.nodes.pmf[corners], lambda fold: (knots - fold.centre) ** 2, tail=self._tail)
+        lower = bounds.lower(self.base.pmf, lambda fold: (x - fold.centre) ** 2, tail=self._tail / 2)
+        mean = mean_interval(self.counts, level=1 - self._tail, method="asymptotic")
+        off = max(
+            math.fsum(fold.share * (end - fold.centre) ** 2 for fold in bounds.folds) for end in (mean.low, mean.high)
+        )
+        return lower - off - self.base.widest() ** 2 / 4, upper
+
+
+# The likelihood's region -------------------------------------------------------------------------------------
+
+
+@final
+class OfRegion(Shapes):
+    """Bounds by all distributions whose deviance the level does not rule out: right at every n, for all at once."""
+
+    @cached_property
+    def _region(self) -> Region:
+        nodes = nodes_of(self.counts, edges=self.edges, sparing=True)
+        peak = least_deviance(nodes, fit(nodes))
+        limit, least = finite_sample_limit(nodes.counts.size, level=self.level), deviance(nodes, peak)
+        if least >= limit:
+            raise InfeasibleError(
+                f"estimate: the reports miss this table by a deviance of {least:.4g}, beyond {limit:.4g} at level "
+                f"{self.level:g}; were they made by another one?"
+            )
+        return Region(nodes=nodes, centre=peak, threshold=limit - least)
+
+    def _tried(self, bound: Callable[[], float], *, otherwise: float) -> float:
+        _ = self._region  # reports that do not fit the table are an error, the solver's failure is not
+        try:
+            return bound()
+        except InfeasibleError as error:  # of the solver
+            self.notes.append(str(error))
+            return otherwise
+
+    def _greatest(self, values: FloatArray, edges: tuple[float, float]) -> float:
+        return self._tried(lambda: self._region.greatest(values), otherwise=float(values.max()))
+
+    def _least(self, values: FloatArray, edges: tuple[float, float]) -> float:
+        return self._tried(lambda: self._region.least(values), otherwise=float(values.min()))
+
+    def _variance_ends(self) -> tuple[float, float]:
+        low = self._tried(lambda: self._region.least_variance(), otherwise=0.0)
+        return low, self._tried(lambda: self._region.greatest_variance(), otherwise=math.inf)
+
+
+def finite_sample_limit(codes: int, *, level: float) -> float:
+    """A deviance that the true distribution exceeds with probability at most 1 - level, at every number of reports.
+
+    Arguments:
+        codes: number of codes (or groups of codes), >= 1.
+        level: in (0, 1).
+
+    Source: Agrawal 2020, finite-sample concentration of the multinomial in relative entropy.
+    """
+    # n KL(observed || true) has moment generating function <= (1 - s)^-(k-1), hence by Chernoff's bound
+    # P(n KL >= t) <= e^-t (e t / (k-1))^(k-1) for t > k-1; the deviance is 2 n KL.
+    freedom, wanted = max(1, codes - 1), -math.log1p(-level)
+
+    def excess(t: float) -> float:
+        return t - freedom * (1 + math.log(t / freedom)) - wanted
+
+    return 2 * optimize.root_scalar(excess, bracket=(freedom, 4 * freedom + 4 * wanted + 16)).root

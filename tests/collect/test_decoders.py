@@ -1,0 +1,276 @@
+"""Decoders that dominate, and the intervals built on them: exact checks, reference values, failures, coverage."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import optimize, stats
+
+from mezzotint import collect, design, families
+from mezzotint.collect import decoders, region
+from mezzotint.collect.cells import nodes_of
+from mezzotint.collect.counts import CodeCounts
+from mezzotint.collect.decoders import FLOOR, FOLDS, dominating, folds_of, greatest_expectation
+from mezzotint.collect.mean import mean_interval, spread_of
+from mezzotint.core.mechanism import Mechanism
+from strategies import mechanisms
+
+RR = families.randomized_response(lower=0, upper=1, epsilon=1.0)
+KRR4 = families.k_randomized_response(lower=0, upper=1, levels=4, epsilon=1.0)
+KRR16 = families.k_randomized_response(lower=0, upper=1, levels=16, epsilon=4.0)
+OPT4 = design.optimal(epsilon=1.0, lower=0, upper=1, levels=4).mechanism
+
+
+# One decoder -----------------------------------------------------------------------------------------------------
+
+
+def test_decoders_of_the_reference() -> None:
+    """k-RR has one decoder for an indicator, its inverse; RR at five nodes has the two values that a solver gave."""
+    indicator = np.array([1.0, 0, 0, 0])
+    found = dominating(KRR4.probabilities, indicator, np.full(4, 0.25), width=0.01)
+    assert found == pytest.approx([2.74593012, *[-0.58197671] * 3], abs=1e-6)
+    below = (np.linspace(0, 1, 5) <= 0.25).astype(float)
+    found = dominating(RR.pmf(np.linspace(0, 1, 5)), below, np.array([0.5, 0.5]), width=0.01)
+    assert found == pytest.approx([2.10930228, -0.77596894], abs=1e-6)
+
+
+def exactly_dominates(pmf: np.ndarray, decoder: np.ndarray, values: np.ndarray) -> bool:
+    """pmf a >= values in rationals."""
+    exact = [Fraction(a) for a in decoder.tolist()]
+    return all(
+        sum((Fraction(p) * a for p, a in zip(row, exact, strict=True)), Fraction(0)) >= Fraction(value)
+        for row, value in zip(pmf.tolist(), values.tolist(), strict=True)
+    )
+
+
+@given(table=mechanisms(max_levels=6, max_segments=3), seed=st.integers(0, 10**6), width=st.sampled_from([0, 0.01, 1]))
+def test_every_decoder_dominates_exactly(table: Mechanism, seed: int, width: float) -> None:
+    rng = np.random.default_rng(seed)
+    values = rng.choice([0.0, 1.0, rng.normal()], table.knots.size)
+    shares = rng.dirichlet(np.full(table.levels.size, 0.3))
+    decoder = dominating(table.probabilities, values, shares, width=width)
+    assert exactly_dominates(table.probabilities, decoder, values)
+    # Never dearer than the decoder that says max(values) whatever the code.
+    spread = math.sqrt(max(0.0, shares @ (decoder - shares @ decoder) ** 2))
+    assert shares @ decoder + width * spread <= values.max() * (1 + 1e-9) + 1e-9
+
+
+def test_the_best_decoder_against_a_linear_program() -> None:
+    """At width 0: the greatest share that given code shares leave open, by weak duality and by another solver."""
+    pmf = OPT4.pmf(np.linspace(0, 1, 65))
+    values = (np.linspace(0, 1, 65) <= 0.2).astype(float)
+    shares = OPT4.pmf(np.random.default_rng(1).beta(2, 5, 1000)).mean(axis=0)
+    primal = optimize.linprog(-values, A_eq=pmf.T, b_eq=shares, bounds=(0, None))
+    assert greatest_expectation(pmf, values, shares) == pytest.approx(-primal.fun, abs=1e-6)
+
+
+@pytest.mark.parametrize("failure", ["nan", "garbage"])
+def test_a_solver_that_fails_makes_intervals_wider_and_never_wrong(
+    failure: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = CodeCounts(mechanism=KRR16, counts=np.random.default_rng(1).multinomial(2000, KRR16.pmf(0.1)))
+    usual = collect.estimate(counts, histogram=4, quantiles=[0.5])
+
+    def broken(pmf: np.ndarray, values: np.ndarray, shares: np.ndarray, width: float) -> np.ndarray | None:
+        del pmf, values, width
+        return None if failure == "nan" else np.linspace(-3, 3, shares.size)
+
+    monkeypatch.setattr(decoders, "_solve", broken)
+    result = collect.estimate(counts, histogram=4, quantiles=[0.5])
+    assert result.mean == usual.mean
+    assert result.histogram is not None
+    assert usual.histogram is not None
+    assert (result.histogram.low <= usual.histogram.low + 1e-9).all()
+    assert (result.histogram.high >= usual.histogram.high - 1e-9).all()
+    assert result.input_variance.high >= usual.input_variance.high
+
+
+def test_the_safe_region_without_its_solver_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = CodeCounts(mechanism=KRR16, counts=np.random.default_rng(1).multinomial(2000, KRR16.pmf(0.1)))
+    solve = region._solve
+    calls = []
+
+    def failing(*arguments: Any) -> Any:
+        calls.append(arguments)
+        solution, _ = solve(*arguments)
+        return solution, "NumericalError"
+
+    monkeypatch.setattr(region, "_solve", failing)
+    result = collect.estimate(counts, method="safe", histogram=2)
+    assert calls
+    assert result.histogram is not None
+    assert (result.histogram.low.tolist(), result.histogram.high.tolist()) == ([0, 0], [1, 1])
+    assert any("NumericalError" in note for note in result.notes)
+    assert result.as_dict()["notes"]
+
+
+# Folds -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [1, 3, 10**4, 3 * 10**10])
+def test_folds_deal_every_report_once_and_depend_on_the_counts_alone(n: int) -> None:
+    counts = np.array([n // 2, n - n // 2, 0, 0])
+    nodes = nodes_of(CodeCounts(mechanism=KRR4, counts=counts))
+    folds, again = folds_of(nodes), folds_of(nodes)
+    assert sum(fold.counts for fold in folds).tolist() == counts.tolist()
+    assert sum(fold.share for fold in folds) == pytest.approx(1)
+    assert len(folds) <= FOLDS
+    for one, other in zip(folds, again, strict=True):
+        assert one.counts.tolist() == other.counts.tolist()
+        assert one.expected.tolist() == other.expected.tolist()
+        assert one.expected.sum() == pytest.approx(1)
+        assert (one.expected >= FLOOR * nodes.pmf.mean(axis=0) * (1 - 1e-9)).all()
+
+
+def test_a_fold_does_not_see_its_own_reports() -> None:
+    """What a fold expects is a fit of the other parts alone: their fit, put together again, is the same."""
+    counts = np.random.default_rng(3).multinomial(500, KRR4.pmf(0.3))
+    nodes = nodes_of(CodeCounts(mechanism=KRR4, counts=counts))
+    for fold in folds_of(nodes):
+        masses = decoders.fit(nodes.with_counts(nodes.counts - fold.counts), max_iterations=decoders.STEPS).masses
+        assert fold.expected == pytest.approx((1 - FLOOR) * masses @ nodes.pmf + FLOOR * nodes.pmf.mean(axis=0))
+
+
+# Whole estimates -------------------------------------------------------------------------------------------------
+
+
+def test_counts_on_which_a_solver_once_failed() -> None:
+    table = design.optimal(epsilon=0.5, lower=0, upper=6, levels=4).mechanism
+    counts = CodeCounts(mechanism=table, counts=np.array([223130, 275461, 276793, 224616]))
+    for method in ("asymptotic", "safe"):
+        result = collect.estimate(counts, method=method, histogram=10, quantiles=[0.1, 0.5, 0.9])
+        assert result.mean.value == pytest.approx(3.0347485967, abs=1e-6)
+        assert result.standard_error == pytest.approx(0.0121838358, rel=1e-6)
+        assert result.mean.low < result.mean.value < result.mean.high
+
+
+@pytest.mark.parametrize("method", ["asymptotic", "safe"])
+def test_points_do_not_move_with_what_is_asked_for(method: Any) -> None:
+    counts = CodeCounts(mechanism=KRR16, counts=np.random.default_rng(2).multinomial(5000, KRR16.pmf(0.37)))
+    plain = collect.estimate(counts, method=method)
+    fine = collect.estimate(counts, method=method, histogram=[0, 0.123, 0.25, 0.4567, 0.75, 1], quantiles=[0.5])
+    coarse = collect.estimate(counts, method=method, histogram=[0, 0.25, 0.75, 1], quantiles=[0.2, 0.5])
+    assert plain.input_variance.value == fine.input_variance.value == coarse.input_variance.value
+    assert fine.histogram is not None
+    assert coarse.histogram is not None
+    assert fine.histogram.share[:2].sum() == pytest.approx(coarse.histogram.share[0], abs=1e-12)
+    assert fine.quantiles is not None
+    assert coarse.quantiles is not None
+    assert fine.quantiles.values[0].value == coarse.quantiles.values[1].value
+
+
+def test_simultaneous_intervals_hold_the_single_ones() -> None:
+    counts = CodeCounts(mechanism=KRR16, counts=np.random.default_rng(2).multinomial(5000, KRR16.pmf(0.37)))
+    single = collect.estimate(counts, histogram=5, quantiles=[0.5])
+    joint = collect.estimate(counts, histogram=5, quantiles=[0.5], simultaneous=True)
+    assert joint.as_dict()["simultaneous"] is True
+    assert joint.level == 0.95
+    # Eight intervals: each at 1 - 0.05 / 8.
+    assert joint.mean == mean_interval(counts, level=1 - 0.05 / 8, method="asymptotic")
+    assert single.histogram is not None
+    assert joint.histogram is not None
+    assert (joint.histogram.high >= single.histogram.high).all()
+    assert (joint.histogram.low <= single.histogram.low).all()
+    assert joint.input_variance.high > single.input_variance.high
+
+
+def stepped(cells: int, epsilon: float, *, lower: float, upper: float) -> Mechanism:
+    """k-ary response of the cell that an input lies in."""
+    response = families.k_randomized_response(lower=0, upper=1, levels=cells, epsilon=epsilon).weights
+    edges = np.linspace(lower, upper, cells + 1)
+    knots = np.repeat(edges, 2)[1:-1]
+    return Mechanism(knots=knots, levels=(edges[1:] + edges[:-1]) / 2, weights=np.repeat(response, 2, axis=0))
+
+
+def open_share(mechanism: Mechanism, values: np.ndarray, edge: float) -> collect.Interval:
+    """The share below an edge from as many reports as there are values, with counts as they are on average."""
+    counts = np.rint(mechanism.pmf(values).sum(axis=0)).astype(int)
+    edges = [mechanism.lower, edge, mechanism.upper]
+    bins = collect.estimate(CodeCounts(mechanism=mechanism, counts=counts), histogram=edges).histogram
+    assert bins is not None
+    open_ends = (float(bins.identified_low[0]), float(bins.identified_high[0]))
+    return collect.Interval(
+        value=float(bins.share[0]), low=float(bins.low[0]), high=float(bins.high[0]), identified=open_ends
+    )
+
+
+def test_what_the_table_leaves_open_is_told_from_what_few_reports_leave_open() -> None:
+    """Air times on [20, 700], share up to 156 minutes: the table of four levels cannot say it, a stepped one can.
+
+    Reference: linear programs on 128 cells by another implementation, to +-0.003.
+    """
+    with collect.flights() as path:
+        values = collect.read_values(path, column=collect.AIR_TIME).clip(20, 700)
+    truth = float((values <= 156).mean())
+    for table, open_ends in (
+        (design.optimal(epsilon=1.0, lower=20, upper=700, levels=4).mechanism, (0.163, 0.949)),
+        (families.k_randomized_response(lower=20, upper=700, levels=8, epsilon=1.0), (0.390, 0.840)),
+    ):
+        share = open_share(table, values, 156.0)
+        assert share.identified == pytest.approx(open_ends, abs=6e-3)
+        assert share.low <= open_ends[0] + 6e-3 < truth < open_ends[1] - 6e-3 <= share.high
+        assert share.high - share.low < open_ends[1] - open_ends[0] + 0.04  # the table is to blame, not n
+    share = open_share(stepped(10, 1.0, lower=20, upper=700), values, 156.0)
+    assert share.identified is not None
+    assert share.identified[1] - share.identified[0] < 1e-3
+    assert share.low <= truth <= share.high
+    assert (share.high - share.low) / 2 == pytest.approx(0.0103, abs=2e-3)
+
+
+def test_variances_of_a_report_of_the_reference() -> None:
+    spread = spread_of(OPT4)
+    assert spread.least(np.array([0.5, 0.0])) == pytest.approx([0.9778865834, 1.1158031], abs=1e-5)
+    assert spread.greatest(np.array([0.5, 0.0])) == pytest.approx([1.3658031151, 1.1158031], abs=1e-5)
+
+
+# Coverage --------------------------------------------------------------------------------------------------------
+
+LEVEL = 0.95
+EDGES = (0.0, 0.1, 0.3, 1.0)
+
+
+def fewest(draws: int) -> int:
+    """Hits below which a coverage of 0.945 falls with probability 1e-5: the false-alarm rate of one comparison."""
+    return int(stats.binom(draws, 0.945).ppf(1e-5))
+
+
+@pytest.mark.parametrize("x", [0.0, 0.03])
+def test_intervals_of_a_constant_column_cover(x: float) -> None:
+    """k-RR of 16 levels at epsilon 4, 2000 reports of one value: where intervals once held the truth in 40 to 80 %."""
+    draws, rng = 40, np.random.default_rng(21)
+    hits = dict.fromkeys(["mean", "variance", *EDGES[1:]], 0)
+    for counts in rng.multinomial(2000, KRR16.pmf(x), size=draws):
+        result = collect.estimate(CodeCounts(mechanism=KRR16, counts=counts), level=LEVEL, histogram=EDGES)
+        hits["mean"] += result.mean.low <= x <= result.mean.high
+        hits["variance"] += result.input_variance.low <= 0
+        assert result.histogram is not None
+        for (low, high), least, most in zip(pairwise(EDGES), result.histogram.low, result.histogram.high, strict=True):
+            inside = low <= x < high or x == high == 1
+            hits[high] += least <= 1 - 1e-9 <= most + 1e-9 if inside else least <= 1e-12
+    assert min(hits.values()) >= fewest(draws), hits
+
+
+@pytest.mark.parametrize("n", [10, 100])
+def test_the_mean_of_hard_columns_is_covered_from_ten_reports_on(n: int) -> None:
+    """Rare far levels, where a plain score interval covers 83 to 93 %."""
+    draws, rng = 1500, np.random.default_rng(22)
+    far = design.optimal(epsilon=3.0, lower=0, upper=1, levels=[-0.055, -0.045, 0.5, 3.5]).mechanism
+    krr = families.k_randomized_response(lower=0, upper=1, levels=4, epsilon=5.0)
+    for mechanism in (far, krr, KRR16, RR):
+        for values, shares in (([0.0], [1.0]), ([1.0], [1.0]), ([0.2, 1.0], [0.98, 0.02])):
+            truth = float(np.dot(values, shares))
+            outcomes, often = np.unique(
+                rng.multinomial(n, shares @ mechanism.pmf(values), size=draws), axis=0, return_counts=True
+            )
+            hits = 0
+            for counts, times in zip(outcomes, often.tolist(), strict=True):
+                found = mean_interval(CodeCounts(mechanism=mechanism, counts=counts), level=LEVEL, method="asymptotic")
+                hits += times * (found.low <= truth <= found.high)
+            assert hits >= fewest(draws), (mechanism.name, values, hits / draws)
