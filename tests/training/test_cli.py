@@ -138,7 +138,8 @@ def test_a_killed_run_goes_on(tmp_path: Path, seed: int | None) -> None:
         while started.poll() is None and (not log.exists() or log.read_text(encoding="utf-8").count("\n") < 10):
             time.sleep(0.01)
         started.kill()
-    reserved = json.loads((tmp_path / "run.pt.ledger.json").read_text(encoding="utf-8"))["reserved"]
+    ledger = (tmp_path / "run.pt.ledger.jsonl").read_text(encoding="utf-8")
+    reserved = json.loads(ledger[: ledger.rfind("\n")].splitlines()[-1])["reserved"]
     assert 30 <= reserved < 300
     done = subprocess.run([*command, "--resume", "--plot", str(tmp_path / "run.png")], capture_output=True, check=True)
     facts = json.loads(done.stdout)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import subprocess
@@ -155,23 +156,98 @@ def test_resumed_runs_end_in_the_same_weights(
     assert second.claim().epsilon == whole.claim().epsilon
 
 
+def reserved(place: Path) -> list[int]:
+    """Steps counted as spent, line after line of a ledger."""
+    lines = map(json.loads, checkpoint.ledger_path(place).read_text(encoding="ascii").splitlines()[1:])
+    return [line["reserved"] for line in lines]
+
+
+def dying(run: trainer.Trainer, *, after: int) -> None:
+    """Lets the run die in the middle of a block."""
+    whole, left = run.step, [after]
+
+    def step() -> None:
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        whole()
+
+    run.step = step  # type: ignore[method-assign]
+
+
 def test_lost_steps_are_paid_for(blobs: Dataset, tmp_path: Path) -> None:
     # Without a seed the steps between checkpoint and crash were drawn with other noise: they count as well.
     place = tmp_path / "run.pt"
     run = make(blobs, noisy(), seed=None)
-    run.run(every=10, checkpoint=place)
-    assert checkpoint.read_ledger(place)["reserved"] == 20
+    run.run(every=10, checkpoint=tmp_path / "whole.pt")
+    assert reserved(tmp_path / "whole.pt") == [10, 20]
     first = make(blobs, noisy(), seed=None)
-    for _ in range(10):
-        first.step()
-    checkpoint.save(first, place)
-    checkpoint.write_ledger(first, place, reserved=18)  # what `run` writes before a block of 8, which then dies
+    dying(first, after=13)
+    with pytest.raises(KeyboardInterrupt):
+        first.run(every=8, checkpoint=place)
     second = make(blobs, noisy(), seed=None)
     checkpoint.restore(second, place)
-    assert (second.taken, second.spent) == (10, 18)
-    second.run()
+    assert (second.taken, second.spent) == (8, 16)
+    second.run(checkpoint=place)
     assert (second.taken, second.spent) == (20, 28)
+    assert reserved(place) == [8, 16, 28]
     assert second.claim().epsilon > run.claim().epsilon
+
+
+def test_a_run_started_anew_over_its_checkpoint_is_a_second_attempt(blobs: Dataset, tmp_path: Path) -> None:
+    place = tmp_path / "run.pt"
+    for attempt in (1, 2):
+        run = make(blobs, noisy(), seed=None)
+        run.run(checkpoint=place)
+        assert (run.taken, run.spent) == (20, 20 * attempt)
+    with pytest.raises(FileFormatError, match="another run"):
+        make(blobs, noisy(noise_multiplier=2.0), seed=None).run(checkpoint=place)
+    # Seeded, the same noise is drawn: the same steps.
+    for _ in range(2):
+        run = make(blobs, noisy(), seed=3)
+        run.run(checkpoint=tmp_path / "seeded.pt")
+        assert run.spent == 20
+
+
+def test_two_processes_on_one_checkpoint_pay_for_both(blobs: Dataset, tmp_path: Path) -> None:
+    place = tmp_path / "run.pt"
+    make(blobs, noisy(), seed=None, steps=4).run(checkpoint=tmp_path / "other.pt")
+    runs = [make(blobs, noisy(), seed=None) for _ in range(2)]
+    ledgers = [checkpoint.StepLedger(run, place) for run in runs]
+    assert [ledger.reserve(5) for ledger in (*ledgers, ledgers[0])] == [5, 5, 5]
+    assert reserved(place) == [5, 10, 15]
+    assert [run.spent for run in runs] == [10, 5]
+
+
+@pytest.mark.parametrize("killed", [0, 7])
+def test_a_target_is_never_exceeded_however_often_the_run_dies(blobs: Dataset, tmp_path: Path, killed: int) -> None:
+    place = tmp_path / "run.pt"
+    target = make(blobs, noisy(), seed=None).claim(20).epsilon
+    lost = 0
+    if killed:
+        first = make(blobs, noisy(), seed=None)
+        dying(first, after=killed)
+        with pytest.raises(KeyboardInterrupt):
+            first.run(every=5, checkpoint=place, target_epsilon=target)
+        lost = 5
+    second = make(blobs, noisy(), seed=None)
+    if killed:
+        checkpoint.restore(second, place)
+    second.run(every=5, checkpoint=place, target_epsilon=target)
+    assert second.claim().epsilon <= target
+    assert (second.taken, second.spent) == (20 - lost, 20)
+    assert bool(second.stopped) == bool(killed)
+    assert json.loads(checkpoint.ledger_path(place).read_text().splitlines()[-1])["claim"]["epsilon"] <= target
+
+
+def test_part_of_a_block_is_taken_where_the_whole_does_not_fit(blobs: Dataset) -> None:
+    third = make(blobs, noisy(), seed=None)
+    third.run(every=6, target_epsilon=third.claim(9).epsilon)
+    assert (third.taken, third.spent) == (9, 9)
+    assert "one more would exceed" in third.stopped
+    fourth = make(blobs, noisy(), seed=None)
+    fourth.run(target_epsilon=fourth.claim(1).epsilon / 2)
+    assert (fourth.taken, fourth.spent) == (0, 0)
 
 
 def test_no_generator_state_is_written(blobs: Dataset, tmp_path: Path) -> None:
@@ -193,12 +269,13 @@ def test_damaged_or_foreign_checkpoints_are_refused(blobs: Dataset, tmp_path: Pa
         checkpoint.restore(run, place)
     ledger = checkpoint.ledger_path(place)
     text = ledger.read_text(encoding="utf-8")
-    ledger.write_text(text[:-10], encoding="utf-8")
+    ledger.write_text(text.replace('"reserved":20', '"reserved":10'), encoding="utf-8")
     with pytest.raises(FileFormatError, match="ledger"):
         checkpoint.restore(make(blobs, noisy()), place)
-    ledger.unlink()
-    with pytest.raises(FileFormatError, match="what was spent is not known"):
-        checkpoint.restore(make(blobs, noisy()), place)
+    for gone in (ledger.unlink, ledger.touch):
+        gone()
+        with pytest.raises(FileFormatError, match="what was spent is not known"):
+            checkpoint.restore(make(blobs, noisy()), place)
     place.write_bytes(place.read_bytes()[:100])
     with pytest.raises(FileFormatError, match="checkpoint"):
         checkpoint.restore(make(blobs, noisy()), place)
@@ -224,7 +301,7 @@ def test_a_report_that_is_not_finite_stops_the_run(blobs: Dataset, tmp_path: Pat
     with pytest.raises(optimizers.NotFiniteError, match=r"step 13 of 50.*13 steps are spent"):
         run.run(every=5, checkpoint=tmp_path / "run.pt")
     assert np.isfinite(flat(run)).all()
-    facts = checkpoint.read_ledger(tmp_path / "run.pt")
+    facts = json.loads(checkpoint.ledger_path(tmp_path / "run.pt").read_text(encoding="ascii").splitlines()[-1])
     assert facts["reserved"] == 15
     assert facts["claim"]["epsilon"] >= run.claim().epsilon
 

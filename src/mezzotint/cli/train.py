@@ -138,7 +138,8 @@ def prepare(options: dict[str, Any]) -> Any:
         training.checkpoint.restore(run, options["checkpoint"])
         lost = run.spent - run.taken
         if lost:
-            warn(f"{lost} step(s) were lost by the interruption; they count, so epsilon ends higher than planned")
+            end = "epsilon ends higher than planned" if options["target_epsilon"] is None else "the run ends earlier"
+            warn(f"{lost} step(s) were lost by the interruption; they count, so {end}")
     return run
 
 
@@ -229,7 +230,11 @@ def _run(run: Any, options: dict[str, Any]) -> list[Any]:
             show(progress)
             write(asdict(progress))
 
-        run.run(every=every, on_progress=tell, checkpoint=options["checkpoint"])
+        run.run(
+            every=every, on_progress=tell, checkpoint=options["checkpoint"], target_epsilon=options["target_epsilon"]
+        )
+        if run.stopped:
+            warn(f"stopped: {run.stopped}")
     return history or [run.progress()]
 
 
@@ -316,6 +321,7 @@ def finish(run: Any, history: list[Any], options: dict[str, Any]) -> dict[str, A
         "delta": costs["delta"],
         "neighboring": costs["neighboring"],
         "steps": run.spent,
+        "stopped": run.stopped,
         "sampling_rate": run.sampling_rate,
         "loss": last.loss,
         "train_accuracy": last.train_accuracy,

@@ -7,71 +7,114 @@ import os
 import pickle
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 from mezzotint.core.errors import FileFormatError, ParameterError
-from mezzotint.core.files import replacing
+from mezzotint.core.files import AppendLog, replacing
 from mezzotint.training.extra import torch
 
 if TYPE_CHECKING:
     from mezzotint.training.trainer import Trainer
 
 SCHEMA = 1
+FORMAT = "mezzotint-training-ledger"
 
 
 def ledger_path(checkpoint: str | os.PathLike[str]) -> Path:
-    """Where the ledger of a checkpoint stands: beside it, with .ledger.json appended."""
+    """Where the ledger of a checkpoint stands: beside it, with .ledger.jsonl appended."""
     path = Path(checkpoint)
-    return path.with_name(path.name + ".ledger.json")
+    return path.with_name(path.name + ".ledger.jsonl")
 
 
 def _identity(trainer: Trainer) -> dict[str, Any]:
     """What must not change between interruption and resumption."""
-    return {
+    facts = {
         "settings": asdict(trainer.settings),
         "method": trainer.method.describe(),
         "records": len(trainer.data.train_x),
         "coordinates": trainer.coordinates,
     }
+    return _plain(facts)
 
 
-def write_ledger(trainer: Trainer, checkpoint: str | os.PathLike[str], *, reserved: int) -> None:
-    """Writes, before the steps are taken, how many will have been: a crash can then only overstate.
+def _plain(facts: dict[str, Any]) -> dict[str, Any]:
+    """What JSON can hold: infinities, which it lacks, as text."""
+    return json.loads(json.dumps(facts, sort_keys=True, default=str), parse_constant=str)
+
+
+@final
+class StepLedger:
+    """Steps that were reserved before they were taken: on disk, whoever takes them and however often.
+
+    A run that was killed, or is started anew over its checkpoint, draws fresh noise: what was reserved stays spent,
+    also that of another process on the same files. With a seed the same noise is drawn again: nothing is spent twice.
 
     Arguments:
         trainer: the run.
-        checkpoint: the run's checkpoint file.
-        reserved: steps that are spent once the coming block is through.
+        checkpoint: its checkpoint file; None keeps the ledger in memory.
+
+    Raises:
+        FileFormatError: the ledger there is of a run with other settings, method or data, or damaged. A ledger is
+            never overwritten.
     """
-    claim = trainer.claim(reserved)
-    facts = {
-        "schema": SCHEMA,
-        "reserved": reserved,
-        "claim": None if claim is None else claim.as_dict(),
-        "sentence": trainer.sentence(reserved),
-        **_identity(trainer),
-    }
-    with replacing(ledger_path(checkpoint), overwrite=True, parameter="checkpoint") as temporary:
-        temporary.write_text(json.dumps(facts, indent=1, default=str), encoding="utf-8")
 
+    def __init__(self, trainer: Trainer, checkpoint: str | os.PathLike[str] | None) -> None:
+        self.reserved = 0
+        self._trainer = trainer
+        path = None if checkpoint is None else ledger_path(checkpoint)
+        header = {"format": FORMAT, "version": 1, **_identity(trainer)}
+        self._log = AppendLog(path, header=header, take=self._take, what="ledger")
 
-def read_ledger(checkpoint: str | os.PathLike[str]) -> dict[str, Any]:
-    """The ledger beside a checkpoint; FileFormatError when it is missing or damaged."""
-    path = ledger_path(checkpoint)
-    try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
-        if facts["schema"] != SCHEMA or not isinstance(facts["reserved"], int):
-            raise ValueError("unknown schema")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise FileFormatError(f"{path.name}: no readable ledger ({error}); what was spent is not known") from error
-    return facts
+    def _take(self, line: dict[str, Any]) -> None:
+        self.reserved = max(self.reserved, int(line["reserved"]))
+
+    def reserve(self, steps: int, *, target_epsilon: float | None = None) -> int:
+        """Counts steps as spent before they are taken, and tells the trainer what was spent before them.
+
+        Arguments:
+            steps: wanted.
+            target_epsilon: what the claim must not exceed; None sets no limit.
+
+        Returns: how many may be taken: fewer than wanted, or none, where more would exceed the target.
+        """
+        trainer = self._trainer
+        with self._log.transaction() as append:
+            if trainer.settings.seed is None:
+                trainer.spent = max(trainer.spent, self.reserved)
+            granted = self._affordable(steps, target_epsilon)
+            if granted:
+                append({"reserved": trainer.spent + granted, **self._words(trainer.spent + granted)})
+        return granted
+
+    def _words(self, steps: int) -> dict[str, Any]:
+        if self._log.path is None:
+            return {}  # nobody reads it, and claims take time
+        claim = self._trainer.claim(steps)
+        facts = None if claim is None else claim.as_dict()
+        return _plain({"claim": facts, "sentence": self._trainer.sentence(steps)})
+
+    def _affordable(self, steps: int, target_epsilon: float | None) -> int:
+        if target_epsilon is None:
+            return steps
+
+        def fits(count: int) -> bool:
+            claim = self._trainer.claim(self._trainer.spent + count)
+            return claim is None or claim.epsilon <= target_epsilon
+
+        if fits(steps):
+            return steps
+        low, high = 0, steps  # none are always affordable; all are not
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if fits(middle) else (low, middle)
+        return low
 
 
 def save(trainer: Trainer, checkpoint: str | os.PathLike[str]) -> None:
     """Writes weights and position, atomically. No generator's state: it would reveal the noise drawn so far."""
     state = {
         "schema": SCHEMA,
-        "identity": json.dumps(_identity(trainer), sort_keys=True, default=str),
+        "identity": json.dumps(_identity(trainer), sort_keys=True),
         "taken": trainer.taken,
         "spent": trainer.spent,
         "weights": trainer.task.module.state_dict(),
@@ -107,11 +150,14 @@ def restore(trainer: Trainer, checkpoint: str | os.PathLike[str]) -> None:
         raise FileFormatError(f"{Path(checkpoint).name}: no readable checkpoint ({error})") from error
     if not known:
         raise FileFormatError(f"{Path(checkpoint).name}: schema {state['schema']}, this version reads {SCHEMA}")
-    ledger = read_ledger(checkpoint)
-    if state["identity"] != json.dumps(_identity(trainer), sort_keys=True, default=str):
+    if state["identity"] != json.dumps(_identity(trainer), sort_keys=True):
         raise ParameterError("checkpoint", str(checkpoint), "belongs to a run with other settings, method or data")
+    path = ledger_path(checkpoint)
+    if not path.is_file() or not path.stat().st_size:
+        raise FileFormatError(f"{path.name}: no readable ledger; what was spent is not known")
+    ledger = StepLedger(trainer, checkpoint)
     trainer.task.module.load_state_dict(state["weights"])
     trainer.averaged = state["averaged"]
     trainer.taken, trainer.spent = state["taken"], state["spent"]
     if trainer.settings.seed is None:
-        trainer.spent = max(trainer.spent, ledger["reserved"])
+        trainer.spent = max(trainer.spent, ledger.reserved)

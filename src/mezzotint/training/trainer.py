@@ -18,7 +18,7 @@ from mezzotint.core.entropy import key_from
 from mezzotint.core.errors import ParameterError
 from mezzotint.privacy.claim import Claim
 from mezzotint.training.batches import PoissonBatches
-from mezzotint.training.checkpoint import save, write_ledger
+from mezzotint.training.checkpoint import StepLedger, save
 from mezzotint.training.data import Dataset
 from mezzotint.training.extra import torch
 from mezzotint.training.methods import Method
@@ -110,7 +110,8 @@ class Trainer:
 
     Guarantees:
         `spent` (what the claim is about) counts a step before its gradients are computed. It exceeds `taken` when a
-        run was interrupted after its last checkpoint: the steps since then are paid for twice.
+        run was interrupted after its last checkpoint: the steps since then are paid for twice. `stopped` says why a run
+        ended before its last step; empty when it did not.
         Sums are divided by the expected batch size, never by the realised one, which is private.
         With a seed, a run that was interrupted and resumed ends in the same weights.
     """
@@ -118,6 +119,7 @@ class Trainer:
     def __init__(self, *, data: Dataset, task: Task, method: Method, settings: Settings) -> None:
         self.data, self.task, self.method, self.settings = data, task, method, settings
         self.taken = self.spent = 0
+        self.stopped = ""
         self._losses = torch.tensor([math.nan])
         self._features, self._labels = torch.from_numpy(data.train_x), torch.from_numpy(data.train_y)
         self.batches = PoissonBatches(batch_size=settings.batch_size, dataset_size=len(data.train_x))
@@ -212,6 +214,7 @@ class Trainer:
         every: int = 0,
         on_progress: Callable[[Progress], None] = lambda progress: None,
         checkpoint: str | os.PathLike[str] | None = None,
+        target_epsilon: float | None = None,
     ) -> Progress:
         """Takes the steps that are left, in blocks.
 
@@ -219,6 +222,7 @@ class Trainer:
             every: steps per block; 0 for one block.
             on_progress: called after every block.
             checkpoint: file to save to after every block (overwritten); beside it, a ledger is written before.
+            target_epsilon: the run ends, with `stopped` saying so, before its claim exceeds this; None sets no limit.
 
         Returns: the last progress.
 
@@ -230,14 +234,19 @@ class Trainer:
             step_size=self.settings.step_size, batch_size=self.settings.batch_size, steps=self.settings.steps
         )
         last = self.progress()
+        ledger = StepLedger(self, checkpoint)
         if checkpoint is not None:
             # So that a run that dies in its first block can be resumed as well.
-            write_ledger(self, checkpoint, reserved=self.spent)
             save(self, checkpoint)
         while self.taken < self.settings.steps:
-            block = min(every or self.settings.steps, self.settings.steps - self.taken)
-            if checkpoint is not None:
-                write_ledger(self, checkpoint, reserved=self.spent + block)
+            wanted = min(every or self.settings.steps, self.settings.steps - self.taken)
+            block = ledger.reserve(wanted, target_epsilon=target_epsilon)
+            if block == 0:
+                self.stopped = (
+                    f"{self.spent} steps are spent, {self.taken} of {self.settings.steps} of them in this model; "
+                    f"one more would exceed epsilon {target_epsilon}"
+                )
+                break
             for _ in range(block):
                 self.step()
             if checkpoint is not None:
