@@ -156,10 +156,14 @@ def test_resumed_runs_end_in_the_same_weights(
     assert second.claim().epsilon == whole.claim().epsilon
 
 
+def lines(place: Path) -> list[dict[str, Any]]:
+    """What a checkpoint's ledger says, line after line."""
+    return [json.loads(line) for line in checkpoint.ledger_path(place).read_text(encoding="ascii").splitlines()[1:]]
+
+
 def reserved(place: Path) -> list[int]:
-    """Steps counted as spent, line after line of a ledger."""
-    lines = map(json.loads, checkpoint.ledger_path(place).read_text(encoding="ascii").splitlines()[1:])
-    return [line["reserved"] for line in lines]
+    """Steps counted as spent."""
+    return [line["reserved"] for line in lines(place)]
 
 
 def dying(run: trainer.Trainer, *, after: int) -> None:
@@ -237,7 +241,7 @@ def test_a_target_is_never_exceeded_however_often_the_run_dies(blobs: Dataset, t
     assert second.claim().epsilon <= target
     assert (second.taken, second.spent) == (20 - lost, 20)
     assert bool(second.stopped) == bool(killed)
-    assert json.loads(checkpoint.ledger_path(place).read_text().splitlines()[-1])["claim"]["epsilon"] <= target
+    assert lines(place)[-1]["claim"]["epsilon"] <= target
 
 
 def test_part_of_a_block_is_taken_where_the_whole_does_not_fit(blobs: Dataset) -> None:
@@ -301,7 +305,7 @@ def test_a_report_that_is_not_finite_stops_the_run(blobs: Dataset, tmp_path: Pat
     with pytest.raises(optimizers.NotFiniteError, match=r"step 13 of 50.*13 steps are spent"):
         run.run(every=5, checkpoint=tmp_path / "run.pt")
     assert np.isfinite(flat(run)).all()
-    facts = json.loads(checkpoint.ledger_path(tmp_path / "run.pt").read_text(encoding="ascii").splitlines()[-1])
+    facts = lines(tmp_path / "run.pt")[-1]
     assert facts["reserved"] == 15
     assert facts["claim"]["epsilon"] >= run.claim().epsilon
 
@@ -444,8 +448,7 @@ def test_a_seeded_run_says_so_wherever_its_claim_stands(blobs: Dataset, tmp_path
         for seed in (1, None):
             run, place = make(blobs, method, seed=seed, steps=2), tmp_path / f"{method.describe()['method']}{seed}"
             last = run.run(checkpoint=place)
-            ledger = checkpoint.read_ledger(place)
-            for sentence in (run.sentence(), ledger["sentence"]):
+            for sentence in (run.sentence(), lines(place)[-1]["sentence"]):
                 assert sentence.startswith("Simulation; not private") == (seed is not None)
                 assert "differential privacy" in sentence
             assert last.seeded == run.seeded == (seed is not None)
