@@ -53,10 +53,13 @@ def test_duality_on_random_problems(seed: int) -> None:
     result = design.optimal(**problem)
     assert result.lower_bound is not None
     assert result.gap is not None
-    assert 0 <= result.gap <= 1e-6 * result.loss
+    # Below the bound only by what the integers' bias explains, and that is little.
+    assert -result.slack <= result.gap <= 1e-6 * result.loss
+    assert result.slack <= 1e-6 * result.loss
     assert result.gap == result.loss - result.lower_bound
     table = result.mechanism
-    assert table.max_bias <= table.levels.size * np.ptp(table.levels) * 2.0**-32
+    ulp = 2.0**-52 * (abs(table.lower) + abs(table.upper))
+    assert table.max_bias <= np.ptp(table.levels) * 2.0**-32 + ulp
     # The loss is the integers' own.
     own = table.mse(problem["prior"]) if problem["loss"] == "mse" else table.mae(problem["prior"])
     assert result.loss == pytest.approx(own, rel=1e-12)
@@ -82,7 +85,7 @@ def test_refined_knots_reach_the_bound_over_all_mechanisms_at_these_levels(seed:
     refined = design.optimal(**{**problem, "knots": None})
     assert "all mechanisms" in refined.scope or "knots" in refined.scope
     assert refined.lower_bound is not None
-    assert refined.lower_bound <= coarse.loss * (1 + 1e-9)
+    assert refined.lower_bound <= coarse.loss + coarse.slack
     grain = 2.0**-28 * float(np.abs(problem["levels"]).max() + 1e-9) ** 2
     assert refined.gap is not None
     assert refined.gap <= 2e-5 * refined.loss + grain
@@ -171,7 +174,9 @@ def test_never_worse_than_any_rival_at_its_levels_knots_and_epsilon(epsilon: flo
 def test_certified_epsilon_is_as_asked(epsilon: float, knots: Any) -> None:
     outer = 1 + 2.5 / math.expm1(epsilon)
     result = design.optimal(epsilon, levels=[-outer, -0.5, 0.5, outer], knots=knots)
-    assert epsilon * (1 - 1e-5) <= result.mechanism.epsilon <= epsilon
+    assert result.mechanism.epsilon <= epsilon
+    if knots != 2:  # two rows may leave some of it unspent, as more would buy nothing
+        assert result.mechanism.epsilon >= epsilon * (1 - 1e-5)
     report = verify(result.mechanism)
     assert report.valid
     assert report.epsilon_upper <= epsilon

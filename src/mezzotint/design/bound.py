@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.design.problem import Problem
-from mezzotint.design.program import Program, pure_program
+from mezzotint.design.program import Program, price_of_means, pure_program
 from mezzotint.design.solver import Solution, safe_bound, solve
 
 FloatArray = npt.NDArray[np.float64]
@@ -116,8 +116,10 @@ def cell_program(problem: Problem, cells: Cells, levels: FloatArray) -> Program:
     )
 
 
-def bound_at_levels(problem: Problem, levels: FloatArray, edges: FloatArray) -> tuple[float, Solution]:
+def bound_at_levels(problem: Problem, levels: FloatArray, edges: FloatArray) -> tuple[float, Solution, float]:
     """A lower bound of the expected loss of every pure-epsilon mechanism with these levels, whatever its form.
+
+    Returns: the bound, the program's solution, and what the bound may lose per unit of bias.
 
     Arguments:
         edges: cells of inputs, strictly increasing from lower to upper; the breakpoints of a good table make the
@@ -132,4 +134,5 @@ def bound_at_levels(problem: Problem, levels: FloatArray, edges: FloatArray) -> 
     cells = make_cells(problem, edges)
     program = cell_program(problem, cells, levels)
     solution = solve(program)
-    return safe_bound(program, solution.dual) + cells.constant, solution
+    price = price_of_means(program, solution.dual, (levels - problem.center) / (problem.width / 2))
+    return safe_bound(program, solution.dual) + cells.constant, solution, price / (problem.width / 2)

@@ -1,8 +1,10 @@
-"""The optimum at given levels: pure epsilon, with knots given or refined until nothing is left to gain."""
+"""The optimum at given levels under pure epsilon: floors found to a proven gap, then integer windows."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import final
 
 import numpy as np
 import numpy.typing as npt
@@ -10,25 +12,25 @@ import numpy.typing as npt
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.priors import SamplePrior
 from mezzotint.design.bound import bound_at_levels
+from mezzotint.design.floors import best_floors, lower_bound
+from mezzotint.design.integers import integer_windows, table
+from mezzotint.design.parts import WorstErrorPart
 from mezzotint.design.problem import Problem
-from mezzotint.design.program import Program, pure_program
-from mezzotint.design.reach import two_levels_hold
-from mezzotint.design.rounding import Draft, achieved_loss, first_certified, pure_table
+from mezzotint.design.program import Program, RatioPart, assemble, price_of_means, pure_program, view_of
+from mezzotint.design.rounding import Draft, first_certified, pure_table
 from mezzotint.design.solver import Solution, SolverError, safe_bound, solve
-from mezzotint.design.windows import around, breakpoints, merged
+from mezzotint.design.windows import average, exact_law, law_of, make_windows, peaks
 
 FloatArray = npt.NDArray[np.float64]
 
 ON_KNOTS = "tables with these levels on these knots"
 AT_LEVELS = "all mechanisms with these levels"
 
-_FIRST_KNOTS = 33
-_TARGET = 2e-7
-_ROUNDS = 11
 _MOST_ENTRIES = 60_000
-_MOST_ATOMS = 400
-_LARGE_EPSILON = 4.0
-"""Beyond, the bends of an optimal row stand in close pairs around each level: cells of inputs are cut there too."""
+_NEAR = 4
+_ROUNDS = 12
+_TARGET = 1e-8
+_SPREAD = 1e-3
 
 
 def centered(problem: Problem, values: FloatArray) -> FloatArray:
@@ -42,6 +44,11 @@ def from_centered(problem: Problem, values: FloatArray) -> FloatArray:
     return np.where(values == -1, problem.lower, np.where(values == 1, problem.upper, knots))
 
 
+def ratio_above(epsilon: float) -> float:
+    """A float at or above e**epsilon: bounds hold for every mechanism of this epsilon."""
+    return math.exp(epsilon) * (1 + 2.0**-50)
+
+
 def program_on(problem: Problem, levels: FloatArray, knots: FloatArray, epsilon: float) -> Program:
     """The table program at these levels and knots (data units) and this pure epsilon."""
     return pure_program(
@@ -53,130 +60,156 @@ def program_on(problem: Problem, levels: FloatArray, knots: FloatArray, epsilon:
     )
 
 
-def two_level_rows(problem: Problem, levels: FloatArray, knots: FloatArray) -> FloatArray:
-    """The unbiased table that uses the two outer levels only."""
-    rows = np.zeros((knots.size, levels.size))
-    rows[:, -1] = (knots - levels[0]) / (levels[-1] - levels[0])
-    rows[:, 0] = 1 - rows[:, -1]
-    return rows
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Floors:
+    """Floors (m,) in floats with a bound in data units on every competitor of `scope`."""
+
+    floors: FloatArray
+    bound: float
+    scope: str
+    iterations: int
+    price: float
 
 
-def _is_tight(problem: Problem, levels: FloatArray, knots: FloatArray) -> bool:
-    """Whether the outer levels reach so barely far enough that a solver would find no interior."""
-    reduced = problem.with_epsilon(problem.epsilon * (1 - 1e-5))
-    return problem.max_bias == 0 and not two_levels_hold(reduced, float(levels[0]), float(levels[-1]), knots)
+def _floors_of(problem: Problem, solution: Solution) -> FloatArray:
+    return solution.floors * math.exp(-problem.epsilon / 2)
 
 
-def _at_atoms(problem: Problem, levels: FloatArray) -> tuple[FloatArray, float, int] | None:
-    """`_refined` for a prior of few point masses: only the rows at these inputs matter, so one program is exact."""
-    if not isinstance(problem.prior, SamplePrior):
-        return None
-    points = np.unique(np.concatenate([[problem.lower], problem.prior.points, [problem.upper]]))
-    if points.size > _MOST_ATOMS or points.size * levels.size > _MOST_ENTRIES:
-        return None
-    program = program_on(problem, levels, points, problem.epsilon)
-    solution = solve(program)
-    floors = solution.floors * math.exp(-problem.epsilon / 2)
-    bends = merged(breakpoints(floors, centered(problem, levels), problem.epsilon), symmetric=program.view.is_symmetric)
-    return from_centered(problem, bends), _bound_on(problem, levels, points, solution), solution.iterations
+def _by_newton(problem: Problem, levels: FloatArray) -> Floors:
+    """For priors without point masses inside the range, and as a last resort for all."""
+    units, ratio, half = centered(problem, levels), ratio_above(problem.epsilon), problem.width / 2
+    loss = "mae" if problem.loss == "mae" else "mse"
+    law = law_of(problem.prior, problem.lower, problem.upper, spread=_SPREAD)
+    optimum = best_floors(units, ratio, law, loss)
+    windows = make_windows(units, optimum.floors, ratio, split=loss == "mae")
+    # The multipliers are the law's; what they bound is the prior's own loss.
+    edges = np.unique(np.clip(np.concatenate([[-1.0], windows.means, [1.0]]), -1.0, 1.0))
+    exact = exact_law(problem.prior, problem.lower, problem.upper, edges)
+    bound, _ = lower_bound(average(windows, exact, loss), optimum.floors, units, optimum.ends, ratio)
+    scale = half if loss == "mae" else half**2
+    # Per piece the multiplier of the mean is a sum of two levels (MSE), or at most 1 (MAE).
+    price = (1.0 if loss == "mae" else 2 * float(np.ptp(units))) + float(np.abs(optimum.ends[:, 1]).sum())
+    return Floors(
+        floors=optimum.floors,
+        bound=bound * scale,
+        scope=AT_LEVELS,
+        iterations=optimum.iterations,
+        price=price * scale / half,
+    )
 
 
-def _refined(problem: Problem, levels: FloatArray) -> tuple[FloatArray, float, int]:
-    """Knots (data units) of an optimal table, the bound over all mechanisms at these levels, iterations."""
-    units, step = centered(problem, levels), 2 / (_FIRST_KNOTS - 1)
-    sides = 2 if levels.size <= 96 else 1
-    knots = np.linspace(-1.0, 1.0, _FIRST_KNOTS)
-    bends, bound, iterations = knots, -math.inf, 0
-    for index in range(_ROUNDS):
-        program = program_on(problem, levels, from_centered(problem, knots), problem.epsilon)
+def _by_atoms(problem: Problem, levels: FloatArray, prior: SamplePrior) -> Floors:
+    """For point masses: a linear program over averages of them, single ones near the kinks of the windows."""
+    points = np.unique(np.concatenate([[problem.lower], prior.points, [problem.upper]]))
+    cuts = (points[:-1] + points[1:]) / 2
+    best: Floors | None = None
+    if cuts.size * levels.size > _MOST_ENTRIES:
+        best, cuts = _by_newton(problem, levels), cuts[:0]
+    for _ in range(1 if best is None else _ROUNDS):
+        if best is not None:
+            kinks = make_windows(centered(problem, levels), best.floors, ratio_above(problem.epsilon)).means
+            place = np.searchsorted(points, from_centered(problem, np.clip(kinks, -1, 1)))
+            near = np.unique(np.clip(place[:, None] + np.arange(-_NEAR, _NEAR + 1), 1, points.size - 1))
+            cuts = np.union1d(cuts, (points[near] + points[near - 1]) / 2)
+        edges = np.unique(np.concatenate([[problem.lower], cuts, [problem.upper]]))
+        bound, solution, price = bound_at_levels(problem, levels, edges)
+        gained = best is None or bound > best.bound * (1 + _TARGET)
+        best = Floors(
+            floors=_floors_of(problem, solution),
+            bound=bound if best is None else max(bound, best.bound),
+            scope=AT_LEVELS,
+            iterations=solution.iterations + (0 if best is None else best.iterations),
+            price=max(price, 0.0 if best is None else best.price),
+        )
+        if not gained:
+            break
+    assert best is not None
+    return best
+
+
+def _by_worst_inputs(problem: Problem, levels: FloatArray) -> Floors:
+    """For the largest error over the inputs: rows at some inputs, and at the worst of windows until none is worse."""
+    units, half, ratio = centered(problem, levels), problem.width / 2, ratio_above(problem.epsilon)
+    epsilon = math.nextafter(problem.epsilon, math.inf)
+    inputs = np.unique(np.concatenate([np.linspace(-1.0, 1.0, 9), units[np.abs(units) < 1]]))
+    best = np.zeros(units.size)
+    least, bound, price, iterations = math.inf, -math.inf, 0.0, 0
+    for _ in range(_ROUNDS):
+        costs = np.zeros((inputs.size, units.size))
+        parts = [RatioPart(epsilon=epsilon), WorstErrorPart(aims=inputs, levels=units, between=())]
+        view = view_of(inputs, units, costs)
+        program = assemble(aims=inputs, levels=units, costs=costs, view=view, parts=parts, worst=True)
         solution = solve(program)
-        iterations += solution.iterations
-        floors = solution.floors * math.exp(-problem.epsilon / 2)
-        symmetric = program.view.is_symmetric
-        bends = merged(breakpoints(floors, units, problem.epsilon), symmetric=symmetric)
-        knots = around(bends, step, symmetric=symmetric, sides=sides)
-        step /= 4
-        if index >= 3:
-            value, relaxed = bound_at_levels(problem, levels, from_centered(problem, _edges(problem, bends, units)))
-            bound, iterations = max(bound, value), iterations + relaxed.iterations
-            if solution.value - bound <= _TARGET * abs(solution.value) or knots.size * levels.size > _MOST_ENTRIES:
-                break
-    if bound < solution.value - _TARGET * abs(solution.value):
-        value, relaxed = bound_at_levels(problem, levels, from_centered(problem, _edges(problem, knots, units)))
-        bound, iterations = max(bound, value), iterations + relaxed.iterations
-    return from_centered(problem, bends), bound, iterations
+        bound, iterations = max(bound, safe_bound(program, solution.dual)), iterations + solution.iterations
+        price = max(price, price_of_means(program, solution.dual, units))
+        floors = _floors_of(problem, solution)
+        worst, errors, _, _ = peaks(make_windows(units, floors, ratio))
+        if errors.max() < least:
+            least, best = float(errors.max()), floors
+        if least - bound <= _TARGET * least:
+            break
+        inputs = np.union1d(inputs, worst[errors > bound])
+    return Floors(floors=best, bound=bound * half**2, scope=AT_LEVELS, iterations=iterations, price=price * half)
 
 
-def _edges(problem: Problem, knots: FloatArray, units: FloatArray) -> FloatArray:
-    """Where to cut the range into cells for the bound (centred units)."""
-    return merged(np.concatenate([knots, units]), symmetric=False) if problem.epsilon > _LARGE_EPSILON else knots
+def _on_knots(problem: Problem, levels: FloatArray, knots: FloatArray) -> Floors:
+    """The table program on these knots."""
+    solution = solve(program_on(problem, levels, knots, problem.epsilon))
+    asked = program_on(problem, levels, knots, math.nextafter(problem.epsilon, math.inf))
+    return Floors(
+        floors=_floors_of(problem, solution),
+        bound=safe_bound(asked, solution.dual),
+        scope=ON_KNOTS,
+        iterations=solution.iterations,
+        price=price_of_means(asked, solution.dual, centered(problem, levels)) / (problem.width / 2),
+    )
 
 
-def _bound_on(problem: Problem, levels: FloatArray, knots: FloatArray, solution: Solution) -> float:
-    """The table program's bound at the asked epsilon, from multipliers found at a slightly smaller one."""
-    return safe_bound(program_on(problem, levels, knots, math.nextafter(problem.epsilon, math.inf)), solution.dual)
-
-
-def _tight(problem: Problem, levels: FloatArray, knots: FloatArray) -> tuple[Draft, Mechanism]:
-    """The design when the outer levels reach exactly as far as they must: all mass is on them."""
-    rows, bound = two_level_rows(problem, levels, knots), None
-    for excess in (0.0, 1e-7, 1e-6, 1e-5, 1e-4):
-        wider = problem.with_epsilon(problem.epsilon * (1 + excess))
-        try:
-            solution = solve(program_on(wider, levels, knots, wider.epsilon))
-        except SolverError:
-            continue
-        bound = _bound_on(wider, levels, knots, solution)
-        break
-    draft = Draft(knots=knots, levels=levels, rows=rows, lower_bound=bound, scope=ON_KNOTS, iterations=1)
-    return draft, pure_table(problem, draft, name="optimal", epsilon=problem.epsilon)
+def floors_at(problem: Problem, levels: FloatArray, knots: FloatArray | None) -> Floors:
+    """The best floors of an unbiased design under pure epsilon; feasibility is settled already."""
+    try:
+        if knots is not None:
+            return _on_knots(problem, levels, knots)
+        if problem.loss == "minimax":
+            return _by_worst_inputs(problem, levels)
+        if isinstance(problem.prior, SamplePrior):
+            return _by_atoms(problem, levels, problem.prior)
+    except SolverError:
+        pass  # levels that reach barely far enough leave a cone solver no interior
+    return _by_newton(problem, levels)
 
 
 def design_fixed(problem: Problem, levels: FloatArray, knots: FloatArray | None) -> tuple[Draft, Mechanism]:
     """The optimal pure-epsilon table at these levels; feasibility is settled already.
 
     Arguments:
-        knots: data units; None refines them (unbiased problems with loss "mse" or "mae").
+        knots: data units; None puts them where the best rows bend (unbiased problems).
     """
-    ends = np.array([problem.lower, problem.upper])
-    if _is_tight(problem, levels, ends if knots is None else knots):
-        return _tight(problem, levels, ends if knots is None else knots)
-    bound, scope, iterations = None, ON_KNOTS, 0
-    if knots is None:
-        knots, bound, iterations = _at_atoms(problem, levels) or _refined(problem, levels)
-        scope = AT_LEVELS
-    found = [_built(problem, levels, knots, bound, scope, iterations)]
-    if scope == AT_LEVELS and not _is_proven(problem, *found[0]):
-        # Floors near the solver's tolerance place bends badly: levels and even knots may serve better.
-        spread = np.concatenate([centered(problem, knots), centered(problem, levels), np.linspace(-1, 1, _FIRST_KNOTS)])
-        wider = from_centered(problem, merged(spread, symmetric=False))
-        found.append(_built(problem, levels, wider, bound, scope, iterations))
-    return min(found, key=lambda pair: achieved_loss(problem, pair[1]))
+    if problem.max_bias > 0:
+        assert knots is not None
+        return _biased(problem, levels, knots)
+    found = floors_at(problem, levels, knots)
+    span = {"lower": problem.lower, "upper": problem.upper}
+    windows = integer_windows(levels, found.floors, epsilon=problem.epsilon, **span)
+    mechanism = table(windows, levels, knots=knots, **span)
+    draft = Draft(lower_bound=found.bound, scope=found.scope, iterations=found.iterations, price=found.price)
+    return draft, mechanism
 
 
-def _is_proven(problem: Problem, draft: Draft, mechanism: Mechanism) -> bool:
-    loss = achieved_loss(problem, mechanism)
-    return draft.lower_bound is not None and loss - draft.lower_bound <= 1e-5 * loss
-
-
-def _built(
-    problem: Problem, levels: FloatArray, knots: FloatArray, bound: float | None, scope: str, iterations: int
-) -> tuple[Draft, Mechanism]:
-    """The best table on these knots as integers; without a bound, that of its own program."""
+def _biased(problem: Problem, levels: FloatArray, knots: FloatArray) -> tuple[Draft, Mechanism]:
+    """The best table on these knots whose means may differ from them."""
     drafts: list[Draft] = []
 
     def build(epsilon: float) -> Mechanism:
         solution = solve(program_on(problem, levels, knots, epsilon))
-        draft = Draft(
-            knots=knots,
-            levels=levels,
-            rows=solution.rows,
-            lower_bound=bound if bound is not None else _bound_on(problem, levels, knots, solution),
-            scope=scope,
-            iterations=iterations + solution.iterations,
-        )
-        drafts.append(draft)
-        return pure_table(problem, draft, name="optimal", epsilon=problem.epsilon)
+        asked = program_on(problem, levels, knots, math.nextafter(problem.epsilon, math.inf))
+        bound = safe_bound(asked, solution.dual)
+        price = 0.0
+        if math.isfinite(problem.max_bias):
+            price = price_of_means(asked, solution.dual, centered(problem, levels)) / (problem.width / 2)
+        drafts.append(Draft(lower_bound=bound, scope=ON_KNOTS, iterations=solution.iterations, price=price))
+        return pure_table(problem, knots, levels, solution.rows)
 
     mechanism = first_certified(build, epsilon=problem.epsilon)
     return drafts[-1], mechanism

@@ -17,7 +17,7 @@ from mezzotint.design.fixed import ON_KNOTS, centered
 from mezzotint.design.metric import metric_epsilon, spacing_of
 from mezzotint.design.parts import DeltaPart, PairRatioPart, Pairs, RenyiPart, WorstErrorPart, all_pairs
 from mezzotint.design.problem import Problem
-from mezzotint.design.program import Part, Program, RatioPart, View, assemble, view_of
+from mezzotint.design.program import Part, Program, RatioPart, View, assemble, price_of_means, view_of
 from mezzotint.design.rounding import Draft, without_unused
 from mezzotint.design.solver import Solution, safe_bound, solve
 
@@ -182,14 +182,10 @@ def design_general(problem: Problem, levels: FloatArray, knots: FloatArray) -> t
         # Dropping pairs only lowers the optimum: a bound of the program with some pairs bounds the one with all.
         asked = replace(setting, spare_rounding=False).program(pairs, problem.epsilon)
         bound = safe_bound(asked, solution.dual) * unit
-        draft = Draft(
-            knots=knots,
-            levels=levels,
-            rows=solution.rows,
-            lower_bound=bound,
-            scope=ON_KNOTS,
-            iterations=solution.iterations,
-        )
+        price = 0.0
+        if math.isfinite(problem.max_bias):
+            price = price_of_means(asked, solution.dual, centered(problem, levels)) * unit / (problem.width / 2)
+        draft = Draft(lower_bound=bound, scope=ON_KNOTS, iterations=solution.iterations, price=price)
         return draft, mechanism
     raise failure or InfeasibleError("rounding: no margin was tried")
 

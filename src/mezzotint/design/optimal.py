@@ -22,10 +22,10 @@ FloatArray = npt.NDArray[np.float64]
 
 
 def _design(problem: Problem, levels: FloatArray, knots: FloatArray | None) -> tuple[Draft, Mechanism]:
-    plain = problem.is_pure and problem.loss != "minimax"
-    if knots is None and plain and problem.max_bias == 0:
-        return design_fixed(problem, levels, None)
-    design = design_fixed if plain else design_general
+    unbiased = problem.is_pure and problem.max_bias == 0
+    if unbiased and (knots is None or problem.loss != "minimax"):
+        return design_fixed(problem, levels, knots)
+    design = design_fixed if problem.is_pure and problem.loss != "minimax" else design_general
     if knots is not None:
         return design(problem, levels, knots)
     if problem.metric == "squared":

@@ -114,10 +114,11 @@ class RenyiPart(Part):
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class WorstErrorPart(Part):
-    """E(report - x)^2 <= z at every knot and at three points between each two; z is the only own variable."""
+    """E(report - x)^2 <= z at every knot and at points between each two; z is the only own variable."""
 
     aims: FloatArray
     levels: FloatArray
+    between: tuple[float, ...] = (0.25, 0.5, 0.75)
 
     def caps(self, view: View) -> list[tuple[int, float]]:
         return [(1, float((np.abs(self.levels).max() + 1) ** 2))]
@@ -125,7 +126,7 @@ class WorstErrorPart(Part):
     def blocks(self, view: View, size: int, offset: int) -> list[Block]:
         columns = self.levels.size
         terms, count = [], 0
-        for t in (0.0, 0.25, 0.5, 0.75):
+        for t in (0.0, *self.between):
             left, right = np.arange(self.aims.size - 1), np.arange(1, self.aims.size)
             if t == 0:
                 left = right = np.arange(self.aims.size)

@@ -138,6 +138,14 @@ def mean_offset(view: View) -> int:
     return int(view.rows.size)
 
 
+def price_of_means(program: Program, dual: FloatArray, levels: FloatArray) -> float:
+    """By how much the program's value can fall per unit (centred) by which all means may miss their aims."""
+    mean, start = program.blocks[1], program.blocks[0].rhs.size
+    scale = max(1.0, float(np.abs(levels).max()))
+    # A kept row of a symmetric problem stands for itself and its mirror image.
+    return 2 * float(np.abs(dual[start : start + mean.rhs.size]).sum()) / scale
+
+
 def mean_blocks(view: View, size: int, levels: FloatArray, aims: FloatArray, max_bias: float) -> list[Block]:
     """sum_i P[k, i] B_i = aim_k, or within max_bias of it, or nothing at all."""
     if math.isinf(max_bias):

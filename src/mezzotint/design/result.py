@@ -19,11 +19,12 @@ class DesignResult:
         loss: expected loss of `mechanism` under the asked loss and prior, computed from its integers; squared data
             units for "mse", data units for "mae".
         lower_bound: no mechanism of the searched class can have a smaller loss than this; None where none is known.
-        gap: loss - lower_bound, same units; None where no bound is known.
+        gap: loss - lower_bound, same units; None where no bound is known. It can be negative by `slack` at most.
         status: how the result was reached: "optimal" (gap proven small), "calibrated" (parameters of a closed-form
             family searched for), or what a solver ended with.
         seconds: wall-clock time of the design.
         iterations: solver iterations, or evaluations of the family for a calibration.
+        slack: by how much the loss may lie below the bound, same units: what the integers' bias can gain, and floats.
         scope: the class of mechanisms that lower_bound speaks about, in words; empty where there is no bound.
     """
 
@@ -35,6 +36,7 @@ class DesignResult:
     seconds: float
     iterations: int
     scope: str = ""
+    slack: float = 0.0
 
     def percent_above(self, limit: DesignResult) -> float | None:
         """How far this loss is above the lower bound of `limit`, in percent; None where that bound is 0 or unknown.

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core import rounding
-from mezzotint.core.errors import InfeasibleError
+from mezzotint.core.errors import InfeasibleError, MezzotintError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.design.problem import Problem
 from mezzotint.design.result import DesignResult
@@ -29,22 +29,18 @@ _UNUSED = 1e-9
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Draft:
-    """A design in floats.
+    """What a design proves before it is a record.
 
     Arguments:
-        knots: (R,) inputs, data units.
-        levels: (m,) data units.
-        rows: (R, m) probabilities.
         lower_bound: what no competitor can beat, data units; None if unknown.
         scope: over which competitors.
+        price: by how much the bound may fall per unit of bias: the largest multiplier of a mean, in the loss's units.
     """
 
-    knots: FloatArray
-    levels: FloatArray
-    rows: FloatArray
     lower_bound: float | None
     scope: str
     iterations: int
+    price: float = 0.0
 
 
 def without_unused(rows: FloatArray) -> FloatArray:
@@ -83,14 +79,14 @@ def achieved_loss(problem: Problem, mechanism: Mechanism) -> float:
     return float(np.sum(problem.costs(mechanism.knots, mechanism.levels) * mechanism.probabilities))
 
 
-def pure_table(problem: Problem, draft: Draft, *, name: str, epsilon: float) -> Mechanism:
-    """The draft as integers with certified epsilon at most `epsilon`; InfeasibleError when rounding fails."""
+def pure_table(problem: Problem, knots: FloatArray, levels: FloatArray, rows: FloatArray) -> Mechanism:
+    """Float rows as integers with certified epsilon at most the problem's; InfeasibleError when rounding fails."""
     return rounding.table(
-        knots=draft.knots,
-        levels=draft.levels,
-        probabilities=without_unused(draft.rows),
-        name=name,
-        epsilon=epsilon,
+        knots=knots,
+        levels=levels,
+        probabilities=without_unused(rows),
+        name="optimal",
+        epsilon=problem.epsilon,
         unbiased=problem.max_bias == 0,
     )
 
@@ -110,12 +106,26 @@ def first_certified(build: Callable[[float], Mechanism], *, epsilon: float) -> M
     raise failure
 
 
+class BoundError(MezzotintError, RuntimeError):
+    """A table beats what was proven to be a lower bound: a fault of this package, not of the request."""
+
+
+def _float_error(problem: Problem, mechanism: Mechanism, loss: float) -> float:
+    """What sums of floats may err by in a loss and its bound: a multiple of the unit roundoff of their terms."""
+    span = float(mechanism.levels[-1]) - float(mechanism.levels[0])
+    terms = span if problem.loss == "mae" else span**2
+    return 1e-10 * abs(loss) + 1e-13 * terms
+
+
 def record(problem: Problem, draft: Draft, mechanism: Mechanism, *, started: float) -> DesignResult:
     """The result of a finished design; `started` is its time.perf_counter() at the beginning."""
     loss = achieved_loss(problem, mechanism)
-    # The integers are unbiased up to 2**-32 of the levels' span only, which can win as little below the bound.
-    bound = None if draft.lower_bound is None else min(float(draft.lower_bound), loss)
+    bound = None if draft.lower_bound is None else float(draft.lower_bound)
     gap = None if bound is None else loss - bound
+    beyond = max(0.0, mechanism.max_bias - problem.max_bias)
+    slack = draft.price * beyond + _float_error(problem, mechanism, loss)
+    if gap is not None and gap < -slack:
+        raise BoundError(f"loss {loss!r} is below its lower bound {bound!r}: please report this problem")
     # "optimal" claims a proven gap; anything wider is said to be what it is.
     proven = gap is not None and gap <= 1e-5 * max(abs(loss), math.ulp(1.0))
     return DesignResult(
@@ -127,4 +137,5 @@ def record(problem: Problem, draft: Draft, mechanism: Mechanism, *, started: flo
         seconds=time.perf_counter() - started,
         iterations=draft.iterations,
         scope=draft.scope,
+        slack=slack,
     )

@@ -1,13 +1,332 @@
-"""Given the floors of an optimal unbiased table, its rows are windows: this gives the knots where they bend."""
+"""Windows: for given levels and floors the best mechanism of all is known in closed form.
+
+Lay the rooms (E - 1) f_i of the levels side by side on a line. The best row is the floors plus one window of the spare
+mass 1 - sum f on that line; sliding it makes the mean grow. So a mechanism is its levels and its floors, no more, its
+knots are where an end of the window passes from one room to the next, and its loss is a sum over the pieces between.
+Everything here is in centred units (inputs in [-1, 1]) and takes leading batch axes. docs/proofs/design.md, "Windows".
+"""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
 
+from mezzotint.core.priors import DistributionPrior, Prior, SamplePrior, UniformPrior
+
 FloatArray = npt.NDArray[np.float64]
+IndexArray = npt.NDArray[np.intp]
+
+_GRID = 4096
+"""Cells in which a continuous prior is taken as uniform, and a sample of more points than this as a histogram."""
+
+
+def error(loss: str, levels: FloatArray, x: FloatArray) -> FloatArray:
+    """The loss of reporting `levels` for inputs `x`, broadcast."""
+    return np.abs(levels - x) if loss == "mae" else (levels - x) ** 2
+
+
+def _slope(loss: str, levels: FloatArray, x: FloatArray) -> FloatArray:
+    """Its derivative in the level."""
+    return np.sign(levels - x) if loss == "mae" else 2 * (levels - x)
+
+
+# The law of the inputs ------------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Law:
+    """Inputs on [-1, 1]: uniform in each of several cells, atoms at the two ends only.
+
+    Arguments:
+        edges: (n+1,) increasing, from -1 to 1.
+        below: (n+1, 3) integrals of 1, x, x**2 over [-1, edge), counting an atom at -1 but at the first edge.
+        density: (n,) of each cell.
+        totals: (3,) the same integrals over [-1, 1], with both atoms.
+    """
+
+    edges: FloatArray
+    below: FloatArray
+    density: FloatArray
+    totals: FloatArray
+
+    @staticmethod
+    def of(edges: FloatArray, masses: FloatArray, *, low: float = 0.0, high: float = 0.0) -> Law:
+        """The law with these masses in the cells and atoms `low`, `high` at -1 and 1."""
+        density = masses / np.diff(edges)
+        parts = np.stack([np.diff(edges**k) * density / k for k in (1, 2, 3)], axis=1)
+        first = low * np.array([1.0, -1.0, 1.0])
+        below = np.concatenate([first[None], first + np.cumsum(parts, axis=0)])
+        return Law(edges=edges, below=below, density=density, totals=below[-1] + high)
+
+    def cell(self, x: FloatArray) -> IndexArray:
+        return np.clip(np.searchsorted(self.edges, x, side="right") - 1, 0, self.density.size - 1)
+
+    def integrals(self, x: FloatArray) -> FloatArray:
+        """(..., 3) integrals of 1, x, x**2 over inputs below `x`; over all of them from 1 on."""
+        cell = self.cell(x)
+        left, density = self.edges[cell], self.density[cell]
+        growth = np.stack([density * (x**k - left**k) / k for k in (1, 2, 3)], axis=-1)
+        inside = self.below[cell] + growth
+        ends = np.where((x >= 1)[..., None], self.totals, inside)
+        return np.where((x <= -1)[..., None], 0.0, ends)
+
+    def density_at(self, x: FloatArray) -> FloatArray:
+        return self.density[self.cell(x)]
+
+
+def _atoms(points: FloatArray, masses: FloatArray, spread: float) -> Law:
+    """Point masses (centred units), made uniform over `spread` on both sides where they are inside the range."""
+    low, high = masses[points <= -1].sum(), masses[points >= 1].sum()
+    inside = (points > -1) & (points < 1)
+    points, masses = points[inside], masses[inside]
+    left, right = np.maximum(points - spread, -1.0), np.minimum(points + spread, 1.0)
+    edges = np.unique(np.concatenate([[-1.0, 1.0], left, right]))
+    change = np.zeros(edges.size)
+    for side, sign in ((left, 1.0), (right, -1.0)):
+        np.add.at(change, np.searchsorted(edges, side), sign * masses / (right - left))
+    cells = np.maximum(np.cumsum(change)[:-1], 0.0) * np.diff(edges)
+    scale = masses.sum() / cells.sum() if masses.size else 0.0
+    return Law.of(edges, cells * scale, low=float(low), high=float(high))
+
+
+def law_of(prior: Prior, lower: float, upper: float, *, spread: float = 1e-3) -> Law:
+    """The law of a prior's inputs in centred units: exact for a uniform one, in cells for others.
+
+    Arguments:
+        spread: point masses inside the range are made uniform over so much on both sides.
+    """
+    if isinstance(prior, UniformPrior):
+        return Law.of(np.array([-1.0, 1.0]), np.ones(1))
+    if isinstance(prior, SamplePrior) and prior.points.size <= _GRID:
+        return _atoms((prior.points - lower) / (upper - lower) * 2 - 1, prior.masses, spread)
+    edges, low, high = np.linspace(lower, upper, _GRID + 1), 0.0, 0.0
+    if isinstance(prior, SamplePrior):
+        low, high = (float(prior.masses[prior.points == end].sum()) for end in (lower, upper))
+        masses = prior.moments(edges)[:, 0] - np.eye(_GRID)[[0, -1]].T @ np.array([low, high])
+    elif isinstance(prior, DistributionPrior):
+        below = np.asarray(prior.cdf(edges), dtype=np.float64)
+        masses, low, high = np.diff(below), float(below[0]), float(1 - below[-1])
+    else:
+        masses = prior.moments(edges)[:, 0]
+    return Law.of(np.linspace(-1.0, 1.0, _GRID + 1), np.maximum(masses, 0.0), low=low, high=max(high, 0.0))
+
+
+def exact_law(prior: Prior, lower: float, upper: float, edges: FloatArray) -> Law:
+    """A law whose integrals are the prior's own at `edges` (centred, increasing), the only inputs to ask them at."""
+    half = (upper - lower) / 2
+    inputs, place = np.unique(np.clip(lower + half + edges * half, lower, upper), return_inverse=True)
+    inputs[0], inputs[-1] = lower, upper
+    moments = prior.moments(inputs)[:, :3] / half ** np.arange(3)
+    left = ((inputs - lower) / half - 1)[:-1]
+    m0, m1, m2 = moments.T
+    raw = np.stack([m0, m1 + left * m0, m2 + 2 * left * m1 + left**2 * m0], axis=1)
+    below = np.concatenate([np.zeros((1, 3)), np.cumsum(raw, axis=0)])
+    return Law(edges=edges, below=below[place], density=np.zeros(edges.size - 1), totals=below[-1])
+
+
+# Windows --------------------------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Windows:
+    """The best rows of given floors: pieces on which they are linear in the input.
+
+    Arguments:
+        levels, floors: (..., m).
+        starts: (..., K) where the window starts at the ends of the pieces.
+        rows: (..., K, m) the rows there.
+        means: (..., K) their means, not decreasing: the mechanism covers inputs from the first to the last.
+        left, right: (..., K-1) on each piece, the levels in whose rooms the window starts and ends.
+    """
+
+    levels: FloatArray
+    floors: FloatArray
+    ratio: float
+    starts: FloatArray
+    rows: FloatArray
+    means: FloatArray
+    left: IndexArray
+    right: IndexArray
+
+
+def make_windows(levels: FloatArray, floors: FloatArray, ratio: float, *, split: bool = False) -> Windows:
+    """The windows of floors with 1/ratio <= sum(floors) <= 1.
+
+    Arguments:
+        split: whether pieces end at levels too, as losses with a kink at the level need.
+    """
+    rooms = (ratio - 1) * floors
+    ends = np.concatenate([np.zeros_like(rooms[..., :1]), np.cumsum(rooms, axis=-1)], axis=-1)
+    spare = 1 - floors.sum(axis=-1, keepdims=True)
+    last = np.maximum(ends[..., -1:] - spare, 0.0)
+    base = (floors * levels).sum(axis=-1, keepdims=True)
+
+    def rows_at(starts: FloatArray) -> FloatArray:
+        a = starts[..., None]
+        filled = np.minimum(a + spare[..., None], ends[..., None, 1:]) - np.maximum(a, ends[..., None, :-1])
+        return np.clip(filled, 0.0, rooms[..., None, :])
+
+    candidates = np.clip(np.concatenate([ends, ends - spare], axis=-1), 0.0, last)
+    if split:
+        known = np.sort(candidates, axis=-1)
+        means = base + np.einsum("...km,...m->...k", rows_at(known), levels)
+        place = (means[..., None, :] <= levels[..., None]).sum(axis=-1) - 1
+        place = np.clip(place, 0, known.shape[-1] - 2)
+        x0, x1 = (np.take_along_axis(means, place + i, axis=-1) for i in (0, 1))
+        a0, a1 = (np.take_along_axis(known, place + i, axis=-1) for i in (0, 1))
+        share = np.clip((levels - x0) / np.where(x1 > x0, x1 - x0, 1.0), 0.0, 1.0)
+        candidates = np.concatenate([candidates, a0 + share * (a1 - a0)], axis=-1)
+    order = np.argsort(candidates, axis=-1, kind="stable")
+    starts = np.take_along_axis(candidates, order, axis=-1)
+    # Counting what was passed tells the rooms of the window's ends even where several kinks coincide.
+    count = floors.shape[-1]
+    left = np.cumsum(order <= count, axis=-1)[..., :-1] - 1
+    right = np.cumsum((order > count) & (order < 2 * count + 2), axis=-1)[..., :-1] - 1
+    extra = rows_at(starts)
+    return Windows(
+        levels=levels,
+        floors=floors,
+        ratio=ratio,
+        starts=starts,
+        rows=floors[..., None, :] + extra,
+        means=base + np.einsum("...km,...m->...k", extra, levels),
+        left=np.clip(left, 0, count - 1),
+        right=np.clip(right, 0, count - 1),
+    )
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Prices:
+    """What the best rows at some inputs pay: the line through the errors of the two levels at the window's ends.
+
+    Arguments:
+        x: (...,) inputs; the other fields belong to them.
+        line, tilt: (...,) the line's height at level 0, and its slope in the level.
+        errors: (..., m) loss of each level.
+        reduced: (..., m) errors above the line: negative only for levels inside the window.
+    """
+
+    x: FloatArray
+    line: FloatArray
+    tilt: FloatArray
+    errors: FloatArray
+    reduced: FloatArray
+
+
+def prices(levels: FloatArray, x: FloatArray, left: IndexArray, right: IndexArray, loss: str) -> Prices:
+    """Multipliers of mass and mean at inputs `x` (...,) with windows that end in the rooms `left`, `right` (...,).
+
+    `levels` has a leading axis for each of x's, or none at all.
+    """
+    levels = np.broadcast_to(levels, (*x.shape, levels.shape[-1]))
+    errors = error(loss, levels, x[..., None])
+
+    def at(values: FloatArray, index: IndexArray) -> FloatArray:
+        return np.take_along_axis(values, index[..., None], axis=-1)[..., 0]
+
+    low, high, e_low, e_high = at(levels, left), at(levels, right), at(errors, left), at(errors, right)
+    apart = high > low
+    tilt = np.where(apart, (e_high - e_low) / np.where(apart, high - low, 1.0), _slope(loss, low, x))
+    line = e_low - tilt * low
+    return Prices(
+        x=x, line=line, tilt=tilt, errors=errors, reduced=errors - (line[..., None] + tilt[..., None] * levels)
+    )
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Value:
+    """An expected loss (...,) and its derivatives (..., m) in levels and floors, the other held fixed."""
+
+    loss: FloatArray
+    by_level: FloatArray
+    by_floor: FloatArray
+
+
+def _spread(windows: Windows, field: IndexArray | FloatArray, nodes: int) -> Any:
+    """(..., P) to (..., P, nodes)."""
+    return np.broadcast_to(field[..., None], (*field.shape, nodes))
+
+
+def _rows_at(windows: Windows, x: FloatArray) -> FloatArray:
+    """(..., P, n, m) rows at inputs x (..., P, n) of each piece."""
+    start, stop = windows.means[..., :-1, None], windows.means[..., 1:, None]
+    t = np.clip((x - start) / np.where(stop > start, stop - start, 1.0), 0.0, 1.0)[..., None]
+    return (1 - t) * windows.rows[..., :-1, None, :] + t * windows.rows[..., 1:, None, :]
+
+
+def _values(windows: Windows, x: FloatArray, loss: str) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Losses (..., P, n) at inputs of each piece, and derivatives (..., P, n, m) by levels and floors."""
+    nodes = x.shape[-1]
+    levels = windows.levels[..., None, None, :]
+    left, right = _spread(windows, windows.left, nodes), _spread(windows, windows.right, nodes)
+    paid = prices(levels, x, left, right, loss)
+    rows = _rows_at(windows, x)
+    index = np.arange(windows.levels.shape[-1])
+    full = (index > left[..., None]) & (index < right[..., None])
+    middle = x.mean(axis=-1, keepdims=True)[..., None] if loss == "mae" else x[..., None]
+    by_level = rows * (_slope(loss, levels, middle) - paid.tilt[..., None])
+    return (rows * paid.errors).sum(axis=-1), by_level, np.where(full, windows.ratio, 1.0) * paid.reduced
+
+
+def average(windows: Windows, law: Law, loss: str) -> Value:
+    """The expected loss over `law` of windows that cover [-1, 1]."""
+    edges = np.clip(windows.means, -1.0, 1.0)
+    # The outermost pieces take what rounding leaves uncovered.
+    edges[..., 0], edges[..., -1] = -1.0, 1.0
+    start, length = edges[..., :-1], np.diff(edges, axis=-1)
+    m0, f1, f2 = np.moveaxis(np.diff(law.integrals(edges), axis=-2), -1, 0)
+    m1, m2 = f1 - start * m0, f2 - 2 * start * f1 + start**2 * m0
+    # Losses are quadratic on a piece: three inputs with these weights give its integral.
+    safe = np.where(length > 0, length, 1.0)
+    h1, h2 = m1 / safe, m2 / safe**2
+    weights = np.stack([m0 - 3 * h1 + 2 * h2, 4 * (h1 - h2), 2 * h2 - h1], axis=-1)
+    weights[length <= 1e-13] = 0.0
+    weights[..., 0] = np.where(length <= 1e-13, m0, weights[..., 0])
+    x = start[..., None] + length[..., None] * np.array([0.0, 0.5, 1.0])
+    losses, by_level, by_floor = _values(windows, x, loss)
+    return Value(
+        loss=(weights * losses).sum(axis=(-1, -2)),
+        by_level=np.einsum("...pn,...pnm->...m", weights, by_level),
+        by_floor=np.einsum("...pn,...pnm->...m", weights, by_floor),
+    )
+
+
+def peaks(windows: Windows) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Per piece (..., P) the input of the largest MSE and that MSE, and its derivatives (..., P, m)."""
+    edges = np.clip(windows.means, -1.0, 1.0)
+    middle = (
+        np.take_along_axis(windows.levels, windows.left, axis=-1)
+        + np.take_along_axis(windows.levels, windows.right, axis=-1)
+    ) / 2
+    x = np.clip(middle, edges[..., :-1], edges[..., 1:])
+    losses, by_level, by_floor = _values(windows, x[..., None], "mse")
+    return x, losses[..., 0], by_level[..., 0, :], by_floor[..., 0, :]
+
+
+def curvature(windows: Windows, law: Law, loss: str) -> FloatArray:
+    """(m, m) second derivative by the floors, no batch axes: one rank-one term for each kink inside the range."""
+    x = windows.means[1:-1]
+    levels, index = windows.levels, np.arange(windows.levels.size)
+    before, after = (windows.left[:-1], windows.right[:-1]), (windows.left[1:], windows.right[1:])
+    passes_left = before[0] != after[0]
+    pivot = np.where(passes_left, before[1], before[0])
+    low = np.where(passes_left, before[0], before[0])[:, None]
+    high = np.where(passes_left, before[1], after[1])[:, None]
+    full = (index > low) & (index < high)
+    direction = np.where(full, windows.ratio, 1.0) * (levels - levels[pivot][:, None])
+    jump = prices(levels, x, *after, loss).tilt - prices(levels, x, *before, loss).tilt
+    inside = (x > -1) & (x < 1) & ((before[0] != after[0]) | (before[1] != after[1]))
+    weight = np.where(inside, law.density_at(x) * np.maximum(jump, 0.0), 0.0)
+    return (direction * weight[:, None]).T @ direction
+
 
 _APART = 1e-7
 """Knots nearer than this (units of half the range) are one: the loss they could gain is of the order of its square."""
