@@ -10,11 +10,18 @@ import flint
 from mezzotint.kernel.claim import Claim, stamp
 from mezzotint.kernel.losses import check_losses
 from mezzotint.kernel.one import check_delta, check_ratio, check_renyi
+from mezzotint.kernel.sums import check_sum
 from mezzotint.kernel.table import Table, read_table
 from mezzotint.kernel.units import Fields, Unreadable, canonical, read_json, require, set_deadline
 
 Check: TypeAlias = Callable[[Claim, Fields, dict[str, Table]], None]
-KINDS: dict[str, Check] = {"ratio": check_ratio, "delta": check_delta, "renyi": check_renyi, "losses": check_losses}
+KINDS: dict[str, Check] = {
+    "ratio": check_ratio,
+    "delta": check_delta,
+    "renyi": check_renyi,
+    "losses": check_losses,
+    "sum": check_sum,
+}
 
 
 def check(claim: Claim, proof: Mapping[str, Any], *, seconds: int = 60) -> Claim:

@@ -217,7 +217,18 @@ def check_delta_of(measure: Measure, step: Fraction, epsilon: Fraction, delta: F
     require(total <= bound, "delta", "delta is too small at this epsilon", total / WHOLE, delta)
 
 
-def compose(claim: Claim, proof: Fields, step: Fraction, cut: int, curve: Curve) -> None:
+def check_rounds(claim: Claim, proof: Fields, step: Fraction, cut: int, single: Measure) -> None:
+    """Rounds that cost `single` each when everyone takes part, against the claim; sampled as the release says."""
+    release = claim.release
+    assert release is not None
+    epsilon, delta, _ = read_statement(claim)
+    if release.sampling == "none":
+        check_delta_of(single.power(release.rounds), step, epsilon, delta)
+        return
+    check_sampled(claim, proof, step, cut, curve_of(single, step))
+
+
+def check_sampled(claim: Claim, proof: Fields, step: Fraction, cut: int, curve: Curve) -> None:
     """Rounds of sampled releases, each with this curve before sampling, against the claim."""
     release = claim.release
     assert release is not None
@@ -256,8 +267,4 @@ def check_losses(claim: Claim, proof: Fields, tables: dict[str, Table]) -> None:
     total = measures[0]
     for measure in measures[1:]:
         total = total * measure
-    if release.sampling != "none":
-        compose(claim, proof, step, cut, curve_of(total, step))
-        return
-    epsilon, delta, _ = read_statement(claim)
-    check_delta_of(total.power(release.rounds), step, epsilon, delta)
+    check_rounds(claim, proof, step, cut, total)

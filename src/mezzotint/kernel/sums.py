@@ -1,0 +1,232 @@
+"""Secure sums: what the noise that others are sure to add leaves of one client's report.
+
+Statements: Theorem S', Cover (docs/proofs/sums.md), K1, Ladder (docs/proofs/kernel.md). A proof lists blankets of
+groups of rows, divides the data sets into cases of how many clients have a row of which group, and gives each case a
+ladder of corners: counts of draws that its noise reaches with a probability that is bounded here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations_with_replacement, pairwise, permutations, zip_longest
+from math import comb
+from typing import Any, final
+
+from mezzotint.kernel.claim import Claim
+from mezzotint.kernel.losses import (
+    BITS,
+    FINE,
+    WHOLE,
+    Grid,
+    Measure,
+    check_rounds,
+    measure_of,
+    pair_values,
+    read_cut,
+    read_step,
+)
+from mezzotint.kernel.one import read_statement, released, single_table
+from mezzotint.kernel.real import Ball, ball, ceil_scaled, exp_floor, polynomial
+from mezzotint.kernel.table import Table
+from mezzotint.kernel.units import TOTAL, Fields, ceil_div, integers, require, tick
+
+_FACTOR = 64
+"""Bits of c where one value of it is asked for."""
+
+_GUARD = 64
+"""Further bits of the terms of a binomial sum."""
+
+
+@final
+@dataclass(frozen=True)
+class _Blanket:
+    """Noise that every `block` clients with rows of the group draw: its shapes, and the chance of each."""
+
+    rows: frozenset[int]
+    block: int
+    chances: list[Fraction]
+    shapes: list[Measure]
+
+
+def _read_blanket(fields: Fields, rows: list[list[int]], cut: int) -> _Blanket:
+    chosen, block = fields.integers("rows"), fields.integer("block", 1, 16)
+    require(bool(chosen) and all(index < len(rows) for index in chosen), "blanket", "a group has no such rows")
+    require(comb(len(chosen) + block - 1, block) <= 10**4, "size", "a block has too many combinations of rows")
+    groups = list(combinations_with_replacement(chosen, block))
+    placed: list[tuple[list[int], list[list[int]]]] = []
+    for raw in fields.items("components", 64):
+        component = Fields(raw, "component")
+        shape = component.integers("shape")
+        places = [integers(entry, "places") for entry in component.items("places")]
+        component.done()
+        require(sum(shape) > 0, "blanket", "a shape has no mass")
+        require(len(places) == len(groups), "blanket", "a group's rows are not all served", len(places), len(groups))
+        require(len({sum(entry) for entry in places}) == 1, "blanket", "rows give a component unequal masses")
+        placed.append((shape, places))
+    fields.done()
+    for index, group in enumerate(groups):
+        tick()
+        _require_fit([rows[row] for row in group], [(shape, places[index]) for shape, places in placed])
+    shapes = [Measure(polynomial([WHOLE * w // sum(shape) for w in shape]), 0, cut) for shape, _ in placed]
+    return _Blanket(frozenset(chosen), block, [Fraction(sum(places[0]), TOTAL) for _, places in placed], shapes)
+
+
+def _require_fit(group: list[list[int]], placed: list[tuple[list[int], list[int]]]) -> None:
+    """sum of shape * places <= the convolution of the group's rows, entry by entry, in integers."""
+    report: Any = polynomial([1])
+    for row in group:
+        report = report * polynomial(row)
+    common = 1
+    for shape, _ in placed:
+        common *= sum(shape)
+    rest: Any = common * report
+    for shape, places in placed:
+        share = common // sum(shape) * TOTAL ** (len(group) - 1)
+        rest = rest - share * polynomial(shape) * polynomial(places)
+    require(all(entry >= 0 for entry in rest.coeffs()), "blanket", "a row holds less than its blanket takes")
+
+
+def _cases(node: Fields, counts: dict[int, int], blankets: list[_Blanket], depth: int) -> Iterator[Any]:
+    """(counts of clients by group, corners) of every leaf; a division's parts hold together what it held."""
+    require(depth <= 200, "size", "cases are nested too deeply")
+    if node.has("corners"):
+        corners = [integers(corner, "corner") for corner in node.items("corners", 10**4)]
+        node.done()
+        yield counts, corners
+        return
+    group, first, second = (node.integer(key, 0, len(blankets) - 1) for key in ("group", "first", "second"))
+    cuts, children = node.integers("cuts"), node.items("children")
+    node.done()
+    covered = blankets[first].rows | blankets[second].rows
+    require(blankets[group].rows <= covered, "cases", "a row of the divided group is in neither part")
+    count = counts.get(group, 0)
+    require(len(cuts) == len(children) + 1 and cuts[0] == 0, "cases", "the parts do not begin at 0")
+    require(cuts[-1] == count + 1, "cases", "the parts do not hold all counts", cuts[-1], count + 1)
+    for (least, after), child in zip(pairwise(cuts), children, strict=True):
+        require(least < after, "cases", "a part is empty", least, after)
+        part = {**counts, group: after - 1 - least}
+        part[first] = part.get(first, 0) + least
+        part[second] = part.get(second, 0) + count - (after - 1)
+        yield from _cases(Fields(child, "case"), part, blankets, depth + 1)
+
+
+def binomial_below(trials: int, chance: Fraction, edge: int) -> int:
+    """An upper bound of P(N < edge), N binomial, in units of 2**-BITS; 1 where the edge is above the mean.
+
+    Terms fall from edge - 1 downwards by ratios that fall themselves, so what follows a term is below a geometric sum.
+    """
+    if edge <= 0:
+        return 0
+    if edge - 1 >= trials * chance:
+        return WHOLE
+    k, hit, miss = edge - 1, chance.numerator, chance.denominator - chance.numerator
+    if not miss:
+        return 0
+    log: Ball = ball(trials + 1).lgamma() - ball(k + 1).lgamma() - ball(trials - k + 1).lgamma()
+    log += k * ball(chance).log() + (trials - k) * ball(1 - chance).log()
+    term = ceil_scaled(log.exp(), BITS + _GUARD)
+    total = term
+    while k and term >> (_GUARD // 2):
+        term = ceil_div(term * k * miss, (trials - k + 1) * hit)
+        total += term
+        k -= 1
+    up, down = k * miss, (trials - k + 1) * hit
+    return min(WHOLE, ceil_div(total + ceil_div(term * up, down - up), 1 << _GUARD))
+
+
+def _steps(counts: dict[int, int], corners: list[list[int]], blankets: list[_Blanket]) -> Iterator[tuple[int, Measure]]:
+    """(weight, noise) of every corner, the least first, and at the end (weight of what misses all, no noise)."""
+    parts = [
+        (count // blankets[group].block, chance, shape)
+        for group, count in sorted(counts.items())
+        for chance, shape in zip(blankets[group].chances, blankets[group].shapes, strict=True)
+    ]
+    require(
+        bool(corners) and all(len(corner) == len(parts) for corner in corners), "ladder", "a corner has too few counts"
+    )
+    missed = [WHOLE]
+    for corner in corners:
+        tick()
+        chance = sum(binomial_below(trials, g, edge) for (trials, g, _), edge in zip(parts, corner, strict=True))
+        missed.append(min(missed[-1], chance))
+    noise = Measure(polynomial([WHOLE]), 0)
+    before = [0] * len(parts)
+    yield missed[-1], Measure(polynomial([]), 0)
+    for position in range(len(corners) - 1, -1, -1):
+        for (_, _, shape), edge, reached in zip(parts, corners[position], before, strict=True):
+            require(edge >= reached, "ladder", "corners do not fall", edge, reached)
+            if edge > reached:
+                noise = shape.power(edge - reached) * noise
+        before = corners[position]
+        yield missed[position] - missed[position + 1], noise
+
+
+def _excess(first: Any, second: Any, factor: int) -> int:
+    """sum max(2**_FACTOR P - factor Q, 0)."""
+    return sum(int(entry) for entry in ((first << _FACTOR) - factor * second).coeffs() if entry > 0)
+
+
+def case_values(
+    rows: list[list[int]], steps: Iterator[tuple[int, Measure]], factor: int, grid: Grid | None
+) -> list[int]:
+    """The largest divergence over ordered pairs of rows, at `factor` / 2**_FACTOR or at the points of a grid.
+
+    Of each pair sum over steps of weight * (divergence with the noise that is kept + what the noise misses), by K1.
+    """
+    size = 1 if grid is None else len(grid.points)
+    totals = {pair: [0] * size for pair in permutations(range(len(rows)), 2)}
+    missing = 0
+    for weight, noise in steps:
+        missing += weight * noise.deficit
+        if not weight:
+            continue
+        seen = [polynomial(row) * noise.poly for row in rows]
+        for (i, j), sums in totals.items():
+            tick()
+            if grid is None:
+                sums[0] += weight * _excess(seen[i], seen[j], factor)
+            else:
+                values = pair_values(
+                    grid, zip_longest(map(int, seen[i].coeffs()), map(int, seen[j].coeffs()), fillvalue=0)
+                )
+                sums[:] = [a + weight * b for a, b in zip(sums, values, strict=True)]
+    scale = (TOTAL << BITS) << (_FACTOR if grid is None else FINE)
+    largest = [max(column) for column in zip(*totals.values(), strict=True)]
+    return [ceil_div(value, scale) + ceil_div(missing, WHOLE) for value in largest]
+
+
+def check_sum(claim: Claim, proof: Fields, tables: dict[str, Table]) -> None:
+    """(epsilon, delta) of secure sums; several coordinates or rounds are composed as losses."""
+    release = released(claim, "secure_sum", "dp")
+    require(release.sampling != "poisson", "sum", "nothing is proved here about secret participation")
+    rows, lattice = single_table(release, tables), list(release.lattice)
+    require(
+        len(lattice) == len(rows[0]) and lattice[0] == 0 and lattice[-1] < 2**14, "lattice", "not one integer per level"
+    )
+    require(all(a < b for a, b in pairwise(lattice)), "lattice", "the integers do not increase")
+    spread = [[0] * (lattice[-1] + 1) for _ in rows]
+    for row, weights in zip(spread, rows, strict=True):
+        for place, weight in zip(lattice, weights, strict=True):
+            row[place] = weight
+    cut = read_cut(proof)
+    blankets = [_read_blanket(Fields(raw, "blanket"), spread, cut) for raw in proof.items("blankets", 1000)]
+    others = proof.integer("others", 0, (release.clients or 1) - 1 - release.corrupted)
+    require(
+        bool(blankets) and blankets[0].rows == frozenset(range(len(rows))), "cases", "the first group is not all rows"
+    )
+    epsilon, delta, _ = read_statement(claim)
+    single = release.rounds * release.tables[0][1] == 1 and release.sampling == "none"
+    step = Fraction(0) if single else read_step(proof)
+    grid = None if single else Grid.read(proof.fields("grid"), step)
+    factor = exp_floor(epsilon, _FACTOR)
+    worst = [0] * (1 if grid is None else len(grid.points))
+    for counts, corners in _cases(proof.fields("cases"), {0: others}, blankets, 0):
+        worst = list(map(max, worst, case_values(spread, _steps(counts, corners, blankets), factor, grid)))
+    if grid is None:
+        require(
+            worst[0] <= delta * WHOLE, "delta", "delta is too small at this epsilon", Fraction(worst[0], WHOLE), delta
+        )
+        return
+    check_rounds(claim, proof, step, cut, measure_of(grid, worst, cut).power(release.tables[0][1]))
