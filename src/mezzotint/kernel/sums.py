@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import combinations_with_replacement, pairwise, permutations, zip_longest
+from itertools import combinations_with_replacement, pairwise, permutations
 from math import comb
 from typing import Any, final
 
@@ -141,6 +141,7 @@ def _steps(counts: dict[int, int], corners: list[list[int]], blankets: list[_Bla
     parts = [
         (count // blankets[group].block, chance, shape)
         for group, count in sorted(counts.items())
+        if count >= blankets[group].block
         for chance, shape in zip(blankets[group].chances, blankets[group].shapes, strict=True)
     ]
     require(
@@ -163,11 +164,6 @@ def _steps(counts: dict[int, int], corners: list[list[int]], blankets: list[_Bla
         yield missed[position] - missed[position + 1], noise
 
 
-def _excess(first: Any, second: Any, factor: int) -> int:
-    """sum max(2**_FACTOR P - factor Q, 0)."""
-    return sum(int(entry) for entry in ((first << _FACTOR) - factor * second).coeffs() if entry > 0)
-
-
 def case_values(
     rows: list[list[int]], steps: Iterator[tuple[int, Measure]], factor: int, grid: Grid | None
 ) -> list[int]:
@@ -182,15 +178,16 @@ def case_values(
         missing += weight * noise.deficit
         if not weight:
             continue
-        seen = [polynomial(row) * noise.poly for row in rows]
+        products = [[int(entry) for entry in (polynomial(row) * noise.poly).coeffs()] for row in rows]
+        length = max(map(len, products))
+        seen = [entries + [0] * (length - len(entries)) for entries in products]
+        scaled = [([p << _FACTOR for p in entries], [factor * p for p in entries]) for entries in seen]
         for (i, j), sums in totals.items():
             tick()
             if grid is None:
-                sums[0] += weight * _excess(seen[i], seen[j], factor)
+                sums[0] += weight * sum(p - q for p, q in zip(scaled[i][0], scaled[j][1], strict=True) if p > q)
             else:
-                values = pair_values(
-                    grid, zip_longest(map(int, seen[i].coeffs()), map(int, seen[j].coeffs()), fillvalue=0)
-                )
+                values = pair_values(grid, zip(seen[i], seen[j], strict=True))
                 sums[:] = [a + weight * b for a, b in zip(sums, values, strict=True)]
     scale = (TOTAL << BITS) << (_FACTOR if grid is None else FINE)
     largest = [max(column) for column in zip(*totals.values(), strict=True)]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Proof: TypeAlias = dict[str, Any]
 
-RAISES = (0.0, 1e-9, 2e-4, 1e-3, 3e-3, 1e-2, 3e-2)
+RAISES = (0.0, 1e-9, 2e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.06, 0.12, 0.25)
 """By how much of itself epsilon is raised, in turn."""
 
 _TAIL = 110

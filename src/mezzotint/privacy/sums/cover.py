@@ -113,6 +113,31 @@ def _pair_epsilon(noise: Noise, first: FloatArray, second: FloatArray, delta: fl
     return high
 
 
+def division(groups: Sequence[Group], case: IntArray) -> tuple[int, tuple[int, int], list[int], list[IntArray]]:
+    """How a case is divided: the group, its two parts, the cuts of how many are in the first, and the cases.
+
+    The group is the one whose uncertainty costs most variance. No cases when there is none: a single data set.
+    """
+    place = {id(group): i for i, group in enumerate(groups)}
+    lost = [min(part.variance for part in g.parts) - g.variance if g.parts else 0.0 for g in groups]
+    worth = case * np.array(lost)
+    node = int(worth.argmax())
+    clients = int(case[node])
+    if worth[node] <= 0:
+        return node, (node, node), [], []
+    left, right = (place[id(part)] for part in groups[node].parts)
+    cuts: list[int] = np.unique(np.linspace(0, clients + 1, _PARTS + 1).round().astype(int)).tolist()
+    found: list[IntArray] = []
+    for low, above in pairwise(cuts):
+        # From `low` to above - 1 of them are in the left part.
+        part = case.copy()
+        part[node] = above - 1 - low
+        part[left] += low
+        part[right] += clients - (above - 1)
+        found.append(part)
+    return node, (left, right), cuts, found
+
+
 @final
 @dataclass(kw_only=True)
 class _Search:
@@ -125,14 +150,6 @@ class _Search:
 
     def __post_init__(self) -> None:
         self._pairs = pairs_by_gap(self.rows)[:2]
-        place = {id(group): i for i, group in enumerate(self.groups)}
-        self._parts = [tuple(place[id(part)] for part in group.parts) for group in self.groups]
-        variance = np.array([group.variance for group in self.groups])
-        self._widest = float(variance.max())
-        # Variance, per client, that is lost while it is not known in which part it is.
-        self._loss = np.array(
-            [min(variance[list(parts)]) - variance[i] if parts else 0.0 for i, parts in enumerate(self._parts)]
-        )
 
     def epsilons(self, cases: Sequence[IntArray]) -> list[float]:
         """The bounds of some cases for the two rows furthest apart."""
@@ -144,25 +161,11 @@ class _Search:
 
     def divided(self, case: IntArray) -> list[IntArray]:
         """Cases that together hold what this one holds; empty when it is a single data set."""
-        worth = case * self._loss
-        node = int(worth.argmax())
-        clients = int(case[node])
-        if worth[node] <= 0:
-            return []
-        left, right = self._parts[node]
-        found: list[IntArray] = []
-        for low, above in pairwise(np.unique(np.linspace(0, clients + 1, _PARTS + 1).round().astype(int)).tolist()):
-            # From `low` to above - 1 of them are in the left part.
-            part = case.copy()
-            part[node] = above - 1 - low
-            part[left] += low
-            part[right] += clients - (above - 1)
-            found.append(part)
-        return found
+        return division(self.groups, case)[3]
 
     def run(self, others: int, known: float) -> tuple[float, list[IntArray]] | None:
         """The worst epsilon and the cases; None when a data set shows that `known` is as good as it gets."""
-        singles = [i for i, parts in enumerate(self._parts) if not parts]
+        singles = [i for i, group in enumerate(self.groups) if not group.parts]
         pure = [np.where(np.arange(len(self.groups)) == i, others, 0) for i in singles]
         start = np.where(np.arange(len(self.groups)) == 0, others, 0)
         whole, *single = self.epsilons([start, *pure])
@@ -171,7 +174,8 @@ class _Search:
             return None
         ticket = numbers()
         heap = [(-whole, next(ticket), start)]
-        width = 15 * math.sqrt(max(others * self._widest, 1.0))
+        widest = max(group.variance for group in self.groups)
+        width = 15 * math.sqrt(max(others * widest, 1.0))
         left = int(min(_CASES, max(24, _WORK / width)))
         while -heap[0][0] > enough and left > 0:
             worst = heap[0]

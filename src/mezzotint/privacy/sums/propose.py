@@ -1,0 +1,148 @@
+"""Proofs about secure sums, from what the search found: blankets, the tree of cases, a ladder for every case.
+
+Nothing here is trusted: the kernel checks that blankets fit, that cases hold all data sets, and what ladders miss.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mezzotint import kernel
+from mezzotint.core.mechanism import IntArray
+from mezzotint.privacy.loss import pure_epsilon
+from mezzotint.privacy.propose import RAISES, Outcome, Proof, accepted, exact_rate, sealed
+from mezzotint.privacy.sums.blanket import Blanket
+from mezzotint.privacy.sums.bound import central_epsilon, shortlist
+from mezzotint.privacy.sums.cells import ladder_cells
+from mezzotint.privacy.sums.cover import Cover, division
+from mezzotint.privacy.sums.lattice import lattice_rows
+
+if TYPE_CHECKING:
+    from mezzotint.core.mechanism import Mechanism
+
+_TAIL = 110
+"""Products drop 2**-110 at each end."""
+
+_TYPICAL = 1e-5
+"""A composition lives off the body of one sum's losses: its blanket is chosen at this delta."""
+
+
+def _blanket(members: tuple[int, ...], blanket: Blanket | None) -> dict[str, Any]:
+    made: list[dict[str, Any]] = []
+    if blanket is not None:
+        made = [{"shape": c.shape.tolist(), "places": c.shifts.tolist()} for c in blanket.components]
+    return {"rows": list(members), "block": 1 if blanket is None else blanket.block, "components": made}
+
+
+def _ladder(parts: list[tuple[int, Blanket]], steps: int, tail: float) -> list[list[int]]:
+    """Corners for clients that draw from several blankets, in the kernel's order of components."""
+    trials = [clients // blanket.block for clients, blanket in parts for _ in blanket.components]
+    if not trials:
+        return [[]]
+    chances = np.concatenate([blanket.masses for _, blanket in parts])
+    variances = np.concatenate([blanket.variances for _, blanket in parts])
+    counts = ladder_cells(np.array(trials), chances, variances, steps=steps, tail=tail).counts
+    sure = np.where(chances == 1.0, np.array(trials), 0)
+    return np.maximum(counts, sure).tolist()
+
+
+def _case(cover: Cover, case: IntArray, steps: int, tail: float) -> dict[str, Any]:
+    """The tree below a case, as the search divided it."""
+    if any((case == leaf).all() for leaf in cover.cases):
+        parts = [
+            (int(clients), group.blanket)
+            for clients, group in zip(case, cover.groups, strict=True)
+            if clients and group.blanket is not None
+        ]
+        return {"corners": _ladder(parts, steps, tail)}
+    node, (first, second), cuts, parts = division(cover.groups, case)
+    children = [_case(cover, part, steps, tail) for part in parts]
+    return {"group": node, "first": first, "second": second, "cuts": cuts, "children": children}
+
+
+def _single(rows: IntArray, blanket: Blanket | None, others: int, delta: float, steps: int) -> dict[str, Any]:
+    """One case that holds every data set, its noise from one blanket; none without a blanket."""
+    everyone = tuple(range(rows.shape[0]))
+    corners: list[list[int]] = [[]] if blanket is None else _ladder([(others, blanket)], steps, 1e-4 * delta)
+    used = 0 if blanket is None else others
+    return {"blankets": [_blanket(everyone, blanket)], "others": used, "cases": {"corners": corners}}
+
+
+def _shapes(rows: IntArray, others: int, delta: float, steps: int) -> list[tuple[float, dict[str, Any]]]:
+    """(float epsilon of one sum, content of a proof) of the cases, of the best blanket, and of one report alone."""
+    best = central_epsilon(rows, clients=others + 1, delta=delta)
+    found: list[tuple[float, dict[str, Any]]] = []
+    if best.cover is not None:
+        root = np.where(np.arange(len(best.cover.groups)) == 0, others, 0)
+        cases = _case(best.cover, root, max(10, steps // 4), 1e-4 * delta)
+        blankets = [_blanket(group.members, group.blanket) for group in best.cover.groups]
+        found.append((best.epsilon, {"blankets": blankets, "others": others, "cases": cases}))
+    blanket = best.blanket
+    if blanket is None and best.cover is not None:
+        blanket = next(iter(shortlist(rows, others, delta)), None)
+    found.append((best.epsilon, _single(rows, blanket, others, delta, steps)))
+    return found
+
+
+def propose_sum(
+    mechanism: Mechanism,
+    *,
+    epsilon: float,
+    delta: float,
+    clients: int,
+    corrupted: int = 0,
+    coordinates: int = 1,
+    rounds: int = 1,
+    sampling: str = "none",
+    rate: float = 1.0,
+    steps: int = 48,
+    seconds: int = 60,
+) -> Outcome:
+    """A certified claim near a float epsilon about secure sums.
+
+    Arguments:
+        epsilon, delta: what `account` found.
+        clients, corrupted, coordinates, rounds, sampling, rate: as in `account`.
+        steps: of a single blanket's ladder; cases take a quarter of them.
+        seconds: processor time for each check.
+    """
+    rows, lattice = lattice_rows(mechanism)
+    release = kernel.Release(
+        observer="secure_sum", tables=((mechanism.sha256, coordinates),), rounds=rounds, sampling=sampling,
+        rate=exact_rate(rate), clients=clients, corrupted=corrupted, lattice=tuple(lattice.integers.tolist()),
+    )  # fmt: skip
+    texts = [mechanism.canonical()]
+    pure = accepted(release, epsilon, delta, lambda claim: sealed(claim, "ratio", tables=texts), raises=RAISES[:3])
+    if pure.proof is not None or delta == 0 or sampling in ("poisson", "without_replacement"):
+        return pure
+    releases = coordinates * rounds
+    shape: dict[str, Any] = {"tail": _TAIL}
+    if releases > 1 or sampling != "none":
+        shape |= _grids(epsilon, pure_epsilon(rows), coordinates, rounds, sampling)
+    outcome = pure
+    others = clients - 1 - corrupted
+    for _, content in _shapes(rows, others, delta if releases == 1 else max(delta, _TYPICAL), steps):
+
+        def proof(claim: kernel.Claim, content: dict[str, Any] = content) -> Proof:
+            return sealed(claim, "sum", tables=texts, **shape, **content)
+
+        outcome = accepted(release, epsilon, delta, proof, raises=RAISES[2:], seconds=seconds)
+        if outcome.proof is not None:
+            return outcome
+    return outcome
+
+
+def _grids(epsilon: float, single: float, coordinates: int, rounds: int, sampling: str) -> dict[str, Any]:
+    """Step and grids: losses of one sum are about epsilon / sqrt(releases) wide, and tails a few times that."""
+    releases = coordinates * rounds
+    wide = min(single, 60.0, 8 * epsilon / releases**0.5 + 1e-3)
+    fineness = math.ceil(400 / wide)
+    reach = math.ceil(wide * fineness)
+    shape: dict[str, Any] = {"step": f"1/{fineness}", "grid": {"low": -reach, "high": reach}}
+    if sampling != "none":
+        most = min(reach * coordinates, 40 * fineness)
+        shape["sampled"] = {"low": -most, "high": most}
+    return shape
