@@ -35,6 +35,9 @@ NULL = 4.0
 _ROTATION = 2**20
 """Work (coordinates times the square of rows) up to which orthonormal codewords are considered by "auto"."""
 
+_ROWS = 2**15
+"""Normal numbers that "auto" lets the server make for a report: more than one row of "G" where they are few."""
+
 Choice = Literal["auto", "S", "X", "G", "GX"]
 
 
@@ -58,8 +61,8 @@ def ranked_codebook(
         bits: most bits of a report. None: the fewest with which the error is at most (1 + tolerance) times that of
             PrivUnitG at this epsilon; when 12 bits an index do not suffice, the design with the least error.
         tolerance: > 0.
-        codebook: a kind of codewords, or "auto": "S" and "X" where rotating them is cheap, else "GX". "G" is a little
-            better than "GX" at few bits, but the server then makes all M codewords of every report.
+        codebook: a kind of codewords, or "auto": "S" and "X" where rotating them is cheap, "G" where codewords are few
+            (it is better than "GX" then, but the server makes all M codewords of every report), else "GX".
         norms: see `RankedCodebook`. "auto": "null" from epsilon = 4 an index on, where it costs vectors of the clipping
             norm 1.5 % and less and makes short ones up to 13 times better; else "slack", which costs nothing.
         subspace: coordinates of the codewords; None: d up to 2048 of them, else 1024.
@@ -151,6 +154,8 @@ def _candidates(size: int, limit: int, codebook: Choice) -> Iterator[tuple[Kind,
         cross = min(even, 2 * size)
         if cross >= 2 and (codebook == "X" or size * (cross // 2) ** 2 <= _ROTATION):
             yield "X", cross
+    if codebook == "auto" and limit >= 2 and limit * min(size, SUBSPACE) <= _ROWS:
+        yield "G", limit
     if codebook in ("auto", "GX") and even >= 2:
         yield "GX", even
 

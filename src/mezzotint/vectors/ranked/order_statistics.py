@@ -104,7 +104,7 @@ def mean_norm(dimension: int) -> float:
 
 @lru_cache(maxsize=256)
 def gaussian_constant(epsilon: float) -> tuple[float, float]:
-    """The error constant of PrivUnitG, the yardstick: E|error|^2 of a unit vector is A E|N(0, I_d)|^2 - 1.
+    """The error constant of PrivUnitG, the yardstick: E|error|^2 of a unit vector is A d, but for a constant.
 
     Arguments:
         epsilon: > 0, of the whole vector.
@@ -129,3 +129,14 @@ def gaussian_constant(epsilon: float) -> tuple[float, float]:
         low, high = (low, right) if constant(left) < constant(right) else (left, high)
     best = (low + high) / 2
     return constant(best), math.exp(best)
+
+
+def gaussian_error(dimension: int, epsilon: float) -> float:
+    """Mean squared error of PrivUnitG for a unit vector, with the share that makes `gaussian_constant` least.
+
+    Its inner product with the vector has the mean m = A**-0.5 and the mean square 1 + m Phi^-1(1 - q), before division
+    by m; the other coordinates are N(0, 1).
+    """
+    constant, share = gaussian_constant(epsilon)
+    square = 1 + float(special.ndtri(1 - share)) / math.sqrt(constant)
+    return constant * (dimension - 1 + square) - 1

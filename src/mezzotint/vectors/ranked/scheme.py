@@ -6,7 +6,7 @@ import json
 import math
 import operator
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -29,7 +29,7 @@ from mezzotint.privacy.verify import enclose_log
 from mezzotint.vectors.checks import check_count, check_norm
 from mezzotint.vectors.ranked import stream
 from mezzotint.vectors.ranked.codebook import KINDS, Codebook, Kind, groups
-from mezzotint.vectors.ranked.order_statistics import gaussian_constant, mean_norm
+from mezzotint.vectors.ranked.order_statistics import gaussian_error
 from mezzotint.vectors.ranked.table import RankTable
 from mezzotint.vectors.rotation import MAX_DIMENSION
 
@@ -222,8 +222,7 @@ class RankedCodebook:
     @cached_property
     def optimum(self) -> float:
         """The same error of PrivUnitG at this epsilon, which sends the whole vector in floating point."""
-        constant = gaussian_constant(self.epsilon)[0]
-        return (constant * mean_norm(self.dimension) ** 2 - 1) * self.clip_norm**2
+        return gaussian_error(self.dimension, self.epsilon) * self.clip_norm**2
 
     @property
     def bias(self) -> float:
@@ -271,7 +270,7 @@ class RankedCodebook:
         words = draw_words(key_from(rng), 0, len(seeds) * self.indices)
         reports = np.array(
             [
-                self._report(row, one, words[i * self.indices : (i + 1) * self.indices])
+                self.report(row, one, words[i * self.indices : (i + 1) * self.indices].tolist())
                 for i, (row, one) in enumerate(zip(values, seeds, strict=True))
             ],
             dtype=np.int64,
@@ -283,7 +282,11 @@ class RankedCodebook:
             return found[0] if single else found
         return int(reports[0]) if single else reports
 
-    def _report(self, row: npt.NDArray[Any], seed: int, words: npt.NDArray[np.uint64]) -> int:
+    def report(self, row: npt.NDArray[Any], seed: int, words: Sequence[int]) -> int:
+        """The report of one (d,) vector that given secret words lead to, one 64-bit word per index.
+
+        For conformance tests: who knows the words learns about the vector.
+        """
         codebook, table = self._codebook, self.table
         vector = np.zeros((1, codebook.padded))
         rho = kernels.lift(
@@ -292,7 +295,7 @@ class RankedCodebook:
         codebook.transform(vector, seed >> 32)
         null_threshold = round(rho * TOTAL) if self.norms == "null" else TOTAL
         report = 0
-        for place, word in enumerate(words.tolist()):
+        for place, word in enumerate(words):
             products = codebook.products(vector[0], seed, place)
             # Both rows' places are looked up, and one is taken: no branch on the vector.
             order = np.append(np.argsort(-products, kind="stable"), table.codewords)

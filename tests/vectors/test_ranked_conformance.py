@@ -1,0 +1,75 @@
+"""The published conformance vectors: what they hold is what this implementation and a scalar one make of them."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mezzotint import privacy
+from mezzotint.vectors import RankedCodebook
+from mezzotint.vectors.ranked import stream
+from reference import ranked as twin
+
+FOLDER = Path(__file__).resolve().parents[2] / "clients" / "vectors"
+
+
+def documents():
+    return [json.loads((FOLDER / f"ranks-{number}.json").read_text(encoding="utf-8")) for number in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("document", documents(), ids=["1", "2", "3"])
+def test_published_reports_are_reproduced(document, tmp_path):
+    scheme = RankedCodebook.from_json(json.dumps(document["mechanism"]))
+    path = tmp_path / "m.json"
+    path.write_text(json.dumps(document["mechanism"]))
+    assert privacy.verify(path).valid
+    for i, seed in enumerate(map(int, document["seeds"])):
+        vector, words = np.array(document["inputs"][i]), [int(word) for word in document["words"][i]]
+        code = int(document["codes"][i])
+        assert scheme.report(vector, seed, words) == code
+        assert scheme.decode(code, seed) == pytest.approx(document["estimates"][i], abs=1e-9)
+        # No near-tie, which another order of additions could decide otherwise.
+        norm = min(1.0, float(np.linalg.norm(vector)) / scheme.clip_norm)
+        lifted = vector / np.linalg.norm(vector)
+        if scheme.norms == "slack":
+            lifted = np.append(norm * lifted, (1 - norm**2) ** 0.5)
+        for place in range(scheme.indices):
+            products = np.sort(twin.codewords(scheme, seed, place) @ lifted)
+            assert np.diff(products).min() > 1e-6 * products[-1]
+
+
+@pytest.mark.parametrize("document", documents(), ids=["1", "2", "3"])
+def test_published_streams_are_those_of_the_scalar_twin(document):
+    codebook, published = document["mechanism"]["codebook"], document["stream"]
+    seed = int(published["seed"])
+    key = twin.key("report", codebook["beacon"], seed, 0)
+    assert key.hex() == published["key"]
+    normals = published["normals_of_row_1_in_units"]
+    assert normals == (twin.normal_row(key, 1, len(normals)) * 2**24).astype(int).tolist()
+    if published["positions"] is not None:
+        padded = 1 << (codebook["dimension"] + (codebook["norms"] == "slack") - 1).bit_length()
+        assert published["positions"] == twin.distinct(key, codebook["subspace"], padded)
+
+
+def test_the_published_table_is_pinned():
+    table = json.loads((FOLDER / "normal-table.json").read_text(encoding="utf-8"))
+    assert hashlib.sha256(np.array(table, dtype="<i4").tobytes()).hexdigest() == stream.TABLE_SHA256
+    assert stream.TABLE_SHA256 in (FOLDER.parents[1] / "docs" / "file-format.md").read_text(encoding="utf-8")
+
+
+def test_the_published_files_are_those_of_their_script():
+    described = importlib.util.spec_from_file_location("make_ranks", FOLDER / "make_ranks.py")
+    assert described is not None
+    assert described.loader is not None
+    module = importlib.util.module_from_spec(described)
+    described.loader.exec_module(module)
+    for name, text in module.files().items():
+        made, kept = json.loads(text), json.loads((FOLDER / name).read_text(encoding="utf-8"))
+        if isinstance(made, dict):
+            assert np.allclose(made.pop("estimates"), kept.pop("estimates"), atol=1e-9)
+        assert made == kept, name

@@ -1,0 +1,89 @@
+"""The seed rule: one answer per round and slot, whatever is asked, charged before it leaves."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mezzotint.core.errors import BudgetError, FileFormatError, ParameterError, StorageError
+from mezzotint.privacy import Ledger
+from mezzotint.vectors import RankedSession, ranked_codebook, round_seeds
+
+SCHEME = ranked_codebook(20, 1.0, 8)
+
+
+def vector(seed):
+    return np.random.default_rng(seed).normal(size=20)
+
+
+def test_seeds_are_made_of_rounds_and_slots():
+    assert round_seeds(3, [0, 5, 2**32 - 1]).tolist() == [3 << 32, (3 << 32) + 5, (4 << 32) - 1]
+    for round_number, slot in [(-1, 0), (0, -1), (2**32, 0), (0, 2**32), (0.5, 0), (True, 0)]:
+        with pytest.raises(ParameterError):
+            round_seeds(round_number, [slot])
+
+
+def test_the_same_question_gets_the_same_answer_and_costs_once(tmp_path):
+    # 40 rounds, each asked five times about different vectors: by chance alike with probability 2**-300 or so.
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    session = RankedSession(SCHEME, client="ann", ledger=ledger, budget=(40.0, 0.0), path=tmp_path / "answers.jsonl")
+    first = [session.answer(vector(i), round_number=i, slot=7) for i in range(40)]
+    assert len(set(first)) > 10
+    for attempt in range(4):
+        if attempt % 2:  # another process, after a restart
+            ledger = Ledger(tmp_path / "ledger.jsonl")
+            session = RankedSession(
+                SCHEME, client="ann", ledger=ledger, budget=(40.0, 0.0), path=tmp_path / "answers.jsonl"
+            )
+        assert [session.answer(-vector(i), round_number=i, slot=7) for i in range(40)] == first
+    assert ledger.spent("ann").releases == 40
+    assert ledger.spent("ann").epsilon == pytest.approx(40 * SCHEME.epsilon, rel=1e-12)
+
+
+def test_a_round_is_answered_under_one_slot_only():
+    ledger = Ledger()
+    session = RankedSession(SCHEME, client="ann", ledger=ledger, budget=(10.0, 0.0))
+    session.answer(vector(0), round_number=0, slot=1)
+    with pytest.raises(ParameterError, match="another slot"):
+        session.answer(vector(0), round_number=0, slot=2)
+    assert ledger.spent("ann").releases == 1
+
+
+def test_nothing_leaves_beyond_the_budget():
+    ledger = Ledger()
+    session = RankedSession(SCHEME, client="ann", ledger=ledger, budget=(2.0, 0.0))
+    for i in range(2):
+        session.answer(vector(i), round_number=i, slot=0)
+    for _ in range(2):
+        with pytest.raises(BudgetError):
+            session.answer(vector(2), round_number=2, slot=0)
+    assert ledger.spent("ann").epsilon <= 2.0
+    assert session.answer(vector(0), round_number=0, slot=0) >= 0  # a repetition costs nothing
+
+
+class Failing:
+    """A ledger on a full disk."""
+
+    def reserve(self, release, *, budget):
+        raise StorageError("path", "ledger", "no space is left")
+
+
+def test_an_answer_that_could_not_be_charged_does_not_leave_and_is_not_drawn_again(tmp_path):
+    path = tmp_path / "answers.jsonl"
+    broken = RankedSession(SCHEME, client="ann", ledger=Failing(), budget=(9.0, 0.0), path=path)  # type: ignore[arg-type]
+    with pytest.raises(StorageError):
+        broken.answer(vector(0), round_number=0, slot=0)
+    stored = path.read_text()
+    ledger = Ledger()
+    session = RankedSession(SCHEME, client="ann", ledger=ledger, budget=(9.0, 0.0), path=path)
+    report = session.answer(-vector(0), round_number=0, slot=0)
+    assert f'"report":{report}' in stored.replace(" ", "")
+    assert ledger.spent("ann").releases == 1
+
+
+def test_a_file_of_answers_belongs_to_one_scheme_and_client(tmp_path):
+    path = tmp_path / "answers.jsonl"
+    RankedSession(SCHEME, client="ann", ledger=Ledger(), budget=(9.0, 0.0), path=path)
+    for scheme, client in [(SCHEME, "bob"), (ranked_codebook(20, 1.0, 8, beacon="other"), "ann")]:
+        with pytest.raises(FileFormatError):
+            RankedSession(scheme, client=client, ledger=Ledger(), budget=(9.0, 0.0), path=path)
