@@ -4,7 +4,8 @@
 mezzotint[torch].
 """
 
-from typing import TYPE_CHECKING
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from mezzotint.core.lazy import LazyModule
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from mezzotint.training import projection as projection
     from mezzotint.training import rqp as rqp
     from mezzotint.training import trainer as trainer
+    from mezzotint.training.private import make_private as make_private
 else:
     audit = LazyModule("mezzotint.training.audit")
     batches = LazyModule("mezzotint.training.batches")
@@ -32,3 +34,8 @@ else:
     projection = LazyModule("mezzotint.training.projection")
     rqp = LazyModule("mezzotint.training.rqp")
     trainer = LazyModule("mezzotint.training.trainer")
+
+    def __getattr__(name: str) -> Any:
+        if name == "make_private":
+            return importlib.import_module("mezzotint.training.private").make_private
+        raise AttributeError(name)

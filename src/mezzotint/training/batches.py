@@ -51,13 +51,14 @@ class PoissonBatches:
         rate = float(exact)
         return Poisson(rate=rate if rate >= exact else math.nextafter(rate, 1.0))
 
-    def draw(self, key: bytes) -> npt.NDArray[np.int64]:
-        """Indices of the records of one batch, increasing."""
+    def draw(self, key: bytes, *, records: int | None = None) -> npt.NDArray[np.int64]:
+        """Indices of the records of one batch, increasing; of the first so many `records`, if not of all."""
+        size = self.dataset_size if records is None else records
         if self.threshold == _WORDS:
-            return np.arange(self.dataset_size)
-        words, found = ElementWords(key), []
-        for first in range(0, self.dataset_size, BLOCK):
-            drawn = np.empty(min(BLOCK, self.dataset_size - first), dtype=np.uint64)
+            return np.arange(size)
+        words, found = ElementWords(key), [np.empty(0, dtype=np.int64)]
+        for first in range(0, size, BLOCK):
+            drawn = np.empty(min(BLOCK, size - first), dtype=np.uint64)
             words.fill(drawn)
             found.append(first + np.flatnonzero(drawn < np.uint64(self.threshold)))
         return np.concatenate(found)

@@ -3,8 +3,11 @@
 try:
     import torch as torch
     from opacus import GradSampleModule as GradSampleModule
+    from opacus.accountants import IAccountant as IAccountant
+    from opacus.data_loader import wrap_collate_with_empty as wrap_collate_with_empty
     from opacus.optimizers import DPOptimizer as DPOptimizer
     from opacus.optimizers.optimizer import _check_processed_flag, _mark_as_processed
+    from opacus.validators import ModuleValidator as ModuleValidator
 except ImportError as error:
     raise ImportError("training needs PyTorch and Opacus, an extra: pip install mezzotint[torch]") from error
 

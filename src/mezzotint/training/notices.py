@@ -29,7 +29,14 @@ class LeftOutWarning(TrainingWarning):
 
 
 def warn_about(
-    projection: Projection, *, bound: float, step_size: float, clip_norm: float, weight_noise: float, steps: int
+    projection: Projection,
+    *,
+    bound: float,
+    step_size: float,
+    clip_norm: float,
+    weight_noise: float,
+    steps: int,
+    contraction: float | None = None,
 ) -> None:
     """Warns where a projection harms training (docs/training.md).
 
@@ -40,6 +47,7 @@ def warn_about(
         clip_norm: rho, the longest averaged gradient.
         weight_noise: s, standard deviation of the noise on one weight, weight units.
         steps: of the whole run.
+        contraction: what may be claimed, if that is not the projection's kappa.
 
     Warns:
         DeadZoneWarning: nearest rounding with eta rho < h, or with s < h / 2.
@@ -56,16 +64,20 @@ def warn_about(
         )
     fresh = projection.replacement * steps
     if fresh > 1:
+        least, most = 1 - (1 - projection.q) / fresh, 1 / projection.replacement
         warnings.warn(
-            f"a weight is drawn afresh {fresh:.3g} times over {steps} steps: most of what is learned is lost; "
-            "raise q or take fewer steps",
+            f"a weight is drawn afresh {fresh:.3g} times over {steps} steps: most of what is learned is lost; take "
+            f"q=1, or q of at least {least:.6g}, or at most {most:.0f} steps",
             MemoryLossWarning,
             stacklevel=3,
         )
     if projection.q < 1 and not math.isclose(projection.q, 1.0):
+        kappa = projection.kappa if contraction is None else contraction
+        effect = f"lowers the noise needed by a factor of {kappa:.3f} only"
+        if kappa == 1:
+            effect = "buys nothing around an optimizer that may remember gradients, or where weights stay floats"
         warnings.warn(
-            f"q={projection.q:.4g} lowers the noise needed by a factor of {projection.kappa:.3f} only; "
-            "stochastic rounding with q=1 usually learns more at the same epsilon",
+            f"q={projection.q:.4g} {effect}; stochastic rounding with q=1 usually learns more at the same epsilon",
             ContractionWarning,
             stacklevel=3,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import warnings
 from abc import ABC, abstractmethod
@@ -31,8 +32,27 @@ class NotFiniteError(MezzotintError, ArithmeticError):
     """A gradient that is infinite or not a number; the step that met it has not been taken."""
 
 
+def _private() -> None:
+    """Draws from the operating system's entropy."""
+
+
+class _Wrapper(torch.optim.Optimizer):
+    """An optimizer around another one, which holds parameters and state; hooks and copies are its own."""
+
+    def _become_optimizer(self) -> None:
+        # torch's own constructor would make a second set of parameters and state; this makes the tables of hooks.
+        torch.optim.Optimizer.__setstate__(self, {})
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A scheduler's wrapper of `step` belongs to the optimizer that it was made for.
+        return {name: value for name, value in vars(self).items() if name != "step"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+
 @final
-class ProjectedOptimizer(torch.optim.Optimizer):
+class ProjectedOptimizer(_Wrapper):
     """Wraps the optimizer that Opacus calls after clipping and noise, and projects every weight after its step.
 
     Give it to `opacus.PrivacyEngine.make_private` or `DPOptimizer` in place of the plain optimizer.
@@ -44,12 +64,13 @@ class ProjectedOptimizer(torch.optim.Optimizer):
             the table and multiplied by it afterwards. A single number serves all tensors.
         rng: called once per step; None for private draws of the system's entropy, an integer or numpy Generator for
             reproducible ones, which are NOT private.
+        quantize: which parameter tensors are projected; all, if not given. Frozen ones never are.
 
     Raises:
         ParameterError: a bound that is not positive, or a wrong number of them.
 
     Guarantees:
-        Between steps every weight is one of the levels of its tensor, and `codes` says which.
+        Between steps every projected weight is one of the levels of its tensor, and `codes` says which.
         `contraction` is below 1 only where Theorem A holds: around a stateless inner optimizer.
     """
 
@@ -59,28 +80,44 @@ class ProjectedOptimizer(torch.optim.Optimizer):
         *,
         projection: Projection,
         bounds: float | Iterable[float],
-        rng: Callable[[], Any] = lambda: None,
+        rng: Callable[[], Any] = _private,
+        quantize: Callable[[torch.Tensor], bool] = lambda parameter: True,
     ) -> None:
-        # The inner optimizer holds parameters and state; torch's own constructor would make a second set.
         self.inner = inner
         self.projection = projection
         self.rng = rng
-        parameters = self.parameters
-        self.bounds = [float(bounds)] * len(parameters) if isinstance(bounds, int | float) else [*map(float, bounds)]
-        if len(self.bounds) != len(parameters) or not all(0 < bound < float("inf") for bound in self.bounds):
-            raise ParameterError("bounds", self.bounds, f"need one positive number, or {len(parameters)} of them")
-        levels = projection.table.levels
-        self._values = [(levels * bound).astype(np.float32) for bound in self.bounds]
-        self._sizes = [parameter.numel() for parameter in parameters]
-        divisors = np.array(self.bounds, dtype=np.float32)
-        self._divisors = divisors[:1] if len(set(self.bounds)) == 1 else np.repeat(divisors, self._sizes)
+        self.quantize = quantize
         self._contracted = 0.0
+        self._become_optimizer()
+        count = sum(len(group["params"]) for group in inner.param_groups)
+        common = isinstance(bounds, int | float)
+        self._common = float(bounds) if common else None
+        self._bounds = [float(bounds)] * count if common else [*map(float, bounds)]
+        self._check_bounds()
         self.project()
+
+    def _check_bounds(self) -> None:
+        count = sum(len(group["params"]) for group in self.inner.param_groups)
+        if len(self._bounds) != count or not all(0 < bound < float("inf") for bound in self._bounds):
+            raise ParameterError("bounds", self._bounds, f"need one positive number, or {count} of them")
+
+    def _chosen(self) -> list[tuple[torch.Tensor, float]]:
+        every = [parameter for group in self.inner.param_groups for parameter in group["params"]]
+        return [
+            (parameter, bound)
+            for parameter, bound in zip(every, self._bounds, strict=True)
+            if parameter.requires_grad and self.quantize(parameter)
+        ]
 
     @property
     def parameters(self) -> list[torch.Tensor]:
-        """All parameter tensors, in order of the groups."""
-        return [parameter for group in self.inner.param_groups for parameter in group["params"]]
+        """The parameter tensors that are projected, in order of the groups."""
+        return [parameter for parameter, _ in self._chosen()]
+
+    @property
+    def bounds(self) -> list[float]:
+        """Their bounds."""
+        return [bound for _, bound in self._chosen()]
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
@@ -94,9 +131,21 @@ class ProjectedOptimizer(torch.optim.Optimizer):
     def state(self) -> Any:
         return self.inner.state
 
+    @state.setter
+    def state(self, state: Any) -> None:
+        self.inner.state = state
+
     @property
     def defaults(self) -> dict[str, Any]:
         return self.inner.defaults
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Adds tensors; their bound is the common one if there is one, else twice their largest weight (or 1)."""
+        self.inner.add_param_group(param_group)
+        added = self.inner.param_groups[-1]["params"]
+        self._bounds += [self._common or derived_bound(parameter) for parameter in added]
+        self._check_bounds()
+        self.project()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         self.inner.zero_grad(set_to_none)
@@ -111,11 +160,14 @@ class ProjectedOptimizer(torch.optim.Optimizer):
     def contraction(self) -> float:
         """Share of the noise's privacy loss that may be claimed to survive, worst over the steps so far.
 
-        The projection's kappa while the inner optimizer is known to be stateless, else 1: momentum carries noisy
-        gradients past the random replacement, and each step reads them again through fresh coins. Whatever is not
-        known (other classes, subclasses, hooks, a `step` that was wrapped) counts as stateful.
+        The projection's kappa while the inner optimizer is known to be stateless and every trained weight is
+        projected, else 1: momentum carries noisy gradients past the random replacement, and each step reads them
+        again through fresh coins. Whatever is not known (other classes, subclasses, hooks, a `step` that was
+        wrapped) counts as stateful.
         """
-        return max(self._contracted, self.projection.kappa if _is_stateless(self.inner) else 1.0)
+        trained = [parameter for group in self.param_groups for parameter in group["params"] if parameter.requires_grad]
+        holds = _is_stateless(self.inner) and not _has_hooks(self) and len(trained) == len(self._chosen())
+        return max(self._contracted, self.projection.kappa if holds else 1.0)
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
         self._contracted = self.contraction
@@ -126,15 +178,23 @@ class ProjectedOptimizer(torch.optim.Optimizer):
     @torch.no_grad()
     def project(self) -> None:
         """Puts every weight onto a level; also called once at the start, so that the first iterate is one too."""
+        chosen, levels = self._chosen(), self.projection.table.levels
+        if not chosen:
+            return
         # One draw for all tensors, and few operations on each: that is what the time goes into.
-        together = torch.cat([parameter.cpu().flatten() for parameter in self.parameters]).numpy()
-        codes = self.projection.table.privatize(together / self._divisors, self.rng())
-        if len(set(self.bounds)) == 1:
-            values = np.take(self._values[0], codes)
+        together = torch.cat([parameter.detach().float().cpu().flatten() for parameter, _ in chosen]).numpy()
+        sizes, bounds = [parameter.numel() for parameter, _ in chosen], [bound for _, bound in chosen]
+        divisors = np.array(bounds, dtype=np.float32)
+        same = len(set(bounds)) == 1
+        codes = self.projection.table.privatize(
+            together / (divisors[:1] if same else np.repeat(divisors, sizes)), self.rng()
+        )
+        if same:
+            values = np.take((levels * bounds[0]).astype(np.float32), codes)
         else:
-            parts = np.split(codes, np.cumsum(self._sizes)[:-1])
-            values = np.concatenate([np.take(*pair) for pair in zip(self._values, parts, strict=True)])
-        for parameter, part in zip(self.parameters, torch.from_numpy(values).split(self._sizes), strict=True):
+            parts = zip(bounds, np.split(codes, np.cumsum(sizes)[:-1]), strict=True)
+            values = np.concatenate([np.take((levels * bound).astype(np.float32), part) for bound, part in parts])
+        for (parameter, _), part in zip(chosen, torch.from_numpy(values).split(sizes), strict=True):
             parameter.copy_(part.view_as(parameter))
 
     @property
@@ -143,25 +203,30 @@ class ProjectedOptimizer(torch.optim.Optimizer):
         levels = self.projection.table.levels
         between = (levels[1:] + levels[:-1]) / 2
         return [
-            np.searchsorted(between, (parameter.detach() / bound).cpu().numpy()).astype(np.uint8)
-            for parameter, bound in zip(self.parameters, self.bounds, strict=True)
+            np.searchsorted(between, (parameter.detach().float() / bound).cpu().numpy()).astype(np.uint8)
+            for parameter, bound in self._chosen()
         ]
+
+
+def derived_bound(parameter: torch.Tensor) -> float:
+    """Twice the largest weight of a tensor that is public, as initial weights are; 1 if all are 0."""
+    return 2 * float(parameter.detach().abs().max()) if parameter.numel() and bool(parameter.any()) else 1.0
+
+
+def _has_hooks(optimizer: torch.optim.Optimizer) -> bool:
+    return bool(optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks)
 
 
 def _is_stateless(optimizer: torch.optim.Optimizer) -> bool:
     """Whether a step is known to depend on the present gradients and weights alone, coordinate by coordinate."""
     everyone = vars(sys.modules[torch.optim.Optimizer.__module__])
-    hooks = (
-        everyone["_global_optimizer_pre_hooks"],
-        everyone["_global_optimizer_post_hooks"],
-        optimizer._optimizer_step_pre_hooks,
-        optimizer._optimizer_step_post_hooks,
-    )
+    hooks = everyone["_global_optimizer_pre_hooks"] or everyone["_global_optimizer_post_hooks"]
     return (
         type(optimizer) is torch.optim.SGD
         and "step" not in vars(optimizer)
         and not optimizer.state
-        and not any(hooks)
+        and not hooks
+        and not _has_hooks(optimizer)
         and all(
             group["momentum"] == 0 and group["dampening"] == 0 and not group["nesterov"]
             for group in optimizer.param_groups
@@ -169,8 +234,18 @@ def _is_stateless(optimizer: torch.optim.Optimizer) -> bool:
     )
 
 
-class _CoordinateOptimizer(DPOptimizer, ABC):
+class _CoordinateOptimizer(_Wrapper, DPOptimizer, ABC):
     """Sums records' gradients by a rule of its own; what is released is the sum, and what `disturb` adds to it."""
+
+    def __init__(self, inner: torch.optim.Optimizer, **settings: Any) -> None:
+        DPOptimizer.__init__(self, inner, **settings)
+        self._become_optimizer()
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        self.original_optimizer.add_param_group(param_group)
+        attributed: list[Any] = self.original_optimizer.param_groups[-1]["params"]
+        for parameter in attributed:
+            parameter.summed_grad = None
 
     @abstractmethod
     def total(self, samples: list[torch.Tensor]) -> torch.Tensor:
@@ -186,6 +261,13 @@ class _CoordinateOptimizer(DPOptimizer, ABC):
         attributed: list[Any] = self.params  # Opacus hangs its sums onto the parameters
         for parameter in attributed:
             check_unused(parameter.grad_sample)
+            if isinstance(parameter.grad_sample, list) and len(parameter.grad_sample) > 1:
+                raise ParameterError(
+                    "grad_sample",
+                    len(parameter.grad_sample),
+                    "gradients of several batches, which may share records; take one backward pass to a step, and "
+                    "opacus.utils.batch_memory_manager for batches that do not fit",
+                )
         summed = self.total(self.grad_samples)
         parts = summed.split([parameter.numel() for parameter in attributed])
         for parameter, part in zip(attributed, parts, strict=True):
@@ -202,6 +284,9 @@ class _CoordinateOptimizer(DPOptimizer, ABC):
             check_unused(parameter.summed_grad)
             mark_used(parameter.summed_grad)
         together = self.disturb(torch.cat([parameter.summed_grad.flatten() for parameter in attributed]))
+        # The largest size is infinite or NaN if any entry is.
+        if together.numel() and not math.isfinite(torch.linalg.vector_norm(together, math.inf)):
+            raise NotFiniteError("its gradient is not finite")
         parts = together.split([parameter.numel() for parameter in attributed])
         for parameter, part in zip(attributed, parts, strict=True):
             parameter.grad = part.view_as(parameter).to(parameter.dtype)
@@ -217,6 +302,9 @@ class NoisyOptimizer(_CoordinateOptimizer):
         clip_norm: C > 0, L2 norm of a record's gradient in all tensors.
         expected_batch_size: what the sum is divided by.
         rng: as in `ProjectedOptimizer`, for the noise.
+        record: called with this optimizer before each release, for accounting; what it raises stops the step.
+        replicas: the processes of PyTorch's default group each hold part of a batch: their integer sums are added
+            up, and all must draw the same noise.
 
     Raises:
         ParameterError: clip_norm not positive, noise_multiplier negative or too large for the grid.
@@ -238,7 +326,9 @@ class NoisyOptimizer(_CoordinateOptimizer):
         noise_multiplier: float,
         clip_norm: float,
         expected_batch_size: int,
-        rng: Callable[[], Any] = lambda: None,
+        rng: Callable[[], Any] = _private,
+        record: Callable[[Any], None] = lambda optimizer: None,
+        replicas: bool = False,
     ) -> None:
         super().__init__(
             inner,
@@ -246,6 +336,7 @@ class NoisyOptimizer(_CoordinateOptimizer):
             max_grad_norm=_positive("clip_norm", clip_norm),
             expected_batch_size=expected_batch_size,
         )
+        self.record, self.replicas = record, replicas
         if not noise_multiplier >= 0:
             raise ParameterError("noise_multiplier", noise_multiplier, "need a finite number >= 0")
         self.rng = rng
@@ -275,9 +366,25 @@ class NoisyOptimizer(_CoordinateOptimizer):
             )
         return torch.from_numpy(summed)
 
+    @property
+    def contraction(self) -> float:
+        """Share of the noise's privacy loss that may be claimed: `ProjectedOptimizer.contraction`, 1 without one.
+
+        Also 1 where hooks on this optimizer may keep noisy gradients.
+        """
+        inner = self.original_optimizer
+        if not isinstance(inner, ProjectedOptimizer) or _has_hooks(self) or self.step_hook is not None:
+            return 1.0
+        return inner.contraction
+
     def disturb(self, summed: torch.Tensor) -> torch.Tensor:
+        self.record(self)
+        if self.replicas:
+            # Integers: the sum does not depend on the order of the replicas.
+            summed = summed.to(self.params[0].device)
+            torch.distributed.all_reduce(summed)
         noise = self._noise()
-        released = summed.numpy()
+        released = summed.cpu().numpy()
         if noise is not None:
             released = released + noise.draw(key_from(self.rng()), released.size)
         device = self.params[0].device
@@ -339,7 +446,7 @@ class QuantizedGradientOptimizer(_CoordinateOptimizer):
         clip: float,
         expected_batch_size: int,
         max_grad_norm: float = float("inf"),
-        rng: Callable[[], Any] = lambda: None,
+        rng: Callable[[], Any] = _private,
     ) -> None:
         super().__init__(
             inner, noise_multiplier=0.0, max_grad_norm=max_grad_norm, expected_batch_size=expected_batch_size

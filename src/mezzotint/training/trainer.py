@@ -127,7 +127,6 @@ class Trainer:
         self.module = method.wrap(task.module)
         inner = torch.optim.SGD(self.module.parameters(), lr=settings.step_size)
         self.optimizer = method.optimizer(inner, batch_size=settings.batch_size, rng=self._rng)
-        self.optimizer.attach_step_hook(self._refuse_nonsense)
         self.averaged: dict[str, torch.Tensor] = {}
 
     # Randomness ------------------------------------------------------------------------------------------------
@@ -161,12 +160,6 @@ class Trainer:
     def loss(self) -> float:
         """Mean loss of the last batch that was not empty; nan before the first."""
         return float(self._losses.mean())
-
-    def _refuse_nonsense(self, optimizer: Any) -> None:
-        # The largest size is infinite or NaN if any entry is, and is found in one pass for all tensors.
-        together = torch.cat([parameter.grad.flatten() for parameter in optimizer.params])
-        if together.numel() and not math.isfinite(torch.linalg.vector_norm(together, math.inf)):
-            raise NotFiniteError("its gradient is not finite")
 
     def _gradients(self, batch: npt.NDArray[np.int64]) -> None:
         if batch.size == 0:
@@ -262,14 +255,13 @@ class Trainer:
 
         Of a seeded run it is what the run would cost without its seed, and says so.
         """
-        projected = self.method.codes(self.optimizer)
         found = self.method.claim(
             steps=self.spent if steps is None else steps,
             sampling_rate=self.sampling_rate,
             coordinates=self.coordinates,
             delta=self.settings.delta,
             neighboring=self.settings.neighboring or self.method.relation,
-            contraction=1.0 if projected is None else projected.contraction,
+            contraction=getattr(self.optimizer, "contraction", 1.0),
         )
         return replace(found, seeded=True) if self.seeded and isinstance(found, TrainingClaim) else found
 

@@ -1,0 +1,99 @@
+"""What a run of an optimizer has cost so far, counted by the optimizer before it releases anything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, final
+
+from mezzotint.core.errors import MezzotintError
+from mezzotint.training.extra import IAccountant
+from mezzotint.training.rqp.accounting import account
+from mezzotint.training.rqp.checks import positive
+from mezzotint.training.rqp.claim import Phase, TrainingClaim
+from mezzotint.training.rqp.sampling import Neighboring, Poisson
+
+
+@final
+class BudgetSpentError(MezzotintError, RuntimeError):
+    """A step beyond those that the budget was planned for; it has not been taken."""
+
+
+@final
+class Accountant(IAccountant):
+    """Counts steps, and claims what they cost.
+
+    Arguments:
+        sampling: how records enter a batch.
+        delta: of the claim.
+        neighboring: "add_or_remove_one" or "replace_one".
+        steps: planned; one more is refused. None for no limit.
+        seeded: the run is a simulation, and its claim says so.
+
+    Guarantees: a step is counted before its noise is drawn; the claim covers every released iterate, with the noise
+        multiplier of each step and the worst contraction that held in any.
+    """
+
+    def __init__(
+        self,
+        *,
+        sampling: Poisson,
+        delta: float,
+        neighboring: Neighboring = "add_or_remove_one",
+        steps: int | None = None,
+        seeded: bool = False,
+    ) -> None:
+        self.history: list[tuple[float, float, int]] = []
+        self.sampling, self.delta, self.steps, self.seeded = sampling, delta, steps, seeded
+        self.neighboring: Neighboring = neighboring
+        self.contraction = 0.0
+
+    def record(self, optimizer: Any) -> None:
+        """Counts a step of a `NoisyOptimizer` that is about to release; BudgetSpentError beyond the planned steps."""
+        if self.steps is not None and len(self) >= self.steps:
+            raise BudgetSpentError(
+                f"all {self.steps} planned steps are taken, and another would cost more than the target; plan more "
+                "epochs, or give noise_multiplier instead of target_epsilon"
+            )
+        self.contraction = max(self.contraction, optimizer.contraction)
+        self.step(noise_multiplier=optimizer.noise_multiplier, sample_rate=self.sampling.rate)
+
+    def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
+        """Counts one step."""
+        positive("noise_multiplier", noise_multiplier)
+        last = self.history[-1] if self.history else None
+        if last is not None and last[:2] == (noise_multiplier, sample_rate):
+            self.history[-1] = (noise_multiplier, sample_rate, last[2] + 1)
+        else:
+            self.history.append((noise_multiplier, sample_rate, 1))
+
+    def __len__(self) -> int:
+        return sum(steps for _, _, steps in self.history)
+
+    def claim(self, delta: float | None = None) -> TrainingClaim:
+        """What all steps so far cost one record, at the run's delta or another."""
+        phases = [
+            Phase(noise_multiplier=noise, kappa=self.contraction, sampling=Poisson(rate=rate), steps=steps)
+            for noise, rate, steps in self.history
+        ]
+        found = account(phases, delta=self.delta if delta is None else delta, neighboring=self.neighboring)
+        return replace(found, seeded=self.seeded)
+
+    def get_epsilon(self, delta: float, *_: Any, **__: Any) -> float:
+        """Epsilon of all steps so far; 0 before the first, inf where nothing can be claimed."""
+        return self.claim(delta).epsilon
+
+    @classmethod
+    def mechanism(cls) -> str:
+        """The name that Opacus stores beside an accountant's history."""
+        return "mezzotint"
+
+    def state_dict(self, destination: Any = None) -> Any:
+        found = super().state_dict(destination)
+        found["contraction"] = self.contraction
+        return found
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        super().load_state_dict(state_dict)
+        self.history = [(float(noise), float(rate), int(steps)) for noise, rate, steps in state_dict["history"]]
+        self.contraction = float(state_dict["contraction"])

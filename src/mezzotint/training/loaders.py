@@ -1,0 +1,90 @@
+"""Data loaders whose batches are Poisson samples drawn from a keystream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, final
+
+from mezzotint.core.entropy import key_from
+from mezzotint.core.errors import ParameterError
+from mezzotint.training.batches import PoissonBatches
+from mezzotint.training.extra import torch, wrap_collate_with_empty
+
+_DATA = torch.utils.data
+
+
+@final
+class PoissonBatchSampler(_DATA.Sampler[list[int]]):
+    """Indices of Poisson batches.
+
+    Arguments:
+        batches: size and rate, of this replica's records.
+        steps: batches of one pass.
+        rng: called once per batch; None for private draws, else a seed or a numpy Generator.
+        first, every: this replica's records are first, first + every, ...; each record belongs to one replica.
+    """
+
+    def __init__(
+        self, batches: PoissonBatches, *, steps: int, rng: Callable[[], Any], first: int = 0, every: int = 1
+    ) -> None:
+        self.batches, self.steps, self.rng, self.first, self.every = batches, steps, rng, first, every
+
+    def __len__(self) -> int:
+        return self.steps
+
+    def __iter__(self) -> Iterator[list[int]]:
+        mine = range(self.first, self.batches.dataset_size, self.every)
+        for _ in range(self.steps):
+            yield [mine[i] for i in self.batches.draw(key_from(self.rng()), records=len(mine)).tolist()]
+
+
+def poisson_loader(
+    loader: _DATA.DataLoader[Any], *, rng: Callable[[], Any], first: int = 0, every: int = 1
+) -> tuple[_DATA.DataLoader[Any], PoissonBatches]:
+    """A loader of the same data whose batches are Poisson samples of the same expected size.
+
+    Arguments:
+        loader: with a batch size, over a data set of known length, shuffled or in order.
+        rng, first, every: as in `PoissonBatchSampler`.
+
+    Returns: the loader, as many batches to a pass as the given one; and the rule by which records enter a batch.
+
+    Raises:
+        ParameterError: data without length or index, no batch size, a sampler of the user's own.
+    """
+    samplers = (_DATA.RandomSampler, _DATA.SequentialSampler, _DATA.DistributedSampler)
+    if isinstance(loader.dataset, _DATA.IterableDataset):
+        raise ParameterError("loader", "IterableDataset", "records are sampled by index; use a map-style data set")
+    if loader.batch_size is None or type(loader.batch_sampler) is not _DATA.BatchSampler:
+        raise ParameterError("loader", type(loader.batch_sampler).__name__, "give the DataLoader a plain batch_size")
+    if not isinstance(loader.sampler, samplers):
+        remedy = "batches become Poisson samples, every record as likely as any; leave the sampler out"
+        raise ParameterError("loader", type(loader.sampler).__name__, remedy)
+    replicas = every if not isinstance(loader.sampler, _DATA.DistributedSampler) else loader.sampler.num_replicas
+    # Where each replica's loader has its own share of the records, its batch size is its share of the batch.
+    shared = isinstance(loader.sampler, _DATA.DistributedSampler)
+    batches = PoissonBatches(
+        batch_size=loader.batch_size * (replicas if shared else 1),
+        dataset_size=len(loader.dataset),  # type: ignore[arg-type]
+    )
+    steps = max(1, len(loader))
+    made = _DATA.DataLoader(
+        loader.dataset,
+        batch_sampler=PoissonBatchSampler(batches, steps=steps, rng=rng, first=first, every=every),
+        collate_fn=_collate(loader),
+        num_workers=loader.num_workers,
+        pin_memory=loader.pin_memory,
+        timeout=loader.timeout,
+        worker_init_fn=loader.worker_init_fn,
+        multiprocessing_context=loader.multiprocessing_context,
+        prefetch_factor=loader.prefetch_factor,
+        persistent_workers=loader.persistent_workers,
+    )
+    return made, batches
+
+
+def _collate(loader: _DATA.DataLoader[Any]) -> Any:
+    """The loader's own, which also knows what an empty batch looks like, from the first record on."""
+    wrapped = wrap_collate_with_empty(collate_fn=loader.collate_fn)
+    wrapped([loader.dataset[0]])
+    return wrapped

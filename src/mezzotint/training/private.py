@@ -1,0 +1,226 @@
+"""One call that makes a PyTorch training script private: module, optimizer and loader in, the same out."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Literal
+
+from mezzotint.core.errors import ParameterError
+from mezzotint.training.accountant import Accountant
+from mezzotint.training.extra import GradSampleModule, ModuleValidator, torch
+from mezzotint.training.loaders import poisson_loader
+from mezzotint.training.notices import warn_about
+from mezzotint.training.optimizers import NoisyOptimizer, ProjectedOptimizer, derived_bound
+from mezzotint.training.projection import Projection, projection
+from mezzotint.training.randomness import Draws
+from mezzotint.training.rqp.accounting import noise_multiplier as least_noise
+from mezzotint.training.rqp.checks import count
+from mezzotint.training.rqp.sampling import NEIGHBORINGS, Neighboring
+
+PrivateMethod = Literal["dp-sgd", "proj-dp-sgd", "rqp"]
+METHODS = ("dp-sgd", "proj-dp-sgd", "rqp")
+
+
+def make_private(
+    module: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    loader: torch.utils.data.DataLoader[Any],
+    *,
+    delta: float,
+    epochs: int | None = None,
+    target_epsilon: float | None = None,
+    noise_multiplier: float | None = None,
+    bits: int | None = None,
+    method: PrivateMethod | None = None,
+    max_grad_norm: float = 1.0,
+    q: float | None = None,
+    bound: float | None = None,
+    neighboring: Neighboring = "add_or_remove_one",
+    loss_reduction: Literal["mean", "sum"] = "mean",
+    seed: int | None = None,
+) -> tuple[GradSampleModule, NoisyOptimizer, torch.utils.data.DataLoader[Any], Accountant]:
+    """Makes a training script private; the loop itself stays as it is.
+
+    Arguments:
+        module: any module that Opacus can take per-sample gradients of.
+        optimizer: of PyTorch, over parameters of the module; it makes the step.
+        loader: its batches become Poisson samples of the same expected size, `len(loader)` to an epoch.
+        delta: of the claim, in [1e-11, 1).
+        epochs: passes through the loader that the budget is planned for; needed with target_epsilon.
+        target_epsilon: the noise is chosen so that all epochs cost at most this much; a further step is refused.
+        noise_multiplier: the noise itself, instead: noise of the summed gradients over max_grad_norm.
+        bits: of a weight, for "proj-dp-sgd" and "rqp"; 4 if not given.
+        method: "dp-sgd" (float weights), "proj-dp-sgd" (weights of two and more dimensions stand on 2^bits levels
+            after each step, rounded without bias: free), "rqp" (all weights nearest rounded, then kept with
+            probability q or replaced). "dp-sgd" if bits is not given, else "proj-dp-sgd".
+        max_grad_norm: L2 norm that a record's gradient is clipped to.
+        q: for "rqp"; 0.99 if not given.
+        bound: weights on levels lie in [-bound, bound]; if not given, twice the largest initial weight of the tensor.
+        neighboring: "add_or_remove_one" or "replace_one".
+        loss_reduction: of the loss that the loop computes.
+        seed: for a simulation that can be repeated; NOT private, and its claim says so.
+
+    Returns: module, optimizer, loader, and the accountant, whose `claim()` is what all steps so far cost one record.
+
+    Raises:
+        ParameterError: what no setting would mend, with what would.
+        InfeasibleError: no noise reaches target_epsilon.
+
+    Warns: as `notices.warn_about`, where a projection harms training.
+
+    Guarantees:
+        Gradients are clipped and summed as integers, noise and batches come from cryptographic keystreams, and each
+        step is counted before its noise is drawn. The claim uses a contraction below 1 only where Theorem A holds.
+        In a process group of PyTorch every replica takes part: it gets its own share of the records, sums are added
+        up, and all replicas make the same step.
+    Example:
+        >>> module, optimizer, loader, accountant = make_private(
+        ...     module, optimizer, loader, target_epsilon=2.0, delta=1e-5, epochs=5, bits=4
+        ... )  # doctest: +SKIP
+        >>> print(accountant.claim())  # doctest: +SKIP
+    Source: docs/training.md.
+    """
+    chosen = method or ("dp-sgd" if bits is None else "proj-dp-sgd")
+    _check(chosen, bits=bits, q=q, neighboring=neighboring, loss_reduction=loss_reduction)
+    _check_module(module, optimizer)
+    replicas, rank, world = _group()
+    draws = Draws(seed, replicas=replicas)
+    if replicas:
+        _start_alike(module)
+    made, batches = poisson_loader(loader, rng=partial(draws, "batch"), first=rank, every=world)
+    steps = None if epochs is None else count("epochs", epochs) * len(made)
+    projected = _projection(chosen, bits, q)
+    inner: torch.optim.Optimizer = optimizer
+    if projected is not None:
+        every = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        inner = ProjectedOptimizer(
+            optimizer,
+            projection=projected,
+            bounds=[bound or derived_bound(parameter) for parameter in every],
+            rng=partial(draws, "table"),
+            quantize=_matrices if chosen == "proj-dp-sgd" else _all,
+        )
+    contraction = inner.contraction if isinstance(inner, ProjectedOptimizer) else 1.0
+    noise = _noise(
+        target_epsilon, noise_multiplier, contraction=contraction, rate=batches.sampling.rate, steps=steps, delta=delta,
+        neighboring=neighboring,
+    )  # fmt: skip
+    accountant = Accountant(
+        sampling=batches.sampling,
+        delta=delta,
+        neighboring=neighboring,
+        steps=None if target_epsilon is None else steps,
+        seeded=seed is not None,
+    )
+    if projected is not None:
+        _warn(projected, inner, noise, max_grad_norm, batches.batch_size, steps or len(made))
+    private = NoisyOptimizer(
+        inner,
+        noise_multiplier=noise,
+        clip_norm=max_grad_norm,
+        expected_batch_size=batches.batch_size,
+        rng=partial(draws, "noise"),
+        record=accountant.record,
+        replicas=replicas,
+    )
+    return GradSampleModule(module, loss_reduction=loss_reduction), private, made, accountant
+
+
+def _check(method: str, *, bits: int | None, q: float | None, neighboring: str, loss_reduction: str) -> None:
+    if method not in METHODS:
+        raise ParameterError("method", method, f"use one of {', '.join(METHODS)}")
+    if bits is not None and method == "dp-sgd":
+        remedy = "weights are floats; pack them into few bits after training, which is free, or use proj-dp-sgd"
+        raise ParameterError("bits", bits, remedy)
+    if q is not None and method != "rqp":
+        raise ParameterError("q", q, f"{method} replaces no codes; rqp does")
+    if neighboring not in NEIGHBORINGS:
+        raise ParameterError("neighboring", neighboring, f"use one of {', '.join(NEIGHBORINGS)}")
+    if loss_reduction not in ("mean", "sum"):
+        raise ParameterError("loss_reduction", loss_reduction, 'use "mean" or "sum"')
+
+
+def _check_module(module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    if isinstance(module, GradSampleModule):
+        raise ParameterError("module", type(module).__name__, "it is private already; give the plain module")
+    if isinstance(module, torch.nn.parallel.DistributedDataParallel):
+        remedy = "give the module inside (module.module): sums over replicas are taken before the noise"
+        raise ParameterError("module", type(module).__name__, remedy)
+    errors = ModuleValidator.validate(module, strict=False)
+    if errors:
+        remedy = f"{errors[0]}; opacus.validators.ModuleValidator.fix(module) replaces what mixes records"
+        raise ParameterError("module", type(module).__name__, remedy)
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise ParameterError("optimizer", "LBFGS", "it looks at a batch several times in a step; use SGD or Adam")
+    own = {id(parameter) for parameter in module.parameters()}
+    given = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    if any(id(parameter) not in own for parameter in given):
+        raise ParameterError("optimizer", type(optimizer).__name__, "it holds parameters that the module has not")
+    if not any(parameter.requires_grad for parameter in given):
+        raise ParameterError("optimizer", type(optimizer).__name__, "all its parameters are frozen")
+
+
+def _group() -> tuple[bool, int, int]:
+    """Whether there are replicas, which one this is, and of how many."""
+    if not torch.distributed.is_available() or not torch.distributed.is_initialized():
+        return False, 0, 1
+    world = torch.distributed.get_world_size()
+    return world > 1, torch.distributed.get_rank(), world
+
+
+@torch.no_grad()
+def _start_alike(module: torch.nn.Module) -> None:
+    for tensor in [*module.parameters(), *module.buffers()]:
+        torch.distributed.broadcast(tensor.data, src=0)
+
+
+def _matrices(parameter: torch.Tensor) -> bool:
+    return parameter.dim() >= 2
+
+
+def _all(parameter: torch.Tensor) -> bool:
+    return True
+
+
+def _projection(method: str, bits: int | None, q: float | None) -> Projection | None:
+    if method == "dp-sgd":
+        return None
+    size = 4 if bits is None else bits
+    if method == "proj-dp-sgd":
+        return projection(bits=size)
+    return projection(bits=size, rounding="nearest", q=0.99 if q is None else q)
+
+
+def _noise(
+    target: float | None,
+    given: float | None,
+    *,
+    contraction: float,
+    rate: float,
+    steps: int | None,
+    delta: float,
+    neighboring: Neighboring,
+) -> float:
+    if (target is None) == (given is None):
+        raise ParameterError("target_epsilon", str(target), "give one of target_epsilon and noise_multiplier")
+    if given is not None:
+        if not 0 < given < float("inf"):
+            raise ParameterError("noise_multiplier", given, "need a finite number above 0")
+        return float(given)
+    if steps is None:
+        raise ParameterError("epochs", "None", "the budget is for a number of epochs; give it")
+    assert target is not None
+    return contraction * least_noise(target, sampling_rate=rate, steps=steps, delta=delta, neighboring=neighboring)
+
+
+def _warn(projected: Projection, inner: Any, noise: float, clip_norm: float, batch_size: int, steps: int) -> None:
+    step_size = max(float(group["lr"]) for group in inner.param_groups)
+    warn_about(
+        projected,
+        bound=max(inner.bounds, default=1.0),
+        step_size=step_size,
+        clip_norm=clip_norm,
+        weight_noise=step_size * noise * clip_norm / batch_size,
+        steps=steps,
+        contraction=inner.contraction,
+    )
