@@ -20,13 +20,6 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("opacus")
 
 
-@pytest.fixture(autouse=True)
-def quiet_opacus() -> Any:
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Full backward hook is firing")
-        yield
-
-
 def parts(
     data: Dataset, *, inner: Any = None, batch_size: int = 20, module: Any = None, **loader: Any
 ) -> tuple[Any, Any, Any]:
