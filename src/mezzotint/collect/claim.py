@@ -11,6 +11,7 @@ from typing import Any, final
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.privacy import account, pure_epsilon
+from mezzotint.privacy.claim import TRUSTED, Observer, Trust, rounded_up
 
 
 @final
@@ -23,6 +24,8 @@ class RecordClaim:
         columns: (column, epsilon of its report) pairs.
         neighboring: "replace_one": any values of one record against any others.
         unit: what is protected. Whoever owns several rows pays once per row.
+        observer: who the claim is against: somebody who sees every report.
+        trust: nobody, but whoever draws the reports from the record.
         delta: always 0.
     """
 
@@ -30,6 +33,8 @@ class RecordClaim:
     columns: tuple[tuple[str, float], ...]
     neighboring: str = "replace_one"
     unit: str = "record"
+    observer: Observer = "reports"
+    trust: Trust = "local"
     delta: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
@@ -37,8 +42,11 @@ class RecordClaim:
         return {**asdict(self), "columns": dict(self.columns)}
 
     def __str__(self) -> str:
-        parts = " + ".join(f"{name} {epsilon:.6g}" for name, epsilon in self.columns)
-        return f"epsilon {self.epsilon:.6g} per record ({parts}), delta 0, replace-one"
+        parts = " + ".join(f"{name} {rounded_up(epsilon)}" for name, epsilon in self.columns)
+        return (
+            f"epsilon {rounded_up(self.epsilon)} per record ({parts}), delta 0, replace-one, to an observer of every "
+            f"single report; {TRUSTED[self.trust]}"
+        )
 
 
 def record_claim(mechanisms: Mapping[str, Mechanism]) -> RecordClaim:
@@ -89,6 +97,7 @@ class LongitudinalClaim:
         fresh: pure epsilon of fresh draws, between any two histories.
         fresh_at_delta: of fresh draws, (epsilon, delta).
         delta: for `fresh_at_delta`.
+        observer, trust: as in `RecordClaim`; memoised reports besides trust the device to keep its key.
     """
 
     rounds: int
@@ -98,6 +107,8 @@ class LongitudinalClaim:
     fresh: float
     fresh_at_delta: float
     delta: float
+    observer: Observer = "reports"
+    trust: Trust = "local"
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -105,9 +116,11 @@ class LongitudinalClaim:
 
     def __str__(self) -> str:
         return (
-            f"over {self.rounds} rounds: memoised, epsilon {self.memoised:.6g} for histories of {self.distinct} "
-            f"distinct values that are equal in the same rounds (when a value changes is not protected); fresh, "
-            f"epsilon {self.fresh:.6g}, or {self.fresh_at_delta:.6g} at delta {self.delta:g}, for all histories"
+            f"over {self.rounds} rounds: memoised, epsilon {rounded_up(self.memoised)} for histories of "
+            f"{self.distinct} distinct values that are equal in the same rounds (when a value changes is not "
+            f"protected); fresh, epsilon {rounded_up(self.fresh)}, or {rounded_up(self.fresh_at_delta)} at delta "
+            f"{rounded_up(self.delta)}, for all histories; to an observer of every single report; "
+            f"{TRUSTED[self.trust]}"
         )
 
 

@@ -10,6 +10,8 @@ from typing import Literal, final
 Neighboring = Literal["replace_one", "add_or_remove_one"]
 Unit = Literal["client", "record"]
 View = Literal["local", "sum"]
+Observer = Literal["reports", "secure_sum", "model"]
+Trust = Literal["local", "secure_sum", "central"]
 Sampling = Literal["none", "revealed", "poisson", "without_replacement"]
 
 _CHANGE = {
@@ -20,9 +22,22 @@ _CHANGE = {
 }
 
 _SEEN = {
-    "local": "an observer of every single report",
-    "sum": "an observer of the secure sums alone",
+    "reports": "an observer of every single report",
+    "secure_sum": "an observer of the secure sums alone",
+    "model": "an observer of what is published alone",
 }
+_VIEWS: dict[Observer, View] = {"reports": "local", "secure_sum": "sum", "model": "sum"}
+
+_TRUST: dict[Observer, Trust] = {"reports": "local", "secure_sum": "secure_sum", "model": "central"}
+
+TRUSTED: dict[Trust, str] = {
+    "local": "nobody is trusted with single values but the device that draws their reports",
+    "secure_sum": "the aggregation is trusted to show nothing but sums",
+    "central": "the server is trusted with what it receives and with adding the noise before anything is published",
+}
+"""Who is trusted with what, in words."""
+
+SIMULATION = "Simulation; not private: what was drawn follows from a seed. Without one it would have:"
 
 _SAMPLING = {
     "none": "",
@@ -41,20 +56,22 @@ class Claim:
         epsilon, delta: rounded against us; epsilon is inf when nothing can be claimed at this delta.
         neighboring: what may differ between the two worlds: one replaced, or one added or removed.
         unit: whose data that is: all of a client's reports in all coordinates and rounds, or one record behind them.
-        view: what is seen: every report ("local"), or the secure sums alone ("sum").
-        honest_clients: how many clients' randomness is relied upon; None in the local view, which relies on none.
+        observer: who the claim is against: somebody who sees every report ("reports"), the sums of a secure aggregation
+            and nothing else ("secure_sum"), or only what a server publishes after it added noise ("model").
+        honest_clients: how many clients' randomness is relied upon; None where none is.
         sampling, sampling_rate: who takes part in a round, and who knows.
         coordinates, rounds: reports of one client in one round, and rounds.
         method: the accounting that gave the least epsilon.
         alternatives: (method, epsilon) of all that apply, best first; each is valid by itself.
         sha256: the table, when all reports come from one.
+        seeded: the draws followed from a seed: a simulation, and epsilon is what it would cost without.
     """
 
     epsilon: float
     delta: float
     neighboring: Neighboring
     unit: Unit
-    view: View
+    observer: Observer
     honest_clients: int | None
     sampling: Sampling
     sampling_rate: float
@@ -63,6 +80,17 @@ class Claim:
     method: str
     alternatives: tuple[tuple[str, float], ...]
     sha256: str
+    seeded: bool = False
+
+    @property
+    def view(self) -> View:
+        """What is seen: every report ("local"), or sums ("sum")."""
+        return _VIEWS[self.observer]
+
+    @property
+    def trust(self) -> Trust:
+        """Who is trusted: nobody ("local"), the aggregation ("secure_sum"), or the server that adds noise ("central")."""
+        return _TRUST[self.observer]
 
     @property
     def releases(self) -> int:
@@ -77,6 +105,8 @@ class Claim:
             "neighboring": self.neighboring,
             "unit": self.unit,
             "view": self.view,
+            "observer": self.observer,
+            "trust": self.trust,
             "honest_clients": self.honest_clients,
             "sampling": self.sampling,
             "sampling_rate": self.sampling_rate,
@@ -85,17 +115,18 @@ class Claim:
             "method": self.method,
             "alternatives": {name: plain(epsilon) for name, epsilon in self.alternatives},
             "sha256": self.sha256,
+            "seeded": self.seeded,
         }
 
     def __str__(self) -> str:
         many = f"{counted(self.coordinates, 'coordinate')} in {counted(self.rounds, 'round')}"
         sampled = _SAMPLING[self.sampling].format(rate=self.sampling_rate)
-        trust = "" if self.honest_clients is None else f", if {_honest(self.honest_clients)} honest randomness"
-        where = f"for {many}{sampled}, to {_SEEN[self.view]}{trust}"
+        honest = "" if self.honest_clients is None else f", if {_honest(self.honest_clients)} honest randomness"
+        where = f"for {many}{sampled}, to {_SEEN[self.observer]}{honest}; {TRUSTED[self.trust]}"
         change = _CHANGE[self.unit, self.neighboring]
         if math.isinf(self.epsilon):
             return f"No epsilon can be claimed at delta={self.delta:g} for {change}, {where}."
-        return (
+        return (f"{SIMULATION} " if self.seeded else "") + (
             f"({rounded_up(self.epsilon)}, {rounded_up(self.delta)})-differential privacy for {change} "
             f"({self.neighboring}), {where}; accounted by {self.method}."
         )

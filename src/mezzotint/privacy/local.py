@@ -179,4 +179,4 @@ def account_local(
         bounds[PLD] = _pld(run, relation, min(bounds.values()))
         bounds[EXACT] = _exact(run)
     unit = "record" if sampling == "poisson" else "client"
-    return run.claim(bounds, neighboring=relation, unit=unit, view="local", honest_clients=None)
+    return run.claim(bounds, neighboring=relation, unit=unit, observer="reports", honest_clients=None)

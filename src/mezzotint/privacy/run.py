@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from mezzotint.privacy.claim import Claim, Neighboring, Sampling, Unit, View
+from mezzotint.privacy.claim import Claim, Neighboring, Observer, Sampling, Unit
 from mezzotint.privacy.loss import UNIT, pure_epsilon
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Run:
         *,
         neighboring: Neighboring,
         unit: Unit,
-        view: View,
+        observer: Observer,
         honest_clients: int | None,
     ) -> Claim:
         """The least of several valid bounds, by name (the first name when none is finite), the others beside it."""
@@ -63,7 +63,7 @@ class Run:
             delta=self.delta,
             neighboring=neighboring,
             unit=unit,
-            view=view,
+            observer=observer,
             honest_clients=honest_clients,
             sampling=self.sampling,
             sampling_rate=self.rate,

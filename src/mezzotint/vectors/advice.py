@@ -169,7 +169,7 @@ def _option(setting: Setting, name: str, scheme: VectorScheme, bits: int, mse: f
     claim = scheme.claim(clients=clients, corrupted=setting.corrupted, rounds=setting.rounds, delta=setting.delta)
     if setting.trust == "local":
         # The sum of one report is the report.
-        claim = replace(claim, view="local", honest_clients=None)
+        claim = replace(claim, observer="reports", honest_clients=None)
     return Option(
         name=name, feasible=True, mse=mse, wire_bits=bits, client_bits=bits * scheme.length, parameter=parameter,
         reason="", claim=claim, scheme=scheme,

@@ -209,7 +209,7 @@ class NoiseScheme(VectorScheme):
         found = sorted(self._epsilons(count - corrupted, most, float(delta)).items(), key=lambda item: item[1])
         finite = tuple(item for item in found if math.isfinite(item[1]))
         return Claim(
-            epsilon=found[0][1], delta=float(delta), neighboring="replace_one", unit="client", view="sum",
+            epsilon=found[0][1], delta=float(delta), neighboring="replace_one", unit="client", observer="secure_sum",
             honest_clients=count - corrupted, sampling="none", sampling_rate=1.0, coordinates=self.length,
             rounds=most, method=found[0][0], alternatives=finite, sha256="",
         )  # fmt: skip

@@ -152,7 +152,9 @@ class NoiseEncoding(Encoding):
         """Without noise of the clients there is no local claim, and the central one trusts the server."""
         scheme = self.scheme(size)
         if self.adds == "clients":
-            local = replace(scheme.claim(clients=1, rounds=rounds, delta=delta), view="local", honest_clients=None)
+            local = replace(
+                scheme.claim(clients=1, rounds=rounds, delta=delta), observer="reports", honest_clients=None
+            )
             return {
                 "local": local,
                 "central": scheme.claim(clients=clients, rounds=rounds, corrupted=corrupted, delta=delta),
@@ -160,7 +162,8 @@ class NoiseEncoding(Encoding):
         claim = scheme.claim(clients=SERVER_DRAWS, rounds=rounds, delta=delta)
         method = f"{claim.method}, which a trusted server adds"
         alternatives = ((method, claim.epsilon),)
-        return {"central": replace(claim, method=method, alternatives=alternatives, honest_clients=None)}
+        seen = replace(claim, observer="model", method=method, alternatives=alternatives, honest_clients=None)
+        return {"central": seen}
 
     def mse(self) -> float:
         """Noise of one client, and its rounding (at most a quarter of a squared step)."""

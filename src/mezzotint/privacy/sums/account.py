@@ -210,4 +210,4 @@ def account_sum(
     lattice_rows(mechanism)
     bounds = {PURE: run.pure, COMPOSED: _composed(sums), RENYI_L2: _renyi_l2(sums)}
     honest = sums.clients - sums.corrupted
-    return run.claim(bounds, neighboring="replace_one", unit="client", view="sum", honest_clients=honest)
+    return run.claim(bounds, neighboring="replace_one", unit="client", observer="secure_sum", honest_clients=honest)

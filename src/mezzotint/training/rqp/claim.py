@@ -71,6 +71,7 @@ class TrainingClaim:
         method: the accounting.
         seeded: the draws of the run followed from a seed. It was a simulation, and epsilon and delta are what the run
             would cost without the seed.
+        observer, trust: somebody who sees all iterates; whoever trains holds the records and draws the noise.
     """
 
     epsilon: float
@@ -78,6 +79,8 @@ class TrainingClaim:
     neighboring: Neighboring
     phases: tuple[Phase, ...]
     method: str
+    observer: Literal["model"] = "model"
+    trust: Literal["central"] = "central"
     unit: Literal["record"] = "record"
     view: Literal["iterates"] = "iterates"
     honest_clients: None = None
@@ -101,6 +104,8 @@ class TrainingClaim:
             "neighboring": self.neighboring,
             "unit": self.unit,
             "view": self.view,
+            "observer": self.observer,
+            "trust": self.trust,
             "honest_clients": self.honest_clients,
             "sampling": self.sampling,
             "releases": self.releases,

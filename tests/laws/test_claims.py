@@ -1,0 +1,101 @@
+"""Every claim of the house says who sees what, and who is trusted with what, in its fields and in its words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mezzotint import ParameterError, families
+from mezzotint.collect import longitudinal_claim, record_claim
+from mezzotint.federated.encoding import noise_encoding
+from mezzotint.privacy import Release, account
+from mezzotint.privacy.claim import TRUSTED, Claim
+from mezzotint.training.rqp import Phase, Poisson, TrainingClaim
+from mezzotint.training.rqp import account as training_account
+from mezzotint.vectors import NoiseScheme, TableScheme
+
+TABLE = families.randomized_response(lower=-1, upper=1, epsilon=1.0)
+NOISE = families.discrete_gaussian(sigma=6.0)
+ROUNDS = {"rounds": 2, "clients": 9, "size": 4, "delta": 1e-5}
+
+
+def encoded(adds: str) -> dict[str, Claim]:
+    make = noise_encoding(
+        lambda sigma: families.discrete_gaussian(sigma=sigma), noise_multiplier=2.0, l2_norm=1.0, clients=9, size=4,
+        adds=adds,  # pyright: ignore[reportArgumentType]
+    )  # fmt: skip
+    return make.claims(**ROUNDS)
+
+
+def noise_claim() -> Claim:
+    return NoiseScheme(noise=NOISE, size=4, l2_norm=1.0, granularity=0.5, clients=9).claim(clients=9)
+
+
+CLAIMS: dict[str, tuple[Callable[[], Any], str]] = {
+    "reports": (lambda: account(TABLE, rounds=3), "reports"),
+    "records": (lambda: account(TABLE, sampling_rate=0.5, sampling="poisson"), "reports"),
+    "secure sum": (lambda: account(TABLE, view="sum", clients=5), "secure_sum"),
+    "table scheme": (lambda: TableScheme(mechanism=TABLE, size=2, clients=5, l2_norm=1.0).claim(clients=5), "secure_sum"),
+    "noise scheme": (noise_claim, "secure_sum"),
+    "clients' noise, seen": (lambda: encoded("clients")["local"], "reports"),
+    "clients' noise, summed": (lambda: encoded("clients")["central"], "secure_sum"),
+    "a server's noise": (lambda: encoded("server")["central"], "model"),
+    "record": (lambda: record_claim({"age": TABLE}), "reports"),
+    "longitudinal": (lambda: longitudinal_claim(TABLE, rounds=5, distinct=2), "reports"),
+    "training": (
+        lambda: training_account(
+            phases=[Phase(noise_multiplier=1.0, kappa=1.0, sampling=Poisson(rate=0.01), steps=10)], delta=1e-5
+        ),
+        "model",
+    ),
+}  # fmt: skip
+OBSERVERS = {"reports": "every single report", "secure_sum": "secure sums alone", "model": "published"}
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_claims_say_who_sees_what_and_who_is_trusted(name: str) -> None:
+    make, observer = CLAIMS[name]
+    claim = make()
+    trust = {"reports": "local", "secure_sum": "secure_sum", "model": "central"}[observer]
+    assert (claim.observer, claim.trust) == (observer, trust)
+    fields = claim.as_dict()
+    assert (fields["observer"], fields["trust"]) == (observer, trust)
+    assert json.loads(json.dumps(fields))["trust"] == trust
+    if isinstance(claim, TrainingClaim):
+        assert "observer of all iterates" in str(claim)
+        assert "whoever trains is trusted" in str(claim)
+        return
+    assert OBSERVERS[observer] in str(claim)
+    assert not any(words in str(claim) for other, words in OBSERVERS.items() if other != observer)
+    assert TRUSTED[trust] in str(claim)
+    if isinstance(claim, Claim):
+        assert claim.view == ("local" if observer == "reports" else "sum")  # what older files call it
+        assert fields["view"] == claim.view
+
+
+def test_a_server_that_adds_noise_is_trusted_and_no_client_is_relied_upon() -> None:
+    claim = encoded("server")["central"]
+    assert claim.honest_clients is None
+    assert "observer of what is published alone" in str(claim)
+    assert "the server is trusted" in str(claim)
+
+
+def test_a_seeded_claim_is_called_a_simulation_and_has_no_price() -> None:
+    claim = replace(account(TABLE), seeded=True)
+    assert str(claim).startswith("Simulation; not private")
+    assert claim.as_dict()["seeded"] is True
+    with pytest.raises(ParameterError, match="seeded"):
+        Release.of(claim, identity="a")
+
+
+def test_records_are_never_printed_with_less_than_they_cost() -> None:
+    mechanism = families.randomized_response(lower=0, upper=1, epsilon=1.0000004)
+    for claim in (record_claim({"a": mechanism}), longitudinal_claim(mechanism, rounds=1)):
+        shown = [float(word.strip("(),")) for word in str(claim).replace(",", " ").split() if word[0].isdigit()]
+        assert not np.isclose(shown, mechanism.epsilon, rtol=1e-9).any()
+        assert any(mechanism.epsilon <= value <= mechanism.epsilon * (1 + 1e-5) for value in shown)
