@@ -40,7 +40,7 @@ CLAIMS: dict[str, tuple[Callable[[], Any], str]] = {
     "reports": (lambda: account(TABLE, rounds=3), "reports"),
     "records": (lambda: account(TABLE, sampling_rate=0.5, sampling="poisson"), "reports"),
     "secure sum": (lambda: account(TABLE, view="sum", clients=5), "secure_sum"),
-    "table scheme": (lambda: TableScheme(mechanism=TABLE, size=2, clients=5, l2_norm=1.0).claim(clients=5), "secure_sum"),
+    "table scheme": (lambda: TableScheme(mechanism=TABLE, size=2, clients=5).claim(clients=5), "secure_sum"),
     "noise scheme": (noise_claim, "secure_sum"),
     "clients' noise, seen": (lambda: encoded("clients")["local"], "reports"),
     "clients' noise, summed": (lambda: encoded("clients")["central"], "secure_sum"),

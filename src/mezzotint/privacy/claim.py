@@ -89,7 +89,7 @@ class Claim:
 
     @property
     def trust(self) -> Trust:
-        """Who is trusted: nobody ("local"), the aggregation ("secure_sum"), or the server that adds noise ("central")."""
+        """Who is trusted: nobody ("local"), the aggregation ("secure_sum"), or whoever adds the noise ("central")."""
         return _TRUST[self.observer]
 
     @property

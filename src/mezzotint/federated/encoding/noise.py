@@ -152,11 +152,9 @@ class NoiseEncoding(Encoding):
         """Without noise of the clients there is no local claim, and the central one trusts the server."""
         scheme = self.scheme(size)
         if self.adds == "clients":
-            local = replace(
-                scheme.claim(clients=1, rounds=rounds, delta=delta), observer="reports", honest_clients=None
-            )
+            alone = scheme.claim(clients=1, rounds=rounds, delta=delta)
             return {
-                "local": local,
+                "local": replace(alone, observer="reports", honest_clients=None),
                 "central": scheme.claim(clients=clients, rounds=rounds, corrupted=corrupted, delta=delta),
             }
         claim = scheme.claim(clients=SERVER_DRAWS, rounds=rounds, delta=delta)
