@@ -14,6 +14,7 @@ from federated.grids import LocalGrid
 from mezzotint.cli import run
 from mezzotint.cli.federate import TABLES, _named
 from mezzotint.core.errors import FileFormatError, InfeasibleError, ParameterError
+from mezzotint.core.files import RepairWarning, locked
 from mezzotint.families import discrete_gaussian, stochastic_rounding
 from mezzotint.federated.app import make_client_app, run_server
 from mezzotint.federated.checkpoint import Checkpoint
@@ -83,14 +84,19 @@ def test_a_resumed_run_does_the_rounds_that_are_left_and_keeps_its_ledger(tmp_pa
 def test_a_crash_between_masks_and_sum_is_charged_to_all_who_were_asked(tmp_path):
     out = tmp_path / "run"
     run_server(_grid(), _settings(tmp_path, out=str(out), rounds=1))
-    with (out / "ledger.jsonl").open("ab") as handle:  # as a server leaves it that was killed in its second round
-        handle.write(b'{"round":2,"asked":["0","1","2"]}\n{"round":2,"rele')
-    report = run_server(_grid(), _settings(tmp_path, out=str(out), rounds=2))
+    # As a server leaves it that was killed in its second round: 12 were asked, 10 may have been summed.
+    header = json.loads((out / "ledger.jsonl").read_bytes().splitlines()[0])
+    facts = {key: header[key] for key in ("session", "encoding", "coordinates")}
+    killed = RunLedger(out / "ledger.jsonl", facts)
+    killed.ask(killed.start(), map(str, range(CLIENTS)), minimum=10)
+    with (out / "ledger.jsonl").open("ab") as handle:
+        handle.write(b'{"round":2,"rele')
+    with pytest.warns(RepairWarning):
+        report = run_server(_grid(), _settings(tmp_path, out=str(out), rounds=2))
     assert report.ledger["rounds"] == {"1": "released", "2": "interrupted", "3": "released"}
-    assert report.ledger["charges"]["0"] == 3
-    assert report.ledger["charges"]["5"] == 2
+    assert report.ledger["charges"] == {str(place): 3 for place in range(CLIENTS)}
     assert report.claims["central"]["rounds"] == 3
-    assert report.claims["central"]["honest_clients"] == 3
+    assert report.ledger["smallest_sum"] == report.claims["central"]["honest_clients"] == 10
 
 
 def test_the_run_stops_before_its_budget_and_sends_nothing_when_one_round_is_too_much(tmp_path):
@@ -131,12 +137,17 @@ def test_a_node_without_data_is_left_out(tmp_path):
 
 def test_another_runs_ledger_or_a_damaged_one_is_refused(tmp_path):
     path = tmp_path / "ledger.jsonl"
-    RunLedger(path, {"session": "a"}).begin(1, ["x"])
+    RunLedger(path, {"session": "a"}).start()
     with pytest.raises(FileFormatError, match="another run"):
         RunLedger(path, {"session": "b"})
     path.write_bytes(path.read_bytes() + b"nonsense\n")
     with pytest.raises(FileFormatError, match="damaged"):
         RunLedger(path, {"session": "a"})
+    out = tmp_path / "run"
+    out.mkdir()
+    refused = pytest.raises(ParameterError, match="another process")
+    with (out / ".lock").open("ab") as file, locked(file.fileno(), out), refused:
+        run_server(_grid(), _settings(tmp_path, out=str(out)))
     (tmp_path / "model.npz").write_bytes(b"nothing")
     with pytest.raises(FileFormatError, match="checkpoint"):
         Checkpoint.load(tmp_path)

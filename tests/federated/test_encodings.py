@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 import zlib
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -74,7 +76,7 @@ def test_the_sum_of_integers_decodes_to_the_mean_of_updates(name):
             assert integers.max() <= encoding.span
             total += integers
         total %= 2 ** encoding.bits(CLIENTS)
-        errors.append(encoding.decode(total, count=CLIENTS, size=SIZE) - updates.mean(axis=0))
+        errors.append(encoding.decode(total, count=CLIENTS, size=SIZE, release=("mean", run)) - updates.mean(axis=0))
     found = np.array(errors)
     if name == "fixed":
         assert np.abs(found).max() <= encoding.step
@@ -103,7 +105,10 @@ def test_longer_updates_are_clipped_to_the_norm(name):
         # 100 equal updates wrap around a modulus planned for 50: read one at a time instead. A server's noise is all of
         # it each time, 2 per coordinate: 2,000 readings leave 0.2 of it in the norm.
         repeats = 2000 if encoding.adds == "server" else 100
-        parts = [encoding.decode(encoding.encode(long, rng=seed), count=1, size=SIZE) for seed in range(repeats)]
+        parts = [
+            encoding.decode(encoding.encode(long, rng=seed), count=1, size=SIZE, release=("long", seed))
+            for seed in range(repeats)
+        ]
         mean = np.mean(parts, axis=0)
     else:
         mean = encoding.decode(total, count=100, size=SIZE)
@@ -193,13 +198,64 @@ def test_fewer_honest_clients_cost_more():
     assert some > 1.2 * honest
 
 
-def test_a_servers_noise_is_drawn_anew_and_is_as_large_as_said():
+def test_a_servers_noise_is_drawn_for_every_sum_and_is_as_large_as_said():
     encoding = ENCODINGS["server"]
     total = sum(encoding.encode(update, rng=1) for update in _updates()) % 2 ** encoding.bits(CLIENTS)
-    draws = np.array([encoding.decode(total, count=CLIENTS, size=SIZE) for _ in range(80)])
+    draws = np.array([encoding.decode(total, count=CLIENTS, size=SIZE, release=("round", r)) for r in range(80)])
     assert draws.std(axis=0).mean() * CLIENTS == pytest.approx(2.0, rel=0.1)
     assert encoding.noise_multiplier(CLIENTS) == 0.0  # clients do not rely on it
     assert encoding.noise.deviation * math.sqrt(SERVER_DRAWS) * encoding.granularity == pytest.approx(2.0, rel=1e-3)
+
+
+def test_a_sum_is_released_once():
+    """A second draw of the server's noise for one sum would be a second release: the mean of many is the sum itself."""
+    encoding = replace(ENCODINGS["server"])
+    total = sum(encoding.encode(update, rng=1) for update in _updates()) % 2 ** encoding.bits(CLIENTS)
+    ask = {"count": CLIENTS, "size": SIZE}
+    first = encoding.decode(total, **ask)
+    for again in (total, total.copy(), total.astype(np.int32), total.tolist()):
+        with pytest.raises(ParameterError, match="decoded before"):
+            encoding.decode(again, **ask)
+    named = encoding.decode(total, **ask, release=("session", 1))
+    assert not np.array_equal(first, named)  # equal sums of two rounds share no noise
+    kept = named.copy()
+    named += 1  # what a caller does to a mean does not reach the next
+    np.testing.assert_array_equal(encoding.decode(total, **ask, release=("session", 1)), kept)
+    with pytest.raises(ParameterError, match="decoded before"):
+        encoding.decode(total + 1, **ask, release=("session", 1))
+    with pytest.raises(ParameterError, match="decoded before"):
+        encoding.decode(total, count=CLIENTS + 1, size=SIZE, release=("session", 1))
+    encoding.decode(total, **ask, release=("session", 2))
+    with pytest.raises(ParameterError, match="decoded before"):  # its mean is no longer kept
+        encoding.decode(total, **ask, release=("session", 1))
+
+
+def test_threads_do_not_release_a_sum_twice():
+    encoding = replace(ENCODINGS["server"])
+    total = encoding.encode(_updates()[0], rng=1)
+    outcomes: list[object] = []
+
+    def decode() -> None:
+        try:
+            outcomes.append(encoding.decode(total, count=1, size=SIZE, release=1).tobytes())
+        except ParameterError:
+            outcomes.append(None)
+
+    threads = [threading.Thread(target=decode) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(outcomes) == 8
+    assert len({outcome for outcome in outcomes if outcome is not None}) == 1
+
+
+@pytest.mark.parametrize("name", [name for name in ENCODINGS if name != "server"])
+def test_where_clients_add_the_noise_decoding_is_free(name):
+    encoding = ENCODINGS[name]
+    total = encoding.encode(_updates()[0], rng=1)
+    first, again = (encoding.decode(total, count=1, size=SIZE) for _ in range(2))
+    np.testing.assert_array_equal(first, again)
 
 
 def test_noise_tables_sample_what_they_say():

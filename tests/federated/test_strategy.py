@@ -250,7 +250,7 @@ def test_the_ledger_on_disk_is_the_ledger(tmp_path):
     _start(_grid(), strategy, 3)
     again = RunLedger(path, {"run": "x"})
     assert again.as_dict() == strategy.ledger.as_dict()
-    assert again.next_round == 4
+    assert again.start() == 4
 
 
 def test_counters_and_running_statistics_stay_with_the_server():
@@ -273,3 +273,41 @@ def test_counters_and_running_statistics_stay_with_the_server():
         np.testing.assert_allclose(after[name], value + moved, atol=8 * EXACT.step)
     model.load_state_dict({name: torch.from_numpy(np.array(value)) for name, value in after.items()})
     assert flatten(arrays).size == sum(parameter.numel() for parameter in model.parameters())
+
+
+def test_a_client_that_renames_itself_is_charged_under_the_name_it_was_asked_by():
+    def hand(message, reply):
+        record = reply.content.config_records[RECORD]
+        if message.metadata.dst_node_id == 12 and _stage(message) in ("share", "mask", "confirm", "unmask"):
+            record["name"] = "somebody else"
+        return reply
+
+    strategy = SecureStrategy(encoding=EXACT, per_round=6)
+    _start(_grid(hand=hand), strategy)
+    assert strategy.ledger.charges == {str(place): 1 for place in range(6)}
+
+
+def test_another_server_on_the_same_ledger_uses_up_the_same_budget(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    first, second = (
+        SecureStrategy(encoding=EXACT, per_round=6, ledger=RunLedger(path, {"run": "x"}), most_rounds=3)
+        for _ in range(2)
+    )
+    arrays = ArrayRecord({"a": Array(np.zeros(4))})
+    for strategy, rounds in ((first, 2), (second, 2), (first, 1)):
+        strategy.start(grid=_grid(), initial_arrays=arrays, num_rounds=rounds)
+    assert RunLedger(path, {"run": "x"}).charges == {str(place): 3 for place in range(6)}
+    assert "exceed" in first.stopped
+    assert "exceed" in second.stopped
+    # The charge that another server makes between the first look and the announcement is seen as well.
+    third = SecureStrategy(encoding=EXACT, per_round=6, ledger=RunLedger(path, {"run": "x"}), most_rounds=4)
+    rival = RunLedger(path, {"run": "x"})
+
+    def hand(message, reply):
+        if _stage(message) == "advertise" and len(rival.rounds) == 4:
+            rival.ask(rival.start(), ["3"], minimum=1)
+        return reply
+
+    assert not third.start(grid=_grid(hand=hand), initial_arrays=arrays, num_rounds=1).arrays
+    assert "nothing was announced" in third.stopped
+    assert rival.rounds[4] == "failed: BudgetError"

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from logging import INFO
 from pathlib import Path
@@ -23,7 +24,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.files import replacing
+from mezzotint.core.files import locked, replacing
 from mezzotint.federated.checkpoint import NAME, Checkpoint
 from mezzotint.federated.data import load
 from mezzotint.federated.ledger import RunLedger
@@ -175,7 +176,28 @@ def run_server(grid: Grid, settings: RunSettings, tell: Callable[[str], None] | 
         grid: Flower's.
         settings: of the run; when `out` holds a checkpoint, the run goes on from it.
         tell: called with one line per round.
+
+    Raises:
+        StorageError: another process is at the run in `out`, or its ledger cannot be written.
     """
+    with _alone(settings.out):
+        return _trained(grid, settings, tell)
+
+
+@contextmanager
+def _alone(out: str) -> Generator[None]:
+    """One process at a time trains in a folder: charges would add up, but each would overwrite the other's model."""
+    if not out:
+        yield
+        return
+    folder = Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    busy = "holds a run that another process is at; wait for its end"
+    with (folder / ".lock").open("ab") as file, locked(file.fileno(), folder, wait=0.0, parameter="out", busy=busy):
+        yield
+
+
+def _trained(grid: Grid, settings: RunSettings, tell: Callable[[str], None] | None) -> RunReport:
     start = time.perf_counter()
     federation = load(
         settings.dataset, folder=settings.data, clients=settings.clients, alpha=settings.alpha, seed=settings.seed

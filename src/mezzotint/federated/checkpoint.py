@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -36,8 +35,6 @@ class Checkpoint:
         with replacing(folder / NAME, overwrite=True) as temporary, temporary.open("wb") as handle:
             session = np.frombuffer(self.session, dtype=np.uint8)
             np.savez(handle, parameters=self.parameters, done=np.int64(self.done), session=session)
-            handle.flush()
-            os.fsync(handle.fileno())
 
     @classmethod
     def load(cls, folder: Path) -> Checkpoint:

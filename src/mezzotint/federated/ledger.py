@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, final
 
-from mezzotint.core.errors import FileFormatError
+from mezzotint.core.errors import BudgetError, ParameterError
+from mezzotint.core.files import AppendLog
 from mezzotint.federated.encoding import Encoding
 from mezzotint.privacy.claim import Claim
 
@@ -18,70 +17,121 @@ _FORMAT = "mezzotint-federated-ledger"
 
 @final
 class RunLedger:
-    """Rounds of one run, append-only, one JSON object a line.
+    """Rounds of one run, in a log that several processes may share: see `mezzotint.core.files.AppendLog`.
 
     A round is announced with the clients asked before they mask anything, and closed with the clients whose integers
-    are in the sum, or as failed. An announced round that was never closed (a crash) is charged to all who were asked.
+    are in the sum, or as failed. An announced round that was never closed (a crash) is charged to all who were asked,
+    as a sum of the fewest that it may have been.
 
     Arguments:
         path: file, made when absent; None keeps the ledger in memory.
         facts: what the run is (session, table); a file that says otherwise is refused.
 
     Raises:
-        FileFormatError: a file of another run, or damaged anywhere but in its last line.
+        FileFormatError: a file of another run, or damaged anywhere but in what a crash can cut.
+        StorageError: it cannot be written or locked.
 
-    Guarantees: `begin` and `close` return after the line is on disk.
+    Guarantees:
+        What announces or closes a round returns after its line is on disk.
+        A round's number is given once, whichever processes and crashes there are.
+        Every answer counts what other processes have written up to then.
     """
 
     def __init__(self, path: Path | None, facts: Mapping[str, Any]) -> None:
         self.path = path
         self.facts = dict(facts)
         self._asked: dict[int, tuple[str, ...]] = {}
+        self._fewest: dict[int, int] = {}
         self._released: dict[int, tuple[str, ...]] = {}
         self._failed: dict[int, str] = {}
-        if path is not None and path.exists() and path.stat().st_size:
-            self._read(path)
-        else:
-            self._append({"format": _FORMAT, "version": 1, **self.facts})
+        self._own: set[int] = set()
+        header = {"format": _FORMAT, "version": 2, **self.facts}
+        self._log = AppendLog(path, header=header, take=self._take, what="ledger")
+
+    @property
+    def repairs(self) -> tuple[str, ...]:
+        """What was found cut by a crash when this object read the file, and what was done about it."""
+        return tuple(self._log.repairs)
 
     # Writing -------------------------------------------------------------------------------------------------------
 
-    @property
-    def next_round(self) -> int:
-        """The number of the next round; an interrupted round's number is not used again."""
-        return max(self._asked, default=0) + 1
+    def start(self) -> int:
+        """Gives the next round its number, before anybody is asked; no other round ever gets it."""
+        with self._log.transaction() as append:
+            number = max(self._asked, default=0) + 1
+            append({"round": number, "asked": [], "minimum": 0})
+            self._own.add(number)
+        return number
 
-    def begin(self, number: int, clients: Iterable[str]) -> None:
-        """Announces a round, or who is asked in it once that is known."""
-        asked = tuple(sorted(clients))
-        self._append({"round": number, "asked": asked})
-        self._asked[number] = asked
+    def ask(self, number: int, clients: Iterable[str], *, minimum: int, most_rounds: int | None = None) -> None:
+        """Announces who is asked in a round that this object started; before they mask anything.
+
+        Arguments:
+            number: from `start`.
+            clients: whoever may end up in the sum.
+            minimum: fewest summands with which the protocol goes on.
+            most_rounds: rounds that any client may be charged for, this one included; None sets no limit.
+
+        Raises:
+            BudgetError: somebody would be charged for more; nothing is announced.
+            ParameterError: a round of another process, or one that is over.
+        """
+        asked = tuple(sorted(set(clients)))
+        if minimum < 1:
+            raise ParameterError("minimum", minimum, "a sum has at least 1 summand")
+        with self._log.transaction() as append:
+            self._check_open(number)
+            if self._asked[number]:
+                raise ParameterError("round", number, "was announced already, and clients asked")
+            charges = self._charges()
+            spent = max(asked, key=lambda name: charges[name], default="")
+            if most_rounds is not None and charges[spent] >= most_rounds:
+                raise BudgetError(
+                    f"client {spent!r} was charged for {charges[spent]} rounds; one more would exceed the budget of "
+                    f"{most_rounds}: nothing was announced"
+                )
+            append({"round": number, "asked": asked, "minimum": minimum})
 
     def close(self, number: int, survivors: Iterable[str]) -> None:
         """The round's sum is known: charged to those in it."""
-        names = tuple(sorted(survivors))
-        self._append({"round": number, "released": names})
-        self._released[number] = names
+        names = tuple(sorted(set(survivors)))
+        with self._log.transaction() as append:
+            self._check_open(number)
+            if not set(names) <= set(self._asked[number]):
+                raise ParameterError("survivors", ", ".join(names), "somebody is among them who was not asked")
+            append({"round": number, "released": names})
 
     def fail(self, number: int, reason: str) -> None:
         """The round ended before anything could be unmasked: nothing was released, nobody is charged."""
-        self._append({"round": number, "failed": reason})
-        self._failed[number] = reason
+        with self._log.transaction() as append:
+            self._check_open(number)
+            append({"round": number, "failed": reason})
+
+    def _check_open(self, number: int) -> None:
+        if number not in self._own:
+            raise ParameterError("round", number, "was not started by this process; take a number from start()")
+        if number in self._released or number in self._failed:
+            raise ParameterError("round", number, "is over")
 
     # Reading -------------------------------------------------------------------------------------------------------
 
-    @property
-    def charges(self) -> dict[str, int]:
-        """client -> rounds that it is charged for."""
+    def _charges(self) -> Counter[str]:
         counted: Counter[str] = Counter()
         for number, asked in self._asked.items():
             if number not in self._failed:
                 counted.update(self._released.get(number, asked))
-        return dict(sorted(counted.items()))
+        return counted
+
+    @property
+    def charges(self) -> dict[str, int]:
+        """client -> rounds that it is charged for."""
+        self._log.refresh()
+        return dict(sorted(self._charges().items()))
 
     @property
     def rounds(self) -> dict[int, str]:
         """round -> "released", "failed: ..." or "interrupted"."""
+        self._log.refresh()
         return {
             number: "released"
             if number in self._released
@@ -93,9 +143,14 @@ class RunLedger:
 
     @property
     def smallest_sum(self) -> int:
-        """Fewest summands of any sum released (of those asked, where a round was interrupted); 0 before the first."""
-        sizes = [len(self._released.get(n, asked)) for n, asked in self._asked.items() if n not in self._failed]
-        return min((size for size in sizes if size), default=0)
+        """Fewest summands of any sum that was released, or may have been by a round that was interrupted; 0 before."""
+        self._log.refresh()
+        charged = {number: asked for number, asked in self._asked.items() if asked and number not in self._failed}
+        sizes = [
+            len(self._released[number]) if number in self._released else min(self._fewest[number], len(asked))
+            for number, asked in charged.items()
+        ]
+        return min(sizes, default=0)
 
     def claims(self, encoding: Encoding, *, size: int, delta: float, corrupted: int = 0) -> dict[str, Claim]:
         """What the client that took part most often is charged: "local" (its reports seen alone) and "central".
@@ -116,39 +171,11 @@ class RunLedger:
 
     # File ----------------------------------------------------------------------------------------------------------
 
-    def _append(self, line: Mapping[str, Any]) -> None:
-        if self.path is None:
-            return
-        with self.path.open("ab") as handle:
-            handle.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
-            handle.flush()
-            os.fsync(handle.fileno())
-
-    def _read(self, path: Path) -> None:
-        raw = path.read_bytes()
-        whole, separator, torn = raw.rpartition(b"\n")
-        if torn:
-            # A line cut by a crash: what it would have announced did not happen yet, what it would have closed stays
-            # charged to all who were asked.
-            with path.open("r+b") as handle:
-                handle.truncate(len(whole) + len(separator))
-                os.fsync(handle.fileno())
-        try:
-            lines = [json.loads(text) for text in whole.split(b"\n")]
-            header = {"format": _FORMAT, "version": 1, **self.facts}
-            if lines[0] != json.loads(json.dumps(header)):
-                raise FileFormatError(f"ledger {path.name}: of another run, table or version; name another folder")
-            for line in lines[1:]:
-                self._take(line)
-        except (ValueError, KeyError, TypeError) as error:
-            if isinstance(error, FileFormatError):
-                raise
-            raise FileFormatError(f"ledger {path.name}: damaged ({error})") from None
-
     def _take(self, line: dict[str, Any]) -> None:
         number = int(line["round"])
         if "asked" in line:
             self._asked[number] = tuple(line["asked"])
+            self._fewest[number] = int(line["minimum"])
         elif "released" in line:
             self._released[number] = tuple(line["released"])
         else:

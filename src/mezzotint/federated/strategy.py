@@ -18,7 +18,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricReco
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from mezzotint.core.errors import InfeasibleError, ParameterError
+from mezzotint.core.errors import BudgetError, InfeasibleError, ParameterError
 from mezzotint.federated.encoding import Encoding, packed
 from mezzotint.federated.ledger import RunLedger
 from mezzotint.federated.records import (
@@ -184,30 +184,37 @@ class SecureStrategy(Strategy):
             self.stopped = f"a client was charged for {most} rounds; one more would exceed the budget"
             log(WARNING, "mezzotint: %s", self.stopped)
             return []
-        number = self.ledger.next_round
         nodes = dict(enumerate(self._choose(grid)))
         coordinates = self.encoding.length(flatten(arrays).size)
+        # On disk before anybody is asked: clients answer a number once, also when the round comes to nothing.
+        number = self.ledger.start()
         try:
             if len(nodes) < max(2, self.minimum):
                 raise TooFewClients("plan", f"{len(nodes)} clients are there, {self.minimum} are needed")
             server = Server(self.plan(len(nodes), number, coordinates))
         except ProtocolError as error:
             self._note(number, "", error)
+            self.ledger.fail(number, type(error).__name__)
             return []
         self._running = _Running(number=number, server=server, nodes=nodes, names={}, arrays=arrays, grid=grid)
         return self._until_mask(self._running, config)
 
     def _until_mask(self, now: _Running, config: ConfigRecord) -> list[Message]:
         try:
-            # On disk before anybody is asked: clients answer a number once, also when the round comes to nothing.
-            self.ledger.begin(now.number, [])
             extra = {ENCODING: packed(self.encoding)}
             self._exchange(now, now.server.invitations(), extra)
             shares = now.server.advance()
-            self.ledger.begin(now.number, [now.name(index) for index in shares])
+            # What a client calls itself from here on is what it is charged under.
+            now.names = {index: now.name(index) for index in now.nodes}
+            asked = [now.names[index] for index in shares]
+            self.ledger.ask(now.number, asked, minimum=self.minimum, most_rounds=self.most_rounds)
             self._exchange(now, shares, {})
             deliveries = now.server.advance()
         except ProtocolError as error:
+            self._abort(now, error)
+            return []
+        except BudgetError as error:
+            self.stopped = str(error)
             self._abort(now, error)
             return []
         config["server-round"] = now.number
@@ -245,7 +252,8 @@ class SecureStrategy(Strategy):
         self.last_sum = total
         self.ledger.close(now.number, [now.name(index) for index in total.survivors])
         model = flatten(now.arrays)
-        mean = self.encoding.decode(total.values, count=len(total.survivors), size=model.size)
+        sum_of = (self.session, now.number)
+        mean = self.encoding.decode(total.values, count=len(total.survivors), size=model.size, release=sum_of)
         arrays = unflatten(model + self.learning_rate * mean, now.arrays)
         counts = {"round": now.number, "survivors": len(total.survivors), "dropped": len(total.dropped)}
         return arrays, MetricRecord({name: int(value) for name, value in counts.items()})
@@ -323,13 +331,13 @@ class SecureStrategy(Strategy):
             self._note(now.number, who, error)
             return
         if NAME in record:
-            now.names[index] = str(record[NAME])
+            now.names.setdefault(index, str(record[NAME]))
 
     def _note(self, number: int, client: str, error: Exception) -> None:
         log(WARNING, "mezzotint: round %d%s: %s", number, f", client {client}" if client else "", error)
         self.incidents.append(Incident(round=number, client=client, name=type(error).__name__, what=str(error)))
 
-    def _abort(self, now: _Running, error: ProtocolError) -> None:
+    def _abort(self, now: _Running, error: ProtocolError | BudgetError) -> None:
         """Before the last stage no mask was opened: nothing is released."""
         self._running = None
         self._note(now.number, "", error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import numpy as np
@@ -49,8 +49,19 @@ class Encoding(ABC):
         """
 
     @abstractmethod
-    def decode(self, total: Integers, *, count: int, size: int) -> Vector:
-        """(size,) mean of `count` clipped updates from the (length,) sum of their integers."""
+    def decode(self, total: Integers, *, count: int, size: int, release: Hashable = None) -> Vector:
+        """(size,) mean of `count` clipped updates from the (length,) sum of their integers.
+
+        Arguments:
+            total: the sum.
+            count: summands.
+            size: coordinates of an update.
+            release: names the sum, such as its session and round, for encodings whose server adds the noise: under one
+                name noise is drawn for one sum, once. Others take no notice of it.
+
+        Raises:
+            ParameterError: noise would be drawn a second time, which would be a second release that nobody charged.
+        """
 
     @abstractmethod
     def as_dict(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -61,7 +62,7 @@ class FixedPointEncoding(Encoding):
         # Towards zero: rounding must not lengthen a vector that was clipped.
         return np.trunc(vector / self.step).astype(np.int64) + self.span // 2
 
-    def decode(self, total: Integers, *, count: int, size: int) -> Vector:
+    def decode(self, total: Integers, *, count: int, size: int, release: Hashable = None) -> Vector:
         return self.step * (np.asarray(total, dtype=np.float64) / count - self.span // 2)
 
     def as_dict(self) -> dict[str, Any]:

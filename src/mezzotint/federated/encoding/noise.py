@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, final
@@ -64,6 +65,18 @@ NOTHING = TabledNoise(first=0, weights=np.array([TOTAL]))
 
 SERVER_DRAWS = 64
 """A server adds its noise as the sum of so many draws: one table of 2**32 parts ends too early for small deltas."""
+
+
+_ONE_AT_A_TIME = threading.Lock()
+
+
+@dataclass
+class _Decoded:
+    """The sums that noise was drawn for, and the last of them with its mean."""
+
+    names: set[Hashable] = field(default_factory=set[Hashable])
+    last: tuple[Hashable, bytes] | None = None
+    mean: Vector = field(default_factory=lambda: np.zeros(0))
 
 
 @final
@@ -126,14 +139,35 @@ class NoiseEncoding(Encoding):
         scheme = self.scheme(vector.size)
         return (scheme if self.adds == "clients" else replace(scheme, noise=NOTHING)).encode(vector, rng)
 
-    def decode(self, total: Integers, *, count: int, size: int) -> Vector:
-        """With adds="server" the noise is drawn here, anew on every call."""
+    def decode(self, total: Integers, *, count: int, size: int, release: Hashable = None) -> Vector:
+        """With adds="server" this is the release: the noise is drawn here, once for each sum.
+
+        The sum decoded last may be decoded again under its name: the same mean comes back. Sums without a name are told
+        apart by what they are, and none is decoded twice; equal sums of different rounds need names, for noise that
+        they shared would tell that they are equal.
+        """
         scheme, summed = self.scheme(size), np.asarray(total, dtype=np.int64)
         if self.adds == "clients":
             return scheme.decode_sum(summed, count) / count
+        digest = hashlib.sha256(repr((count, size)).encode() + summed.tobytes()).digest()
+        with _ONE_AT_A_TIME:
+            if release is not None and self._decoded.last == (release, digest):
+                return self._decoded.mean.copy()
+            name = ("a sum without a name", digest) if release is None else release
+            if name in self._decoded.names:
+                remedy = "was decoded before; its noise is drawn once. Keep the mean, or name sums by session and round"
+                raise ParameterError("release", "no name" if release is None else str(release), remedy)
+            self._decoded.names.add(name)
         for _ in range(SERVER_DRAWS):
             summed = summed + self.noise.sample(summed.shape)
-        return scheme.decode_sum(summed % scheme.modulus, SERVER_DRAWS) / count
+        mean = scheme.decode_sum(summed % scheme.modulus, SERVER_DRAWS) / count
+        with _ONE_AT_A_TIME:
+            self._decoded.last, self._decoded.mean = (release, digest), mean.copy()
+        return mean
+
+    @cached_property
+    def _decoded(self) -> _Decoded:
+        return _Decoded()
 
     def as_dict(self) -> dict[str, Any]:
         return {

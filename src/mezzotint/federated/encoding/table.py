@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, final
@@ -81,7 +82,7 @@ class TableEncoding(Encoding):
         vector = checked(update)
         return self.scheme(vector.size, 1).encode(vector, rng)
 
-    def decode(self, total: Integers, *, count: int, size: int) -> Vector:
+    def decode(self, total: Integers, *, count: int, size: int, release: Hashable = None) -> Vector:
         return self.scheme(size, count).decode_sum(np.asarray(total), count) / count
 
     def as_dict(self) -> dict[str, Any]:
