@@ -32,8 +32,19 @@ class NotFiniteError(MezzotintError, ArithmeticError):
     """A gradient that is infinite or not a number; the step that met it has not been taken."""
 
 
+# Defaults by name, as optimizers are pickled.
+
+
 def _private() -> None:
     """Draws from the operating system's entropy."""
+
+
+def _every(parameter: torch.Tensor) -> bool:
+    return True
+
+
+def _uncounted(optimizer: Any) -> None:
+    """No accounting."""
 
 
 class _Wrapper(torch.optim.Optimizer):
@@ -81,7 +92,7 @@ class ProjectedOptimizer(_Wrapper):
         projection: Projection,
         bounds: float | Iterable[float],
         rng: Callable[[], Any] = _private,
-        quantize: Callable[[torch.Tensor], bool] = lambda parameter: True,
+        quantize: Callable[[torch.Tensor], bool] = _every,
     ) -> None:
         self.inner = inner
         self.projection = projection
@@ -146,6 +157,9 @@ class ProjectedOptimizer(_Wrapper):
         self._bounds += [self._common or derived_bound(parameter) for parameter in added]
         self._check_bounds()
         self.project()
+
+    def __repr__(self) -> str:
+        return repr(self.inner)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         self.inner.zero_grad(set_to_none)
@@ -327,7 +341,7 @@ class NoisyOptimizer(_CoordinateOptimizer):
         clip_norm: float,
         expected_batch_size: int,
         rng: Callable[[], Any] = _private,
-        record: Callable[[Any], None] = lambda optimizer: None,
+        record: Callable[[Any], None] = _uncounted,
         replicas: bool = False,
     ) -> None:
         super().__init__(

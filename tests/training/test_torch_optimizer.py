@@ -1,0 +1,352 @@
+"""What a `torch.optim.Optimizer` is expected to do, row by row: it works as in PyTorch, or it is refused in words."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mezzotint import ParameterError, training
+from mezzotint.training import optimizers
+from mezzotint.training.data import Dataset
+from mezzotint.training.projection import projection
+
+torch = pytest.importorskip("torch")
+opacus = pytest.importorskip("opacus")
+
+SGD, schedulers = torch.optim.SGD, torch.optim.lr_scheduler
+
+
+def script(data: Dataset, *, module: Any = None, inner: Any = None, **settings: Any) -> tuple[Any, Any, Any, Any]:
+    """A private script on small data, whole batches unless said otherwise."""
+    torch.manual_seed(3)
+    module = (
+        torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1)) if module is None else module
+    )
+    records = torch.utils.data.TensorDataset(torch.from_numpy(data.train_x), torch.from_numpy(data.train_y))
+    loader = torch.utils.data.DataLoader(
+        records, batch_size=settings.pop("batch_size", 200), **settings.pop("loader", {})
+    )
+    make = inner or (lambda p: SGD(p, lr=0.5))
+    return training.make_private(
+        module, make(module.parameters()), loader, **{"noise_multiplier": 1.0, "delta": 1e-5, "seed": 1, **settings}
+    )
+
+
+def backward(module: Any, optimizer: Any, batch: Any) -> None:
+    """Gradients of one batch."""
+    x, y = batch
+    optimizer.zero_grad()
+    outputs = module(x.to(next(module.parameters()).dtype)).float().squeeze(1)
+    torch.nn.functional.softplus(-outputs * (2 * y - 1)).mean().backward()
+
+
+def steps(parts: Any, number: int) -> np.ndarray:
+    """Takes steps; the weights at the end."""
+    module, optimizer, loader, _ = parts
+    taken = 0
+    while taken < number:
+        for batch in loader:
+            backward(module, optimizer, batch)
+            optimizer.step()
+            taken += 1
+            if taken == number:
+                break
+    return flat(module)
+
+
+def flat(module: Any) -> np.ndarray:
+    return np.concatenate([parameter.detach().float().numpy().ravel() for parameter in module.parameters()])
+
+
+INNER: dict[str, Callable[[Any], Any]] = {
+    "sgd": lambda p: SGD(p, lr=0.5, weight_decay=0.01),
+    "momentum": lambda p: SGD(p, lr=0.1, momentum=0.9),
+    "nesterov": lambda p: SGD(p, lr=0.1, momentum=0.9, nesterov=True),
+    "foreach": lambda p: SGD(p, lr=0.1, momentum=0.9, foreach=True),
+    "fused": lambda p: torch.optim.Adam(p, lr=0.05, fused=True),
+    "adam": lambda p: torch.optim.Adam(p, lr=0.05),
+    "adamw": lambda p: torch.optim.AdamW(p, lr=0.05),
+    "rmsprop": lambda p: torch.optim.RMSprop(p, lr=0.01),
+    "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.1),
+}
+
+
+@pytest.mark.parametrize("kind", INNER)
+def test_every_optimizer_takes_the_step_of_its_own(blobs: Dataset, kind: str) -> None:
+    # A plain optimizer that is given the same noisy gradients ends in the same weights.
+    parts = script(blobs, inner=INNER[kind])
+    module, optimizer, _, accountant = parts
+    other = [torch.nn.Parameter(parameter.detach().clone()) for parameter in module.parameters()]
+    plain = INNER[kind](other)
+    for _ in range(5):
+        steps(parts, 1)
+        for mine, its in zip(module.parameters(), other, strict=True):
+            its.grad = mine.grad.clone()
+        plain.step()
+    for mine, its in zip(module.parameters(), other, strict=True):
+        assert torch.equal(mine, its)
+    assert accountant.claim().releases == 5
+    assert optimizer.contraction == 1.0
+
+
+@pytest.mark.parametrize("bits", [None, 4])
+def test_it_is_an_optimizer(blobs: Dataset, bits: int | None) -> None:
+    module, optimizer, _, _ = script(blobs, bits=bits, inner=INNER["adam"])
+    assert isinstance(optimizer, torch.optim.Optimizer)
+    assert isinstance(optimizer, opacus.optimizers.DPOptimizer)
+    assert len(optimizer.param_groups) == 1
+    assert [id(p) for p in optimizer.param_groups[0]["params"]] == [id(p) for p in module.parameters()]
+    assert optimizer.defaults["lr"] == 0.05
+    assert "Adam" in repr(optimizer)
+
+
+@pytest.mark.parametrize("bits", [None, 4])
+def test_deepcopy(blobs: Dataset, bits: int | None) -> None:
+    # Opacus's modules cannot be copied once they have made gradients; their optimizers can.
+    parts = script(blobs, bits=bits, inner=INNER["adam"])
+    steps(parts, 2)
+    optimizer, twin = parts[1], copy.deepcopy(parts[1])
+    for one in (optimizer, twin, twin):
+        one.zero_grad()
+        for parameter in one.params:
+            parameter.grad_sample = torch.ones(3, *parameter.shape)
+        one.step()
+        if one is optimizer:
+            first = [parameter.detach().clone() for parameter in one.params]
+        elif first is not None:
+            # The same seed and state go on in both, and neither moves the other.
+            assert all(torch.equal(*pair) for pair in zip(first, twin.params, strict=True))
+            first = None
+    assert not any(torch.equal(*pair) for pair in zip(optimizer.params, twin.params, strict=True))
+    assert len(parts[3]) == 3
+
+
+def test_pickle() -> None:
+    weight = torch.nn.Parameter(torch.linspace(-1, 1, 5))
+    made = optimizers.NoisyOptimizer(SGD([weight], lr=0.1), noise_multiplier=1.0, clip_norm=1.0, expected_batch_size=2)
+    again = pickle.loads(pickle.dumps(made))
+    again.params[0].grad_sample = torch.ones(2, 5)
+    again.step()
+    assert not torch.equal(again.params[0], weight)
+
+
+@pytest.mark.parametrize("kind", ["momentum", "adam"])
+def test_state_dict_round_trip(blobs: Dataset, kind: str) -> None:
+    first = script(blobs, inner=INNER[kind])
+    steps(first, 3)
+    second = script(blobs, inner=INNER[kind])
+    second[0].load_state_dict(first[0].state_dict())
+    second[1].load_state_dict(copy.deepcopy(first[1].state_dict()))
+    second[1].rng.func._drawn.update(first[1].rng.func._drawn)  # where the seed's draws have come to
+    assert np.array_equal(steps(first, 2), steps(second, 2))
+
+
+def test_a_group_that_is_added_is_clipped_noised_and_projected(blobs: Dataset) -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+    parts = script(blobs, module=module, inner=lambda p: SGD(list(p)[:2], lr=0.5), bits=4)
+    late = module[2].weight.detach().clone()
+    steps(parts, 1)
+    assert torch.equal(module[2].weight, late)
+    parts[1].add_param_group({"params": [module[2].weight], "lr": 0.1})
+    bound = 2 * float(late.abs().max())
+    levels = np.linspace(-bound, bound, 16)
+    steps(parts, 2)
+    weight = module[2].weight.detach().numpy()
+    assert np.abs(weight[..., None] - levels).min(axis=-1).max() < 1e-6
+    assert not torch.equal(module[2].weight, late)
+    assert parts[1].param_groups[1]["lr"] == 0.1
+
+
+@pytest.mark.parametrize("bits", [None, 4])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda o: schedulers.StepLR(o, 1, gamma=0.5),
+        lambda o: schedulers.CosineAnnealingLR(o, 10),
+        lambda o: schedulers.OneCycleLR(o, max_lr=0.5, total_steps=20),
+        lambda o: schedulers.CyclicLR(o, 0.1, 0.5, cycle_momentum=False),
+        lambda o: schedulers.LambdaLR(o, lambda step: 1 / (1 + step)),
+        lambda o: schedulers.SequentialLR(
+            o, [schedulers.ConstantLR(o, 0.1, 2), schedulers.ExponentialLR(o, 0.9)], milestones=[2]
+        ),
+    ],
+    ids=["step", "cosine", "one-cycle", "cyclic", "lambda", "sequential"],
+)
+def test_schedulers_set_the_learning_rate(blobs: Dataset, make: Callable[[Any], Any], bits: int | None) -> None:
+    parts = script(blobs, bits=bits, inner=INNER["momentum"])
+    plain = SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1, momentum=0.9)
+    mine, its = make(parts[1]), make(plain)
+    for _ in range(6):
+        assert parts[1].param_groups[0]["lr"] == plain.param_groups[0]["lr"]
+        steps(parts, 1)
+        plain.step()
+        mine.step()
+        its.step()
+    assert len(parts[3]) == 6
+
+
+def test_plateaus(blobs: Dataset) -> None:
+    parts = script(blobs)
+    plateau = schedulers.ReduceLROnPlateau(parts[1], patience=0, factor=0.1)
+    for loss in (1.0, 2.0):
+        steps(parts, 1)
+        plateau.step(loss)
+    assert parts[1].param_groups[0]["lr"] == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize("bits", [None, 4])
+def test_hooks_fire_once(blobs: Dataset, bits: int | None) -> None:
+    parts, seen = script(blobs, bits=bits), []
+    handles = [
+        parts[1].register_step_pre_hook(lambda *_: seen.append("before")),
+        parts[1].register_step_post_hook(lambda *_: seen.append("after")),
+    ]
+    steps(parts, 2)
+    assert seen == ["before", "after"] * 2
+    for handle in handles:
+        handle.remove()
+    steps(parts, 1)
+    assert len(seen) == 4
+
+
+def test_closures_are_evaluated_once(blobs: Dataset) -> None:
+    plain, closed = script(blobs), script(blobs)
+    module, optimizer, loader, accountant = closed
+    for batch in loader:
+        optimizer.step(lambda batch=batch: backward(module, optimizer, batch))
+    assert np.array_equal(steps(plain, 1), flat(module))
+    assert len(accountant) == 1
+
+
+def test_memory_manager_draws_noise_once_per_logical_batch(blobs: Dataset) -> None:
+    whole, split = script(blobs, batch_size=50), script(blobs, batch_size=50)
+    module, optimizer, loader, accountant = split
+    parts = 0
+    manager = importlib.import_module("opacus.utils.batch_memory_manager")
+    with manager.BatchMemoryManager(data_loader=loader, max_physical_batch_size=9, optimizer=optimizer) as small:
+        for batch in small:
+            assert len(batch[0]) <= 9
+            backward(module, optimizer, batch)
+            optimizer.step()
+            parts += 1
+    assert parts > 4 * len(loader)
+    assert len(accountant) == len(loader) == 4
+    # Integer sums do not depend on how a batch is split, but for gradients of which a float's last bit does.
+    np.testing.assert_allclose(steps(whole, 4), flat(module), atol=1e-4)
+
+
+def test_accumulated_batches_are_refused(blobs: Dataset) -> None:
+    # A record may be in several of them, and would count as several.
+    module, optimizer, loader, accountant = script(blobs, batch_size=50)
+    for x, y in list(loader)[:2]:
+        torch.nn.functional.softplus(-module(x).squeeze(1) * (2 * y - 1)).mean().backward()
+    with pytest.raises(ParameterError, match="batch_memory_manager"):
+        optimizer.step()
+    assert len(accountant) == 0
+
+
+@pytest.mark.parametrize("bits", [None, 4])
+def test_bfloat16_modules(blobs: Dataset, bits: int | None) -> None:
+    parts = script(blobs, module=torch.nn.Linear(5, 1).to(torch.bfloat16), bits=bits, batch_size=50)
+    steps(parts, 12)
+    module = parts[0]
+    assert all(parameter.dtype == parameter.grad.dtype == torch.bfloat16 for parameter in module.parameters())
+    with torch.no_grad():
+        right = ((module(torch.from_numpy(blobs.test_x).bfloat16()).squeeze(1) > 0).numpy() == blobs.test_y).mean()
+    assert right > 0.9
+
+
+@pytest.mark.parametrize("bits", [None, 4])
+def test_frozen_tensors_stay_as_they_are(blobs: Dataset, bits: int | None) -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+    module[0].requires_grad_(False)
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    parts = script(blobs, module=module, bits=bits)
+    steps(parts, 3)
+    after = module.state_dict()
+    for name in ("0.weight", "0.bias"):
+        assert torch.equal(before[name], after[name])
+    assert not torch.equal(before["2.weight"], after["2.weight"])
+    module[0].requires_grad_(True)  # Opacus has no hooks there: the step is refused, not taken without the layer
+    with pytest.raises((ValueError, AttributeError), match="grad"):
+        steps(parts, 1)
+
+
+def test_norms_and_biases_stay_floats(blobs: Dataset) -> None:
+    module = torch.nn.Sequential(
+        torch.nn.Linear(5, 4), torch.nn.LayerNorm(4), torch.nn.GroupNorm(2, 4), torch.nn.Linear(4, 1)
+    )
+    parts = script(blobs, module=module, bits=2)
+    steps(parts, 2)
+    for name, parameter in module.named_parameters():
+        assert (len(torch.unique(parameter.detach())) <= 4) == (parameter.dim() == 2 or parameter.numel() <= 4), name
+    assert len(parts[1].original_optimizer.parameters) == 2
+
+
+class Tied(torch.nn.Module):
+    """One weight, used on the way in and on the way out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.into = torch.nn.Linear(5, 5, bias=False)
+        self.out = torch.nn.Linear(5, 5, bias=False)
+        self.out.weight = self.into.weight
+
+    def forward(self, x: Any) -> Any:
+        return self.out(torch.tanh(self.into(x))).sum(dim=1, keepdim=True)
+
+
+def test_tied_weights_are_one_tensor(blobs: Dataset) -> None:
+    # Per-record gradients of both uses are summed before the clip: here by autograd, record by record.
+    module = Tied()
+    start = module.into.weight.detach().clone()
+    parts = script(blobs, module=module, noise_multiplier=1e-9, max_grad_norm=0.3)
+    expected = torch.zeros(5, 5)
+    for x, y in zip(torch.from_numpy(blobs.train_x), torch.from_numpy(blobs.train_y), strict=True):
+        weight = start.clone().requires_grad_(True)
+        output = (torch.tanh(x @ weight.T) @ weight.T).sum()
+        (gradient,) = torch.autograd.grad(torch.nn.functional.softplus(-output * (2 * y - 1)), weight)
+        expected += gradient * min(1.0, 0.3 / float(gradient.norm()))
+    steps(parts, 1)
+    assert len(parts[1].params) == 1
+    np.testing.assert_allclose(module.into.weight.detach(), start - 0.5 * expected / 200, atol=1e-5)
+    assert module.out.weight is module.into.weight
+
+
+def test_parameters_in_any_memory_order(blobs: Dataset) -> None:
+    module, other = torch.nn.Linear(5, 3), torch.nn.Linear(5, 3)
+    other.load_state_dict(module.state_dict())
+    other.weight = torch.nn.Parameter(other.weight.detach().t().contiguous().t())
+    assert not other.weight.is_contiguous()
+    found, last = [], torch.nn.Linear(3, 1)
+    for one in (module, other):
+        parts = script(blobs, module=torch.nn.Sequential(one, copy.deepcopy(last)), bits=4)
+        found.append(steps(parts, 1))
+    np.testing.assert_allclose(found[0][:18], found[1][:18], atol=1e-6)
+
+
+@pytest.mark.parametrize("loader", [{"drop_last": True}, {"shuffle": True}, {"num_workers": 1}])
+def test_loaders(blobs: Dataset, loader: dict[str, Any]) -> None:
+    parts = script(blobs, batch_size=30, loader=loader)
+    steps(parts, len(parts[2]))
+    assert len(parts[2]) == (6 if "drop_last" in loader else 7)
+    assert 0.15 <= parts[3].sampling.rate <= 0.15 + 1e-15
+
+
+def test_projection_alone_is_an_optimizer() -> None:
+    weight = torch.nn.Parameter(torch.zeros(4))
+    made = optimizers.ProjectedOptimizer(SGD([weight], lr=0.1), projection=projection(bits=4), bounds=1.0)
+    twin, seen = copy.deepcopy(made), []
+    made.register_step_post_hook(lambda *_: seen.append(1))
+    weight.grad = torch.ones(4)
+    schedulers.StepLR(made, 1)
+    made.step()
+    assert seen == [1]
+    assert not torch.equal(twin.parameters[0], weight)
+    assert made.contraction == 1.0
