@@ -15,7 +15,7 @@ from mezzotint import ParameterError
 from mezzotint.cli.advise import candidates
 from mezzotint.core.errors import InfeasibleError
 from mezzotint.families import discrete_gaussian, skellam
-from mezzotint.vectors import Advice, NoiseFamily, Option, Setting, advise
+from mezzotint.vectors import Advice, NoiseFamily, Option, RankedCodebook, Setting, advise, round_seeds
 from mezzotint.vectors.advice import ONE_BIT
 from mezzotint.vectors.calibration import CLOSE, rounding_variance, search
 from mezzotint.vectors.setting import gaussian_shift
@@ -206,6 +206,7 @@ def test_bad_settings_are_refused_by_name(changes):
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "advice.md"
 SETTINGS = {
     "One number": {"clients": 10**6, "rounds": 1, "epsilon": 1.0, "delta": 1e-6},
+    "A vector each, nobody trusted": {"clients": 10**5, "dimension": 1000, "rounds": 1, "epsilon": 4.0, "delta": 0.0},
     "A model": {"clients": 1000, "dimension": 10_000, "rounds": 589, "epsilon": 8.0, "delta": 1e-6},
 }
 
@@ -246,3 +247,25 @@ def test_the_page_ranks_by_error_and_knows_both_settings():
             errors = [mse for (seen, _), (mse, _) in rows.items() if seen == trust]
             assert len(errors) >= 3
             assert errors == sorted(errors)
+
+
+@pytest.mark.parametrize("changes", [{"epsilon": 4.0, "delta": 0.0}, {"rounds": 20, "epsilon": 8.0}, {"bits": 1}])
+def test_ranked_codebooks_are_an_option_for_vectors_that_everybody_sees(changes):
+    one = setting(**{"dimension": 20, "trust": "local", "clients": 60, **changes})
+    advice = advise(one)
+    option = next(option for option in advice.options if option.name == "ranked codebook")
+    assert option.feasible
+    assert isinstance(option.scheme, RankedCodebook)
+    assert option.claim is not None
+    assert 0.9 * one.epsilon <= option.epsilon <= one.epsilon
+    assert (option.claim.rounds, option.claim.delta, option.claim.view) == (one.rounds, one.delta, "local")
+    assert option.client_bits == option.scheme.bits <= (one.bits or 60) * one.dimension
+    vectors = vectors_of(one, np.random.default_rng(3))
+    errors: list[float] = []
+    for repeat in range(16):
+        seeds = round_seeds(repeat, range(one.clients))
+        mean = option.scheme.mean(option.scheme.encode(vectors, seeds, rng=repeat), seeds)
+        errors.append(float(((mean - vectors.mean(axis=0)) ** 2).mean()))
+    # Means of 16 with 20 coordinates each: five standard errors, below 1e-4.
+    assert abs(float(np.mean(errors)) - option.mse) <= 5 * float(np.std(errors)) / math.sqrt(16)
+    assert not [one for one in advise(setting(dimension=20)).options if one.name == "ranked codebook"]

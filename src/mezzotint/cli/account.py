@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mezzotint import privacy
-from mezzotint.cli.common import AsJson, load_mechanism, number, output, print_json
+from mezzotint.cli.common import AsJson, is_ranked, load_mechanism, number, output, print_json
+from mezzotint.core.errors import ParameterError
+from mezzotint.core.lazy import LazyModule
+
+if TYPE_CHECKING:
+    from mezzotint import vectors
+else:
+    vectors = LazyModule("mezzotint.vectors")  # loaded when a file needs it
 
 EXAMPLE = "mezzotint account m.json --coordinates 1000 --rounds 10 --view sum --clients 1000 --delta 1e-6 --json"
 
@@ -32,6 +39,16 @@ def command(
 
     FILE is a mechanism file (.json).
     """
+    if is_ranked(file):
+        if (coordinates, view, clients, corrupted, geometry, l2_norm) != (1, "local", None, 0, "coordinate", None):
+            raise ParameterError("file", str(file), "a ranked codebook's reports are whole vectors, each of them seen")
+        if sampling != "revealed" or neighboring != "replace_one":
+            raise ParameterError(
+                "file", str(file), "a ranked codebook is accounted with --sampling revealed, replace_one"
+            )
+        scheme = vectors.RankedCodebook.load(file)
+        _say(scheme.claim(rounds=rounds, sampling_rate=sampling_rate, delta=delta), as_json)
+        return
     claim = privacy.account(
         load_mechanism(file, parameter="file"),
         coordinates=coordinates,
@@ -46,6 +63,10 @@ def command(
         l2_norm=l2_norm,
         delta=delta,
     )
+    _say(claim, as_json)
+
+
+def _say(claim: privacy.Claim, as_json: bool) -> None:
     if as_json:
         print_json({**claim.as_dict(), "claim": str(claim)})
     else:

@@ -121,7 +121,8 @@ def command(
         corrupted=corrupted,
     )
     tables, noises = candidates(setting)
-    with steps("calibrating", len(tables) + len(noises)) as done:
+    ranked = setting.trust == "local" and setting.dimension > 1
+    with steps("calibrating", len(tables) + len(noises) + ranked) as done:
         advice = vectors.advise(setting, tables=tables, noises=noises, on_option=lambda name: done())
     if as_json:
         print_json({"population": population, "run_rounds": rounds, **advice.as_dict()})

@@ -14,7 +14,8 @@ import typer
 from rich.console import Console
 
 from mezzotint import collect
-from mezzotint.core.errors import ParameterError
+from mezzotint.core import format
+from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import Mechanism
 
@@ -109,6 +110,14 @@ def load_mechanism(path: Path, *, parameter: str = "mechanism") -> Mechanism:
     if not path.is_file():
         raise ParameterError(parameter, str(path), "no such file; make one with: mezzotint design --out m.json")
     return Mechanism.load(path)
+
+
+def is_ranked(path: Path) -> bool:
+    """Whether a file is that of a ranked codebook; one that cannot be read is not."""
+    try:
+        return path.is_file() and format.parse_object(format.read_text(path)).get("kind") == "ranks"
+    except FileFormatError:
+        return False
 
 
 def number(value: float | None, digits: int = 6) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
@@ -11,8 +11,23 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from mezzotint.cli.common import AsJson, load_mechanism, number, output, parse_numbers, print_json, sparkline
+from mezzotint.cli.common import (
+    AsJson,
+    is_ranked,
+    load_mechanism,
+    number,
+    output,
+    parse_numbers,
+    print_json,
+    sparkline,
+)
+from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import Mechanism
+
+if TYPE_CHECKING:
+    from mezzotint import vectors
+else:
+    vectors = LazyModule("mezzotint.vectors")  # loaded when a file needs it
 
 EXAMPLE = "mezzotint show m.json --at=-1,0,1"
 
@@ -31,6 +46,9 @@ def command(
 
     FILE is a mechanism file (.json).
     """
+    if is_ranked(file):
+        _show_ranked(vectors.RankedCodebook.load(file), as_json)
+        return
     mechanism = load_mechanism(file, parameter="file")
     inputs = np.linspace(mechanism.lower, mechanism.upper, _ROWS)
     if at is not None:
@@ -39,6 +57,31 @@ def command(
         print_json(_as_dict(mechanism, inputs))
     else:
         output().print(_picture(mechanism, inputs))
+
+
+def _show_ranked(scheme: vectors.RankedCodebook, as_json: bool) -> None:
+    """One sentence; a ranked codebook has no levels to draw."""
+    if not as_json:
+        output().print(str(scheme), markup=False, highlight=False, soft_wrap=True)
+        return
+    print_json(
+        {
+            "name": scheme.name,
+            "kind": scheme.kind,
+            "dimension": scheme.dimension,
+            "clip_norm": scheme.clip_norm,
+            "norms": scheme.norms,
+            "subspace": scheme.subspace,
+            "indices": scheme.indices,
+            "table": scheme.table.as_dict(),
+            "bits": scheme.bits,
+            "epsilon": scheme.epsilon,
+            "mse": scheme.mse,
+            "mse_over_privunitg": scheme.mse / scheme.optimum,
+            "bias": scheme.bias,
+            "certificate": scheme.certificate(),
+        }
+    )
 
 
 def _as_dict(mechanism: Mechanism, inputs: Any) -> dict[str, Any]:

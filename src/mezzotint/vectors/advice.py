@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, final
 
 from mezzotint.core.errors import MezzotintError
@@ -16,12 +17,17 @@ from mezzotint.vectors.calibration import (
     NoiseFamily,
     TooManyBits,
     calibrated_noise,
+    calibrated_ranked,
     calibrated_table,
     noise_error,
     table_error,
 )
+from mezzotint.vectors.ranked import RankedCodebook
 from mezzotint.vectors.scheme import VectorScheme
 from mezzotint.vectors.setting import Setting
+
+RANKED = "ranked codebook"
+"""Name of the option that sends one index for the whole vector: local view, two coordinates and more."""
 
 _NEAR = 1.05
 """Errors within this factor of each other are called equal."""
@@ -37,7 +43,8 @@ class Option:
         feasible: whether some parameter meets the claim and the bits.
         mse: mean squared error per coordinate of the estimated mean of one round, at typical vectors (uniform scalars;
             rotated unit vectors); inf when infeasible.
-        wire_bits: per value: of a report in the local view, of the modulus in a secure sum.
+        wire_bits: per value: of a report in the local view, of the modulus in a secure sum. Of a ranked codebook: of
+            the one index that stands for all values.
         client_bits: per client and round: wire_bits times the values sent (padding included).
         parameter: what was calibrated, as text.
         reason: why it ranks where it does, or why it cannot be used and what would help.
@@ -53,7 +60,7 @@ class Option:
     parameter: str
     reason: str
     claim: Claim | None = None
-    scheme: VectorScheme | None = None
+    scheme: VectorScheme | RankedCodebook | None = None
 
     @property
     def epsilon(self) -> float:
@@ -128,20 +135,26 @@ def advise(
     Arguments:
         setting: what is estimated, from whom, under which claim.
         tables: families of tables.
-        noises: families of integer noise.
+        noises: families of integer noise. Ranked codebooks are tried in the local view besides.
         on_option: told the name of each option when it is done.
 
     Guarantees: every feasible option's claim is that of its scheme, and its epsilon at most the setting's.
     """
     options: list[Option] = []
-    for family in (*tables, *noises):
+    tasks: list[tuple[str, Callable[[], Option]]] = [
+        (one.name, partial(_table, setting, one) if isinstance(one, Family) else partial(_noise, setting, one))
+        for one in (*tables, *noises)
+    ]
+    if setting.trust == "local" and setting.dimension > 1:
+        tasks.append((RANKED, partial(_ranked, setting)))
+    for name, calibrate in tasks:
         try:
-            found = _table(setting, family) if isinstance(family, Family) else _noise(setting, family)
+            found = calibrate()
         except MezzotintError as error:
-            found = _hopeless(setting, family.name, error)
+            found = _hopeless(setting, name, error)
         options.append(found)
         if on_option is not None:
-            on_option(family.name)
+            on_option(name)
     yardstick = (setting.trusted_deviation / setting.clients) ** 2
     ranked = sorted((option for option in options if option.feasible), key=lambda option: option.mse)
     judged = [replace(option, reason=_judged(option, ranked, setting, yardstick)) for option in ranked]
@@ -162,6 +175,15 @@ def _noise(setting: Setting, family: NoiseFamily) -> Option:
     deviation, scheme, _ = calibrated_noise(setting, family)
     parameter = f"deviation {deviation:.4g} a client = {deviation / scheme.granularity:.4g} steps"
     return _option(setting, family.name, scheme, scheme.bits, noise_error(setting, scheme), parameter)
+
+
+def _ranked(setting: Setting) -> Option:
+    scheme = calibrated_ranked(setting)
+    return Option(
+        name=RANKED, feasible=True, mse=scheme.mse / setting.clients / setting.dimension, wire_bits=scheme.bits,
+        client_bits=scheme.bits, parameter=str(scheme), reason="",
+        claim=scheme.claim(rounds=setting.rounds, delta=setting.delta), scheme=scheme,
+    )  # fmt: skip
 
 
 def _option(setting: Setting, name: str, scheme: VectorScheme, bits: int, mse: float, parameter: str) -> Option:

@@ -15,17 +15,21 @@ from mezzotint.core.mechanism import TOTAL, FloatArray, Mechanism
 from mezzotint.privacy.sums.account import renyi_to_epsilon
 from mezzotint.vectors.integers import NoiseScheme
 from mezzotint.vectors.noise import NoiseTable
+from mezzotint.vectors.ranked import RankedCodebook, ranked_codebook
 from mezzotint.vectors.scheme import VectorScheme
 from mezzotint.vectors.setting import Setting
 from mezzotint.vectors.tables import TableScheme
 
-S = TypeVar("S", bound=VectorScheme)
+S = TypeVar("S", bound=VectorScheme | RankedCodebook)
 
 CLOSE = 0.98
 """A search ends when the claim uses this share of epsilon."""
 
 _TRIES = 12
 _WEAKEST, _STRONGEST = 1e-7, 20.0
+MOST_RANKED = 100.0
+"""Largest epsilon of a ranked codebook's report; more of it gains nothing that bits could carry."""
+
 _ENOUGH = 0.9
 """A claim that uses less of epsilon than this is worth another search."""
 
@@ -181,6 +185,28 @@ def calibrated_table(setting: Setting, family: Family) -> tuple[float, TableSche
         else:
             quick = exact  # another accounting is better here than the quick one
     raise InfeasibleError("the search for a parameter did not settle")
+
+
+def calibrated_ranked(setting: Setting) -> RankedCodebook:
+    """The ranked codebook of the largest epsilon a round that meets the setting's claim; local view only."""
+    # Beyond 60 bits nothing is gained; `bits` of a setting are per value, of which a vector has `dimension`.
+    bits = None if setting.bits is None else min(60, setting.bits * setting.dimension)
+
+    def make(epsilon: float) -> RankedCodebook:
+        return ranked_codebook(setting.dimension, epsilon, bits)
+
+    def exact(scheme: RankedCodebook) -> float:
+        return scheme.claim(rounds=setting.rounds, delta=setting.delta).epsilon
+
+    # An ulp or two less, so that the sum over rounds, rounded up, keeps to epsilon.
+    pure = min(setting.epsilon / setting.rounds, MOST_RANKED) * (1 - 2.0**-40)
+    if setting.delta == 0 or setting.rounds == 1 or pure == MOST_RANKED:
+        return make(pure)
+    # Composition by the square root of rounds, if that is more.
+    guess = setting.epsilon / math.sqrt(setting.rounds) / 3
+    most = min(setting.epsilon, MOST_RANKED)
+    _, scheme, _ = search(make, exact, guess=min(max(pure, guess), most), target=setting.epsilon, least=pure, most=most)
+    return scheme
 
 
 def check_bits(setting: Setting, bits: int) -> None:
