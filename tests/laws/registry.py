@@ -1,0 +1,32 @@
+"""Which laws judge which function: read from the source of the laws by the inventory, so that none is forgotten."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+
+HERE = Path(__file__).parent
+
+
+def judges(*names: str) -> Callable[[T], T]:
+    """Marks a law with the dotted names (below `mezzotint`) of the functions that it holds to account."""
+    assert names
+    return lambda law: law
+
+
+def judged() -> dict[str, list[str]]:
+    """Dotted name -> files of laws that name it, in `judges(..)` or in an `Issuer(..)` of a table of them."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(HERE.glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            called = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+            if not (called and node.func.id in ("judges", "Issuer")):  # pyright: ignore[reportAttributeAccessIssue]
+                continue
+            for inner in ast.walk(node):
+                if isinstance(inner, ast.Constant) and isinstance(inner.value, str) and "." in inner.value:
+                    found.setdefault(inner.value, []).append(path.name)
+    return found

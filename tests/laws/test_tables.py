@@ -1,0 +1,363 @@
+"""Laws of every number that is promised about a table: changes that may not matter, and data sets gone through.
+
+Two kinds. *Invariance*: the number of a changed table is that of the table, up to a slack that comes from the
+function's own error bound (each `Issuer` says which). *Truth*: no image of a table under any change may be promised
+less than what enumeration finds for the table as it was; this holds also where a search may find a better bound for
+one image than for another.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations_with_replacement, permutations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from laws.changes import (
+    DISTANCES,
+    OFFSET,
+    ROWS,
+    SCALE,
+    SUMS,
+    Change,
+    law_tables,
+    mirrored,
+    rescaled,
+)
+from laws.registry import judges
+from mezzotint import collect, privacy
+from mezzotint.core.errors import ParameterError
+from mezzotint.core.mechanism import Mechanism
+from mezzotint.design.metric import metric_epsilon
+from mezzotint.design.vector import vector_epsilon
+from mezzotint.federated.encoding import TableEncoding
+from mezzotint.privacy.certificate import certify
+from mezzotint.privacy.distribution import composed
+from mezzotint.privacy.local import account_local, dominating_atoms
+from mezzotint.privacy.loss import delta, pure_epsilon, renyi, renyi_pairs, worst_ratio
+from mezzotint.privacy.recursion import worst_sequence_epsilon
+from mezzotint.privacy.shuffle import blanket_epsilon
+from mezzotint.privacy.sums.account import account_sum
+from mezzotint.privacy.sums.bound import central_epsilon, dominating_curve
+from mezzotint.privacy.sums.central import silence
+from mezzotint.privacy.sums.geometry import quadratic_renyi
+from mezzotint.privacy.sums.lattice import lattice_rows
+from mezzotint.privacy.sums.witness import find_witness
+from mezzotint.training.rqp.contraction import table_contraction
+from mezzotint.vectors.norms import loss_profile, pure_epsilon_l2, round_renyi
+from mezzotint.vectors.tables import TableScheme
+from reference.privacy import divergence, hockey_stick, pmf_at, rows_of, worst_divergence, worst_hockey_stick
+from reference.sums import exact_delta
+
+UNIT = 2.0**-53
+DELTA = 1e-3
+EPSILONS = (0.0, 0.3, 1.5)
+ORDERS = (0.3, 0.99, 1.0, 1.01, 2.0, 40.0)
+
+
+@dataclass(frozen=True)
+class Issuer:
+    """What issues numbers about a table.
+
+    Arguments:
+        names: the functions judged, below `mezzotint`.
+        numbers: of one table.
+        slack: of invariance, relative to 1 + |number|; from the error bound that `why` names.
+    """
+
+    names: tuple[str, ...]
+    numbers: Callable[[Mechanism], Sequence[float]]
+    slack: float
+    why: str
+
+
+def local(mechanism: Mechanism, **options: object) -> float:
+    return privacy.account(mechanism, delta=DELTA, **options).epsilon  # pyright: ignore[reportArgumentType]
+
+
+def summed(mechanism: Mechanism, **options: object) -> float:
+    return privacy.account(mechanism, view="sum", delta=DELTA, **options).epsilon  # pyright: ignore[reportArgumentType]
+
+
+GRID = 3e-4  # of a composed loss distribution: 1e-4 of epsilon or of one nat on each side, and its tail
+SERIES = (
+    1e-11  # sums of at most 64 float terms whose allowance for rounding, (m + 8) 4 2^-53 each, is part of the number
+)
+
+SEEN = [
+    Issuer(("privacy.loss.pure_epsilon", "core.mechanism.Mechanism.epsilon"),
+           lambda m: [pure_epsilon(m.weights), m.epsilon], 0.0, "a logarithm of one ratio of integers"),
+    Issuer(("privacy.loss.delta", "core.mechanism.Mechanism.delta"),
+           lambda m: [x for e in EPSILONS for x in (delta(m.weights, e), m.delta(e))], 0.0, "integers until the last step"),
+    Issuer(("privacy.loss.renyi", "privacy.loss.renyi_pairs", "core.mechanism.Mechanism.renyi"),
+           lambda m: [x for a in ORDERS for x in (renyi(m.weights, a), m.renyi(a), float(renyi_pairs(m.weights, a).max()))],
+           SERIES, "sums of m terms; over |alpha - 1| >= 0.01"),
+    Issuer(("privacy.loss.worst_ratio", "privacy.certificate.certify", "privacy.certificate.Certificate.epsilon",
+            "core.mechanism.Mechanism.certificate", "privacy.verify.verify"),
+           lambda m: [float(Fraction(worst_ratio(m.weights).numerator, max(1, worst_ratio(m.weights).denominator))),
+                      certify(m).epsilon, m.certificate().epsilon, privacy.verify(m).epsilon_upper],
+           4 * UNIT, "one rounding each"),
+    Issuer(("privacy.tradeoff.tradeoff",),
+           lambda m: [privacy.tradeoff(m).power(rate) for rate in (0.0, 0.01, 0.3, 1.0)], 8 * UNIT, "interpolated integers"),
+    Issuer(("privacy.account.account", "privacy.local.account_local", "privacy.run.Run.claim",
+            "privacy.calibrate.Plan.account"),
+           lambda m: [local(m), local(m, coordinates=2), local(m, rounds=2, sampling_rate=0.3),
+                      account_local(m, coordinates=2, delta=0.0).epsilon,
+                      privacy.Plan(coordinates=2, delta=DELTA).account(m).epsilon],
+           GRID, "the grid of losses"),
+    Issuer(("privacy.account.account",),
+           lambda m: [local(m, coordinates=2, rounds=2, sampling_rate=0.4, sampling="poisson"),
+                      local(m, sampling_rate=0.4, sampling="poisson", neighboring="add_or_remove_one")],
+           GRID, "the grid of losses"),
+    Issuer(("privacy.recursion.worst_sequence_epsilon", "privacy.recursion.Curve.epsilon"),
+           lambda m: [worst_sequence_epsilon(m.weights, coordinates=2, rounds=1, delta=DELTA) or math.inf],
+           4e-3, "a curve's floor of a thousandth of delta, where epsilon moves by at most four"),
+    Issuer(("privacy.distribution.composed", "privacy.distribution.on_grid", "privacy.distribution.LossDistribution.compose",
+            "privacy.distribution.LossDistribution.delta", "privacy.distribution.LossDistribution.deltas",
+            "privacy.distribution.LossDistribution.epsilon"),
+           lambda m: [composed(dominating_atoms(m), 2, 1e-4).epsilon(DELTA), composed(dominating_atoms(m), 2, 1e-4).delta(0.5),
+                      float(composed(dominating_atoms(m), 2, 1e-4).deltas([0.5])[0])],
+           GRID, "the grid of losses"),
+    Issuer(("collect.claim.record_claim", "collect.claim.longitudinal_claim"),
+           lambda m: [collect.record_claim({"x": m, "y": m}).epsilon,
+                      collect.longitudinal_claim(m, rounds=3, distinct=2, delta=DELTA).memoised,
+                      collect.longitudinal_claim(m, rounds=3, distinct=2, delta=DELTA).fresh_at_delta],
+           GRID, "the grid of losses"),
+    Issuer(("training.rqp.contraction.table_contraction", "training.rqp.contraction.channel_contraction"),
+           lambda m: [table_contraction(m)], 1e-6, "twice the search's tolerance"),
+    Issuer(("federated.encoding.table.TableEncoding.report_epsilon",),
+           lambda m: [TableEncoding(mechanism=m).report_epsilon], 0.0, "one report's pure epsilon"),
+]  # fmt: skip
+
+IDS: Callable[[object], str] = lambda one: one.names[0] if isinstance(one, Issuer) else one.__name__  # noqa: E731
+
+
+def agree(changed: Sequence[float], given: Sequence[float], slack: float, why: str) -> None:
+    for after, before in zip(changed, given, strict=True):
+        both_infinite = math.isinf(before) and math.isinf(after)
+        assert both_infinite or abs(after - before) <= slack * (1 + abs(before)), (after, before, why)
+
+
+@pytest.mark.parametrize("issuer", SEEN, ids=IDS)
+@settings(max_examples=20)
+@given(mechanism=law_tables(), change=st.sampled_from(ROWS))
+def test_where_reports_are_seen_only_the_set_of_rows_counts(
+    issuer: Issuer, mechanism: Mechanism, change: Change
+) -> None:
+    agree(issuer.numbers(change(mechanism)), issuer.numbers(mechanism), issuer.slack, issuer.why)
+
+
+@settings(max_examples=60)
+@given(mechanism=law_tables())
+def test_losses_of_one_report_are_those_of_the_worst_pair_of_rows(mechanism: Mechanism) -> None:
+    rows = rows_of(mechanism.weights)
+    for epsilon in EPSILONS:
+        assert worst_hockey_stick(rows, epsilon) <= mechanism.delta(epsilon)
+    for order in ORDERS:
+        assert worst_divergence(rows, order) <= mechanism.renyi(order)
+    claim = privacy.account(mechanism, delta=DELTA)
+    assert math.isinf(claim.epsilon) or worst_hockey_stick(rows, claim.epsilon) <= DELTA
+    assert privacy.account(mechanism, delta=0.0).epsilon >= worst_divergence(rows, math.inf)
+
+
+@settings(max_examples=40)
+@given(mechanism=law_tables(max_rows=3, max_levels=3), change=st.sampled_from(ROWS))
+def test_two_seen_reports_cost_at_least_every_pair_of_pairs(mechanism: Mechanism, change: Change) -> None:
+    """One coordinate more, one delta for both: every choice of both inputs, in the table as it was."""
+    claim = privacy.account(change(mechanism), coordinates=2, delta=DELTA)
+    rows = [np.array(row, dtype=float) for row in rows_of(mechanism.weights)]
+    if math.isinf(claim.epsilon):
+        return
+    for first, second in combinations_with_replacement(list(permutations(rows, 2)), 2):
+        joint = [np.outer(a, b).ravel() for a, b in zip(first, second, strict=True)]
+        # 16 products of two floats and a sum: 20 roundings of numbers below 1.
+        assert np.maximum(joint[0] - math.exp(claim.epsilon) * joint[1], 0).sum() <= DELTA + 64 * UNIT
+
+
+@judges("privacy.shuffle.blanket_epsilon")
+@settings(max_examples=2)
+@given(mechanism=law_tables(max_rows=3, max_levels=3), change=st.sampled_from(ROWS))
+def test_a_shuffle_hides_the_order_of_reports_whatever_they_are_called(mechanism: Mechanism, change: Change) -> None:
+    numbers = [blanket_epsilon(one.weights, clients=20, delta=DELTA) for one in (mechanism, change(mechanism))]
+    agree(numbers[1:], numbers[:1], 1e-6, "a search to 1e-9 on sums of floats")
+    rows, _ = lattice_rows(mechanism)
+    small = blanket_epsilon(mechanism.weights, clients=3, delta=DELTA)
+    # A sum is a post-processing of shuffled reports.
+    assert math.isinf(small) or exact_delta(rows, 3, small) <= DELTA + 64 * UNIT * (1 + math.exp(small))
+
+
+# Sums ----------------------------------------------------------------------------------------------------------------
+
+SEARCHED = 1e-2  # blankets are searched for by solvers and heuristics, which see an image's rows in another order
+
+ADDED = [
+    Issuer(("privacy.account.account", "privacy.sums.account.account_sum"),
+           lambda m: [summed(m, clients=3), account_sum(m, clients=30, coordinates=2, rounds=2, delta=DELTA).epsilon],
+           SEARCHED, "searched blankets"),
+    Issuer(("privacy.sums.bound.central_epsilon", "privacy.sums.bound.dominating_curve",
+            "privacy.sums.curve.HockeyStick.epsilon", "privacy.sums.curve.HockeyStick.delta",
+            "privacy.sums.bound.noise_curve", "privacy.sums.central.PairLoss.curve"),
+           lambda m: [central_epsilon(lattice_rows(m)[0], clients=5, delta=DELTA).epsilon,
+                      dominating_curve(lattice_rows(m)[0], clients=5, delta=DELTA).epsilon(DELTA),
+                      float(dominating_curve(lattice_rows(m)[0], clients=5, delta=DELTA).delta(0.2))],
+           SEARCHED, "searched blankets"),
+    Issuer(("vectors.tables.TableScheme.claim", "vectors.scheme.VectorScheme.claim",
+            "federated.encoding.table.TableEncoding.claims", "federated.encoding.base.Encoding.claims"),
+           lambda m: [TableScheme(mechanism=m, size=2, clients=5).claim(clients=5, delta=DELTA).epsilon,
+                      *(claim.epsilon for claim in
+                        TableEncoding(mechanism=m).claims(rounds=1, clients=5, size=2, delta=DELTA).values())],
+           SEARCHED, "searched blankets"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("issuer", ADDED, ids=IDS)
+@settings(max_examples=8)
+@given(mechanism=law_tables(max_rows=3, max_levels=3), change=st.sampled_from(SUMS))
+def test_where_sums_are_seen_units_and_directions_do_not_count(
+    issuer: Issuer, mechanism: Mechanism, change: Change
+) -> None:
+    agree(issuer.numbers(change(mechanism)), issuer.numbers(mechanism), issuer.slack, issuer.why)
+
+
+@judges("privacy.sums.witness.find_witness")
+@settings(max_examples=15)
+@given(mechanism=law_tables(max_rows=3, max_levels=3), clients=st.integers(1, 4), change=st.sampled_from(SUMS))
+def test_a_sum_is_never_promised_less_than_its_worst_data_set(
+    mechanism: Mechanism, clients: int, change: Change
+) -> None:
+    """All data sets of the others and both inputs, of the table as it was; the promise is about its image."""
+    image = change(mechanism)
+    rows, _ = lattice_rows(mechanism)
+    for epsilon in (
+        account_sum(image, clients=clients, delta=DELTA).epsilon,
+        central_epsilon(lattice_rows(image)[0], clients=clients, delta=DELTA).epsilon,
+    ):
+        if math.isfinite(epsilon):
+            # At most 4 convolutions of at most 8 floats each: 64 roundings of numbers below 1, over e^epsilon.
+            assert exact_delta(rows, clients, epsilon) <= DELTA + 64 * UNIT * (1 + math.exp(epsilon))
+    witness = find_witness(lattice_rows(image)[0], clients=clients, delta=DELTA).epsilon
+    assert witness <= central_epsilon(rows, clients=clients, delta=DELTA).epsilon
+
+
+@settings(max_examples=25)
+@given(mechanism=law_tables())
+def test_one_client_alone_is_not_hidden_by_a_sum(mechanism: Mechanism) -> None:
+    rows = rows_of(mechanism.weights)
+    claim = privacy.account(mechanism, view="sum", clients=1, delta=DELTA).epsilon
+    assert math.isinf(claim) or worst_hockey_stick(rows, claim) <= DELTA
+    assert privacy.account(mechanism, view="sum", clients=9, delta=0.0).epsilon == mechanism.epsilon  # no delta
+
+
+# Distances -----------------------------------------------------------------------------------------------------------
+
+
+def quadratic(mechanism: Mechanism) -> list[float]:
+    return [quadratic_renyi(mechanism, silence(), order) for order in (1.3, 2.0, 8.0)]
+
+
+APART = [
+    Issuer(("privacy.sums.geometry.quadratic_renyi",), quadratic, 1e-9, "sums of 512 floats at most, reversed"),
+    Issuer(("vectors.norms.loss_profile", "vectors.norms.pure_epsilon_l2"),
+           lambda m: [*loss_profile(m)[1], pure_epsilon_l2(m, coordinates=2, l2_norm=0.3)],
+           1e-9, "the largest of logarithms, interpolated at 2^-45 of the range"),
+    Issuer(("vectors.norms.round_renyi", "vectors.norms.others_noise", "vectors.tables.TableScheme.renyi"),
+           lambda m: [round_renyi(m, silence(), 3.0, l2_norm=0.3, share=0.5),
+                      *TableScheme(mechanism=m, size=2, clients=1, l2_norm=0.3).renyi(others=0, alphas=[2.0, 9.0])],
+           1e-9, "sums of 512 floats at most, reversed"),
+    Issuer(("vectors.tables.TableScheme.claim", "federated.encoding.table.TableEncoding.claims"),
+           lambda m: [TableScheme(mechanism=m, size=2, clients=1, l2_norm=0.3).claim(clients=1, delta=DELTA).epsilon,
+                      TableScheme(mechanism=m, size=2, clients=1, l2_norm=0.3).claim(clients=1, delta=0.0).epsilon],
+           1e-6, "sums of floats, and logarithms of them over delta"),
+    Issuer(("design.metric.metric_epsilon",),
+           lambda m: [metric_epsilon(m, "absolute")], 2.0**-48, "one rounding up of a fraction"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("issuer", APART, ids=IDS)
+@settings(max_examples=8)
+@given(mechanism=law_tables(max_rows=4, max_levels=3, jumps=False))
+def test_distances_have_no_direction(issuer: Issuer, mechanism: Mechanism) -> None:
+    """ "For x' < x" is no loss of generality unless both slopes are looked at."""
+    agree(issuer.numbers(mirrored(mechanism)), issuer.numbers(mechanism), issuer.slack, issuer.why)
+
+
+@settings(max_examples=8)
+@given(mechanism=law_tables(max_rows=4, max_levels=3, jumps=False))
+def test_distances_scale_with_their_unit(mechanism: Mechanism) -> None:
+    """kappa is per squared unit, metric epsilon per unit."""
+    image = rescaled(mechanism)
+    agree(
+        [SCALE**2 * one for one in quadratic(image)],
+        quadratic(mechanism),
+        1e-9,
+        "powers of two, and an offset's rounding",
+    )
+    agree(
+        [SCALE * metric_epsilon(image, "absolute")], [metric_epsilon(mechanism, "absolute")], 2.0**-48, "one rounding"
+    )
+    far = pure_epsilon_l2(mechanism, coordinates=1, l2_norm=0.5)
+    agree([pure_epsilon_l2(image, coordinates=1, l2_norm=0.5 * SCALE)], [far], 1e-9, "interpolation")
+    assert OFFSET != 0
+
+
+def inputs_of(mechanism: Mechanism) -> list[Fraction]:
+    """Sixteenths of the range, and both sides of every jump."""
+    low, span = Fraction(mechanism.lower), Fraction(mechanism.upper) - Fraction(mechanism.lower)
+    places = [low + span * Fraction(k, 16) for k in range(17)]
+    jumps = [Fraction(knot) for knot in mechanism.knots[1:][np.diff(mechanism.knots) == 0].tolist()]
+    return sorted({*places, *jumps, *(jump - span / 2**20 for jump in jumps)})
+
+
+def promised(build: Callable[[], float]) -> float:
+    """A number, or inf where a table with jumps is refused."""
+    try:
+        return build()
+    except ParameterError as error:
+        if "jump" not in str(error):
+            raise
+        return math.inf
+
+
+@judges("privacy.account.account", "vectors.norms.round_renyi", "vectors.norms.pure_epsilon_l2")
+@settings(max_examples=30)
+@given(mechanism=law_tables(max_rows=4, max_levels=3), change=st.sampled_from(DISTANCES))
+def test_a_distance_is_never_promised_less_than_any_pair_of_inputs(mechanism: Mechanism, change: Change) -> None:
+    """One coordinate, one client: all pairs of inputs on a grid of the table as it was, with jumps."""
+    image = change(mechanism)
+    norm = max(abs(mechanism.lower), abs(mechanism.upper)) / 2
+    norm = norm if norm > 0 else 1.0
+    kappa = promised(lambda: quadratic_renyi(image, silence(), 2.0))
+    pure = promised(lambda: pure_epsilon_l2(image, coordinates=1, l2_norm=norm))
+    claim = promised(
+        lambda: privacy.account(image, view="sum", clients=1, geometry="l2", l2_norm=norm, delta=DELTA).epsilon
+    )
+    metric = promised(lambda: metric_epsilon(image, "absolute"))
+    pmfs = {x: pmf_at(mechanism, x) for x in inputs_of(mechanism)}
+    for x, y in permutations(pmfs, 2):
+        distance = float(abs(x - y))
+        loss = float(divergence(pmfs[x], pmfs[y], math.inf))
+        assert float(divergence(pmfs[x], pmfs[y], 2.0)) <= kappa * distance**2
+        assert loss <= metric * distance * (1 + 2.0**-40)
+        if max(abs(x), abs(y)) <= norm:  # vectors of one coordinate inside the ball
+            assert loss <= pure
+            if math.isfinite(claim):
+                assert hockey_stick(pmfs[x], pmfs[y], claim) <= DELTA
+
+
+@judges("design.vector.vector_epsilon")
+@settings(max_examples=20)
+@given(mechanism=law_tables(max_rows=4, max_levels=3, jumps=False), dimension=st.integers(1, 2))
+def test_vectors_on_even_knots(mechanism: Mechanism, dimension: int) -> None:
+    even = Mechanism(knots=np.arange(mechanism.knots.size) / 4.0, levels=mechanism.levels, weights=mechanism.weights)
+    number = vector_epsilon(even, dimension=dimension, l2_distance=0.5)
+    agree([vector_epsilon(mirrored(even), dimension=dimension, l2_distance=0.5)], [number], 1e-12, "logarithms")
+    pmfs = {x: pmf_at(even, x) for x in inputs_of(even)}
+    for x, y in permutations(pmfs, 2):
+        if abs(x - y) <= 0.5:
+            assert float(divergence(pmfs[x], pmfs[y], math.inf)) <= number
