@@ -8,9 +8,11 @@ import numpy as np
 from hypothesis import strategies as st
 
 from mezzotint.core.mechanism import TOTAL, Mechanism
-from strategies import SPREADS, random_weights
+from strategies import random_weights
 
 Change = Callable[[Mechanism], Mechanism]
+
+_SPREADS = (1.0, 4.0, 0.3, 12.0, 0.0)
 
 
 @st.composite
@@ -25,11 +27,15 @@ def law_tables(draw: st.DrawFn, *, max_rows: int = 4, max_levels: int = 4, jumps
     knots = np.sort(rng.choice(np.arange(-16, 17), rows, replace=False)) / 8.0
     if jumps and rows > 3 and draw(st.booleans()):
         knots[1] = knots[2]
-    weights = random_weights(rng, rows, levels, draw(st.sampled_from(SPREADS)), draw(st.sampled_from([0.0, 0.0, 0.3])))
+    weights = random_weights(
+        rng, rows, levels, draw(st.sampled_from(_SPREADS)), draw(st.sampled_from([0.0, 0.0, 0.0, 0.3]))
+    )
     if rows > 2 and draw(st.booleans()):  # the worst row inside
         mild = random_weights(rng, rows, levels, 0.1)
         weights = np.where(np.arange(rows)[:, None] == 1, weights, mild)
     weights = weights // 2 * 2
+    if (weights > 0).any(axis=0).sum() == 1:  # a table that says nothing cannot be summed
+        weights[0, (int(weights[0].argmax()) + 1) % levels] = 2
     weights[np.arange(rows), weights.argmax(axis=1)] += TOTAL - weights.sum(axis=1)
     values = np.cumsum(rng.integers(1, 3, levels)) / 2 - 1.0
     return Mechanism(knots=knots, levels=values, weights=weights, name="law")
@@ -116,6 +122,9 @@ ROWS: tuple[Change, ...] = (
 
 SUMS: tuple[Change, ...] = (mirrored, rescaled, shifted, reordered, repeated, refined, jumping_nowhere)
 """Changes for numbers about sums of reports, over all inputs in the range."""
+
+SAME_ROWS: tuple[Change, ...] = (mirrored, rescaled, shifted, reordered, repeated)
+"""Those of `SUMS` that leave the set of rows as it is: a search for common noise that sees more rows may find less."""
 
 DISTANCES: tuple[Change, ...] = (mirrored, refined, jumping_nowhere)
 """Changes for numbers about inputs at a distance; `rescaled` besides, where the distance is rescaled with them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -27,6 +28,6 @@ def judged() -> dict[str, list[str]]:
             if not (called and node.func.id in ("judges", "Issuer")):  # pyright: ignore[reportAttributeAccessIssue]
                 continue
             for inner in ast.walk(node):
-                if isinstance(inner, ast.Constant) and isinstance(inner.value, str) and "." in inner.value:
-                    found.setdefault(inner.value, []).append(path.name)
+                if isinstance(inner, ast.Constant) and re.fullmatch(r"[a-z_]+(\.\w+)+", str(inner.value)):
+                    found.setdefault(str(inner.value), []).append(path.name)
     return found

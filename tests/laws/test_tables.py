@@ -23,6 +23,7 @@ from laws.changes import (
     DISTANCES,
     OFFSET,
     ROWS,
+    SAME_ROWS,
     SCALE,
     SUMS,
     Change,
@@ -38,7 +39,7 @@ from mezzotint.design.metric import metric_epsilon
 from mezzotint.design.vector import vector_epsilon
 from mezzotint.federated.encoding import TableEncoding
 from mezzotint.privacy.certificate import certify
-from mezzotint.privacy.distribution import composed
+from mezzotint.privacy.distribution import LossDistribution, composed
 from mezzotint.privacy.local import account_local, dominating_atoms
 from mezzotint.privacy.loss import delta, pure_epsilon, renyi, renyi_pairs, worst_ratio
 from mezzotint.privacy.recursion import worst_sequence_epsilon
@@ -85,6 +86,11 @@ def summed(mechanism: Mechanism, **options: object) -> float:
     return privacy.account(mechanism, view="sum", delta=DELTA, **options).epsilon  # pyright: ignore[reportArgumentType]
 
 
+def twice(mechanism: Mechanism) -> LossDistribution:
+    """Two releases of the pair that dominates all rows."""
+    return composed(dominating_atoms(mechanism), 2, 1e-4)
+
+
 GRID = 3e-4  # of a composed loss distribution: 1e-4 of epsilon or of one nat on each side, and its tail
 SERIES = (
     1e-11  # sums of at most 64 float terms whose allowance for rounding, (m + 8) 4 2^-53 each, is part of the number
@@ -94,9 +100,11 @@ SEEN = [
     Issuer(("privacy.loss.pure_epsilon", "core.mechanism.Mechanism.epsilon"),
            lambda m: [pure_epsilon(m.weights), m.epsilon], 0.0, "a logarithm of one ratio of integers"),
     Issuer(("privacy.loss.delta", "core.mechanism.Mechanism.delta"),
-           lambda m: [x for e in EPSILONS for x in (delta(m.weights, e), m.delta(e))], 0.0, "integers until the last step"),
+           lambda m: [x for e in EPSILONS for x in (delta(m.weights, e), m.delta(e))],
+           0.0, "integers until the last step"),
     Issuer(("privacy.loss.renyi", "privacy.loss.renyi_pairs", "core.mechanism.Mechanism.renyi"),
-           lambda m: [x for a in ORDERS for x in (renyi(m.weights, a), m.renyi(a), float(renyi_pairs(m.weights, a).max()))],
+           lambda m: [x for a in ORDERS
+                      for x in (renyi(m.weights, a), m.renyi(a), float(renyi_pairs(m.weights, a).max()))],
            SERIES, "sums of m terms; over |alpha - 1| >= 0.01"),
     Issuer(("privacy.loss.worst_ratio", "privacy.certificate.certify", "privacy.certificate.Certificate.epsilon",
             "core.mechanism.Mechanism.certificate", "privacy.verify.verify"),
@@ -104,7 +112,8 @@ SEEN = [
                       certify(m).epsilon, m.certificate().epsilon, privacy.verify(m).epsilon_upper],
            4 * UNIT, "one rounding each"),
     Issuer(("privacy.tradeoff.tradeoff",),
-           lambda m: [privacy.tradeoff(m).power(rate) for rate in (0.0, 0.01, 0.3, 1.0)], 8 * UNIT, "interpolated integers"),
+           lambda m: [privacy.tradeoff(m).power(rate) for rate in (0.0, 0.01, 0.3, 1.0)],
+           8 * UNIT, "interpolated integers"),
     Issuer(("privacy.account.account", "privacy.local.account_local", "privacy.run.Run.claim",
             "privacy.calibrate.Plan.account"),
            lambda m: [local(m), local(m, coordinates=2), local(m, rounds=2, sampling_rate=0.3),
@@ -118,11 +127,10 @@ SEEN = [
     Issuer(("privacy.recursion.worst_sequence_epsilon", "privacy.recursion.Curve.epsilon"),
            lambda m: [worst_sequence_epsilon(m.weights, coordinates=2, rounds=1, delta=DELTA) or math.inf],
            4e-3, "a curve's floor of a thousandth of delta, where epsilon moves by at most four"),
-    Issuer(("privacy.distribution.composed", "privacy.distribution.on_grid", "privacy.distribution.LossDistribution.compose",
-            "privacy.distribution.LossDistribution.delta", "privacy.distribution.LossDistribution.deltas",
-            "privacy.distribution.LossDistribution.epsilon"),
-           lambda m: [composed(dominating_atoms(m), 2, 1e-4).epsilon(DELTA), composed(dominating_atoms(m), 2, 1e-4).delta(0.5),
-                      float(composed(dominating_atoms(m), 2, 1e-4).deltas([0.5])[0])],
+    Issuer(("privacy.distribution.composed", "privacy.distribution.on_grid",
+            "privacy.distribution.LossDistribution.compose", "privacy.distribution.LossDistribution.delta",
+            "privacy.distribution.LossDistribution.deltas", "privacy.distribution.LossDistribution.epsilon"),
+           lambda m: [twice(m).epsilon(DELTA), twice(m).delta(0.5), float(twice(m).deltas([0.5])[0])],
            GRID, "the grid of losses"),
     Issuer(("collect.claim.record_claim", "collect.claim.longitudinal_claim"),
            lambda m: [collect.record_claim({"x": m, "y": m}).epsilon,
@@ -194,7 +202,9 @@ def test_a_shuffle_hides_the_order_of_reports_whatever_they_are_called(mechanism
 
 # Sums ----------------------------------------------------------------------------------------------------------------
 
-SEARCHED = 1e-2  # blankets are searched for by solvers and heuristics, which see an image's rows in another order
+# Of quality, not of soundness (that is the next law's): a curve's grid of epsilons follows the first of equally wide
+# pairs, and blankets are searched for by solvers that see rows in another order. All of these are upper bounds.
+SEARCHED = 2e-2
 
 ADDED = [
     Issuer(("privacy.account.account", "privacy.sums.account.account_sum"),
@@ -218,7 +228,7 @@ ADDED = [
 
 @pytest.mark.parametrize("issuer", ADDED, ids=IDS)
 @settings(max_examples=8)
-@given(mechanism=law_tables(max_rows=3, max_levels=3), change=st.sampled_from(SUMS))
+@given(mechanism=law_tables(max_rows=3, max_levels=3), change=st.sampled_from(SAME_ROWS))
 def test_where_sums_are_seen_units_and_directions_do_not_count(
     issuer: Issuer, mechanism: Mechanism, change: Change
 ) -> None:
@@ -267,7 +277,7 @@ APART = [
            lambda m: [*loss_profile(m)[1], pure_epsilon_l2(m, coordinates=2, l2_norm=0.3)],
            1e-9, "the largest of logarithms, interpolated at 2^-45 of the range"),
     Issuer(("vectors.norms.round_renyi", "vectors.norms.others_noise", "vectors.tables.TableScheme.renyi"),
-           lambda m: [round_renyi(m, silence(), 3.0, l2_norm=0.3, share=0.5),
+           lambda m: [round_renyi(m, silence(), 3.0, coordinates=2, l2_norm=0.3, share=0.5),
                       *TableScheme(mechanism=m, size=2, clients=1, l2_norm=0.3).renyi(others=0, alphas=[2.0, 9.0])],
            1e-9, "sums of 512 floats at most, reversed"),
     Issuer(("vectors.tables.TableScheme.claim", "federated.encoding.table.TableEncoding.claims"),

@@ -1,4 +1,4 @@
-"""Every public name of the package that issues an epsilon, a delta or an interval, found by going through all modules."""
+"""Every public name that issues an epsilon, a delta or an interval, found by going through all modules."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ ROOMS = ("kernel", "core", "families", "privacy", "design", "vectors", "smoothed
 
 WORDS = {
     "epsilon", "epsilons", "delta", "deltas", "renyi", "claim", "claims", "certify", "certificate", "certified",
-    "interval", "low", "high", "kappa", "contraction", "spent", "tradeoff", "bound", "limit", "enclosure",
+    "interval", "low", "high", "kappa", "contraction", "spent", "tradeoff", "bound", "limit", "enclosure", "width",
+    "profile",
 }  # fmt: skip
 """Parts of names, between underscores, of what is promised."""
 

@@ -172,6 +172,8 @@ def central_epsilon(rows: IntArray, *, clients: int, delta: float, corrupted: in
 def noise_curve(noises: Iterable[Noise], rows: FloatArray, limit: float) -> HockeyStick:
     """The envelope over noises and over all pairs of rows of their hockey-stick curves; the worst noise comes first."""
     pairs = pairs_by_gap(rows)
+    if not pairs:  # one row: inputs make no difference
+        return HockeyStick(epsilons=np.zeros(1), deltas=np.zeros(1))
     rest = iter(noises)
     worst = next(rest)
     first = pair_loss(worst, rows[pairs[0][0]], rows[pairs[0][1]]).curve(limit)

@@ -1,0 +1,38 @@
+"""Laws of designs: the mirrored problem and the problem in other units have the mirrored and rescaled optimum."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from laws.registry import judges
+from mezzotint import design
+
+# The solver's duality gap, relative (docs/proofs/design.md, "Bounds"), and the rounding of weights to 2^-32.
+GAP = 2e-6
+
+
+@judges("design.optimal.optimal", "design.limit.limit")
+@settings(max_examples=6)
+@given(
+    epsilon=st.sampled_from([0.5, 1.0, 3.0]),
+    inner=st.lists(st.integers(-7, 7), min_size=1, max_size=2, unique=True),
+    reach=st.tuples(st.integers(6, 20), st.integers(6, 20)),
+)
+def test_designs_follow_directions_and_units(epsilon: float, inner: list[int], reach: tuple[int, int]) -> None:
+    """Lopsided levels: each outer level reaches beyond what two levels of this epsilon need, by another amount."""
+    least = 1 + 2 / math.expm1(epsilon)
+    levels = np.array([-least - reach[0] / 8, *sorted(value / 8 for value in inner), least + reach[1] / 8])
+    found = design.optimal(epsilon, levels=levels)
+    back = design.optimal(epsilon, levels=-levels[::-1])
+    wide = design.optimal(epsilon, lower=-7, upper=1, levels=4 * levels - 3)
+    for image, unit in ((back, 1.0), (wide, 16.0)):
+        assert image.loss / unit == pytest.approx(found.loss, rel=GAP)
+        assert image.lower_bound / unit <= found.loss * (1 + GAP)
+        assert image.mechanism.epsilon <= epsilon
+    bound = design.limit(epsilon).lower_bound
+    assert bound <= found.loss * (1 + GAP)  # over all levels

@@ -1,0 +1,125 @@
+"""Laws of estimates: the other way round, in other units, with counts merged; intervals follow their estimates."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from laws.changes import OFFSET, SCALE, law_tables, mirrored, rescaled, shifted
+from laws.registry import judges
+from mezzotint import collect
+from mezzotint.collect.estimate import finite_sample_limit
+from mezzotint.core.mechanism import Mechanism
+
+# Ends of intervals are found to 1e-6 of a threshold by solvers that see images in another order; widths are about
+# a square root of that where the likelihood is flat, so: a thousandth of the range.
+SOLVED = 1e-3
+
+
+@st.composite
+def counted(draw: st.DrawFn) -> collect.CodeCounts:
+    mechanism = draw(law_tables(max_rows=4, max_levels=4, jumps=False))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    n = draw(st.sampled_from([40, 2, 1000]))
+    shares = rng.dirichlet(np.full(mechanism.knots.size, 0.4)) @ mechanism.probabilities
+    return collect.CodeCounts(mechanism=mechanism, counts=rng.multinomial(n, shares / shares.sum()))
+
+
+def image(counts: collect.CodeCounts, mechanism: Mechanism, *, back: bool = False) -> collect.CodeCounts:
+    return collect.CodeCounts(mechanism=mechanism, counts=counts.counts[::-1] if back else counts.counts)
+
+
+def ends(interval: collect.Interval) -> np.ndarray:
+    return np.array([interval.low, interval.value, interval.high])
+
+
+@judges("collect.mean.safe_half_width", "collect.mean.half_width", "collect.estimate.estimate")
+@settings(max_examples=30)
+@given(counts=counted(), method=st.sampled_from(["safe", "asymptotic"]))
+def test_the_mean_follows_its_units_and_directions(counts: collect.CodeCounts, method: str) -> None:
+    mechanism = counts.mechanism
+    scale = max(abs(mechanism.levels).max(), abs(mechanism.knots).max())
+    found = ends(_mean(counts, method))
+    back = ends(_mean(image(counts, mirrored(mechanism), back=True), method))
+    other = ends(_mean(image(counts, rescaled(mechanism)), method))
+    # Sums of a handful of floats of the size of levels; the offset's rounding is of the same order.
+    np.testing.assert_allclose(-back[::-1], found, rtol=1e-11, atol=1e-11 * scale)
+    np.testing.assert_allclose((other - OFFSET) / SCALE, found, rtol=1e-11, atol=1e-11 * scale)
+    assert found[0] <= found[1] <= found[2]
+    n, level = counts.n, 0.9
+    width = collect.safe_half_width(mechanism, n=n, level=level)
+    assert math.isclose(collect.safe_half_width(mirrored(mechanism), n=n, level=level), width, rel_tol=1e-11)
+    assert math.isclose(collect.safe_half_width(rescaled(mechanism), n=n, level=level), SCALE * width, rel_tol=1e-11)
+    assert (
+        collect.safe_half_width(mechanism, n=n, level=0.99)
+        > width
+        > collect.safe_half_width(mechanism, n=2 * n, level=level)
+    )
+
+
+def _mean(counts: collect.CodeCounts, method: str) -> collect.Interval:
+    return collect.estimate(counts, level=0.9, method=method).mean  # pyright: ignore[reportArgumentType]
+
+
+@judges(
+    "collect.estimate.estimate",
+    "collect.estimate.Estimate.privacy_error",
+    "collect.estimate.Estimate.sampling_error",
+)
+@settings(max_examples=12)
+@given(counts=counted())
+def test_shares_variances_and_quantiles_follow_theirs(counts: collect.CodeCounts) -> None:
+    mechanism = counts.mechanism
+    span = mechanism.upper - mechanism.lower
+    edges = np.array([mechanism.lower, (mechanism.lower + mechanism.upper) / 2, mechanism.upper])
+
+    def say(given_counts: collect.CodeCounts, where: np.ndarray) -> collect.Estimate:
+        return collect.estimate(given_counts, level=0.9, method="safe", histogram=where.tolist())
+
+    found = say(counts, edges)
+    back = say(image(counts, mirrored(mechanism), back=True), -edges[::-1])
+    other = say(image(counts, rescaled(mechanism)), edges * SCALE + OFFSET)
+    for result, turn, unit in ((back, -1, 1.0), (other, 1, SCALE)):
+        assert found.histogram is not None
+        assert result.histogram is not None
+        for name in ("low", "high"):
+            np.testing.assert_allclose(
+                getattr(result.histogram, name)[::turn], getattr(found.histogram, name), rtol=0, atol=SOLVED
+            )
+        np.testing.assert_allclose(
+            ends(result.input_variance) / unit**2, ends(found.input_variance), atol=SOLVED * span**2
+        )
+        for name in ("privacy_error", "sampling_error"):
+            np.testing.assert_allclose(
+                [getattr(result, name).low / unit, getattr(result, name).high / unit],
+                [getattr(found, name).low, getattr(found, name).high],
+                atol=math.sqrt(SOLVED) * span,
+            )
+
+
+@settings(max_examples=15)
+@given(counts=counted())
+def test_what_is_decoded_says_nothing_about_where_inputs_were(counts: collect.CodeCounts) -> None:
+    """The likelihood sees codes: other levels leave shares as they were. Halves of the counts merge to the whole."""
+    edges = [counts.mechanism.lower, counts.mechanism.upper - 1 / 64, counts.mechanism.upper]
+    one, other = (
+        collect.estimate(image(counts, table), level=0.9, method="safe", histogram=edges)
+        for table in (counts.mechanism, shifted(counts.mechanism))
+    )
+    assert one.histogram is not None
+    assert other.histogram is not None
+    np.testing.assert_allclose(other.histogram.low, one.histogram.low, atol=SOLVED)
+    np.testing.assert_allclose(other.histogram.high, one.histogram.high, atol=SOLVED)
+    half = counts.counts // 2
+    merged = collect.CodeCounts(mechanism=counts.mechanism, counts=half).merge(
+        collect.CodeCounts(mechanism=counts.mechanism, counts=counts.counts - half)
+    )
+    assert merged.counts.tolist() == counts.counts.tolist()
+
+
+@judges("collect.estimate.finite_sample_limit")
+def test_the_finite_sample_limit_grows_with_level_and_codes() -> None:
+    assert finite_sample_limit(2, level=0.9) < finite_sample_limit(2, level=0.99) < finite_sample_limit(5, level=0.99)

@@ -1,0 +1,107 @@
+"""Nothing that issues an epsilon, a delta or an interval goes without a law, unless a reason is written here."""
+
+from __future__ import annotations
+
+from laws.registry import judged
+from laws.walk import issuers, records
+
+WITHOUT_LAW: dict[str, tuple[str, ...]] = {
+    "checks what a caller asks for, and issues nothing": (
+        "design.levels.thinned", "design.problem.Problem.width", "design.problem.Problem.with_epsilon",
+        "design.problem.make_problem",
+        "families.inputs.positive_epsilon", "federated.encoding.files.encoding_from",
+        "federated.encoding.files.load_encoding", "federated.encoding.files.unpacked", "federated.policy.load_policy",
+        "federated.settings.RunSettings.encoding", "federated.settings.RunSettings.from_config",
+        "federated.settings.RunSettings.load", "privacy.checks.check_delta", "privacy.ledger.Ledger.releases",
+        "privacy.ledger.Priced.delta", "privacy.ledger.Priced.epsilon", "privacy.ledger.Release.of",
+        "privacy.loss.check_epsilon", "smoothed.inputs.read_loss", "collect.drawing.Plan.for_block",
+        "collect.drawing.plan", "federated.encoding.noise.NoiseEncoding.scheme",
+        "federated.encoding.table.TableEncoding.scheme", "training.methods.Method.codes",
+        "kernel.claim.Claim.delta", "kernel.claim.Claim.epsilon", "kernel.claim.Claim.read",
+        "kernel.claim.Release.read", "kernel.claim.stamp", "kernel.losses.Grid.read", "kernel.one.released",
+        "vectors.ranked.scheme.RankedCodebook.from_json", "vectors.ranked.scheme.RankedCodebook.load",
+        "vectors.ranked.scheme.RankedCodebook.epsilon",
+    ),
+    "a published formula under its own name, documented as no guarantee; tests/ compare it with the paper": (
+        "families.erm.published_erm_epsilon", "families.noise.published_discrete_gaussian_renyi",
+        "families.noise.published_discrete_laplace_epsilon", "families.noise.published_skellam_renyi",
+        "families.rqm.published_rqm_epsilon", "privacy.shuffle.published_clones_epsilon",
+        "smoothed.published.noisy_epsilon", "smoothed.published.published_table1_noise_epsilon",
+        "training.rqp.published.published_epsilon", "training.rqp.utility.published_utility_bound",
+    ),
+    "passes on the pure epsilon of its tables, by `record_claim`, which has a law": (
+        "collect.privatize.privatize", "collect.privatize.privatize_columns", "collect.results.of_one_column",
+        "collect.results.result_of", "collect.runs.Run.execute",
+    ),
+    "chooses a mechanism; its epsilon is read off the table, whose losses have laws": (
+        "design.cache.cache", "design.calibrate.calibrate", "design.compare.compare", "design.compare.tradeoff",
+        "design.families.Search.dial", "design.families.Search.run", "design.families.float_epsilon",
+        "design.fixed.design_fixed", "design.general.Setting.delta", "design.general.design_general",
+        "design.general.make_setting", "design.general.refine_even", "design.general.spent", "design.mvu.imvu",
+        "design.mvu.mvu", "design.optm.optm", "design.optm_exact.optm_exact", "design.optm_one_ratio.optm_one_ratio",
+        "design.result.without_bound", "design.rounding.first_certified", "design.rounding.record",
+        "design.vector.vector", "federated.encoding.noise.noise_encoding", "privacy.calibrate.calibrate",
+        "vectors.advice.Advice.best", "vectors.advice.Option.epsilon", "vectors.calibration.calibrated_noise",
+        "vectors.calibration.calibrated_table", "vectors.ranked.design.ranked_codebook",
+    ),
+    "a lower bound on an error, not on privacy: below every feasible design by weak duality, in tests/design": (
+        "design.bound.bound_at_levels", "design.limit.limit_of", "design.solver.safe_bound",
+    ),
+    "a step of a sum's bound: `central_epsilon` and `dominating_curve` have laws; twins in tests/privacy/sums": (
+        "privacy.sums.central.PairLoss.deltas", "privacy.sums.central.PairLoss.epsilon",
+        "privacy.sums.central.blanket_noise", "privacy.sums.central.pair_loss", "privacy.sums.central.silence",
+        "privacy.sums.convolution.sum_bounds", "privacy.sums.cover.Cover.noises", "privacy.sums.cover.case_noises",
+        "privacy.sums.cover.cover", "privacy.sums.curve.HockeyStick.best",
+    ),
+    "a step of a smoothed bound: `profile` and `expected` have laws, and its twin is in tests/smoothed": (
+        "smoothed.kernels.windows.log_delta", "smoothed.kernels.windows.log_delta_window",
+        "smoothed.kernels.windows.log_deltas", "smoothed.many_types.RareType.log_bound",
+        "smoothed.many_types.monte_carlo", "smoothed.many_types.summary", "smoothed.worst_case.noise_bound",
+        "smoothed.averages.continuous_average", "smoothed.gradients.expected_gradients",
+    ),
+    "the kernel and its proposals have laws of their own beside them, in tests/kernel": (
+        "kernel.check.check", "kernel.check.read_claim", "kernel.losses.curve_of", "kernel.losses.sampled_curves",
+        "privacy.propose.accepted", "privacy.propose.local_release", "privacy.propose.propose_local",
+    ),
+    "one table over orders: tests/vectors/test_ranked.py goes through all orders of all codewords": (
+        "vectors.ranked.scheme.RankedCodebook.claim", "vectors.ranked.table.rank_table",
+    ),
+    "fixed-point sums without noise: epsilon is infinite, by definition": (
+        "federated.encoding.fixed.FixedPointEncoding.claims",
+        "federated.encoding.fixed.FixedPointEncoding.report_epsilon",
+        "federated.encoding.noise.NoiseEncoding.report_epsilon", "federated.encoding.base.Encoding.report_epsilon",
+    ),
+    "a run: its claims are those of its encoding or its phases, which have laws, for the rounds on its ledger": (
+        "federated.app.run_server", "federated.ledger.RunLedger.claims", "federated.simulation.simulate",
+        "training.methods.ClippedSGD.claim", "training.methods.Method.claim", "training.methods.NoisySGD.claim",
+        "training.methods.QuantizedSGD.claim", "training.optimizers.ProjectedOptimizer.contraction",
+        "training.trainer.Trainer.claim", "training.trainer.Trainer.progress", "training.trainer.Trainer.run",
+    ),
+    "a lower bound from an experiment, or an error bound: coverage and comparison in tests/training": (
+        "training.audit.audit", "training.rqp.utility.utility_bound",
+    ),
+}  # fmt: skip
+
+
+def test_every_issuer_has_a_law_or_a_reason() -> None:
+    excused = {name for names in WITHOUT_LAW.values() for name in names}
+    assert sorted(issuers() - set(judged()) - excused) == []
+
+
+def test_laws_and_reasons_name_what_is_there() -> None:
+    excused = [name for names in WITHOUT_LAW.values() for name in names]
+    assert len(excused) == len(set(excused))
+    assert sorted({*excused, *judged()} - issuers()) == []
+    assert sorted(set(excused) & set(judged())) == []
+
+
+def test_the_walk_finds_what_is_known_to_issue() -> None:
+    """The walk itself can fail to see: a few names of every kind that it must find."""
+    known = {
+        "privacy.loss.pure_epsilon", "core.mechanism.Mechanism.epsilon", "core.mechanism.Mechanism.delta",
+        "privacy.account.account", "vectors.tables.TableScheme.claim", "collect.estimate.estimate",
+        "collect.mean.safe_half_width", "smoothed.profiles.profile", "training.rqp.accounting.account",
+        "privacy.ledger.Ledger.spent", "design.optimal.optimal", "families.noise.IntegerNoise.renyi",
+    }  # fmt: skip
+    assert known <= issuers()
+    assert {"Claim", "Estimate", "Interval", "Profile", "TrainingClaim", "DesignResult", "Spent"} <= records()

@@ -1,0 +1,146 @@
+"""Laws of claims about runs: training steps in any grouping, ledgers in any order, channels of any labels."""
+
+from __future__ import annotations
+
+import math
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from laws.changes import law_tables, mirrored, relabelled
+from laws.registry import judges
+from mezzotint.core.mechanism import Mechanism
+from mezzotint.privacy.conversion import renyi_to_epsilon, seen_renyi
+from mezzotint.privacy.ledger import Ledger, Release, compose_releases
+from mezzotint.privacy.local import advanced_epsilon
+from mezzotint.privacy.shuffle import clones_epsilon
+from mezzotint.training import rqp
+from mezzotint.training.projection import projection, projection_from
+from mezzotint.training.rqp.claim import Phase
+from mezzotint.training.rqp.contraction import contraction
+from mezzotint.training.rqp.sampling import Poisson, WithReplacement
+
+GRID = 1e-2  # dp-accounting's grid of losses, and its tails: 1e-4 a step of losses over ten steps at most, doubled
+
+
+@judges("training.rqp.accounting.account")
+@pytest.mark.parametrize("sampling", [Poisson(rate=0.2), WithReplacement(batch_size=3, dataset_size=20)])
+@pytest.mark.parametrize("neighboring", ["add_or_remove_one", "replace_one"])
+def test_steps_may_be_grouped_and_ordered_at_will(sampling: object, neighboring: str) -> None:
+    if isinstance(sampling, WithReplacement) and neighboring == "add_or_remove_one":
+        pytest.skip("batches of fixed size have no add-or-remove neighbours")
+
+    def phase(steps: int, noise: float = 2.0, kappa: float = 1.0) -> Phase:
+        return Phase(noise_multiplier=noise, kappa=kappa, sampling=sampling, steps=steps)  # pyright: ignore
+
+    def say(*phases: Phase) -> float:
+        return rqp.account(phases, delta=1e-4, neighboring=neighboring).epsilon  # pyright: ignore
+
+    whole = say(phase(6))
+    assert math.isclose(say(phase(2), phase(4)), whole, rel_tol=GRID)
+    assert math.isclose(say(phase(3), phase(0), phase(3)), whole, rel_tol=GRID)
+    one, other = phase(2), phase(3, noise=3.0)
+    assert math.isclose(say(one, other), say(other, one), rel_tol=GRID)
+    # kappa is a factor of the distance: half of it with half the noise is the same.
+    assert math.isclose(say(phase(6, noise=1.0, kappa=0.5)), whole, rel_tol=GRID)
+    assert say(phase(5)) < whole < say(phase(7))
+    assert say(phase(6, noise=2.1)) < whole
+    assert say(phase(0)) == 0.0
+
+
+@judges("training.rqp.accounting.epsilon", "training.rqp.accounting.pure_epsilon")
+def test_more_steps_and_less_replacement_cost_more() -> None:
+    def say(**changes: object) -> float:
+        options = {"q": 0.7, "bits": 2, "steps": 4, "delta": 1e-4, "sampling_rate": 0.2} | changes
+        return rqp.epsilon(1.5, **options).epsilon  # pyright: ignore[reportArgumentType]
+
+    assert say(steps=5) > say() > say(steps=3)
+    assert say(q=0.9) > say() > say(q=0.5)
+    assert say(sampling_rate=0.3) > say()
+    assert say(delta=1e-5) > say()
+
+    def pure(**changes: object) -> float:
+        options = {"q": 0.7, "bits": 2, "dimension": 3, "steps": 4, "sampling_rate": 0.2} | changes
+        return rqp.pure_epsilon(1.5, **options).epsilon  # pyright: ignore[reportArgumentType]
+
+    assert pure(dimension=4) > pure() > pure(steps=3)
+
+
+@judges(
+    "training.rqp.contraction.contraction",
+    "training.rqp.contraction.table_contraction",
+    "training.projection.projection",
+    "training.projection.projection_from",
+)
+@settings(max_examples=20)
+@given(mechanism=law_tables(max_rows=3, max_levels=3, jumps=False))
+def test_a_channel_has_no_direction_and_no_labels(mechanism: Mechanism) -> None:
+    def say(table: Mechanism) -> float:
+        return rqp.table_contraction(table.weights)
+
+    for image in (mirrored(mechanism), relabelled(mechanism)):
+        assert math.isclose(say(image), say(mechanism), rel_tol=1e-6)  # twice the search's tolerance
+    for q, bits in ((0.5, 1), (0.7, 2)):
+        same = projection(bits=bits, rounding="stochastic", q=q)
+        assert projection_from(same.table).kappa >= same.kappa * (1 - 1e-6)
+        assert same.kappa >= contraction(q, bits) * (1 - 1e-6)
+
+
+PRICES = st.tuples(st.floats(0, 3), st.floats(0, 1e-3))
+
+
+@judges("privacy.ledger.compose_releases", "privacy.ledger.Ledger.spent", "privacy.ledger.Ledger.worst")
+@settings(max_examples=30)
+@given(prices=st.lists(PRICES, min_size=1, max_size=4), split=st.integers(0, 4))
+def test_what_was_spent_has_no_order_and_may_be_kept_in_two_ledgers(
+    prices: list[tuple[float, float]], split: int
+) -> None:
+    releases = [
+        Release(identity=f"r{i}", client=f"c{i % 2}", epsilon=epsilon, delta=delta)
+        for i, (epsilon, delta) in enumerate(prices)
+    ]
+    totals = {(compose_releases(order).epsilon, compose_releases(order).delta) for order in permutations(releases)}
+    assert len(totals) == 1  # exact sums, rounded once
+    ledgers = [Ledger(), Ledger(), Ledger()]
+    for release in releases:
+        ledgers[0].charge(release)
+    for i, release in enumerate(releases):
+        ledgers[1 if i < split else 2].charge(release)
+    ledgers[1].merge(ledgers[2])
+    for client in ("c0", "c1"):
+        whole, merged = ledgers[0].spent(client), ledgers[1].spent(client)
+        assert (whole.epsilon, whole.delta) == (merged.epsilon, merged.delta)
+        own = [release for release in releases if release.client == client]
+        assert whole.epsilon >= math.fsum(release.epsilon for release in own) * (1 - 2.0**-52)
+        assert ledgers[0].worst().epsilon >= whole.epsilon
+    ledgers[0].charge(releases[0])  # a second attempt is a second release
+    assert ledgers[0].spent("c0").epsilon >= ledgers[1].spent("c0").epsilon + releases[0].epsilon * (1 - 2.0**-50)
+
+
+@judges(
+    "privacy.local.advanced_epsilon",
+    "privacy.conversion.renyi_to_epsilon",
+    "privacy.conversion.seen_renyi",
+    "privacy.shuffle.clones_epsilon",
+)
+def test_bounds_of_numbers_alone_are_monotone_and_exact_at_their_ends() -> None:
+    assert advanced_epsilon(0.0, 5, 1e-6) == 0.0
+    assert math.isinf(advanced_epsilon(0.3, 5, 0.0))
+    grid = [advanced_epsilon(0.3, count, 1e-6) for count in (1, 2, 9)]
+    assert grid == sorted(grid)
+    assert advanced_epsilon(0.3, 1, 1e-6) >= 0.3 * math.tanh(0.15)
+    assert seen_renyi(0.7, 3.0, 1.0) == 0.7
+    assert seen_renyi(0.7, 3.0, 1e-9) < seen_renyi(0.7, 3.0, 0.5) < 0.7
+    # Gaussian of sigma 3: divergence alpha / 18 at every order; the exact delta at the converted epsilon is below it.
+    for alpha in (1.5, 4.0, 20.0):
+        epsilon, sigma = renyi_to_epsilon(alpha / 18, alpha, 1e-3), 3.0
+        tail = lambda x: 0.5 * math.erfc(x / math.sqrt(2))  # noqa: E731
+        exact = tail(epsilon * sigma - 0.5 / sigma) - math.exp(epsilon) * tail(epsilon * sigma + 0.5 / sigma)
+        assert exact <= 1e-3
+    crowd = [clones_epsilon(1.0, clients=n, delta=1e-4) for n in (1, 10, 1000)]
+    assert crowd[0] == 1.0
+    assert crowd == sorted(crowd, reverse=True)
+    assert np.isfinite(crowd).all()
