@@ -70,7 +70,7 @@ def command(
     if as_json:
         print_json(result.as_dict())
     else:
-        output().print(_picture(result))
+        output().print(_frequencies(result) if isinstance(result, collect.Frequencies) else _picture(result))
 
 
 def _counts(sources: list[str], **options: Any) -> collect.CodeCounts:
@@ -83,6 +83,16 @@ def _counts(sources: list[str], **options: Any) -> collect.CodeCounts:
             for source in sources
         ]
     return reduce(lambda one, other: one.merge(other), parts)
+
+
+def _frequencies(result: collect.Frequencies) -> Table:
+    table = Table(title=f"{result.n:,} reports, {_privacy(result)}", title_justify="left")
+    table.add_column("category")
+    for heading in ("share", *(f"{100 * result.level:.4g} % {end}" for end in ("low", "high"))):
+        table.add_column(heading, justify="right")
+    for name, share in zip(result.categories, result.shares, strict=True):
+        table.add_row(Text(name), *(f"{value:.4f}" for value in (share.value, share.low, share.high)))
+    return table
 
 
 def _picture(result: Any) -> Group:

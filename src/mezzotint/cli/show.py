@@ -33,6 +33,8 @@ EXAMPLE = "mezzotint show m.json --at=-1,0,1"
 
 _ROWS = 9
 _COLUMNS = 8
+_MOST = 40
+"""Categories shown."""
 
 
 def command(
@@ -51,12 +53,14 @@ def command(
         return
     mechanism = load_mechanism(file, parameter="file")
     inputs = np.linspace(mechanism.lower, mechanism.upper, _ROWS)
+    if mechanism.categories is not None:
+        inputs = mechanism.knots
     if at is not None:
         inputs = np.array(parse_numbers(at, parameter="at"))
     if as_json:
         print_json(_as_dict(mechanism, inputs))
     else:
-        output().print(_picture(mechanism, inputs))
+        output().print(_categories(mechanism) if mechanism.categories is not None else _picture(mechanism, inputs))
 
 
 def _show_ranked(scheme: vectors.RankedCodebook, as_json: bool) -> None:
@@ -92,6 +96,7 @@ def _as_dict(mechanism: Mechanism, inputs: Any) -> dict[str, Any]:
         "levels": mechanism.levels,
         "knots": mechanism.knots,
         "bits": mechanism.bits,
+        "categories": mechanism.categories,
         "epsilon": mechanism.epsilon,
         "mse": mechanism.mse(),
         "mae": mechanism.mae(),
@@ -124,6 +129,21 @@ def _picture(mechanism: Mechanism, inputs: Any) -> Group:
         f"mean absolute error {number(mechanism.mae())} (uniform inputs), greatest bias {number(mechanism.max_bias, 3)}"
     )
     return Group(table, Text(facts), Text(str(mechanism.certificate())))
+
+
+def _categories(mechanism: Mechanism) -> Group:
+    table = Table(title=mechanism.name, title_justify="left")
+    table.add_column("category")
+    table.add_column("reports", no_wrap=True)
+    names = mechanism.categories or ()
+    for name, row in zip(names[:_MOST], mechanism.probabilities, strict=False):
+        table.add_row(Text(name), sparkline(_shrink(row)))
+    more = f", {len(names) - _MOST} more categories" if len(names) > _MOST else ""
+    facts = (
+        f"{len(names)} categories, {mechanism.levels.size} reports ({mechanism.bits} bits){more}\n"
+        f"epsilon {number(mechanism.epsilon)} per report, table {mechanism.sha256[:12]}"
+    )
+    return Group(table, Text(facts))
 
 
 def _shrink(row: Any, width: int = 64) -> list[float]:

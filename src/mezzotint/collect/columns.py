@@ -16,10 +16,13 @@ from typing import Any, BinaryIO, Literal, cast, final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from mezzotint.core.errors import FileFormatError, MezzotintError, ParameterError
+
+compute: Any = pc  # its functions are made at import time, unseen by type checkers
 
 FileKind = Literal["parquet", "csv", "csv.gz", "stream"]
 
@@ -310,6 +313,52 @@ def numbers(array: pa.Array) -> tuple[npt.NDArray[np.floating], npt.NDArray[np.b
         return values, ~missing
     present[np.flatnonzero(present)[missing]] = False
     return values, present
+
+
+def category_positions(array: pa.Array, categories: Sequence[str], column: str) -> tuple[Any, npt.NDArray[np.bool_]]:
+    """Where each entry stands in the list of categories, and which entries are there at all.
+
+    Arguments:
+        array: text, integers or booleans, also as a dictionary. Null is missing; so is empty text that is no category.
+        categories: names, as `core.mechanism.category_name` writes them.
+        column: for messages.
+
+    Returns: (n,) float64 positions, -1 for values that are not listed, and (n,) what is present.
+
+    Raises:
+        ParameterError: an array of another type.
+    """
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    kind = array.type
+    if not any(
+        test(kind)
+        for test in (
+            pa.types.is_string,
+            pa.types.is_large_string,
+            pa.types.is_boolean,
+            pa.types.is_integer,
+            pa.types.is_null,
+        )
+    ):
+        remedy = f"holds {kind}, not categories (text, integers, true and false); convert it first"
+        raise ParameterError("column", column, remedy)
+    text = array.cast(pa.large_string())
+    found = compute.index_in(text, value_set=pa.array(list(categories), pa.large_string()))
+    present = validity(text)
+    if "" not in categories:
+        present &= ~validity_of_true(compute.equal(text, ""))
+    places = np.full(len(text), -1.0)
+    known = validity(found)
+    places[known] = plain(found.drop_null())
+    return places, present
+
+
+def validity_of_true(array: pa.Array) -> npt.NDArray[np.bool_]:
+    """Where an array of booleans is true; null is not."""
+    filled = compute.fill_null(array, False)
+    bits = np.unpackbits(np.frombuffer(filled.buffers()[1], dtype=np.uint8), bitorder="little")
+    return bits[filled.offset : filled.offset + len(filled)].astype(bool)
 
 
 def read_values(path: str | os.PathLike[str], *, column: str) -> npt.NDArray[np.floating]:

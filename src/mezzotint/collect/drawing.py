@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from mezzotint.collect.columns import arrow, numbers
+from mezzotint.collect.columns import arrow, category_positions, numbers
 from mezzotint.collect.memo import Memo
 from mezzotint.collect.reports import code_field
 from mezzotint.core.entropy import BLOCK, ElementWords, Words, fresh_key, key_from
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.lookup import compile_lookup
-from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.mechanism import MISSING, OTHER, Mechanism
 
 Present = npt.NDArray[np.bool_]
 Values = npt.NDArray[np.floating]
@@ -118,6 +118,11 @@ class Plan:
         return tuple(self.mechanisms)
 
     @property
+    def labels(self) -> tuple[str, ...]:
+        """Those of them that hold categories."""
+        return tuple(column for column, mechanism in self.mechanisms.items() if mechanism.categories is not None)
+
+    @property
     def extra(self) -> dict[str, str]:
         """Other columns to read -> the parameter that asks for them."""
         users = {} if self.memo is None or self.memo.users in self.keep else {self.memo.users: "users"}
@@ -159,7 +164,12 @@ class Plan:
             ParameterError: a missing value under "error", or a value out of range under "error", naming its row.
         """
         place = _Place(before=first + offset, where=where)
-        split = [numbers(batch.column(i)) for i in range(len(self.columns))]
+        split = [
+            numbers(batch.column(i))
+            if mechanism.categories is None
+            else _places(batch.column(i), column, mechanism, place)
+            for i, (column, mechanism) in enumerate(self.mechanisms.items())
+        ]
         present = self._present([mask for _, mask in split], place)
         fields = []
         for i, (column, (values, mask)) in enumerate(zip(self.columns, split, strict=True)):
@@ -277,6 +287,21 @@ def draw(
         under, over, _ = lookup.draw(values[part], drawn, codes[part])
         below, above, done = below + under, above + over, done + drawn.size
     return codes, int(below), int(above)
+
+
+def _places(array: pa.Array, column: str, mechanism: Mechanism, place: _Place) -> tuple[Values, Present | None]:
+    """The inputs that the present categories of a column stand for, and which are present (None when all are)."""
+    names = mechanism.categories or ()
+    places, present = category_positions(array, names, column)
+    if MISSING in names:
+        places[~present], present = names.index(MISSING), np.ones_like(present)
+    unknown = present & (places < 0)
+    if unknown.any():
+        if OTHER not in names:
+            remedy = "holds no category of the table; build it with other=True, or add that category"
+            raise ParameterError("column", column, f"{place.row(int(np.argmax(unknown)))} {remedy}")
+        places[unknown] = names.index(OTHER)
+    return places[present], None if present.all() else present
 
 
 def _refuse_outside(values: Values, present: Present | None, column: str, mechanism: Mechanism, place: _Place) -> None:

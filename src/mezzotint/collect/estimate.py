@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from mezzotint.collect.cells import deviance, fit, nodes_of
 from mezzotint.collect.counts import CodeCounts
+from mezzotint.collect.frequencies import Frequencies, frequencies
 from mezzotint.collect.mean import Interval, Method, check_level, mean_interval, report_moments, spread_of
 from mezzotint.collect.region import least_deviance
 from mezzotint.collect.shapes import CrossFitted, OfRegion, Shapes
@@ -168,8 +169,10 @@ def estimate(
     quantiles: Sequence[float] | None = None,
     simultaneous: bool = False,
     allow_seeded: bool = False,
-) -> Estimate:
+) -> Estimate | Frequencies:
     """Mean, variance and, on request, histogram and quantiles of the clipped inputs behind a set of reports.
+
+    For a table of categories (`families.categorical`): their frequencies.
 
     Arguments:
         counts: reports per code (`read_counts`, `CodeCounts.from_codes`).
@@ -203,6 +206,11 @@ def estimate(
         remedy = "such reports are NOT private; for tests, allow_seeded=True (--allow-seeded) estimates from them"
         raise ParameterError("counts", "drawn from a seed", remedy)
     mechanism = counts.mechanism
+    if mechanism.categories is not None:
+        for name, value in (("histogram", histogram), ("quantiles", quantiles)):
+            if value is not None:
+                raise ParameterError(name, str(value), "categories have frequencies, and no order; leave it out")
+        return frequencies(counts, level=level, method=method, simultaneous=simultaneous)
     edges = None if histogram is None else _edges(histogram, mechanism.lower, mechanism.upper)
     wanted = None if quantiles is None else _probabilities(quantiles)
     several = 2 + (0 if edges is None else edges.size - 1) + (0 if wanted is None else len(wanted))

@@ -192,34 +192,38 @@ def mean_interval(counts: CodeCounts, *, level: float, method: Method) -> Interv
     if method == "safe":
         width = safe_half_width(counts.mechanism, n=counts.n, level=level)
         return Interval(value=mean, low=mean - width, high=mean + width)
-    low, high = score_interval(counts, level=level)
-    rounding = 1e-12 * float(np.abs(counts.mechanism.levels).max())
-    off = counts.mechanism.max_bias + rounding
-    return Interval(value=mean, low=min(low - off, mean), high=max(high + off, mean))
+    low, high = score_interval(counts.counts, spread_of(counts.mechanism), mean=mean, level=level)
+    bias = counts.mechanism.max_bias
+    return Interval(value=mean, low=min(low - bias, mean), high=max(high + bias, mean))
 
 
 _CANDIDATES = 1025
 
 
-def score_interval(counts: CodeCounts, *, level: float) -> tuple[float, float]:
-    """All means of a report that its table does not find too far from the observed one.
+def score_interval(counts: npt.NDArray[np.int64], spread: Spread, *, mean: float, level: float) -> tuple[float, float]:
+    """All expected values of a decoded report that its table does not find too far from the observed mean.
 
     Under a mean mu the variance of a report lies between known bounds; the observed spread, corrected by mu and by a
     few pseudo-reports for what was not seen, says where between. The widths of discreteness and skewness are added.
+
+    Arguments:
+        counts: (c,) reports per code.
+        spread: of the decoder.
+        mean: of the decoded reports.
+        level: confidence, in (0, 1).
 
     Guarantees: none proved at finite n; coverage is measured (benchmarks/coverage.py) and was at or above the level at
         0.95 from n = 10 on.
     Source: docs/proofs/estimation.md, E1.
     """
-    n, spread = counts.n, spread_of(counts.mechanism)
-    mean, _ = report_moments(counts)
-    seen = float(counts.counts @ (counts.mechanism.levels - mean) ** 2) / n
-    z = float(special.ndtri((1 + level) / 2))
+    n, z = int(counts.sum()), float(special.ndtri((1 + level) / 2))
+    seen = float(counts @ (spread.values - mean) ** 2) / n
+    bottom, top = float(spread.means.min()), float(spread.means.max())
     lattice = spread.lattice / n
     farthest = (z + 0.14) * math.sqrt(spread.greatest_of_all / n) + lattice
-    means = np.linspace(max(spread.means.min(), mean - farthest), min(spread.means.max(), mean + farthest), _CANDIDATES)
+    means = np.linspace(max(bottom, mean - farthest), min(top, mean + farthest), _CANDIDATES)
     if means[0] > means[-1]:  # beyond what the table can give: the nearer end is all that is left
-        end = float(np.clip(mean, spread.means.min(), spread.means.max()))
+        end = float(np.clip(mean, bottom, top))
         return end, end
     means = np.append(means, np.clip(mean, means[0], means[-1]))
     least, greatest = spread.least(means), spread.greatest(means)
@@ -229,8 +233,9 @@ def score_interval(counts: CodeCounts, *, level: float) -> tuple[float, float]:
     widths = np.minimum(usual, (z + 0.14) * np.sqrt(greatest / n)) + lattice
     kept = means[np.abs(mean - means) <= widths]
     step = 2 * farthest / (_CANDIDATES - 1)  # what lies between two candidates is given away
-    ends = (float(kept.min()) - step, float(kept.max()) + step) if kept.size else (float(means[-1]), float(means[-1]))
-    return max(ends[0], float(spread.means.min())), min(ends[1], float(spread.means.max()))
+    low, high = (kept.min() - step, kept.max() + step) if kept.size else (means[-1], means[-1])
+    rounding = 1e-12 * float(np.abs(spread.values).max())
+    return max(float(low), bottom) - rounding, min(float(high), top) + rounding
 
 
 def safe_half_width(mechanism: Mechanism, *, n: int, level: float) -> float:
@@ -238,10 +243,14 @@ def safe_half_width(mechanism: Mechanism, *, n: int, level: float) -> float:
 
     Source: Bernstein's inequality for independent bounded variables.
     """
+    return bernstein(spread_of(mechanism), n=n, level=level) + mechanism.max_bias
+
+
+def bernstein(spread: Spread, *, n: int, level: float) -> float:
+    """Half the width of an interval for the expected value of a decoded report, at every n >= 1."""
     # P(|mean - E mean| >= t) <= 2 exp(-n t^2 / (2 v + 2 R t / 3)) with v >= the average variance and R >= |B - E B|;
     # setting the right side to 1 - level gives a quadratic in t.
-    spread = spread_of(mechanism)
-    reach = max(float(spread.used[-1] - spread.means.min()), float(spread.means.max() - spread.used[0]))
+    reach = max(float(spread.used.max() - spread.means.min()), float(spread.means.max() - spread.used.min()))
     log = math.log(2 / (1 - level))
     linear = reach * log / 3
-    return (linear + math.sqrt(linear**2 + 2 * n * spread.greatest_of_all * log)) / n + mechanism.max_bias
+    return (linear + math.sqrt(linear**2 + 2 * n * spread.greatest_of_all * log)) / n

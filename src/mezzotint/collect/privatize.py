@@ -147,7 +147,7 @@ def _read(work: Plan, files: Sequence[SourceFile]) -> Iterator[_Read]:
     rows = 0
     for i, file in enumerate(files):
         before = 0
-        with open_file(file, numeric=work.columns, extra=work.extra) as opened:
+        with open_file(file, numeric=work.columns, extra=work.extra, labels=work.labels) as opened:
             for batch in opened.batches():
                 done = opened.reader.done()
                 whole = None if done is None else (i + done) / len(files)

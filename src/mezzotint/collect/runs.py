@@ -86,7 +86,10 @@ class PartWriter:
         if target.exists():
             return None
         work, tally = self.work.for_block(block.index), Tally()
-        with open_file(block.file, numeric=work.columns, extra=work.extra) as opened, _draft(target) as draft:
+        with (
+            open_file(block.file, numeric=work.columns, extra=work.extra, labels=work.labels) as opened,
+            _draft(target) as draft,
+        ):
             writer = ParquetReports(
                 path=draft,
                 schema=work.schema(opened.kinds()),

@@ -168,14 +168,22 @@ class OpenFile:
     Arguments:
         file: which.
         reader: of its own columns.
-        numeric: columns of numbers.
+        numeric: columns to privatize.
+        labels: those of them that hold categories, not numbers.
         extra: column to read beside them, of the file or of its folders -> the parameter that asked for it.
     """
 
     def __init__(
-        self, *, file: SourceFile, reader: ColumnReader, numeric: Sequence[str], extra: Mapping[str, str]
+        self,
+        *,
+        file: SourceFile,
+        reader: ColumnReader,
+        numeric: Sequence[str],
+        extra: Mapping[str, str],
+        labels: Sequence[str] = (),
     ) -> None:
         self.reader = reader
+        self._labels = list(labels)
         self._numeric, self._extra = list(numeric), list(extra)
         self._partition = dict(file.partition)
         for column in self._numeric:
@@ -192,12 +200,13 @@ class OpenFile:
         return [pa.string() if name in self._partition else self.reader.kind_of(name) for name in self._extra]
 
     def batches(self, groups: tuple[int, int] | None = None) -> Iterator[pa.RecordBatch]:
-        """Batches of the numeric columns, then of the extra ones."""
+        """Batches of the columns to privatize, then of the extra ones."""
         stored = [name for name in self._extra if name not in self._partition]
         names = [*self._numeric, *self._extra]
-        for batch in self.reader.batches(numeric=self._numeric, keep=stored, groups=groups):
+        typed = [name for name in self._numeric if name not in self._labels]
+        for batch in self.reader.batches(numeric=typed, keep=[*self._labels, *stored], groups=groups):
             if len(stored) == len(self._extra):
-                yield batch
+                yield batch.select(names)
                 continue
             arrays = [
                 batch.column(name) if name in batch.schema.names else self._constant(name, batch.num_rows)
@@ -210,7 +219,9 @@ class OpenFile:
 
 
 @contextmanager
-def open_file(file: SourceFile, *, numeric: Sequence[str], extra: Mapping[str, str]) -> Iterator[OpenFile]:
+def open_file(
+    file: SourceFile, *, numeric: Sequence[str], extra: Mapping[str, str], labels: Sequence[str] = ()
+) -> Iterator[OpenFile]:
     """Opens one file of a data set; raises ParameterError unless it has the columns. See `OpenFile`."""
     with open_columns(file.path) as reader:
-        yield OpenFile(file=file, reader=reader, numeric=numeric, extra=extra)
+        yield OpenFile(file=file, reader=reader, numeric=numeric, extra=extra, labels=labels)

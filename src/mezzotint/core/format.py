@@ -37,6 +37,7 @@ def dumps(mechanism: Mechanism, *, certified: bool = True) -> str:
         "knots": mechanism.knots.tolist(),
         "levels": mechanism.levels.tolist(),
         "weights": mechanism.weights.tolist(),
+        **({} if mechanism.categories is None else {"categories": list(mechanism.categories)}),
         "sha256": mechanism.sha256,
     }
     if certified:
@@ -98,8 +99,8 @@ def parse(text: str, *, certified: bool = True) -> dict[str, Any]:
     document = parse_object(text, wanted=wanted)
     if document.get("kind") == "ranks":
         raise FileFormatError("mechanism file: a ranked codebook; load it with mezzotint.vectors.RankedCodebook.load")
-    if set(document) != keys:
-        odd = sorted(set(document) ^ keys)
+    if set(document) - {"categories"} != keys:
+        odd = sorted((set(document) - {"categories"}) ^ keys)
         raise FileFormatError(f"mechanism file: keys missing or unknown: {', '.join(odd)}")
     return document
 
@@ -194,9 +195,11 @@ def loads(text: str, *, certified: bool = True) -> dict[str, Any]:
         "weights": _integer_rows(document["weights"]),
         **({"name": document["name"]} if certified else {}),
     }
+    if "categories" in document:
+        arguments["categories"] = tuple(_list(document["categories"], "categories"))
     try:
         mechanism = Mechanism(**arguments)
-    except ParameterError as error:
+    except (ParameterError, TypeError) as error:
         raise FileFormatError(f"mechanism file: {error}") from None
     if mechanism.sha256 != document["sha256"]:
         raise FileFormatError("mechanism file: the table is not the one its sha256 names; it was edited or damaged")

@@ -116,6 +116,28 @@ def _check_weights(weights: npt.NDArray[Any], rows: int, columns: int) -> None:
         raise ParameterError("weights", int(sums[row]), f"row {row} must sum to exactly 2**32 = {TOTAL}")
 
 
+OTHER, MISSING = "(other)", "(missing)"
+"""Categories of their own: values that no other category names, and values that are not there."""
+
+
+def category_name(value: object) -> str:
+    """A category as text: text as it is, true and false, or an integer's digits."""
+    if isinstance(value, (bool, np.bool_)):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return value
+    if isinstance(value, (int, np.integer)):
+        return str(int(cast(int, value)))
+    raise ParameterError("categories", type(value).__name__, "a category is text, an integer, or true or false")
+
+
+def _check_categories(categories: tuple[str, ...], knots: FloatArray) -> None:
+    if len(set(categories)) != len(categories) or not all(isinstance(cast(object, one), str) for one in categories):
+        raise ParameterError("categories", ", ".join(map(str, categories)), "need distinct text")
+    if knots.tolist() != list(range(len(categories))):
+        raise ParameterError("knots", knots.tolist(), "category i has the row of knot i: 0, 1, 2, ...")
+
+
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Mechanism:
     """A scalar mechanism as a table: inputs (knots), outputs (levels) and integer probabilities (weights).
@@ -129,6 +151,8 @@ class Mechanism:
         levels: (m,) strictly increasing decoded outputs in data units, 2 <= m <= 65536.
         weights: (K+1, m) integers >= 0, every row sums to exactly 2**32; row k is the pmf at knots[k].
         name: free text that says what the table is.
+        categories: of a table for categories, their names: category i is the input i, and the knots are 0, 1, 2, ...
+            Levels are then no values but numbers of reports. None for numbers.
 
     Raises:
         ParameterError: naming the parameter, its value and the remedy, when a table is not one.
@@ -146,6 +170,7 @@ class Mechanism:
     levels: FloatArray
     weights: IntArray
     name: str = "table"
+    categories: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         knots = _owned(_array("knots", self.knots, "iuf", "knots are real numbers"), np.float64)
@@ -157,6 +182,9 @@ class Mechanism:
         _check_weights(raw, knots.size, levels.size)
         if not isinstance(cast(object, self.name), str):
             raise ParameterError("name", repr(self.name), "a name is text")
+        if self.categories is not None:
+            object.__setattr__(self, "categories", tuple(self.categories))
+            _check_categories(self.categories, knots)
         object.__setattr__(self, "knots", knots)
         object.__setattr__(self, "levels", levels)
         object.__setattr__(self, "weights", _owned(raw, np.int64))
@@ -180,16 +208,18 @@ class Mechanism:
 
     @cached_property
     def sha256(self) -> str:
-        """SHA-256 (hex) of the canonical JSON of knots, levels and weights."""
+        """SHA-256 (hex) of the canonical JSON of knots, levels and weights, and of the categories if there are any."""
         return hashlib.sha256(self.canonical().encode("ascii")).hexdigest()
 
     def canonical(self) -> str:
         """The table as canonical JSON: fixed key order, no spaces, shortest round-trip decimals."""
-        table = {
+        table: dict[str, Any] = {
             "knots": self.knots.tolist(),
             "levels": self.levels.tolist(),
             "weights": self.weights.tolist(),
         }
+        if self.categories is not None:
+            table["categories"] = list(self.categories)
         return json.dumps(table, separators=(",", ":"), allow_nan=False)
 
     def __eq__(self, other: object) -> bool:
@@ -241,6 +271,25 @@ class Mechanism:
         # Centred before squaring: E B^2 - (E B)^2 would cancel where levels are far from 0.
         deviation = self.levels - self.mean(x)[..., None]
         return np.einsum("...i,...i->...", self.pmf(x), deviation**2)
+
+    @cached_property
+    def frequency_decoders(self) -> FloatArray:
+        """(m, K+1) numbers: the mean of column k over the reports is unbiased for the share of inputs at knot k.
+
+        Of all such decoders the one of least variance where the knots are equally frequent (Aitken). Means something
+        where inputs are knots, as categories are.
+
+        Raises:
+            ParameterError: rows that are linearly dependent: no frequencies can be told from their reports.
+        """
+        rows = self.probabilities
+        shares = rows.mean(axis=0)
+        weighed = np.divide(rows, shares, out=np.zeros_like(rows), where=shares > 0)
+        gram = weighed @ rows.T
+        if np.linalg.matrix_rank(gram, hermitian=True) < gram.shape[0]:
+            remedy = "are linearly dependent: reports cannot tell the inputs apart; use another table"
+            raise ParameterError("weights", f"{gram.shape[0]} rows", remedy)
+        return np.asarray(weighed.T @ np.linalg.inv(gram), dtype=np.float64)
 
     @cached_property
     def exact_max_bias(self) -> Fraction:
@@ -302,7 +351,30 @@ class Mechanism:
         Guarantees: Every report obeys `epsilon`, whatever floating point does (T5): x only picks between two rows.
         Edge cases: empty in, empty out; +-inf clips.
         """
+        if self.categories is not None:
+            x = self.numbers(x)
         return self.privatize_with_stats(x, rng, on_out_of_range=on_out_of_range)[0]
+
+    def numbers(self, labels: npt.ArrayLike) -> FloatArray:
+        """The inputs that categories stand for, shape of `labels`; raises ParameterError for an unknown one.
+
+        A label that no category names is `(other)`, and None `(missing)`, where the table has these categories.
+        """
+        if self.categories is None:
+            raise ParameterError("labels", "given", "this table is about numbers, it has no categories")
+        place = {category: float(i) for i, category in enumerate(self.categories)}
+        array = np.asarray(labels, dtype=object)
+        found = [
+            place.get(
+                MISSING if label is None else category_name(label), -1.0 if label is None else place.get(OTHER, -1.0)
+            )
+            for label in array.ravel()
+        ]
+        if -1.0 in found:
+            where = found.index(-1.0)
+            remedy = "is no category of this table; build it with other=True (or missing=True), or drop such values"
+            raise ParameterError("x", f"label {where}", remedy)
+        return np.array(found, dtype=np.float64).reshape(array.shape)
 
     def privatize_with_stats(
         self, x: Any, rng: Any = None, *, on_out_of_range: Literal["clip", "error"] = "clip"

@@ -75,6 +75,7 @@ class _Table:
     knots: list[float]
     levels: list[float]
     weights: list[list[int]]
+    categories: list[object] | None
 
 
 # Reading -------------------------------------------------------------------------------------------------------
@@ -116,6 +117,7 @@ def _from_object(mechanism: Mechanism) -> Mapping[str, object]:
         "knots": mechanism.knots.tolist(),
         "levels": mechanism.levels.tolist(),
         "weights": mechanism.weights.tolist(),
+        **({} if mechanism.categories is None else {"categories": list(mechanism.categories)}),
         "sha256": mechanism.sha256,
         "certificate": mechanism.certificate().as_dict(),
     }
@@ -156,7 +158,7 @@ def _require_header(document: Mapping[str, object]) -> None:
 
 def _header_problems(document: Mapping[str, object]) -> list[str]:
     _require_header(document)
-    odd = sorted(set(document) ^ set(_FILE_KEYS))
+    odd = sorted((set(document) - {"categories"}) ^ set(_FILE_KEYS))
     problems = [f"keys missing or unknown: {', '.join(odd)}"] if odd else []
     if not isinstance(document.get("name"), str):
         problems.append("name is not text")
@@ -174,7 +176,8 @@ def _table(document: Mapping[str, object]) -> _Table:
         raise _UnreadableError("fewer than 2 knots or 2 levels")
     if len(weights) != len(knots) or any(len(row) != len(levels) for row in weights):
         raise _UnreadableError("weights needs one row per knot and one column per level")
-    return _Table(knots=knots, levels=levels, weights=weights)
+    categories = _sequence(document["categories"], "categories") if "categories" in document else None
+    return _Table(knots=knots, levels=levels, weights=weights, categories=categories)
 
 
 def _table_problems(table: _Table) -> list[str]:
@@ -190,6 +193,13 @@ def _table_problems(table: _Table) -> list[str]:
         problems.append("levels do not increase strictly")
     if len(levels) > 2**16:
         problems.append("more levels than 16-bit codes")
+    if table.categories is not None:
+        if not all(isinstance(one, str) for one in table.categories):
+            problems.append("categories holds something that is not text")
+        elif len(set(table.categories)) != len(table.categories):
+            problems.append("a category stands twice")
+        if knots != list(range(len(table.categories))):
+            problems.append("knots are not the numbers of the categories")
     for index, row in enumerate(table.weights):
         if min(row) < 0:
             problems.append(f"row {index} has a negative weight")
@@ -199,7 +209,9 @@ def _table_problems(table: _Table) -> list[str]:
 
 
 def _canonical_hash(table: _Table) -> str:
-    ordered = {"knots": table.knots, "levels": table.levels, "weights": table.weights}
+    ordered: dict[str, object] = {"knots": table.knots, "levels": table.levels, "weights": table.weights}
+    if table.categories is not None:
+        ordered["categories"] = table.categories
     return hashlib.sha256(json.dumps(ordered, separators=(",", ":")).encode("ascii")).hexdigest()
 
 

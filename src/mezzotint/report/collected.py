@@ -38,6 +38,8 @@ def reports_page(source: Path, *, column: str | None = None, level: float = 0.95
     """
     saved = source.suffix == ".json"
     counts = collect.load_counts(source) if saved else collect.read_counts(source, column=column)
+    if counts.mechanism.categories is not None:
+        return _categories_page(source, collect.estimate(counts, level=level, allow_seeded=True))
     estimate = collect.estimate(counts, level=level, histogram=BINS, allow_seeded=True)
     mean = estimate.mean
     summary = (
@@ -54,6 +56,21 @@ def reports_page(source: Path, *, column: str | None = None, level: float = 0.95
     if record is not None:
         sections.insert(1, record)
     return Page(title=title, summary=summary, sections=tuple(sections), attachment=about.attachment)
+
+
+def _categories_page(source: Path, found: Any) -> Page:
+    rows = tuple(
+        (name, percent(share.value), percent(share.low), percent(share.high))
+        for name, share in zip(found.categories, found.shares, strict=True)
+    )
+    table = Table(headings=("category", "share", "low", "high"), rows=rows)
+    words = ("Unbiased shares of the categories, each with its interval. Computed from private reports alone.",)
+    sections = [Section(title="What was collected", words=words, table=table)]
+    return Page(
+        title=f"Reports in {source.name}",
+        summary=f"{found.n:,} reports about {len(found.categories)} categories; {_privacy(found)}.",
+        sections=(*([_seeded()] if found.seeded else []), *sections),
+    )
 
 
 def _privacy(estimate: Any) -> str:

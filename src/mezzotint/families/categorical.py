@@ -1,0 +1,221 @@
+"""Tables for categories: k-ary response, subset selection, Hadamard and projective response, hashing.
+
+Every scheme is the same thing: a report i names a set of categories, and is e**epsilon times as probable from a
+category inside it as from one outside. The schemes differ in the sets. A table holds them all, so that certificate,
+file, sampler and estimates are those of any table.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import combinations
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from mezzotint.core.errors import ParameterError
+from mezzotint.core.mechanism import MAX_LEVELS, MISSING, OTHER, TOTAL, Mechanism, category_name
+from mezzotint.core.rounding import ratio_below
+from mezzotint.families import inputs
+
+Method = Literal["best", "krr", "subset", "hadamard", "projective", "hashing"]
+Sets = npt.NDArray[np.bool_]
+
+MAX_CATEGORIES = 1024
+MAX_ENTRIES = 1 << 22
+"""Of a table: categories times reports."""
+
+_SEED = 20240611
+"""Of the public sets of `subset` and `hashing` where there are too many to take all."""
+
+
+def categorical(
+    *,
+    categories: Sequence[str | int | bool],
+    epsilon: float,
+    method: Method = "best",
+    other: bool = False,
+    missing: bool = False,
+) -> Mechanism:
+    """A table for a column of categories; `collect.estimate` gives their frequencies, with intervals.
+
+    Arguments:
+        categories: 2 to 1024 names: text, integers, or true and false. Take them from knowledge about the column: a
+            list read off private data is a release of its own.
+        epsilon: pure epsilon asked for, > 0 and finite; the certified one is at most this.
+        method: "krr", k-ary response; "subset", subset selection; "hadamard", sets of half of the categories;
+            "projective", sets of one in a prime number: points on the hyperplanes of a projective space; "hashing",
+            k-ary response of a public random hash; or "best": the one whose frequencies vary least at equal
+            frequencies, of those whose tables are small enough.
+        other: a category of its own, `(other)`, for values that are not listed. Without it they are an error.
+        missing: a category of its own, `(missing)`, for values that are not there, so that who is missing is private.
+
+    Raises:
+        ParameterError: naming the parameter; also a method that would need more than 65536 reports or 2**22 entries.
+
+    Guarantees: `Mechanism.certificate` as of any table. Frequencies can be estimated without bias: the rows are
+        linearly independent.
+    Edge cases: where not all subsets or hashes fit a table, a public selection of them, the same for everybody, is
+        used. It touches the variance only. Tables of many hundred categories are files of many megabytes.
+
+    Source: Kairouz, Bonawitz, Ramage 2016; Ye and Barg 2018 (subset selection); Acharya, Sun, Zhang 2019 (Hadamard);
+        Wang, Blocki, Li, Jha 2017 (hashing); Feldman, Nelson, Nguyen, Talwar 2022 (projective geometry).
+    """
+    names = [category_name(one) for one in categories]
+    for name in (OTHER, MISSING):
+        if name in names:
+            raise ParameterError("categories", name, "has a meaning of its own: ask for it with other= or missing=")
+    names += [OTHER] * other + [MISSING] * missing
+    if len(set(names)) != len(names) or not 2 <= len(names) <= MAX_CATEGORIES:
+        raise ParameterError("categories", f"{len(names)} names", f"need 2 to {MAX_CATEGORIES} different ones")
+    asked = min(inputs.positive_epsilon(epsilon), 64 * math.log(2))
+    if method not in get_args(Method):
+        raise ParameterError("method", method, f"use one of {', '.join(get_args(Method))}")
+    methods = ("krr", "subset", "hadamard", "projective") if method == "best" else (method,)
+    found: list[Mechanism] = []
+    refused: list[ParameterError] = []
+    for one in methods:
+        try:
+            found.append(_mechanism(one, names, asked, epsilon))
+        except ParameterError as error:
+            refused.append(error)
+    if not found:
+        raise refused[0]
+    return min(found, key=frequency_variance) if len(found) > 1 else found[0]
+
+
+def _mechanism(method: str, names: Sequence[str], asked: float, epsilon: float) -> Mechanism:
+    makers: dict[str, Callable[[int, float], Sets]] = {
+        "krr": lambda k, _: np.eye(k, dtype=bool),
+        "subset": _subsets,
+        "hadamard": lambda k, _: _hadamard(k),
+        "projective": _projective,
+        "hashing": _hashes,
+    }
+    weights = _two_valued(makers[method](len(names), asked), asked)
+    return Mechanism(
+        knots=np.arange(len(names), dtype=np.float64),
+        levels=np.arange(weights.shape[1], dtype=np.float64),
+        weights=weights,
+        name=f"{method} of {len(names)} categories(epsilon={epsilon:g})",
+        categories=tuple(names),
+    )
+
+
+def frequency_variance(mechanism: Mechanism) -> float:
+    """Sum over the categories of n times the variance of an estimated frequency, at equal frequencies."""
+    shares = mechanism.probabilities.mean(axis=0)
+    return float(np.sum(shares @ mechanism.frequency_decoders**2) - 1 / mechanism.knots.size)
+
+
+# Sets --------------------------------------------------------------------------------------------------------
+
+
+def _two_valued(sets: Sets, epsilon: float) -> npt.NDArray[np.int64]:
+    """(k, m) weights: reports whose set holds the category at most e**epsilon times the others, rows summing to 2**32.
+
+    Arguments:
+        sets: (k, m), equally many reports for every category.
+    """
+    ratio, m = ratio_below(epsilon), sets.shape[1]
+    inside = int(sets[0].sum())
+    low = max(1, math.ceil(TOTAL / (ratio * inside + m - inside)))
+    while (left := TOTAL - low * (m - inside)) > 0 and -(-left // inside) > ratio * low:
+        low += 1
+    high, extra = divmod(left, inside)
+    if high <= low:
+        raise ParameterError("epsilon", epsilon, f"too small for {m} reports in units of 2**-32; ask for a larger one")
+    weights = np.where(sets, high, low).astype(np.int64)
+    # The last units go to the first reports of each set.
+    return weights + (sets & (np.cumsum(sets, axis=1) <= extra))
+
+
+def _check_size(method: str, k: int, reports: int) -> None:
+    if reports > MAX_LEVELS or k * reports > MAX_ENTRIES:
+        remedy = f"needs a table of {k} x {reports}, more than {MAX_LEVELS} reports or {MAX_ENTRIES} entries; try best"
+        raise ParameterError("method", method, remedy)
+
+
+def _subsets(k: int, epsilon: float) -> Sets:
+    """All subsets of the best size, or a balanced selection: shifts of random ones."""
+    odds = math.exp(epsilon)
+    size = int(min(max(1, round(k / (odds + 1))), k - 1))
+    everything = math.comb(k, size)
+    if everything <= 4096 and k * everything <= MAX_ENTRIES:
+        sets = np.zeros((k, everything), dtype=bool)
+        for i, members in enumerate(combinations(range(k), size)):
+            sets[list(members), i] = True
+        return sets
+    blocks = min(MAX_LEVELS // k, MAX_ENTRIES // k**2, max(1, 4096 // k))
+    deal, shifts = np.random.default_rng(_SEED), np.arange(k)
+    parts = []
+    for _ in range(blocks):
+        block = np.zeros(k, dtype=bool)
+        block[deal.permutation(k)[:size]] = True
+        parts.append(block[(shifts[:, None] - shifts) % k])
+    return np.concatenate(parts, axis=1)
+
+
+def _hadamard(k: int) -> Sets:
+    """Rows 1..k of the Sylvester matrix: every report's set holds about half of the categories."""
+    size = 1 << k.bit_length()
+    _check_size("hadamard", k, size)
+    index = np.arange(size)
+    both = index[1 : k + 1, None] & index
+    parity = np.zeros(both.shape, dtype=np.int64)
+    while both.any():
+        parity ^= both & 1
+        both >>= 1
+    return parity == 0
+
+
+def _projective(k: int, epsilon: float) -> Sets:
+    """Hyperplanes of a projective space over a prime field, as sets of its points, of which k are the categories.
+
+    Any two points lie together on equally many hyperplanes, as in all subsets of one size, with few of them.
+    """
+    odds = math.exp(epsilon)
+    spaces: list[tuple[float, int, int]] = []
+    for order in (q for q in range(2, 1 + math.isqrt(MAX_LEVELS)) if all(q % d for d in range(2, 1 + math.isqrt(q)))):
+        dimension = 2
+        while (points := (order ** (dimension + 1) - 1) // (order - 1)) < k:
+            dimension += 1
+        if points > MAX_LEVELS or k * points > MAX_ENTRIES:
+            continue
+        inside = (order**dimension - 1) // (order - 1)
+        together = (order ** (dimension - 1) - 1) // (order - 1)
+        total = odds * inside + points - inside
+        own, others = odds * inside / total, (odds * together + inside - together) / total
+        supports = own / k + others * (1 - 1 / k)
+        spaces.append((supports * (1 - supports) / (own - others) ** 2, order, dimension))
+    if not spaces:
+        raise ParameterError(
+            "method", "projective", f"has no space of {k} points whose table is small enough; try best"
+        )
+    _, order, dimension = min(spaces)
+    points = _points(order, dimension)
+    return points[:k] @ points.T % order == 0
+
+
+def _points(order: int, dimension: int) -> npt.NDArray[np.int64]:
+    """One vector per line through 0, the one whose first entry other than 0 is 1."""
+    parts = []
+    for zeros in range(dimension + 1):
+        free = dimension - zeros
+        vectors = np.zeros((order**free, dimension + 1), dtype=np.int64)
+        vectors[:, zeros] = 1
+        for i in range(free):
+            vectors[:, zeros + 1 + i] = np.arange(order**free) // order**i % order
+        parts.append(vectors)
+    return np.concatenate(parts)
+
+
+def _hashes(k: int, epsilon: float) -> Sets:
+    """k-ary response of a balanced random partition of the categories; which one is public, and part of the report."""
+    cells = int(min(k, max(2, round(math.exp(epsilon) + 1))))
+    hashes = min(MAX_LEVELS // cells, MAX_ENTRIES // (k * cells), max(2, 4096 // cells))
+    deal = np.random.default_rng(_SEED)
+    parts = [deal.permutation(np.arange(k) % cells) for _ in range(hashes)]
+    return np.concatenate([part[:, None] == np.arange(cells) for part in parts], axis=1)
