@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from pathlib import Path
@@ -13,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mezzotint import collect, families
-from mezzotint.collect import drawing, runs
+from mezzotint.collect import drawing
 from mezzotint.collect.drawing import Tally, plan
 from mezzotint.collect.runs import MANIFEST, STATE, PartWriter, part_name
 from mezzotint.collect.sources import blocks_of, find_files
@@ -310,7 +311,7 @@ def test_a_run_is_not_continued_as_another(days: Path, tmp_path: Path, monkeypat
         go()
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     with (tmp_path / "out" / STATE).open("rb") as handle:
-        runs.fcntl.flock(handle, runs.fcntl.LOCK_EX)
+        fcntl.flock(handle, fcntl.LOCK_EX)
         with pytest.raises(ParameterError, match="is being written by another run"):
             go()
     record = (tmp_path / "out" / STATE).read_text()
