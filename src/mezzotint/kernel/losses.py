@@ -176,10 +176,11 @@ def curve_of(measure: Measure, step: Fraction) -> Curve:
     return curve
 
 
-def sampled_curves(release: Release, curve: Curve) -> list[Curve]:
+def sampled_curves(release: Release, curve: Curve, far: Curve | None = None) -> list[Curve]:
     """Curves of a round with random participation, one per direction, from the symmetric curve of a certain one.
 
-    Statement: docs/proofs/privacy-composition.md, "Taking part at random".
+    `curve` is of a record against its absence; `far` of one against another, where that is more.
+    Statement: docs/proofs/privacy-composition.md, "Taking part at random"; docs/proofs/training.md, "Sampling".
     """
     p, q = release.rate.numerator, release.rate.denominator
 
@@ -190,7 +191,12 @@ def sampled_curves(release: Release, curve: Curve) -> list[Curve]:
         return ceil_div(p * curve(d * p + (n - d) * q, d * p), q)
 
     def replace(n: int, d: int) -> int:
-        return above(n, d) if n >= d else ceil_div((d - n) * WHOLE + n * above(d, n), d)
+        if n < d:
+            return ceil_div((d - n) * WHOLE + n * replace(d, n), d)
+        inner = d * p + (n - d) * q
+        near = curve(inner, d * p)
+        away = far(inner, d * p) if far else near
+        return ceil_div(p * ((inner - n * p) * near + n * p * away), q * inner)
 
     def add(n: int, d: int) -> int:
         return above(n, d) if n * q > d * (q - p) else ceil_div((d - n) * WHOLE, d)
@@ -228,13 +234,15 @@ def check_rounds(claim: Claim, proof: Fields, step: Fraction, cut: int, single: 
     check_sampled(claim, proof, step, cut, curve_of(single, step))
 
 
-def check_sampled(claim: Claim, proof: Fields, step: Fraction, cut: int, curve: Curve) -> None:
+def check_sampled(
+    claim: Claim, proof: Fields, step: Fraction, cut: int, curve: Curve, far: Curve | None = None
+) -> None:
     """Rounds of sampled releases, each with this curve before sampling, against the claim."""
     release = claim.release
     assert release is not None
     grid = Grid.read(proof.fields("sampled"), step)
     epsilon, delta, _ = read_statement(claim)
-    for sampled in sampled_curves(release, curve):
+    for sampled in sampled_curves(release, curve, far):
         values: list[int] = []
         for point in grid.points:
             tick()

@@ -1,0 +1,92 @@
+"""Training runs: Gaussian noise on clipped sums, Poisson batches, codes kept or replaced at random.
+
+Statements: Theorem A and "Sampling" (docs/proofs/training.md), E (docs/proofs/kernel.md). A step is as private as a
+Gaussian whose standard deviation is noise_multiplier / kappa clip norms; kappa is checked by branch and bound.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from mezzotint.kernel.claim import Claim
+from mezzotint.kernel.losses import BITS, Curve, check_sampled, read_cut, read_step
+from mezzotint.kernel.one import released
+from mezzotint.kernel.real import Ball, ball, ceil_scaled
+from mezzotint.kernel.table import Table
+from mezzotint.kernel.units import Fields, require, tick
+
+
+def _below(x: Ball) -> Ball:
+    """The normal distribution function."""
+    return (-x / ball(2).sqrt()).erfc() / 2
+
+
+def gaussian_curve(shift: Ball) -> Curve:
+    """HS_c(N(shift, 1), N(0, 1)), rounded up; both directions are alike."""
+
+    def curve(numerator: int, denominator: int) -> int:
+        c = ball(Fraction(numerator, denominator))
+        epsilon = c.log()
+        value = _below(shift / 2 - epsilon / shift) - c * _below(-shift / 2 - epsilon / shift)
+        return ceil_scaled(value, BITS)
+
+    return curve
+
+
+def check_contraction(low: Fraction, high: Fraction, kappa: Fraction, reach: Fraction, depth: int) -> None:
+    """(high - low) I(m) <= kappa I(low + (high - low) m) for all m in [0, 1], I the normal density at its quantile.
+
+    With m the normal distribution function at x: the density at x is largest where |x| is least, and the density at
+    the quantile y of low + (high - low) m, which rises with x, is least at an end. Boxes of x that fail are halved.
+    """
+    require(
+        0 < low < high < 1,
+        "kappa",
+        "a code must be likelier to be kept than to be replaced by a given other",
+        low,
+        high,
+    )
+    require(reach > 0, "kappa", "the range must be positive", reach)
+
+    def height(x: Fraction | None, end: Fraction) -> Ball:
+        """exp(-y^2 / 2) for the y of x, or of the probability `end` at infinity."""
+        m = ball(end) if x is None else ball(low) + ball(high - low) * _below(ball(x))
+        return (-((2 * m).erfcinv() ** 2)).exp()
+
+    def holds(nearest: Fraction, first: Ball, last: Ball) -> bool:
+        top = ball(high - low) * (-ball(nearest**2) / 2).exp()
+        return (top <= ball(kappa) * first) is True and (top <= ball(kappa) * last) is True
+
+    ends = height(-reach, low), height(reach, low)
+    outside = holds(reach, height(None, low), ends[0]) and holds(reach, ends[1], height(None, high))
+    require(outside, "kappa", "kappa is too small, or the range is", kappa, reach)
+    boxes = [(-reach, reach, ends[0], ends[1], depth)]
+    while boxes:
+        tick()
+        a, b, first, last, left = boxes.pop()
+        nearest = Fraction(0) if a < 0 < b else (-b if b <= 0 else a)
+        if holds(nearest, first, last):
+            continue
+        require(left > 0, "kappa", "kappa is too small, or the depth is", kappa, depth)
+        middle = (a + b) / 2
+        value = height(middle, low)
+        boxes += [(a, middle, first, value, left - 1), (middle, b, value, last, left - 1)]
+
+
+def check_gaussian(claim: Claim, proof: Fields, tables: dict[str, Table]) -> None:
+    """(epsilon, delta) of all steps of a run, for one record."""
+    release = released(claim, "model", "dp")
+    require(
+        release.sampling != "revealed" and not release.tables, "gaussian", "nothing is proved here about this release"
+    )
+    kappa = proof.number("kappa")
+    if proof.has("range"):
+        other = (1 - release.kept) / (release.levels - 1)
+        check_contraction(other, release.kept, kappa, proof.number("range"), proof.integer("depth", 0, 60))
+    else:
+        require(kappa >= 1, "kappa", "below 1 it needs a proof", kappa)
+    shift = ball(kappa / (release.noise_multiplier or Fraction(0)))
+    near, far = gaussian_curve(shift), gaussian_curve(2 * shift)
+    # Replacing one of all records moves the sum by two clip norms, as far as it moves a batch that holds it.
+    certain = far if release.sampling == "none" and release.neighboring == "replace_one" else near
+    check_sampled(claim, proof, read_step(proof), read_cut(proof), certain, far)

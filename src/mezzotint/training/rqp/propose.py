@@ -1,0 +1,67 @@
+"""Proofs of what training runs cost: the contraction, and a grid of losses. Nothing here is trusted."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+from mezzotint import kernel
+from mezzotint.privacy.propose import Outcome, Proof, accepted, exact_rate, exact_text, sealed
+from mezzotint.training.rqp.contraction import contraction
+
+_TAIL = 110
+_DEPTH = 40
+RAISES = (1e-4, 1e-3, 3e-3, 1e-2)
+"""By how much of itself the float epsilon (dp-accounting's, pessimistic by its buckets) is raised, in turn."""
+
+
+def propose_training(
+    *,
+    epsilon: float,
+    delta: float,
+    noise_multiplier: float,
+    steps: int,
+    sampling_rate: float = 1.0,
+    q: float = 1.0,
+    bits: int = 1,
+    neighboring: str = "add_or_remove_one",
+    seeded: bool = False,
+    fineness: int | None = None,
+    seconds: int = 60,
+) -> Outcome:
+    """A certified claim near the float epsilon of a run with Poisson batches.
+
+    Arguments:
+        epsilon, delta: what `rqp.epsilon` found.
+        noise_multiplier, steps, sampling_rate, q, bits, neighboring: as there.
+        seeded: the run followed from a seed.
+        fineness: grid points per nat; None: a power of two that costs about 1e-3 of epsilon.
+        seconds: processor time for each check.
+    """
+    rate = exact_rate(sampling_rate)
+    kept = exact_rate(q)
+    release = kernel.Release(
+        observer="model", rounds=steps, sampling="none" if rate == 1 else "poisson", rate=rate, neighboring=neighboring,
+        noise_multiplier=exact_rate(noise_multiplier), kept=kept, levels=2**bits, seeded=seeded,
+    )  # fmt: skip
+    content: dict[str, Any] = {"kappa": "1"}
+    if kept < 1:
+        content = {"kappa": exact_text(contraction(q, bits) * 1.0002), "range": "8", "depth": _DEPTH}
+        if Fraction(str(content["kappa"])) >= 1:
+            content = {"kappa": "1"}
+    shift = float(Fraction(str(content["kappa"]))) / noise_multiplier * (1 if neighboring == "add_or_remove_one" else 2)
+    largest = shift**2 / 2 + (math.sqrt(2 * math.log(1e4 * steps / delta)) + 1) * shift
+    reach = largest + math.log(sampling_rate + (1 - sampling_rate) * math.exp(-largest))
+    fine = fineness
+    if fine is None:
+        # A step's losses deviate by about rate * (e^(shift^2) - 1)^1/2; the grid must be fine against that.
+        deviation = max(sampling_rate * math.sqrt(math.expm1(min(shift**2, 20.0))), 1e-5)
+        fine = 2 ** math.ceil(math.log2(min(2**13, max(16.0, 20 / deviation))))
+    high = math.ceil(reach * fine) + 1
+
+    def proof(claim: kernel.Claim) -> Proof:
+        grid = {"low": -high, "high": high}
+        return sealed(claim, "gaussian", step=f"1/{fine}", tail=_TAIL, sampled=grid, **content)
+
+    return accepted(release, epsilon, delta, proof, raises=RAISES, seconds=seconds)
