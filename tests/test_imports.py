@@ -21,7 +21,7 @@ ALLOWED: dict[str, set[str]] = {
     "design": {"core", "families", "privacy"},
     "vectors": {"core", "privacy"},
     "smoothed": {"core"},
-    "training": {"core", "vectors", "privacy"},
+    "training": {"core", "kernel", "vectors", "privacy"},
     "federated": {"core", "vectors", "privacy"},
     "collect": {"core", "privacy"},
 }
