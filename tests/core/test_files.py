@@ -442,3 +442,29 @@ def test_killed_processes_keep_what_they_were_told_was_written(tmp_path: Path) -
     assert len(told) >= 24
     assert told <= set(seen)
     assert len(seen) == len(set(seen))
+
+
+def test_a_signal_handler_that_comes_back_is_turned_away(tmp_path: Path) -> None:
+    numbers = Numbers(tmp_path / "log", wait=0.05)
+
+    def interrupt(*_: Any) -> None:
+        numbers.add(2)
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        with pytest.raises(StorageError, match="by this process"), numbers.log.transaction() as append:
+            append({"number": 1})
+            os.kill(os.getpid(), signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    numbers.add(3)
+    assert Numbers(tmp_path / "log").seen == [1, 3]
+
+
+def test_many_lines_are_one_write(tmp_path: Path, synced: list[str]) -> None:
+    numbers = Numbers(tmp_path / "log")
+    synced.clear()
+    with numbers.log.transaction() as append:
+        append(*({"number": number} for number in range(1000)))
+    assert synced == ["file"]
+    assert Numbers(tmp_path / "log").seen == numbers.seen == list(range(1000))

@@ -7,6 +7,7 @@ import json
 import math
 import subprocess
 import sys
+import time
 import warnings
 from dataclasses import replace
 from decimal import Decimal
@@ -545,3 +546,28 @@ def test_a_clock_that_jumps_changes_nothing(tmp_path, monkeypatch):
         monkeypatch.setattr("time.time", lambda moment=moment: moment)
         ledger.charge(release(str(moment), 0.25))
     assert Ledger(path).spent().epsilon == 1.0
+
+
+def test_many_people_are_charged_in_a_moment(tmp_path):
+    # Linear in people and in charges: 4,000 of each take well below a second of processor time here; were reservations
+    # quadratic in people they would take minutes.
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    many = [release(f"day-{number}", 0.25, client=f"client {number}", delta=0.0) for number in range(4000)]
+    start = time.process_time()
+    assert len(ledger.reserve_all(many, budget=(1.0, 0.0))) == 4000
+    ledger.reserve(release("everyone", 0.75, delta=0.0), budget=(1.0, 0.0))
+    with pytest.raises(BudgetError, match="client 0"):
+        ledger.reserve(release("everyone again", 0.25, delta=0.0), budget=(1.0, 0.0))
+    again = Ledger(tmp_path / "ledger.jsonl")
+    assert time.process_time() - start < 20
+    assert again.worst() == ledger.worst()
+    assert again.worst().epsilon == 1.0
+
+
+def test_the_working_directory_may_change(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ledger = Ledger("ledger.jsonl")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    ledger.charge(release("a"))
+    assert [one.identity for one in Ledger(tmp_path / "ledger.jsonl").releases] == ["a"]

@@ -25,7 +25,8 @@ from mezzotint.core.lazy import LazyModule
 fcntl: Any = LazyModule("fcntl")  # of POSIX systems only
 
 Line = dict[str, Any]
-Append = Callable[[Mapping[str, Any]], None]
+Append = Callable[..., None]
+"""Of `AppendLog.transaction`: appends the lines given, all with one write and one sync."""
 
 WAIT = 60.0
 """Seconds that a writer waits for others' locks before it gives up."""
@@ -199,7 +200,7 @@ class AppendLog:
         what: str = "log",
         wait: float = WAIT,
     ) -> None:
-        self.path = None if path is None else Path(path)
+        self.path = None if path is None else Path(path).absolute()  # whatever becomes of the working directory
         self.what = what
         self.repairs: list[str] = []
         self._header = dict(header)
@@ -225,13 +226,22 @@ class AppendLog:
 
     @contextmanager
     def transaction(self) -> Generator[Append]:
-        """Holds the lock and is up to date; gives the function that appends a line. Transactions do not nest."""
-        with self._mutex:
+        """Holds the lock and is up to date; gives the function that appends lines. Transactions do not nest."""
+        # Not for ever: a signal handler that comes back here would wait for the very thread that it interrupts.
+        if not self._mutex.acquire(timeout=self._wait):
+            raise StorageError("path", str(self.path), "is in use by this process; wait for its end")
+        try:
             if self.path is None:
-                yield lambda line: self._take(json.loads(json.dumps(line, allow_nan=False)))
+                yield self._remember
                 return
             with self._opened(self.path) as descriptor:
-                yield lambda line: self._append(descriptor, line)
+                yield lambda *lines: self._append(descriptor, *lines)
+        finally:
+            self._mutex.release()
+
+    def _remember(self, *lines: Mapping[str, Any]) -> None:
+        for line in lines:
+            self._take(_plain(line))
 
     # Reading ---------------------------------------------------------------------------------------------------
 
@@ -303,7 +313,7 @@ class AppendLog:
     def _take_whole(self, raw: bytes) -> None:
         line, chain = self._checked(raw)
         if self._count == 0:
-            if line != json.loads(json.dumps(self._header)):
+            if line != _plain(self._header):
                 raise self._damaged("is of another run, kind or version, or damaged in its first line")
         elif line is None:
             raise self._damaged(f"line {self._count + 1} was edited or damaged; bring back a copy of the file")
@@ -323,26 +333,19 @@ class AppendLog:
         """The object of a line and its checksum; None when they do not fit."""
         end = _CHAIN + 2
         body, chain = raw[: -end - 10] + b"}", raw[-end:-2].decode("ascii", "replace")
-        if raw[-end - 10 :] != f',"chain":"{chain}"}}'.encode("ascii", "replace") or chain != self._sum(body):
+        known = raw[-end - 10 :] == f',"chain":"{chain}"}}'.encode("ascii", "replace")
+        if not known or chain != _checksum(self._chain, body):
             return None, ""
         try:
             line: Any = json.loads(body)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None, ""
         return (cast(Line, line), chain) if isinstance(line, dict) else (None, "")
 
-    def _sum(self, body: bytes) -> str:
-        return hashlib.sha256(self._chain.encode() + body).hexdigest()[:_CHAIN]
-
     # Writing ---------------------------------------------------------------------------------------------------
 
-    def _encoded(self, line: Mapping[str, Any]) -> tuple[bytes, str]:
-        body = json.dumps(line, allow_nan=False, separators=(",", ":")).encode("ascii")
-        chain = self._sum(body)
-        return body[:-1] + f',"chain":"{chain}"}}\n'.encode("ascii"), chain
-
     def _begin(self, descriptor: int, torn: bytes) -> None:
-        raw, chain = self._encoded(self._header)
+        raw, chain = _encoded(self._header, self._chain)
         if torn:
             if not raw.startswith(torn.rstrip(b"\0")):
                 raise self._damaged("this is some other file")
@@ -358,27 +361,30 @@ class AppendLog:
             self._say(f"the last line lacked its end; it counts ({len(torn)} bytes)")
             return
         self._truncate(descriptor)
-        shown = torn[:_KEPT].decode("ascii", "backslashreplace")
-        self._append(descriptor, {"repaired": len(torn), "text": shown})
         self._say(
             f"a crash had cut its last line ({len(torn)} bytes, kept on record); it is set aside, for whatever wrote "
             "it was still waiting and had released nothing on it"
         )
+        self._append(descriptor, {"repaired": len(torn), "text": torn[:_KEPT].decode("ascii", "backslashreplace")})
 
     def _say(self, text: str) -> None:
         self.repairs.append(text)
         warnings.warn(f"{self.what} {Path(self.path or '').name}: {text}", RepairWarning, stacklevel=2)
 
-    def _append(self, descriptor: int, line: Mapping[str, Any]) -> None:
-        raw, chain = self._encoded(line)
+    def _append(self, descriptor: int, *lines: Mapping[str, Any]) -> None:
+        chain, encoded = self._chain, list[tuple[bytes, str]]()
+        for line in lines:
+            encoded.append(_encoded(line, chain))
+            chain = encoded[-1][1]
         try:
-            self._write(descriptor, raw)
+            self._write(descriptor, b"".join(raw for raw, _ in encoded))
         except StorageError:
             self._truncate(descriptor)
             raise
-        if "repaired" not in line:
-            self._take(json.loads(json.dumps(line)))
-        self._advance(raw, chain)
+        for line, (raw, chain) in zip(lines, encoded, strict=True):
+            if "repaired" not in line:
+                self._take(_plain(line))
+            self._advance(raw, chain)
 
     def _write(self, descriptor: int, raw: bytes) -> None:
         try:
@@ -402,3 +408,19 @@ class AppendLog:
 
     def _damaged(self, why: str) -> FileFormatError:
         return FileFormatError(f"{self.what} {Path(self.path or '').name}: {why}")
+
+
+def _plain(line: Mapping[str, Any]) -> Line:
+    """The line as it will be read back."""
+    return json.loads(json.dumps(line, allow_nan=False))
+
+
+def _checksum(chain: str, body: bytes) -> str:
+    return hashlib.sha256(chain.encode() + body).hexdigest()[:_CHAIN]
+
+
+def _encoded(line: Mapping[str, Any], chain: str) -> tuple[bytes, str]:
+    """The bytes of a line that follows the one with that checksum, and its own checksum."""
+    body = json.dumps(line, allow_nan=False, separators=(",", ":")).encode("ascii")
+    own = _checksum(chain, body)
+    return body[:-1] + f',"chain":"{own}"}}\n'.encode("ascii"), own

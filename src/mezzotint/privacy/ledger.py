@@ -225,6 +225,13 @@ class _Total:
         return (squares / 2 + math.sqrt(2 * math.log(1 / slack) * squares)) * (1 + 2.0**-46)
 
 
+def _by_client(releases: Iterable[Release]) -> dict[str, _Total]:
+    sums: dict[str, _Total] = {}
+    for release in releases:
+        sums.setdefault(release.client, _Total()).add(release)
+    return sums
+
+
 def compose_releases(releases: Iterable[Release]) -> Spent:
     """What releases cost together that are known only by their (epsilon, delta): see `Spent`.
 
@@ -312,7 +319,8 @@ class Ledger:
             StorageError: the charge is not on disk, so the release must not happen.
         """
         with self._log.transaction() as append:
-            return self._charge(release, append)
+            self._check_prices([release])
+            return self._charge_all([release], append)[0]
 
     def reserve(self, release: Release, *, budget: tuple[float, float]) -> Charge:
         """Charges a release if everybody who pays for it keeps to the budget; in one step, under the ledger's lock.
@@ -348,7 +356,7 @@ class Ledger:
                 raise BudgetError(self._refusal(fresh, person, epsilon, delta))
             if fixes:
                 append({"budget": plain(epsilon), "delta": delta, "slack": self.slack})
-            return tuple(self._charge(one, append) for one in wanted)
+            return self._charge_all(wanted, append)
 
     def withdraw(self, charge: Charge, *, reason: str) -> None:
         """Puts on record that nothing of a charged release ever left; it costs nothing any more.
@@ -379,8 +387,7 @@ class Ledger:
         with self._log.transaction() as append:
             new = [charge for charge in theirs if charge.token not in self._charges]
             self._check_prices([charge.release for charge in new])
-            for charge in new:
-                append(_as_line(charge.release, charge.token))
+            append(*(_as_line(charge.release, charge.token) for charge in new))
             for charge in theirs:
                 if charge.withdrawn and not self._charges[charge.token].withdrawn:
                     append({"withdraw": charge.token, "reason": charge.withdrawn})
@@ -448,23 +455,19 @@ class Ledger:
 
     def _exceeding(self, added: list[Release], epsilon: float, delta: float, *, also: Iterable[str] = ()) -> str | None:
         """Somebody whose total with these releases added exceeds the budget, if there is one."""
-        persons = {*also, *(release.client for release in added)}
-        if any(release.client == GLOBAL for release in added):
-            persons |= self._totals.keys()
-        for person in sorted(persons):
-            if not self._with(added, person).within(epsilon, delta, self.slack):
-                return person
-        return None
+        sums = _by_client(added)
+        persons = {*also, *sums, *(self._totals if GLOBAL in sums else ())}
+        totals = ((person, self._with(sums, person)) for person in persons)
+        return min((person for person, total in totals if not total.within(epsilon, delta, self.slack)), default=None)
 
-    def _with(self, added: list[Release], person: str) -> _Total:
-        total = _Total().plus(self._total(person))
-        for release in added:
-            if release.client in (GLOBAL, person):
-                total.add(release)
+    def _with(self, sums: dict[str, _Total], person: str) -> _Total:
+        total = self._total(person)
+        for client in {GLOBAL, person} & sums.keys():
+            total = total.plus(sums[client])
         return total
 
     def _refusal(self, added: list[Release], person: str, epsilon: float, delta: float) -> str:
-        total = self._with(added, person).spent()
+        total = self._with(_by_client(added), person).spent()
         slack = f", {_shown(self.slack)} of it slack" if self.slack else ""
         return (
             f"release {added[-1].identity!r} does not fit: client {person!r} would come to {total}; the budget is "
@@ -501,14 +504,21 @@ class Ledger:
                 remedy = "was charged before with another price or client; use another name"
                 raise ParameterError("identity", release.identity, remedy)
 
-    def _charge(self, release: Release, append: Append) -> Charge:
-        known = self._same_bits(release)
-        if known is not None:
-            return known
-        self._check_prices([release])
-        token = secrets.token_hex(8)
-        append(_as_line(release, token))
-        return self._charges[token]
+    def _charge_all(self, releases: list[Release], append: Append) -> tuple[Charge, ...]:
+        """One charge for each; same bits, also among these, are charged once."""
+        lines: list[Line] = []
+        tokens: list[str] = []
+        drawn: dict[tuple[str, str], str] = {}
+        for release in releases:
+            known = self._same_bits(release)
+            fresh = secrets.token_hex(8)
+            key = (release.identity, release.fingerprint or fresh)
+            token = drawn.setdefault(key, fresh) if known is None else known.token
+            if token == fresh:
+                lines.append(_as_line(release, token))
+            tokens.append(token)
+        append(*lines)
+        return tuple(self._charges[token] for token in tokens)
 
     def _take(self, line: Line) -> None:
         """Takes one line of the file, or one just appended to it."""
