@@ -450,11 +450,15 @@ def test_a_signal_handler_that_comes_back_is_turned_away(tmp_path: Path) -> None
     def interrupt(*_: Any) -> None:
         numbers.add(2)
 
-    before = signal.signal(signal.SIGUSR1, interrupt)
-    try:
-        with pytest.raises(StorageError, match="by this process"), numbers.log.transaction() as append:
+    def work() -> None:
+        with numbers.log.transaction() as append:
             append({"number": 1})
             os.kill(os.getpid(), signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        with pytest.raises(StorageError, match="by this process"):
+            work()
     finally:
         signal.signal(signal.SIGUSR1, before)
     numbers.add(3)
