@@ -448,6 +448,19 @@ def test_refusals_say_nothing_of_the_vector():
             scheme.mean(reports, seeds, weights=weights)
 
 
+@pytest.mark.parametrize("norms", ["unit", "slack", "null"])
+@pytest.mark.parametrize("clip_norm", [5e-324, 1e-300, 1.0, 1e308])
+def test_no_vector_and_no_clip_norm_leads_to_an_error(norms, clip_norm):
+    scheme = ranked_codebook(3, 4.0, 3, norms=norms, clip_norm=clip_norm)
+    values = [0.0, -0.0, 5e-324, 1e-310, 1.0, -1e308, 1.7e308, np.inf, -np.inf, np.nan]
+    for i, first in enumerate(values):
+        for second in values[i:]:
+            report = scheme.encode(np.array([first, second, 0.0]), i)
+            assert 0 <= report < scheme.table.outputs
+    assert 0 <= scheme.encode(np.array([1, 2, 3]), 0) < scheme.table.outputs
+    assert 0 <= scheme.encode(np.array([1, 2, 3], dtype=np.float16), 0) < scheme.table.outputs
+
+
 def test_reports_follow_the_table_for_every_input():
     # 20,000 reports of two vectors under one seed: every rank's count within 5 standard deviations (8 tests: 5e-6).
     scheme = ranked_codebook(3, 1.0, 2, codebook="X", norms="unit")

@@ -150,7 +150,8 @@ def lift(values: np.ndarray, clip_norm: float, slack: bool, normalize: bool, lif
         lifted[i] /= largest
         squares += lifted[i] * lifted[i]
     size = math.sqrt(squares)
-    norm = min(1.0, size * (largest / clip_norm))
+    # size is 0 or at least 1, so that only 0 times infinity needs care.
+    norm = min(1.0, size * (largest / clip_norm)) if size > 0 else 0.0
     factor = (1.0 if normalize else norm) / (size if size > 0 else 1.0)
     for i in range(values.size):
         lifted[i] *= factor

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from fractions import Fraction
 from typing import Literal
 
@@ -112,7 +113,7 @@ def ranked_codebook(
                         codewords=codewords, top=top, epsilon=Fraction(epsilon) / indices, null=style == "null"
                     ),
                     kind=kind, dimension=dimension, norms=style, indices=indices, subspace=inside,
-                    clip_norm=clip_norm, beacon=beacon,
+                    beacon=beacon,
                 )  # fmt: skip
 
             if (design := _best_top(build, codewords, epsilon / indices)) is not None:
@@ -126,13 +127,13 @@ def ranked_codebook(
         designs = [_fewest(lambda limit, b=b: best(limit, b), epsilon, tolerance) for b in splits]
         good = [one for one in designs if one is not None and one.mse <= (1 + tolerance) * one.optimum]
         if good:
-            return min(good, key=lambda one: (one.bits, one.mse))
+            return replace(min(good, key=lambda one: (one.bits, one.mse)), clip_norm=clip_norm)
     usable = [one for one in designs if one is not None]
     if not usable:
         raise InfeasibleError(
             f"epsilon={epsilon:g}: no codebook of kind {codebook} fits; use other bits or codebook=auto"
         )
-    return min(usable, key=lambda one: one.mse)
+    return replace(min(usable, key=lambda one: one.mse), clip_norm=clip_norm)
 
 
 def _candidates(size: int, limit: int, codebook: Choice) -> Iterator[tuple[Kind, int]]:

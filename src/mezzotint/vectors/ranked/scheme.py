@@ -212,7 +212,7 @@ class RankedCodebook:
             error = along + across * (self.dimension - 1) - rho**2
         else:
             error = along + across * (self.dimension - 1) - 1.0
-        return float(error) * self.clip_norm**2
+        return float(error) * self.clip_norm * self.clip_norm
 
     @property
     def mse(self) -> float:
@@ -222,7 +222,7 @@ class RankedCodebook:
     @cached_property
     def optimum(self) -> float:
         """The same error of PrivUnitG at this epsilon, which sends the whole vector in floating point."""
-        return gaussian_error(self.dimension, self.epsilon) * self.clip_norm**2
+        return gaussian_error(self.dimension, self.epsilon) * self.clip_norm * self.clip_norm
 
     @property
     def bias(self) -> float:
@@ -290,7 +290,11 @@ class RankedCodebook:
         codebook, table = self._codebook, self.table
         vector = np.zeros((1, codebook.padded))
         rho = kernels.lift(
-            np.ascontiguousarray(row), self.clip_norm, self.norms == "slack", self.norms != "slack", vector[0]
+            np.ascontiguousarray(row, dtype=np.float64),
+            float(self.clip_norm),
+            self.norms == "slack",
+            self.norms != "slack",
+            vector[0],
         )
         codebook.transform(vector, seed >> 32)
         null_threshold = round(rho * TOTAL) if self.norms == "null" else TOTAL
