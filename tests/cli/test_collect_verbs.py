@@ -69,7 +69,11 @@ def test_folders_are_written_resumed_and_estimated(
     whole = invoke("estimate", tmp_path / "out", "--json", "--save-counts", tmp_path / "c.json")
     assert whole.json["n"] == 1000
     assert invoke("estimate", tmp_path / "c.json", "--json").json == whole.json
-    assert invoke("estimate", tmp_path / "c.json", f"{tmp_path}/out/*.parquet", "--json").json["n"] == 2000
+    twice = invoke("estimate", tmp_path / "c.json", f"{tmp_path}/out/*.parquet", "--json")
+    assert (twice.status, twice.out) == (2, "")
+    assert "the same reports would count twice" in twice.err
+    done = invoke("privatize", column_file, *arguments, "--resume", "--json")
+    assert (done.status, done.json["reports"], done.json["resumed"]) == (0, 1000, done.json["blocks"])
     again = invoke("estimate", tmp_path / "out", "--save-counts", tmp_path / "c.json")
     assert again.status == 2
     assert "exists already" in again.err

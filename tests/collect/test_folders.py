@@ -201,7 +201,6 @@ def test_folders_that_cannot_be_written_are_refused(days: Path, tmp_path: Path) 
 
     collect.privatize(days, tmp_path / "done", column="x", mechanism=ONE)
     attempt(tmp_path / "done", "holds a finished run")
-    attempt(tmp_path / "done", "holds a finished run", resume=True)
     attempt(tmp_path / "new", "never overwritten", overwrite=True)
     attempt(tmp_path / "no" / "new", "does not exist")
     attempt(tmp_path, "folder with other files")
@@ -333,7 +332,7 @@ def test_a_run_is_not_continued_as_another(days: Path, tmp_path: Path, monkeypat
 def test_of_two_attempts_at_a_part_one_counts(days: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a retry amounts to while the first attempt is still alive."""
     (tmp_path / "out").mkdir()
-    writer = PartWriter(work=plan({"x": ONE}), folder=tmp_path / "out", record_counts=False)
+    writer = PartWriter(work=plan({"x": ONE}), folder=tmp_path / "out", run="r", record_counts=False)
     block = blocks_of(find_files(days))[0]
     real, nested = drawing.Plan.coded, []
 

@@ -63,6 +63,14 @@ def test_a_folder_of_parts_and_saved_counts_say_what_one_file_says(reports: Path
     folder.mkdir()
     (folder / "a.parquet").write_bytes(reports.read_bytes())
     (folder / "b.parquet").write_bytes(reports.read_bytes())
+    with pytest.raises(ParameterError, match=r"a\.parquet and b\.parquet hold the same reports"):
+        page_of(folder)
+    again = reports.with_name("again.parquet")
+    table = families.randomized_response(lower=0, upper=1, epsilon=2.0)
+    collect.privatize(
+        reports.with_name("in.parquet"), again, column="x", mechanism=table, missing="drop", record_counts=True
+    )
+    (folder / "b.parquet").write_bytes(again.read_bytes())
     page = page_of(folder)
     counts = {name: count for name, count, _ in page.sections[1].table.rows}
     assert counts == {"below": "4,000", "above": "4,000", "missing": "2", "rows": "20,002"}

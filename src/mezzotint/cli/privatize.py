@@ -44,6 +44,13 @@ MemoiseBy = Annotated[
 ]
 KeyFile = Annotated[Path | None, typer.Option(help="Secret key of the memoised reports; the same file in every round.")]
 NewKey = Annotated[bool, typer.Option("--new-key", help="Make the key file first.")]
+LedgerFile = Annotated[
+    Path | None, typer.Option("--ledger", help="Ledger file: the claim is charged before anything is written.")
+]
+Budget = Annotated[
+    float | None,
+    typer.Option(help="Epsilon that all charges in the ledger may not exceed together; exit 2 if they would."),
+]
 Seed = Annotated[
     int | None,
     typer.Option(help="Reproducible draw for tests. NOT PRIVATE: whoever knows the seed knows the inputs."),
@@ -66,6 +73,8 @@ def command(
     memoise_by: MemoiseBy = None,
     key_file: KeyFile = None,
     new_key: NewKey = False,
+    ledger: LedgerFile = None,
+    budget: Budget = None,
     seed: Seed = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
@@ -91,6 +100,8 @@ def command(
         "threads": threads,
         "memo": _memo(memoise_by, key_file, new_key),
         "overwrite": overwrite,
+        "ledger": ledger,
+        "budget": budget,
         "rng": seed,
     }
     with progress("privatizing") as tell:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Self, final
 
@@ -14,10 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from mezzotint.collect.columns import ColumnReader, numbers, open_columns, plain
-from mezzotint.collect.reports import Description, embedded, extracted, read_description
+from mezzotint.collect.reports import Description, embedded, extracted, read_description, run_of
 from mezzotint.collect.runs import MANIFEST, STATE, cluster, in_threads
 from mezzotint.collect.settings import Progress, Settings
-from mezzotint.collect.sources import Block, blocks_of, find_files
+from mezzotint.collect.sources import Block, SourceFile, blocks_of, find_files
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import replacing
 from mezzotint.core.mechanism import Mechanism
@@ -36,6 +36,8 @@ class CodeCounts:
         counts: (m,) integers >= 0, reports per code.
         seeded: whether any of the draws was reproducible and therefore NOT private; None where that is unknown, as for
             bare codes and for files written before they said so.
+        runs: names of the reports counted, as far as their files say (`Description.run`): they are never added to
+            themselves.
 
     Raises:
         ParameterError: another shape, negative or non-integer counts.
@@ -46,6 +48,7 @@ class CodeCounts:
     mechanism: Mechanism
     counts: npt.NDArray[np.int64]
     seeded: bool | None = None
+    runs: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         raw = np.asarray(self.counts)
@@ -75,18 +78,26 @@ class CodeCounts:
         return cls(mechanism=mechanism, counts=np.bincount(array.ravel(), minlength=size), seeded=seeded)
 
     def merge(self, other: Self) -> Self:
-        """The counts of both; raises ParameterError when the mechanisms differ."""
+        """The counts of both; raises ParameterError when the mechanisms differ, or reports would count twice."""
         if other.mechanism != self.mechanism:
             raise ParameterError(
                 "mechanism", other.mechanism.name, "reports of different tables cannot be added; estimate them apart"
             )
+        twice = sorted(self.runs & other.runs)
+        if twice:
+            remedy = "the same reports would count twice, and the intervals be too narrow; give every run once"
+            raise ParameterError("counts", f"run {twice[0]}", remedy)
         either = (self.seeded, other.seeded)
         seeded = True if True in either else None if None in either else False
-        return type(self)(mechanism=self.mechanism, counts=self.counts + other.counts, seeded=seeded)
+        return type(self)(
+            mechanism=self.mechanism, counts=self.counts + other.counts, seeded=seeded, runs=self.runs | other.runs
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON: all that another machine needs to add these counts to its own."""
-        drawn = {} if self.seeded is None else {"seeded": self.seeded}
+        drawn: dict[str, Any] = {} if self.seeded is None else {"seeded": self.seeded}
+        if self.runs:
+            drawn["runs"] = sorted(self.runs)
         return {**embedded(self.mechanism, seeded=self.seeded), "counts": self.counts.tolist(), **drawn}
 
     @classmethod
@@ -94,9 +105,16 @@ class CodeCounts:
         """The counts that `as_dict` described; raises FileFormatError for anything else."""
         seeded = values.get("seeded")
         keys = {"table" if seeded else "mechanism", "counts"}
-        if set(values) - {"seeded"} != keys or not (seeded is None or isinstance(seeded, bool)):
+        runs = values.get("runs", [])
+        plain_runs = isinstance(runs, list) and all(isinstance(run, str) for run in runs)
+        if (
+            set(values) - {"seeded", "runs"} != keys
+            or not (seeded is None or isinstance(seeded, bool))
+            or not plain_runs
+        ):
             raise FileFormatError("counts: need the keys that CodeCounts.as_dict writes")
-        return cls(mechanism=extracted(values, seeded=seeded), counts=np.asarray(values["counts"]), seeded=seeded)
+        mechanism = extracted(values, seeded=seeded)
+        return cls(mechanism=mechanism, counts=np.asarray(values["counts"]), seeded=seeded, runs=frozenset(runs))
 
 
 def save_counts(counts: CodeCounts, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
@@ -171,7 +189,21 @@ def read_counts(
         raise ParameterError("column", column or "codes", f"is empty: {os.fspath(source)} holds no reports")
     if expected is not None and rows != expected:
         raise FileFormatError(f"{os.fspath(source)}: its parts hold {rows} reports, its manifest says {expected}")
-    return total
+    return replace(total, runs=_runs(files))
+
+
+def _runs(files: Sequence[SourceFile]) -> frozenset[str]:
+    """The names of the reports in files, as far as they say; raises ParameterError where two hold the same ones."""
+    found: dict[str, str] = {}
+    for file in files:
+        if file.path == "-":
+            continue
+        with open_columns(file.path) as reader:
+            run = run_of(reader.description)
+        if run is not None and found.setdefault(run, file.name) != file.name:
+            remedy = f"{found[run]} and {file.name} hold the same reports, which would count twice; give one of them"
+            raise ParameterError("source", run, remedy)
+    return frozenset(found)
 
 
 def _expected(source: str | os.PathLike[str]) -> int | None:

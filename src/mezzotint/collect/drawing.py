@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, final
@@ -127,6 +128,12 @@ class Plan:
         """Other columns to read -> the parameter that asks for them."""
         users = {} if self.memo is None or self.memo.users in self.keep else {self.memo.users: "users"}
         return {**dict.fromkeys(self.keep, "keep"), **users}
+
+    def new_run(self) -> str:
+        """A name for one run of this plan: of a seed's runs always the same, as their reports are; else a fresh one."""
+        seeds = b"".join(self.keys)
+        name = hashlib.sha256(b"mezzotint run" + seeds).hexdigest() if self.seeded else secrets.token_hex(32)
+        return name[:32]
 
     def schema(self, kinds: Sequence[pa.DataType]) -> pa.Schema:
         """Arrow schema of the output, given the types of the extra columns."""

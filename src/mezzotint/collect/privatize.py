@@ -18,7 +18,7 @@ from mezzotint.collect.drawing import Plan, Tally, plan
 from mezzotint.collect.reports import open_reports
 from mezzotint.collect.results import ColumnsResult, PrivatizeResult, of_one_column, result_of
 from mezzotint.collect.runs import Run, is_folder
-from mezzotint.collect.settings import Options, Settings
+from mezzotint.collect.settings import Options, Settings, charge
 from mezzotint.collect.sources import SourceFile, find_files, open_file
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.mechanism import Mechanism
@@ -127,12 +127,15 @@ def _one_file(work: Plan, files: Sequence[SourceFile], out: AnyPath, chosen: Set
     reads = _read(work, files)
     coded = _code(work, ahead(reads) if several else reads, tally, len(files))
     first = _first(coded, work.columns[0], files, tally)
+    run = work.new_run()
+    charge(work, chosen, run=run)
     with open_reports(
         out,
         schema=first[0].schema,
         reports=work.mechanisms,
         seeded=work.seeded,
         memoised=work.memo is not None,
+        run=None if work.memo is not None else run,
         overwrite=chosen.overwrite,
     ) as writer:
         for batch, done in chain([first], ahead(coded) if several else coded):

@@ -44,11 +44,14 @@ class Description:
         tables: field of codes -> the mechanism that drew them.
         seeded: whether the draw was reproducible and therefore NOT private; None where the file does not say.
         memoised: whether equal values of a user got equal reports; None where the file does not say.
+        run: names these very reports, so that nobody counts them twice: the run that drew them, and the part of its
+            folder they are in. None where the file does not say, and for memoised reports.
     """
 
     tables: Mapping[str, Mechanism]
     seeded: bool | None
     memoised: bool | None
+    run: str | None = None
 
 
 def code_field(column: str) -> str:
@@ -71,12 +74,12 @@ def extracted(values: Mapping[str, Any], *, seeded: bool | None) -> Mechanism:
     return Mechanism(**mechanism_files.loads(text, certified=False)) if seeded else Mechanism.from_json(text)
 
 
-def describe(reports: Mapping[str, Mechanism], *, seeded: bool, memoised: bool) -> str:
+def describe(reports: Mapping[str, Mechanism], *, seeded: bool, memoised: bool, run: str | None) -> str:
     """The description of a reports file as one line of JSON.
 
     Arguments:
         reports: input column -> mechanism that privatized it.
-        seeded, memoised: as in `Description`.
+        seeded, memoised, run: as in `Description`.
     """
     entries = [
         {
@@ -87,7 +90,7 @@ def describe(reports: Mapping[str, Mechanism], *, seeded: bool, memoised: bool) 
         }
         for column, mechanism in reports.items()
     ]
-    drawn = {"seeded": seeded, "memoised": memoised}
+    drawn = {"seeded": seeded, "memoised": memoised, **({} if run is None else {"run": run})}
     document = {"format": FORMAT, "version": VERSION, **drawn, "reports": entries}
     return json.dumps(document, separators=(",", ":"))
 
@@ -121,9 +124,21 @@ def read_description(text: str | None, *, name: str) -> Description:
     drawn = {key: document.get(key) for key in ("seeded", "memoised")}
     if not all(value is None or isinstance(value, bool) for value in drawn.values()):
         raise FileFormatError(f"{name}: its description must say true or false: {', '.join(drawn)}")
+    run = document.get("run")
+    if run is not None and not isinstance(run, str):
+        raise FileFormatError(f"{name}: its description must name its run as text")
     seeded = drawn["seeded"]
     tables = dict(_entry(entry, name, seeded) for entry in entries)
-    return Description(tables=tables, seeded=seeded, memoised=drawn["memoised"])
+    return Description(tables=tables, seeded=seeded, memoised=drawn["memoised"], run=run)
+
+
+def run_of(text: str | None) -> str | None:
+    """The `run` of a description that `read_description` reads, without its mechanisms; None where it names none."""
+    try:
+        run = None if text is None else json.loads(text).get("run")
+    except (ValueError, AttributeError, RecursionError):
+        return None
+    return run if isinstance(run, str) else None
 
 
 def _entry(entry: Any, name: str, seeded: bool | None) -> tuple[str, Mechanism]:
@@ -222,6 +237,7 @@ def open_reports(
     reports: Mapping[str, Mechanism],
     seeded: bool,
     memoised: bool,
+    run: str | None,
     overwrite: bool = False,
 ) -> Iterator[ReportsWriter]:
     """Opens a reports file for writing; the caller ends it with `close`.
@@ -230,7 +246,7 @@ def open_reports(
         out: .parquet, .csv, .csv.gz, or "-" for CSV on standard output.
         schema: Arrow schema of the batches to come, the code fields among them.
         reports: input column -> mechanism.
-        seeded, memoised: as in `Description`.
+        seeded, memoised, run: as in `Description`.
         overwrite: False refuses a file that exists.
 
     Raises:
@@ -240,7 +256,7 @@ def open_reports(
     Guarantees: a file under the name `out` is whole or was there before (`core.files`).
     """
     kind = file_kind(out, parameter="out")
-    description = describe(reports, seeded=seeded, memoised=memoised)
+    description = describe(reports, seeded=seeded, memoised=memoised, run=run)
     codes = [code_field(column) for column in reports]
     if kind == "stream":
         yield CsvReports(stream=sys.stdout.buffer, schema=schema, description=description)

@@ -29,7 +29,7 @@ from mezzotint.collect.claim import record_claim
 from mezzotint.collect.drawing import Plan, Tally
 from mezzotint.collect.reports import ParquetReports, code_field, describe
 from mezzotint.collect.results import ColumnsResult, result_of
-from mezzotint.collect.settings import Settings
+from mezzotint.collect.settings import Settings, charge
 from mezzotint.collect.sources import Block, SourceFile, blocks_of, open_file
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import locked, publish, replacing, sync_folder
@@ -70,11 +70,13 @@ class PartWriter:
     Arguments:
         work: the plan.
         folder: where parts go.
+        run: names the run in every part.
         record_counts: put each part's raw counts into its metadata.
     """
 
     work: Plan
     folder: Path
+    run: str
     record_counts: bool
 
     def write(self, block: Block) -> Tally | None:
@@ -93,7 +95,7 @@ class PartWriter:
             writer = ParquetReports(
                 path=draft,
                 schema=work.schema(opened.kinds()),
-                description=describe(work.mechanisms, seeded=work.seeded, memoised=work.memo is not None),
+                description=self._description(block),
                 codes=[code_field(column) for column in work.columns],
             )
             try:
@@ -105,6 +107,11 @@ class PartWriter:
                 writer.abandon()
                 raise
             return tally if publish(draft, target) else None
+
+    def _description(self, block: Block) -> str:
+        memoised = self.work.memo is not None
+        name = None if memoised else f"{self.run}/{block.index}"
+        return describe(self.work.mechanisms, seeded=self.work.seeded, memoised=memoised, run=name)
 
 
 @contextmanager
@@ -143,18 +150,41 @@ class Run:
         if any(file.path == "-" for file in self.files):
             raise ParameterError("source", "-", "standard input cannot be read again by a resumed run; name one file")
         started = time.perf_counter()
+        finished = self._finished()
+        if finished is not None:
+            return finished
         with self._state() as state:
             blocks = blocks_of(self.files, block_rows=state["block_rows"])
             left = [block for block in blocks if not (self.out / part_name(block.index)).exists()]
-            tally = self._write(left, len(blocks))
+            charge(self.work, self.settings, run=state["run"], once=True)
+            tally = self._write(state["run"], left, len(blocks))
             reports = self._finish(state["run"], blocks, tally)
         result = result_of(self.work, tally, out=self.out, seconds=time.perf_counter() - started)
         return replace(result, reports=reports, blocks=len(blocks), resumed=len(blocks) - len(left))
 
-    def _write(self, blocks: list[Block], total: int) -> Tally:
+    def _finished(self) -> ColumnsResult | None:
+        """The result of a resumed run that had ended: nothing is left to do, to draw or to charge."""
+        manifest = self.out / MANIFEST
+        if not self.settings.resume or (self.out / STATE).exists() or not manifest.exists():
+            return None
+        try:
+            found = json.loads(manifest.read_text(encoding="utf-8"))
+            parts, reports = int(found["parts"]), int(found["reports"])
+        except (ValueError, TypeError, KeyError):
+            raise FileFormatError(f"{manifest}: is damaged; the parts beside it may still be whole") from None
+        wanted = self._manifest("", [])
+        for name in ("tables", "seeded", "memoised"):
+            if found.get(name) != wanted[name]:
+                remedy = f"is another than then: {self.out} holds a finished run; name another folder"
+                raise ParameterError(name, "what was given", remedy)
+        result = result_of(self.work, Tally(), out=self.out, seconds=0.0)
+        return replace(result, reports=reports, blocks=parts, resumed=parts)
+
+    def _write(self, run: str, blocks: list[Block], total: int) -> Tally:
         tally, before = Tally(), total - len(blocks)
         work = self.work if self.work.seeded else replace(self.work, keys=(b"",) * len(self.work.keys))
-        writer = PartWriter(work=work, folder=self.out.absolute(), record_counts=self.settings.record_counts)
+        counted = self.settings.record_counts
+        writer = PartWriter(work=work, folder=self.out.absolute(), run=run, record_counts=counted)
         if self.settings.engine == "ray":
             finished = cluster.write_parts(writer, blocks, address=self.settings.address)
         else:
@@ -242,13 +272,12 @@ class Run:
 
     def _record(self) -> dict[str, Any]:
         work, seeds = self.work, b"".join(self.work.keys)
-        identity = hashlib.sha256(b"mezzotint run" + seeds).hexdigest() if work.seeded else secrets.token_hex(32)
         status = [(file.name, os.stat(file.path)) for file in self.files]
         memo = None if work.memo is None else [work.memo.users, _fingerprint(work.memo.key)]
         return {
             "format": RUN_FORMAT,
             "version": VERSION,
-            "run": identity[:32],
+            "run": work.new_run(),
             "mechanisms": {column: mechanism.sha256 for column, mechanism in work.mechanisms.items()},
             "keep": list(work.keep),
             "rng": _fingerprint(seeds) if work.seeded else None,

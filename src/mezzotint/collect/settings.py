@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict, final
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, final
 
+from mezzotint.collect.claim import record_claim
 from mezzotint.collect.memo import Memo
 from mezzotint.collect.sources import BLOCK_ROWS
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.threads import usable_cores
+from mezzotint.privacy import Ledger
+from mezzotint.privacy.ledger import Release
+
+if TYPE_CHECKING:
+    from mezzotint.collect.drawing import Plan
 
 Progress = Callable[[float | None, int], None]
 """Called after each batch with the fraction done (None when unknown) and the rows so far."""
@@ -31,6 +39,8 @@ class Options(TypedDict, total=False):
     block_rows: int
     rng: Any
     progress: Progress | None
+    ledger: str | os.PathLike[str] | Ledger | None
+    budget: float | None
 
 
 @final
@@ -53,6 +63,9 @@ class Settings:
         block_rows: least rows of a part of a folder, where its file has as many; row groups are never cut.
         rng: None for the cryptographic generator; a seed or numpy Generator is reproducible and NOT private.
         progress: told how far it is.
+        ledger: file of a `privacy.Ledger`, or one: the claim is charged to everybody before anything is written. A
+            folder's run is charged once, however often it is resumed; privatizing the data again is another charge.
+        budget: epsilon that everybody's charges in the ledger may not exceed together; None charges without asking.
 
     Raises:
         ParameterError: an option that cannot be.
@@ -71,6 +84,8 @@ class Settings:
     block_rows: int = BLOCK_ROWS
     rng: Any = None
     progress: Progress | None = None
+    ledger: str | os.PathLike[str] | Ledger | None = None
+    budget: float | None = None
 
     def __post_init__(self) -> None:
         if self.engine not in ("local", "ray"):
@@ -81,6 +96,10 @@ class Settings:
             )
         if self.threads is not None and self.threads < 1:
             raise ParameterError("threads", self.threads, "need at least one thread; None uses all")
+        if self.budget is not None and self.ledger is None:
+            raise ParameterError("budget", self.budget, "needs the ledger that knows what was spent (--ledger)")
+        if self.ledger is not None and self.rng is not None:
+            raise ParameterError("ledger", str(self.ledger), "a seeded draw is not private and has no price")
         if self.block_rows < 1:
             raise ParameterError("block_rows", self.block_rows, "a block has at least one row")
 
@@ -88,3 +107,24 @@ class Settings:
     def workers(self) -> int:
         """Threads to use on this machine."""
         return self.threads or usable_cores()
+
+
+def charge(work: Plan, chosen: Settings, *, run: str, once: bool = False) -> None:
+    """Charges a run to the ledger of its settings, BEFORE anything is written; nothing where there is none.
+
+    Arguments:
+        run: its name.
+        once: the run's parts are the same bits whenever it is resumed: it pays once.
+
+    Raises:
+        BudgetError: the claim does not fit the budget; nothing was charged or written.
+    """
+    if chosen.ledger is None:
+        return
+    ledger = chosen.ledger if isinstance(chosen.ledger, Ledger) else Ledger(chosen.ledger)
+    fingerprint = hashlib.sha256(b"mezzotint run " + run.encode()).hexdigest() if once else ""
+    release = Release.of(record_claim(work.mechanisms), identity=f"privatize {run}", fingerprint=fingerprint)
+    if chosen.budget is None:
+        ledger.charge(release)
+    else:
+        ledger.reserve(release, budget=(chosen.budget, 0.0))

@@ -1,0 +1,130 @@
+"""Run ids, ledgers and finished folders: nothing counted, charged or drawn twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from mezzotint import collect, families, privacy
+from mezzotint.collect import runs
+from mezzotint.collect.counts import CodeCounts
+from mezzotint.core.errors import BudgetError, ParameterError
+
+MECHANISM = families.randomized_response(lower=0, upper=1, epsilon=0.5)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    pq.write_table(pa.table({"x": np.linspace(0, 1, 1000)}), tmp_path / "in.parquet", row_group_size=300)
+    return tmp_path / "in.parquet"
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("out", ["r.parquet", "r.csv", "r.csv.gz", "folder/"])
+def test_the_same_reports_are_never_added_to_themselves(source: Path, tmp_path: Path, out: str) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        collect.privatize(source, f"{tmp_path}/{name}/{out}", column="x", mechanism=MECHANISM, block_rows=300)
+    one, two = (collect.read_counts(tmp_path / name / out) for name in ("one", "two"))
+    assert one.runs
+    assert not one.runs & two.runs
+    assert one.merge(two).n == 2000
+    for again in (one, one.merge(two)):
+        with pytest.raises(ParameterError, match=r"counts=run .*count twice"):
+            one.merge(again)
+    collect.save_counts(one, tmp_path / "c.json")
+    with pytest.raises(ParameterError, match="count twice"):
+        collect.load_counts(tmp_path / "c.json").merge(one)
+
+
+def test_parts_of_one_run_add_up_to_it(source: Path, tmp_path: Path) -> None:
+    collect.privatize(source, f"{tmp_path}/out/", column="x", mechanism=MECHANISM, block_rows=300)
+    parts = [collect.read_counts(path) for path in sorted((tmp_path / "out").glob("part-*"))]
+    assert len(parts) == 4
+    total = parts[0]
+    for part in parts[1:]:
+        total = total.merge(part)
+    whole = collect.read_counts(tmp_path / "out")
+    assert (total.counts.tolist(), total.runs) == (whole.counts.tolist(), whole.runs)
+    with pytest.raises(ParameterError, match="count twice"):
+        whole.merge(parts[2])
+
+
+def test_memoised_and_bare_reports_name_no_run(source: Path, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"x": [0.5, 0.7], "id": [1, 2]}), tmp_path / "ids.parquet")
+    memo = collect.Memo(users="id", key=bytes(32))
+    collect.privatize(tmp_path / "ids.parquet", tmp_path / "r.csv", column="x", mechanism=MECHANISM, memo=memo)
+    assert collect.read_counts(tmp_path / "r.csv").runs == frozenset()
+    bare = CodeCounts(mechanism=MECHANISM, counts=np.array([3, 5]))
+    assert bare.merge(bare).n == 16
+
+
+@pytest.mark.parametrize("out", ["r.parquet", "folder/"])
+def test_a_ledger_is_charged_before_and_refuses_beyond_its_budget(source: Path, tmp_path: Path, out: str) -> None:
+    path = tmp_path / "ledger.jsonl"
+    options: dict[str, Any] = {"column": "x", "mechanism": MECHANISM, "ledger": path, "budget": 1.1}
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        collect.privatize(source, f"{tmp_path}/{name}/{out}", **options)
+    assert privacy.Ledger(path).worst().epsilon == pytest.approx(2 * MECHANISM.epsilon)
+    (tmp_path / "c").mkdir()
+    with pytest.raises(BudgetError):
+        collect.privatize(source, f"{tmp_path}/c/{out}", **options)
+    assert [one.name for one in (tmp_path / "c").rglob("*.parquet")] == []
+    assert privacy.Ledger(path).worst().epsilon == pytest.approx(2 * MECHANISM.epsilon)
+    # Without a budget it is charged and not asked.
+    collect.privatize(source, f"{tmp_path}/d.parquet", column="x", mechanism=MECHANISM, ledger=path)
+    assert privacy.Ledger(path).worst().epsilon == pytest.approx(3 * MECHANISM.epsilon)
+
+
+def test_a_resumed_run_is_charged_once(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "ledger.jsonl"
+    options: dict[str, Any] = {"column": "x", "mechanism": MECHANISM, "ledger": path, "budget": 0.6, "block_rows": 300}
+    write, done = runs.PartWriter.write, []
+
+    def stop(self: runs.PartWriter, block: Any) -> Any:
+        if len(done) == 2:
+            raise OSError("the disk is gone")
+        done.append(block)
+        return write(self, block)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(runs.PartWriter, "write", stop)
+        with pytest.raises(OSError, match="disk"):
+            collect.privatize(source, f"{tmp_path}/out/", threads=1, **options)
+    result = collect.privatize(source, f"{tmp_path}/out/", resume=True, **options)
+    assert (result.reports, result.resumed) == (1000, 2)
+    assert privacy.Ledger(path).worst().epsilon == pytest.approx(MECHANISM.epsilon)
+
+
+def test_a_finished_folder_with_resume_is_a_success_that_does_nothing(source: Path, tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    options: dict[str, Any] = {"column": "x", "ledger": path}
+    first = collect.privatize(source, f"{tmp_path}/out/", mechanism=MECHANISM, **options)
+    before = contents(tmp_path / "out")
+    again = collect.privatize(source, f"{tmp_path}/out/", mechanism=MECHANISM, resume=True, **options)
+    assert (again.reports, again.epsilon) == (first.reports, first.epsilon)
+    assert again.resumed == again.blocks == first.blocks
+    assert contents(tmp_path / "out") == before
+    assert privacy.Ledger(path).worst().epsilon == pytest.approx(MECHANISM.epsilon)
+    other = families.randomized_response(lower=0, upper=1, epsilon=2.0)
+    with pytest.raises(ParameterError, match="tables=what was given: is another than then"):
+        collect.privatize(source, f"{tmp_path}/out/", mechanism=other, resume=True, **options)
+    with pytest.raises(ParameterError, match="holds a finished run"):
+        collect.privatize(source, f"{tmp_path}/out/", mechanism=MECHANISM, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"), [({"budget": 1.0}, "budget=1.0: needs the ledger"), ({"ledger": "l", "rng": 3}, "no price")]
+)
+def test_options_that_cannot_be(source: Path, tmp_path: Path, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ParameterError, match=words):
+        collect.privatize(source, tmp_path / "r.csv", column="x", mechanism=MECHANISM, **options)
