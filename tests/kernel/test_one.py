@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from itertools import permutations
 from typing import Any
@@ -244,3 +245,30 @@ def test_a_proof_that_takes_too_long_is_not_a_pass() -> None:
     said = claim(release(TWO), "1.1", "1")
     with pytest.raises(kernel.Unfinished):
         kernel.check(said, _proof(said, "delta", TWO), seconds=0)
+
+
+@pytest.mark.parametrize("precision", [64, 128, 512])
+@pytest.mark.parametrize("order", ["1e18", "1e25", "1e40", "1e160", "1e320"])
+@pytest.mark.parametrize("sampled", [{}, {"sampling": "revealed", "rate": Fraction(1, 3)}], ids=["all", "revealed"])
+def test_orders_beyond_the_precision_prove_nothing(order: str, precision: int, sampled: dict[str, Any]) -> None:
+    """Their balls are too wide for a logarithm; log 3 is the divergence in the limit, and log 2 is below it."""
+    described = release(TWO, **sampled)
+    for said in (claim(described, "0", order=order), claim(described, "0.69", order=order)):
+        assert not accepts(said, _proof(said, "renyi", TWO, order=order, precision=precision))
+    said = claim(described, "0.01", "1e-9")
+    assert not accepts(said, _proof(said, "renyi", TWO, order=order, precision=precision))
+
+
+def test_a_refusal_prints_numbers_of_any_length() -> None:
+    for order in ("1e9999", "1e-9999", "-1e9999"):
+        said = claim(release(TWO), "0", order=order)
+        assert not accepts(said, _proof(said, "renyi", TWO, order=order))
+
+
+def test_a_claim_that_was_changed_is_certified_no_longer() -> None:
+    said = claim(release(TWO), "1.1")
+    checked = kernel.check(said, _proof(said, "ratio", TWO))
+    assert checked.certified
+    assert not replace(checked, statement={**checked.statement, "epsilon": "0.1"}).certified
+    checked.statement["epsilon"] = "0.1"
+    assert not checked.certified

@@ -178,8 +178,8 @@ class Claim:
 
     @property
     def certified(self) -> bool:
-        """Whether this object came out of `mezzotint.kernel.check`."""
-        return self._stamp is _STAMP
+        """Whether this object came out of `mezzotint.kernel.check`, and says what it said then."""
+        return self._stamp is not None and self._stamp == (_STAMP, self.sha256)
 
     def document(self) -> dict[str, object]:
         """For JSON, without a proof."""
@@ -209,4 +209,4 @@ _STAMP = object()
 
 def stamp(claim: Claim) -> Claim:
     """Called by `check` alone, after its last comparison."""
-    return replace(claim, _stamp=_STAMP)
+    return replace(claim, _stamp=(_STAMP, claim.sha256))

@@ -125,6 +125,8 @@ def check_renyi(claim: Claim, proof: Fields, tables: dict[str, Table]) -> None:
         for first, second in permutations(rows, 2):
             tick()
             upper = _power_sum(first, second, order).log().upper()
+            # A ball too wide to take the logarithm of is no number: it would lose every comparison.
+            require(upper.is_finite(), "precision", "a divergence could not be enclosed", order)
             worst = upper if upper >= worst else worst
         round_log += coordinates * worst
     if release.sampling == "revealed":

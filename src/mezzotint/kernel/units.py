@@ -23,11 +23,18 @@ MAX_ENTRIES = 2**22
 _NUMBER = re.compile(r"-?[0-9]{1,1200}(\.[0-9]{1,1200})?(e-?[0-9]{1,4})?|-?[0-9]{1,1200}/[0-9]{1,1200}")
 
 
+def _shown(value: object) -> str:
+    try:
+        return str(value)[:200]
+    except ValueError:  # Python writes no integers of more than 4300 digits
+        return "a very long number"
+
+
 class Refused(Exception):
     """The proof does not show the claim: the step that failed, why, what was found and what was needed."""
 
     def __init__(self, step: str, why: str, have: object = "", want: object = "") -> None:
-        self.step, self.why, self.have, self.want = step, why, str(have)[:200], str(want)[:200]
+        self.step, self.why, self.have, self.want = step, why, _shown(have), _shown(want)
         found = f" (have {self.have}, want {self.want})" if self.have or self.want else ""
         super().__init__(f"{step}: {why}{found}")
 
@@ -155,7 +162,7 @@ class Fields:
         """A rational at or above `least`."""
         value = number(self.take(key), key)
         if not (value >= least):
-            raise Unreadable(f"{key} is {value}, below {least}")
+            raise Unreadable(f"{key} is {_shown(value)}, below {least}")
         return value
 
     def items(self, key: str, most: int = MAX_ENTRIES) -> list[Any]:
