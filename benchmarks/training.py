@@ -6,12 +6,16 @@ Run: python benchmarks/training.py [--steps 150] [--batch 64]
 from __future__ import annotations
 
 import argparse
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+import onnxruntime
 import opacus
 import torch
 from opacus.optimizers import DPOptimizer
@@ -88,6 +92,34 @@ def milliseconds(contenders: dict[str, Callable[[], None]], steps: int) -> dict[
     return {name: min(values) for name, values in taken.items()}
 
 
+def exported(bits: int | None, folder: Path) -> tuple[int, float]:
+    """Bytes of four dense layers of 1024 x 1024 in ONNX, and CPU us of onnxruntime for one record; None for floats."""
+    module = torch.nn.Sequential(*(torch.nn.Linear(1024, 1024) for _ in range(4)))
+    place = folder / f"{bits}.onnx"
+    if bits is None:
+        nodes, constants, name = [], [], "features"
+        for i, layer in enumerate(module):
+            for key, value in ((f"w{i}", layer.weight.T), (f"b{i}", layer.bias)):
+                constants.append(onnx.numpy_helper.from_array(value.detach().numpy().copy(), key))
+            nodes.append(onnx.helper.make_node("Gemm", [name, f"w{i}", f"b{i}"], [f"y{i}"]))
+            name = f"y{i}"
+        ends = [onnx.helper.make_tensor_value_info(key, 1, ["records", 1024]) for key in ("features", name)]
+        graph = onnx.helper.make_graph(nodes, "floats", ends[:1], ends[1:], constants)
+        onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10), place)
+    else:
+        weights = {name: parameter.detach().numpy() for name, parameter in module.named_parameters()}
+        pack_weights(weights, bits=bits).export(place, module=module, shape=(1024,))
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(place, options, providers=["CPUExecutionProvider"])
+    record, taken = {"features": np.random.default_rng(0).random((1, 1024), dtype=np.float32)}, []
+    for _ in range(300):
+        begin = time.perf_counter()
+        session.run(None, record)
+        taken.append(time.perf_counter() - begin)
+    return place.stat().st_size, min(taken) * 1e6
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=60, help="steps per measurement")
@@ -132,8 +164,19 @@ def main() -> None:
         sizes.add_row(
             model, f"{4 * count:,}", *(f"{packed[bits]:,}" for bits in (8, 4, 2)), f"{packed[4] / (4 * count):.4f}"
         )
+    runs = Table(title="four dense layers of 1024 x 1024 run by onnxruntime, one record, one thread")
+    for name in ("weights", "bytes", "us", "bytes, ratio", "time, ratio"):
+        runs.add_column(name, justify="left" if name == "weights" else "right")
+    with tempfile.TemporaryDirectory() as folder:
+        found = {bits: exported(bits, Path(folder)) for bits in (None, 8, 4, 2)}
+    for bits, (size, taken) in found.items():
+        label = "float32" if bits is None else f"{bits} bits"
+        runs.add_row(
+            label, f"{size:,}", f"{taken:.0f}", f"{size / found[None][0]:.3f}", f"{taken / found[None][1]:.2f}"
+        )
     screen.print(times)
     screen.print(sizes)
+    screen.print(runs)
 
 
 if __name__ == "__main__":

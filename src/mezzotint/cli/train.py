@@ -306,7 +306,14 @@ def finish(run: Any, history: list[Any], options: dict[str, Any]) -> dict[str, A
     """Writes the model and the plot; says what was reached and what it cost."""
     claim, sentence, last = run.claim(), run.sentence(), history[-1]
     costs = {"epsilon": None, "delta": None, "neighboring": None} if claim is None else claim.as_dict()
-    note = {"claim": sentence, "data": run.data.name, "model": options["model"], "caveat": run.data.note}
+    shape, classes = list(run.data.train_x.shape[1:]), run.data.classes
+    note = {
+        "claim": sentence,
+        "data": run.data.name,
+        "model": options["model"],
+        "caveat": run.data.note,
+        "architecture": {"model": options["model"], "shape": shape, "classes": classes},
+    }
     packed = run.packed(bits=options["bits"], note=note)
     size = None if options["out"] is None else packed.save(options["out"], overwrite=options["overwrite"])
     if options["plot"] is not None:

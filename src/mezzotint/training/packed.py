@@ -15,7 +15,10 @@ import numpy.typing as npt
 
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import replacing
+from mezzotint.core.lazy import LazyModule
 from mezzotint.core.packing import pack, packed_size, unpack
+
+export: Any = LazyModule("mezzotint.training.export")
 
 MAGIC = b"mezzotint-weights\n"
 SCHEMA = 1
@@ -97,6 +100,30 @@ class PackedModel:
         """The weights by name, float32."""
         levels = np.asarray(self.levels)
         return {t.name: (t.scale * levels[t.codes.astype(np.intp)]).astype(np.float32) for t in self.tensors}
+
+    def load_into(self, module: Any) -> Any:
+        """Sets all parameters of a PyTorch module, in place, and returns it; names and shapes must be the same."""
+        return export.load_into(self, module)
+
+    def to_module(self, module: Any = None) -> Any:
+        """A PyTorch module with these weights: a copy of the one given, else the one that the note describes."""
+        return export.to_module(self, module)
+
+    def export(self, path: str | os.PathLike[str], *, overwrite: bool = False, **settings: Any) -> int:
+        """Writes the model for other programs, by the ending of the path; returns the size of the file in bytes.
+
+        Arguments:
+            path: ending in .onnx (see `export.save_onnx`, which takes the settings) or .safetensors (see
+                `export.save_safetensors`).
+
+        Raises:
+            ParameterError: another ending, an existing file.
+        """
+        savers = {".onnx": export.save_onnx, ".safetensors": export.save_safetensors}
+        ending = Path(path).suffix
+        if ending not in savers:
+            raise ParameterError("path", ending, f"the ending says the format: {', '.join(savers)}")
+        return savers[ending](self, path, overwrite=overwrite, **settings)
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> int:
         """Writes the model, atomically; returns the size of the file in bytes. Refuses an existing file."""

@@ -1,0 +1,114 @@
+"""Exports are loaded by their own runtimes and compute what the packed model computes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mezzotint import ParameterError
+from mezzotint.core.packing import unpack
+from mezzotint.training import models
+from mezzotint.training.packed import PackedModel, pack_weights
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("opacus")
+
+
+def packed_of(
+    model: str, *, bits: int, shape: tuple[int, ...] = (28, 28), classes: int = 10
+) -> tuple[PackedModel, Any]:
+    """A model with random weights, packed; and the module with the packed weights."""
+    torch.manual_seed(bits)
+    module = models.task(model, shape=shape, classes=classes).module
+    for parameter in module.parameters():
+        torch.nn.init.normal_(parameter, std=0.1)
+    weights = {name: parameter.detach().numpy() for name, parameter in module.named_parameters()}
+    note = {"claim": "none", "architecture": {"model": model, "shape": list(shape), "classes": classes}}
+    packed = pack_weights(weights, bits=bits, note=note)
+    return packed, packed.load_into(module)
+
+
+@pytest.mark.parametrize("model", ["softmax", "cnn"])
+def test_modules_have_the_packed_weights(model: str, tmp_path: Path) -> None:
+    packed, module = packed_of(model, bits=4)
+    packed.save(tmp_path / "m.mz")
+    again = PackedModel.load(tmp_path / "m.mz").to_module()
+    x = torch.rand(3, 28, 28)
+    assert torch.equal(again(x), module(x))
+    for name, parameter in again.named_parameters():
+        np.testing.assert_array_equal(parameter.detach().numpy(), packed.values()[name])
+    copy = packed.to_module(module)
+    assert copy is not module
+    assert torch.equal(copy(x), module(x))
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    packed, _ = packed_of("softmax", bits=4)
+    with pytest.raises(ParameterError, match="one side only"):
+        packed.load_into(torch.nn.Linear(784, 10))
+    with pytest.raises(ParameterError, match="in the file"):
+        packed.load_into(models.task("softmax", shape=(28, 27), classes=10).module)
+    with pytest.raises(ParameterError, match="how it is built"):
+        PackedModel(tensors=packed.tensors, levels=packed.levels, note={}).to_module()
+    with pytest.raises(ParameterError, match="the ending says"):
+        packed.export("m.tflite")
+
+
+@pytest.mark.parametrize("bits", [1, 2, 3, 4, 8])
+def test_safetensors(bits: int, tmp_path: Path) -> None:
+    safetensors = pytest.importorskip("safetensors")
+    packed, _ = packed_of("cnn", bits=bits)
+    size = packed.export(tmp_path / "m.safetensors")
+    assert size == (tmp_path / "m.safetensors").stat().st_size < packed.packed_bytes + 8 * len(packed.levels) + 4000
+    with safetensors.safe_open(tmp_path / "m.safetensors", framework="np") as file:
+        assert file.metadata()["bits"] == str(bits)
+        levels = file.get_tensor("levels")
+        for name, values in packed.values().items():
+            shape = file.get_tensor(f"{name}.shape")
+            codes = unpack(file.get_tensor(name).tobytes(), bits, int(np.prod(shape))).reshape(shape)
+            weights = file.get_tensor(f"{name}.scale")[0] * levels[codes]
+            np.testing.assert_array_equal(weights.astype(np.float32), values)
+    with pytest.raises(ParameterError, match="exists"):
+        packed.export(tmp_path / "m.safetensors")
+
+
+@pytest.mark.parametrize("model", ["softmax", "cnn"])
+@pytest.mark.parametrize("bits", [1, 2, 4, 7, 8])
+def test_onnx(model: str, bits: int, tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    runtime = pytest.importorskip("onnxruntime")
+    packed, module = packed_of(model, bits=bits)
+    size = packed.export(tmp_path / "m.onnx")
+    session = runtime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
+    for records in (1, 5):
+        x = torch.rand(records, 28, 28)
+        (found,) = session.run(None, {"features": x.numpy()})
+        with torch.no_grad():
+            expected = module(x).numpy()
+        # Float32 sums of at most 784 products, in another order.
+        np.testing.assert_allclose(found, expected, atol=784 * 2.0**-23 * np.abs(expected).max(), rtol=1e-4)
+    # Half a byte or a byte for each weight; nodes, names and biases take a few kilobytes.
+    assert size < packed.weights * (0.5 if bits <= 4 else 1) + 6000
+    assert session.get_modelmeta().custom_metadata_map["note"].startswith("{")
+
+
+def test_onnx_refuses_what_it_cannot_say(tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    packed, module = packed_of("softmax", bits=4)
+    uneven = PackedModel(tensors=packed.tensors, levels=(*packed.levels[:-1], 3.0), note=packed.note)
+    with pytest.raises(ParameterError, match="evenly"):
+        uneven.export(tmp_path / "m.onnx")
+    bare = PackedModel(tensors=packed.tensors, levels=packed.levels, note={})
+    with pytest.raises(ParameterError, match="shape"):
+        bare.export(tmp_path / "m.onnx", module=module)
+    assert bare.export(tmp_path / "m.onnx", module=module, shape=(28, 28)) > 0
+    other = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 10, bias=False))
+    with pytest.raises(ParameterError, match="on one side only"):
+        bare.export(tmp_path / "n.onnx", module=other, shape=(28, 28))
+    layers = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 10), torch.nn.Softplus())
+    with pytest.raises(ParameterError, match="Softplus"):
+        bare.export(tmp_path / "n.onnx", module=layers, shape=(28, 28))
+    assert not (tmp_path / "n.onnx").exists()
