@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -179,3 +180,75 @@ def pair_pmf(bins: Any, *selection: Any) -> Any:
         return result
 
     return pmf
+
+
+def check_levels_proof(proof: dict[str, Any]) -> Any:
+    """The bound of a proof over all level sets, checked in exact rationals alone; raises if it does not follow.
+
+    A twin written from docs/proofs/design.md, "A proof on paper": cells of the axis, the least value of every cut in each
+    of them, then a search for `levels` cells that meet every cut.
+    """
+    count, bound = proof["levels"], Fraction(proof["bound"])
+    ratio = Fraction(math.exp(float(Fraction(proof["epsilon"])))) * (1 + Fraction(1, 2**50))
+    axis = [Fraction(value) for value in proof["axis"]]
+    reach = 1 + 2 / (ratio - 1)
+    far = 10**9
+    cells = list(itertools.pairwise([-far, *axis, far]))
+    masks = [0] * len(cells)
+    cuts = 0
+    for cut in proof["cuts"]:
+        edges = [Fraction(value) for value in cut["edges"]]
+        roots = [(Fraction(low), Fraction(high)) for low, high in cut["roots"]]
+        ends = [(Fraction(c), Fraction(s)) for c, s in cut["ends"]]
+        assert (edges[0], edges[-1]) == (-1, 1)
+        assert all(a < b for a, b in itertools.pairwise(edges))
+        weights = [(b - a) / 2 for a, b in itertools.pairwise(edges)]
+        centres = [(a + b) / 2 for a, b in itertools.pairwise(edges)]
+        constant = sum(w * (c * (p + q) - p * q) for w, c, (p, q) in zip(weights, centres, roots, strict=True))
+        constant -= Fraction(1, 3) + (ends[0][0] - ends[0][1]) + (ends[1][0] + ends[1][1])
+        turns = sorted({*itertools.chain(*roots), *(-c / s for c, s in ends if s)})
+
+        def least(
+            low: Any, high: Any, turns: Any = turns, roots: Any = roots, weights: Any = weights, ends: Any = ends
+        ) -> Any:
+            points = [low, *(t for t in turns if low < t < high), high]
+            best = None
+            for a, b in itertools.pairwise(points):
+                middle = (a + b) / 2
+                factors = [w * (ratio if p < middle < q else 1) for w, (p, q) in zip(weights, roots, strict=True)]
+                rows = [ratio if c + s * middle < 0 else 1 for c, s in ends]
+                two = sum(factors)
+                one = -sum(f * (p + q) for f, (p, q) in zip(factors, roots, strict=True))
+                one += sum(r * s for r, (_, s) in zip(rows, ends, strict=True))
+                zero = sum(f * p * q for f, (p, q) in zip(factors, roots, strict=True))
+                zero += sum(r * c for r, (c, _) in zip(rows, ends, strict=True))
+                for x in (a, b, min(max(-one / (2 * two), a), b)):
+                    value = (two * x + one) * x + zero
+                    best = value if best is None else min(best, value)
+            return best
+
+        values = [least(low, high) for low, high in cells]
+        # Beyond the last cell g only grows: there its slope has the sign of its leading terms.
+        for side in (values, values[::-1]):  # the mirror image of a cut is a cut
+            for index, value in enumerate(side):
+                if constant + min(Fraction(0), value) < bound:
+                    masks[index] |= 1 << cuts
+            cuts += 1
+    for low in (True, False):
+        for index, (a, b) in enumerate(cells):
+            if (a <= -reach) if low else (b >= reach):
+                masks[index] |= 1 << cuts
+        cuts += 1
+    useful = sorted(set(masks), key=int.bit_count, reverse=True)
+    useful = [m for k, m in enumerate(useful) if not any(m | other == other for other in useful[:k])]
+
+    def can_meet(missing: int, left: int) -> bool:
+        if missing == 0:
+            return True
+        if left == 0:
+            return False
+        bit = missing & -missing
+        return any(can_meet(missing & ~mask, left - 1) for mask in useful if mask & bit)
+
+    assert not can_meet((1 << cuts) - 1, count), "some set of levels meets every cut"
+    return bound

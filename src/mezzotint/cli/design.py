@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 import warnings
 from collections.abc import Iterator
@@ -28,7 +29,7 @@ from mezzotint.cli.common import (
     warn,
 )
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.files import refuse_existing
+from mezzotint.core.files import refuse_existing, replacing
 
 if TYPE_CHECKING:
     from mezzotint.core.mechanism import Mechanism
@@ -74,6 +75,11 @@ def command(
     limit: Annotated[
         bool, typer.Option("--limit", help="Also say how far the loss is above the limit of any number of bits.")
     ] = False,
+    prove: Annotated[
+        bool, typer.Option("--prove", help="Also bound every mechanism with so many levels, wherever they are.")
+    ] = False,
+    seconds: Annotated[float, typer.Option(help="Time that --prove may take.")] = 60.0,
+    proof: Annotated[Path | None, typer.Option(help="Where --prove writes what checks its bound (.json).")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Design a mechanism for a privacy level: the best table there is, or a published family calibrated to epsilon."""
@@ -88,11 +94,19 @@ def command(
     problem |= {name: value for name, value in constraint.items() if value}
     if limit and (delta or alpha or metric or loss == "minimax"):
         raise ParameterError("limit", True, "limits are known for pure epsilon and --loss mse or mae only")
-    with _watched(family, values) as watch:
+    if proof is not None:
+        if not prove:
+            raise ParameterError("proof", str(proof), "there is nothing to write without --prove")
+        refuse_existing(proof, overwrite=overwrite, parameter="proof")
+    problem |= {"prove": True, "seconds": seconds} if prove else {}
+    with _watched(family, values, prove=prove) as watch:
         result = make(family, levels=values, **problem, **watch, **({} if knots is None else {"knots": knots}))
     seconds = time.perf_counter() - started
     if out is not None:
         result.mechanism.save(out, overwrite=overwrite)
+    if proof is not None:
+        with replacing(proof, overwrite=overwrite, parameter="proof") as temporary:
+            Path(temporary).write_text(json.dumps(result.proof))
     facts = describe(family, result, loss=loss, prior=sample, seconds=seconds)
     facts |= {"epsilon_asked": epsilon, "out": None if out is None else str(out)}
     facts |= guarantee(result.mechanism, epsilon=epsilon, delta=delta, alpha=alpha, metric=metric)
@@ -105,8 +119,20 @@ def command(
 
 
 @contextmanager
-def _watched(family: str, levels: Any) -> Iterator[dict[str, Any]]:
+def _watched(family: str, levels: Any, *, prove: bool = False) -> Iterator[dict[str, Any]]:
     """Shows that a design is under way; yields what it needs to tell how far it is, where it can."""
+    if prove:
+        with steps("proving: boxes of levels emptied", 100) as done:
+            shown = 0
+
+            def progress(share: float, _: float) -> None:
+                nonlocal shown
+                for _ in range(shown, int(100 * share)):
+                    done()
+                shown = max(shown, int(100 * share))
+
+            yield {"progress": progress}
+        return
     if family == "optm" and not isinstance(levels, list):
         with steps("searching bins", None) as done:
             yield {"progress": lambda _, total: done(of=total)}
@@ -151,7 +177,7 @@ def make(family: str, *, levels: Any, **problem: Any) -> Any:
 def _make(family: str, levels: Any, problem: dict[str, Any]) -> Any:
     if family == "optimal":
         return design.optimal(levels=4 if levels is None else levels, **problem)
-    problem = _without(problem, family, delta=None, alpha=None, metric=None, max_bias=None)
+    problem = _without(problem, family, delta=None, alpha=None, metric=None, max_bias=None, prove=None, seconds=None)
     if family in CLOSED_FORMS:
         return design.calibrate(family, levels=levels, **problem)
     levels = 4 if levels is None else levels
@@ -206,6 +232,7 @@ def describe(family: str, result: Any, *, loss: str, prior: Any, seconds: float)
         "loss": loss,
         "lower_bound": result.lower_bound,
         "gap": result.gap,
+        "scope": result.scope,
         "status": result.status,
         "seconds": seconds,
         "sha256": mechanism.sha256,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -14,6 +15,8 @@ from mezzotint.design.fixed import design_fixed
 from mezzotint.design.general import design_general, refine_even
 from mezzotint.design.levels import search_levels
 from mezzotint.design.problem import Problem, check_knots, check_levels, make_problem
+from mezzotint.design.prove import Progress
+from mezzotint.design.prove import prove as prove_levels
 from mezzotint.design.reach import check_reach
 from mezzotint.design.result import DesignResult
 from mezzotint.design.rounding import Draft, record
@@ -59,6 +62,9 @@ def optimal(
     alpha: float | None = None,
     metric: Literal["absolute", "squared"] | None = None,
     max_level: float | None = None,
+    prove: bool = False,
+    seconds: float = 60.0,
+    progress: Progress | None = None,
 ) -> DesignResult:
     """The best table there is: a convex program solved to a proven gap, then turned into certified integers.
 
@@ -77,11 +83,15 @@ def optimal(
         max_bias: 0 for unbiased reports; a bound on |E[report] - x| in data units; math.inf for no constraint.
         metric: None, "absolute" (epsilon |x - x'|, for all real inputs) or "squared" (epsilon |x - x'|**2 on the grid
             of even knots; between them |x - x'| counts as rounded up to the grid).
+        prove: also bound the loss of every mechanism with so many levels, wherever they are: pure epsilon, unbiased,
+            uniform inputs, "mse". It takes up to `seconds` of wall-clock time and ends earlier where it can do no more.
+        progress: called as progress(share, 1) while one bound after another is tried.
         max_level: when levels are searched, their largest distance from the middle of the range, data units.
 
     Returns:
         The mechanism with its loss, a lower bound that no mechanism of `scope` can beat, and the gap. `scope` is "all
-        mechanisms with these levels" when knots are refined (pure, unbiased), else "tables ... on these knots".
+        mechanisms with these levels" when knots are refined (pure, unbiased), else "tables ... on these knots"; with
+        `prove` "all mechanisms with ... levels", and `proof` holds what checks it.
 
     Raises:
         ParameterError: a value that cannot be used, or a mixture of delta, alpha and metric.
@@ -104,7 +114,21 @@ def optimal(
     started = time.perf_counter()
     constraint: dict[str, Any] = {"delta": delta, "alpha": alpha, "metric": metric, "max_bias": max_bias}
     problem = make_problem(epsilon=epsilon, lower=lower, upper=upper, loss=loss, prior=prior, **constraint)
-    return _designed(problem, levels, knots, max_level, started)
+    found = _designed(problem, levels, knots, max_level, started)
+    if not prove:
+        return found
+    count, half = found.mechanism.levels.size, problem.width / 2
+    proven = prove_levels(problem, count, found.loss / half**2, seconds=seconds, progress=progress)
+    bound = proven.bound * half**2
+    return replace(
+        found,
+        lower_bound=bound,
+        gap=found.loss - bound,
+        status="optimal" if found.loss - bound <= 1e-5 * found.loss else "feasible",
+        scope=f"all mechanisms with {count} levels, wherever they are",
+        proof=proven.proof,
+        seconds=time.perf_counter() - started,
+    )
 
 
 def _designed(problem: Problem, levels: Any, knots: Any, max_level: float | None, started: float) -> DesignResult:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 from mezzotint.core.mechanism import Mechanism
 
@@ -25,6 +25,7 @@ class DesignResult:
         seconds: wall-clock time of the design.
         iterations: solver iterations, or evaluations of the family for a calibration.
         slack: by how much the loss may lie below the bound, same units: what the integers' bias can gain, and floats.
+        proof: what checks a bound over all levels, in exact rationals (docs/proofs/design.md, "A proof on paper").
         scope: the class of mechanisms that lower_bound speaks about, in words; empty where there is no bound.
     """
 
@@ -37,6 +38,7 @@ class DesignResult:
     iterations: int
     scope: str = ""
     slack: float = 0.0
+    proof: dict[str, Any] | None = None
 
     def percent_above(self, limit: DesignResult) -> float | None:
         """How far this loss is above the lower bound of `limit`, in percent; None where that bound is 0 or unknown.

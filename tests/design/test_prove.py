@@ -1,0 +1,74 @@
+"""Bounds over all sets of levels: cuts against random mechanisms, proofs against a twin in exact rationals."""
+
+from __future__ import annotations
+
+import copy
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from mezzotint import ParameterError, design
+from mezzotint.core.priors import UniformPrior
+from mezzotint.design.floors import overhang
+from mezzotint.design.problem import make_problem
+from mezzotint.design.prove import cut_at, prove
+from mezzotint.design.search import Space
+from mezzotint.design.windows import law_of
+from reference.design import check_levels_proof
+
+UNIFORM = law_of(UniformPrior(), -1.0, 1.0)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
+def test_cuts_hold_for_random_mechanisms(epsilon: float) -> None:
+    ratio, rng = math.exp(epsilon), np.random.default_rng(3)
+    far = 1 + overhang(ratio)
+    for seed in range(6):
+        levels = np.sort(rng.uniform(-1.5, 1.5, 6)) * far
+        levels[[0, -1]] = -1.6 * far, 1.6 * far
+        cut = cut_at(levels, ratio, UNIFORM)
+        for one in (cut, cut.mirrored()):
+            count = 2 + seed
+            points = rng.normal(size=(60, 2 * count))
+            space = Space(count=count, law=UNIFORM, ratio=ratio, loss="mse", largest=math.inf, sharpness=1.0)
+            losses, sets = np.exp(space(points)[0]), space.levels(points)
+            for loss, chosen in zip(losses, sets, strict=True):
+                # A set of levels is bounded by the least value of the cut at its levels.
+                axis = np.unique(np.concatenate([chosen - 1e-9, chosen + 1e-9]))
+                least = one.least(axis, ratio)[::2].min() if axis.size == 2 * count else one.least(axis, ratio).min()
+                assert one.constant() + min(0.0, float(least)) <= loss * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("epsilon", "count", "gap"), [(1.0, 2, 0.011), (1.0, 3, 0.031), (2.0, 3, 0.051)])
+def test_a_proof_follows_in_rationals_alone(epsilon: float, count: int, gap: float) -> None:
+    loss = design.optimal(epsilon, levels=count).loss
+    # Enough time on a slow machine; it ends where nothing is left to try within the gap asked for here.
+    result = prove(make_problem(epsilon=epsilon, lower=-1, upper=1), count, loss, seconds=200, least=gap)
+    assert loss * (1 - gap) <= result.bound <= loss * (1 + 1e-9)
+    bound = check_levels_proof(result.proof)
+    assert bound <= Fraction(loss)
+    assert float(bound) == pytest.approx(result.bound, rel=1e-9)
+    # A larger bound does not follow, nor this one with a cut less for every second.
+    forged = copy.deepcopy(result.proof) | {"bound": str(Fraction(loss) * Fraction(101, 100))}
+    with pytest.raises(AssertionError, match="meets every cut"):
+        check_levels_proof(forged)
+    fewer = copy.deepcopy(result.proof)
+    fewer["cuts"] = fewer["cuts"][:1]
+    with pytest.raises(AssertionError, match="meets every cut"):
+        check_levels_proof(fewer)
+
+
+def test_a_proven_design_says_what_its_bound_is_about() -> None:
+    result = design.optimal(1.0, lower=2.0, upper=6.0, levels=3, prove=True, seconds=4.0)
+    plain = design.optimal(1.0, levels=3)
+    assert result.scope == "all mechanisms with 3 levels, wherever they are"
+    assert result.lower_bound is not None
+    assert result.lower_bound <= 4 * plain.loss * (1 + 1e-9)
+    # At least what no number of levels can beat (3.8857), less the first cut's own gap.
+    assert result.lower_bound >= 4 * 3.88
+    assert result.proof is not None
+    assert result.proof["levels"] == 3
+    with pytest.raises(ParameterError, match="prove"):
+        design.optimal(1.0, levels=3, loss="mae", max_level=3.0, prove=True)
