@@ -41,7 +41,14 @@ def test_cuts_hold_for_random_mechanisms(epsilon: float) -> None:
                 assert one.constant() + min(0.0, float(least)) <= loss * (1 + 1e-9)
 
 
-@pytest.mark.parametrize(("epsilon", "count", "gap"), [(1.0, 2, 0.011), (1.0, 3, 0.031), (2.0, 3, 0.051)])
+@pytest.mark.parametrize(
+    ("epsilon", "count", "gap"),
+    [
+        (1.0, 2, 0.011),
+        pytest.param(1.0, 3, 0.031, marks=pytest.mark.slow),
+        pytest.param(2.0, 3, 0.051, marks=pytest.mark.slow),
+    ],
+)
 def test_a_proof_follows_in_rationals_alone(epsilon: float, count: int, gap: float) -> None:
     loss = design.optimal(epsilon, levels=count).loss
     # Enough time on a slow machine; it ends where nothing is left to try within the gap asked for here.

@@ -185,8 +185,8 @@ def pair_pmf(bins: Any, *selection: Any) -> Any:
 def check_levels_proof(proof: dict[str, Any]) -> Any:
     """The bound of a proof over all level sets, checked in exact rationals alone; raises if it does not follow.
 
-    A twin written from docs/proofs/design.md, "A proof on paper": cells of the axis, the least value of every cut in each
-    of them, then a search for `levels` cells that meet every cut.
+    A twin written from docs/proofs/design.md, "A proof on paper": cells of the axis, the least value of every cut in
+    each of them, then a search for `levels` cells that meet every cut.
     """
     count, bound = proof["levels"], Fraction(proof["bound"])
     ratio = Fraction(math.exp(float(Fraction(proof["epsilon"])))) * (1 + Fraction(1, 2**50))
