@@ -10,6 +10,7 @@ import typer
 from mezzotint import privacy
 from mezzotint.cli.common import AsJson, is_ranked, load_mechanism, number, output, print_json
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.files import replacing
 from mezzotint.core.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def command(
     sampling: Annotated[str, typer.Option(help="revealed, poisson, or without_replacement.")] = "revealed",
     neighboring: Annotated[str, typer.Option(help="replace_one, or add_or_remove_one.")] = "replace_one",
     delta: Annotated[float, typer.Option(help="Delta of the claim.")] = 1e-6,
+    proof: Annotated[Path | None, typer.Option(help="Also certify the claim and write it with its proof here.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """What a whole release costs: many values, many rounds, each report seen or only their sum.
@@ -40,6 +42,8 @@ def command(
     FILE is a mechanism file (.json).
     """
     if is_ranked(file):
+        if proof is not None:
+            raise ParameterError("proof", str(proof), "ranked codebooks write their own proofs")
         if (coordinates, view, clients, corrupted, geometry, l2_norm) != (1, "local", None, 0, "coordinate", None):
             raise ParameterError("file", str(file), "a ranked codebook's reports are whole vectors, each of them seen")
         if sampling != "revealed" or neighboring != "replace_one":
@@ -49,8 +53,9 @@ def command(
         scheme = vectors.RankedCodebook.load(file)
         _say(scheme.claim(rounds=rounds, sampling_rate=sampling_rate, delta=delta), as_json)
         return
+    mechanism = load_mechanism(file, parameter="file")
     claim = privacy.account(
-        load_mechanism(file, parameter="file"),
+        mechanism,
         coordinates=coordinates,
         rounds=rounds,
         sampling_rate=sampling_rate,
@@ -63,7 +68,25 @@ def command(
         l2_norm=l2_norm,
         delta=delta,
     )
-    _say(claim, as_json)
+    if proof is None:
+        _say(claim, as_json)
+        return
+    if geometry != "coordinate":
+        raise ParameterError("proof", str(proof), "claims under an L2 bound have no proof yet; leave out --proof")
+    outcome = privacy.prove(
+        mechanism, coordinates=coordinates, rounds=rounds, sampling_rate=sampling_rate, sampling=sampling,
+        neighboring=neighboring, view=view, clients=clients, corrupted=corrupted, delta=delta,
+    )  # fmt: skip
+    if outcome.text is not None:
+        with replacing(proof, overwrite=True, parameter="proof") as draft:
+            draft.write_text(outcome.text, encoding="utf-8")
+    if as_json:
+        certified = {"certified": outcome.proof is not None, "kernel": outcome.claim.statement, "words": str(outcome)}
+        print_json({**claim.as_dict(), "claim": str(claim), **certified})
+    else:
+        output().print(str(outcome), markup=False, highlight=False, soft_wrap=True)
+    if outcome.proof is None:
+        raise typer.Exit(1)
 
 
 def _say(claim: privacy.Claim, as_json: bool) -> None:

@@ -14,6 +14,8 @@ from mezzotint.privacy.ledger import Spent as Spent
 from mezzotint.privacy.loss import delta as delta
 from mezzotint.privacy.loss import pure_epsilon as pure_epsilon
 from mezzotint.privacy.loss import renyi as renyi
+from mezzotint.privacy.propose import Outcome as Outcome
+from mezzotint.privacy.prove import prove as prove
 from mezzotint.privacy.tradeoff import TradeoffCurve as TradeoffCurve
 from mezzotint.privacy.tradeoff import tradeoff as tradeoff
 from mezzotint.privacy.verify import VerificationReport as VerificationReport

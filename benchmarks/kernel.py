@@ -1,0 +1,142 @@
+"""Certified beside computed: what the exact check costs in epsilon and in seconds, claim by claim.
+
+Run: python benchmarks/kernel.py [--only local|sums|training] [--json]
+
+computed: the float accountant's epsilon. ratio: certified over computed; empty when nothing was certified. check: CPU
+seconds of one `mezzotint.kernel.check`; account: of the float accountant. size: of the claim file, kB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from mezzotint import design, families, kernel, privacy
+from mezzotint.core.mechanism import Mechanism
+from mezzotint.privacy.propose import Outcome, propose_local
+from mezzotint.privacy.sums.propose import propose_sum
+from mezzotint.training.rqp.accounting import epsilon as training_epsilon
+from mezzotint.training.rqp.propose import propose_training
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One claim."""
+
+    claim: str
+    computed: float
+    ratio: float | None
+    kind: str
+    account: float
+    check: float
+    size: float
+    reason: str
+
+
+def _line(name: str, account: Callable[[], float], propose: Callable[[float], Outcome]) -> Line:
+    started = time.process_time()
+    computed = account()
+    between = time.process_time()
+    outcome = propose(computed)
+    check = 0.0
+    if outcome.proof is not None:
+        again = time.process_time()
+        kernel.check(outcome.claim, outcome.proof)
+        check = time.process_time() - again
+    return Line(
+        claim=name,
+        computed=computed,
+        ratio=None if outcome.proof is None else float(outcome.claim.epsilon) / computed,
+        kind="" if outcome.proof is None else str(outcome.proof["kind"]),
+        account=between - started,
+        check=check,
+        size=len(outcome.text or "") / 1000,
+        reason=outcome.reason,
+    )
+
+
+def _rqm(levels: int) -> Mechanism:
+    return families.rqm(lower=-1, upper=1, levels=levels, extension=1.0, q=0.42)
+
+
+def local() -> Iterator[Line]:
+    """Every report is seen."""
+    tables = {"RQM m=4": _rqm(4), "RQM m=16": _rqm(16)}
+    tables["optimal m=4, epsilon 1"] = design.optimal(epsilon=1.0, lower=-1, upper=1, levels=4).mechanism
+    shapes: list[dict[str, Any]] = [
+        {"rounds": 1}, {"coordinates": 3, "rounds": 10}, {"rounds": 1000}, {"rounds": 10_000},
+        {"rounds": 100, "sampling": "revealed", "rate": 0.05},
+        {"coordinates": 2, "rounds": 100, "sampling": "poisson", "rate": 0.1},
+        {"coordinates": 2, "rounds": 100, "sampling": "poisson", "rate": 0.1, "neighboring": "add_or_remove_one"},
+    ]  # fmt: skip
+    for name, mechanism in tables.items():
+        for shape in shapes:
+            asked = {key: value for key, value in shape.items() if key != "rate"}
+            asked["sampling_rate"] = shape.get("rate", 1.0)
+            yield _line(
+                f"{name} {shape}",
+                lambda mechanism=mechanism, asked=asked: privacy.account(mechanism, **asked, delta=1e-6).epsilon,
+                lambda value, mechanism=mechanism, shape=shape: propose_local(
+                    mechanism, epsilon=value, delta=1e-6, **shape
+                ),
+            )
+
+
+def sums() -> Iterator[Line]:
+    """One secure sum, delta = 1e-6; and ten rounds of ten coordinates."""
+    for name, mechanism in {"RQM m=4": _rqm(4), "RQM m=16": _rqm(16)}.items():
+        for clients, coordinates, rounds in ((40, 1, 1), (10**3, 1, 1), (10**5, 1, 1), (10**6, 1, 1), (10**3, 10, 10)):
+            shape = {"clients": clients, "coordinates": coordinates, "rounds": rounds}
+            yield _line(
+                f"{name} sum {shape}",
+                lambda mechanism=mechanism, shape=shape: (
+                    privacy.account(mechanism, view="sum", delta=1e-6, **shape).epsilon
+                ),
+                lambda value, mechanism=mechanism, shape=shape: propose_sum(
+                    mechanism, epsilon=value, delta=1e-6, **shape
+                ),
+            )
+
+
+def training() -> Iterator[Line]:
+    """DP-SGD and RQP-SGD, delta = 1e-5."""
+    for z, rate, steps, q, bits in (
+        (1.0, 0.01, 1000, 1.0, 1), (1.0, 0.01, 10_000, 1.0, 1), (0.8, 0.002, 100_000, 1.0, 1),
+        (1.0, 0.01, 1000, 0.7, 1), (1.0, 0.01, 1000, 0.9, 2), (1.0, 0.01, 1000, 0.99, 4), (2.0, 1.0, 10, 1.0, 1),
+    ):  # fmt: skip
+        shape = {"steps": steps, "sampling_rate": rate, "q": q, "bits": bits, "delta": 1e-5}
+        yield _line(
+            f"z={z:g} rate={rate:g} steps={steps} q={q:g} bits={bits}",
+            lambda z=z, shape=shape: training_epsilon(z, **shape).epsilon,
+            lambda value, z=z, shape=shape: propose_training(epsilon=value, noise_multiplier=z, **shape),
+        )
+
+
+def main() -> None:
+    """Prints the table, a line at a time where it can."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=["local", "sums", "training"])
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    parts = {"local": local, "sums": sums, "training": training}
+    lines = [line for name, part in parts.items() if options.only in (None, name) for line in part()]
+    if options.json:
+        print(json.dumps([asdict(line) for line in lines]))
+        return
+    table = Table("claim", "computed", "ratio", "kind", "account s", "check s", "kB", "reason")
+    for line in lines:
+        ratio = "" if line.ratio is None else f"{line.ratio:.5f}"
+        seconds = (f"{line.account:.2f}", f"{line.check:.2f}", f"{line.size:.1f}")
+        table.add_row(line.claim, f"{line.computed:.6g}", ratio, line.kind, *seconds, line.reason[:60])
+    Console(width=200).print(table)
+
+
+if __name__ == "__main__":
+    main()
