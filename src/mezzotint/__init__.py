@@ -11,7 +11,14 @@ import importlib
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from mezzotint.core.errors import FileFormatError, InfeasibleError, MezzotintError, ParameterError
+from mezzotint.core.errors import (
+    BudgetError,
+    FileFormatError,
+    InfeasibleError,
+    MezzotintError,
+    ParameterError,
+    StorageError,
+)
 from mezzotint.core.mechanism import Mechanism
 
 if TYPE_CHECKING:
@@ -20,11 +27,13 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "BudgetError",
     "FileFormatError",
     "InfeasibleError",
     "Mechanism",
     "MezzotintError",
     "ParameterError",
+    "StorageError",
     "__version__",
     "collect",
     "design",

@@ -153,8 +153,8 @@ def _rounds(report: Mapping[str, Any]) -> Section:
         for number, outcome in ledger["rounds"].items()
     )
     words = (
-        f"The smallest sum that was released, or may have been, is of {ledger['smallest_sum']} clients. An announced round "
-        "that never ended is charged to everybody who was asked, as the smallest sum that it may have been.",
+        f"The smallest sum that was released, or may have been, is of {ledger['smallest_sum']} clients. An announced "
+        "round that never ended is charged to everybody who was asked, as the smallest sum that it may have been.",
     )
     table = Table(headings=("round", "outcome", "refused"), rows=rows)
     return Section(title="What happened", words=words, table=table)
