@@ -220,6 +220,12 @@ def main() -> None:
     found: list[Cell] = []
     for cell in cells(names, labels, [int(n) for n in asked.n.split(",")], asked.draws, asked.shape_draws):
         found.append(cell)
+        console.print(
+            f"{cell.table}, {cell.column}, n={cell.n}, {cell.what}: {cell.coverage:.4f} of {cell.draws}, "
+            f"width {cell.width:.4g}",
+            highlight=False,
+            style="dim",
+        )
         if cell.coverage < CLAIMED:
             mark = "BELOW" if cell.coverage < cell.alarm else "low"
             console.print(
