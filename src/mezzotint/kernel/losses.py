@@ -19,15 +19,10 @@ from mezzotint.kernel.real import Ball, ball, ball_polynomial, exp_floor, polyno
 from mezzotint.kernel.table import Table
 from mezzotint.kernel.units import MAX_ENTRIES, TOTAL, Fields, Unreadable, ceil_div, require, tick
 
-BITS = 160
-"""Masses are integers over 2**BITS."""
+BITS, FINE = 160, 256
+"""Masses are integers over 2**BITS, values of c = e**epsilon integers over 2**FINE."""
 
-WHOLE = 1 << BITS
-
-FINE = 256
-"""Values of c = e**epsilon are integers over 2**FINE."""
-
-ONE = 1 << FINE
+WHOLE, ONE = 1 << BITS, 1 << FINE
 
 Curve: TypeAlias = Callable[[int, int], int]
 """(numerator, denominator) of c > 0 to an upper bound of the divergence, in units of 2**-BITS."""

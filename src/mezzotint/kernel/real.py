@@ -15,10 +15,8 @@ from mezzotint.kernel.units import Refused
 Ball: TypeAlias = Any
 
 polynomial: Any = flint.fmpz_poly
-"""Of integers."""
-
 ball_polynomial: Any = flint.arb_poly
-"""Of balls."""
+"""Of integers, and of balls."""
 
 
 def ball(value: Fraction | int) -> Ball:

@@ -32,11 +32,8 @@ from mezzotint.kernel.real import Ball, ball, ceil_scaled, exp_floor, polynomial
 from mezzotint.kernel.table import Table
 from mezzotint.kernel.units import TOTAL, Fields, ceil_div, integers, require, tick
 
-_FACTOR = 64
-"""Bits of c where one value of it is asked for."""
-
-_GUARD = 64
-"""Further bits of the terms of a binomial sum."""
+_FACTOR = _GUARD = 64
+"""Bits of c where one value of it is asked for; further bits of the terms of a binomial sum."""
 
 
 @final
