@@ -146,6 +146,25 @@ def test_global_hooks_count() -> None:
     assert optimizer.contraction == RQP.kappa
 
 
+@pytest.mark.parametrize("name", ["step", "project"])
+def test_methods_put_in_place_of_its_own_count(name: str) -> None:
+    """They may keep noisy gradients, or leave the projection out."""
+    optimizer = wrapped(lambda p: SGD(p, lr=1.0))
+    torch.optim.lr_scheduler.StepLR(optimizer, 1)  # wraps `step` to count calls
+    assert optimizer.contraction == RQP.kappa
+    setattr(optimizer, name, lambda: None)
+    assert optimizer.contraction == 1.0
+
+
+@pytest.mark.parametrize("name", ["step", "pre_step", "add_noise", "scale_grad", "disturb"])
+def test_methods_put_in_place_of_the_noisy_ones_count(name: str) -> None:
+    inner = wrapped(lambda p: SGD(p, lr=1.0))
+    noisy = optimizers.NoisyOptimizer(inner, noise_multiplier=1.0, clip_norm=1.0, expected_batch_size=1)
+    assert noisy.contraction == RQP.kappa
+    setattr(noisy, name, getattr(noisy, name))
+    assert noisy.contraction == 1.0
+
+
 def test_loaded_state_counts() -> None:
     other = wrapped(lambda p: SGD(p, lr=1.0, momentum=0.5))
     other.parameters[0].grad = torch.ones(3)

@@ -180,7 +180,8 @@ class ProjectedOptimizer(_Wrapper):
         wrapped) counts as stateful.
         """
         trained = [parameter for group in self.param_groups for parameter in group["params"] if parameter.requires_grad]
-        holds = _is_stateless(self.inner) and not _has_hooks(self) and len(trained) == len(self._chosen())
+        known = _is_stateless(self.inner) and not _has_hooks(self) and not _is_replaced(self)
+        holds = known and len(trained) == len(self._chosen())
         return max(self._contracted, self.projection.kappa if holds else 1.0)
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
@@ -229,6 +230,16 @@ def derived_bound(parameter: torch.Tensor) -> float:
 
 def _has_hooks(optimizer: torch.optim.Optimizer) -> bool:
     return bool(optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks)
+
+
+def _is_replaced(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether a method was put in place of the class's own; a learning rate scheduler's counter around `step` may."""
+    own = vars(optimizer)
+    return any(
+        callable(getattr(type(optimizer), name, None))
+        and not (name == "step" and hasattr(method, "_wrapped_by_lr_sched"))
+        for name, method in own.items()
+    )
 
 
 def _is_stateless(optimizer: torch.optim.Optimizer) -> bool:
@@ -384,10 +395,11 @@ class NoisyOptimizer(_CoordinateOptimizer):
     def contraction(self) -> float:
         """Share of the noise's privacy loss that may be claimed: `ProjectedOptimizer.contraction`, 1 without one.
 
-        Also 1 where hooks on this optimizer may keep noisy gradients.
+        Also 1 where hooks on this optimizer, or methods put in place of its own, may keep noisy gradients.
         """
         inner = self.original_optimizer
-        if not isinstance(inner, ProjectedOptimizer) or _has_hooks(self) or self.step_hook is not None:
+        unknown = _has_hooks(self) or _is_replaced(self) or self.step_hook is not None
+        if not isinstance(inner, ProjectedOptimizer) or unknown:
             return 1.0
         return inner.contraction
 
