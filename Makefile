@@ -7,7 +7,11 @@ SETUP := pyproject.toml constraints.txt
 # A worker for each core, each with one thread for linear algebra: two layers of threads would fight for the cores.
 PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
-.PHONY: demo test test-all check bench docs clean
+# As a CPU without AVX computes: other loops in numpy, OpenBLAS, numba and torch, sums in another order.
+OLD_CPU := OPENBLAS_CORETYPE=Prescott NUMBA_CPU_NAME=generic ATEN_CPU_CAPABILITY=default \
+	NPY_DISABLE_CPU_FEATURES="X86_V3 X86_V4 AVX512_ICL AVX512_SPR"
+
+.PHONY: demo test test-all test-old-cpu check bench docs clean
 .DEFAULT_GOAL := test
 
 $(VENV)/.created:
@@ -32,6 +36,9 @@ test: check
 
 test-all: check
 	$(PYTEST)
+
+test-old-cpu: check
+	$(OLD_CPU) $(PYTEST) -m "not slow"
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
