@@ -189,7 +189,7 @@ def test_an_out_of_range_integer(the_plan, inputs, bad):
     _, clients, outbox = _until("mask", the_plan, inputs)
     values = inputs[0].copy()
     values[7] = bad
-    with pytest.raises(OutOfRangeInteger, match="coordinate 7"):
+    with pytest.raises(OutOfRangeInteger, match="an integer lies outside"):
         clients[0].mask(outbox[0], values)
     _refuses_from_now_on(clients[0])
 
