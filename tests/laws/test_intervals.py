@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from laws.changes import OFFSET, SCALE, law_tables, mirrored, rescaled, shifted
 from laws.registry import judges
 from mezzotint import collect
-from mezzotint.collect.estimate import finite_sample_limit
+from mezzotint.collect.shapes import finite_sample_limit
 from mezzotint.core.mechanism import Mechanism
 
 # Ends of intervals are found to 1e-6 of a threshold by solvers that see images in another order; widths are about
@@ -36,7 +36,12 @@ def ends(interval: collect.Interval) -> np.ndarray:
     return np.array([interval.low, interval.value, interval.high])
 
 
-@judges("collect.mean.safe_half_width", "collect.mean.half_width", "collect.estimate.estimate")
+@judges(
+    "collect.mean.safe_half_width",
+    "collect.mean.mean_interval",
+    "collect.mean.score_interval",
+    "collect.estimate.estimate",
+)
 @settings(max_examples=30)
 @given(counts=counted(), method=st.sampled_from(["safe", "asymptotic"]))
 def test_the_mean_follows_its_units_and_directions(counts: collect.CodeCounts, method: str) -> None:
@@ -120,6 +125,6 @@ def test_what_is_decoded_says_nothing_about_where_inputs_were(counts: collect.Co
     assert merged.counts.tolist() == counts.counts.tolist()
 
 
-@judges("collect.estimate.finite_sample_limit")
+@judges("collect.shapes.finite_sample_limit")
 def test_the_finite_sample_limit_grows_with_level_and_codes() -> None:
     assert finite_sample_limit(2, level=0.9) < finite_sample_limit(2, level=0.99) < finite_sample_limit(5, level=0.99)
