@@ -278,7 +278,7 @@ def test_the_claim_withstands_a_canary(bits: int | None) -> None:
                     optimizer.zero_grad()
                     (-module(x)).mean().backward()
                     optimizer.step()
-            found.append(float(module.weight.sum()))
+            found.append(float(next(module.parameters()).detach().sum()))
         scores[canary] = np.array(found)
     threshold = float(np.quantile(np.concatenate([scores[True][:200], scores[False][:200]]), 0.6))
     proved = audit(scores[True][200:], scores[False][200:], threshold=threshold, delta=1e-2, confidence=0.999)
