@@ -241,6 +241,17 @@ def test_memory_manager_draws_noise_once_per_logical_batch(blobs: Dataset) -> No
     np.testing.assert_allclose(steps(whole, 4), flat(module), atol=1e-4)
 
 
+def test_parts_of_a_sum_that_are_not_parts_of_one_batch_are_refused(blobs: Dataset) -> None:
+    # Three draws under one noise: a record may be in all of them, and one release would be counted.
+    module, optimizer, loader, accountant = script(blobs)
+    for skipped, batch in zip((True, True, False), loader, strict=False):
+        with pytest.raises(ParameterError, match="signal_skip_step"):
+            optimizer.signal_skip_step(skipped)
+        backward(module, optimizer, batch)
+        optimizer.step()
+    assert len(accountant) == 3
+
+
 def test_accumulated_batches_are_refused(blobs: Dataset) -> None:
     # A record may be in several of them, and would count as several.
     module, optimizer, loader, accountant = script(blobs, batch_size=50)

@@ -22,7 +22,9 @@ def command(
         list[str],
         typer.Argument(help="Reports of one mechanism: files, folders, globs, counts (.json); - reads CSV from stdin."),
     ],
-    column: Annotated[str | None, typer.Option(help="Field of codes, where a file has several.")] = None,
+    column: Annotated[
+        list[str] | None, typer.Option(help="Field of codes, where a file has several; one at a time.")
+    ] = None,
     mechanism: Annotated[
         Path | None, typer.Option(help="Mechanism file, for bare codes whose file does not carry one.")
     ] = None,
@@ -55,7 +57,9 @@ def command(
     SOURCES are reports of one mechanism: files (.parquet, .csv, .csv.gz), folders, or counts that --save-counts wrote.
     """
     table = None if mechanism is None else load_mechanism(mechanism)
-    counts = _counts(sources, column=column, mechanism=table, engine=engine, address=address)
+    if column is not None and len(column) > 1:
+        raise ParameterError("column", ", ".join(column), "estimate one at a time: run this once for each")
+    counts = _counts(sources, column=column[0] if column else None, mechanism=table, engine=engine, address=address)
     if save_counts is not None:
         collect.save_counts(counts, save_counts, overwrite=overwrite)
     result = collect.estimate(

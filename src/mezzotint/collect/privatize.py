@@ -21,6 +21,7 @@ from mezzotint.collect.runs import Run, is_folder
 from mezzotint.collect.settings import Options, Settings, charge
 from mezzotint.collect.sources import SourceFile, find_files, open_file
 from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.core.files import refuse_existing
 from mezzotint.core.mechanism import Mechanism
 
 T = TypeVar("T")
@@ -127,6 +128,8 @@ def _one_file(work: Plan, files: Sequence[SourceFile], out: AnyPath, chosen: Set
     reads = _read(work, files)
     coded = _code(work, ahead(reads) if several else reads, tally, len(files))
     first = _first(coded, work.columns[0], files, tally)
+    if os.fspath(out) != "-":
+        refuse_existing(out, overwrite=chosen.overwrite)  # a run that cannot be written is not charged
     run = work.new_run()
     charge(work, chosen, run=run)
     with open_reports(

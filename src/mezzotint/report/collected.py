@@ -64,7 +64,8 @@ def _categories_page(source: Path, found: Any) -> Page:
         for name, share in zip(found.categories, found.shares, strict=True)
     )
     table = Table(headings=("category", "share", "low", "high"), rows=rows)
-    words = ("Unbiased shares of the categories, each with its interval. Computed from private reports alone.",)
+    private = "" if found.seeded else " Computed from private reports alone."
+    words = (f"Unbiased shares of the categories, each with its interval.{private}",)
     sections = [Section(title="What was collected", words=words, table=table)]
     return Page(
         title=f"Reports in {source.name}",
@@ -116,9 +117,9 @@ def _estimates(estimate: Any) -> Section:
             ("standard error of the mean from privacy", estimate.privacy_error),
         )
     )
+    private = "" if estimate.seeded else " Everything here is computed from private reports and costs no further privacy."
     words = (
-        "These numbers are about the inputs as clipped to the mechanism's range. Everything here is computed from "
-        "private reports and costs no further privacy.",
+        f"These numbers are about the inputs as clipped to the mechanism's range.{private}",
         "The intervals assume nothing about the shape of the inputs: where the table cannot tell two shapes apart, "
         "they are wide, and the point inside is only one shape among many.",
     )

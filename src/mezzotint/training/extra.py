@@ -7,6 +7,7 @@ try:
     from opacus.data_loader import wrap_collate_with_empty as wrap_collate_with_empty
     from opacus.optimizers import DPOptimizer as DPOptimizer
     from opacus.optimizers.optimizer import _check_processed_flag, _mark_as_processed
+    from opacus.utils.batch_memory_manager import BatchSplittingSampler as BatchSplittingSampler
     from opacus.validators import ModuleValidator as ModuleValidator
 except ImportError as error:
     raise ImportError("training needs PyTorch and Opacus, an extra: pip install mezzotint[torch]") from error

@@ -16,7 +16,7 @@ from mezzotint.core.entropy import key_from
 from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.privacy.sums.lattice import Lattice, find_lattice
-from mezzotint.training.extra import DPOptimizer, check_unused, mark_used, torch
+from mezzotint.training.extra import BatchSplittingSampler, DPOptimizer, check_unused, mark_used, torch
 from mezzotint.training.noise.gaussian import RoundedGaussian
 from mezzotint.training.noise.sums import ClippedSums
 from mezzotint.training.notices import LeftOutWarning
@@ -279,6 +279,24 @@ class _CoordinateOptimizer(_Wrapper, DPOptimizer, ABC):
     def disturb(self, summed: torch.Tensor) -> torch.Tensor:
         """(D,) gradient that the step is made with, from the sum: the sum itself, unless overridden."""
         return summed
+
+    def signal_skip_step(self, do_skip: bool = True) -> None:
+        """What Opacus's memory manager calls where it splits a batch; refused to everybody else.
+
+        Parts of one batch hold different records. Batches of several draws may share records, so that a sum over
+        them is changed by more than one clip norm, and by more often than the accountant counts.
+
+        Raises:
+            ParameterError: any other caller.
+        """
+        caller = sys._getframe(1).f_code
+        if caller is not BatchSplittingSampler.__iter__.__code__:
+            raise ParameterError(
+                "signal_skip_step",
+                caller.co_name,
+                "only Opacus's BatchMemoryManager may split a batch; for larger batches give the loader a larger size",
+            )
+        super().signal_skip_step(do_skip)
 
     @torch.no_grad()
     def clip_and_accumulate(self) -> None:
