@@ -37,7 +37,7 @@ GREATEST_EPSILON = 8.0
 
 EXAMPLE = "mezzotint compare --epsilon 1 --bits 2 --json"
 
-_COLUMNS = ("mse", "mae", "max_bias", "bits", "epsilon", "above_limit", "note")
+_COLUMNS = ("mse", "mae", "worst", "max_bias", "bits", "epsilon", "above_limit", "note")
 
 
 def command(
@@ -53,6 +53,9 @@ def command(
         Path | None, typer.Option(help="Also draw the trade-off, MSE against epsilon for several bits, as PNG here.")
     ] = None,
     data: Annotated[Path | None, typer.Option(help="Also write the numbers of the trade-off as CSV here.")] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Also rivals of the literature, those with continuous outputs among them.")
+    ] = False,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
@@ -64,10 +67,10 @@ def command(
         raise ParameterError("bits", bits, "give --bits or --levels, not both")
     size: dict[str, Any] = {"levels": parse_levels(levels)} if levels is not None else {"bits": bits or 2}
     sample = read_prior(prior)
-    with steps("designing", len(comparison.FAMILIES)) as done:
-        rows = design.compare(
-            epsilon=epsilon, lower=lower, upper=upper, prior=sample, on_row=lambda row: done(), **size
-        )
+    problem: dict[str, Any] = {"epsilon": epsilon, "lower": lower, "upper": upper, "prior": sample}
+    families = (*comparison.FAMILIES, *(comparison.BASELINES if every else ()))
+    with steps("designing", len(families)) as done:
+        rows = design.compare(families=families, on_row=lambda row: done(), **problem, **size)
     facts = [row.as_dict() for row in rows]
     points = []
     if png is not None or data is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Callable
@@ -81,7 +82,7 @@ class _Request:
 
 
 def calibrate(
-    family: Name | str,
+    family: Name | str | Callable[[float], Mechanism],
     *,
     epsilon: float,
     lower: float = -1.0,
@@ -96,7 +97,8 @@ def calibrate(
 
     Arguments:
         family: "rqm" (searches extension and q), "erm" (symmetric bins and gamma), "pbm" (theta), or
-            "randomized_response" (one bit), "k_randomized_response": nothing left to search.
+            "randomized_response" (one bit), "k_randomized_response": nothing left to search. Or a function of one
+            number that returns a Mechanism: see `calibrate_function`.
         epsilon: pure epsilon asked for, > 0 and finite.
         lower, upper: input range, data units.
         levels: number of levels (None: 4, or 2 for randomized response). "erm" also takes the bins themselves, "rqm"
@@ -122,6 +124,11 @@ def calibrate(
     Edge cases: epsilon above log(2**32) = 22.2 gives a table below that; two levels are randomized response.
     """
     started = time.perf_counter()
+    if callable(family):
+        low, high = inputs.bounded_range(lower, upper)
+        known, mechanism = as_prior(prior, lower=low, upper=high), calibrate_function(family, epsilon)
+        value = mechanism.mse(known) if loss == "mse" else mechanism.mae(known)
+        return without_bound(mechanism, loss=value, status="calibrated", started=started, iterations=1)
     if family not in _FAMILIES:
         raise ParameterError("family", family, f"known families: {', '.join(_FAMILIES)}")
     default = 2 if family == "randomized_response" else 4
@@ -136,6 +143,42 @@ def calibrate(
         knots=knots,
     )
     return _calibrated(family, request, started)
+
+
+def calibrate_function(build: Callable[[float], Mechanism], epsilon: float) -> Mechanism:
+    """The table of a function of one number > 0 with the largest certified epsilon up to `epsilon`.
+
+    Arguments:
+        build: its tables' epsilon must not decrease (or not increase) with the number; from 2**-40 to 2**40.
+
+    Raises:
+        InfeasibleError: no number tried gives a table with so small an epsilon.
+    """
+    found: list[tuple[float, Mechanism]] = []
+
+    def spent(exponent: float) -> float:
+        try:
+            table = build(2.0**exponent)
+        except (InfeasibleError, ParameterError):
+            return math.nan
+        if not isinstance(table, Mechanism):
+            raise ParameterError("family", type(table).__name__, "the function must return a Mechanism")
+        if table.epsilon <= epsilon:
+            found.append((table.epsilon, table))
+        return table.epsilon
+
+    grid = np.arange(-40.0, 41.0, 4.0)
+    losses = [spent(exponent) for exponent in grid.tolist()]
+    for (a, one), (b, other) in itertools.pairwise(zip(grid.tolist(), losses, strict=True)):
+        if (one <= epsilon) == (other <= epsilon):
+            continue
+        inside, outside = (a, b) if one <= epsilon else (b, a)
+        for _ in range(40):
+            middle = (inside + outside) / 2
+            inside, outside = (middle, outside) if spent(middle) <= epsilon else (inside, middle)
+    if not found:
+        raise InfeasibleError(f"epsilon={epsilon:g}: no number from 2**-40 to 2**40 gives a table within it")
+    return max(found, key=lambda pair: pair[0])[1]
 
 
 def _calibrated(family: str, request: _Request, started: float) -> DesignResult:

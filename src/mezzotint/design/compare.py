@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -10,14 +11,22 @@ from typing import Any, Literal, final
 
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.design.calibrate import calibrate
-from mezzotint.design.levels import UnboundedLevelsWarning
+from mezzotint.design import baselines
+from mezzotint.design.calibrate import calibrate, calibrate_function
+from mezzotint.design.levels import UnboundedLevelsWarning, symmetric_levels
 from mezzotint.design.limit import limit_of
 from mezzotint.design.mvu import imvu, mvu
 from mezzotint.design.optimal import optimal
 from mezzotint.design.optm import Progress, optm
 from mezzotint.design.problem import check_levels, make_problem
 from mezzotint.design.result import DesignResult
+from mezzotint.design.rounding import worst_mse
+
+Family = str | Mechanism | Callable[[float], Mechanism]
+"""A name, a table as it is, or a function of one number whose tables have a larger epsilon the larger it is."""
+
+BASELINES = ("three_outputs", "n_outputs", *baselines.NAMES)
+"""Rivals of the literature beside `FAMILIES`; all but the first two have continuous outputs."""
 
 FAMILIES = ("optimal", "optm", "mvu", "imvu", "rqm", "erm", "pbm", "k_randomized_response", "randomized_response")
 
@@ -32,6 +41,7 @@ class Row:
         mechanism: the table; None where the family has no member at this epsilon.
         epsilon: certified pure epsilon, at most the one asked for.
         bits: bits of one report.
+        worst: largest MSE over the inputs, squared data units.
         mse, mae: exact losses under the prior, squared data units and data units.
         max_bias: largest bias over the inputs, data units.
         above_limit: how far the MSE is above what any unbiased mechanism with any number of bits can reach, percent.
@@ -46,6 +56,7 @@ class Row:
     bits: int | None
     mse: float | None
     mae: float | None
+    worst: float | None
     max_bias: float | None
     above_limit: float | None
     seconds: float
@@ -59,6 +70,7 @@ class Row:
             "bits": self.bits,
             "mse": self.mse,
             "mae": self.mae,
+            "worst": self.worst,
             "max_bias": self.max_bias,
             "above_limit": self.above_limit,
             "seconds": self.seconds,
@@ -74,6 +86,11 @@ def _design(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UnboundedLevelsWarning)
             return optimal(epsilon, levels=levels, prior=prior, loss=loss, **span)
+    if family == "three_outputs":
+        return optimal(epsilon, levels=3, loss="minimax", **span)
+    if family == "n_outputs":
+        count = levels if isinstance(levels, int) else len(levels)
+        return optimal(epsilon, levels=symmetric_levels(epsilon, count, **span), loss="minimax", **span)
     if family == "optm":
         size = {"levels": levels} if isinstance(levels, int) else {"bins": levels}
         return optm(epsilon, prior=prior, **size, **span)
@@ -86,7 +103,34 @@ def _design(
     return calibrate(family, epsilon=epsilon, levels=levels, prior=prior, loss=loss, **span)
 
 
-def _row(family: str, design: Callable[[], DesignResult], prior: Any, floor: float) -> Row:
+def _continuous(family: str, epsilon: float, lower: float, upper: float, prior: Any, floor: float) -> Row:
+    known = baselines.variance(family, epsilon)
+    mse = known.mse(lower=lower, upper=upper, prior=prior)
+    return Row(
+        family=family,
+        mechanism=None,
+        epsilon=epsilon,
+        bits=1 if family == "duchi" else None,
+        mse=mse,
+        mae=None,
+        worst=known.worst(lower=lower, upper=upper),
+        max_bias=0.0,
+        above_limit=100 * (mse / floor - 1) if floor > 0 else None,
+        seconds=0.0,
+        note=known.note,
+    )
+
+
+def own(family: Family, epsilon: float) -> tuple[str, Callable[[], Mechanism]]:
+    """The name of a user's mechanism, and how to get it at this epsilon."""
+    if isinstance(family, Mechanism):
+        return family.name, lambda: family
+    if not callable(family):
+        raise ParameterError("families", family, f"use {', '.join((*FAMILIES, *BASELINES))}, a Mechanism or a function")
+    return getattr(family, "__name__", type(family).__name__), lambda: calibrate_function(family, epsilon)
+
+
+def _row(family: str, design: Callable[[], DesignResult | Mechanism], prior: Any, floor: float) -> Row:
     started = time.perf_counter()
     try:
         result = design()
@@ -98,12 +142,13 @@ def _row(family: str, design: Callable[[], DesignResult], prior: Any, floor: flo
             bits=None,
             mse=None,
             mae=None,
+            worst=None,
             max_bias=None,
             above_limit=None,
             seconds=time.perf_counter() - started,
             note=str(error),
         )
-    table = result.mechanism
+    table = result if isinstance(result, Mechanism) else result.mechanism
     mse, bias = table.mse(prior), table.max_bias
     biased = bias > 1e-6 * (table.upper - table.lower)
     return Row(
@@ -113,6 +158,7 @@ def _row(family: str, design: Callable[[], DesignResult], prior: Any, floor: flo
         bits=table.bits,
         mse=mse,
         mae=table.mae(prior),
+        worst=worst_mse(table),
         max_bias=bias,
         above_limit=100 * (mse / floor - 1) if floor > 0 else None,
         seconds=time.perf_counter() - started,
@@ -142,7 +188,7 @@ def compare(
     upper: float = 1.0,
     prior: Any = None,
     loss: Literal["mse", "mae"] = "mse",
-    families: Sequence[str] = FAMILIES,
+    families: Sequence[Family] = FAMILIES,
     on_row: Callable[[Row], None] = lambda row: None,
 ) -> list[Row]:
     """Every mechanism calibrated to the same certified pure epsilon and number of levels, sorted by MSE.
@@ -154,7 +200,8 @@ def compare(
         lower, upper: range of the inputs, data units.
         prior: None (uniform), a frozen scipy.stats distribution or a 1-D sample.
         loss: what free parameters are tuned for; both losses are reported.
-        families: which to include, of `FAMILIES`.
+        families: which to include: names of `FAMILIES` and `BASELINES`, a `Mechanism` as it is (its own epsilon is
+            told), or a function of one number, whose table with the largest epsilon up to `epsilon` is taken.
         on_row: told of each row as it is made.
 
     Returns: rows sorted by MSE; families without a member at this epsilon come last, with the reason in `note`.
@@ -166,16 +213,21 @@ def compare(
         same levels; against the others its levels are the best found.
     """
     count = _levels(bits, levels)
-    unknown = [name for name in families if name not in FAMILIES]
+    unknown = [name for name in families if isinstance(name, str) and name not in (*FAMILIES, *BASELINES)]
     if unknown:
-        raise ParameterError("families", unknown, f"use some of {', '.join(FAMILIES)}")
+        raise ParameterError("families", unknown, f"use some of {', '.join((*FAMILIES, *BASELINES))}")
     problem = make_problem(epsilon=epsilon, lower=lower, upper=upper, loss="mse", prior=prior)
     floor = limit_of(problem, None)[0]
     rows = []
     for name in families:
-        rows.append(
-            _row(name, lambda name=name: _design(name, epsilon, lower, upper, count, prior, loss), prior, floor)
-        )
+        if not isinstance(name, str):
+            rows.append(_row(*own(name, epsilon), prior, floor))
+        elif name in baselines.NAMES:
+            rows.append(_continuous(name, epsilon, lower, upper, prior, floor))
+        else:
+            rows.append(
+                _row(name, lambda name=name: _design(name, epsilon, lower, upper, count, prior, loss), prior, floor)
+            )
         on_row(rows[-1])
     return sorted(rows, key=lambda row: float("inf") if row.mse is None else row.mse)
 
@@ -187,13 +239,15 @@ def tradeoff(
     lower: float = -1.0,
     upper: float = 1.0,
     prior: Any = None,
+    families: Sequence[Family] = (),
     progress: Progress | None = None,
-) -> list[dict[str, float]]:
+) -> list[dict[str, Any]]:
     """MSE against epsilon of the optimal table for several bits, and the limit: the data of a trade-off plot.
 
     Arguments:
         epsilons, bits: the grid, pure epsilon and bits of one report.
         lower, upper, prior: as in `compare`.
+        families: functions and tables of one's own, beside the optimal ones; their rows name the family.
         progress: called as progress(done, total) after each design.
 
     Raises:
@@ -220,4 +274,10 @@ def tradeoff(
             )
             if progress is not None:
                 progress(len(rows), len(epsilons) * len(bits))
+    for epsilon, family in itertools.product(epsilons, families):
+        name, build = own(family, epsilon)
+        table = build()
+        if table.epsilon <= epsilon:
+            losses = {"mse": table.mse(prior), "mae": table.mae(prior)}
+            rows.append({"family": name, "epsilon": float(epsilon), "bits": float(table.bits), **losses})
     return rows

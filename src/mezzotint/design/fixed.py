@@ -13,7 +13,7 @@ from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.priors import SamplePrior
 from mezzotint.design.bound import bound_at_levels
 from mezzotint.design.floors import best_floors, lower_bound
-from mezzotint.design.integers import integer_windows, table
+from mezzotint.design.integers import IntegerWindows, integer_windows, refitted, table
 from mezzotint.design.parts import WorstErrorPart
 from mezzotint.design.problem import Problem
 from mezzotint.design.program import Program, RatioPart, assemble, price_of_means, pure_program, view_of
@@ -180,11 +180,14 @@ def floors_at(problem: Problem, levels: FloatArray, knots: FloatArray | None) ->
     return _by_newton(problem, levels)
 
 
-def design_fixed(problem: Problem, levels: FloatArray, knots: FloatArray | None) -> tuple[Draft, Mechanism]:
+def design_fixed(
+    problem: Problem, levels: FloatArray, knots: FloatArray | None, *, free: bool = False
+) -> tuple[Draft, Mechanism]:
     """The optimal pure-epsilon table at these levels; feasibility is settled already.
 
     Arguments:
         knots: data units; None puts them where the best rows bend (unbiased problems).
+        free: whether the levels may be moved by a little, so that nothing but float error is left of the bias.
     """
     if problem.max_bias > 0:
         assert knots is not None
@@ -192,6 +195,10 @@ def design_fixed(problem: Problem, levels: FloatArray, knots: FloatArray | None)
     found = floors_at(problem, levels, knots)
     span = {"lower": problem.lower, "upper": problem.upper}
     windows = integer_windows(levels, found.floors, epsilon=problem.epsilon, **span)
+    if free and knots is None:
+        levels = refitted(windows, levels, problem.lower, problem.upper)
+        windows = IntegerWindows(levels, windows.floors, windows.ratio)
+        found = floors_at(problem, levels, None)
     mechanism = table(windows, levels, knots=knots, **span)
     draft = Draft(lower_bound=found.bound, scope=found.scope, iterations=found.iterations, price=found.price)
     return draft, mechanism

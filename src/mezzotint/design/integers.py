@@ -195,6 +195,16 @@ def integer_windows(
     return best
 
 
+def refitted(windows: IntegerWindows, levels: FloatArray, lower: float, upper: float) -> FloatArray:
+    """Levels moved by a map near the identity, so that two integer windows have the means `lower` and `upper`."""
+    starts, ends = windows.kinks(), (Fraction(lower), Fraction(upper))
+    means = windows.means(windows.rows(starts))
+    chosen = np.array([windows.start_of(end, starts, means) for end in ends])
+    low, high = windows.means(windows.rows(chosen))
+    slope = (ends[1] - ends[0]) / (high - low)
+    return np.array([float(ends[0] + slope * (Fraction(level) - low)) for level in levels.tolist()])
+
+
 def table(
     windows: IntegerWindows, levels: FloatArray, *, lower: float, upper: float, knots: FloatArray | None = None
 ) -> Mechanism:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from scipy import optimize
 
 from mezzotint.core.errors import InfeasibleError, ParameterError
-from mezzotint.core.priors import SamplePrior
+from mezzotint.core.priors import SamplePrior, UniformPrior
 from mezzotint.design.fixed import centered, program_on
 from mezzotint.design.general import make_setting, solve_pairs
 from mezzotint.design.problem import Problem, finite
@@ -121,6 +121,15 @@ def value_and_gradient(problem: Problem, knots: FloatArray, levels: FloatArray) 
         # Only half of the rows had multipliers: each level has its own share and its mirror image's.
         gradient = (gradient - gradient[::-1]) / 2
     return solution.value, gradient
+
+
+def symmetric_levels(epsilon: float, count: int, *, lower: float, upper: float) -> FloatArray:
+    """The best `count` levels found that are their own mirror image, for the largest MSE; data units."""
+    law, half = law_of(UniformPrior(), lower, upper), (upper - lower) / 2
+    units = search(count, law, math.exp(epsilon), "minimax", symmetric=True)
+    least = (1 + 2 / math.expm1(epsilon)) * (1 + 1e-12)
+    units[0], units[-1] = min(units[0], -least), max(units[-1], least)
+    return lower + half + units * half
 
 
 def _descended(

@@ -24,10 +24,10 @@ from mezzotint.design.rounding import Draft, record
 FloatArray = npt.NDArray[np.float64]
 
 
-def _design(problem: Problem, levels: FloatArray, knots: FloatArray | None) -> tuple[Draft, Mechanism]:
+def _design(problem: Problem, levels: FloatArray, knots: FloatArray | None, *, free: bool) -> tuple[Draft, Mechanism]:
     unbiased = problem.is_pure and problem.max_bias == 0
     if unbiased and (knots is None or problem.loss != "minimax"):
-        return design_fixed(problem, levels, knots)
+        return design_fixed(problem, levels, knots, free=free)
     design = design_fixed if problem.is_pure and problem.loss != "minimax" else design_general
     if knots is not None:
         return design(problem, levels, knots)
@@ -135,5 +135,5 @@ def _designed(problem: Problem, levels: Any, knots: Any, max_level: float | None
     inputs = None if knots is None else check_knots(knots, problem)
     values = _chosen_levels(problem, levels, max_level, inputs)
     check_reach(problem, values, np.array([problem.lower, problem.upper]) if inputs is None else inputs)
-    draft, mechanism = _design(problem, values, inputs)
+    draft, mechanism = _design(problem, values, inputs, free=isinstance(levels, int | np.integer))
     return record(problem, draft, mechanism, started=started)

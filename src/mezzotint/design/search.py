@@ -201,15 +201,21 @@ def _mirrored(count: int) -> FloatArray:
     return total
 
 
-def search(count: int, law: Law, ratio: float, loss: str, *, largest: float = np.inf) -> FloatArray:
+def search(
+    count: int, law: Law, ratio: float, loss: str, *, largest: float = np.inf, symmetric: bool = False
+) -> FloatArray:
     """The best `count` levels found (centred units), from all sizes of clusters, symmetric ones and others.
+
+    Arguments:
+        largest: distance from the middle beyond which levels are penalised.
+        symmetric: whether only levels that are their own mirror image are tried.
 
     Guarantees: a multistart; it proves nothing. Deterministic.
     """
     rng = np.random.default_rng(count)
     best: list[tuple[float, FloatArray]] = []
     shapes = [np.eye(2 * count)] if count < 5 else [np.eye(2 * count), _mirrored(count)]
-    for shape in shapes:
+    for shape in [_mirrored(count)] if symmetric else shapes:
         points = _starts(count, ratio, rng) @ np.linalg.pinv(shape).T
         for steps, sharpness in list(zip(_STEPS, _SHARPNESS, strict=True))[: 3 if loss == "minimax" else 2]:
             space = Space(count=count, law=law, ratio=ratio, loss=loss, largest=largest, sharpness=sharpness)

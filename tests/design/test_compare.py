@@ -1,0 +1,100 @@
+"""Comparisons: rivals of the literature by their variances, and mechanisms of one's own."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from mezzotint import Mechanism, ParameterError, design, families
+from mezzotint.design.baselines import NAMES, variance
+from mezzotint.design.compare import BASELINES
+
+
+def piecewise_moments(epsilon: float, u: float) -> tuple[float, float]:
+    """Mean and variance of the piecewise mechanism from its density, piece by piece (Wang et al. 2019, Algorithm 2)."""
+    root = math.exp(epsilon / 2)
+    far = (root + 1) / (root - 1)
+    left = (far + 1) / 2 * u - (far - 1) / 2
+    right = left + far - 1
+    high = (math.exp(epsilon) - root) / (2 * root + 2)
+    pieces = ((-far, left, high / math.exp(epsilon)), (left, right, high), (right, far, high / math.exp(epsilon)))
+    mean = sum(weight * (b**2 - a**2) / 2 for a, b, weight in pieces)
+    second = sum(weight * (b**3 - a**3) / 3 for a, b, weight in pieces)
+    return mean, second - mean**2
+
+
+@pytest.mark.parametrize("epsilon", [0.7, 2.0])
+@pytest.mark.parametrize("u", [0.0, 0.4, 1.0])
+def test_the_piecewise_variance_is_that_of_its_density(epsilon: float, u: float) -> None:
+    mean, spread = piecewise_moments(epsilon, u)
+    known = variance("piecewise", epsilon)
+    assert mean == pytest.approx(u, abs=1e-9)
+    assert known.constant + known.square * u**2 == pytest.approx(spread, rel=1e-8)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0, 6.0])
+def test_the_staircase_variance_is_the_least_over_its_shapes(epsilon: float) -> None:
+    # Steps of width gamma and 1 - gamma times the sensitivity 2, falling by e**-epsilon each (Geng and Viswanath).
+    b = math.exp(-epsilon)
+
+    def spread(gamma: float) -> float:
+        height = (1 - b) / (4 * (gamma + b * (1 - gamma)))
+        total = 0.0
+        for k in range(200):
+            a, c, d = 2 * k, 2 * (k + gamma), 2 * (k + 1)
+            total += 2 * height * b**k * ((c**3 - a**3) / 3 + b * (d**3 - c**3) / 3)
+        return total
+
+    least = min(spread(gamma) for gamma in np.linspace(1e-3, 1, 2001))
+    assert variance("staircase", epsilon).constant == pytest.approx(least, rel=1e-5)
+
+
+def test_hybrid_duchi_laplace_and_gaussian() -> None:
+    assert variance("hybrid", 1.0).square == pytest.approx(0.0, abs=1e-12)
+    assert variance("hybrid", 0.5) == variance("duchi", 0.5).__class__(constant=1 / math.tanh(0.25) ** 2, square=-1.0)
+    assert variance("laplace", 2.0).constant == 2.0
+    one_bit = families.randomized_response(lower=2.0, upper=6.0, epsilon=1.0)
+    duchi = variance("duchi", 1.0)
+    assert duchi.mse(lower=2.0, upper=6.0) == pytest.approx(one_bit.mse(), rel=1e-6)
+    assert duchi.mse(lower=2.0, upper=6.0, prior=[4.0]) == pytest.approx(duchi.worst(lower=2.0, upper=6.0))
+    # The classical bound sigma = 2 sqrt(2 ln(1.25 / delta)) / epsilon is above the exact one.
+    assert 4.0 < variance("gaussian", 1.0).constant < 8 * math.log(1.25e6)
+    with pytest.raises(ParameterError):
+        variance("duchi", 0.0)
+    with pytest.raises(ParameterError):
+        variance("cauchy", 1.0)
+
+
+def test_all_rivals_are_above_the_best_table_of_any_size() -> None:
+    rows = design.compare(epsilon=1.0, levels=3, families=("optimal", *BASELINES))
+    assert {row.family for row in rows} == {"optimal", *BASELINES}
+    for row in rows:
+        assert row.mse is not None
+        assert row.worst is not None
+        assert row.above_limit is not None
+        assert row.above_limit >= 0
+        assert row.worst >= row.mse * (1 - 1e-9)
+        assert (row.mechanism is None) == (row.family in NAMES)
+
+
+def test_mechanisms_and_functions_of_ones_own() -> None:
+    mine = families.rqm(lower=-1, upper=1, levels=4, extension=2.0, q=0.4)
+
+    def response(strength: float) -> Mechanism:
+        return families.randomized_response(lower=-1, upper=1, epsilon=min(strength, 20.0))
+
+    def fading(q: float) -> Mechanism:  # epsilon falls with the number
+        return families.randomized_response(lower=-1, upper=1, epsilon=min(1 / q, 20.0))
+
+    rows = {row.family: row for row in design.compare(epsilon=1.0, families=(mine, response, fading))}
+    assert rows[mine.name].mechanism is mine
+    for name in ("response", "fading"):
+        assert rows[name].epsilon == pytest.approx(1.0, rel=1e-6)
+        assert rows[name].epsilon <= 1.0
+    assert design.calibrate(response, epsilon=0.5).mechanism.epsilon == pytest.approx(0.5, rel=1e-6)
+    points = design.tradeoff(epsilons=[1.0], bits=[1], families=[response, mine])
+    assert [point.get("family") for point in points] == [None, "response"] + [mine.name] * (mine.epsilon <= 1.0)
+    with pytest.raises(ParameterError, match="families"):
+        design.compare(families=(3,))  # pyright: ignore
