@@ -72,8 +72,8 @@ def optimal(
         epsilon: the budget of one report, replace-one neighbours: pure; with `delta` that of (epsilon, delta); with
             `alpha` the Renyi divergence (nats); with `metric` the rate per (squared) unit of distance of inputs.
         lower, upper: range of the inputs, data units; inputs outside are clipped.
-        levels: a sequence of output values (data units), or how many: then they are searched for (a local search
-            from several starts; the bound of the result speaks about the levels found).
+        levels: a sequence of output values (data units), or how many: then they are searched for (from
+            many starts; the bound of the result speaks about the levels found, with `prove` about all).
         loss: "mse" (squared data units), "mae" (data units), or "minimax" (largest MSE over the inputs).
         prior: None (uniform), a frozen scipy.stats distribution, or a 1-D sample; the loss is averaged over it.
             A prior computed from private data is itself a release of those data and must be paid for.
@@ -104,7 +104,9 @@ def optimal(
         The certified value (`mechanism.epsilon`, `.delta(epsilon)`, `.renyi(alpha)` or `metric_epsilon`) is at most
         what was asked.
         Pure epsilon that binds is met within a relative 1e-5 from below, up to the grain of 32-bit weights.
-        loss - lower_bound = gap >= 0, and gap <= 1e-6 * loss for fixed knots.
+        loss - lower_bound = gap >= -slack (what the integers' bias may gain), and gap <= 1e-6 * loss for fixed knots.
+        Bias at most one unit of span / 2**32 at the ends of the range and at given knots, one rounding of the knot
+        elsewhere; with searched levels float error only (pure, unbiased).
         Never worse than any table on the same levels and knots with the same epsilon.
 
     Edge cases: 2 fixed levels leave no freedom when unbiased: epsilon may be far below what was asked. Beyond
