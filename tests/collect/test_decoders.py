@@ -25,7 +25,13 @@ from strategies import mechanisms
 RR = families.randomized_response(lower=0, upper=1, epsilon=1.0)
 KRR4 = families.k_randomized_response(lower=0, upper=1, levels=4, epsilon=1.0)
 KRR16 = families.k_randomized_response(lower=0, upper=1, levels=16, epsilon=4.0)
-OPT4 = design.optimal(epsilon=1.0, lower=0, upper=1, levels=4).mechanism
+# The reference numbers are about the best tables on these levels, which are symmetric.
+OPT4 = design.optimal(
+    epsilon=1.0,
+    lower=0,
+    upper=1,
+    levels=[-0.7615710447677475, 0.4244462775224452, 0.5755537224775549, 1.7615710447677475],
+).mechanism
 
 
 # One decoder -----------------------------------------------------------------------------------------------------
@@ -59,7 +65,7 @@ def test_every_decoder_dominates_exactly(table: Mechanism, seed: int, width: flo
     assert exactly_dominates(table.probabilities, decoder, values)
     # Never dearer than the decoder that says max(values) whatever the code.
     spread = math.sqrt(max(0.0, shares @ (decoder - shares @ decoder) ** 2))
-    assert shares @ decoder + width * spread <= values.max() * (1 + 1e-9) + 1e-9
+    assert shares @ decoder + width * spread <= values.max() + 1e-9 * (1 + abs(values.max()))
 
 
 def test_the_best_decoder_against_a_linear_program() -> None:
@@ -142,7 +148,8 @@ def test_a_fold_does_not_see_its_own_reports() -> None:
 
 
 def test_counts_on_which_a_solver_once_failed() -> None:
-    table = design.optimal(epsilon=0.5, lower=0, upper=6, levels=4).mechanism
+    levels = [-10.748969714322126, -7.7489697747180255, 13.748969774718026, 16.748969714322126]
+    table = design.optimal(epsilon=0.5, lower=0, upper=6, levels=levels).mechanism
     counts = CodeCounts(mechanism=table, counts=np.array([223130, 275461, 276793, 224616]))
     for method in ("asymptotic", "safe"):
         result = collect.estimate(counts, method=method, histogram=10, quantiles=[0.1, 0.5, 0.9])
@@ -209,8 +216,9 @@ def test_what_the_table_leaves_open_is_told_from_what_few_reports_leave_open() -
     with collect.flights() as path:
         values = collect.read_values(path, column=collect.AIR_TIME).clip(20, 700)
     truth = float((values <= 156).mean())
+    levels = [-497.8683104412995, 308.6234687789731, 411.3765312210269, 1217.8683104412994]
     for table, open_ends in (
-        (design.optimal(epsilon=1.0, lower=20, upper=700, levels=4).mechanism, (0.163, 0.949)),
+        (design.optimal(epsilon=1.0, lower=20, upper=700, levels=levels).mechanism, (0.163, 0.949)),
         (families.k_randomized_response(lower=20, upper=700, levels=8, epsilon=1.0), (0.390, 0.840)),
     ):
         share = open_share(table, values, 156.0)

@@ -15,7 +15,7 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = ["families", "privacy", "design", "collect", "vectors", "smoothed", "training", "federated", "report"]
+ROOMS = ["families", "privacy", "design", "collect", "vectors", "smoothed", "training", "federated", "report", "kernel"]
 
 
 @pytest.fixture(scope="module")

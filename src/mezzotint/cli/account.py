@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mezzotint import privacy
 from mezzotint.cli.common import AsJson, is_ranked, load_mechanism, number, output, print_json
+from mezzotint.cli.rooms import privacy
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import replacing
 from mezzotint.core.lazy import LazyModule

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from mezzotint import collect
+from mezzotint.cli.rooms import collect
 from mezzotint.core import format
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.lazy import LazyModule

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from mezzotint import design
 from mezzotint.cli.common import (
     AsJson,
     Lower,
@@ -22,6 +21,7 @@ from mezzotint.cli.common import (
     read_prior,
     steps,
 )
+from mezzotint.cli.rooms import design
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import refuse_existing, replacing
 from mezzotint.core.lazy import LazyModule

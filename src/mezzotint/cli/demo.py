@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from mezzotint import collect, privacy
 from mezzotint.cli import design as designs
 from mezzotint.cli.common import AsJson, number, output, print_json, progress
+from mezzotint.cli.rooms import collect, privacy
 from mezzotint.core.files import replacing
 from mezzotint.core.mechanism import Mechanism
 

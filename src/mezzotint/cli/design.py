@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mezzotint import design
 from mezzotint.cli.common import (
     AsJson,
     Lower,
@@ -28,6 +27,7 @@ from mezzotint.cli.common import (
     steps,
     warn,
 )
+from mezzotint.cli.rooms import design
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import refuse_existing, replacing
 

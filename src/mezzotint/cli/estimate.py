@@ -11,8 +11,9 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from mezzotint import collect
 from mezzotint.cli.common import AsJson, Overwrite, load_mechanism, number, output, parse_numbers, print_json, progress
+from mezzotint.cli.rooms import collect
+from mezzotint.core.errors import ParameterError
 
 EXAMPLE = "mezzotint estimate reports.parquet --histogram --quantiles --json"
 

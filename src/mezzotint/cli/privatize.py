@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from mezzotint import collect
 from mezzotint.cli.common import AsJson, Overwrite, load_mechanism, notices, output, print_json, progress, warn
+from mezzotint.cli.rooms import collect
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
 

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from mezzotint import smoothed
 from mezzotint.cli.common import AsJson, busy, notices, number, output, print_json
+from mezzotint.cli.rooms import smoothed
 from mezzotint.core.errors import ParameterError
 from mezzotint.smoothed import Election
 

@@ -15,7 +15,6 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from mezzotint import training
 from mezzotint.cli.common import (
     AsJson,
     Overwrite,
@@ -27,6 +26,7 @@ from mezzotint.cli.common import (
     progress_bars,
     warn,
 )
+from mezzotint.cli.rooms import training
 from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.files import refuse_existing, replacing
 from mezzotint.core.lazy import LazyModule

@@ -8,11 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
-from mezzotint import kernel, privacy
 from mezzotint.cli.common import AsJson, output, print_json
+from mezzotint.cli.rooms import kernel, privacy
 from mezzotint.core.errors import ParameterError
-from mezzotint.kernel.__main__ import verdict
-from mezzotint.kernel.claim import FORMAT
+from mezzotint.core.lazy import LazyModule
+
+checker: Any = LazyModule("mezzotint.kernel.__main__")
+claims: Any = LazyModule("mezzotint.kernel.claim")
 
 EXAMPLE = "mezzotint verify m.json --json"
 
@@ -36,14 +38,14 @@ def command(
 
 def _holds_claim(file: Path) -> bool:
     try:
-        return f'"{FORMAT}"' in file.read_text(encoding="utf-8")
+        return f'"{claims.FORMAT}"' in file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return False
 
 
 def _claim(file: Path, budget: int, as_json: bool) -> int:
     text = file.read_text(encoding="utf-8")
-    status, sentence = verdict(text, budget)
+    status, sentence = checker.verdict(text, budget)
     if as_json:
         claim = None if status == 2 else kernel.read_claim(text)[0].document()
         print_json({"valid": status == 0, "status": status, "verdict": sentence, "claim": claim})

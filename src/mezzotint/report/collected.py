@@ -117,7 +117,9 @@ def _estimates(estimate: Any) -> Section:
             ("standard error of the mean from privacy", estimate.privacy_error),
         )
     )
-    private = "" if estimate.seeded else " Everything here is computed from private reports and costs no further privacy."
+    private = (
+        "" if estimate.seeded else " Everything here is computed from private reports and costs no further privacy."
+    )
     words = (
         f"These numbers are about the inputs as clipped to the mechanism's range.{private}",
         "The intervals assume nothing about the shape of the inputs: where the table cannot tell two shapes apart, "
