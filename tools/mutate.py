@@ -194,6 +194,10 @@ def _append(path: Path, record: dict[str, Any]) -> None:
         handle.write(json.dumps(record) + "\n")
 
 
+def _digest(place: str) -> str:
+    return hashlib.sha256((ROOT / place).read_bytes()).hexdigest()
+
+
 def _child(work: Any, seconds: float) -> int | None:
     """Exit status of `work` in a fork; None when it took too long."""
     child = os.fork()
@@ -268,9 +272,8 @@ def _map_file(file: Path) -> int:
                 if context:
                     lines[context].setdefault(place, []).append(line)
     for test, places in lines.items():
-        _append(
-            MAP, {"file": str(file.relative_to(ROOT)), "test": test, "seconds": plugin.seconds[test], "lines": places}
-        )
+        record = {"file": str(file.relative_to(ROOT)), "test": test, "seconds": plugin.seconds[test], "lines": places}
+        _append(MAP, record | {"sources": {place: _digest(place) for place in places}})
     return int(status)
 
 
@@ -296,10 +299,18 @@ def map_tests(places: Iterable[str], limit: float) -> None:
 
 
 def _tests_of(mutant: Mutant, table: list[dict[str, Any]], seconds: float) -> list[str]:
-    """Tests of the line, fastest first, as many as the time allows; at least one."""
+    """Tests of the line, fastest first, as many as the time allows; at least one.
+
+    Where the file has changed since it was mapped, lines mean nothing any more: all tests of the file.
+    """
     chosen, total = [], 0.0
-    span = range(mutant.line, mutant.line + mutant.before.count("\n") + 1)
-    hits = [one for one in table if set(span) & set(one["lines"].get(mutant.file, ()))]
+    span, digest = range(mutant.line, mutant.line + mutant.before.count("\n") + 1), _digest(mutant.file)
+    hits = [
+        one
+        for one in table
+        if set(span) & set(one["lines"].get(mutant.file, ()))
+        or (mutant.file in one["lines"] and one.get("sources", {}).get(mutant.file) != digest)
+    ]
     for one in sorted(hits, key=lambda one: one["seconds"]):
         if chosen and total + one["seconds"] > seconds:
             break

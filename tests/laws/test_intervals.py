@@ -42,7 +42,7 @@ def ends(interval: collect.Interval) -> np.ndarray:
     "collect.mean.score_interval",
     "collect.estimate.estimate",
 )
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(counts=counted(), method=st.sampled_from(["safe", "asymptotic"]))
 def test_the_mean_follows_its_units_and_directions(counts: collect.CodeCounts, method: str) -> None:
     mechanism = counts.mechanism
@@ -74,7 +74,7 @@ def _mean(counts: collect.CodeCounts, method: str) -> collect.Interval:
     "collect.estimate.Estimate.privacy_error",
     "collect.estimate.Estimate.sampling_error",
 )
-@settings(max_examples=12)
+@settings(max_examples=4)
 @given(counts=counted())
 def test_shares_variances_and_quantiles_follow_theirs(counts: collect.CodeCounts) -> None:
     mechanism = counts.mechanism
@@ -105,7 +105,7 @@ def test_shares_variances_and_quantiles_follow_theirs(counts: collect.CodeCounts
             )
 
 
-@settings(max_examples=15)
+@settings(max_examples=4)
 @given(counts=counted())
 def test_what_is_decoded_says_nothing_about_where_inputs_were(counts: collect.CodeCounts) -> None:
     """The likelihood sees codes: other levels leave shares as they were. Halves of the counts merge to the whole."""
