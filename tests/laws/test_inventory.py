@@ -48,7 +48,7 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
     ),
     "a lower bound on an error, not on privacy: below every feasible design by weak duality, in tests/design": (
         "design.bound.bound_at_levels", "design.fixed.floors_at", "design.floors.lower_bound", "design.limit.limit_of",
-        "design.solver.safe_bound",
+        "design.prove.Prover.shrunk", "design.prove.prove", "design.solver.safe_bound",
     ),
     "a step of a sum's bound: `central_epsilon` and `dominating_curve` have laws; twins in tests/privacy/sums": (
         "privacy.sums.central.PairLoss.deltas", "privacy.sums.central.PairLoss.epsilon",
@@ -64,7 +64,8 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
     ),
     "the kernel and its proposals have laws of their own beside them, in tests/kernel": (
         "kernel.check.check", "kernel.check.read_claim", "kernel.losses.curve_of", "kernel.losses.sampled_curves",
-        "kernel.gaussian.gaussian_curve", "privacy.propose.accepted", "privacy.propose.local_release",
+        "kernel.gaussian.gaussian_curve", "privacy.prove.prove", "privacy.propose.accepted",
+        "privacy.propose.local_release",
         "privacy.propose.propose_local", "privacy.ranks.propose_ranks", "privacy.sums.propose.propose_sum",
         "training.rqp.propose.propose_training", "vectors.ranked.scheme.RankedCodebook.prove",
     ),
