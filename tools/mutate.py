@@ -328,14 +328,16 @@ def _try(mutant: Mutant, tests: Sequence[str]) -> int:
     return int(pytest.main([*OPTIONS, *tests]))
 
 
-def run(places: Iterable[str], share: float, seed: int, seconds: float, until: float) -> None:
+def run(places: Iterable[str], share: float, seed: int, seconds: float, until: float, again: bool) -> None:
     """A share of the mutants of these files and folders, in a random but fixed order; known results are passed over."""
     files = _files(places, "*.py")
     everything = [mutant for file in files for mutant in mutants_of(file)]
     # By name, so that a larger share holds the smaller one and a changed file keeps its choice.
     key = {m.name: hashlib.sha256(f"{seed} {m.name}".encode()).hexdigest() for m in everything}
     chosen = sorted(everything, key=lambda mutant: key[mutant.name])[: round(share * len(everything))]
-    done = {record["name"] for record in _read(RESULTS)}
+    known = {record["name"]: record["outcome"] for record in _read(RESULTS)}
+    done = {name for name, outcome in known.items() if not (again and outcome in ("survived", "no test"))}
+    chosen = [mutant for mutant in chosen if mutant.name in known] if again else chosen
     table = _read(MAP)
     warm()
     begun = time.monotonic()
@@ -382,6 +384,7 @@ def main() -> None:
     running.add_argument("--seed", type=int, default=0)
     running.add_argument("--seconds", type=float, default=10.0, help="of tests per mutant, by their recorded times")
     running.add_argument("--until", type=float, default=1e9, help="seconds in all")
+    running.add_argument("--again", action="store_true", help="only those that survived, with more --seconds")
     verbs.add_parser("report")
     counting = verbs.add_parser("count")
     counting.add_argument("places", nargs="+")
@@ -389,7 +392,7 @@ def main() -> None:
     if given.verb == "map":
         map_tests(given.places, given.limit)
     elif given.verb == "run":
-        run(given.places, given.share, given.seed, given.seconds, given.until)
+        run(given.places, given.share, given.seed, given.seconds, given.until, given.again)
     elif given.verb == "report":
         print(report())
     else:
