@@ -243,7 +243,7 @@ def test_memory_manager_draws_noise_once_per_logical_batch(blobs: Dataset) -> No
 
 def test_parts_of_a_sum_that_are_not_parts_of_one_batch_are_refused(blobs: Dataset) -> None:
     # Three draws under one noise: a record may be in all of them, and one release would be counted.
-    module, optimizer, loader, accountant = script(blobs)
+    module, optimizer, loader, accountant = script(blobs, batch_size=50)
     for skipped, batch in zip((True, True, False), loader, strict=False):
         with pytest.raises(ParameterError, match="signal_skip_step"):
             optimizer.signal_skip_step(skipped)
