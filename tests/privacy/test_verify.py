@@ -223,3 +223,48 @@ def test_an_object_whose_fast_path_lies_is_caught() -> None:
 
     report = verify(Liar(random_table(5, rows=4, levels=5)))  # pyright: ignore[reportArgumentType]
     assert not report.valid
+
+
+# Every rounding and every rule by itself: what a mutation of the file would otherwise survive.
+
+
+@given(st.fractions(min_value=1, max_value=TOTAL, max_denominator=TOTAL), st.sampled_from([6, 10, 16, 40]))
+def test_the_logarithm_is_enclosed_at_any_precision(ratio: Fraction, bits: int) -> None:
+    """At few bits each term's rounding counts, at 160 none could be seen."""
+    low, high = module.enclose_log(ratio, bits)
+    with mpmath.workdps(40):
+        exact = mpmath.log(mpmath.mpf(ratio.numerator) / ratio.denominator)
+        assert mpmath.mpf(low.numerator) / low.denominator <= exact <= mpmath.mpf(high.numerator) / high.denominator
+
+
+@given(st.fractions(min_value=0, max_value=100))
+def test_floats_are_rounded_up(value: Fraction) -> None:
+    above = module._least_float_above(value)
+    assert Fraction(above) >= value
+    assert above == 0 or Fraction(math.nextafter(above, -math.inf)) < value
+
+
+RULES: dict[str, Callable[[dict[str, Any]], object]] = {
+    "row 1 has a negative weight": lambda d: d["weights"].__setitem__(1, [-1, TOTAL + 1, *d["weights"][1][2:]]),
+    "levels do not increase strictly": lambda d: d["levels"].__setitem__(1, d["levels"][0]),
+    "knots are not sorted": lambda d: d["knots"].__setitem__(1, d["knots"][2] + 0.5),
+    "a jump at the first or last knot": lambda d: d["knots"].__setitem__(1, d["knots"][0]),
+    "a knot stands more than twice": lambda d: d["knots"].__setitem__(slice(1, 4), [d["knots"][1]] * 3),
+}
+
+
+@pytest.mark.parametrize("problem", RULES)
+def test_each_rule_is_named(tmp_path: Path, problem: str) -> None:
+    document = json.loads(random_table(5, rows=6, levels=5).to_json())
+    RULES[problem](document)
+    assert problem in check(tmp_path, document).problems
+
+
+def test_a_jump_in_the_middle_breaks_no_rule(tmp_path: Path) -> None:
+    table = random_table(5, rows=4, levels=5)
+    knots = [*table.knots[:2], table.knots[1], table.knots[3]]
+    assert check(tmp_path, Mechanism(knots=knots, levels=table.levels, weights=table.weights).to_json()).valid  # pyright: ignore[reportArgumentType]
+
+
+def test_two_knots_and_two_levels_are_a_table(tmp_path: Path) -> None:
+    assert check(tmp_path, random_table(5, rows=2, levels=2).to_json()).valid
