@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import mezzotint.privacy.ledger as ledger_module
 from mezzotint import FileFormatError, ParameterError, families, privacy
 from mezzotint.core.errors import BudgetError, StorageError
 from mezzotint.core.files import RepairWarning
@@ -571,3 +572,8 @@ def test_the_working_directory_may_change(tmp_path, monkeypatch):
     monkeypatch.chdir("elsewhere")
     ledger.charge(release("a"))
     assert [one.identity for one in Ledger(tmp_path / "ledger.jsonl").releases] == ["a"]
+
+
+@pytest.mark.parametrize("value", [Fraction(1, 3), Fraction(2, 3), Fraction(1, 10), Fraction(3, 10)])
+def test_prices_are_rounded_up_and_budgets_down(value: Fraction) -> None:
+    assert Fraction(ledger_module._upwards(value)) >= value >= Fraction(ledger_module._downwards(value))

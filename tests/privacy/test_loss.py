@@ -217,3 +217,8 @@ def test_large_tables_are_fast() -> None:
         start = perf_counter()
         loss(weights)
         assert perf_counter() - start < 5
+
+
+def test_negative_weights_with_the_right_sum_are_no_table() -> None:
+    with pytest.raises(ParameterError, match="weights"):
+        pure_epsilon(np.array([[TOTAL + 1, -1], [TOTAL // 2, TOTAL // 2]]))

@@ -268,3 +268,12 @@ def test_a_jump_in_the_middle_breaks_no_rule(tmp_path: Path) -> None:
 
 def test_two_knots_and_two_levels_are_a_table(tmp_path: Path) -> None:
     assert check(tmp_path, random_table(5, rows=2, levels=2).to_json()).valid
+
+
+@pytest.mark.parametrize("field", ["row_high", "row_low", "level"])
+def test_a_certificate_that_points_just_outside_the_table_is_a_problem(
+    tmp_path: Path, document: dict[str, Any], field: str
+) -> None:
+    outside = len(document["levels"]) if field == "level" else len(document["knots"])
+    document["certificate"][field] = outside
+    assert any("does not stand where it says" in problem for problem in check(tmp_path, document).problems)
