@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -214,6 +214,39 @@ def _check_one(rng: np.random.Generator) -> None:
     floors = best_floors(units, ratio, UNIFORM, "mse").floors
     windows = integer_windows(levels, floors, epsilon=epsilon, lower=lower, upper=upper)
     assert_exact(table(windows, levels, lower=lower, upper=upper), epsilon)
+
+
+@pytest.mark.parametrize("side", ["l", "r", "lr"])
+@pytest.mark.parametrize("loss", ["mse", "mae", "minimax"])
+def test_levels_within_two_floats_of_what_they_need_are_feasible(
+    side: str, loss: Literal["mse", "mae", "minimax"]
+) -> None:
+    """One minus a probability close to one had no digits left: levels that reach were said not to."""
+    rng = np.random.default_rng(5)
+    for _ in range(8):
+        epsilon = float(rng.uniform(0.3, 9))
+        reach = [overhang(math.exp(epsilon)) * (1 if which in side else rng.uniform(1, 500)) for which in "lr"]
+        ends = [math.nextafter(-1 - reach[0], -math.inf), math.nextafter(1 + reach[1], math.inf)]
+        levels = [ends[0], *np.sort(rng.uniform(-0.9, 0.9, rng.integers(0, 3))), ends[1]]
+        found = design.optimal(epsilon, levels=levels, loss=loss)
+        assert found.mechanism.epsilon <= epsilon
+        assert found.gap is not None
+        assert -found.slack <= found.gap
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "levels"),
+    [
+        (6.134440473275444, [-1.9968543051461392, -0.2804261470147795, 0.28302717901120666, 1.0043432863054602]),
+        # A window's piece of 4e-12 inputs, whose moments over its length were noise: a bound above the optimum.
+        (3.0329648917400287, [-1.1012212920601185, 1.1012212920601185]),
+    ],
+)
+def test_levels_that_just_reach_are_designed_with_a_bound_that_holds(epsilon: float, levels: list[float]) -> None:
+    found = design.optimal(epsilon, levels=levels)
+    if len(levels) == 2:  # the one unbiased mechanism there is; 2^-32 of the span may be its bias
+        assert found.lower_bound == pytest.approx(levels[1] ** 2 - 1 / 3, abs=1e-12)
+    assert found.status == "optimal"
 
 
 @pytest.mark.parametrize("seed", range(150))

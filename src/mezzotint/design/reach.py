@@ -18,32 +18,38 @@ from mezzotint.design.problem import Problem
 FloatArray = npt.NDArray[np.float64]
 
 
-def _renyi(p: float, q: float, alpha: float) -> float:
-    """Renyi divergence of order alpha of Bernoulli(p) from Bernoulli(q)."""
+def _renyi(these: FloatArray, those: FloatArray, alpha: float) -> float:
+    """Renyi divergence of order alpha of one distribution on two outcomes from another."""
     total = 0.0
-    for a, b in ((p, q), (1 - p, 1 - q)):
-        if a > 0:
-            if b <= 0:
+    for p, q in zip(these.tolist(), those.tolist(), strict=True):
+        if p > 0:
+            if q <= 0:
                 return math.inf
-            total += a * (a / b) ** (alpha - 1)
+            total += p * (p / q) ** (alpha - 1)
     return math.log(total) / (alpha - 1)
 
 
-def _pair_holds(problem: Problem, low: float, high: float) -> bool:
-    """Whether Bernoulli(low) and Bernoulli(high) are as close as the problem asks, both ways and both outcomes."""
+def _pair_holds(problem: Problem, bottom: float, top: float, low: float, high: float) -> bool:
+    """Whether reports of mean `low` and of mean `high` are as close as the problem asks, both ways, both outcomes.
+
+    Every probability is a distance of two given numbers over the span: none is one minus another, which would
+    lose the digits of a level just outside the range. One rounding each is what the allowance is for.
+    """
+    span = top - bottom
+    at_low, at_high = np.array([[low - bottom, top - low], [high - bottom, top - high]])
     if problem.alpha is not None:
-        both = max(_renyi(low, high, problem.alpha), _renyi(high, low, problem.alpha))
+        order = problem.alpha
+        both = max(_renyi(at_low / span, at_high / span, order), _renyi(at_high / span, at_low / span, order))
         return both <= problem.epsilon * (1 + 1e-14)
-    ratio = math.exp(problem.epsilon) * (1 + 1e-14)
-    return high - ratio * low <= problem.delta and (1 - low) - ratio * (1 - high) <= problem.delta
+    ratio, delta = math.exp(problem.epsilon) * (1 + 1e-14), problem.delta * span
+    return bool(at_high[0] - ratio * at_low[0] <= delta and at_low[1] - ratio * at_high[1] <= delta)
 
 
 def two_levels_hold(problem: Problem, bottom: float, top: float, knots: FloatArray) -> bool:
     if problem.metric is not None:
-        chance = (knots - bottom) / (top - bottom)
-        if chance[0] <= 0 or chance[-1] >= 1:
+        if knots[0] <= bottom or knots[-1] >= top:
             return False
-        tilt = np.concatenate([chance, 1 - chance]).reshape(2, -1)
+        tilt = np.array([knots - bottom, top - knots]) / (top - bottom)
         if problem.metric == "absolute":
             # Between knots the chance is linear: its slope may be at most epsilon times its smaller end.
             slope = 1 / (top - bottom)
@@ -57,7 +63,7 @@ def two_levels_hold(problem: Problem, bottom: float, top: float, knots: FloatArr
         return False
     if low_aim >= high_aim:
         return True
-    return _pair_holds(problem, (low_aim - bottom) / (top - bottom), (high_aim - bottom) / (top - bottom))
+    return _pair_holds(problem, bottom, top, low_aim, high_aim)
 
 
 def required_overhang(problem: Problem, knots: FloatArray) -> float:

@@ -272,7 +272,9 @@ def _values(windows: Windows, x: FloatArray, loss: str) -> tuple[FloatArray, Flo
     full = (index > left[..., None]) & (index < right[..., None])
     middle = x.mean(axis=-1, keepdims=True)[..., None] if loss == "mae" else x[..., None]
     by_level = rows * (_slope(loss, levels, middle) - paid.tilt[..., None])
-    return (rows * paid.errors).sum(axis=-1), by_level, np.where(full, windows.ratio, 1.0) * paid.reduced
+    # Where windows end short of an input, what is missing of its mean counts at its price, as in the bound.
+    losses = (rows * paid.errors).sum(axis=-1) + paid.tilt * (x - (rows * levels).sum(axis=-1))
+    return losses, by_level, np.where(full, windows.ratio, 1.0) * paid.reduced
 
 
 def average(windows: Windows, law: Law, loss: str) -> Value:
@@ -284,8 +286,10 @@ def average(windows: Windows, law: Law, loss: str) -> Value:
     m0, f1, f2 = np.moveaxis(np.diff(law.integrals(edges), axis=-2), -1, 0)
     m1, m2 = f1 - start * m0, f2 - 2 * start * f1 + start**2 * m0
     # Losses are quadratic on a piece: three inputs with these weights give its integral.
+    # On a short piece the last digits of integrals over its length would be any number: kept to what moments may be.
     safe = np.where(length > 0, length, 1.0)
-    h1, h2 = m1 / safe, m2 / safe**2
+    h1 = np.clip(m1 / safe, 0.0, np.maximum(m0, 0.0))
+    h2 = np.clip(m2 / safe**2, h1**2 / np.where(m0 > 0, m0, 1.0), h1)
     weights = np.stack([m0 - 3 * h1 + 2 * h2, 4 * (h1 - h2), 2 * h2 - h1], axis=-1)
     weights[length <= 1e-13] = 0.0
     weights[..., 0] = np.where(length <= 1e-13, m0, weights[..., 0])
