@@ -188,7 +188,7 @@ def _least_noise(spent: Callable[[float], float], target: float) -> float:
     low, high = _NOISE_RANGE
     noise, cost = 1.0, spent(1.0)
     while cost > target and noise < high:
-        low, noise = noise, noise * 2
+        low, noise = noise, min(noise * 2, high)
         cost = spent(noise)
     if cost > target:
         raise InfeasibleError(
