@@ -15,7 +15,8 @@ import pytest
 from mezzotint.core.compiled import uninterrupted
 
 INTERRUPTED = """
-import sys, _thread
+import signal, sys, _thread
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def lines(frame, event, argument):
     if event == "line" and frame.f_lineno > 300 and not hits:
