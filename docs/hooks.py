@@ -44,7 +44,7 @@ def public_names(package: str) -> list[str]:
 def reproductions() -> dict[str, str]:
     """name -> title of everything that can be reproduced: keys of the REPRODUCTIONS dictionaries."""
     found: dict[str, str] = {}
-    for path in sorted((SOURCE / "mezzotint" / "report").glob("*.py")):
+    for path in sorted((SOURCE / "mezzotint" / "papers").glob("*.py")):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             target = getattr(node, "target", None) or next(iter(getattr(node, "targets", [])), None)
             if getattr(target, "id", "") == "REPRODUCTIONS" and isinstance(node.value, ast.Dict):

@@ -35,7 +35,7 @@ def store(name: str, reproduction: Any) -> None:
         print(f"{name}: nothing to store; {facts['note']}")
         return
     figure = RESULTS / f"{name}.png"
-    if getattr(result, "curves", ()) or getattr(result, "series", ()):
+    if result.series:
         result.png(figure)
         # Lines on white need few colours: a quarter of the bytes.
         Image.open(figure).convert("RGB").quantize(COLOURS).save(figure, optimize=True)

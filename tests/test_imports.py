@@ -26,7 +26,8 @@ ALLOWED: dict[str, set[str]] = {
     "collect": {"core", "privacy"},
 }
 ALLOWED["report"] = {*ALLOWED, "data"}
-ALLOWED["cli"] = {*ALLOWED, "report", "data"}
+ALLOWED["papers"] = {*ALLOWED, "data"}
+ALLOWED["cli"] = {*ALLOWED, "data"}
 
 # `Mechanism` is the public face of a table and answers `m.epsilon`; what it says comes from `privacy` alone,
 # fetched when asked. This is the only arrow that points back.

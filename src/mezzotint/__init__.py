@@ -22,7 +22,19 @@ from mezzotint.core.errors import (
 from mezzotint.core.mechanism import Mechanism
 
 if TYPE_CHECKING:
-    from mezzotint import collect, design, families, federated, kernel, privacy, report, smoothed, training, vectors
+    from mezzotint import (
+        collect,
+        design,
+        families,
+        federated,
+        kernel,
+        papers,
+        privacy,
+        report,
+        smoothed,
+        training,
+        vectors,
+    )
 
 __version__ = "0.1.0"
 
@@ -40,6 +52,7 @@ __all__ = [
     "families",
     "federated",
     "kernel",
+    "papers",
     "privacy",
     "report",
     "smoothed",

@@ -11,9 +11,9 @@ from scipy import stats
 
 from mezzotint import InfeasibleError, ParameterError, design
 from mezzotint.core.priors import UniformPrior
-from mezzotint.design.optm_one_ratio import one_ratio
 from mezzotint.design.optm_program import Box, Tables, published_theorem5, solve_box, solve_rows, theorem5
 from mezzotint.families.selection import pair_rows
+from mezzotint.papers.optm_programs import one_ratio, optm_exact, optm_one_ratio
 from mezzotint.privacy import verify
 from reference.design import grid_of_bins, pair_pmf
 
@@ -31,13 +31,13 @@ def test_optm_reproduces_table_1(epsilon: float, paper: float) -> None:
     assert _grid_mae(result.mechanism) == pytest.approx(paper, abs=2e-3)
     assert epsilon * (1 - 1e-5) <= result.mechanism.epsilon <= epsilon
     assert result.mechanism.max_bias < 1e-8
-    exact = design.optm_exact(epsilon, bins=BINS[epsilon])
+    exact = optm_exact(epsilon, bins=BINS[epsilon])
     assert exact.loss <= result.loss * (1 + 1e-7)
     assert design.optimal(epsilon, levels=BINS[epsilon], loss="mae").loss < exact.loss
 
 
 def test_exact_four_bins_against_a_brute_force_grid() -> None:
-    exact = design.optm_exact(1.0, bins=BINS[1.0])
+    exact = optm_exact(1.0, bins=BINS[1.0])
     best = min(grid_of_bins(BINS[1.0], q2, 1.0, 60) for q2 in np.linspace(0.62, 0.72, 6))
     assert exact.loss <= best
     assert best <= exact.loss * 1.03
@@ -46,7 +46,7 @@ def test_exact_four_bins_against_a_brute_force_grid() -> None:
 def test_exact_four_bins_with_separate_sides() -> None:
     prior = stats.norm(0.5, 0.2)
     bins = [-4, 0.2, 0.6, 4]
-    exact = design.optm_exact(1.0, bins=bins, prior=prior)
+    exact = optm_exact(1.0, bins=bins, prior=prior)
     assert exact.loss <= design.optm(1.0, bins=bins, prior=prior, boxes=25).loss * (1 + 1e-6)
     assert exact.loss >= design.optimal(1.0, levels=bins, loss="mae", prior=prior, knots=None).loss
 
@@ -112,7 +112,7 @@ TABLE2 = {0.1: (1.7740, [-4, 0.2, 0.6, 4]), 0.2: (1.8386, [-4, 0.2, 0.6, 4]), 0.
 def test_one_ratio_for_all_outputs_gives_table_2(sigma: float) -> None:
     value, bins = TABLE2[sigma]
     prior: Any = stats.norm(0.5, sigma)
-    result = design.optm_one_ratio(1.0, prior=prior)
+    result = optm_one_ratio(1.0, prior=prior)
     assert result.loss == pytest.approx(value, abs=1e-4)
     assert result.mechanism.levels.tolist() == bins
     assert verify(result.mechanism).valid
@@ -121,7 +121,7 @@ def test_one_ratio_for_all_outputs_gives_table_2(sigma: float) -> None:
     probabilities = result.mechanism.probabilities
     # One ratio: not only within each output but between any two of them.
     assert probabilities.max() / probabilities.min() <= math.e * (1 + 1e-6)
-    assert design.optm_exact(1.0, bins=bins, prior=prior).loss < result.loss
+    assert optm_exact(1.0, bins=bins, prior=prior).loss < result.loss
 
 
 def test_halving_the_boxes_finds_what_trying_all_finds() -> None:
@@ -143,7 +143,7 @@ def test_halving_the_boxes_finds_what_trying_all_finds() -> None:
             answer = solve_rows(tables, Box(low=low, high=high), cost, one_ratio(tables, low, 1.0))
             best = best if answer is None else min(best, answer, key=lambda found: found[0])
     _, rows = pair_rows(tables.bins, tables.choices(best[1], 0), tables.choices(best[1], 1), lower=-1, upper=1)
-    found = design.optm_one_ratio(1.0, prior=prior, bin_sets=[[-4, -0.2, 0.6, 4]])
+    found = optm_one_ratio(1.0, prior=prior, bin_sets=[[-4, -0.2, 0.6, 4]])
     assert found.iterations < 100
     np.testing.assert_allclose(found.mechanism.probabilities, rows, atol=1e-5)
 
@@ -169,9 +169,9 @@ def test_one_ratio_implies_privacy_for_random_boxes() -> None:
 @pytest.mark.parametrize("bin_sets", [[], [[-3, 0, 3]], [[-3, -1.5, 0.5, 3]], [[0, 0.2, 0.4, 3]]])
 def test_one_ratio_names_bad_bins(bin_sets: Any) -> None:
     with pytest.raises(ParameterError, match="bin"):
-        design.optm_one_ratio(1.0, bin_sets=bin_sets)
+        optm_one_ratio(1.0, bin_sets=bin_sets)
     with pytest.raises(InfeasibleError, match="no box"):
-        design.optm_one_ratio(0.01, bin_sets=[[-3, -0.5, 0.5, 3]])
+        optm_one_ratio(0.01, bin_sets=[[-3, -0.5, 0.5, 3]])
 
 
 @pytest.mark.slow
@@ -207,7 +207,7 @@ def test_optm_names_bad_input(options: dict[str, Any]) -> None:
     with pytest.raises(ParameterError):
         design.optm(1.0, **options)
     with pytest.raises(ParameterError):
-        design.optm_exact(1.0, bins=[-3, 0, 3])
+        optm_exact(1.0, bins=[-3, 0, 3])
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_imvu_is_biased_between_its_ends_as_noted(epsilon: float, bias: float) -
 DESIGNS = {
     "optm": lambda epsilon: design.optm(epsilon, bins=[-7, -0.5, 0.5, 7], boxes=29),
     "optm, two sides": lambda epsilon: design.optm(epsilon, bins=[-7, 0.2, 0.6, 8], prior=[0.1, 0.5, 0.9], boxes=16),
-    "optm_exact": lambda epsilon: design.optm_exact(epsilon, bins=[-7, -0.5, 0.5, 7]),
+    "optm_exact": lambda epsilon: optm_exact(epsilon, bins=[-7, -0.5, 0.5, 7]),
     "mvu": design.mvu,
     "imvu": design.imvu,
     "limit": design.limit,

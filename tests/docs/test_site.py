@@ -15,7 +15,19 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = ["families", "privacy", "design", "collect", "vectors", "smoothed", "training", "federated", "report", "kernel"]
+ROOMS = [
+    "families",
+    "privacy",
+    "design",
+    "collect",
+    "vectors",
+    "smoothed",
+    "training",
+    "federated",
+    "report",
+    "kernel",
+    "papers",
+]
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ from mezzotint.core.files import refuse_existing, replacing
 from mezzotint.core.lazy import LazyModule
 
 comparison: Any = LazyModule("mezzotint.design.compare")
-figures: Any = LazyModule("mezzotint.report.design")
+report: Any = LazyModule("mezzotint.report")
 
 TRADEOFF = (0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
 """Epsilons of the trade-off, relative to the one asked for."""
@@ -95,11 +95,11 @@ def _tradeoff(
     """Draws and writes MSE against epsilon around the one asked for; the points."""
     epsilons = [epsilon * factor for factor in TRADEOFF if epsilon * factor <= GREATEST_EPSILON] or [epsilon]
     with steps("trade-off", None) as done:
-        found = figures.tradeoff(epsilons=epsilons, progress=lambda _, total: done(of=total), **problem)
-    rows = [dict(row) for row in found.rows]
+        rows = design.tradeoff(epsilons=epsilons, bits=(1, 2, 3), progress=lambda _, total: done(of=total), **problem)
     if png is not None:
         with replacing(png, overwrite=overwrite, parameter="png") as temporary:
-            found.png(temporary)
+            title = f"MSE against epsilon, inputs on [{problem['lower']:g}, {problem['upper']:g}]"
+            report.draw_sheet([report.tradeoff_figure(rows)], temporary, title=title)
     if data is not None:
         names = list(rows[0])
         lines = [",".join(names), *(",".join(repr(row[name]) for name in names) for row in rows)]

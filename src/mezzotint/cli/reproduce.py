@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
+import inspect
 import pkgutil
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +13,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from mezzotint.cli.common import AsJson, Overwrite, busy, number, output, print_json
+from mezzotint.cli.common import AsJson, Overwrite, busy, number, output, print_json, steps
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import replacing
 
@@ -38,10 +37,12 @@ def command(
         return
     if name not in known:
         raise ParameterError("name", name, f"use one of: {', '.join(sorted(known)) or 'none are built in'}")
-    # Those that train show a bar of their own.
-    own = known[name].__module__.startswith("mezzotint.report.training")
-    with nullcontext() if own else busy(f"reproducing {name}"):
-        result = known[name]()
+    if "progress" in inspect.signature(known[name]).parameters:
+        with steps(name, None) as done:
+            result = known[name](progress=lambda _, total: done(of=total))
+    else:
+        with busy(f"reproducing {name}"):
+            result = known[name]()
     _draw(result, "png", png, overwrite)
     _draw(result, "html", html, overwrite)
     if as_json:
@@ -51,12 +52,10 @@ def command(
 
 
 def _reproductions() -> dict[str, Any]:
-    """Every entry of a REPRODUCTIONS dictionary in a module of `mezzotint.report`."""
-    if importlib.util.find_spec("mezzotint.report") is None:
-        return {}
-    room = importlib.import_module("mezzotint.report")
+    """Every entry of a REPRODUCTIONS dictionary in a module of `mezzotint.papers`."""
+    room = importlib.import_module("mezzotint.papers")
     found: dict[str, Any] = {}
-    for module in pkgutil.iter_modules(room.__path__, prefix="mezzotint.report."):
+    for module in pkgutil.iter_modules(room.__path__, prefix="mezzotint.papers."):
         found |= getattr(importlib.import_module(module.name), "REPRODUCTIONS", {})
     return found
 
@@ -71,14 +70,11 @@ def _list(known: dict[str, Any], as_json: bool) -> None:
 def _draw(result: Any, kind: str, path: Path | None, overwrite: bool) -> None:
     if path is None:
         return
-    draw = getattr(result, kind, None)
     facts = result.as_dict()
     if not facts["rows"]:
         raise ParameterError(kind, str(path), f"there is nothing to draw: {facts['note']}")
-    if draw is None:
-        raise ParameterError(kind, str(path), f"this one cannot be drawn as {kind}; print its numbers with --json")
     with replacing(path, overwrite=overwrite, parameter=kind) as temporary:
-        draw(temporary)
+        getattr(result, kind)(temporary)
 
 
 def _picture(facts: dict[str, Any]) -> Group:

@@ -31,7 +31,7 @@ from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.files import refuse_existing, replacing
 from mezzotint.core.lazy import LazyModule
 
-figures: Any = LazyModule("mezzotint.report.training_drawing")
+report: Any = LazyModule("mezzotint.report")
 notices_of: Any = LazyModule("mezzotint.training.notices")
 
 EXAMPLE = "mezzotint train --data breast-cancer --model logreg --method dp-sgd --target-epsilon 1 --bits 4 --json"
@@ -318,7 +318,7 @@ def finish(run: Any, history: list[Any], options: dict[str, Any]) -> dict[str, A
     size = None if options["out"] is None else packed.save(options["out"], overwrite=options["overwrite"])
     if options["plot"] is not None:
         with replacing(options["plot"], overwrite=options["overwrite"], parameter="plot") as temporary:
-            figures.draw_history(history, temporary)
+            report.draw_sheet([report.history_figure(history)], temporary)
     return {
         "data": run.data.name,
         "model": options["model"],

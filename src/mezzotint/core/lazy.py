@@ -3,8 +3,26 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
+
+
+def on_demand(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of a package whose public names are imported when one is first asked for.
+
+    Arguments:
+        package: its `__name__`.
+        homes: the module of the package in which each public name stands; empty for a module itself.
+    """
+
+    def get(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module = importlib.import_module(f"{package}.{homes[name] or name}")
+        return getattr(module, name) if homes[name] else module
+
+    return get, lambda: sorted(homes)
 
 
 class LazyModule(ModuleType):

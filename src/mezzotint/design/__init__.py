@@ -13,8 +13,6 @@ from mezzotint.design.mvu import imvu as imvu
 from mezzotint.design.mvu import mvu as mvu
 from mezzotint.design.optimal import optimal as optimal
 from mezzotint.design.optm import optm as optm
-from mezzotint.design.optm_exact import optm_exact as optm_exact
-from mezzotint.design.optm_one_ratio import optm_one_ratio as optm_one_ratio
 from mezzotint.design.result import DesignResult as DesignResult
 from mezzotint.design.vector import vector as vector
 from mezzotint.design.vector import vector_epsilon as vector_epsilon

@@ -123,6 +123,31 @@ def _cell(value: Any) -> str:
     return short(value) if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
 
 
+def history_figure(history: Sequence[Any]) -> Figure:
+    """Test and training accuracy against epsilon spent (against steps where nothing is private).
+
+    Arguments:
+        history: the `Progress` of a run.
+    """
+    private = all(progress.epsilon is not None for progress in history)
+    x = tuple(progress.epsilon if private else float(progress.step) for progress in history)
+    return Figure(
+        key="history",
+        title="Accuracy",
+        x_label="epsilon spent" if private else "steps",
+        y_label="accuracy (%)",
+        curves=(
+            Curve(name="test", x=x, y=tuple(100 * progress.test_accuracy for progress in history)),
+            Curve(
+                name="training (not for release)",
+                x=x,
+                y=tuple(100 * progress.train_accuracy for progress in history),
+                style="dashed",
+            ),
+        ),
+    )
+
+
 # What it cost ------------------------------------------------------------------------------------------------
 
 

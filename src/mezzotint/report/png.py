@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +12,10 @@ import numpy as np
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import refuse_existing, replacing
 from mezzotint.core.lazy import LazyModule
-from mezzotint.report.content import Curve, Figure, Page, Slider
+from mezzotint.report.content import Curve, Figure, Page, Slider, Table
 from mezzotint.report.plots import COLOURS, GREY, HEIGHT, height_of, names_things
 
-figures: Any = LazyModule("matplotlib.figure")
+drawings: Any = LazyModule("matplotlib.figure")
 
 
 def write_png(page: Page, folder: Path, *, overwrite: bool = False) -> tuple[Path, ...]:
@@ -38,8 +40,35 @@ def write_png(page: Page, folder: Path, *, overwrite: bool = False) -> tuple[Pat
     return tuple(drawn)
 
 
+def draw_sheet(figures: Sequence[Figure], path: str | Path, *, title: str = "", table: Table | None = None) -> None:
+    """Draws figures side by side into one PNG file, or a table where there are none.
+
+    Arguments:
+        figures: in reading order, three to a line.
+        path: the file; its folder exists.
+        title: above all of them.
+        table: drawn where there are no figures.
+    """
+    columns = min(3, max(1, len(figures)))
+    lines = -(-max(1, len(figures)) // columns)
+    size = (6.2 * columns, 4.4 * lines) if figures else (16.0, 5.0)
+    sheet = drawings.Figure(figsize=size, layout="constrained")
+    sheet.suptitle(title)
+    for place, figure in enumerate(figures, start=1):
+        _draw_onto(sheet.add_subplot(lines, columns, place), figure)
+    if not figures and table is not None:
+        axes = sheet.add_subplot()
+        axes.axis("off")
+        cells = [[textwrap.fill(cell, 30) for cell in row] for row in table.rows]
+        drawn = axes.table(cellText=cells, colLabels=table.headings, loc="center", cellLoc="left")
+        drawn.auto_set_font_size(False)
+        drawn.set_fontsize(7)
+        drawn.scale(1.0, max(text.count("\n") for row in cells for text in row) + 1.0)
+    sheet.savefig(path, format="png", dpi=110)
+
+
 def _draw_slider(slider: Slider) -> Any:
-    drawing = figures.Figure(figsize=(10, 3.4), layout="constrained")
+    drawing = drawings.Figure(figsize=(10, 3.4), layout="constrained")
     drawing.suptitle(slider.title)
     gap = float(np.diff(slider.levels).min())
     width = max(0.8 * gap, (slider.levels[-1] - slider.levels[0]) / 150)
@@ -53,9 +82,13 @@ def _draw_slider(slider: Slider) -> Any:
 
 
 def _draw_figure(figure: Figure) -> Any:
+    drawing = drawings.Figure(figsize=(6.4, 4.2 * height_of(figure) / HEIGHT), layout="constrained")
+    _draw_onto(drawing.subplots(), figure)
+    return drawing
+
+
+def _draw_onto(axes: Any, figure: Figure) -> None:
     lying = names_things(figure)
-    drawing = figures.Figure(figsize=(6.4, 4.2 * height_of(figure) / HEIGHT), layout="constrained")
-    axes = drawing.subplots()
     for place, curve in enumerate(figure.curves):
         colour = GREY if curve.style == "dashed" else COLOURS[place % len(COLOURS)]
         (_draw_lying if lying else _draw_curve)(axes, curve, colour)
@@ -70,7 +103,6 @@ def _draw_figure(figure: Figure) -> Any:
     axes.grid(alpha=0.3)
     if len(figure.curves) > 1:
         axes.legend(fontsize="small")
-    return drawing
 
 
 def _ends(curve: Curve) -> Any:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
 from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import Mechanism
+from mezzotint.report.content import Curve, Figure
 
 comparison: Any = LazyModule("mezzotint.design.compare")
 
@@ -108,3 +110,29 @@ def compare(mechanism: Mechanism) -> Comparison:
 def _rival(row: Any) -> Rival:
     name = NAMES[row.family] + (" (biased)" if row.note == "biased" else "")
     return Rival(name=name, epsilon=row.epsilon, bits=row.bits, mse=row.mse, mae=row.mae, max_bias=row.max_bias)
+
+
+def tradeoff_figure(points: Sequence[Mapping[str, Any]]) -> Figure:
+    """MSE of the optimal table against epsilon, a curve for each number of bits, and the limit of any number of bits.
+
+    Arguments:
+        points: what `design.tradeoff` returns.
+    """
+    curves = [
+        Curve(
+            name=f"{bits} bit" + ("s" if bits > 1 else ""),
+            x=tuple(point["epsilon"] for point in points if point["bits"] == bits),
+            y=tuple(point["mse"] for point in points if point["bits"] == bits),
+        )
+        for bits in sorted({point["bits"] for point in points})
+    ]
+    limits = {point["epsilon"]: point["limit"] for point in points if point["limit"] > 0}
+    curves.append(Curve(name="limit", x=tuple(limits), y=tuple(limits.values()), style="dashed"))
+    return Figure(
+        key="tradeoff",
+        title="trade-off",
+        x_label="epsilon",
+        y_label="mean squared error",
+        curves=tuple(curves),
+        log_y=True,
+    )

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mezzotint.report import design as figures
-from mezzotint.report.tables import table1, table2
+from mezzotint.papers import optm as figures
+from mezzotint.papers.optm import table1, table2
 from reference.design import floor_program, loss_integrals
 
 # Grid-51 and exact errors of the reproduction notes, and section 2.2's optima of the MAE.
@@ -82,7 +82,7 @@ def test_figure_3_has_the_optimum_lowest_on_average() -> None:
     for epsilon in (0.5, 1.0, 1.5):
         means = {
             curve.name: np.trapezoid(curve.y, curve.x) / 2
-            for curve in result.curves
+            for curve in result.series
             if curve.panel == f"epsilon = {epsilon:g}"
         }
         assert min(means, key=lambda name: means[name]) == "optimal"

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from mezzotint.report import smoothed as report
+from mezzotint.papers import smoothed as report
+from mezzotint.papers.reproduction import Reproduction
 
 
 def test_all_names_are_there() -> None:
@@ -81,7 +82,7 @@ def test_gradient_figures_fall_with_n() -> None:
 
 
 @pytest.mark.parametrize("make", [report.table1, report.figure1, lambda: report.figure2_right(sizes=(16, 25), draws=2)])
-def test_drawings(make: Callable[[], report.Reproduction], tmp_path: Path) -> None:
+def test_drawings(make: Callable[[], Reproduction], tmp_path: Path) -> None:
     result = make()
     facts = json.loads(json.dumps(result.as_dict()))
     assert set(facts) == {"title", "note", "rows"}
@@ -91,4 +92,4 @@ def test_drawings(make: Callable[[], report.Reproduction], tmp_path: Path) -> No
     page = (tmp_path / "figure.html").read_text()
     assert "<table" in page
     assert 'src="http' not in page
-    assert all(math.isfinite(value) for series in result.series for value in series.log10_y)
+    assert all(math.isfinite(value) for series in result.series for value in series.y)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mezzotint.report import training, training_figures, training_gradients, training_tables
+from mezzotint.papers import optm, rqp
 
 pytest.importorskip("torch")
 pytest.importorskip("opacus")
@@ -44,8 +44,8 @@ OURS = "DP-SGD, last half averaged, then 4 bits"
 
 @pytest.mark.slow
 def test_table1(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv(training.FOLDER_VARIABLE, raising=False)
-    found = training_tables.rqp_table1()
+    monkeypatch.delenv(rqp.FOLDER_VARIABLE, raising=False)
+    found = rqp.rqp_table1()
     rows = {(row["model"], row["method"]): row for row in found.rows}
     for model, lines in MEASURED.items():
         for method, value in lines.items():
@@ -67,17 +67,17 @@ def test_table1(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_packed_softmax_on_mnist_is_within_two_points_of_float(shared_data: Path) -> None:
-    problem = training.mnist(str(shared_data / "mnist"), runs=3)
+    problem = rqp.mnist(str(shared_data / "mnist"), runs=3)
     noise = problem.noise()
-    plain = training.accuracies(problem, training.noisy_sgd(noise))
-    packed = training.accuracies(problem, training.noisy_sgd(noise), averaging=0.5, bits=4)
+    plain = rqp.accuracies(problem, rqp.noisy_sgd(noise))
+    packed = rqp.accuracies(problem, rqp.noisy_sgd(noise), averaging=0.5, bits=4)
     assert np.median(packed) >= np.median(plain) - 2
     assert np.median(plain) > 86  # the paper's DP-SGD reads 86.02
 
 
 def test_small_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(training.FOLDER_VARIABLE, raising=False)
-    found = training_tables.rqp_table1(splits=1, runs=2)
+    monkeypatch.delenv(rqp.FOLDER_VARIABLE, raising=False)
+    found = rqp.rqp_table1(splits=1, runs=2)
     rows: dict[Any, Any] = {(row["model"], row["method"]): row for row in found.rows}
     assert len(rows) == 24
     assert rows["svm", "projected, nearest"]["paper"] == 69.74
@@ -88,7 +88,7 @@ def test_small_table(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_figure1(tmp_path: Path) -> None:
-    found = training_figures.rqp_figure1()
+    found = rqp.rqp_figure1()
     q = {row["sigma"]: row["q"] for row in found.rows}
     for sigma, printed in ((0.01, 0.157), (0.045, 0.288), (0.06, 0.364), (0.08, 0.545), (0.1, 0.875)):
         assert q[sigma] == pytest.approx(printed, abs=6e-4)
@@ -101,8 +101,8 @@ def test_figure1(tmp_path: Path) -> None:
 
 
 def test_figure2(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(training.FOLDER_VARIABLE, raising=False)
-    found = training_figures.rqp_figure2(runs=3)
+    monkeypatch.delenv(rqp.FOLDER_VARIABLE, raising=False)
+    found = rqp.rqp_figure2(runs=3)
     rows = [row for row in found.rows if row["panel"] == "Diagnostic, logreg"]
     assert [round(row["q"], 3) for row in rows] == [0.152, 0.198, 0.285, 0.414, 0.678, 0.94]
     # Accuracy falls with q, as the paper says; epsilon is far from constant, as it does not.
@@ -115,7 +115,7 @@ def test_figure2(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_quantized_gradients_learn() -> None:
-    found = training_gradients.optm_figure4c(steps=50, runs=2)
+    found = optm.optm_figure4c(steps=50, runs=2)
     rows = {row["mechanism"]: row for row in found.rows}
     assert set(rows) == {"clipped only", "OPTM", "RQM", "MVU", "optimal"}
     for name, row in rows.items():
@@ -128,5 +128,5 @@ def test_quantized_gradients_learn() -> None:
 
 
 def test_mnist_figure_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(training.FOLDER_VARIABLE, raising=False)
-    assert training.FOLDER_VARIABLE in training_gradients.optm_figure4d().note
+    monkeypatch.delenv(rqp.FOLDER_VARIABLE, raising=False)
+    assert rqp.FOLDER_VARIABLE in optm.optm_figure4d().note

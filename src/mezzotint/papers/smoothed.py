@@ -4,67 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 from mezzotint import smoothed
-from mezzotint.core.lazy import LazyModule
+from mezzotint.papers.reproduction import Reproduction, Series
 from mezzotint.smoothed.elections import party_shares
-
-drawing = LazyModule("mezzotint.report.smoothed_drawing")
 
 LOSS = Fraction(1, 500)
 ODDS = Fraction(51, 49)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Series:
-    """One curve of a figure.
-
-    Arguments:
-        panel: the panel it belongs to; name: its legend.
-        x: positions; log10_y: log10 of the values, which are far below the range of floats.
-        low, high: log10 of an interval around each point, or empty.
-    """
-
-    panel: str
-    name: str
-    x: tuple[float, ...]
-    log10_y: tuple[float, ...]
-    low: tuple[float, ...] = ()
-    high: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reproduction:
-    """A published table or figure beside our numbers.
-
-    Arguments:
-        title, note: what it is, and what to know when comparing.
-        rows: one mapping per line, the same keys in each.
-        series: curves to draw; x_label and log_x: the horizontal axis. The vertical axis is logarithmic.
-    """
-
-    title: str
-    note: str
-    rows: tuple[Mapping[str, Any], ...]
-    series: tuple[Series, ...] = ()
-    x_label: str = ""
-    log_x: bool = False
-
-    def as_dict(self) -> dict[str, Any]:
-        """Title, note and rows as plain values."""
-        return {"title": self.title, "note": self.note, "rows": [dict(row) for row in self.rows]}
-
-    def png(self, path: str | Path) -> None:
-        """Draws the figure (or the table's rows) into a PNG file."""
-        drawing.draw_png(self, path)
-
-    def html(self, path: str | Path) -> None:
-        """Writes an HTML page that needs no network."""
-        drawing.draw_html(self, path)
+LABEL = "log10 of delta"
 
 
 def table1() -> Reproduction:
@@ -120,6 +69,7 @@ def figure1() -> Reproduction:
         rows=tuple(rows),
         series=_election_series("", rows),
         x_label="year",
+        y_label=LABEL,
     )
 
 
@@ -140,7 +90,7 @@ def _election_series(panel: str, rows: Sequence[Mapping[str, Any]]) -> tuple[Ser
     names = {"log10_delta": "delta(x)", "log10_utility": "utility", "log10_one_over_n": "1/n", "log10_dp": "DP"}
     years = tuple(float(row["year"]) for row in rows)
     return tuple(
-        Series(panel=panel, name=name, x=years, log10_y=tuple(row[key] for row in rows)) for key, name in names.items()
+        Series(panel=panel, name=name, x=years, y=tuple(row[key] for row in rows)) for key, name in names.items()
     )
 
 
@@ -161,6 +111,7 @@ def figure3() -> Reproduction:
         rows=tuple(rows),
         series=tuple(series),
         x_label="year",
+        y_label=LABEL,
     )
 
 
@@ -178,6 +129,7 @@ def figure2_left() -> Reproduction:
         rows=rows,
         series=series,
         x_label="number of votes n",
+        y_label=LABEL,
         log_x=True,
     )
 
@@ -199,6 +151,7 @@ def figure4() -> Reproduction:
         rows=tuple(rows),
         series=tuple(series),
         x_label="number of votes n",
+        y_label=LABEL,
         log_x=True,
     )
 
@@ -228,9 +181,9 @@ def _smoothed_panel(
             for result in results
         ]
         values = tuple(result.log10_delta for result in results)
-        series.append(Series(panel=panel, name=f"epsilon = {epsilon:g}", x=tuple(map(float, sizes)), log10_y=values))
+        series.append(Series(panel=panel, name=f"epsilon = {epsilon:g}", x=tuple(map(float, sizes)), y=values))
     worst = tuple(row["log10_dp"] for row in rows[: len(sizes)])
-    series.append(Series(panel=panel, name="DP", x=tuple(map(float, sizes)), log10_y=worst))
+    series.append(Series(panel=panel, name="DP", x=tuple(map(float, sizes)), y=worst))
     return tuple(rows), tuple(series)
 
 
@@ -250,6 +203,7 @@ def figure2_right(*, sizes: Sequence[int] = (64, 100, 196, 400), draws: int = 8)
         rows=rows,
         series=series,
         x_label="number of records n",
+        y_label=LABEL,
     )
 
 
@@ -279,6 +233,7 @@ def figure5(*, sizes: Sequence[int] = (64, 144, 256), draws: int = 6) -> Reprodu
         rows=tuple(rows),
         series=tuple(series),
         x_label="number of records n",
+        y_label=LABEL,
     )
 
 
@@ -309,13 +264,13 @@ def _gradient_panel(
                 panel=panel,
                 name=f"epsilon = {epsilon:g}",
                 x=tuple(map(float, sizes)),
-                log10_y=tuple(result.log10_delta for result in results),
+                y=tuple(result.log10_delta for result in results),
                 low=tuple(interval[1] for interval in intervals),
                 high=tuple(interval[2] for interval in intervals),
             )
         )
     worst = tuple(row["log10_dp"] for row in rows[: len(sizes)])
-    series.append(Series(panel=panel, name="DP", x=tuple(map(float, sizes)), log10_y=worst))
+    series.append(Series(panel=panel, name="DP", x=tuple(map(float, sizes)), y=worst))
     return tuple(rows), tuple(series)
 
 

@@ -11,11 +11,11 @@ from mezzotint.federated.data import load
 from mezzotint.federated.encoding import FixedPointEncoding, TableEncoding, noise_encoding
 from mezzotint.federated.rehearsal import Rehearsal, mean_update
 from mezzotint.federated.tasks import model_for
-from mezzotint.report import federated
+from mezzotint.papers import rqm as figures
 
 
 def test_figure2_against_known_divergences():
-    rows = {(row["theta"], row["alpha"]): row for row in federated.figure2().rows}
+    rows = {(row["theta"], row["alpha"]): row for row in figures.figure2().rows}
     for theta, at_low, at_high in (
         (0.15, (2.911, 4.000), (3.584, 9.279)),
         (0.25, (4.927, 11.010), (5.468, 16.475)),
@@ -28,9 +28,9 @@ def test_figure2_against_known_divergences():
 
 
 def test_the_optimal_table_has_the_divergence_of_rqm_and_a_smaller_error():
-    table = federated.randomized(federated.PAIRS[0.25][0])
-    best = federated.optimal_at(table.renyi(federated.ORDER), 1e-5)
-    assert best.renyi(federated.ORDER) <= table.renyi(federated.ORDER)
+    table = figures.randomized(figures.PAIRS[0.25][0])
+    best = figures.optimal_at(table.renyi(figures.TRAINING_ORDER), 1e-5)
+    assert best.renyi(figures.TRAINING_ORDER) <= table.renyi(figures.TRAINING_ORDER)
     assert (best.lower, best.upper) == (-1e-5, 1e-5)
     assert best.mse() < 0.5 * table.mse() * 1e-10
     assert np.ptp(np.diff(best.levels)) < 1e-14
@@ -49,9 +49,9 @@ def _write(folder) -> str:
 
 
 def test_a_training_figure_in_small(tmp_path, monkeypatch):
-    monkeypatch.setenv(federated.FOLDER_VARIABLE, _write(tmp_path))
-    how = federated.Experiment(rounds=4, seeds=2, evaluations=2, learning_rate=500.0)
-    found = federated.training_figure(4, 0.15, how)
+    monkeypatch.setenv(figures.FOLDER_VARIABLE, _write(tmp_path))
+    how = figures.Experiment(rounds=4, seeds=2, evaluations=2, learning_rate=500.0)
+    found = figures.training_figure(4, 0.15, how)
     names = [row["mechanism"] for row in found.rows]
     assert names[:2] == ["noise-free clipped", "PBM"]
     assert len(names) == 6
@@ -60,15 +60,15 @@ def test_a_training_figure_in_small(tmp_path, monkeypatch):
         assert row["accuracy"] > 50
         assert row["epsilon of a report"] > 3
     assert found.rows[1]["loss below PBM"] == 0
-    assert [curve.x for curve in found.curves] == [(2.0, 4.0)] * 12
+    assert [curve.x for curve in found.series] == [(2.0, 4.0)] * 12
     found.png(tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 5000
 
 
 def test_without_the_data_the_remedy_is_named(monkeypatch):
-    monkeypatch.delenv(federated.FOLDER_VARIABLE, raising=False)
-    with pytest.raises(ParameterError, match=federated.FOLDER_VARIABLE):
-        federated.figure4()
+    monkeypatch.delenv(figures.FOLDER_VARIABLE, raising=False)
+    with pytest.raises(ParameterError, match=figures.FOLDER_VARIABLE):
+        figures.figure4()
 
 
 def test_plain_sums_of_a_rehearsal_are_unbiased_means():

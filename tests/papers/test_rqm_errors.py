@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mezzotint.report.rqm import DIVERGENCES, SIZES, figure3
+from mezzotint.papers.rqm import DIVERGENCES, SIZES, figure3
 
 REFERENCE = {
     # divergence -> (RQM, PBM) for 4, 16 and 64 levels; RQM's were found on a grid of q, hence within 1.2 %.

@@ -1,0 +1,20 @@
+"""The papers that this package stands on: their tables and figures beside our numbers, and their formulas as printed.
+
+Nothing here is needed to design, privatize or account; nothing but the command line imports it.
+"""
+
+from typing import TYPE_CHECKING
+
+from mezzotint.core.lazy import on_demand
+
+if TYPE_CHECKING:
+    from mezzotint.papers import optm as optm
+    from mezzotint.papers import optm_programs as optm_programs
+    from mezzotint.papers import reproduction as reproduction
+    from mezzotint.papers import rqm as rqm
+    from mezzotint.papers import rqp as rqp
+    from mezzotint.papers import smoothed as smoothed
+
+__getattr__, __dir__ = on_demand(
+    __name__, dict.fromkeys(("optm", "optm_programs", "reproduction", "rqm", "rqp", "smoothed"), "")
+)

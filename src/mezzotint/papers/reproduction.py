@@ -1,0 +1,118 @@
+"""A published table or figure beside our numbers: one record, drawn by the room that draws everything."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+from mezzotint import report
+
+Progress = Callable[[int, int], None]
+"""Told how many runs of how many are done."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """One curve of a figure.
+
+    Arguments:
+        panel: the plot it belongs to; name: its legend.
+        x, y: positions and heights, as many of each.
+        low, high: ends of an interval around each height, or empty.
+    """
+
+    panel: str
+    name: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Reproduction:
+    """A published table or figure beside our numbers.
+
+    Arguments:
+        title, note: what it is, and what to know when comparing.
+        rows: one mapping per line.
+        series: what to draw; x_label, y_label: the axes; log_x, log_y: logarithmic ones. Where values lie below the
+            range of floats, heights are their log10 and the label says so.
+    """
+
+    title: str
+    note: str
+    rows: tuple[Mapping[str, Any], ...]
+    series: tuple[Series, ...] = ()
+    x_label: str = ""
+    y_label: str = ""
+    log_x: bool = False
+    log_y: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """Title, note and rows as plain values."""
+        return {"title": self.title, "note": self.note, "rows": [dict(row) for row in self.rows]}
+
+    def page(self) -> report.Page:
+        """Figures and rows as a page."""
+        names = list(dict.fromkeys(name for row in self.rows for name in row))
+        cells = tuple(tuple(_cell(row.get(name)) for name in names) for row in self.rows)
+        table = report.Table(headings=tuple(names), rows=cells)
+        return report.Page(
+            title=self.title,
+            summary=self.note,
+            sections=(report.Section(title="Recomputed", figures=self._figures(), table=table),),
+        )
+
+    def png(self, path: str | Path) -> None:
+        """Draws all panels, or the rows where there are no curves, into one PNG file."""
+        page = self.page()
+        report.draw_sheet(page.figures, path, title=self.title, table=page.sections[0].table)
+
+    def html(self, path: str | Path) -> None:
+        """Writes an HTML page that needs no network."""
+        Path(path).write_text(report.html_page(self.page()), encoding="utf-8")
+
+    def _figures(self) -> tuple[report.Figure, ...]:
+        panels: dict[str, list[report.Curve]] = {}
+        for series in self.series:
+            # An interval that reaches down to nothing is drawn down to the lowest point.
+            floor = min((value for value in (*series.y, *series.low) if math.isfinite(value)), default=0.0)
+            panels.setdefault(series.panel, []).append(
+                report.Curve(
+                    name=series.name,
+                    x=series.x,
+                    y=series.y,
+                    low=tuple(max(value, floor) for value in series.low),
+                    high=series.high,
+                    style="dashed" if series.name in ("DP", "1/n") else "line",
+                )
+            )
+        return tuple(
+            report.Figure(
+                key=f"panel-{place}",
+                title=name,
+                x_label=self.x_label,
+                y_label=self.y_label,
+                curves=tuple(curves),
+                log_x=self.log_x,
+                log_y=self.log_y,
+            )
+            for place, (name, curves) in enumerate(panels.items(), start=1)
+        )
+
+
+def ticks(progress: Progress | None, total: int) -> Callable[[], None]:
+    """What to call after each of `total` runs, so that `progress` is told how many are done."""
+    done = itertools.count(1)
+    return (lambda: None) if progress is None else lambda: progress(next(done), total)
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else f"{value:.5g}" if isinstance(value, float) else str(value)
