@@ -39,7 +39,7 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "design.families.Search.dial", "design.families.Search.run", "design.families.float_epsilon",
         "design.fixed.design_fixed", "design.general.Setting.delta", "design.general.design_general",
         "design.general.make_setting", "design.general.refine_even", "design.general.spent", "design.mvu.imvu",
-        "design.mvu.mvu", "design.optm.optm", "papers.optm_programs.optm_exact", "papers.optm_programs.optm_one_ratio",
+        "design.mvu.mvu", "design.optm.optm",
         "design.result.without_bound", "design.rounding.first_certified", "design.rounding.record",
         "design.vector.vector", "federated.encoding.noise.noise_encoding", "privacy.calibrate.calibrate",
         "vectors.advice.Advice.best", "vectors.advice.Option.epsilon", "vectors.calibration.calibrated_noise",
