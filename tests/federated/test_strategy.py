@@ -15,8 +15,9 @@ from mezzotint.federated.ledger import RunLedger
 from mezzotint.federated.mod import SecureUpdates
 from mezzotint.federated.policy import Policy
 from mezzotint.federated.records import RECORD, flatten
+from mezzotint.federated.rounds import rounds_within
 from mezzotint.federated.secagg import PlanRefused
-from mezzotint.federated.strategy import SecureStrategy, rounds_within
+from mezzotint.federated.strategy import SecureStrategy
 
 EXACT = FixedPointEncoding(clip=8.0, grid_bits=13)
 """Its grid has the integers and halves in it."""

@@ -25,12 +25,14 @@ families: Any = LazyModule("mezzotint.families")
 folders: Any = LazyModule("mezzotint.federated.folder")
 run_settings: Any = LazyModule("mezzotint.federated.settings")
 simulation: Any = LazyModule("mezzotint.federated.simulation")
+vectors: Any = LazyModule("mezzotint.vectors")
 
 EXAMPLE = "mezzotint federate --mechanism quantize --bits 4 --rounds 6 --out run --json"
 
 TABLES = ("quantize", "rqm", "pbm", "erm", "optm", "optimal")
 NOISES = ("ddg", "skellam", "gaussian")
 _CLIP = "clip"
+_RANKED = "ranked"
 _REPORT_EPSILON = 4.0
 
 
@@ -38,18 +40,28 @@ def command(
     mechanism: Annotated[
         str,
         typer.Option(
-            help="A mechanism file; a table by name: quantize (noise-free), rqm, pbm, erm, optm, optimal; integer "
-            "noise: ddg (distributed discrete Gaussian), skellam; gaussian (a trusted server adds it); clip (16-bit "
-            "grid, no noise)."
+            help="A mechanism file; a table by name: quantize (noise-free, the default), rqm, pbm, erm, optm, optimal; "
+            "integer noise: ddg (distributed discrete Gaussian), skellam; gaussian (a trusted server adds it); clip "
+            "(16-bit grid, no noise); with --trust local: ranked."
         ),
-    ] = "quantize",
-    bits: Annotated[int, typer.Option(help="Bits of a report, for tables by name.")] = 4,
+    ] = "",
+    trust: Annotated[
+        str,
+        typer.Option(
+            help="sum: the server sees secure sums alone. local: nobody is trusted; the server sees every report, one "
+            "index of a ranked codebook for the whole update."
+        ),
+    ] = "sum",
+    bits: Annotated[
+        int | None,
+        typer.Option(help="Bits of a report: of tables by name, 4 if not given; ranked, the fewest that do."),
+    ] = None,
     clip: Annotated[float, typer.Option(help="Clipping range of a coordinate, data units, for tables and clip.")] = 0.4,
     report_epsilon: Annotated[
         float,
         typer.Option(
             help="Local epsilon of ONE coordinate's report, for tables by name; 0: the papers' parameters for rqm and "
-            "pbm, 4 for erm, optm and optimal."
+            "pbm, 4 for erm, optm and optimal. Ranked: of the whole vector's report; 0: 4."
         ),
     ] = 0.0,
     noise_multiplier: Annotated[
@@ -57,7 +69,9 @@ def command(
     ] = 1.0,
     l2_norm: Annotated[
         float,
-        typer.Option(help="Clip a client's whole vector to this norm, and rotate it; 0 does not (integer noise: 1)."),
+        typer.Option(
+            help="Clip a client's whole vector to this norm, and rotate it; 0 does not (integer noise, ranked: 1)."
+        ),
     ] = 0.0,
     dataset: Annotated[str, typer.Option(help="digits, femnist, mnist, cifar10 or cifar100.")] = "digits",
     data: Annotated[str, typer.Option(help="Folder or file of the data set; digits needs none.")] = "",
@@ -73,7 +87,9 @@ def command(
     rate: Annotated[float, typer.Option(help="Local step size of fedavg.")] = 0.5,
     batch: Annotated[int, typer.Option(help="Most records per local step; 0 for all.")] = 0,
     learning_rate: Annotated[float, typer.Option(help="Factor of the mean update.")] = 2.0,
-    epsilon: Annotated[float, typer.Option(help="Budget of the central claim, never exceeded; 0: none.")] = 0.0,
+    epsilon: Annotated[
+        float, typer.Option(help="Budget of the central (--trust local: local) claim, never exceeded; 0: none.")
+    ] = 0.0,
     delta: Annotated[float, typer.Option(help="Delta of all claims.")] = 1e-5,
     seed: Annotated[int, typer.Option(help="Of split and start; private noise is never seeded.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for model, ledger and report.")] = None,
@@ -81,7 +97,7 @@ def command(
     app: Annotated[Path | None, typer.Option(help="Write a folder for `flwr run` instead of simulating here.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Federated learning through secure sums: simulated here, or written as an app for `flwr run`."""
+    """Federated learning through secure sums or single private reports: simulated here, or written for `flwr run`."""
     with tempfile.TemporaryDirectory() as scratch:
         if resume:
             settings = _resumed(out)
@@ -90,19 +106,44 @@ def command(
                 dataset=dataset, data=data, model=model, clients=clients, alpha=alpha, seed=seed, algorithm=algorithm,
                 steps=steps, rate=rate, batch=batch, clip=clip, l2_norm=l2_norm, learning_rate=learning_rate,
                 rounds=rounds, per_round=per_round, minimum=minimum, sampling=sampling, epsilon=epsilon, delta=delta,
-                out=_fresh(out),
+                out=_fresh(out), trust=trust,
             )  # fmt: skip
-            encoding = (
-                _noise(mechanism, settings, noise_multiplier)
-                if mechanism in NOISES
-                else _table(mechanism, bits, clip, report_epsilon, l2_norm or None)
-            )
+            if trust == "local":
+                encoding = _ranked(mechanism, settings, bits, report_epsilon)
+            elif mechanism in NOISES:
+                encoding = _noise(mechanism, settings, noise_multiplier)
+            else:
+                encoding = _table(
+                    mechanism or "quantize", 4 if bits is None else bits, clip, report_epsilon, l2_norm or None
+                )
             if app is not None:
                 _write_app(app, settings, encoding, out)
                 return
             settings = replace(settings, mechanism=_place(encoding, out, Path(scratch)))
         report = simulation.simulate(settings, tell=lambda line: notices().print(line, highlight=False))
     _show(report, settings, as_json)
+
+
+def _ranked(name: str, settings: Any, bits: int | None, report_epsilon: float) -> Any:
+    """The codebook of single reports: made for the model, or from a file."""
+    if name not in ("", _RANKED):
+        if not Path(name).exists():
+            remedy = "with --trust local give ranked, or the file of a ranked codebook; other mechanisms need a sum"
+            raise ParameterError("mechanism", name, remedy)
+        return vectors.RankedCodebook.load(name)
+    if not 0 <= report_epsilon < math.inf:
+        raise ParameterError("report_epsilon", report_epsilon, "an epsilon > 0, or 0 for the default")
+    return vectors.ranked_codebook(
+        _size(settings), report_epsilon or _REPORT_EPSILON, bits, clip_norm=settings.l2_norm or 1.0
+    )
+
+
+def _size(settings: Any) -> int:
+    """Parameters of the model."""
+    federation = data_sets.load(
+        settings.dataset, folder=settings.data, clients=settings.clients, alpha=settings.alpha, seed=settings.seed
+    )
+    return tasks.model_for(settings.model, federation).initial(settings.seed).size
 
 
 def _table(name: str, bits: int, clip: float, report_epsilon: float, l2_norm: float | None) -> Any:
@@ -113,6 +154,8 @@ def _table(name: str, bits: int, clip: float, report_epsilon: float, l2_norm: fl
         raise ParameterError("clip", clip, "a clipping range > 0")
     if not 0 <= report_epsilon < math.inf:
         raise ParameterError("report_epsilon", report_epsilon, "an epsilon > 0, or 0 for the default")
+    if name == _RANKED:
+        raise ParameterError("mechanism", name, "indices do not add up to anything: use --trust local")
     if name == _CLIP:
         return None
     if name in TABLES:
@@ -163,15 +206,12 @@ def _on_even_levels(name: str, levels: int, clip: float, epsilon: float) -> Any:
 
 
 def _noise(name: str, settings: Any, noise_multiplier: float) -> Any:
-    federation = data_sets.load(
-        settings.dataset, folder=settings.data, clients=settings.clients, alpha=settings.alpha, seed=settings.seed
-    )
     return encodings.noise_encoding(
         _skellam if name == "skellam" else _discrete_gaussian,
         noise_multiplier=noise_multiplier,
         l2_norm=settings.l2_norm or 1.0,
         clients=settings.per_round,
-        size=tasks.model_for(settings.model, federation).initial(settings.seed).size,
+        size=_size(settings),
         adds="server" if name == "gaussian" else "clients",
         name=name,
     )
@@ -215,7 +255,7 @@ def _place(encoding: Any, out: Path | None, scratch: Path) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "encoding.json"
     with replacing(path, overwrite=True) as temporary:
-        temporary.write_text(encodings.canonical(encoding.as_dict()), encoding="utf-8")
+        temporary.write_text(folders.described(encoding), encoding="utf-8")
     return str(path.resolve())
 
 
@@ -243,20 +283,30 @@ def _show(report: Any, settings: Any, as_json: bool) -> None:
     if as_json:
         print_json(facts)
         return
+    views = ("local",) if settings.trust == "local" else ("local", "central")
     table = Table(
         title=f"{settings.dataset}, {settings.model}: accuracy {report.accuracy[-1]:.4f}", title_justify="left"
     )
-    for name in ("bits", "bits on the wire", "MSE of a report", "local epsilon", "central epsilon", "rounds charged"):
+    for name in (
+        "bits",
+        "bits on the wire",
+        "MSE of a report",
+        *(f"{view} epsilon" for view in views),
+        "rounds charged",
+    ):
         table.add_column(name, justify="right")
-    claims = [_epsilon(report.claims.get(view, {}).get("epsilon")) for view in ("local", "central")]
+    claims = [_epsilon(report.claims.get(view, {}).get("epsilon")) for view in views]
     charged = max(report.ledger["charges"].values(), default=0)
     table.add_row(str(report.report_bits), str(report.bits), number(report.mse), *claims, str(charged))
     output().print(table)
-    for view in ("local", "central"):
+    for view in views:
         text = report.claims.get(view, {}).get("text", _unclaimed(view, report))
         output().print(f"{view}: {text}", markup=False, highlight=False, soft_wrap=True)
+    if settings.trust == "local":
+        output().print("observer: the server itself, which sees every report", markup=False, highlight=False)
     rounds = report.ledger["rounds"]
-    summary = f"ledger: {len(rounds)} rounds, smallest sum {report.ledger['smallest_sum']} clients"
+    summary = f"ledger: {len(rounds)} rounds, smallest {'mean' if settings.trust == 'local' else 'sum'} "
+    summary += f"{report.ledger['smallest_sum']} clients"
     output().print(f"{summary}, {len(report.ledger['charges'])} clients charged", markup=False, highlight=False)
     if report.stopped:
         output().print(f"stopped: {report.stopped}", markup=False, highlight=False, soft_wrap=True)

@@ -1,6 +1,7 @@
-"""Federated learning with few-bit private updates, added up by secure aggregation.
+"""Federated learning with few-bit private updates, added up by secure aggregation, or seen one by one.
 
-`SecureUpdates`, `SecureStrategy` and what is built on them need the extra: pip install mezzotint[flower].
+`SecureUpdates`, `SecureStrategy`, their local twins and what is built on them need the extra: pip install
+mezzotint[flower].
 """
 
 import importlib
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from mezzotint.federated.encoding import load_encoding as load_encoding
     from mezzotint.federated.encoding import noise_encoding as noise_encoding
     from mezzotint.federated.ledger import RunLedger as RunLedger
+    from mezzotint.federated.local import LocalStrategy as LocalStrategy
+    from mezzotint.federated.local import LocalUpdates as LocalUpdates
     from mezzotint.federated.mod import SecureUpdates as SecureUpdates
     from mezzotint.federated.policy import Policy as Policy
     from mezzotint.federated.policy import PolicyRefusal as PolicyRefusal
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "encoding": ("Encoding", "FixedPointEncoding", "NoiseEncoding", "TableEncoding", "load_encoding", "noise_encoding"),
     "ledger": ("RunLedger",),
+    "local": ("LocalStrategy", "LocalUpdates"),
     "mod": ("SecureUpdates",),
     "policy": ("Policy", "PolicyRefusal", "load_policy"),
     "rehearsal": ("Rehearsal",),

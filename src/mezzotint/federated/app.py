@@ -28,11 +28,14 @@ from mezzotint.core.files import locked, replacing
 from mezzotint.federated.checkpoint import NAME, Checkpoint
 from mezzotint.federated.data import load
 from mezzotint.federated.ledger import RunLedger
+from mezzotint.federated.local import LocalStrategy, LocalUpdates
 from mezzotint.federated.mod import SecureUpdates
 from mezzotint.federated.records import log
+from mezzotint.federated.rounds import RoundStrategy, rounds_within
 from mezzotint.federated.settings import RunSettings
-from mezzotint.federated.strategy import SecureStrategy, rounds_within
+from mezzotint.federated.strategy import SecureStrategy
 from mezzotint.federated.tasks import model_for
+from mezzotint.vectors import RankedCodebook
 
 PARAMETERS = "parameters"
 _TOLD = ("dataset", "data", "model", "clients", "per_round", "alpha", "seed", "algorithm", "steps", "rate", "batch")
@@ -69,9 +72,15 @@ def train(message: Message, context: Context) -> Message:
     return Message(RecordDict({"arrays": ArrayRecord({PARAMETERS: Array(update)})}), reply_to=message)
 
 
-def make_client_app(mod: Callable[..., Message] | None = None) -> ClientApp:
-    """The client app; `mod` stands in for `SecureUpdates()` in tests."""
-    app = ClientApp(mods=[SecureUpdates() if mod is None else mod])
+def make_client_app(mod: Callable[..., Message] | None = None, *, trust: str = "sum") -> ClientApp:
+    """The client app.
+
+    Arguments:
+        mod: stands in for the mod in tests.
+        trust: "sum" answers secure sums alone, "local" sends single reports; no app does both, for a server could
+            ask the one that protects less.
+    """
+    app = ClientApp(mods=[mod or (LocalUpdates() if trust == "local" else SecureUpdates())])
     app.train()(train)
     return app
 
@@ -90,10 +99,11 @@ class RunReport:
     Arguments:
         accuracy, loss: per round, the first before training; on public test data.
         ledger: as plain values.
-        claims: "local" and "central" claim of the client charged most, in words; empty without a table.
+        claims: "local" and "central" claim of the client charged most, in words; empty without a table. With trust
+            "local" the first alone: it holds against the server itself.
         incidents: (round, client, name) of everything that was refused.
         stopped: why the run ended early; empty when it did not.
-        bits: of a coordinate on the wire; report_bits: of a report by itself.
+        bits: of a coordinate on the wire; report_bits: of a report by itself. With trust "local" of a whole vector.
         mse: of one coordinate of one report, uniform inputs, data units squared; NaN where rounding is all.
         seconds: of the whole run.
     """
@@ -129,42 +139,38 @@ def _prepare(settings: RunSettings, initial: npt.NDArray[np.float64]) -> Checkpo
     return fresh
 
 
-def _budget(settings: RunSettings, strategy: SecureStrategy, coordinates: int) -> int | None:
+def _budget(settings: RunSettings, strategy: RoundStrategy[Any], coordinates: int) -> int | None:
     if settings.epsilon == 0:
         return None
 
     def spent(rounds: int) -> float:
-        claims = strategy.encoding.claims(
-            rounds=rounds,
-            clients=strategy.minimum,
-            size=coordinates,
-            delta=settings.delta,
-            corrupted=settings.corrupted,
-        )
-        if not claims:
-            raise ParameterError("epsilon", settings.epsilon, "without a mechanism nothing is private; name one")
-        return claims["central"].epsilon
+        return strategy.cost(rounds, size=coordinates, delta=settings.delta, corrupted=settings.corrupted)
 
     return rounds_within(settings.epsilon, spent, settings.rounds)
 
 
-def _strategy(settings: RunSettings, checkpoint: Checkpoint, coordinates: int) -> SecureStrategy:
-    encoding = settings.encoding()
-    facts = {"session": checkpoint.session.hex(), "encoding": encoding.binding.hex(), "coordinates": coordinates}
-    ledger = RunLedger(Path(settings.out) / "ledger.jsonl" if settings.out else None, facts)
-    strategy = SecureStrategy(
-        encoding=encoding,
-        per_round=settings.per_round,
-        minimum=settings.minimum or None,
-        neighbours=settings.neighbours or None,
-        threshold=settings.threshold or None,
-        sampling="poisson" if settings.sampling == "poisson" else "fixed",
-        learning_rate=settings.learning_rate,
-        returns="update",
-        stage_timeout=settings.stage_timeout,
-        ledger=ledger,
-        session=checkpoint.session,
-    )
+def _strategy(settings: RunSettings, checkpoint: Checkpoint, coordinates: int) -> RoundStrategy[Any]:
+    scheme = settings.codebook() if settings.trust == "local" else settings.encoding()
+    binding = scheme.sha256 if isinstance(scheme, RankedCodebook) else scheme.binding.hex()
+    facts = {"session": checkpoint.session.hex(), "encoding": binding, "coordinates": coordinates}
+    common: dict[str, Any] = {
+        "per_round": settings.per_round,
+        "minimum": settings.minimum or None,
+        "sampling": "poisson" if settings.sampling == "poisson" else "fixed",
+        "learning_rate": settings.learning_rate,
+        "returns": "update",
+        "stage_timeout": settings.stage_timeout,
+        "ledger": RunLedger(Path(settings.out) / "ledger.jsonl" if settings.out else None, facts),
+        "session": checkpoint.session,
+    }
+    strategy: RoundStrategy[Any]
+    if isinstance(scheme, RankedCodebook):
+        if scheme.dimension != coordinates:
+            raise ParameterError("mechanism", f"{scheme.dimension} coordinates", f"the model has {coordinates}")
+        strategy = LocalStrategy(scheme=scheme, **common)
+    else:
+        graph = {"neighbours": settings.neighbours or None, "threshold": settings.threshold or None}
+        strategy = SecureStrategy(encoding=scheme, **graph, **common)
     strategy.most_rounds = _budget(settings, strategy, coordinates)
     return strategy
 
@@ -215,7 +221,7 @@ def _trained(grid: Grid, settings: RunSettings, tell: Callable[[str], None] | No
         if strategy.stopped:
             break
         parameters = checkpoint.parameters
-        if strategy.last_sum is not None:
+        if strategy.counted:
             parameters = result.arrays[PARAMETERS].numpy().astype(np.float64)
         checkpoint = Checkpoint(parameters=parameters, done=done + 1, session=checkpoint.session)
         if settings.out:
@@ -227,10 +233,10 @@ def _trained(grid: Grid, settings: RunSettings, tell: Callable[[str], None] | No
 
 
 def _tell_round(
-    tell: Callable[[str], None] | None, strategy: SecureStrategy, done: int, scores: tuple[float, float]
+    tell: Callable[[str], None] | None, strategy: RoundStrategy[Any], done: int, scores: tuple[float, float]
 ) -> None:
-    summed = 0 if strategy.last_sum is None else len(strategy.last_sum.survivors)
-    line = f"round {done}: sum of {summed} clients, accuracy {scores[1]:.4f}, loss {scores[0]:.4f}"
+    what = "reports" if isinstance(strategy, LocalStrategy) else "sum"
+    line = f"round {done}: {what} of {strategy.counted} clients, accuracy {scores[1]:.4f}, loss {scores[0]:.4f}"
     log(INFO, "mezzotint: %s", line)
     if tell is not None:
         tell(line)
@@ -238,14 +244,12 @@ def _tell_round(
 
 def _report(
     settings: RunSettings,
-    strategy: SecureStrategy,
+    strategy: RoundStrategy[Any],
     history: list[tuple[float, float]],
     coordinates: int,
     seconds: float,
 ) -> RunReport:
-    claims = strategy.ledger.claims(
-        strategy.encoding, size=coordinates, delta=settings.delta, corrupted=settings.corrupted
-    )
+    claims = strategy.claims(size=coordinates, delta=settings.delta, corrupted=settings.corrupted)
     return RunReport(
         accuracy=tuple(accuracy for _, accuracy in history),
         loss=tuple(loss for loss, _ in history),
@@ -253,9 +257,9 @@ def _report(
         claims={view: {**claim.as_dict(), "text": str(claim)} for view, claim in claims.items()},
         incidents=tuple((one.round, one.client, one.name) for one in strategy.incidents),
         stopped=strategy.stopped,
-        bits=strategy.encoding.bits(settings.per_round),
-        report_bits=strategy.encoding.report_bits,
-        mse=strategy.encoding.mse(),
+        bits=strategy.message_bits,
+        report_bits=strategy.report_bits,
+        mse=strategy.report_mse(),
         seconds=seconds,
     )
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from mezzotint.core.files import refuse_existing, replacing
 from mezzotint.federated.encoding import Encoding, canonical
 from mezzotint.federated.settings import RunSettings
+from mezzotint.vectors import RankedCodebook
 
 PACKAGE = "mezzotint_run"
 ENCODING = "encoding.json"
@@ -56,7 +57,7 @@ if mezzotint.__version__ != WRITTEN_BY:
 
 # Flower looks for assignments in this file, without running it.
 server_app = make_server_app(folder=Path(__file__).parent)
-client_app = make_client_app()
+client_app = make_client_app(trust={trust!r})
 '''
 
 
@@ -77,6 +78,11 @@ def requirement() -> str:
     return f"mezzotint[flower] @ {vcs['vcs']}+{origin['url']}@{vcs['commit_id']}"
 
 
+def described(encoding: Encoding | RankedCodebook) -> str:
+    """The text of the file that `RunSettings.mechanism` names."""
+    return encoding.to_json() if isinstance(encoding, RankedCodebook) else canonical(encoding.as_dict())
+
+
 def _dependencies() -> str:
     needed = requirement()
     if needed:
@@ -89,7 +95,7 @@ def _dependencies() -> str:
     )
 
 
-def write_app(folder: Path, settings: RunSettings, encoding: Encoding | None = None) -> None:
+def write_app(folder: Path, settings: RunSettings, encoding: Encoding | RankedCodebook | None = None) -> None:
     """Writes a Flower app that holds everything it needs but the data; `flwr run FOLDER` then runs these settings.
 
     The folder can be moved to another machine: no path in it is absolute. Results go to `settings.out` if that is a
@@ -100,7 +106,8 @@ def write_app(folder: Path, settings: RunSettings, encoding: Encoding | None = N
     Arguments:
         folder: of the app; made if it is not there.
         settings: of the run; `mechanism` is ignored.
-        encoding: clipping and mechanism; None rounds to the fine grid of `settings.clip`.
+        encoding: clipping and mechanism, or the ranked codebook of single reports; None rounds to the fine grid of
+            `settings.clip`.
 
     Raises:
         ParameterError: the folder holds an app already, or its parent does not exist.
@@ -117,7 +124,7 @@ def write_app(folder: Path, settings: RunSettings, encoding: Encoding | None = N
         raise
 
 
-def _write(folder: Path, settings: RunSettings, encoding: Encoding | None) -> None:
+def _write(folder: Path, settings: RunSettings, encoding: Encoding | RankedCodebook | None) -> None:
     target = refuse_existing(folder / "pyproject.toml", parameter="app")
     out = "" if Path(settings.out).is_absolute() else settings.out
     data = "" if Path(settings.data).is_absolute() else settings.data
@@ -125,9 +132,11 @@ def _write(folder: Path, settings: RunSettings, encoding: Encoding | None) -> No
     lines = [f"{key.replace('_', '-')} = {json.dumps(value)}" for key, value in portable.as_dict().items()]
     package = folder / PACKAGE
     package.mkdir(exist_ok=True)
-    files = {package / "__init__.py": _MODULE.format(version=importlib.metadata.version("mezzotint"))}
+    files = {
+        package / "__init__.py": _MODULE.format(version=importlib.metadata.version("mezzotint"), trust=settings.trust)
+    }
     if encoding is not None:
-        files[package / ENCODING] = canonical(encoding.as_dict())
+        files[package / ENCODING] = described(encoding)
     # The project file comes last: a folder without it is no app.
     files[target] = _HEAD.format(dependencies=_dependencies()) + "\n".join(lines) + "\n"
     for path, text in files.items():

@@ -10,9 +10,10 @@ they are; the app's own train function runs in the stage "mask" alone.
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from logging import WARNING
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 import numpy.typing as npt
@@ -56,13 +57,50 @@ class NoInput(MezzotintError):
         super().__init__("this client has no input for this round; its own log says why")
 
 
-@final
-class SecureUpdates:
-    """A Flower mod: clip, quantize, mask; refuse what the client's policy does not allow.
+class Updates(ABC):
+    """A Flower mod that answers train messages by a protocol, and refuses what the client's policy does not allow.
 
     Arguments:
         policy: the conditions, or the file that holds them (read anew for every message); None reads the file that
             the node's configuration names under "policy", and without one asks for nothing.
+    """
+
+    def __init__(self, policy: Policy | str | os.PathLike[str] | None = None) -> None:
+        self.policy = policy
+
+    def __call__(self, message: Message, context: Context, call_next: Train) -> Message:
+        """Flower calls this for every message."""
+        try:
+            kind = message.metadata.message_type.split(".")[0]
+            if kind == MessageType.TRAIN:
+                record = protocol_record(message)
+                if record is None:
+                    raise PolicyRefusal(f"train: the server asks for an update without {self.protocol}")
+                return self._answer(record, message, context, call_next)
+            if not self._policy(context).evaluate:
+                raise PolicyRefusal(f"{kind}: metrics of this client's data are releases that nobody accounts for")
+        except Exception as error:
+            log(WARNING, "mezzotint: refused: %s", error, exc_info=not isinstance(error, MezzotintError))
+            return reply(message, _refusal(error))
+        return call_next(message, context)
+
+    protocol: ClassVar[str]
+    """What protects the update."""
+
+    @abstractmethod
+    def _answer(self, record: ConfigRecord, message: Message, context: Context, call_next: Train) -> Message:
+        """The answer to a message of the protocol."""
+
+    def _policy(self, context: Context) -> Policy:
+        if isinstance(self.policy, Policy):
+            return self.policy
+        path = self.policy if self.policy is not None else context.node_config.get("policy")
+        return Policy() if path is None else load_policy(str(path))
+
+
+@final
+class SecureUpdates(Updates):
+    """A Flower mod: clip, quantize, mask; refuse what the client's policy does not allow.
 
     Guarantees:
         A train message without the protocol is refused: the plain update never leaves.
@@ -77,35 +115,18 @@ class SecureUpdates:
         its public identity.
     """
 
-    def __init__(self, policy: Policy | str | os.PathLike[str] | None = None) -> None:
-        self.policy = policy
+    protocol = "secure aggregation"
 
-    def __call__(self, message: Message, context: Context, call_next: Train) -> Message:
-        """Flower calls this for every message."""
-        try:
-            kind = message.metadata.message_type.split(".")[0]
-            if kind == MessageType.TRAIN:
-                return self._answer(message, context, call_next)
-            if not self._policy(context).evaluate:
-                raise PolicyRefusal(f"{kind}: metrics of this client's data are releases that nobody accounts for")
-        except Exception as error:
-            log(WARNING, "mezzotint: refused: %s", error, exc_info=not isinstance(error, MezzotintError))
-            return reply(message, _refusal(error))
-        return call_next(message, context)
-
-    def _answer(self, message: Message, context: Context, call_next: Train) -> Message:
-        record = protocol_record(message)
-        if record is None:
-            raise PolicyRefusal("train: the server asks for an update without secure aggregation")
+    def _answer(self, record: ConfigRecord, message: Message, context: Context, call_next: Train) -> Message:
         policy = self._policy(context)
         client, settings = _restored(context, policy)
         try:
-            stage, payload = str(record[STAGE]), _bytes(record[PAYLOAD])
+            stage, payload = str(record[STAGE]), as_bytes(record[PAYLOAD])
             answer: dict[str, Any] = {}
             if stage == "advertise":
-                settings = _bytes(record[ENCODING])
+                settings = as_bytes(record[ENCODING])
                 policy.check(_announced(settings), read_invitation(payload)[0])
-                answer = {PAYLOAD: client.advertise(payload), NAME: _name(context, client)}
+                answer = {PAYLOAD: client.advertise(payload), NAME: name_of(context) or client.identity.hex()}
             elif stage == "mask":
                 encoding = _agreed(client, policy, settings)
                 answer = {PAYLOAD: _masked(client, payload, encoding, message, call_next, context)}
@@ -119,12 +140,6 @@ class SecureUpdates:
             raise
         _keep(context, client, settings)
         return reply(message, answer)
-
-    def _policy(self, context: Context) -> Policy:
-        if isinstance(self.policy, Policy):
-            return self.policy
-        path = self.policy if self.policy is not None else context.node_config.get("policy")
-        return Policy() if path is None else load_policy(str(path))
 
 
 def _refusal(error: Exception) -> dict[str, Any]:
@@ -140,7 +155,7 @@ def _restored(context: Context, policy: Policy) -> tuple[Client, bytes]:
     saved = context.state.config_records.get(RECORD)
     if saved is None:
         return Client(identity=_identity(context), trust=policy.trust), b""
-    return Client.load(_bytes(saved[_STATE]), trust=policy.trust), _bytes(saved[_SETTINGS])
+    return Client.load(as_bytes(saved[_STATE]), trust=policy.trust), as_bytes(saved[_SETTINGS])
 
 
 def _keep(context: Context, client: Client, settings: bytes) -> None:
@@ -177,20 +192,25 @@ def _masked(
     if encoding is None:
         return client.mask(payload, np.zeros(0, dtype=np.int64))  # refuses: no round is in progress
     try:
-        trained = call_next(message, context)
-        if trained.has_error():
-            raise ParameterError("train", str(trained.error.reason), "the train function failed")
-        sent = only(message.content.array_records.values())
-        record = protocol_record(message)
-        returns = "" if record is None else str(record[RETURNS])
-        integers = encoding.encode(_update(only(trained.content.array_records.values()), sent, returns))
+        integers = encoding.encode(trained_update(message, call_next, context))
     except Exception as error:
         log(WARNING, "mezzotint: no input for this round: %s", error, exc_info=not isinstance(error, MezzotintError))
         raise NoInput from error
     return client.mask(payload, integers)
 
 
-def _update(trained: Any, sent: Any, returns: str) -> npt.NDArray[np.float64]:
+def trained_update(message: Message, call_next: Train, context: Context) -> npt.NDArray[np.float64]:
+    """What the app's train function wants added to the parameters, as one vector.
+
+    Raises:
+        Exception: whatever the function raised, or arrays other than those of the model.
+    """
+    answer = call_next(message, context)
+    if answer.has_error():
+        raise ParameterError("train", str(answer.error.reason), "the train function failed")
+    sent, trained = (only(one.content.array_records.values()) for one in (message, answer))
+    record = protocol_record(message)
+    returns = "" if record is None else str(record[RETURNS])
     if shapes(trained) != shapes(sent):
         raise ParameterError("arrays", str(shapes(trained)), "the update's arrays differ from the model's")
     if returns == "update":
@@ -212,14 +232,16 @@ def _identity(context: Context) -> bytes | None:
     return key
 
 
-def _name(context: Context, client: Client) -> str:
+def name_of(context: Context) -> str:
+    """What the node's configuration calls this client; "" when it does not."""
     for key in ("name", "partition-id"):
         if key in context.node_config:
             return str(context.node_config[key])
-    return client.identity.hex()
+    return ""
 
 
-def _bytes(value: Any) -> bytes:
+def as_bytes(value: Any) -> bytes:
+    """A payload, which is bytes."""
     if not isinstance(value, bytes):
         raise ParameterError("payload", type(value).__name__, "need bytes; the message was made by something else")
     return value

@@ -10,6 +10,7 @@ from typing import Any, final
 from mezzotint.core.errors import FileFormatError, MezzotintError, ParameterError
 from mezzotint.federated.encoding import Encoding
 from mezzotint.federated.secagg import RoundPlan, Trust
+from mezzotint.vectors import RankedCodebook
 
 
 class PolicyRefusal(MezzotintError):
@@ -25,7 +26,9 @@ class Policy:
         minimum: fewest summands of a round.
         corrupted: neighbours that may collude with a lying server (raises the threshold asked for).
         directory: identities (64 hexadecimal digits) of all clients; None trusts the server to introduce real ones.
-        report_epsilon: largest pure epsilon of one coordinate's report, seen alone; inf allows noise-free tables.
+        report_epsilon: largest pure epsilon of one report (of a coordinate's, or of a ranked one about a whole vector),
+            seen alone; inf allows noise-free tables.
+        budget: most epsilon that all ranked reports of this client may cost together, as its own ledger adds it up.
         mechanisms: SHA-256 of the tables allowed; None allows all that meet report_epsilon.
         noise_multiplier: least noise that the summands of the smallest allowed sum add together, as a standard
             deviation over the clipping norm (distributed discrete Gaussian, Skellam); 0 does not ask for any.
@@ -43,6 +46,7 @@ class Policy:
     corrupted: int = 0
     directory: tuple[str, ...] | None = None
     report_epsilon: float = float("inf")
+    budget: float = float("inf")
     mechanisms: tuple[str, ...] | None = None
     noise_multiplier: float = 0.0
     largest_value: float = float("inf")
@@ -59,6 +63,8 @@ class Policy:
             raise ParameterError("noise_multiplier", self.noise_multiplier, "need a number >= 0")
         if not self.report_epsilon > 0:
             raise ParameterError("report_epsilon", self.report_epsilon, "need a number > 0, or leave it out")
+        if not self.budget > 0:
+            raise ParameterError("budget", self.budget, "need an epsilon > 0, or leave it out")
         if self.directory is not None and not all(_is_key(text) for text in self.directory):
             raise ParameterError("directory", "an entry", "identities are 64 hexadecimal digits each")
 
@@ -85,6 +91,22 @@ class Policy:
         if noise < self.noise_multiplier:
             asked = self.noise_multiplier
             raise PolicyRefusal(f"noise_multiplier={noise:g} in the smallest sum: this client wants {asked:g}")
+
+    def check_report(self, scheme: RankedCodebook) -> None:
+        """Refuses reports that the server itself sees, where this client asks for sums or for more protection.
+
+        Raises:
+            PolicyRefusal: as `check`.
+        """
+        if self.minimum > 2 or self.corrupted or self.directory is not None or self.noise_multiplier > 0:
+            raise PolicyRefusal("trust: reports seen one by one, but this client wants its update hidden in a sum")
+        if scheme.epsilon > min(self.report_epsilon, self.budget):
+            allowed = min(self.report_epsilon, self.budget)
+            raise PolicyRefusal(f"epsilon={scheme.epsilon:g} per report: this client allows {allowed:g}")
+        if self.mechanisms is not None and scheme.sha256 not in self.mechanisms:
+            raise PolicyRefusal(f"mechanism={scheme.sha256}: not among those that this client allows")
+        if scheme.clip_norm > min(self.largest_value, float("inf") if self.l2_norm is None else self.l2_norm):
+            raise PolicyRefusal(f"clip_norm={scheme.clip_norm:g}: more than this client allows")
 
     def _check_mechanism(self, encoding: Encoding) -> None:
         if self.l2_norm is not None and (encoding.norm is None or encoding.norm > self.l2_norm):

@@ -11,6 +11,7 @@ from typing import Any, final
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.federated.encoding import Encoding, FixedPointEncoding, load_encoding
 from mezzotint.federated.tasks import LocalTraining
+from mezzotint.vectors import RankedCodebook
 
 
 @final
@@ -25,15 +26,19 @@ class RunSettings:
         alpha: of the Dirichlet split.
         seed: of the split, the initial parameters and batches; of no private noise.
         algorithm, steps, rate, batch: what clients do (`LocalTraining`).
+        trust: "sum": the server sees secure sums alone. "local": nobody is trusted; the server sees every report, and
+            `mechanism` is the file of a ranked codebook.
         mechanism: file of a mechanism, or of an encoding; "" rounds to a fine grid within [-clip, clip], without noise.
         clip: only used without a mechanism, whose own range clips otherwise.
         l2_norm: clip the vector to this norm before (and rotate it, for a mechanism's table); 0 does not. A file of an
             encoding has its own.
         learning_rate: factor of the mean update.
-        rounds, per_round, minimum: how many rounds, clients each, and fewest summands (0: half of per_round + 1).
+        rounds, per_round, minimum: how many rounds, clients each, and fewest summands (0: half of per_round + 1; of
+            single reports 1).
         neighbours, threshold: of the secure sum's graph (0: defaults).
         sampling: "fixed" or "poisson".
-        epsilon: budget of the central claim for the client that takes part most; 0 sets none.
+        epsilon: budget of the central claim (trust "local": of the local one) for the client that takes part most; 0
+            sets none.
         delta: of all claims.
         corrupted: clients whose noise is not relied upon in the central claim.
         stage_timeout: seconds.
@@ -54,6 +59,7 @@ class RunSettings:
     steps: int = 5
     rate: float = 0.5
     batch: int = 0
+    trust: str = "sum"
     mechanism: str = ""
     clip: float = 0.4
     l2_norm: float = 0.0
@@ -73,6 +79,7 @@ class RunSettings:
 
     def __post_init__(self) -> None:
         checks = (
+            ("trust", self.trust in ("sum", "local"), "use 'sum' or 'local'"),
             ("rounds", self.rounds >= 1, "need at least one round"),
             ("clients", self.clients >= 2, "need at least 2 clients; one alone hides nothing"),
             ("per_round", self.per_round >= 2, "need at least 2 clients in a round"),
@@ -96,6 +103,16 @@ class RunSettings:
             raise ParameterError("algorithm", self.algorithm, "use 'fedsgd' or 'fedavg'")
         algorithm = "fedsgd" if self.algorithm == "fedsgd" else "fedavg"
         return LocalTraining(algorithm=algorithm, steps=self.steps, rate=self.rate, batch=self.batch)
+
+    def codebook(self) -> RankedCodebook:
+        """What single reports are made with, for trust "local".
+
+        Raises:
+            ParameterError: no mechanism is named. FileFormatError: its file is not a ranked codebook's.
+        """
+        if not self.mechanism:
+            raise ParameterError("mechanism", "none", "trust=local needs the file of a ranked codebook")
+        return RankedCodebook.load(self.mechanism)
 
     def encoding(self) -> Encoding:
         """Clipping and mechanism.

@@ -47,7 +47,8 @@ def simulate(
     population = len(federation.clients)
     if settings.per_round > population:
         raise ParameterError("per_round", settings.per_round, f"the data set has only {population} clients")
-    settings.encoding()  # a mechanism that cannot be summed is refused before anything starts
+    # A mechanism that cannot be used is refused before anything starts.
+    _ = settings.codebook() if settings.trust == "local" else settings.encoding()
     reports: list[RunReport] = []
     failures: list[MezzotintError] = []
     with warnings.catch_warnings():
@@ -56,7 +57,7 @@ def simulate(
         try:
             flower.run_simulation(
                 server_app=make_server_app(settings, reports.append, tell=tell),
-                client_app=make_client_app(mod),
+                client_app=make_client_app(mod, trust=settings.trust),
                 num_supernodes=population,
                 backend_config={
                     "client_resources": {"num_cpus": cpus_per_client, "num_gpus": 0.0},

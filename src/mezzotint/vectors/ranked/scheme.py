@@ -233,9 +233,14 @@ class RankedCodebook:
         return 0.0 if self.subspace is None else math.sqrt(1.5) / self.subspace
 
     @property
+    def reports(self) -> int:
+        """How many different reports there are: they are the integers from 0 to this, exclusively."""
+        return self.table.outputs**self.indices
+
+    @property
     def bits(self) -> int:
         """Bits of one report."""
-        return (self.table.outputs**self.indices - 1).bit_length()
+        return (self.reports - 1).bit_length()
 
     # Reports ---------------------------------------------------------------------------------------------------
 
@@ -338,8 +343,8 @@ class RankedCodebook:
         if not codes:
             raise ParameterError("reports", "none", "need at least one")
         numbers = check_seeds(seeds, len(codes))
-        if min(codes) < 0 or max(codes) >= self.table.outputs**self.indices:
-            raise ParameterError("reports", "out of range", f"from 0 to {self.table.outputs**self.indices - 1}")
+        if min(codes) < 0 or max(codes) >= self.reports:
+            raise ParameterError("reports", "out of range", f"from 0 to {self.reports - 1}")
         shares = np.ones(len(codes)) if weights is None else np.asarray(weights, dtype=np.float64)
         if shares.shape != (len(codes),) or not np.isfinite(shares).all() or shares.sum() == 0:
             raise ParameterError("weights", str(shares.shape), f"need {len(codes)} numbers whose sum is not 0")

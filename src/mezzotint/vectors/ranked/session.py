@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, final
 
 import numpy as np
@@ -47,6 +47,8 @@ class RankedSession:
         ledger: what is charged, before an answer is handed out.
         budget: (epsilon, delta) that the client's releases may not exceed together.
         path: file of the answers given; None keeps them in memory, which a restart forgets.
+        answers: round -> (slot, report) of answers that an earlier object gave and the caller kept (`answers`), for
+            sessions without a file; they are on the ledger from now on.
 
     Guarantees:
         The client's program chooses no seed: a seed is made of round and slot, which the server assigns.
@@ -70,15 +72,24 @@ class RankedSession:
         ledger: Ledger,
         budget: tuple[float, float],
         path: str | os.PathLike[str] | None = None,
+        answers: Mapping[int, tuple[int, int]] | None = None,
     ) -> None:
         self.scheme, self.client = scheme, client
         self._ledger, self._budget = ledger, budget
-        self._answers: dict[int, tuple[int, int]] = {}
+        self._answers: dict[int, tuple[int, int]] = dict(answers or {})
+        for round_number, (slot, report) in self._answers.items():
+            self._ledger.charge(self._release(round_number, slot, report))
         header = {"format": "mezzotint-ranked-answers", "version": 1, "sha256": scheme.sha256, "client": client}
         self._log = AppendLog(path, header=header, take=self._take, what="file of answers")
 
     def _take(self, line: Line) -> None:
         self._answers[line["round"]] = (line["slot"], line["report"])
+
+    @property
+    def answers(self) -> dict[int, tuple[int, int]]:
+        """round -> (slot, report) of every answer given."""
+        self._log.refresh()
+        return dict(self._answers)
 
     def answer(self, vector: npt.ArrayLike, *, round_number: int, slot: int) -> int:
         """The report for a question of the server.
@@ -103,8 +114,14 @@ class RankedSession:
             else:
                 report = known[1]
         # After a crash in between, the stored answer is charged now, before it leaves; else it has been charged.
+        self._ledger.reserve(self._release(round_number, slot, report), budget=self._budget)
+        return report
+
+    def _release(self, round_number: int, slot: int, report: int) -> Release:
+        """The charge of an answer; its fingerprint tells a repeated answer from a second one."""
+        (seed,) = round_seeds(round_number, [slot]).tolist()
         bits = f"{self.scheme.sha256} {seed} {report}"
-        release = Release(
+        return Release(
             identity=f"ranked {self.scheme.sha256[:16]} round {round_number} slot {slot} of {self.client}",
             client=self.client,
             epsilon=self.scheme.epsilon,
@@ -112,5 +129,3 @@ class RankedSession:
             description=f"one index of {self.scheme.name}, {self.scheme.bits} bits",
             fingerprint=hashlib.sha256(bits.encode()).hexdigest(),
         )
-        self._ledger.reserve(release, budget=self._budget)
-        return report

@@ -1,0 +1,295 @@
+"""Federated learning without secure sums: every client sends one index of a ranked codebook, which the server sees.
+
+A round is two exchanges: "join" tells the codebook and asks for a name, "report" brings the model and a slot, and is
+answered with the index. Nobody is trusted: the claim is about a server that keeps every report.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from logging import INFO, WARNING
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord
+from flwr.serverapp import Grid
+
+from mezzotint.core.errors import BudgetError, MezzotintError, ParameterError
+from mezzotint.federated.ledger import RunLedger
+from mezzotint.federated.mod import Train, Updates, as_bytes, name_of, trained_update
+from mezzotint.federated.policy import Policy, PolicyRefusal
+from mezzotint.federated.records import ENCODING, NAME, PAYLOAD, RECORD, RETURNS, STAGE, flatten, log, only, reply
+from mezzotint.federated.rounds import Returns, RoundStrategy, Running, Sampling
+from mezzotint.federated.secagg import DuplicateAnswer, MalformedMessage, TooFewClients
+from mezzotint.privacy.claim import Claim
+from mezzotint.privacy.ledger import Ledger
+from mezzotint.vectors import RankedCodebook, RankedSession, round_seeds
+
+JOIN, REPORT = "join", "report"
+LARGEST = 1 << 20
+"""Bytes of a codebook's description; a longer one is refused before it fills the memory."""
+
+_CODEBOOK, _ANSWERS = "codebook", "answers"
+
+
+# Clients -------------------------------------------------------------------------------------------------------------
+
+
+@final
+class LocalUpdates(Updates):
+    """A Flower mod: clip, rank, send one index; refuse what the client's policy does not allow.
+
+    The client's own ledger and its answers are kept in the folder that the node's configuration names under "records";
+    without one they last as long as Flower's state of the run.
+
+    Guarantees:
+        Each round of a session is answered once; asked again, the same index comes back and nothing more is charged.
+        A report leaves after it is on the client's ledger, which the server does not write.
+        The server learns about the data nothing but the index: a train function that fails, and an update of other
+            shapes or that is not finite, is reported about as the zero vector. Metrics are dropped. How long an answer
+            takes is outside the claim.
+        A refusal is answered with its name and a reason that depends on the server's messages, the policy and the
+            number of reports sent, never on this client's data.
+    """
+
+    protocol = "a ranked codebook"
+
+    def _answer(self, record: ConfigRecord, message: Message, context: Context, call_next: Train) -> Message:
+        policy, stage = self._policy(context), str(record[STAGE])
+        if stage == JOIN:
+            described = as_bytes(record[ENCODING])
+            policy.check_report(_announced(described))
+            saved = context.state.config_records.get(RECORD)
+            if saved is None or as_bytes(saved[_CODEBOOK]) != described:
+                if saved is not None and json.loads(as_bytes(saved[_ANSWERS])):
+                    raise PolicyRefusal("codebook: this client reports under one codebook in a run")
+                _keep(context, described, {})
+            return reply(message, {PAYLOAD: b"", NAME: _name(context)})
+        if stage != REPORT:
+            raise PolicyRefusal("stage: unknown; server and client run different versions")
+        return reply(message, {PAYLOAD: self._report(as_bytes(record[PAYLOAD]), message, context, call_next, policy)})
+
+    def _report(self, payload: bytes, message: Message, context: Context, call_next: Train, policy: Policy) -> bytes:
+        saved = context.state.config_records.get(RECORD)
+        if saved is None:
+            raise PolicyRefusal("codebook: no round was announced to this client")
+        described = as_bytes(saved[_CODEBOOK])
+        scheme = _announced(described)
+        policy.check_report(scheme)  # it may have been changed since
+        number, slot = _question(payload)
+        if number > policy.rounds:
+            raise PolicyRefusal(f"rounds={number}: this client answers at most {policy.rounds} rounds of a session")
+        size = flatten(only(message.content.array_records.values())).size
+        if size != scheme.dimension:
+            raise PolicyRefusal(f"dimension={scheme.dimension}: the model has {size} parameters")
+        session = _session(scheme, context, policy, as_bytes(saved[_ANSWERS]))
+        # A question that was answered needs no vector: nothing is drawn for it.
+        known = number in session.answers
+        vector = np.zeros(size) if known else _vector(message, call_next, context, size)
+        try:
+            report = session.answer(vector, round_number=number, slot=slot)
+        except BudgetError:
+            raise PolicyRefusal(f"budget={policy.budget:g}: another report would exceed it; nothing was sent") from None
+        except ParameterError as error:  # another slot of a round that was answered
+            raise PolicyRefusal(str(error)) from None
+        _keep(context, described, session.answers)
+        return report.to_bytes(-(-scheme.bits // 8), "big")
+
+
+def _vector(message: Message, call_next: Train, context: Context, size: int) -> npt.NDArray[np.float64]:
+    """The update, or zeros where there is none: that there is none can be a fact about the data."""
+    try:
+        update = trained_update(message, call_next, context)
+        if not np.isfinite(update).all():
+            raise ParameterError("update", "not finite", "training diverged")
+        return update
+    except Exception as error:
+        log(WARNING, "mezzotint: reporting about no update: %s", error, exc_info=not isinstance(error, MezzotintError))
+        return np.zeros(size)
+
+
+def _session(scheme: RankedCodebook, context: Context, policy: Policy, answers: bytes) -> RankedSession:
+    budget = (policy.budget, 0.0)
+    folder = context.node_config.get("records")
+    if folder is None:
+        found = {int(number): (slot, report) for number, (slot, report) in json.loads(answers).items()}
+        return RankedSession(scheme, client=_name(context), ledger=Ledger(), budget=budget, answers=found)
+    place = Path(str(folder))
+    path = place / f"answers-{scheme.sha256[:16]}.jsonl"
+    return RankedSession(scheme, client=_name(context), ledger=Ledger(place / "ledger.jsonl"), budget=budget, path=path)
+
+
+def _keep(context: Context, described: bytes, answers: dict[int, tuple[int, int]]) -> None:
+    context.state[RECORD] = ConfigRecord({_CODEBOOK: described, _ANSWERS: json.dumps(answers).encode()})
+
+
+def _name(context: Context) -> str:
+    return name_of(context) or f"node {context.node_id}"
+
+
+def _announced(described: bytes) -> RankedCodebook:
+    """The codebook of an invitation, after the exact check of its claim."""
+    try:
+        reader = zlib.decompressobj()
+        text = reader.decompress(described, LARGEST).decode()
+        if not reader.eof:
+            raise ParameterError("codebook", f"{len(described)} bytes", "cut, or too long")
+        return RankedCodebook.from_json(text)
+    except (MezzotintError, zlib.error, UnicodeDecodeError) as error:  # its words are the server's own
+        raise PolicyRefusal(f"codebook: {error}") from None
+
+
+def _question(payload: bytes) -> tuple[int, int]:
+    try:
+        asked = json.loads(payload)
+        number, slot = asked["round"], asked["slot"]
+        round_seeds(number, [slot])
+    except (ValueError, KeyError, TypeError):
+        raise PolicyRefusal("question: no round and slot; server and client run different versions") from None
+    return number, slot
+
+
+# The server ----------------------------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(kw_only=True)
+class _Local(Running):
+    """The round in progress: its stage, who joined, what they reported, who said that they do not."""
+
+    stage: str = JOIN
+    joined: list[int] = field(default_factory=list)
+    reports: dict[int, int] = field(default_factory=dict)
+    refused: set[int] = field(default_factory=set)
+
+
+@final
+class LocalStrategy(RoundStrategy[_Local]):
+    """Every training round asks each client for one index about its whole update; the server averages the estimates.
+
+    Arguments:
+        scheme: the ranked codebook, of as many coordinates as the model has parameters. Its beacon is joined with the
+            session, so that no two runs ask under the same seeds.
+        minimum: fewest reports that move the model; fewer are charged all the same.
+        others: see `RoundStrategy`.
+
+    Guarantees:
+        Every client that was asked and did not refuse is charged, whether its report arrived or not.
+        A slot is a place among the nodes drawn, which no client's vector has a say in.
+    """
+
+    def __init__(
+        self,
+        *,
+        scheme: RankedCodebook,
+        per_round: int,
+        minimum: int | None = None,
+        sampling: Sampling = "fixed",
+        learning_rate: float = 1.0,
+        returns: Returns = "weights",
+        stage_timeout: float = 600.0,
+        ledger: RunLedger | None = None,
+        most_rounds: int | None = None,
+        session: bytes | None = None,
+    ) -> None:
+        super().__init__(
+            per_round=per_round, minimum=1 if minimum is None else minimum, sampling=sampling,
+            learning_rate=learning_rate, returns=returns, stage_timeout=stage_timeout, ledger=ledger,
+            most_rounds=most_rounds, session=session,
+        )  # fmt: skip
+        self.scheme = replace(scheme, beacon=f"{scheme.beacon} {self.session.hex()}".strip())
+
+    def claims(self, *, size: int, delta: float, corrupted: int) -> dict[str, Claim]:
+        """What the client asked most has been charged, to an observer of every report: the server itself."""
+        most = max(self.ledger.charges.values(), default=0)
+        return {"local": self.scheme.claim(rounds=most, delta=delta)} if most else {}
+
+    def cost(self, rounds: int, *, size: int, delta: float, corrupted: int) -> float:
+        return self.scheme.claim(rounds=rounds, delta=delta).epsilon
+
+    @property
+    def message_bits(self) -> int:
+        return self.scheme.bits
+
+    @property
+    def report_bits(self) -> int:
+        return self.scheme.bits
+
+    def report_mse(self) -> float:
+        return self.scheme.mse / self.scheme.dimension
+
+    # Rounds --------------------------------------------------------------------------------------------------------
+
+    def _open(self, number: int, nodes: dict[int, int], arrays: ArrayRecord, grid: Grid) -> _Local:
+        size = flatten(arrays).size
+        if size != self.scheme.dimension:
+            raise ParameterError("dimension", self.scheme.dimension, f"the model has {size} parameters")
+        return _Local(number=number, nodes=nodes, arrays=arrays, grid=grid)
+
+    def _stage(self, now: _Local) -> str:
+        return now.stage
+
+    def _receive(self, now: _Local, place: int, payload: bytes) -> None:
+        if now.stage == JOIN:
+            if place in now.joined:
+                raise DuplicateAnswer(JOIN, "a second answer of one client", (place,))
+            now.joined.append(place)
+            return
+        if place not in now.joined:
+            raise MalformedMessage(REPORT, "a report of a client that did not join", (place,))
+        if place in now.reports:
+            raise DuplicateAnswer(REPORT, "a second answer of one client", (place,))
+        report = int.from_bytes(payload, "big")
+        if len(payload) != -(-self.scheme.bits // 8) or report >= self.scheme.reports:
+            raise MalformedMessage(REPORT, f"no index below {self.scheme.reports}", (place,))
+        now.reports[place] = report
+
+    def _refused(self, now: _Local, place: int) -> None:
+        if now.stage == REPORT:
+            now.refused.add(place)
+
+    def _until_train(self, now: _Local, config: ConfigRecord) -> list[Message]:
+        described = zlib.compress(self.scheme.to_json().encode(), 9)
+        self._exchange(now, dict.fromkeys(now.nodes, b""), {ENCODING: described})
+        if len(now.joined) < max(1, self.minimum):
+            raise TooFewClients(JOIN, f"{len(now.joined)} clients joined, {self.minimum} are needed")
+        # What a client calls itself from here on is what it is charged under.
+        now.names = {place: now.name(place) for place in now.joined}
+        asked = list(now.names.values())
+        self.ledger.ask(now.number, asked, minimum=1, most_rounds=self.most_rounds)
+        now.stage = REPORT
+        config["server-round"] = now.number
+        outbox = {place: json.dumps({"round": now.number, "slot": place}).encode() for place in now.joined}
+        records: dict[str, Any] = {"arrays": now.arrays, "config": config}
+        return self._messages(now, outbox, {RETURNS: self.returns}, records)
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Takes the reports and adds the mean of their estimates to the model."""
+        now, answered = self._running, list(replies)
+        if now is None:
+            return None, None
+        self._running = None
+        self._take(now, answered)
+        # Whoever is silent may have sent a report that others saw on its way, or that comes late.
+        charged = [now.names[place] for place in now.joined if place in now.reports or place not in now.refused]
+        self.ledger.close(now.number, charged)
+        if len(now.reports) < max(1, self.minimum):
+            error = TooFewClients(REPORT, f"{len(now.reports)} reports arrived, {self.minimum} are needed")
+            self._note(now.number, "", error)
+            return None, None
+        self.counted = len(now.reports)
+        places = sorted(now.reports)
+        mean = self.scheme.mean([now.reports[place] for place in places], round_seeds(now.number, places))
+        return self._moved(now, mean, {"survivors": len(places), "dropped": len(now.nodes) - len(places)})
+
+    def summary(self) -> None:
+        """Logs the settings."""
+        log(INFO, "\t├──> Single reports of %d clients (%s), seen by this server", self.per_round, self.sampling)
+        log(INFO, "\t└──> %s", self.scheme)

@@ -1,0 +1,322 @@
+"""What every strategy of this room does: draw clients, exchange messages, keep the ledger ahead, note incidents."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from logging import INFO, WARNING
+from typing import Any, Generic, Literal, TypeVar, final
+
+import numpy as np
+import numpy.typing as npt
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
+
+from mezzotint.core.errors import BudgetError, InfeasibleError, ParameterError
+from mezzotint.federated.ledger import RunLedger
+from mezzotint.federated.records import (
+    NAME,
+    PAYLOAD,
+    REASON,
+    RECORD,
+    REFUSED,
+    STAGE,
+    flatten,
+    log,
+    protocol_record,
+    unflatten,
+)
+from mezzotint.federated.secagg import ProtocolError, TooFewClients
+from mezzotint.privacy.claim import Claim
+
+Sampling = Literal["fixed", "poisson"]
+Returns = Literal["weights", "update"]
+R = TypeVar("R", bound="Running")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Incident:
+    """Something that went wrong in a round: its name, who caused it, in words."""
+
+    round: int
+    client: str
+    name: str
+    what: str
+
+
+@dataclass(kw_only=True)
+class Running:
+    """The round in progress: its number, the node behind each place, how clients call themselves, the model."""
+
+    number: int
+    nodes: dict[int, int]
+    arrays: ArrayRecord
+    grid: Grid
+    names: dict[int, str] = field(default_factory=dict)
+
+    def name(self, place: int) -> str:
+        """How the client calls itself; its node's number when it has not said."""
+        return self.names.get(place, str(self.nodes[place]))
+
+
+class RoundStrategy(Strategy, ABC, Generic[R]):
+    """Training rounds in several exchanges, the last but one of which travels as Flower's own train messages.
+
+    Arguments:
+        per_round: clients of a round ("fixed": drawn without replacement), or the expected number ("poisson").
+        minimum: fewest clients that a round goes on with.
+        sampling: "fixed" or "poisson"; neither is claimed to amplify, for the server knows who took part.
+        learning_rate: factor of the mean update.
+        returns: what clients' train functions return: "weights" (new parameters) or "update" (what is added).
+        stage_timeout: seconds to wait for the answers of a stage; later ones are drop-outs.
+        ledger: where releases are written before they happen; by default in memory.
+        most_rounds: rounds that any one client may be charged for; the run stops before it is exceeded.
+        session: 16 bytes naming the run; a resumed run passes its own.
+
+    Guarantees:
+        A round that fails at any stage leaves the model as it was; its reasons are in `incidents`.
+    """
+
+    def __init__(
+        self,
+        *,
+        per_round: int,
+        minimum: int,
+        sampling: Sampling,
+        learning_rate: float,
+        returns: Returns,
+        stage_timeout: float,
+        ledger: RunLedger | None,
+        most_rounds: int | None,
+        session: bytes | None,
+    ) -> None:
+        if per_round < 2:
+            raise ParameterError("per_round", per_round, "need at least 2 clients; one alone hides nothing")
+        if sampling not in ("fixed", "poisson"):
+            raise ParameterError("sampling", sampling, "use 'fixed' or 'poisson'")
+        self.per_round = per_round
+        self.minimum = minimum
+        self.sampling = sampling
+        self.learning_rate = learning_rate
+        self.returns = returns
+        self.stage_timeout = stage_timeout
+        self.session = os.urandom(16) if session is None else session
+        self.ledger = RunLedger(None, {}) if ledger is None else ledger
+        self.most_rounds = most_rounds
+        self.incidents: list[Incident] = []
+        self.counted = 0
+        self.stopped = ""
+        self.seconds: dict[str, float] = {}
+        self._running: R | None = None
+
+    # What a protocol is made of ------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def claims(self, *, size: int, delta: float, corrupted: int) -> dict[str, Claim]:
+        """What the client charged most has been charged so far, by view ("local", "central")."""
+
+    @abstractmethod
+    def cost(self, rounds: int, *, size: int, delta: float, corrupted: int) -> float:
+        """Epsilon of so many rounds, as the run's budget counts it."""
+
+    @property
+    @abstractmethod
+    def message_bits(self) -> int:
+        """Bits on the wire: of a coordinate in a sum, or of a whole report."""
+
+    @property
+    @abstractmethod
+    def report_bits(self) -> int:
+        """Bits of the same without what summing takes."""
+
+    @abstractmethod
+    def report_mse(self) -> float:
+        """Mean squared error of one coordinate of one report, data units squared; NaN where rounding is all."""
+
+    @abstractmethod
+    def _open(self, number: int, nodes: dict[int, int], arrays: ArrayRecord, grid: Grid) -> R:
+        """The round's state before anybody is asked."""
+
+    @abstractmethod
+    def _until_train(self, now: R, config: ConfigRecord) -> list[Message]:
+        """Runs the exchanges before training, announces the round, and makes the messages that ask for an update."""
+
+    @abstractmethod
+    def _stage(self, now: R) -> str:
+        """The stage that messages are about at present."""
+
+    @abstractmethod
+    def _receive(self, now: R, place: int, payload: bytes) -> None:
+        """Takes one answer; ProtocolError refuses it."""
+
+    # Flower's interface --------------------------------------------------------------------------------------------
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Runs the stages before training; returns the messages that ask for an update."""
+        self._running = None
+        self.counted = 0
+        most = max(self.ledger.charges.values(), default=0)
+        if self.most_rounds is not None and most >= self.most_rounds:
+            self.stopped = f"a client was charged for {most} rounds; one more would exceed the budget"
+            log(WARNING, "mezzotint: %s", self.stopped)
+            return []
+        nodes = dict(enumerate(self._choose(grid)))
+        # On disk before anybody is asked: clients answer a number once, also when the round comes to nothing.
+        number = self.ledger.start()
+        try:
+            if len(nodes) < max(2, self.minimum):
+                raise TooFewClients("plan", f"{len(nodes)} clients are there, {self.minimum} are needed")
+            now = self._open(number, nodes, arrays, grid)
+        except ProtocolError as error:
+            self._note(number, "", error)
+            self.ledger.fail(number, type(error).__name__)
+            return []
+        self._running = now
+        try:
+            return self._until_train(now, config)
+        except ProtocolError as error:
+            self._abort(now, error)
+            return []
+        except BudgetError as error:
+            self.stopped = str(error)
+            self._abort(now, error)
+            return []
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """No evaluation on clients: their metrics would be releases that nobody accounts for."""
+        return []
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """Nothing was asked."""
+        return None
+
+    # Steps ---------------------------------------------------------------------------------------------------------
+
+    def _choose(self, grid: Grid) -> list[int]:
+        """Nodes of this round, by the operating system's randomness."""
+        deadline = time.monotonic() + self.stage_timeout
+        told = -1
+        while len(nodes := sorted(grid.get_node_ids())) < self.per_round and time.monotonic() < deadline:
+            if len(nodes) != told:
+                told = len(nodes)
+                log(INFO, "mezzotint: %d nodes are connected; waiting for %d", told, self.per_round)
+            time.sleep(0.2)
+        source = random.SystemRandom()
+        if self.sampling == "poisson":
+            # The rate is fixed by the population: each takes part independently of all others.
+            rate = min(1.0, self.per_round / max(1, len(nodes)))
+            return [node for node in nodes if source.random() < rate]
+        return sorted(source.sample(nodes, min(self.per_round, len(nodes))))
+
+    def _moved(
+        self, now: R, mean: npt.NDArray[np.float64], counts: Mapping[str, int]
+    ) -> tuple[ArrayRecord, MetricRecord]:
+        """The model moved by the mean update, and the round's counts."""
+        arrays = unflatten(flatten(now.arrays) + self.learning_rate * mean, now.arrays)
+        return arrays, MetricRecord({"round": now.number, **{name: int(value) for name, value in counts.items()}})
+
+    def _messages(
+        self,
+        now: R,
+        outbox: Mapping[int, bytes],
+        extra: Mapping[str, str | bytes],
+        records: Mapping[str, Any] | None = None,
+    ) -> list[Message]:
+        stage = self._stage(now)
+        return [
+            Message(
+                RecordDict({RECORD: ConfigRecord({STAGE: stage, PAYLOAD: payload, **extra}), **(records or {})}),
+                message_type=MessageType.TRAIN,
+                dst_node_id=now.nodes[place],
+            )
+            for place, payload in outbox.items()
+        ]
+
+    def _exchange(self, now: R, outbox: Mapping[int, bytes], extra: Mapping[str, str | bytes]) -> None:
+        stage = self._stage(now)
+        start = time.perf_counter()
+        replies = now.grid.send_and_receive(self._messages(now, outbox, extra), timeout=self.stage_timeout)
+        self._take(now, replies)
+        self.seconds[stage] = time.perf_counter() - start
+
+    def _take(self, now: R, replies: Iterable[Message]) -> None:
+        place_of = {node: place for place, node in now.nodes.items()}
+        for answer in replies:
+            node = answer.metadata.src_node_id
+            if node not in place_of:
+                self._note(now.number, str(node), ProtocolError(self._stage(now), "an answer of a node not asked"))
+                continue
+            place = place_of[node]
+            who = now.name(place)
+            if answer.has_error():
+                self.incidents.append(
+                    Incident(round=now.number, client=who, name="ClientError", what=str(answer.error.reason))
+                )
+                continue
+            self._take_one(now, place, who, protocol_record(answer))
+
+    def _take_one(self, now: R, place: int, who: str, record: ConfigRecord | None) -> None:
+        if record is None or REFUSED in record:
+            name = "NotMasked" if record is None else str(record[REFUSED])
+            what = "the client does not run the mod" if record is None else str(record.get(REASON, ""))
+            log(WARNING, "mezzotint: round %d, client %s refused: %s", now.number, who, what)
+            self.incidents.append(Incident(round=now.number, client=who, name=name, what=what))
+            self._refused(now, place)
+            return
+        payload = record.get(PAYLOAD)
+        try:
+            self._receive(now, place, payload if isinstance(payload, bytes) else b"")
+        except ProtocolError as error:
+            self._note(now.number, who, error)
+            return
+        if NAME in record:
+            now.names.setdefault(place, str(record[NAME]))
+
+    def _refused(self, now: R, place: int) -> None:
+        """A client said that it does not answer."""
+
+    def _note(self, number: int, client: str, error: Exception) -> None:
+        log(WARNING, "mezzotint: round %d%s: %s", number, f", client {client}" if client else "", error)
+        self.incidents.append(Incident(round=number, client=client, name=type(error).__name__, what=str(error)))
+
+    def _abort(self, now: R, error: ProtocolError | BudgetError) -> None:
+        """Before anything was released."""
+        self._running = None
+        self._note(now.number, "", error)
+        self.ledger.fail(now.number, type(error).__name__)
+
+
+def rounds_within(budget: float, spent: Callable[[int], float], rounds: int) -> int:
+    """The most rounds, up to `rounds`, whose cost stays within the budget.
+
+    Arguments:
+        budget: epsilon.
+        spent: rounds -> epsilon, non-decreasing.
+        rounds: planned.
+
+    Raises:
+        InfeasibleError: not even one round fits.
+    """
+    if spent(rounds) <= budget:
+        return rounds
+    least = spent(1)
+    if least > budget:
+        raise InfeasibleError(
+            f"one round costs epsilon {least:g}, the budget is {budget:g}: nothing was sent; "
+            "use a noisier mechanism, more clients or fewer parameters"
+        )
+    low, high = 1, rounds
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if spent(middle) <= budget else (low, middle)
+    return low
