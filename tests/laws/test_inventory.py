@@ -84,10 +84,11 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
     "a run: its claims are those of its encoding or its phases, which have laws, for the rounds on its ledger": (
         "training.accountant.Accountant.claim", "training.accountant.Accountant.get_epsilon",
         "training.optimizers.NoisyOptimizer.contraction", "training.optimizers.derived_bound",
-        "federated.settings.RunSettings.codebook", "federated.local.LocalStrategy.claims", "federated.rounds.RoundStrategy.claims",
-        "federated.strategy.SecureStrategy.claims",
+        "federated.settings.RunSettings.codebook", "federated.local.LocalStrategy.claims",
+        "federated.rounds.RoundStrategy.claims", "federated.strategy.SecureStrategy.claims",
         "federated.app.run_server", "federated.ledger.RunLedger.claims", "federated.simulation.simulate",
         "training.methods.ClippedSGD.claim", "training.methods.Method.claim", "training.methods.NoisySGD.claim",
+        "training.methods.RankedSGD.claim",
         "training.methods.QuantizedSGD.claim", "training.optimizers.ProjectedOptimizer.contraction",
         "training.trainer.Trainer.claim", "training.trainer.Trainer.progress", "training.trainer.Trainer.run",
     ),

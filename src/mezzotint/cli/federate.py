@@ -12,6 +12,7 @@ import typer
 from rich.table import Table
 
 from mezzotint.cli.common import AsJson, notices, number, output, print_json
+from mezzotint.cli.rooms import vectors
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.files import replacing
 from mezzotint.core.lazy import LazyModule
@@ -25,7 +26,6 @@ families: Any = LazyModule("mezzotint.families")
 folders: Any = LazyModule("mezzotint.federated.folder")
 run_settings: Any = LazyModule("mezzotint.federated.settings")
 simulation: Any = LazyModule("mezzotint.federated.simulation")
-vectors: Any = LazyModule("mezzotint.vectors")
 
 EXAMPLE = "mezzotint federate --mechanism quantize --bits 4 --rounds 6 --out run --json"
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from mezzotint import privacy as privacy
     from mezzotint import smoothed as smoothed
     from mezzotint import training as training
+    from mezzotint import vectors as vectors
 else:
     collect = LazyModule("mezzotint.collect")
     design = LazyModule("mezzotint.design")
@@ -20,3 +21,4 @@ else:
     privacy = LazyModule("mezzotint.privacy")
     smoothed = LazyModule("mezzotint.smoothed")
     training = LazyModule("mezzotint.training")
+    vectors = LazyModule("mezzotint.vectors")

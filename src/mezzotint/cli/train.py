@@ -26,7 +26,7 @@ from mezzotint.cli.common import (
     progress_bars,
     warn,
 )
-from mezzotint.cli.rooms import training
+from mezzotint.cli.rooms import training, vectors
 from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.files import refuse_existing, replacing
 from mezzotint.core.lazy import LazyModule
@@ -44,6 +44,7 @@ USES = {
     "proj-dp-sgd": (*_NOISE, "projection", "bound"),
     "rqp": (*_NOISE, "projection", "bound", "q", "mechanism"),
     "quantized-gradient": ("mechanism",),
+    "ranked-gradient": ("report_epsilon",),
 }
 METHODS = tuple(USES)
 
@@ -62,6 +63,7 @@ def command(
     batch_size: Annotated[int, typer.Option(help="Expected records per (Poisson) batch.")] = 32,
     step_size: Annotated[float, typer.Option(help="Learning rate.")] = 1.0,
     clip_norm: Annotated[float, typer.Option(help="L2 norm of a record's gradient; per coordinate for tables.")] = 0.45,
+    report_epsilon: Annotated[Number, typer.Option(help="ranked-gradient: pure epsilon of a record's report.")] = None,
     bits: Annotated[int, typer.Option(help="Bits of one weight, during training (proj-dp-sgd, rqp) and in --out.")] = 4,
     projection: Annotated[str | None, typer.Option(help="stochastic (default) or nearest rounding of weights.")] = None,
     q: Annotated[Number, typer.Option(help="rqp: probability that a code is kept; 0.99 if not given.")] = None,
@@ -171,6 +173,12 @@ def choose_method(options: dict[str, Any], task: Any, *, rate: float) -> Any:
         if options["mechanism"] is None:
             raise ParameterError("mechanism", "None", "name the table's file; make one with: mezzotint design")
         return training.methods.QuantizedSGD(table=load_mechanism(options["mechanism"]), clip=options["clip_norm"])
+    if name == "ranked-gradient":
+        if options["report_epsilon"] is None:
+            raise ParameterError("report_epsilon", "None", "name the epsilon of one report, e.g. --report-epsilon 4")
+        weights = sum(parameter.numel() for parameter in task.module.parameters())
+        scheme = vectors.ranked_codebook(weights, options["report_epsilon"], clip_norm=options["clip_norm"])
+        return training.methods.RankedSGD(scheme=scheme)
     projected = _projection(options) if name in ("proj-dp-sgd", "rqp") else None
     return training.methods.NoisySGD(
         noise_multiplier=0.0 if name == "none" else _noise(options, projected, rate=rate),

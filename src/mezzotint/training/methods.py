@@ -1,4 +1,4 @@
-"""Ways to make a step private: noise on the clipped sum (with or without projection), or a table on each gradient."""
+"""Ways to make a step private: noise on the clipped sum (with or without projection), or reports of each gradient."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ from mezzotint.training.optimizers import (
     NoisyOptimizer,
     ProjectedOptimizer,
     QuantizedGradientOptimizer,
+    RankedGradientOptimizer,
 )
 from mezzotint.training.projection import Projection
 from mezzotint.training.rqp.accounting import account
 from mezzotint.training.rqp.claim import Phase, TrainingClaim
 from mezzotint.training.rqp.sampling import Neighboring, Poisson
 from mezzotint.training.samples import FactoredGradSampleModule
+from mezzotint.vectors import RankedCodebook
 
 
 class Method(ABC):
@@ -244,6 +246,61 @@ class QuantizedSGD(Method):
             "name": self.table.name,
             "clip": self.clip,
             "max_grad_norm": self.max_grad_norm,
+        }
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class RankedSGD(Method):
+    """Each record's whole clipped gradient becomes one index of a ranked codebook: local privacy of every example.
+
+    Arguments:
+        scheme: of as many coordinates as the model has weights; gradients are clipped to its `clip_norm`.
+
+    Guarantees: the claim is about an observer of every record's index; whoever sees only the steps learns less.
+    """
+
+    relation: ClassVar[Neighboring] = "replace_one"
+
+    scheme: RankedCodebook
+
+    def optimizer(self, inner: torch.optim.Optimizer, *, batch_size: int, rng: Callable[[str], Any]) -> DPOptimizer:
+        return RankedGradientOptimizer(
+            inner,
+            scheme=self.scheme,
+            expected_batch_size=batch_size,
+            rng=partial(rng, "table"),
+            public=partial(rng, "codebook"),
+        )
+
+    def claim(
+        self,
+        *,
+        steps: int,
+        sampling_rate: float,
+        coordinates: int,
+        delta: float,
+        neighboring: Neighboring,
+        contraction: float,
+    ) -> TrainingClaim | Claim | None:
+        # As with tables: a record that is absent sends nothing, so participation counts as seen.
+        if neighboring != "replace_one":
+            raise ParameterError("neighboring", neighboring, "reports of gradients hide replacement only: replace_one")
+        if coordinates != self.scheme.dimension:
+            raise ParameterError("coordinates", coordinates, f"the codebook is for {self.scheme.dimension} weights")
+        return self.scheme.claim(rounds=steps, delta=delta, sampling_rate=sampling_rate) if steps else None
+
+    def warn(self, *, step_size: float, batch_size: int, steps: int) -> None:
+        """Nothing to warn about: the codebook's printed error says what a step is worth."""
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "method": "ranked-gradient",
+            "table": self.scheme.sha256,
+            "name": self.scheme.name,
+            "clip_norm": self.scheme.clip_norm,
+            "report_epsilon": self.scheme.epsilon,
+            "report_bits": self.scheme.bits,
         }
 
 

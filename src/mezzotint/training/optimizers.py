@@ -12,7 +12,7 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.entropy import key_from
+from mezzotint.core.entropy import draw_words, key_from
 from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.privacy.sums.lattice import Lattice, find_lattice
@@ -23,6 +23,7 @@ from mezzotint.training.notices import LeftOutWarning
 from mezzotint.training.projection import Projection
 from mezzotint.training.quantized.sums import Gradients, RecordSums
 from mezzotint.training.samples import factors
+from mezzotint.vectors import RankedCodebook, round_seeds
 
 Codes = npt.NDArray[Any]
 
@@ -527,6 +528,61 @@ class QuantizedGradientOptimizer(_CoordinateOptimizer):
         if nans:
             raise NotFiniteError("a record's gradient is not a number")
         return sums
+
+
+@final
+class RankedGradientOptimizer(_CoordinateOptimizer):
+    """Reports each record's whole gradient as one index of a ranked codebook; the step is made with the estimates.
+
+    The codebook is the whole privacy mechanism; no noise is added. Every record is reported about under a seed of its
+    own: a public round number is drawn for each batch, the slot is the record's place in it.
+
+    Arguments:
+        inner: the optimizer that makes the step.
+        scheme: of as many coordinates as there are weights. A gradient is clipped to its `clip_norm`; entries that are
+            not finite count as 0, and stop nothing.
+        expected_batch_size: what the sum is divided by.
+        rng: as in `ProjectedOptimizer`, for the reports. public: the same for round numbers, which are no secret.
+
+    Raises:
+        ParameterError: a scheme of another dimension.
+
+    Guarantees: what leaves a record is one integer, and the step depends on these integers and public seeds alone.
+    Source: docs/proofs/vectors.md, "Ranked codebooks".
+    """
+
+    def __init__(
+        self,
+        inner: torch.optim.Optimizer,
+        *,
+        scheme: RankedCodebook,
+        expected_batch_size: int,
+        rng: Callable[[], Any] = _private,
+        public: Callable[[], Any] = _private,
+    ) -> None:
+        super().__init__(
+            inner, noise_multiplier=0.0, max_grad_norm=scheme.clip_norm, expected_batch_size=expected_batch_size
+        )
+        self.scheme, self.rng, self.public = scheme, rng, public
+        weights = sum(parameter.numel() for parameter in self.params)
+        if weights != scheme.dimension:
+            raise ParameterError("scheme", f"{scheme.dimension} coordinates", f"the model has {weights} weights")
+
+    def total(self, samples: list[torch.Tensor]) -> torch.Tensor:
+        reports, seeds = self.reports(samples)
+        summed = np.zeros(self.scheme.dimension)
+        if len(seeds):
+            summed = self.scheme.mean(reports, seeds) * len(seeds)
+        return torch.from_numpy(summed.astype(np.float32)).to(samples[0].device)
+
+    def reports(self, samples: list[torch.Tensor]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
+        """All that is released: one integer and one public seed for each record."""
+        rows = np.concatenate([_array(sample.flatten(1)) for sample in samples], axis=1)
+        round_number = int(draw_words(key_from(self.public()), 0, 1)[0] >> np.uint64(32))
+        seeds = round_seeds(round_number, range(len(rows)))
+        if not len(rows):
+            return np.zeros(0, dtype=np.int64), seeds
+        return self.scheme.encode(rows, seeds, rng=self.rng()), seeds
 
 
 def _gradients(sample: torch.Tensor) -> Gradients:
