@@ -74,7 +74,7 @@ def test_all_rivals_are_above_the_best_table_of_any_size() -> None:
         assert row.mse is not None
         assert row.worst is not None
         assert row.above_limit is not None
-        assert row.above_limit >= 0
+        assert row.above_limit >= 0 or row.note == "biased"
         assert row.worst >= row.mse * (1 - 1e-9)
         assert (row.mechanism is None) == (row.family in NAMES)
 

@@ -37,7 +37,7 @@ GREATEST_EPSILON = 8.0
 
 EXAMPLE = "mezzotint compare --epsilon 1 --bits 2 --json"
 
-_COLUMNS = ("mse", "mae", "worst", "max_bias", "bits", "epsilon", "above_limit", "note")
+_COLUMNS = ("mse", "mae", "worst", "cdf", "max_bias", "bits", "epsilon", "above_limit", "note")
 
 
 def command(

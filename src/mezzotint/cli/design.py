@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 import warnings
 from collections.abc import Iterator
@@ -50,7 +51,9 @@ def command(
     ] = None,
     lower: Lower = -1.0,
     upper: Upper = 1.0,
-    loss: Annotated[str, typer.Option(help="mse, mae or minimax (the largest mse): what to make small.")] = "mse",
+    loss: Annotated[
+        str, typer.Option(help="mse, mae, minimax (the largest mse) or cdf (of the distribution): what to make small.")
+    ] = "mse",
     family: Annotated[str, typer.Option(help=f"One of {', '.join(FAMILIES)}.")] = "optimal",
     prior: PriorOption = None,
     delta: Annotated[float, typer.Option(help="optimal only: the design is (epsilon, delta), not pure.")] = 0.0,
@@ -92,7 +95,7 @@ def command(
     problem |= {} if max_level is None else {"max_level": max_level}
     constraint = {"delta": delta, "alpha": alpha, "metric": metric, "max_bias": max_bias}
     problem |= {name: value for name, value in constraint.items() if value}
-    if limit and (delta or alpha or metric or loss == "minimax"):
+    if limit and (delta or alpha or metric or loss not in ("mse", "mae")):
         raise ParameterError("limit", True, "limits are known for pure epsilon and --loss mse or mae only")
     if proof is not None:
         if not prove:
@@ -230,6 +233,7 @@ def describe(family: str, result: Any, *, loss: str, prior: Any, seconds: float)
         "bits": mechanism.bits,
         "rows": mechanism.knots.size,
         "loss": loss,
+        "value": result.loss,
         "lower_bound": result.lower_bound,
         "gap": result.gap,
         "scope": result.scope,
@@ -246,9 +250,11 @@ def _summary(facts: dict[str, Any]) -> None:
     if facts.get("limit") is not None:
         above = "" if facts["above_limit"] is None else f" ({facts['above_limit']:.3g} % above it)"
         bound += f"; at any number of bits, below {number(facts['limit'])}{above}"
+    cdf = f", distribution function {number(math.sqrt(facts['value']))} / sqrt(n)" if facts["loss"] == "cdf" else ""
     lines = [
         f"{facts['name']}: {facts['bits']} bits, {facts['guarantee']}",
-        f"mse {number(facts['mse'])}, mae {number(facts['mae'])}, greatest bias {number(facts['max_bias'], 3)}{bound}",
+        f"mse {number(facts['mse'])}, mae {number(facts['mae'])}{cdf}, greatest bias {number(facts['max_bias'], 3)}"
+        + bound,
         "levels "
         + ", ".join(f"{level:.6g}" for level in facts["levels"][:16])
         + (" ..." if len(facts["levels"]) > 16 else ""),

@@ -7,12 +7,14 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, final
 
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.design import baselines
 from mezzotint.design.calibrate import calibrate, calibrate_function
+from mezzotint.design.distribution import cdf_error
 from mezzotint.design.levels import UnboundedLevelsWarning, symmetric_levels
 from mezzotint.design.limit import limit_of
 from mezzotint.design.mvu import imvu, mvu
@@ -25,8 +27,8 @@ from mezzotint.design.rounding import worst_mse
 Family = str | Mechanism | Callable[[float], Mechanism]
 """A name, a table as it is, or a function of one number whose tables have a larger epsilon the larger it is."""
 
-BASELINES = ("three_outputs", "n_outputs", *baselines.NAMES)
-"""Rivals of the literature beside `FAMILIES`; all but the first two have continuous outputs."""
+BASELINES = ("cdf", "three_outputs", "n_outputs", *baselines.NAMES)
+"""What can be asked for beside `FAMILIES`: the table for distributions, and rivals of the literature."""
 
 FAMILIES = ("optimal", "optm", "mvu", "imvu", "rqm", "erm", "pbm", "k_randomized_response", "randomized_response")
 
@@ -42,6 +44,8 @@ class Row:
         epsilon: certified pure epsilon, at most the one asked for.
         bits: bits of one report.
         worst: largest MSE over the inputs, squared data units.
+        cdf: error of the estimated distribution function: root of n times its variance, n reports, averaged over the
+            inner edges of even cells, half as many as levels; inf where reports do not tell these cells apart.
         mse, mae: exact losses under the prior, squared data units and data units.
         max_bias: largest bias over the inputs, data units.
         above_limit: how far the MSE is above what any unbiased mechanism with any number of bits can reach, percent.
@@ -57,6 +61,7 @@ class Row:
     mse: float | None
     mae: float | None
     worst: float | None
+    cdf: float | None
     max_bias: float | None
     above_limit: float | None
     seconds: float
@@ -71,6 +76,7 @@ class Row:
             "mse": self.mse,
             "mae": self.mae,
             "worst": self.worst,
+            "cdf": self.cdf,
             "max_bias": self.max_bias,
             "above_limit": self.above_limit,
             "seconds": self.seconds,
@@ -86,6 +92,9 @@ def _design(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UnboundedLevelsWarning)
             return optimal(epsilon, levels=levels, prior=prior, loss=loss, **span)
+    if family == "cdf":
+        count = levels if isinstance(levels, int) else len(levels)
+        return optimal(epsilon, levels=count, prior=prior, loss="cdf", knots=max(2, count // 2) + 1, **span)
     if family == "three_outputs":
         return optimal(epsilon, levels=3, loss="minimax", **span)
     if family == "n_outputs":
@@ -114,6 +123,7 @@ def _continuous(family: str, epsilon: float, lower: float, upper: float, prior: 
         mse=mse,
         mae=None,
         worst=known.worst(lower=lower, upper=upper),
+        cdf=None,
         max_bias=0.0,
         above_limit=100 * (mse / floor - 1) if floor > 0 else None,
         seconds=0.0,
@@ -130,7 +140,7 @@ def own(family: Family, epsilon: float) -> tuple[str, Callable[[], Mechanism]]:
     return getattr(family, "__name__", type(family).__name__), lambda: calibrate_function(family, epsilon)
 
 
-def _row(family: str, design: Callable[[], DesignResult | Mechanism], prior: Any, floor: float) -> Row:
+def _row(family: str, design: Callable[[], DesignResult | Mechanism], prior: Any, floor: float, cells: int) -> Row:
     started = time.perf_counter()
     try:
         result = design()
@@ -143,6 +153,7 @@ def _row(family: str, design: Callable[[], DesignResult | Mechanism], prior: Any
             mse=None,
             mae=None,
             worst=None,
+            cdf=None,
             max_bias=None,
             above_limit=None,
             seconds=time.perf_counter() - started,
@@ -159,6 +170,7 @@ def _row(family: str, design: Callable[[], DesignResult | Mechanism], prior: Any
         mse=mse,
         mae=table.mae(prior),
         worst=worst_mse(table),
+        cdf=cdf_error(table, cells, prior),
         max_bias=bias,
         above_limit=100 * (mse / floor - 1) if floor > 0 else None,
         seconds=time.perf_counter() - started,
@@ -218,16 +230,16 @@ def compare(
         raise ParameterError("families", unknown, f"use some of {', '.join((*FAMILIES, *BASELINES))}")
     problem = make_problem(epsilon=epsilon, lower=lower, upper=upper, loss="mse", prior=prior)
     floor = limit_of(problem, None)[0]
-    rows = []
+    cells = max(2, (count if isinstance(count, int) else len(count)) // 2)
+    rows: list[Row] = []
     for name in families:
         if not isinstance(name, str):
-            rows.append(_row(*own(name, epsilon), prior, floor))
+            rows.append(_row(*own(name, epsilon), prior, floor, cells))
         elif name in baselines.NAMES:
             rows.append(_continuous(name, epsilon, lower, upper, prior, floor))
         else:
-            rows.append(
-                _row(name, lambda name=name: _design(name, epsilon, lower, upper, count, prior, loss), prior, floor)
-            )
+            design = partial(_design, name, epsilon, lower, upper, count, prior, loss)
+            rows.append(_row(name, design, prior, floor, cells))
         on_row(rows[-1])
     return sorted(rows, key=lambda row: float("inf") if row.mse is None else row.mse)
 

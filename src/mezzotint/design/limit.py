@@ -186,7 +186,7 @@ def _row_cells(problem: Problem, edges: FloatArray) -> npt.NDArray[np.intp]:
 
 def limit_of(problem: Problem, max_level: float | None) -> tuple[float, FloatArray]:
     """The certified limit of a pure-epsilon problem, and dense levels (data units) on which it is nearly attained."""
-    if not problem.is_pure or problem.loss == "minimax":
+    if not problem.is_pure or problem.loss not in ("mse", "mae"):
         raise ParameterError("loss", problem.loss, 'limits are known for pure epsilon and loss "mse" or "mae"')
     least, largest = level_bounds(problem, max_level)
     reach = min(1.6 * least + 0.4, largest)

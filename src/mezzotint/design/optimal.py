@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import MAX_LEVELS, Mechanism
+from mezzotint.design.distribution import design_cells
 from mezzotint.design.fixed import design_fixed
 from mezzotint.design.general import design_general, refine_even
 from mezzotint.design.levels import search_levels
@@ -54,7 +55,7 @@ def optimal(
     lower: float = -1.0,
     upper: float = 1.0,
     levels: Any = 4,
-    loss: Literal["mse", "mae", "minimax"] = "mse",
+    loss: Literal["mse", "mae", "minimax", "cdf"] = "mse",
     prior: Any = None,
     knots: Any = None,
     delta: float = 0.0,
@@ -74,7 +75,10 @@ def optimal(
         lower, upper: range of the inputs, data units; inputs outside are clipped.
         levels: a sequence of output values (data units), or how many: then they are searched for (from
             many starts; the bound of the result speaks about the levels found, with `prove` about all).
-        loss: "mse" (squared data units), "mae" (data units), or "minimax" (largest MSE over the inputs).
+        loss: "mse" (squared data units), "mae" (data units), "minimax" (largest MSE over the inputs), or "cdf": n times
+            the variance of the distribution function's values at the inner knots, averaged, estimated from n reports.
+            Then `levels` is the largest number of different reports, and `knots` are the edges of the cells between
+            which the table tells apart (None: even cells, half as many as levels, or as many where epsilon is large).
         prior: None (uniform), a frozen scipy.stats distribution, or a 1-D sample; the loss is averaged over it.
             A prior computed from private data is itself a release of those data and must be paid for.
         knots: None places and refines them until nothing is left to gain; an integer gives that many even ones; a
@@ -117,6 +121,10 @@ def optimal(
     started = time.perf_counter()
     constraint: dict[str, Any] = {"delta": delta, "alpha": alpha, "metric": metric, "max_bias": max_bias}
     problem = make_problem(epsilon=epsilon, lower=lower, upper=upper, loss=loss, prior=prior, **constraint)
+    if problem.loss == "cdf":
+        if prove:
+            raise ParameterError("prove", True, 'with loss="cdf" every bound is proven: see scope')
+        return design_cells(problem, levels, knots, started=started)
     found = _designed(problem, levels, knots, max_level, started)
     if not prove:
         return found

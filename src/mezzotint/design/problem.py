@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast, final
+from typing import Any, Literal, cast, final, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.core.priors import Prior, as_prior
 
 FloatArray = npt.NDArray[np.float64]
-Loss = Literal["mse", "mae", "minimax"]
+Loss = Literal["mse", "mae", "minimax", "cdf"]
 Metric = Literal["absolute", "squared"]
 
 _LARGEST_EPSILON = 22.0
@@ -31,7 +31,7 @@ class Problem:
         epsilon: the privacy budget per report: pure epsilon, the epsilon of (epsilon, delta), the Renyi divergence
             of order `alpha`, or the rate per unit of the metric.
         lower, upper: range of the inputs, data units; lower < upper.
-        loss: "mse", "mae", or "minimax" (largest MSE over the inputs).
+        loss: "mse", "mae", "minimax" (largest MSE over the inputs), or "cdf" (variance of the distribution function).
         prior: None (uniform), a frozen scipy.stats distribution, or a 1-D sample. Ignored by "minimax".
         delta: 0 for pure differential privacy.
         alpha: None, or the Renyi order (> 1) in which `epsilon` is meant.
@@ -126,8 +126,8 @@ def make_problem(
     if not lower < upper or not math.isfinite(upper - lower):
         raise ParameterError("upper", upper, f"must exceed lower={lower:g}")
     _check_privacy(epsilon, delta, alpha, metric)
-    if loss not in ("mse", "mae", "minimax"):
-        raise ParameterError("loss", loss, 'use "mse", "mae" or "minimax" (largest MSE over the inputs)')
+    if loss not in get_args(Loss):
+        raise ParameterError("loss", loss, f"use one of {', '.join(get_args(Loss))}")
     if math.isnan(max_bias) or max_bias < 0:
         raise ParameterError("max_bias", max_bias, "0 for unbiased, a bound in data units, or math.inf for no bound")
     return Problem(

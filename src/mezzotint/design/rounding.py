@@ -112,14 +112,16 @@ class BoundError(MezzotintError, RuntimeError):
 
 def _float_error(problem: Problem, mechanism: Mechanism, loss: float) -> float:
     """What sums of floats may err by in a loss and its bound: a multiple of the unit roundoff of their terms."""
-    span = float(mechanism.levels[-1]) - float(mechanism.levels[0])
+    span = 1.0 if problem.loss == "cdf" else float(mechanism.levels[-1]) - float(mechanism.levels[0])
     terms = span if problem.loss == "mae" else span**2
     return 1e-10 * abs(loss) + 1e-13 * terms
 
 
-def record(problem: Problem, draft: Draft, mechanism: Mechanism, *, started: float) -> DesignResult:
+def record(
+    problem: Problem, draft: Draft, mechanism: Mechanism, *, started: float, loss: float | None = None
+) -> DesignResult:
     """The result of a finished design; `started` is its time.perf_counter() at the beginning."""
-    loss = achieved_loss(problem, mechanism)
+    loss = achieved_loss(problem, mechanism) if loss is None else loss
     bound = None if draft.lower_bound is None else float(draft.lower_bound)
     gap = None if bound is None else loss - bound
     beyond = max(0.0, mechanism.max_bias - problem.max_bias)

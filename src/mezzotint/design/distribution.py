@@ -1,0 +1,257 @@
+"""Tables for distributions: which reports tell most about the shares of cells of inputs.
+
+A column of an epsilon-private table on cells is a mixture of columns with two values 1 : e**epsilon. For given such
+columns the Fisher information is linear in how often they are used, so that the variances of the shares are convex in
+it: one program, no local optima. docs/proofs/design.md, "Distributions".
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+
+from mezzotint.core.errors import InfeasibleError, ParameterError
+from mezzotint.core.mechanism import MAX_LEVELS, TOTAL, Mechanism
+from mezzotint.core.priors import as_prior
+from mezzotint.core.rounding import round_rows
+from mezzotint.design.problem import Problem, check_knots
+from mezzotint.design.result import DesignResult
+from mezzotint.design.rounding import Draft, first_certified, record
+
+FloatArray = npt.NDArray[np.float64]
+Sets = npt.NDArray[np.bool_]
+
+MOST_CELLS = 64
+_ALL, _PAIRS = 12, 24
+"""Up to so many cells all columns are tried, and all that favour one or two intervals."""
+_STEPS = 200
+_TARGET = 1e-9
+_RARE = 1e-6
+"""Reports less frequent than this are left out."""
+
+
+def cdf_variance(rows: FloatArray, shares: FloatArray) -> float:
+    """n times the variance of an efficient estimate of the distribution function, averaged over the inner edges.
+
+    Arguments:
+        rows: (K, m) the pmf of a report from each cell.
+        shares: (K,) the true shares of the cells.
+
+    Returns: inf where the reports do not tell the cells apart, whatever their number.
+    """
+    pmf = shares @ rows
+    used = pmf > 0
+    information = (rows[:, used] / pmf[used]) @ rows[:, used].T
+    below = np.tri(shares.size)[:-1]
+    if np.linalg.matrix_rank(information, tol=1e-11 * float(information.trace()), hermitian=True) < shares.size:
+        return math.inf
+    inner = below @ np.linalg.solve(information, below.T)
+    return float((inner.trace() - ((below @ shares) ** 2).sum()) / len(below))
+
+
+def cdf_error(mechanism: Mechanism, cells: int, prior: Any = None) -> float:
+    """Root of n times the variance of the estimated distribution function, averaged over the inner edges of even cells.
+
+    Inputs are taken at the middle of their cell. inf where the table does not tell the cells apart.
+    """
+    edges = np.linspace(mechanism.lower, mechanism.upper, cells + 1)
+    shares = as_prior(prior, lower=mechanism.lower, upper=mechanism.upper).moments(edges)[:, 0]
+    shares = np.maximum(shares, _RARE) / np.maximum(shares, _RARE).sum()
+    return math.sqrt(cdf_variance(mechanism.pmf((edges[1:] + edges[:-1]) / 2), shares))
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Use:
+    """How often (n,) each column is used, prices (K,) of the rows' sums, Fisher information (K, K), a bound."""
+
+    often: FloatArray
+    prices: FloatArray
+    information: FloatArray
+    bound: float
+    steps: int
+
+
+@final
+class _Program:
+    """How often each column is used: minimises the mean variance, by a primal-dual interior-point method."""
+
+    def __init__(self, sets: Sets, shares: FloatArray, epsilon: float) -> None:
+        # Symmetric around 1: the same columns, scaled.
+        self.columns = np.exp(np.where(sets, epsilon / 2, -epsilon / 2))
+        self.chances, self.below = self.columns @ shares, np.tri(shares.size)[:-1]
+        self.scaled = self.columns / np.sqrt(self.chances)[:, None]
+        self.offset = float(((self.below @ shares) ** 2).sum()) / len(self.below)
+
+    def slopes(self, information: FloatArray) -> FloatArray:
+        """(n,) derivatives of the mean second moment by the use of each column."""
+        decoded = self.scaled @ np.linalg.solve(information, self.below.T)
+        return -(decoded**2).sum(axis=1) / len(self.below)
+
+    def bound(self, rest: float, slopes: FloatArray, prices: FloatArray) -> float:
+        """What no use of these columns can beat, from any multipliers of the rows' sums.
+
+        The second moment is convex: at least its tangent rest + slopes @ often, whose least value over all tables is
+        a linear program with `prices` for its dual.
+        """
+        excess = float(((self.columns @ prices - slopes) / self.columns.sum(axis=1)).max())
+        return rest + float(prices.sum()) - prices.size * max(0.0, excess) - self.offset
+
+    def solve(self) -> Use:
+        """The best use of these columns.
+
+        Raises:
+            InfeasibleError: no mixture of them has rows that sum to 1, or none tells the cells apart.
+        """
+        columns, count = self.columns, len(self.columns)
+        often, prices = np.full(count, columns.shape[1] / columns.sum()), np.zeros(columns.shape[1])
+        slack, best = np.ones(count), -math.inf
+        for step in range(_STEPS):
+            information = (self.scaled * often[:, None]).T @ self.scaled
+            try:
+                half, slopes = np.linalg.solve(information, self.scaled.T), self.slopes(information)
+                decoded = (self.below @ half).T
+                value = -float(slopes @ often)
+                curve = 2 * (self.scaled @ half) * (decoded @ decoded.T) / len(self.below)
+                slack = np.full(count, value / often.sum()) if step == 0 else slack
+                missing = 1 - columns.T @ often
+                feasible = float(np.abs(missing).max()) < 1e-10
+                best = max(best, self.bound(2 * value, slopes, prices))
+                if feasible and value - self.offset - best <= _TARGET * value:
+                    return Use(often=often, prices=prices, information=information, bound=best, steps=step)
+                target = (0.1 if feasible else 0.3) * float(slack @ often) / count
+                right = np.column_stack([columns @ prices - slopes + target / often, columns])
+                both = np.linalg.solve(curve + np.diag(slack / often), right)
+                change = np.linalg.solve(columns.T @ both[:, 1:], missing - columns.T @ both[:, 0])
+            except np.linalg.LinAlgError:
+                break
+            move = both[:, 0] + both[:, 1:] @ change
+            slide = target / often - slack - slack / often * move
+            if not np.isfinite(move).all():
+                break
+            length = min(1.0, 0.95 / max(1e-300, float((-move / often).max()), float((-slide / slack).max())))
+            often, slack, prices = often + length * move, slack + length * slide, prices + length * change
+        raise InfeasibleError(f"levels={count}: these columns make no table that tells the cells apart; allow more")
+
+    def rows(self) -> FloatArray:
+        """(K, n) the pmf of a report from each cell."""
+        rows = (self.columns * self.solve().often[:, None]).T
+        return rows / rows.sum(axis=1, keepdims=True)
+
+
+def intervals(cells: int) -> Sets:
+    """(n, cells) which cells are likelier under a report: every interval but the whole; single cells come first."""
+    index = np.arange(cells)
+    parts = [(index >= a) & (index < a + length) for length in range(1, cells) for a in range(cells - length + 1)]
+    return np.array(parts)
+
+
+def candidates(cells: int) -> tuple[Sets, str]:
+    """The columns to choose among, and the class of tables that they make."""
+    if cells <= _ALL:
+        every = np.arange(1, 2**cells - 1)
+        return (every[:, None] >> np.arange(cells)) & 1 > 0, "all mechanisms on these cells"
+    single = intervals(cells)
+    if cells > _PAIRS:
+        return single, "tables on these cells whose reports each favour an interval of cells"
+    pairs = [single | other for other in single]
+    scope = "tables on these cells whose reports each favour one or two intervals of cells"
+    return np.unique(np.concatenate(pairs), axis=0), scope
+
+
+def _best(shares: FloatArray, epsilon: float) -> tuple[Sets, FloatArray, float, str, int]:
+    """The best columns and how often each is used, a bound over all candidates, its scope, and steps."""
+    pool, scope = candidates(shares.size)
+    everything, sets, best, steps = _Program(pool, shares, epsilon), intervals(shares.size), -math.inf, 0
+    while True:
+        program = _Program(sets, shares, epsilon)
+        use = program.solve()
+        steps += use.steps
+        slopes = everything.slopes(use.information)
+        value = -float(program.slopes(use.information) @ use.often)
+        best = max(best, everything.bound(2 * value, slopes, use.prices))
+        excess = everything.columns @ use.prices - slopes
+        worst = np.argsort(-excess)[: 3 * shares.size]
+        worst = worst[excess[worst] > 1e-12 * value]
+        if value - everything.offset - best <= _TARGET * 10 * value or not worst.size:
+            return sets, use.often, best, scope, steps
+        kept = use.often * program.chances > 1e-3 * _RARE
+        kept[: shares.size] = True
+        sets = np.concatenate([sets[kept], pool[worst]])
+
+
+def _fewer(sets: Sets, often: FloatArray, shares: FloatArray, epsilon: float, most: int) -> tuple[Sets, int]:
+    """At most `most` of the columns: the least used are left out, a few at a time; and steps."""
+    single, steps = intervals(shares.size)[: shares.size], 0
+    # A report too rare for its units of 2**-32 to show the ratio is none.
+    least = max(_RARE, 64 * math.exp(epsilon) / TOTAL)
+    try:
+        while True:
+            use = often * _Program(sets, shares, epsilon).chances
+            kept = use > least
+            if kept.sum() > most:
+                kept &= use > np.sort(use[kept])[min(int(0.08 * kept.sum()), int(kept.sum()) - most - 1)]
+            if kept.all():
+                break
+            if kept.sum() < shares.size:
+                return single, steps
+            sets = sets[kept]
+            found = _Program(sets, shares, epsilon).solve()
+            often, steps = found.often, steps + found.steps
+    except InfeasibleError:
+        return single, steps
+    rows, response = (_Program(chosen, shares, epsilon).rows() for chosen in (sets, single))
+    return sets if cdf_variance(rows, shares) < cdf_variance(response, shares) else single, steps
+
+
+def _levels(rows: FloatArray, shares: FloatArray, centres: FloatArray) -> FloatArray:
+    """Decoded values, unbiased for the middle of the input's cell, with the least variance."""
+    pmf = shares @ rows
+    return rows.T @ np.linalg.solve((rows / pmf) @ rows.T, centres) / pmf
+
+
+def design_cells(problem: Problem, levels: Any, knots: Any, *, started: float) -> DesignResult:
+    """The table for the distribution of its inputs: see `optimal`, loss "cdf"."""
+    if not problem.is_pure or problem.max_bias:
+        raise ParameterError("loss", "cdf", "tables for distributions are for pure epsilon, without max_bias")
+    if isinstance(levels, bool) or not isinstance(levels, int | np.integer) or not 2 <= levels <= MAX_LEVELS:
+        raise ParameterError("levels", levels, 'with loss="cdf" give the largest number of different reports')
+    if knots is None:
+        many = math.exp(problem.epsilon) >= 3 * levels
+        knots = min(MOST_CELLS, max(2, int(levels) if many else int(levels) // 2)) + 1
+    edges = np.unique(check_knots(knots, problem))
+    cells = edges.size - 1
+    if not 2 <= cells <= min(levels, MOST_CELLS):
+        remedy = f"need the edges of 2 to {min(int(levels), MOST_CELLS)} cells: fewer reports do not tell them apart"
+        raise ParameterError("knots", cells + 1, remedy)
+    # A cell without inputs must be told apart all the same.
+    shares = np.maximum(problem.prior.moments(edges)[:, 0], _RARE)
+    shares /= shares.sum()
+    centres = (edges[1:] + edges[:-1]) / 2
+    sets, often, bound, scope, steps = _best(shares, problem.epsilon)
+    sets, more = _fewer(sets, often, shares, problem.epsilon, int(levels))
+
+    def build(epsilon: float) -> Mechanism:
+        rows = _Program(sets, shares, epsilon).rows()
+        values = _levels(rows, shares, centres)
+        order = np.argsort(values, kind="stable")
+        # Reports whose values are the same stay different reports.
+        apart = 1e-9 * float(np.ptp(values)) * np.arange(order.size, dtype=np.float64)
+        # Means are nothing to keep: any values with distances of 1 do.
+        weights = round_rows(rows[:, order], levels=np.arange(order.size), epsilon=problem.epsilon)
+        outputs = np.maximum.accumulate(values[order] - apart) + 2 * apart
+        return Mechanism(
+            knots=np.concatenate([edges[:1], np.repeat(edges[1:-1], 2), edges[-1:]]),
+            levels=np.asarray(outputs, dtype=np.float64),
+            weights=np.repeat(weights, 2, axis=0),
+            name="optimal for distributions",
+        )
+
+    mechanism = first_certified(build, epsilon=problem.epsilon)
+    loss = cdf_variance(mechanism.probabilities[::2], shares)
+    draft = Draft(lower_bound=bound, scope=scope, iterations=steps + more)
+    return record(problem, draft, mechanism, started=started, loss=loss)
