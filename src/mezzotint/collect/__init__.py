@@ -5,6 +5,7 @@ from mezzotint.collect.claim import RecordClaim as RecordClaim
 from mezzotint.collect.claim import longitudinal_claim as longitudinal_claim
 from mezzotint.collect.claim import record_claim as record_claim
 from mezzotint.collect.columns import read_values as read_values
+from mezzotint.collect.counter import Counter as Counter
 from mezzotint.collect.counts import CodeCounts as CodeCounts
 from mezzotint.collect.counts import load_counts as load_counts
 from mezzotint.collect.counts import read_counts as read_counts

@@ -21,7 +21,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, TypeVar
 
-from mezzotint.collect.counts import CodeCounts, Counter
+from mezzotint.collect.counts import BlockCounter, CodeCounts
 from mezzotint.collect.drawing import Tally
 from mezzotint.collect.runs import PartWriter
 from mezzotint.collect.sources import Block
@@ -43,7 +43,7 @@ def write_parts(writer: PartWriter, blocks: Sequence[Block], *, address: str | N
     yield from _each(writer.write, blocks, address)
 
 
-def count_parts(counter: Counter, blocks: Sequence[Block], *, address: str | None) -> Iterator[CodeCounts]:
+def count_parts(counter: BlockCounter, blocks: Sequence[Block], *, address: str | None) -> Iterator[CodeCounts]:
     """`counter.count` of each block, on a cluster; results as they come."""
     yield from _each(counter.count, blocks, address)
 

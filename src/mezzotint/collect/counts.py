@@ -175,7 +175,7 @@ def read_counts(
     expected = _expected(source)
     files = find_files(source)
     blocks = blocks_of(files)
-    counter = Counter(column=column, mechanism=mechanism)
+    counter = BlockCounter(column=column, mechanism=mechanism)
     if engine == "ray":
         parts = cluster.count_parts(counter, blocks, address=address)
     else:
@@ -224,7 +224,7 @@ def _expected(source: str | os.PathLike[str]) -> int | None:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Counter:
+class BlockCounter:
     """What a worker needs to count reports: the arguments of `read_counts`."""
 
     column: str | None
