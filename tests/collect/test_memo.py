@@ -254,21 +254,21 @@ def test_claims_over_rounds_by_enumeration() -> None:
         else:
             different = min(different, max(found, loss(view(other, memoised=True), view(one, memoised=True))))
     for d, claim in claims.items():
-        assert same[d] <= claim.memoised <= same[d] * (1 + 1e-9)
-        assert fresh <= claim.fresh <= fresh * (1 + 1e-9)
-        assert claim.memoised_other == different == math.inf
+        assert same[d] <= claim["memoised"].epsilon <= same[d] * (1 + 1e-9)
+        assert fresh <= claim["fresh"].epsilon <= fresh * (1 + 1e-9)
+        assert claim["memoised_other"].epsilon == different == math.inf
 
 
 def test_claims_agree_with_the_accountant_and_refuse_nonsense() -> None:
     claim = collect.longitudinal_claim(TWO, rounds=365, delta=1e-6)
-    assert claim.memoised == TWO.epsilon
-    assert Fraction(claim.fresh) >= 365 * Fraction(TWO.epsilon)
-    assert claim.fresh_at_delta == privacy.account(TWO, rounds=365, delta=1e-6).epsilon
-    assert "when a value changes is not protected" in str(claim)
-    assert claim.as_dict()["rounds"] == 365
-    assert collect.longitudinal_claim(TWO, rounds=1).memoised_other == TWO.epsilon
+    assert claim["memoised"].epsilon == TWO.epsilon
+    assert Fraction(claim["fresh"].epsilon) >= 365 * Fraction(TWO.epsilon)
+    assert claim["fresh_at_delta"].epsilon == privacy.account(TWO, rounds=365, delta=1e-6).epsilon
+    assert "when a value changes is not protected" in str(claim["memoised"])
+    assert claim["fresh"].as_dict()["rounds"] == 365
+    assert collect.longitudinal_claim(TWO, rounds=1)["memoised_other"].epsilon == TWO.epsilon
     bare = families.stochastic_rounding(lower=0, upper=1, levels=4)
-    assert collect.longitudinal_claim(bare, rounds=5).memoised == math.inf
+    assert collect.longitudinal_claim(bare, rounds=5)["memoised"].epsilon == math.inf
     for rounds, distinct, words in ((0, 1, "rounds=0"), (5, 0, "distinct=0"), (5, 6, "distinct=6")):
         with pytest.raises(ParameterError, match=words):
             collect.longitudinal_claim(TWO, rounds=rounds, distinct=distinct)
@@ -281,7 +281,8 @@ def test_the_printed_table_is_recomputed() -> None:
     for epsilon, one, ten, fresh, at_delta in rows:
         table = families.randomized_response(lower=0, upper=60, epsilon=epsilon)
         claims = [collect.longitudinal_claim(table, rounds=365, distinct=d, delta=1e-6) for d in (1, 10)]
-        found = (claims[0].memoised, claims[1].memoised, claims[0].fresh, claims[0].fresh_at_delta)
+        names = (claims[0]["memoised"], claims[1]["memoised"], claims[0]["fresh"], claims[0]["fresh_at_delta"])
+        found = [claim.epsilon for claim in names]
         assert [f"{value:.4g}" for value in found] == [f"{value:.4g}" for value in (one, ten, fresh, at_delta)]
 
 

@@ -59,8 +59,8 @@ def test_the_claim_is_the_sum_rounded_up() -> None:
     claim = collect.record_claim({"a": ONE, "b": TWO, "c": ONE})
     exact = 2 * Fraction(ONE.epsilon) + Fraction(TWO.epsilon)
     assert exact <= Fraction(claim.epsilon) <= exact + Fraction(math.ulp(claim.epsilon))
-    assert "per record" in str(claim)
-    assert claim.as_dict()["columns"] == {"a": ONE.epsilon, "b": TWO.epsilon, "c": ONE.epsilon}
+    assert "one report per column" in str(claim)
+    assert claim.as_dict()["parts"] == {"a": ONE.epsilon, "b": TWO.epsilon, "c": ONE.epsilon}
     with pytest.raises(ParameterError, match="mechanisms=none"):
         collect.record_claim({})
 

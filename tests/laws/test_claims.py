@@ -46,7 +46,7 @@ CLAIMS: dict[str, tuple[Callable[[], Any], str]] = {
     "clients' noise, summed": (lambda: encoded("clients")["central"], "secure_sum"),
     "a server's noise": (lambda: encoded("server")["central"], "model"),
     "record": (lambda: record_claim({"age": TABLE}), "reports"),
-    "longitudinal": (lambda: longitudinal_claim(TABLE, rounds=5, distinct=2), "reports"),
+    "longitudinal": (lambda: longitudinal_claim(TABLE, rounds=5, distinct=2)["memoised"], "reports"),
     "training": (
         lambda: training_account(
             phases=[Phase(noise_multiplier=1.0, kappa=1.0, sampling=Poisson(rate=0.01), steps=10)], delta=1e-5

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from mezzotint.cli.common import AsJson, is_ranked, load_mechanism, number, output, print_json
-from mezzotint.cli.rooms import privacy
+from mezzotint.cli.common import AsJson, is_ranked, load_mechanism, output, print_json
+from mezzotint.cli.rooms import privacy, vectors
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import replacing
-from mezzotint.core.lazy import LazyModule
-
-if TYPE_CHECKING:
-    from mezzotint import vectors
-else:
-    vectors = LazyModule("mezzotint.vectors")  # loaded when a file needs it
 
 EXAMPLE = "mezzotint account m.json --coordinates 1000 --rounds 10 --view sum --clients 1000 --delta 1e-6 --json"
 
@@ -98,5 +92,5 @@ def _say(claim: privacy.Claim, as_json: bool) -> None:
 
 def _text(claim: privacy.Claim) -> str:
     """The claim, and what other valid accounting would have said."""
-    others = [f"{name} {number(epsilon)}" for name, epsilon in claim.alternatives[1:]]
-    return str(claim) + (f"\nAlso valid: {'; '.join(others)}." if others else "")
+    others = [f"epsilon {privacy.rounded_up(epsilon)} by {name}" for name, epsilon in claim.alternatives[1:]]
+    return str(claim) + (f"\nAlso valid ({privacy.basis(claim.observer)}): {'; '.join(others)}." if others else "")

@@ -148,9 +148,9 @@ def _taken_part(clients: int, rounds: int, population: int | None) -> int:
 def _show(advice: vectors.Advice) -> None:
     setting, console = advice.setting, output()
     rounds = claim.counted(setting.rounds, "round")
-    seen = "each report seen" if setting.trust == "local" else "only secure sums seen"
+    observer = "reports" if setting.trust == "local" else "secure_sum"
     title = (
-        f"({setting.epsilon:g}, {setting.delta:g})-DP for replacing one client in {rounds}, {seen}; "
+        f"({setting.epsilon:g}, {setting.delta:g})-DP ({claim.basis(observer)}) for replacing one client in {rounds}; "
         f"{setting.clients} clients a round, {claim.counted(setting.dimension, 'coordinate')}"
     )
     table = Table(title=title, title_justify="left")

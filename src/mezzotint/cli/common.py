@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from mezzotint.cli.rooms import collect
+from mezzotint.cli.rooms import collect, privacy, vectors
 from mezzotint.core import format
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.lazy import LazyModule
@@ -118,6 +118,11 @@ def is_ranked(path: Path) -> bool:
         return path.is_file() and format.parse_object(format.read_text(path)).get("kind") == "ranks"
     except FileFormatError:
         return False
+
+
+def claim_of(path: Path) -> privacy.Claim:
+    """What one report of a mechanism file, tables and ranked codebooks alike, costs."""
+    return vectors.RankedCodebook.load(path).claim() if is_ranked(path) else privacy.report_claim(load_mechanism(path))
 
 
 def number(value: float | None, digits: int = 6) -> str:

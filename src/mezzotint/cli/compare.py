@@ -21,7 +21,7 @@ from mezzotint.cli.common import (
     read_prior,
     steps,
 )
-from mezzotint.cli.rooms import design
+from mezzotint.cli.rooms import design, privacy
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import refuse_existing, replacing
 from mezzotint.core.lazy import LazyModule
@@ -79,7 +79,13 @@ def command(
         drawn = {"tradeoff": points} if points else {}
         print_json({"epsilon": epsilon, "lower": lower, "upper": upper, **size, "mechanisms": facts, **drawn})
         return
-    table = Table(title=f"epsilon at most {epsilon:g}, inputs in [{lower:g}, {upper:g}]", title_justify="left")
+    stated = [row for row in facts if row["epsilon"] is not None]
+    certified = any(row["certified"] for row in stated)
+    for row in stated:
+        if certified and not row["certified"]:
+            row["note"] = "; ".join(filter(None, (row["note"], "epsilon computed")))
+    title = f"epsilon at most {epsilon:g} ({privacy.basis(certified=certified)}), inputs in [{lower:g}, {upper:g}]"
+    table = Table(title=title, title_justify="left")
     table.add_column("mechanism")
     for name in _COLUMNS:
         table.add_column(name.replace("above_limit", "% above limit"), justify="left" if name == "note" else "right")

@@ -100,10 +100,12 @@ def _one(label: str, folder: Path) -> dict[str, Any]:
     estimate = collect.estimate(counts)
     assert isinstance(estimate, collect.Estimate)  # the demonstration's columns are numbers
     finished = time.perf_counter()
+    claim = privacy.report_claim(mechanism)
     mechanism.save(folder / "mechanism.json", overwrite=True)
     return {
         "mechanism": label,
-        "epsilon": mechanism.epsilon,
+        "epsilon": claim.epsilon,
+        **claim.standing,
         "bits": mechanism.bits,
         "mean": estimate.mean.value,
         "ci_low": estimate.mean.low,
@@ -139,8 +141,9 @@ def _words(facts: dict[str, Any], checked: str) -> list[str]:
     return [
         f"Air time of {facts['rows']:,} flights from New York in 2013 (missing values dropped), clipped to "
         f"[{LOWER:g}, {UPPER:g}] minutes, a range chosen without looking at the data.",
-        f"Every family is calibrated to a certified epsilon of at most {EPSILON:g} per report; one-bit response has "
-        f"2 levels, the others {LEVELS}.",
+        f"Every family is calibrated to an epsilon of at most {EPSILON:g} per report "
+        f"({privacy.basis(certified=all(row['certified'] for row in facts['mechanisms']))}); one-bit response has 2 "
+        f"levels, the others {LEVELS}.",
         f"{facts['files']['mechanism.json']}: {checked}",
     ]
 

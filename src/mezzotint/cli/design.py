@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -28,7 +28,7 @@ from mezzotint.cli.common import (
     steps,
     warn,
 )
-from mezzotint.cli.rooms import design
+from mezzotint.cli.rooms import design, families, privacy
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import refuse_existing, replacing
 
@@ -73,6 +73,19 @@ def command(
     knots: Annotated[
         int | None, typer.Option(help="Evenly spaced inputs that have a row of the table; the best ones if not given.")
     ] = None,
+    categories: Annotated[
+        str | None,
+        typer.Option(help="A table for categories instead of numbers: their names (a,b,c), or how many (0 to K - 1)."),
+    ] = None,
+    method: Annotated[
+        str, typer.Option(help="--categories only: best, krr, subset, hadamard, projective or hashing.")
+    ] = "best",
+    other: Annotated[
+        bool, typer.Option("--other", help="--categories only: one more category, for values not listed.")
+    ] = False,
+    missing: Annotated[
+        bool, typer.Option("--missing", help="--categories only: one more category, for missing values.")
+    ] = False,
     out: Annotated[Path | None, typer.Option(help="Mechanism file to write (.json).")] = None,
     overwrite: Overwrite = False,
     limit: Annotated[
@@ -88,6 +101,15 @@ def command(
     """Design a mechanism for a privacy level: the best table there is, or a published family calibrated to epsilon."""
     if out is not None:  # before the work, not after it
         refuse_existing(out, overwrite=overwrite)
+    given = {"levels": levels, "prior": prior, "delta": delta, "alpha": alpha, "metric": metric, "knots": knots}
+    if categories is not None:
+        _refuse({**given, "limit": limit, "prove": prove}, "a table for categories has no such choice")
+        mechanism = families.categorical(
+            categories=_names(categories), epsilon=epsilon, method=cast("Any", method), other=other, missing=missing
+        )
+        _categories(mechanism, epsilon, out, overwrite, as_json)
+        return
+    _refuse({"method": method != "best", "other": other, "missing": missing}, "it is for tables of --categories")
     sample = read_prior(prior)
     values = None if levels is None else parse_levels(levels)
     started = time.perf_counter()
@@ -119,6 +141,43 @@ def command(
         print_json(facts)
     else:
         _summary(facts)
+
+
+def _refuse(options: dict[str, Any], remedy: str) -> None:
+    for name, value in options.items():
+        if value:
+            raise ParameterError(name, str(value), remedy)
+
+
+def _names(categories: str) -> list[str]:
+    return [str(k) for k in range(int(categories))] if categories.isdecimal() else categories.split(",")
+
+
+def _categories(mechanism: Mechanism, asked: float, out: Path | None, overwrite: bool, as_json: bool) -> None:
+    """Saves and describes a table for categories."""
+    if out is not None:
+        mechanism.save(out, overwrite=overwrite)
+    facts = {
+        "name": mechanism.name,
+        "epsilon": mechanism.epsilon,
+        "epsilon_asked": asked,
+        "categories": mechanism.categories,
+        "reports": mechanism.levels.size,
+        "bits": mechanism.bits,
+        "frequency_variance": families.frequency_variance(mechanism),
+        "sha256": mechanism.sha256,
+        "out": None if out is None else str(out),
+        **guarantee(mechanism, epsilon=asked, delta=0.0, alpha=None, metric=None),
+    }
+    if as_json:
+        print_json(facts)
+        return
+    lines = [
+        f"{facts['name']}: {facts['bits']} bits, {facts['guarantee']}",
+        f"{facts['reports']} reports; n x the variances of all frequencies: {number(facts['frequency_variance'])}",
+        *([f"written to {out}"] if out else []),
+    ]
+    output().print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager
@@ -206,17 +265,24 @@ def guarantee(
     mechanism: Mechanism, *, epsilon: float, delta: float, alpha: float | None, metric: str | None
 ) -> dict[str, Any]:
     """What the integers of a table guarantee of the kind that was asked for: a sentence, its numbers rounded up."""
+    claim, found = privacy.report_claim(mechanism), None
+    certified = claim.certified
     if delta:
-        found = mechanism.delta(epsilon)
-        return {"guarantee": f"certified delta {found!r} at epsilon {epsilon!r}", "delta": found}
-    if alpha is not None:
-        found = mechanism.renyi(alpha)
-        return {"guarantee": f"certified Renyi divergence of order {alpha!r}: {found!r}", "renyi": found}
-    if metric is not None:
-        found = design.metric_epsilon(mechanism, metric)
+        found = {"delta": mechanism.delta(epsilon)}
+        certified = privacy.check_report(mechanism, "delta", epsilon=epsilon, **found) is not None
+        words = f"delta {found['delta']!r} at epsilon {epsilon!r}"
+    elif alpha is not None:
+        found = {"renyi": mechanism.renyi(alpha)}
+        certified = privacy.check_report(mechanism, "renyi", order=alpha, epsilon=found["renyi"]) is not None
+        words = f"Renyi divergence of order {alpha!r}: {found['renyi']!r}"
+    elif metric is not None:
+        found, certified = {"metric_epsilon": design.metric_epsilon(mechanism, metric)}, False
         unit = "|x - x'|" if metric == "absolute" else "|x - x'|**2, on the grid of the knots"
-        return {"guarantee": f"certified epsilon {found!r} per unit of {unit}", "metric_epsilon": found}
-    return {"guarantee": f"certified epsilon {mechanism.epsilon!r}"}
+        words = f"epsilon {found['metric_epsilon']!r} per unit of {unit}"
+    else:
+        words = f"epsilon {mechanism.epsilon!r}"
+    stated = privacy.basis(claim.observer, certified=certified)
+    return {**claim.standing, "certified": certified, "guarantee": f"{words} ({stated})", **(found or {})}
 
 
 def describe(family: str, result: Any, *, loss: str, prior: Any, seconds: float) -> dict[str, Any]:

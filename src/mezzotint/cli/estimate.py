@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mezzotint.cli.common import AsJson, Overwrite, load_mechanism, number, output, parse_numbers, print_json, progress
-from mezzotint.cli.rooms import collect
+from mezzotint.cli.rooms import collect, privacy
 from mezzotint.core.errors import ParameterError
 
 EXAMPLE = "mezzotint estimate reports.parquet --histogram --quantiles --json"
@@ -142,9 +142,10 @@ def _blame(result: Any) -> list[str]:
 def _privacy(result: Any) -> str:
     if result.epsilon is None:
         return "drawn from a seed: NOT PRIVATE"
+    cost = f"epsilon {privacy.rounded_up(result.epsilon)} each ({result.claim.basis})"
     if result.seeded is None:
-        return f"epsilon {number(result.epsilon)} each unless they were drawn from a seed (their files do not say)"
-    return f"epsilon {number(result.epsilon)} each"
+        return f"{cost} unless they were drawn from a seed (their files do not say)"
+    return cost
 
 
 def _split(result: Any) -> str:

@@ -17,6 +17,7 @@ from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.files import replacing
 from mezzotint.core.lazy import LazyModule
 
+claims_of: Any = LazyModule("mezzotint.privacy.claim")
 data_sets: Any = LazyModule("mezzotint.federated.data")
 design: Any = LazyModule("mezzotint.design")
 encodings: Any = LazyModule("mezzotint.federated.encoding")
@@ -298,6 +299,11 @@ def _show(report: Any, settings: Any, as_json: bool) -> None:
     claims = [_epsilon(report.claims.get(view, {}).get("epsilon")) for view in views]
     charged = max(report.ledger["charges"].values(), default=0)
     table.add_row(str(report.report_bits), str(report.bits), number(report.mse), *claims, str(charged))
+    table.caption = "; ".join(
+        f"{view} epsilon {claims_of.basis(claim['observer'], certified=claim['certified'])}"
+        for view, claim in report.claims.items()
+    )
+    table.caption_justify = "left"
     output().print(table)
     for view in views:
         text = report.claims.get(view, {}).get("text", _unclaimed(view, report))

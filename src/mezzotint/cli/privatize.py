@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from mezzotint.cli.common import AsJson, Overwrite, load_mechanism, notices, output, print_json, progress, warn
-from mezzotint.cli.rooms import collect
+from mezzotint.cli.rooms import collect, privacy
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
 
@@ -149,7 +149,8 @@ def _print(result: collect.PrivatizeResult | collect.ColumnsResult) -> None:
 
 def _one(result: collect.PrivatizeResult) -> list[str]:
     rate = result.reports / max(result.seconds, 1e-9)
-    cost = SEEDED if result.epsilon is None else f"epsilon {result.epsilon:.6g} each"
+    claim = result.claim
+    cost = SEEDED if claim is None else f"epsilon {privacy.rounded_up(claim.epsilon)} each ({claim.basis})"
     what = f"{result.reports:,} reports of {result.bits} bits, {cost}, "
     return [f"{what}written to {result.out} ({result.seconds:.2f} s, {rate:,.0f}/s)"]
 

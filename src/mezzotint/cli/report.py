@@ -21,7 +21,9 @@ EXAMPLE = "mezzotint report m.json --out report.html"
 
 
 def command(
-    file: Annotated[Path, typer.Argument(help="Mechanism, reports, training log, federated run or smoothed result.")],
+    file: Annotated[
+        Path, typer.Argument(help="Mechanism, claim, reports, training log, federated run or smoothed result.")
+    ],
     out: Annotated[Path, typer.Option(help="Page to write (.html).")] = Path("report.html"),
     png: Annotated[Path | None, typer.Option(help="Folder for every figure as a PNG file.")] = None,
     column: Annotated[str | None, typer.Option(help="Field of codes, where reports have several.")] = None,
@@ -31,7 +33,7 @@ def command(
 ) -> None:
     """Write one page that needs no network: what a mechanism does and guarantees; what reports or runs say and cost.
 
-    FILE is a mechanism file (.json), reports (.parquet, .csv, .csv.gz, a folder
+    FILE is a mechanism, ranked codebook or claim file (.json), reports (.parquet, .csv, .csv.gz, a folder
     of them, or saved counts), a training log (.jsonl), the folder of a federated
     run, or what a verb of mezzotint smoothed printed with --json.
     """

@@ -46,7 +46,7 @@ def command(
     _draw(result, "png", png, overwrite)
     _draw(result, "html", html, overwrite)
     if as_json:
-        print_json({"name": name, **result.as_dict()})
+        print_json({"name": name, "certified": False, "observer": "as in the paper", **result.as_dict()})
     else:
         output().print(_picture(result.as_dict()))
 
@@ -92,7 +92,8 @@ def _picture(facts: dict[str, Any]) -> Group:
     for row in rows:
         table.add_row(*(_cell(row.get(name)) for name in names))
     below = [f"{', '.join(whose)}: {remark}." for remark, whose in remarks.items()]
-    return Group(table, Text("\n".join([str(facts.get("note", "")), *below])))
+    basis = "Epsilon and delta: the paper's as printed, ours computed; to the observer that the paper has in mind."
+    return Group(table, Text("\n".join([str(facts.get("note", "")), *below, basis])))
 
 
 def _cell(value: Any) -> str:

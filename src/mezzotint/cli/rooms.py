@@ -9,6 +9,7 @@ from mezzotint.core.lazy import LazyModule
 if TYPE_CHECKING:
     from mezzotint import collect as collect
     from mezzotint import design as design
+    from mezzotint import families as families
     from mezzotint import kernel as kernel
     from mezzotint import privacy as privacy
     from mezzotint import smoothed as smoothed
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 else:
     collect = LazyModule("mezzotint.collect")
     design = LazyModule("mezzotint.design")
+    families = LazyModule("mezzotint.families")
     kernel = LazyModule("mezzotint.kernel")
     privacy = LazyModule("mezzotint.privacy")
     smoothed = LazyModule("mezzotint.smoothed")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -21,13 +21,8 @@ from mezzotint.cli.common import (
     print_json,
     sparkline,
 )
-from mezzotint.core.lazy import LazyModule
+from mezzotint.cli.rooms import privacy, vectors
 from mezzotint.core.mechanism import Mechanism
-
-if TYPE_CHECKING:
-    from mezzotint import vectors
-else:
-    vectors = LazyModule("mezzotint.vectors")  # loaded when a file needs it
 
 EXAMPLE = "mezzotint show m.json --at=-1,0,1"
 
@@ -80,6 +75,7 @@ def _show_ranked(scheme: vectors.RankedCodebook, as_json: bool) -> None:
             "table": scheme.table.as_dict(),
             "bits": scheme.bits,
             "epsilon": scheme.epsilon,
+            **scheme.claim().standing,
             "mse": scheme.mse,
             "mse_over_privunitg": scheme.mse / scheme.optimum,
             "bias": scheme.bias,
@@ -98,6 +94,7 @@ def _as_dict(mechanism: Mechanism, inputs: Any) -> dict[str, Any]:
         "bits": mechanism.bits,
         "categories": mechanism.categories,
         "epsilon": mechanism.epsilon,
+        **privacy.report_claim(mechanism).standing,
         "mse": mechanism.mse(),
         "mae": mechanism.mae(),
         "max_bias": mechanism.max_bias,
@@ -125,7 +122,7 @@ def _picture(mechanism: Mechanism, inputs: Any) -> Group:
     facts = (
         f"{mechanism.levels.size} levels ({mechanism.bits} bits), {mechanism.knots.size} rows, "
         f"inputs in [{mechanism.lower:g}, {mechanism.upper:g}]\n"
-        f"epsilon {number(mechanism.epsilon)} per report; mean squared error {number(mechanism.mse())}, "
+        f"epsilon {_cost(mechanism)}; mean squared error {number(mechanism.mse())}, "
         f"mean absolute error {number(mechanism.mae())} (uniform inputs), greatest bias {number(mechanism.max_bias, 3)}"
     )
     return Group(table, Text(facts), Text(str(mechanism.certificate())))
@@ -141,9 +138,14 @@ def _categories(mechanism: Mechanism) -> Group:
     more = f", {len(names) - _MOST} more categories" if len(names) > _MOST else ""
     facts = (
         f"{len(names)} categories, {mechanism.levels.size} reports ({mechanism.bits} bits){more}\n"
-        f"epsilon {number(mechanism.epsilon)} per report, table {mechanism.sha256[:12]}"
+        f"epsilon {_cost(mechanism)}, table {mechanism.sha256[:12]}"
     )
     return Group(table, Text(facts))
+
+
+def _cost(mechanism: Mechanism) -> str:
+    claim = privacy.report_claim(mechanism)
+    return f"{privacy.rounded_up(claim.epsilon)} per report ({claim.basis})"
 
 
 def _shrink(row: Any, width: int = 64) -> list[float]:

@@ -13,9 +13,13 @@ from rich.table import Table
 from mezzotint.cli.common import AsJson, busy, notices, number, output, print_json
 from mezzotint.cli.rooms import smoothed
 from mezzotint.core.errors import ParameterError
+from mezzotint.privacy import claim
 from mezzotint.smoothed import Election
 
 CHECK_FAILED = 1
+
+_STANDING = {"observer": "model", "trust": "central", "certified": False}
+_BASIS = f"Epsilon and delta: {claim.basis('model')}."
 
 app = typer.Typer(
     help="Smoothed differential privacy: how much a published sample of votes or gradients reveals. Values are log10.",
@@ -134,11 +138,11 @@ def elections(
     used = {} if file is None else {"columns": list(found[0].candidates)}
     if as_json:
         asked = {"verb": "elections", "loss_rate": loss_rate, "epsilon": epsilon, "ratio": ratio}
-        print_json({**asked, **used, "elections": rows})
+        print_json({**asked, **used, **_STANDING, "elections": rows})
         return
     if file is not None:
         output().print(f"Columns of counts: {', '.join(found[0].candidates)}", markup=False, highlight=False)
-    table = Table(title="Values are log10; private if well below 1/n", title_justify="left")
+    table = Table(title=f"Values are log10; private if well below 1/n. {_BASIS}", title_justify="left")
     for name in rows[0]:
         table.add_column(name, justify="left" if name == "election" else "right")
     for row in rows:
@@ -253,16 +257,16 @@ def _cell(value: Any) -> str:
 
 def _finish(verb: str, asked: dict[str, Any], result: Any, as_json: bool, at_most: float | None) -> None:
     """Prints the result, as JSON with the question beside it; status 1 where its bound is above `at_most`."""
-    facts = dataclasses.asdict(result)
+    facts = dataclasses.asdict(result) | _STANDING
     if as_json:
         print_json({"verb": verb, **facts, "asked": asked})
     else:
         table = Table(show_header=False)
         for name, value in facts.items():
-            if name != "reason" and value not in ((), None):
+            if name != "reason" and name not in _STANDING and value not in ((), None):
                 table.add_row(name, _cell(value))
         output().print(table)
-        output().print(facts["reason"], markup=False, highlight=False, soft_wrap=True)
+        output().print(f"{facts['reason']} {_BASIS}", markup=False, highlight=False, soft_wrap=True)
     if at_most is not None and result.log10_upper > at_most:
         notices().print(f"mezzotint: log10 bound {result.log10_upper:.6g} exceeds {at_most:.6g}", markup=False)
         raise typer.Exit(CHECK_FAILED)

@@ -31,6 +31,7 @@ from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.files import refuse_existing, replacing
 from mezzotint.core.lazy import LazyModule
 
+claims: Any = LazyModule("mezzotint.privacy.claim")
 report: Any = LazyModule("mezzotint.report")
 notices_of: Any = LazyModule("mezzotint.training.notices")
 
@@ -294,7 +295,7 @@ def _live(steps: int) -> Iterator[Callable[[Any], None]]:
         bar = bars.add_task("training", total=steps)
 
         def show(progress: Any) -> None:
-            spent = "none" if progress.epsilon is None else f"{progress.epsilon:.4g}"
+            spent = "none" if progress.epsilon is None else f"{progress.epsilon:.4g} ({claims.basis('model')})"
             spent += " (simulation; not private)" if progress.seeded else ""
             text = f"loss {progress.loss:.4f}  accuracy {progress.test_accuracy:.2%}  epsilon {spent}"
             bars.update(bar, completed=progress.step, description=text)
@@ -335,6 +336,7 @@ def finish(run: Any, history: list[Any], options: dict[str, Any]) -> dict[str, A
         "epsilon": costs["epsilon"],
         "delta": costs["delta"],
         "neighboring": costs["neighboring"],
+        **({} if claim is None else {name: costs[name] for name in ("observer", "trust", "certified")}),
         "steps": run.spent,
         "stopped": run.stopped,
         "sampling_rate": run.sampling_rate,
@@ -355,7 +357,8 @@ def finish(run: Any, history: list[Any], options: dict[str, Any]) -> dict[str, A
 
 
 def _summary(facts: dict[str, Any]) -> None:
-    table = Table(title=f"{facts['model']} on {facts['data']}, {facts['method']}", title_justify="left")
+    private = "" if facts["epsilon"] is None else f"; epsilon {claims.basis(facts['observer'])}"
+    table = Table(title=f"{facts['model']} on {facts['data']}, {facts['method']}{private}", title_justify="left")
     for name in ("test accuracy", "with packed weights", "epsilon", "delta", "steps", "bits", "bytes", "float32 bytes"):
         table.add_column(name, justify="right")
     epsilon = facts["epsilon"]

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mezzotint.cli.common import AsJson, output, print_json
+from mezzotint.cli.common import AsJson, claim_of, output, print_json
 from mezzotint.cli.rooms import kernel, privacy
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.lazy import LazyModule
@@ -47,8 +47,10 @@ def _claim(file: Path, budget: int, as_json: bool) -> int:
     text = file.read_text(encoding="utf-8")
     status, sentence = checker.verdict(text, budget)
     if as_json:
-        claim = None if status == 2 else kernel.read_claim(text)[0].document()
-        print_json({"valid": status == 0, "status": status, "verdict": sentence, "claim": claim})
+        claim = None if status == 2 else kernel.read_claim(text)[0]
+        facts = {"valid": status == 0, "certified": status == 0, "status": status, "verdict": sentence}
+        to = {} if claim is None or claim.release is None else {"observer": claim.observer, "trust": claim.trust}
+        print_json({**facts, **to, "claim": None if claim is None else claim.document()})
     else:
         output().print(sentence, style="bold red" if status else "green", markup=False, soft_wrap=True)
     return status
@@ -56,16 +58,21 @@ def _claim(file: Path, budget: int, as_json: bool) -> int:
 
 def _mechanism(file: Path, as_json: bool) -> int:
     report = privacy.verify(file)
+    claim = claim_of(file) if report.valid else None
     if as_json:
-        print_json(_as_dict(report))
+        print_json(_as_dict(report) | ({} if claim is None else {**claim.standing, "claim": str(claim)}))
     else:
-        output().print(str(report), style="green" if report.valid else "bold red", markup=False, soft_wrap=True)
+        lines = [str(report), *([] if claim is None else [str(claim)])]
+        style = "green" if report.valid else "bold red"
+        output().print("\n".join(lines), style=style, markup=False, soft_wrap=True)
     return 0 if report.valid else 1
 
 
 def _as_dict(report: Any) -> dict[str, Any]:
     return {
         "valid": report.valid,
+        "observer": "reports",
+        "certified": False,
         "epsilon": report.epsilon_upper if math.isfinite(report.epsilon_upper) else "inf",
         "max_bias": None if report.max_bias is None else float(report.max_bias),
         "max_bias_exact": None if report.max_bias is None else str(report.max_bias),

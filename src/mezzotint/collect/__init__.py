@@ -1,7 +1,5 @@
 """Columns in, private reports out, and estimates back from the reports. Imports `core` and `privacy`."""
 
-from mezzotint.collect.claim import LongitudinalClaim as LongitudinalClaim
-from mezzotint.collect.claim import RecordClaim as RecordClaim
 from mezzotint.collect.claim import longitudinal_claim as longitudinal_claim
 from mezzotint.collect.claim import record_claim as record_claim
 from mezzotint.collect.columns import read_values as read_values

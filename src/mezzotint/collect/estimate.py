@@ -18,6 +18,8 @@ from mezzotint.collect.mean import Interval, Method, check_level, mean_interval,
 from mezzotint.collect.region import least_deviance
 from mezzotint.collect.shapes import CrossFitted, OfRegion, Shapes
 from mezzotint.core.errors import InfeasibleError, ParameterError
+from mezzotint.privacy.claim import Claim, plain
+from mezzotint.privacy.prove import report_claim
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -81,8 +83,8 @@ class Estimate:
         privacy_variance: what the mechanism added to one report on average, squared data units: the rest of
             report_variance. Where the table cannot tell input spread from its own noise, this interval is wide.
         max_bias: of the mechanism, data units.
-        epsilon: pure epsilon of one report; None when the reports were drawn from a seed, which are not private.
-        seeded: whether they were; None where their files do not say. The epsilon then holds if they were not.
+        claim: of one report; None when the reports were drawn from a seed, which are not private.
+        seeded: whether they were; None where their files do not say. The claim then holds if they were not.
         sha256: hash of the table.
         deviance: how far the best fit is from the reports; large against a chi-square of (codes - 1) degrees means
             that the reports were not made by this table.
@@ -100,7 +102,7 @@ class Estimate:
     report_variance: float
     privacy_variance: Interval
     max_bias: float
-    epsilon: float | None
+    claim: Claim | None
     seeded: bool | None
     sha256: str
     deviance: float
@@ -122,6 +124,11 @@ class Estimate:
     def privacy_error(self) -> Interval:
         """Standard error, data units, that the mechanism alone adds to the mean of these very rows."""
         return _per_mean(self.privacy_variance, self.n)
+
+    @property
+    def epsilon(self) -> float | None:
+        """Pure epsilon of one report; None when there is no claim."""
+        return None if self.claim is None else self.claim.epsilon
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON: n, mean, ci_low, ci_high, level first."""
@@ -145,8 +152,8 @@ class Estimate:
             "sha256": self.sha256,
             "notes": list(self.notes),
         }
-        if self.epsilon is not None:
-            result["epsilon"] = self.epsilon if math.isfinite(self.epsilon) else "inf"
+        if self.claim is not None:
+            result |= {"epsilon": plain(self.claim.epsilon), **self.claim.standing}
         if self.histogram is not None:
             result["histogram"] = self.histogram.as_dict()
         if self.quantiles is not None:
@@ -228,7 +235,7 @@ def estimate(
         report_variance=report_variance,
         privacy_variance=_rest(report_variance, spread, float(spread_of(mechanism).variances.min())),
         max_bias=mechanism.max_bias,
-        epsilon=None if counts.seeded else mechanism.epsilon,
+        claim=None if counts.seeded else report_claim(mechanism),
         seeded=counts.seeded,
         sha256=mechanism.sha256,
         deviance=_misfit(counts),

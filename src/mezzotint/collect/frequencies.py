@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, final
 
 from mezzotint.collect.counts import CodeCounts
 from mezzotint.collect.mean import Interval, Method, Spread, bernstein, score_interval
+from mezzotint.privacy.claim import Claim, plain
+from mezzotint.privacy.prove import report_claim
 
 
 @final
@@ -22,7 +23,7 @@ class Frequencies:
         simultaneous: whether it is that of all together (Bonferroni).
         categories: names.
         shares: one interval per category. Points are unbiased, so that they may lie below 0 or above 1; they sum to 1.
-        epsilon: pure epsilon of one report; None when the reports were drawn from a seed, which are not private.
+        claim: of one report; None when the reports were drawn from a seed, which are not private.
         seeded: whether they were; None where their files do not say.
         sha256: hash of the table.
     """
@@ -33,9 +34,14 @@ class Frequencies:
     simultaneous: bool
     categories: tuple[str, ...]
     shares: tuple[Interval, ...]
-    epsilon: float | None
+    claim: Claim | None
     seeded: bool | None
     sha256: str
+
+    @property
+    def epsilon(self) -> float | None:
+        """Pure epsilon of one report; None when there is no claim."""
+        return None if self.claim is None else self.claim.epsilon
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -49,8 +55,8 @@ class Frequencies:
             "seeded": self.seeded,
             "sha256": self.sha256,
         }
-        if self.epsilon is not None:
-            result["epsilon"] = self.epsilon if math.isfinite(self.epsilon) else "inf"
+        if self.claim is not None:
+            result |= {"epsilon": plain(self.claim.epsilon), **self.claim.standing}
         return result
 
 
@@ -83,7 +89,7 @@ def frequencies(counts: CodeCounts, *, level: float, method: Method, simultaneou
         simultaneous=simultaneous,
         categories=names,
         shares=tuple(shares),
-        epsilon=None if counts.seeded else mechanism.epsilon,
+        claim=None if counts.seeded else report_claim(mechanism),
         seeded=counts.seeded,
         sha256=mechanism.sha256,
     )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, final
 
-from mezzotint.collect.claim import RecordClaim, record_claim
+from mezzotint.collect.claim import record_claim
 from mezzotint.collect.drawing import Plan, Tally
 from mezzotint.collect.reports import code_field
+from mezzotint.privacy.claim import Claim, plain
 
 RAW_COUNTS_REMARK = "these counts were computed on the raw data and are not private; do not publish them"
 
@@ -55,7 +56,7 @@ class ColumnsResult:
 
     out: str
     columns: tuple[ColumnResult, ...]
-    claim: RecordClaim | None
+    claim: Claim | None
     reports: int
     missing: int
     seeded: bool
@@ -66,7 +67,9 @@ class ColumnsResult:
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON, with the remark that the raw counts need."""
         claim = {} if self.claim is None else {"claim": self.claim.as_dict()}
-        return {**_without_nothing(asdict(self)), **claim, "remark": RAW_COUNTS_REMARK}
+        kept = replace(self, claim=None)
+        standing = {} if self.claim is None else self.claim.standing
+        return {**_without_nothing(asdict(kept)), **standing, **claim, "remark": RAW_COUNTS_REMARK}
 
 
 @final
@@ -81,7 +84,7 @@ class PrivatizeResult:
         below, above: inputs clipped to lower and upper. Counted on raw data: not private.
         missing: rows dropped because the value was missing. Counted on raw data; who is missing is visible to whoever
             sees the number of reports.
-        epsilon: pure epsilon of one report, rounded up; None when the draw was seeded.
+        claim: what one record pays; None when the draw was seeded.
         bits: bits of one report.
         sha256: hash of the table used.
         seeded: True when the draw was reproducible and therefore NOT private.
@@ -96,7 +99,7 @@ class PrivatizeResult:
     below: int
     above: int
     missing: int
-    epsilon: float | None
+    claim: Claim | None
     bits: int
     sha256: str
     seeded: bool
@@ -104,9 +107,17 @@ class PrivatizeResult:
     blocks: int = 1
     resumed: int = 0
 
+    @property
+    def epsilon(self) -> float | None:
+        """Pure epsilon of one report, rounded up; None when the draw was seeded."""
+        return None if self.claim is None else self.claim.epsilon
+
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON, with the remark that the raw counts need."""
-        return {**_without_nothing(asdict(self)), "remark": RAW_COUNTS_REMARK}
+        claim = {} if self.claim is None else {**self.claim.standing, "claim": self.claim.as_dict()}
+        priced = {} if self.claim is None else {"epsilon": plain(self.claim.epsilon)}
+        kept = _without_nothing(asdict(replace(self, claim=None)))
+        return {**kept, **priced, **claim, "remark": RAW_COUNTS_REMARK}
 
 
 def _without_nothing(values: dict[str, Any]) -> dict[str, Any]:
@@ -131,7 +142,7 @@ def result_of(work: Plan, tally: Tally, *, out: str | os.PathLike[str], seconds:
             bits=work.mechanisms[column].bits,
             sha256=work.mechanisms[column].sha256,
         )
-        for column, epsilon in claim.columns
+        for column, epsilon in claim.parts
     )
     return ColumnsResult(
         out=os.fspath(out),
@@ -146,9 +157,7 @@ def result_of(work: Plan, tally: Tally, *, out: str | os.PathLike[str], seconds:
 
 def of_one_column(result: ColumnsResult) -> PrivatizeResult:
     """The same, for a run over one column."""
-    return PrivatizeResult(
-        **asdict(result.columns[0]),
-        **{name: getattr(result, name) for name in ("out", "reports", "missing", "seeded", "seconds")},
-        blocks=result.blocks,
-        resumed=result.resumed,
-    )
+    one = asdict(result.columns[0])
+    del one["epsilon"]
+    shared = ("out", "claim", "reports", "missing", "seeded", "seconds", "blocks", "resumed")
+    return PrivatizeResult(**one, **{name: getattr(result, name) for name in shared})

@@ -228,9 +228,7 @@ class Run:
         }
         if self.work.seeded:  # reproducible, hence not private: there is nothing to claim
             return manifest
-        claim = record_claim(self.work.mechanisms)
-        stated = {**claim.as_dict(), "epsilon": _number(claim.epsilon), "columns": _numbers(claim.columns)}
-        return {**manifest, "claim": stated}
+        return {**manifest, "claim": record_claim(self.work.mechanisms).as_dict()}
 
     # What an unfinished run works on -------------------------------------------------------------------------
 
@@ -329,11 +327,3 @@ def in_threads(work: Callable[[Block], T], blocks: Sequence[Block], threads: int
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-
-
-def _number(value: float) -> float | str:
-    return value if value < float("inf") else "inf"
-
-
-def _numbers(pairs: tuple[tuple[str, float], ...]) -> dict[str, float | str]:
-    return {column: _number(value) for column, value in pairs}

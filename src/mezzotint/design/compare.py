@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Literal, final
 
 from mezzotint.core.errors import InfeasibleError, ParameterError
@@ -23,6 +23,7 @@ from mezzotint.design.optm import Progress, optm
 from mezzotint.design.problem import check_levels, make_problem
 from mezzotint.design.result import DesignResult
 from mezzotint.design.rounding import worst_mse
+from mezzotint.privacy.prove import report_claim
 
 Family = str | Mechanism | Callable[[float], Mechanism]
 """A name, a table as it is, or a function of one number whose tables have a larger epsilon the larger it is."""
@@ -67,11 +68,17 @@ class Row:
     seconds: float
     note: str
 
+    @cached_property
+    def certified(self) -> bool:
+        """Whether the kernel accepts the epsilon; what is no table stays computed."""
+        return self.mechanism is not None and report_claim(self.mechanism).certified
+
     def as_dict(self) -> dict[str, Any]:
         """Everything but the table, for JSON."""
         return {
             "family": self.family,
             "epsilon": self.epsilon,
+            **({} if self.epsilon is None else {"observer": "reports", "trust": "local", "certified": self.certified}),
             "bits": self.bits,
             "mse": self.mse,
             "mae": self.mae,

@@ -1,6 +1,7 @@
 """Closed forms: parameters in, a `Mechanism` out. Nothing here is trusted with privacy: the table's integers are."""
 
 from mezzotint.families.categorical import categorical as categorical
+from mezzotint.families.categorical import frequency_variance as frequency_variance
 from mezzotint.families.erm import erm as erm
 from mezzotint.families.erm import published_erm_epsilon as published_erm_epsilon
 from mezzotint.families.erm import published_erm_error as published_erm_error

@@ -7,6 +7,8 @@ from mezzotint.privacy.calibrate import calibrate as calibrate
 from mezzotint.privacy.certificate import Certificate as Certificate
 from mezzotint.privacy.certificate import certify as certify
 from mezzotint.privacy.claim import Claim as Claim
+from mezzotint.privacy.claim import basis as basis
+from mezzotint.privacy.claim import rounded_up as rounded_up
 from mezzotint.privacy.ledger import Charge as Charge
 from mezzotint.privacy.ledger import Ledger as Ledger
 from mezzotint.privacy.ledger import Release as Release
@@ -15,7 +17,9 @@ from mezzotint.privacy.loss import delta as delta
 from mezzotint.privacy.loss import pure_epsilon as pure_epsilon
 from mezzotint.privacy.loss import renyi as renyi
 from mezzotint.privacy.propose import Outcome as Outcome
+from mezzotint.privacy.prove import check_report as check_report
 from mezzotint.privacy.prove import prove as prove
+from mezzotint.privacy.prove import report_claim as report_claim
 from mezzotint.privacy.tradeoff import TradeoffCurve as TradeoffCurve
 from mezzotint.privacy.tradeoff import tradeoff as tradeoff
 from mezzotint.privacy.verify import VerificationReport as VerificationReport

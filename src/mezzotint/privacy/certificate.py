@@ -68,10 +68,10 @@ class Certificate:
                 f"none in row {self.row_low}; its mean is off by at most {float(self.max_bias):.3g} data units."
             )
         return (
-            f"One report of {table}, seen by anyone, satisfies pure differential privacy with "
-            f"epsilon = log({self.numerator}/{self.denominator}) <= {self.epsilon!r} for replacing its input by any "
-            f"other (level {self.level}, rows {self.row_high} and {self.row_low}), and its mean is off by at most "
-            f"{float(self.max_bias):.3g} data units; further reports about the same person add up."
+            f"One report of {table}, to an observer of every single report, satisfies pure differential privacy with "
+            f"computed epsilon = log({self.numerator}/{self.denominator}) <= {self.epsilon!r} for replacing its input "
+            f"by any other (level {self.level}, rows {self.row_high} and {self.row_low}), and its mean is off by at "
+            f"most {float(self.max_bias):.3g} data units; further reports about the same person add up."
         )
 
 

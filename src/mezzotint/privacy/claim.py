@@ -5,7 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context
-from typing import Literal, final
+from fractions import Fraction
+from typing import TYPE_CHECKING, Literal, final
+
+if TYPE_CHECKING:
+    from mezzotint import kernel
 
 Neighboring = Literal["replace_one", "add_or_remove_one"]
 Unit = Literal["client", "record"]
@@ -37,7 +41,18 @@ TRUSTED: dict[Trust, str] = {
 }
 """Who is trusted with what, in words."""
 
-SIMULATION = "Simulation; not private: what was drawn follows from a seed. Without one it would have:"
+
+def basis(observer: Observer = "reports", *, certified: bool = False) -> str:
+    """What stands beside every epsilon and delta that is shown: whether `mezzotint.kernel` checked it, and to whom.
+
+    Arguments:
+        observer: of the claim.
+        certified: whether the kernel accepted a proof; otherwise the number is computed.
+    """
+    return f"{'certified' if certified else 'computed'}, to {_SEEN[observer]}"
+
+
+SIMULATION = "Simulation; not private: what was drawn follows from a seed. Without one it would be"
 
 _SAMPLING = {
     "none": "",
@@ -65,6 +80,10 @@ class Claim:
         alternatives: (method, epsilon) of all that apply, best first; each is valid by itself.
         sha256: the table, when all reports come from one.
         seeded: the draws followed from a seed: a simulation, and epsilon is what it would cost without.
+        released: what one client releases, in words, in a round, where that is not so many coordinates.
+        between: which pairs of neighbours alone the claim is about, in words; all where empty.
+        parts: (name, epsilon) of releases that add up to this one.
+        checked: what `mezzotint.kernel.check` returned for a proof of this claim; None where there is none.
     """
 
     epsilon: float
@@ -81,6 +100,28 @@ class Claim:
     alternatives: tuple[tuple[str, float], ...]
     sha256: str
     seeded: bool = False
+    released: str = ""
+    between: str = ""
+    parts: tuple[tuple[str, float], ...] = ()
+    checked: kernel.Claim | None = None
+
+    @property
+    def certified(self) -> bool:
+        """Whether the kernel accepted a proof of no more than this; otherwise the claim is computed."""
+        if self.checked is None or not self.checked.certified or math.isinf(self.epsilon):
+            return False
+        stated = Fraction(repr(self.epsilon)), Fraction(repr(self.delta))
+        return self.checked.epsilon <= stated[0] and self.checked.delta <= stated[1]
+
+    @property
+    def basis(self) -> str:
+        """Certified or computed, and to whom."""
+        return basis(self.observer, certified=self.certified)
+
+    @property
+    def standing(self) -> dict[str, object]:
+        """What stands beside an epsilon in JSON: observer, trust, and whether the kernel checked it."""
+        return {"observer": self.observer, "trust": self.trust, "certified": self.certified}
 
     @property
     def view(self) -> View:
@@ -116,20 +157,27 @@ class Claim:
             "alternatives": {name: plain(epsilon) for name, epsilon in self.alternatives},
             "sha256": self.sha256,
             "seeded": self.seeded,
+            "certified": self.certified,
+            **({"between": self.between} if self.between else {}),
+            **({"parts": {name: plain(epsilon) for name, epsilon in self.parts}} if self.parts else {}),
         }
 
     def __str__(self) -> str:
-        many = f"{counted(self.coordinates, 'coordinate')} in {counted(self.rounds, 'round')}"
+        many = self.released or counted(self.coordinates, "coordinate")
+        if self.parts:
+            many += f" ({' + '.join(f'{name} {rounded_up(epsilon)}' for name, epsilon in self.parts)})"
+        many += f" in {counted(self.rounds, 'round')}"
         sampled = _SAMPLING[self.sampling].format(rate=self.sampling_rate)
         honest = "" if self.honest_clients is None else f", if {_honest(self.honest_clients)} honest randomness"
         where = f"for {many}{sampled}, to {_SEEN[self.observer]}{honest}; {TRUSTED[self.trust]}"
-        change = _CHANGE[self.unit, self.neighboring]
+        change = _CHANGE[self.unit, self.neighboring] + f" ({self.neighboring}){self.between and ', ' + self.between}"
         if math.isinf(self.epsilon):
             return f"No epsilon can be claimed at delta={self.delta:g} for {change}, {where}."
-        return (f"{SIMULATION} " if self.seeded else "") + (
-            f"({rounded_up(self.epsilon)}, {rounded_up(self.delta)})-differential privacy for {change} "
-            f"({self.neighboring}), {where}; accounted by {self.method}."
-        )
+        by = f"{'checked by mezzotint.kernel, ' * self.certified}accounted by {self.method}"
+        status = "certified" if self.certified else "computed"
+        head = f"{SIMULATION} {status}" if self.seeded else status.capitalize()
+        promise = f"({rounded_up(self.epsilon)}, {rounded_up(self.delta)})-differential privacy"
+        return f"{head}: {promise} for {change}, {where}; {by}."
 
 
 def counted(number: int, noun: str) -> str:

@@ -55,7 +55,7 @@ class Outcome:
 
 
 def exact_text(value: float) -> str:
-    """Nine significant digits, never less than the value."""
+    """Nine significant digits, never less than the value. What is not raised stands as it is, at its shortest."""
     return format(Context(prec=9, rounding=ROUND_CEILING).create_decimal(repr(float(value))).normalize(), "f")
 
 
@@ -91,15 +91,15 @@ def accepted(
     """
     stated = "0" if delta == 0 else repr(float(delta))
 
-    def at(value: float) -> kernel.Claim:
-        return kernel.Claim(release=release, statement={"kind": "dp", "epsilon": exact_text(value), "delta": stated})
+    def at(text: str) -> kernel.Claim:
+        return kernel.Claim(release=release, statement={"kind": "dp", "epsilon": text, "delta": stated})
 
+    unraised = at(repr(float(epsilon)))
     if not math.isfinite(epsilon):
-        unbounded = kernel.Claim(release=release, statement={"kind": "dp", "epsilon": "inf", "delta": stated})
-        return Outcome(claim=unbounded, proof=None, reason="no bound is finite")
+        return Outcome(claim=unraised, proof=None, reason="no bound is finite")
     reason = ""
     for share in raises:
-        claim = at(epsilon * (1 + share))
+        claim = at(exact_text(epsilon * (1 + share))) if share else unraised
         proof = prove(claim)
         try:
             return Outcome(claim=kernel.check(claim, proof, seconds=seconds), proof=proof)
@@ -107,7 +107,7 @@ def accepted(
             reason = str(error)
             if isinstance(error, kernel.Unfinished) or error.step == "size":
                 break
-    return Outcome(claim=at(epsilon), proof=None, reason=f"not certified: {reason}")
+    return Outcome(claim=unraised, proof=None, reason=f"not certified: {reason}")
 
 
 def local_release(

@@ -63,7 +63,10 @@ class VerificationReport:
     def __str__(self) -> str:
         if self.problems:
             return "NOT VALID: " + "; ".join(self.problems)
-        return f"valid: epsilon <= {self.epsilon_upper!r} per report (replace-one), table {self.sha256[:12]}"
+        return (
+            f"valid: epsilon <= {self.epsilon_upper!r} per report (computed in rationals, to an observer of every "
+            f"single report; replace-one), table {self.sha256[:12]}"
+        )
 
 
 class _UnreadableError(ValueError):

@@ -78,7 +78,7 @@ def _privacy(estimate: Any) -> str:
     if estimate.epsilon is None:
         return "drawn from a seed: NOT private"
     known = "" if estimate.seeded is False else ", unless they were drawn from a seed (their files do not say)"
-    return f"epsilon {upwards(estimate.epsilon)} per report{known}"
+    return f"epsilon {upwards(estimate.epsilon)} per report ({estimate.claim.basis}){known}"
 
 
 def _seeded() -> Section:

@@ -9,9 +9,11 @@ from typing import Any
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import Mechanism
+from mezzotint.kernel.claim import FORMAT as CLAIM
 from mezzotint.report.content import Page
 
 mechanisms: Any = LazyModule("mezzotint.report.mechanism")
+claims: Any = LazyModule("mezzotint.report.claims")
 collected: Any = LazyModule("mezzotint.report.collected")
 logs: Any = LazyModule("mezzotint.report.logs")
 runs: Any = LazyModule("mezzotint.report.runs")
@@ -28,9 +30,9 @@ def page_of(source: Path, *, column: str | None = None, level: float = 0.95) -> 
     """The report of a file or folder.
 
     Arguments:
-        source: a mechanism file (.json); reports (.parquet, .csv, .csv.gz), a folder of them or their saved counts
-            (.json); a training log (.jsonl); the folder of a federated run, or its report.json; what a verb of
-            `mezzotint smoothed` printed with --json (.json).
+        source: a mechanism, ranked codebook or claim file (.json); reports (.parquet, .csv, .csv.gz), a folder of them
+            or their saved counts (.json); a training log (.jsonl); the folder of a federated run, or its report.json;
+            what a verb of `mezzotint smoothed` printed with --json (.json).
         column: the field of codes, where reports have several.
         level: confidence of each interval, for reports.
 
@@ -47,7 +49,12 @@ def page_of(source: Path, *, column: str | None = None, level: float = 0.95) -> 
         return runs.federated_page(source if source.is_dir() else source.parent)
     if source.suffix in LOGS:
         return logs.training_page(source)
-    keys = _keys(source)
+    document = _document(source)
+    if document.get("format") == CLAIM:
+        return claims.claim_page(source)
+    if document.get("kind") == "ranks":
+        return claims.ranked_page(source)
+    keys = set(document)
     if {"ledger", "accuracy"} <= keys:
         return runs.federated_page(source)
     if "counts" in keys:
@@ -57,12 +64,12 @@ def page_of(source: Path, *, column: str | None = None, level: float = 0.95) -> 
     return mechanisms.mechanism_page(Mechanism.load(source), file=source.name)
 
 
-def _keys(source: Path) -> set[str]:
-    """Names in a file's JSON object; none where it is anything else, which the reader of mechanisms then names."""
+def _document(source: Path) -> dict[str, Any]:
+    """A file's JSON object; empty where it is anything else, which the reader of mechanisms then names."""
     try:
         value = json.loads(source.read_text(encoding="utf-8"))
     except ValueError:
-        return set()
+        return {}
     except OSError as error:
         raise FileFormatError(f"{source.name}: {error.strerror}") from None
-    return set(value) if isinstance(value, dict) else set()
+    return value if isinstance(value, dict) else {}

@@ -10,6 +10,7 @@ from typing import Any
 
 from mezzotint.core.errors import FileFormatError
 from mezzotint.core.lazy import LazyModule
+from mezzotint.privacy.claim import basis
 from mezzotint.report.content import Curve, Figure, Page, Section, Table
 from mezzotint.report.words import percent, short, upwards
 
@@ -41,7 +42,8 @@ def training_page(source: Path) -> Page:
     if header is None or not history:
         raise FileFormatError(f"{source.name}: holds no report of a training run; make one with mezzotint train --log")
     last = history[-1]
-    cost = "no privacy is claimed" if last["epsilon"] is None else f"epsilon {upwards(last['epsilon'])} spent"
+    spent = "" if last["epsilon"] is None else f"epsilon {upwards(last['epsilon'])} spent ({basis('model')})"
+    cost = spent or "no privacy is claimed"
     cost = f"simulation; not private ({cost})" if header.get("seed") is not None else cost
     method = (header if end is None else end).get("method", "no method")
     return Page(

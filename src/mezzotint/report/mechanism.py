@@ -44,7 +44,8 @@ def mechanism_page(mechanism: Mechanism, *, file: str = "m.json") -> Page:
     """
     text = mechanism.to_json()
     unbounded = math.isinf(mechanism.epsilon)
-    promise = "no pure epsilon" if unbounded else f"epsilon {upwards(mechanism.epsilon)}"
+    claim = privacy.report_claim(mechanism)
+    promise = "no pure epsilon" if unbounded else f"epsilon {upwards(mechanism.epsilon)} ({claim.basis})"
     return Page(
         title=mechanism.name,
         summary=f"{mechanism.bits} bit(s) per report of a number in [{mechanism.lower:g}, {mechanism.upper:g}], "
@@ -246,7 +247,9 @@ def how_good_it_is(mechanism: Mechanism, comparison: Comparison) -> Section:
         )
         for rival in ranked
     )
-    table = Table(headings=("mechanism", "certified epsilon", "bits", "MSE", "MAE", "greatest bias"), rows=rows)
+    table = Table(
+        headings=("mechanism", f"epsilon ({privacy.basis()})", "bits", "MSE", "MAE", "greatest bias"), rows=rows
+    )
     figures = (figure,) if len(ranked) > 1 else ()
     return Section(title="How good it is", words=tuple(words), figures=figures, table=table)
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from mezzotint.core.errors import FileFormatError, MezzotintError
 from mezzotint.core.lazy import LazyModule
+from mezzotint.privacy.claim import basis
 from mezzotint.report.content import Curve, Figure, Page, Section, Table
 from mezzotint.report.words import short
 
@@ -127,7 +128,7 @@ def _profile_page(facts: dict[str, Any]) -> Page:
     )
     summary = (
         f"{records:,} records, {_rate(asked)}: delta at most {power(facts['log10_upper'])} at epsilon "
-        f"{short(epsilon)}, where the worst database has {power(facts['log10_worst_case'])}."
+        f"{short(epsilon)} ({basis('model')}), where the worst database has {power(facts['log10_worst_case'])}."
     )
     words = (str(facts["reason"]), _MEANING)
     about = Section(title="What publishing reveals", words=words, figures=(figure,), table=_facts_table(facts))
@@ -192,7 +193,7 @@ def _expected_page(facts: dict[str, Any]) -> Page:
         bound = f"{power(facts['log10_delta'])} ({level:.0%} interval {power(low)} to {power(high)}; no guarantee)"
     summary = (
         f"{records:,} records that follow the model, {facts['sampled']:,} of them published: expected delta {bound} at "
-        f"epsilon {short(epsilon)}; the worst database has {power(facts['log10_worst_case'])}."
+        f"epsilon {short(epsilon)} ({basis('model')}); the worst database has {power(facts['log10_worst_case'])}."
     )
     words = (
         str(facts["reason"]),
@@ -225,7 +226,7 @@ def _elections_page(facts: dict[str, Any]) -> Page:
     at = f"e^epsilon = {facts['ratio']}" if facts.get("ratio") else f"epsilon {facts['epsilon']}"
     summary = (
         f"{len(rows)} elections, a share of {share} of the votes lost at random: delta at most "
-        f"{power(worst['log10_upper'])} at {at} ({worst['election']})."
+        f"{power(worst['log10_upper'])} at {at} ({worst['election']}; {basis('model')})."
     )
     about = Section(
         title="What the published counts reveal",

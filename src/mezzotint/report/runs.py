@@ -11,6 +11,7 @@ from typing import Any
 
 from mezzotint.core.errors import FileFormatError
 from mezzotint.core.mechanism import Mechanism
+from mezzotint.privacy.claim import basis
 from mezzotint.report.content import Curve, Figure, Page, Section, Table
 from mezzotint.report.mechanism import what_it_does, what_it_guarantees
 from mezzotint.report.words import short, upwards
@@ -44,8 +45,8 @@ def federated_page(source: Path) -> Page:
     sections = [_learnt(report, settings), _cost(report), _wire(report), _rounds(report), _verify(report, settings)]
     if table is not None:
         sections += [what_it_does(table), what_it_guarantees(table)]
-    central = report["claims"].get("central", {}).get("epsilon")
-    cost = "no privacy is claimed" if central is None else f"epsilon {_epsilon(central)} to whoever sees the sums alone"
+    central = report["claims"].get("central")
+    cost = "no privacy is claimed" if central is None else f"epsilon {_epsilon(central['epsilon'])} ({_basis(central)})"
     released = sum(outcome == "released" for outcome in report["ledger"]["rounds"].values())
     return Page(
         title=f"Federated run: {settings.get('model', 'a model')} on {settings.get('dataset', 'clients')}",
@@ -66,6 +67,11 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise FileFormatError(f"{path.name}: not a whole JSON object; it was cut or edited")
     return value
+
+
+def _basis(claim: dict[str, Any]) -> str:
+    observer = claim.get("observer", "reports" if claim["view"] == "local" else "secure_sum")
+    return basis(observer, certified=claim.get("certified", False))
 
 
 def _epsilon(value: Any) -> str:
@@ -126,7 +132,7 @@ def _cost(report: Mapping[str, Any]) -> Section:
             ),
         ),
     )
-    table = Table(headings=("against", "accounting", "epsilon", "delta"), rows=rows)
+    table = Table(headings=("against", "accounting", "epsilon (computed)", "delta"), rows=rows)
     return Section(title="What it cost", words=tuple(words), figures=(charged,), table=table)
 
 

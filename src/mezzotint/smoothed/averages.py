@@ -51,7 +51,7 @@ def continuous_average(
     return Profile(
         log10_delta=worst,
         log10_upper=rounded_up(worst),
-        status="certified",
+        status="closed",
         log10_worst_case=worst,
         records=sample.records,
         sampled=sample.sampled,
@@ -103,7 +103,7 @@ def average_profile(
     return Profile(
         log10_delta=min(to_log10(math.log(value) - subsets), bound) if value > 0.0 else -math.inf,
         log10_upper=bound,
-        status="certified",
+        status="closed",
         log10_worst_case=worst,
         records=sample.records,
         sampled=sample.sampled,

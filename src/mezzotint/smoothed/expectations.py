@@ -69,7 +69,7 @@ def expected(
         where = (records,) + (0,) * (len(corners) - 1)
         range_ = many_types.Range(log_value=0.0, log_lower=0.0, log_upper=0.0, split=where)
         reason = "No record is lost: the exact histogram is published, and delta = 1 for every database."
-        return _record(sample, loss, corners, range_, "certified", "single vertex", reason, started)
+        return _record(sample, loss, corners, range_, "closed", "single vertex", reason, started)
     if len(corners[0]) == 2:
         return _two(sample, loss, corners, method, started)
     return _many(sample, loss, corners, method, draws, seed, started)
@@ -98,7 +98,7 @@ def _two(sample: Sample, loss: Loss, corners: tuple[Distribution, ...], method: 
         ),
         "all splits": f"All {sample.records + 1} compositions evaluated.",
     }[found.method]
-    status = "certified" if found.closed else "bracketed"
+    status = "closed" if found.closed else "bracketed"
     return _record(sample, loss, corners, range_, status, found.method, reason, started)
 
 
@@ -117,7 +117,7 @@ def _many(
     if small and method in ("auto", "enumeration"):
         range_ = many_types.enumerate_all(sample, loss, corners)
         reason = "Every histogram and every composition evaluated."
-        return _record(sample, loss, corners, range_, "certified", "enumeration", reason, started)
+        return _record(sample, loss, corners, range_, "closed", "enumeration", reason, started)
     range_ = many_types.bracket(sample, loss, corners)
     if method != "monte_carlo":
         reason = "Between the worst two-type problem and the sum over types of the rarest-type bound."
@@ -153,7 +153,7 @@ def _record(
         log10_delta=min(value / LOG_TEN, upper),
         log10_lower=0.0 if exact else log10_down(range_.log_lower),
         log10_upper=upper,
-        certified=status == "certified",
+        certified=status == "closed",
         status=status,
         confidence=confidence,
         records=sample.records,

@@ -72,7 +72,7 @@ def _record(
     return Profile(
         log10_delta=to_log10(value),
         log10_upper=upper,
-        status="certified" if certified else "bracketed",
+        status="closed" if certified else "bracketed",
         log10_worst_case=worst,
         records=sample.records,
         sampled=sample.sampled,

@@ -134,7 +134,7 @@ def _record(
     return Profile(
         log10_delta=min(value, upper),
         log10_upper=upper,
-        status="certified",
+        status="closed",
         log10_worst_case=worst,
         records=sample.records,
         sampled=sample.sampled,

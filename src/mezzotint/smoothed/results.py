@@ -8,7 +8,7 @@ from typing import Literal
 
 #: certified: the value is exact up to the stated bound. bracketed: the truth lies between lower and upper.
 #: sampled: the value is a Monte Carlo estimate.
-Status = Literal["certified", "bracketed", "sampled"]
+Status = Literal["closed", "bracketed", "sampled"]
 
 LOG_TEN = math.log(10.0)
 
@@ -34,7 +34,7 @@ class Profile:
     Arguments:
         log10_delta: log10 of delta(x); -inf when delta is exactly 0.
         log10_upper: never below the true value; the number to state as a guarantee.
-        status: "certified" (the two differ by rounding only) or "bracketed".
+        status: "closed" (the two differ by rounding only) or "bracketed".
         log10_worst_case: log10 of the delta of ordinary differential privacy, the maximum over all databases.
         records, sampled: n and T (0 for Poisson sampling).
         epsilon: the loss.
@@ -66,7 +66,7 @@ class Utility:
     Arguments:
         log10: log10 of the utility; equal to `log10_upper` when only bracketed.
         log10_upper: never below the true value.
-        status: "certified" or "bracketed".
+        status: "closed" or "bracketed".
         records, sampled, threshold: n, T, and the accuracy below which a guess counts nothing.
         reason: one sentence.
     """
@@ -88,7 +88,7 @@ class Expected:
         log10_delta: log10 of the value (the best found; a mean of exact inner values when sampled).
         log10_lower, log10_upper: rigorous bounds of the true value, rounding included.
         certified: whether the two differ by no more than rounding.
-        status: "certified", "bracketed" or "sampled".
+        status: "closed", "bracketed" or "sampled".
         confidence: for a sampled value, its level and log10 interval (low, high); else None.
         records, sampled, epsilon: n, T and the loss.
         vertices: the corners of the hull of the distributions, as given.

@@ -81,7 +81,7 @@ def _record(sample: Sample, level: Fraction, value: float, upper: float, reason:
     return Utility(
         log10=min(value, upper),
         log10_upper=min(upper, 0.0),
-        status="certified",
+        status="closed",
         records=sample.records,
         sampled=sample.sampled,
         threshold=float(level),

@@ -26,7 +26,7 @@ from mezzotint.training.models import Task
 from mezzotint.training.optimizers import NotFiniteError
 from mezzotint.training.packed import PackedModel, pack_codes, pack_weights
 from mezzotint.training.rqp.checks import count, positive
-from mezzotint.training.rqp.claim import SIMULATION, TrainingClaim
+from mezzotint.training.rqp.claim import TrainingClaim
 from mezzotint.training.rqp.sampling import NEIGHBORINGS, Neighboring
 
 
@@ -263,7 +263,7 @@ class Trainer:
             neighboring=self.settings.neighboring or self.method.relation,
             contraction=getattr(self.optimizer, "contraction", 1.0),
         )
-        return replace(found, seeded=True) if self.seeded and isinstance(found, TrainingClaim) else found
+        return None if found is None else replace(found, seeded=self.seeded)
 
     @property
     def seeded(self) -> bool:
@@ -273,9 +273,7 @@ class Trainer:
     def sentence(self, steps: int | None = None) -> str:
         """The claim in words, with the seed if there is one."""
         claim = self.claim(steps)
-        if claim is None:
-            return "No privacy is claimed."
-        return f"{SIMULATION} {claim}" if self.seeded and isinstance(claim, Claim) else str(claim)
+        return "No privacy is claimed." if claim is None else str(claim)
 
     def progress(self, seconds: float = 0.0) -> Progress:
         """Where the run stands."""

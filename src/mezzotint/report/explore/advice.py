@@ -304,7 +304,7 @@ def summary(question: Question, advice: Advice) -> tuple[tuple[str, str], ...]:
     """What a page shows, as names and values."""
     mechanism = advice.mechanism
     return (
-        ("certified epsilon of one report", upwards(mechanism.epsilon, 8)),
+        (f"epsilon of one report ({privacy.report_claim(mechanism).basis})", upwards(mechanism.epsilon, 8)),
         ("levels", f"{mechanism.levels.size} ({mechanism.bits} bits)"),
         ("mean squared error", short(advice.mse, 6)),
         ("mean absolute error", short(advice.mae, 6)),

@@ -17,7 +17,7 @@ _CHANGE = {
 }
 
 
-SIMULATION = "Simulation; not private: its noise and batches follow from a seed. Without one it would have:"
+SIMULATION = "Simulation; not private: its noise and batches follow from a seed. Without one it would be"
 
 
 @final
@@ -115,6 +115,7 @@ class TrainingClaim:
             ],
             "method": self.method,
             "seeded": self.seeded,
+            "certified": False,
         }
 
     def __str__(self) -> str:
@@ -124,7 +125,7 @@ class TrainingClaim:
         if math.isinf(self.epsilon):
             # Neither with a seed nor without one.
             return f"No epsilon can be claimed at delta={self.delta:g} for {change}, {where}."
-        return (SIMULATION + " " if self.seeded else "") + (
-            f"({rounded_up(self.epsilon)}, {rounded_up(self.delta)})-differential privacy for {change}, {where}; "
+        return (f"{SIMULATION} computed" if self.seeded else "Computed") + (
+            f": ({rounded_up(self.epsilon)}, {rounded_up(self.delta)})-differential privacy for {change}, {where}; "
             f"accounted by {self.method}."
         )

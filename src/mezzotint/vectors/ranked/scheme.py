@@ -21,7 +21,7 @@ from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray
 from mezzotint.privacy.account import account
-from mezzotint.privacy.claim import Claim, counted
+from mezzotint.privacy.claim import Claim, basis, counted
 from mezzotint.privacy.loss import float_above
 from mezzotint.privacy.propose import Outcome
 from mezzotint.privacy.ranks import MOST_INDICES, SEED_RULE, canonical_hash, check_ranks, propose_ranks
@@ -158,17 +158,23 @@ class RankedCodebook:
         claim = account(
             self.table.dominating, coordinates=self.indices, rounds=rounds, delta=delta, sampling_rate=sampling_rate
         )
-        if delta == 0 and rounds == 1 and sampling_rate == 1:
-            claim = replace(claim, epsilon=min(claim.epsilon, self.epsilon))
-        return replace(claim, sha256=self.sha256)
+        checked = None
+        if delta == 0:
+            checked = self.prove(rounds=rounds).claim
+            claim = replace(claim, epsilon=min(claim.epsilon, self._pure(rounds)))
+        vector = f"one vector of {counted(self.dimension, 'coordinate')}"
+        return replace(claim, sha256=self.sha256, released=vector, checked=checked)
+
+    def _pure(self, rounds: int) -> float:
+        """Pure epsilon of so many rounds, rounded up."""
+        return float_above(rounds * enclose_log(self.ratio)[1])
 
     def prove(self, *, rounds: int = 1) -> Outcome:
         """The pure claim of so many rounds, certified by the kernel, with the proof that shows it.
 
         Returns: `.claim`, `.proof`; `.text` is a claim file for `mezzotint verify`.
         """
-        epsilon = float_above(rounds * enclose_log(self.ratio)[1])
-        return propose_ranks(self.table.as_dict(), epsilon=epsilon, indices=self.indices, rounds=rounds)
+        return propose_ranks(self.table.as_dict(), epsilon=self._pure(rounds), indices=self.indices, rounds=rounds)
 
     # Errors ----------------------------------------------------------------------------------------------------
 
@@ -455,7 +461,8 @@ class RankedCodebook:
         return (
             f"{self.name}: {many}{self.table.codewords} codewords ({KINDS[self.kind]}{where}), {self.table.top} on "
             f"top; {counted(self.bits, 'bit')} a vector of {counted(self.dimension, 'coordinate')} "
-            f"({words[self.norms]}); epsilon {self.epsilon!r}; "
+            f"({words[self.norms]}); epsilon "
+            f"{self.epsilon!r} ({basis()}); "
             f"mean squared error {self.mse:.6g} a report, {self.mse / self.optimum:.4f} x PrivUnitG's; {relative}"
         )
 

@@ -1,0 +1,66 @@
+"""Pages of a claim file and of a ranked codebook."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from mezzotint.core.errors import FileFormatError
+from mezzotint.core.lazy import LazyModule
+from mezzotint.report.content import Page, Section, Table
+from mezzotint.report.words import short
+
+checker: Any = LazyModule("mezzotint.kernel.__main__")
+kernel: Any = LazyModule("mezzotint.kernel")
+vectors: Any = LazyModule("mezzotint.vectors")
+
+
+def claim_page(source: Path) -> Page:
+    """The report of a claim file: whether its proof holds, and what it says.
+
+    Raises:
+        FileFormatError: no claim file.
+    """
+    text = source.read_text(encoding="utf-8")
+    status, verdict = checker.verdict(text)
+    if status == 2:
+        raise FileFormatError(f"{source.name}: {verdict}")
+    claim, proof = kernel.read_claim(text)
+    release = claim.document()["release"] or {}
+    rows = {**claim.statement, **{name: value for name, value in release.items() if name != "lattice"}}
+    words = ("The numbers stand as they are in the file. The assumptions are what the proof does not show.",)
+    return Page(
+        title=f"Claim in {source.name}",
+        summary=f"{verdict}.",
+        sections=(_facts("What is claimed", rows, words), _check(source, {"proof": proof.get("kind")})),
+        attachment=(source.name, text),
+    )
+
+
+def ranked_page(source: Path) -> Page:
+    """The report of a ranked codebook."""
+    scheme = vectors.RankedCodebook.load(source)
+    claim = scheme.claim()
+    rows = {
+        "vectors": f"{scheme.dimension} coordinates, L2 norm at most {scheme.clip_norm:g}",
+        "bits per vector": scheme.bits,
+        "codewords": scheme.table.codewords,
+        "mean squared error of a report": short(scheme.mse),
+        "times the error of PrivUnitG": short(scheme.mse / scheme.optimum, 4),
+    }
+    return Page(
+        title=scheme.name,
+        summary=f"{scheme}.",
+        sections=(_facts("What it does", rows, ()), _check(source, {"claim": claim})),
+        attachment=(source.name, source.read_text(encoding="utf-8")),
+    )
+
+
+def _facts(title: str, rows: dict[str, Any], words: tuple[str, ...]) -> Section:
+    cells = tuple((name.replace("_", " "), str(value)) for name, value in rows.items())
+    return Section(title=title, words=words, table=Table(headings=("what", "value"), rows=cells))
+
+
+def _check(source: Path, facts: dict[str, Any]) -> Section:
+    words = tuple(f"{name}: {value}" for name, value in facts.items())
+    return Section(title="How to verify it", words=words, code=f"mezzotint verify {source.name}")

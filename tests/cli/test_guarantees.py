@@ -1,0 +1,150 @@
+"""Every number called epsilon or delta, wherever it is shown, says to whom, and whether the kernel checked it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mezzotint import Mechanism, kernel, privacy, vectors
+
+Invoke = Callable[..., Any]
+ROOT = Path(__file__).resolve().parents[2]
+
+NUMBER = re.compile(
+    r"(?:\b(?:epsilon|delta)\b|ε|δ)(?:\s*(?:=|<=|<|:|is|of|at most|about|\|)?\s*)\**(?:[-+]?\d|log\()"
+    r"|\(\d[\d.e-]*, ?\d[\d.e-]*\)-(?:DP|differential)"
+)
+STATUS = re.compile(r"\b(certified|computed|simulation|not private)\b", re.IGNORECASE)
+OBSERVER = re.compile(
+    r"observer of|observer that|(to|against) (anyone|whoever|somebody)|view=|trust=|--view|--trust", re.IGNORECASE
+)
+KEYS = re.compile(r"^(epsilon|delta|.*_epsilon|log10_delta|renyi)$")
+ASKED = {"epsilon_asked", "target_epsilon", "report_epsilon"}
+
+
+def unnamed(value: Any, known: frozenset[str] = frozenset(), path: str = "") -> Iterator[str]:
+    """Keys of a JSON value that hold an epsilon or delta without observer and certified around them."""
+    if isinstance(value, dict):
+        known = known | (value.keys() & {"observer", "trust", "certified"})
+        for key, inner in value.items():
+            asked = path.startswith((".asked", ".setting"))
+            number = KEYS.match(key) and key not in ASKED and not isinstance(inner, (dict, list, type(None)))
+            if number and not asked and not {"observer", "certified"} <= known:
+                yield f"{path}.{key}"
+            yield from unnamed(inner, known, f"{path}.{key}")
+    elif isinstance(value, list):
+        for inner in value:
+            yield from unnamed(inner, known, path)
+
+
+def bare(text: str) -> list[str]:
+    """Numbers called epsilon or delta in a text that does not say to whom and whether they are certified."""
+    found = NUMBER.findall(text)
+    return [] if not found or (STATUS.search(text) and OBSERVER.search(text)) else [text.strip()[:160]]
+
+
+def paragraphs(page: str) -> Iterator[str]:
+    """What a reader takes in at once: each section under its heading; what stands before all speaks for all."""
+    preface, *sections = re.split(r"(?m)^## ", page)
+    yield preface
+    yield from sections
+
+
+@pytest.fixture
+def files(tmp_path: Path, mechanism_file: Path, column_file: Path, invoke: Invoke) -> dict[str, Path]:
+    ranks, claim, reports = tmp_path / "ranks.json", tmp_path / "claim.json", tmp_path / "reports.parquet"
+    vectors.ranked_codebook(dimension=16, epsilon=2.0, bits=4).save(ranks)
+    assert invoke("account", mechanism_file, "--rounds", 2, "--proof", claim).status == 0
+    written = invoke("privatize", column_file, "--column", "x", "--mechanism", mechanism_file, "--out", reports)
+    assert written.status == 0
+    found = {"m": mechanism_file, "in": column_file, "ranks": ranks, "claim": claim, "reports": reports}
+    return found | {"out": tmp_path / "out.html", "csv": tmp_path / "o.csv"}
+
+
+CALLS: dict[str, tuple[str, ...]] = {
+    "design": ("design", "--epsilon", "1", "--levels", "2"),
+    "design, delta": ("design", "--epsilon", "1", "--levels=-3,3", "--delta", "1e-3"),
+    "design, Renyi": ("design", "--epsilon", "1", "--levels=-4,4", "--alpha", "4"),
+    "design, metric": ("design", "--epsilon", "1", "--levels=-3,3", "--metric", "absolute", "--knots", "5"),
+    "design, family": ("design", "--epsilon", "1", "--family", "rqm"),
+    "design, categories": ("design", "--epsilon", "1", "--categories", "a,b,c"),
+    "show": ("show", "{m}"),
+    "show, ranks": ("show", "{ranks}"),
+    "verify": ("verify", "{m}"),
+    "verify, ranks": ("verify", "{ranks}"),
+    "verify, claim": ("verify", "{claim}"),
+    "privatize": ("privatize", "{in}", "--column", "x", "--mechanism", "{m}", "--out", "{csv}", "--overwrite"),
+    "privatize, two": (
+        "privatize", "{in}", "--column", "x", "--column", "id", "--mechanism", "{m}", "--out", "{csv}", "--overwrite",
+    ),
+    "estimate": ("estimate", "{reports}"),
+    "compare": ("compare", "--epsilon", "1", "--bits", "1"),
+    "account": ("account", "{m}", "--rounds", "3"),
+    "account, sum": ("account", "{m}", "--view", "sum", "--clients", "20", "--delta", "1e-3"),
+    "account, ranks": ("account", "{ranks}", "--rounds", "3"),
+    "advise": ("advise", "--clients", "50", "--target-epsilon", "4", "--trust", "local", "--dim", "2"),
+    "report": ("report", "{m}", "--out", "{out}", "--overwrite"),
+    "report, claim": ("report", "{claim}", "--out", "{out}", "--overwrite"),
+    "report, ranks": ("report", "{ranks}", "--out", "{out}", "--overwrite"),
+    "report, reports": ("report", "{reports}", "--out", "{out}", "--overwrite"),
+    "smoothed": ("smoothed", "profile", "--counts", "205,190", "--loss-rate", "0.01", "--epsilon", "1"),
+    "smoothed, expected": (
+        "smoothed", "expected", "--n", "50", "--vertices", "0.3", "--loss-rate", "0.1", "--epsilon", "1",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_what_verbs_print_says_to_whom_and_whether_it_was_checked(
+    invoke: Invoke, files: dict[str, Path], name: str
+) -> None:
+    words = [word.format(**{key: str(path) for key, path in files.items()}) for word in CALLS[name]]
+    for more in ([], ["--json"]):
+        outcome = invoke(*words, *more)
+        assert outcome.status == 0, outcome.err
+        if more:
+            assert not list(unnamed(json.loads(outcome.out)))
+        else:
+            # A table and its title are one thing; elsewhere each line is.
+            parts = [outcome.out] if "━" in outcome.out or "──" in outcome.out else outcome.out.splitlines()
+            assert not [one for part in parts for one in bare(" ".join(part.split()))]
+
+
+@pytest.mark.parametrize("page", ["README.md", *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/*.md"))])
+def test_pages_say_it_too(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    preface, *sections = paragraphs(text)
+    if not bare(preface) and STATUS.search(preface) and OBSERVER.search(preface):
+        return  # it speaks for the page
+    assert not [one for part in (preface, *sections) for one in bare(part)]
+
+
+def test_the_collectors_see_what_they_should() -> None:
+    for text in ("epsilon 1.5 per report", "at epsilon = 2", "delta <= 1e-6", "(1.2, 1e-6)-differential privacy"):
+        assert bare(text)
+        assert bare(f"{text}, certified")
+        assert bare(f"{text}, to an observer of every single report")
+        assert not bare(f"{text}, computed, to an observer of every single report")
+    assert list(unnamed({"a": [{"epsilon": 1.0}]}))
+    assert list(unnamed({"observer": "reports", "a": {"delta": 0.1}}))
+    assert not list(unnamed({"observer": "reports", "certified": True, "a": [{"epsilon": 1.0}]}))
+
+
+def test_what_the_kernel_refuses_is_not_called_certified(mechanism_file: Path) -> None:
+    mechanism = Mechanism.load(mechanism_file)
+    claim = privacy.report_claim(mechanism)
+    assert claim.certified
+    assert claim.epsilon == mechanism.epsilon
+    assert isinstance(claim.checked, kernel.Claim)
+    assert str(claim).startswith("Certified: ")
+    # The stamp is the kernel's, about this number: a smaller one loses it.
+    less = replace(claim, epsilon=claim.epsilon * (1 - 1e-9))
+    assert not less.certified
+    assert str(less).startswith("Computed: ")
+    assert privacy.check_report(mechanism, "ratio", epsilon=claim.epsilon * (1 - 1e-9), delta=0.0) is None
