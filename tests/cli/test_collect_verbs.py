@@ -32,10 +32,10 @@ def test_several_columns_state_the_claim_of_a_record(
     arguments = ["--column", "x", "--column", "y", "--mechanism", one, "--mechanism", two, "--out"]
     ran = invoke("privatize", source, *arguments, tmp_path / "o.parquet")
     assert ran.status == 0
-    assert "per record (x " in ran.out
+    assert "one report per column (x " in ran.out
     ran = invoke("privatize", source, *arguments, tmp_path / "p.parquet", "--json")
     claim = ran.json["claim"]
-    assert claim["epsilon"] >= sum(claim["columns"].values()) * (1 - 1e-15)
+    assert claim["epsilon"] >= sum(claim["parts"].values()) * (1 - 1e-15)
     assert ran.json["reports"] == 1000
     ran = invoke("estimate", tmp_path / "o.parquet", "--column", "y_code", "--json")
     assert ran.json["n"] == 1000

@@ -100,7 +100,12 @@ CALLS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CALLS)
+SLOW = ("advise", "report", "report, reports")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in CALLS]
+)
 def test_what_verbs_print_says_to_whom_and_whether_it_was_checked(
     invoke: Invoke, files: dict[str, Path], name: str
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -95,7 +96,7 @@ def test_a_seeded_claim_is_called_a_simulation_and_has_no_price() -> None:
 
 def test_records_are_never_printed_with_less_than_they_cost() -> None:
     mechanism = families.randomized_response(lower=0, upper=1, epsilon=1.0000004)
-    for claim in (record_claim({"a": mechanism}), longitudinal_claim(mechanism, rounds=1)):
-        shown = [float(word.strip("(),")) for word in str(claim).replace(",", " ").split() if word[0].isdigit()]
+    for claim in (record_claim({"a": mechanism}), longitudinal_claim(mechanism, rounds=1)["memoised"]):
+        shown = [float(number) for number in re.findall(r"\d+\.\d+(?:e-?\d+)?", str(claim))]
         assert not np.isclose(shown, mechanism.epsilon, rtol=1e-9).any()
         assert any(mechanism.epsilon <= value <= mechanism.epsilon * (1 + 1e-5) for value in shown)

@@ -77,7 +77,8 @@ def command(
         points = _tradeoff(png, data, overwrite, epsilon=epsilon, lower=lower, upper=upper, prior=sample)
     if as_json:
         drawn = {"tradeoff": points} if points else {}
-        print_json({"epsilon": epsilon, "lower": lower, "upper": upper, **size, "mechanisms": facts, **drawn})
+        asked = {"epsilon_asked": epsilon, "lower": lower, "upper": upper, **size}
+        print_json({**asked, "mechanisms": facts, **drawn})
         return
     stated = [row for row in facts if row["epsilon"] is not None]
     certified = any(row["certified"] for row in stated)

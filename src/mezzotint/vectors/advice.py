@@ -71,7 +71,7 @@ class Option:
         """Plain values for JSON."""
         names = ("name", "feasible", "mse", "wire_bits", "client_bits", "parameter", "reason", "epsilon")
         values = {name: getattr(self, name) for name in names}
-        standing = {} if self.claim is None else self.claim.standing
+        standing = {"epsilon": None} if self.claim is None else self.claim.standing
         return {**values, **standing, "claim": None if self.claim is None else str(self.claim)}
 
 
