@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
+import sys
+import tomllib
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from typeset import typeset
 
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 NAMES = re.compile(r"^\{\{ public names of ([a-z_.]+) \}\}$", re.MULTILINE)
@@ -39,6 +45,17 @@ def public_names(package: str) -> list[str]:
         else:
             names.append(f"{package}.{name}")
     return names
+
+
+def in_order(package: str, first: list[str]) -> list[str]:
+    """Public names as a user meets them: those that the page names, what is called, its results, what papers say."""
+
+    def rank(name: str) -> tuple[int, int]:
+        last = name.rsplit(".", 1)[-1]
+        kind = 3 if last.startswith("published_") else 2 if last.isupper() else 1 if last[:1].isupper() else 0
+        return (first.index(name), 0) if name in first else (len(first), kind)
+
+    return sorted(public_names(package), key=rank)
 
 
 def reproductions() -> dict[str, str]:
@@ -121,7 +138,14 @@ def on_config(config: Any) -> Any:
     """Called by mkdocs first: in the navigation a folder stands for its pages, and `*` for all that stand nowhere."""
     docs = Path(config["docs_dir"])
     _fill(config["nav"], docs, set(re.findall(r"[\w/-]+\.md", str(config["nav"]))))
+    config["copyright"] = f"Mezzotint {version()}, Apache-2.0"
     return config
+
+
+def version() -> str:
+    """What the site is about: MEZZOTINT_VERSION if that is set, else the version of the sources."""
+    project = tomllib.loads((SOURCE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return os.environ.get("MEZZOTINT_VERSION", project["version"])
 
 
 def _fill(nav: list[Any], docs: Path, named: set[str]) -> None:
@@ -138,7 +162,13 @@ def _fill(nav: list[Any], docs: Path, named: set[str]) -> None:
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Called by mkdocs for every page."""
-    filled = NAMES.sub(lambda match: "\n\n".join(f"::: {name}" for name in public_names(match[1])), markdown)
+    first = re.findall(r"\]\[(mezzotint\.[\w.]+)\]", markdown)
+    filled = NAMES.sub(lambda match: "\n\n".join(f"::: {name}" for name in in_order(match[1], first)), markdown)
     for mark, fill in ((GALLERY, gallery), (BENCHMARKS, benchmarks), (PROOFS, proofs)):
         filled = filled.replace(mark, fill()) if mark in filled else filled
-    return filled
+    return filled.replace("{{ version }}", version())
+
+
+def on_page_content(page_html: str, page: Any, **_: Any) -> str:
+    """Called by mkdocs with the HTML of every page."""
+    return typeset(page_html, page.file.src_path)
