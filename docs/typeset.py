@@ -13,7 +13,9 @@ UNKNOWN = re.compile(r"\\[A-Za-z]+")
 NAMESPACE = "http://www.w3.org/1998/Math/MathML"
 SCRIPTS = {f"{{{NAMESPACE}}}{name}" for name in ("msub", "msup", "msubsup", "munder", "mover", "munderover")}
 ROWS = {f"{{{NAMESPACE}}}{name}" for name in ("math", "mrow", "mtd", "msqrt", "mstyle")}
-NAME, OPERATOR, GAP, SUBSCRIPT, UNDER = (f"{{{NAMESPACE}}}{name}" for name in ("mi", "mo", "mspace", "msub", "munder"))
+ROW, NAME, OPERATOR, GAP = (f"{{{NAMESPACE}}}{name}" for name in ("mrow", "mi", "mo", "mspace"))
+SUBSCRIPT, SUPERSCRIPT, BOTH, UNDER = (f"{{{NAMESPACE}}}{name}" for name in ("msub", "msup", "msubsup", "munder"))
+BARE, SIGNS, CLOSING, PRIME = "|/\u2016", "+\u2212\u00b1", ")]}\u232a\u2032|", "\u2032"
 RELATIONS = "\u223c~\u27fa\u27f9\u2016"
 """What the converter takes for letters; as operators they stand apart from their neighbours."""
 
@@ -50,9 +52,38 @@ def mathml(formula: str, *, block: bool) -> str:
         elif block and element.tag == SUBSCRIPT and element[0].text in ("max", "min", "sup", "inf"):
             element.tag = UNDER
     for row in tree.iter():
+        _prime(row)
         if row.tag in ROWS:
             _space_functions(row)
+            _space_operators(row)
     return ElementTree.tostring(tree, encoding="unicode")
+
+
+def _prime(script: ElementTree.Element) -> None:
+    """x' at full size: few fonts draw a prime that is legible as a superscript."""
+    if script.tag not in (SUPERSCRIPT, BOTH) or (script[-1].text or "").strip(PRIME):
+        return
+    base, *index, prime = script
+    if prime.text:
+        grouped = ElementTree.Element(ROW)
+        grouped.extend([base, ElementTree.Element(OPERATOR, {"lspace": "0", "rspace": "0"})])
+        grouped[1].text = prime.text
+        script[:] = [grouped, *index]
+        script.tag = SUBSCRIPT if index else ROW
+
+
+def _space_operators(row: ElementTree.Element) -> None:
+    """No space around bars and fractions' strokes; a sign after an operator or at the start belongs to what follows."""
+    before: ElementTree.Element | None = None
+    for element in row:
+        if element.tag == OPERATOR:
+            text = element.text or ""
+            opened = before is None or (before.tag == OPERATOR and (before.text or "") not in CLOSING)
+            if text and text in BARE:
+                element.attrib |= {"lspace": "0", "rspace": "0"}
+            elif text and text in SIGNS and opened:
+                element.set("form", "prefix")
+        before = element
 
 
 def _word(element: ElementTree.Element) -> bool:

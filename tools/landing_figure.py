@@ -60,7 +60,7 @@ def points() -> list[dict[str, Any]]:
 def draw(found: list[dict[str, Any]], scheme: str) -> Figure:
     """The figure for one colour scheme."""
     ink, grid = INK[scheme]
-    figure = Figure(figsize=(7.6, 4.4), layout="constrained")
+    figure = Figure(figsize=(8.6, 4.4), layout="constrained")
     figure.patch.set_alpha(0.0)
     axes = figure.subplots()
     axes.set_facecolor("none")
@@ -71,26 +71,26 @@ def draw(found: list[dict[str, Any]], scheme: str) -> Figure:
         known = sorted((row["epsilon"], row["mse"]) for row in found if row["curve"] == name and row["mse"])
         return [epsilon for epsilon, _ in known], [mse / least[epsilon] for epsilon, mse in known]
 
+    for place, bits in enumerate(BITS):
+        words = f"mezzotint, {bits} bit{'s' if bits > 1 else ''}"
+        axes.plot(*curve(f"optimal, {bits}"), color=OURS[scheme][place], linewidth=2.6, label=words, zorder=3)
+    axes.plot(
+        *curve("limit"), color=ink, linestyle="--", linewidth=1.4, label="the bound: no number of bits gets below"
+    )
     for place, (family, words) in enumerate(RIVALS.items()):
         size = "" if family == "laplace" else f", {RIVAL_BITS} bits"
         look = {"color": THEIRS[scheme][place], "marker": MARKERS[place], "markersize": 4, "linewidth": 1}
         axes.plot(*curve(family), label=words + size, **look)
-    for place, bits in enumerate(BITS):
-        words = f"mezzotint, {bits} bit{'s' if bits > 1 else ''}"
-        axes.plot(*curve(f"optimal, {bits}"), color=OURS[scheme][place], linewidth=2.6, label=words)
-    axes.plot(
-        *curve("limit"), color=ink, linestyle="--", linewidth=1.4, label="the bound: no number of bits gets below"
-    )
     axes.set_yscale("log")
     axes.set_ylim(0.9, 60)
     axes.set_yticks(TICKS, [f"{tick:g}x" for tick in TICKS])
     axes.yaxis.set_minor_locator(ticker.NullLocator())
     axes.set_xlabel("pure epsilon of one report (more private to the left)")
     axes.set_ylabel("mean squared error / lower bound")
-    axes.set_title(TITLE, loc="left")
+    axes.set_title(TITLE, loc="left", color=ink)
     axes.grid(color=grid, linewidth=0.6)
-    legend = figure.legend(loc="outside right upper", frameon=False, fontsize="small")
-    for text in (axes.title, axes.xaxis.label, axes.yaxis.label, *legend.get_texts()):
+    legend = figure.legend(loc="outside right center", frameon=False, fontsize="small")
+    for text in (axes.xaxis.label, axes.yaxis.label, *legend.get_texts()):
         text.set_color(ink)
     axes.tick_params(which="both", colors=ink)
     for spine in axes.spines.values():

@@ -42,13 +42,14 @@ def photograph(session: Any, address: str, path: Path, *, width: int, scheme: st
     feature = [{"name": "prefers-color-scheme", "value": scheme}]
     session.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": feature})
     resize(session, width)
+    own = address.split("/", 3)[:3]
+    session.execute_cdp_cmd("Storage.clearDataForOrigin", {"origin": "/".join(own), "storageTypes": "all"})
     session.get(address)
     found = []
     if session.execute_script(CUT):
         found.append("code is cut")
     if session.execute_script(WIDER):
         found.append("the page is wider than the window")
-    own = address.split("/", 3)[:3]
     found += [f"asks for {url}" for url in requests(session) if url.split("/", 3)[:3] != own]
     height = min(int(session.execute_script("return document.documentElement.scrollHeight")), MOST_HEIGHT)
     size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}

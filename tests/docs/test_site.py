@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import itertools
 import json
 import math
 import re
@@ -11,8 +12,11 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from xml.etree import ElementTree
 
 import pytest
+
+from browser import chromium
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = [
@@ -30,14 +34,22 @@ ROOMS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def hooks() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("docs_hooks", ROOT / "docs" / "hooks.py")
+def _module(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"of_{path.parent.name}_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+screenshots = _module(ROOT / "tools" / "screenshots.py")
+
+
+@pytest.fixture(scope="module")
+def hooks() -> ModuleType:
+    pytest.importorskip("latex2mathml", reason="the extra `docs` is not installed")
+    return _module(ROOT / "docs" / "hooks.py")
 
 
 def test_every_room_has_its_page() -> None:
@@ -115,17 +127,63 @@ def test_the_gallerys_stored_numbers_are_what_is_computed_today(name: str) -> No
                 assert old[key] == value
 
 
-@pytest.mark.slow
-def test_the_site_builds_without_a_warning_and_holds_every_name(tmp_path: Path, hooks: ModuleType) -> None:
+def test_formulas_are_drawn_and_unknown_commands_are_refused(hooks: ModuleType) -> None:
+    page = r'<p>as <span class="arithmatex">\(2\log |x\'| \le -1\)</span></p>'
+    drawn = hooks.typeset(page, "page.md")
+    assert drawn.startswith('<p>as <math xmlns="http://www.w3.org/1998/Math/MathML"')
+    root = ElementTree.fromstring(drawn)
+    assert "".join(root.itertext()) == "as 2log|x\u2032|\u2264\u22121"
+    operators = {element.text: element.attrib for element in root.iter("{http://www.w3.org/1998/Math/MathML}mo")}
+    assert operators["\u2212"]["form"] == "prefix"
+    assert operators["|"]["lspace"] == "0"
+    with pytest.raises(ValueError, match="nosuchthing"):
+        hooks.typeset(r'<span class="arithmatex">\(\nosuchthing{x}\)</span>', "page.md")
+
+
+def test_an_api_page_begins_with_what_it_names(hooks: ModuleType) -> None:
+    names = hooks.in_order("mezzotint.families", ["mezzotint.families.rqm"])
+    assert names[0] == "mezzotint.families.rqm"
+    assert set(names) == set(hooks.public_names("mezzotint.families"))
+    published = [name.rsplit(".", 1)[-1].startswith("published_") for name in names]
+    assert published == sorted(published)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("mkdocs", reason="the extra `docs` is not installed")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
+    folder = tmp_path_factory.mktemp("site") / "site"
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
     assert built.returncode == 0, built.stderr + built.stdout
+    return folder
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning_and_holds_every_name(site: Path, hooks: ModuleType) -> None:
     for room in ["", *ROOMS]:
         package = f"mezzotint.{room}".rstrip(".")
-        page = (tmp_path / "site" / "api" / (room or "mezzotint") / "index.html").read_text(encoding="utf-8")
+        page = (site / "api" / (room or "mezzotint") / "index.html").read_text(encoding="utf-8")
         for name in hooks.public_names(package):
             assert f'id="{name}"' in page, name
-    for page in (tmp_path / "site").rglob("*.html"):
+    for page in site.rglob("*.html"):
         text = page.read_text(encoding="utf-8")
         assert "fonts.googleapis" not in text
+        assert 'class="arithmatex"' not in text, page
+    assert (site / "proofs" / "tables" / "index.html").read_text(encoding="utf-8").count("<math ") > 50
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ["", "proofs/sums-l2/", "howto-train/", "api/privacy/"])
+def test_pages_fit_their_window_and_ask_nobody(page: str, site: Path, tmp_path: Path) -> None:
+    server = screenshots.serve(site)
+    try:
+        with chromium() as session:
+            for width, scheme in itertools.product((390, 1280), screenshots.SCHEMES):
+                address = f"http://127.0.0.1:{server.server_port}/{page}"
+                shot = tmp_path / f"{width}-{scheme}.png"
+                assert screenshots.photograph(session, address, shot, width=width, scheme=scheme) == []
+                background = session.execute_script("return getComputedStyle(document.body).backgroundColor")
+                brightness = sum(map(float, re.findall(r"[\d.]+", background)[:3])) / 3
+                assert (brightness > 200) == (scheme == "light"), background
+    finally:
+        server.shutdown()
