@@ -128,7 +128,7 @@ def test_the_gallerys_stored_numbers_are_what_is_computed_today(name: str) -> No
 
 
 def test_formulas_are_drawn_and_unknown_commands_are_refused(hooks: ModuleType) -> None:
-    page = r'<p>as <span class="arithmatex">\(2\log |x\'| \le -1\)</span></p>'
+    page = r"""<p>as <span class="arithmatex">\(2\log |x'| \le -1\)</span></p>"""
     drawn = hooks.typeset(page, "page.md")
     assert drawn.startswith('<p>as <math xmlns="http://www.w3.org/1998/Math/MathML"')
     root = ElementTree.fromstring(drawn)
