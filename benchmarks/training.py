@@ -23,8 +23,8 @@ from rich.console import Console
 from rich.table import Table
 
 from mezzotint import families
+from mezzotint.datasets import Dataset
 from mezzotint.training import methods, models
-from mezzotint.training.data import Dataset
 from mezzotint.training.packed import pack_weights
 from mezzotint.training.projection import projection
 from mezzotint.training.trainer import Settings, Trainer

@@ -24,6 +24,7 @@ from mezzotint.core.mechanism import Mechanism
 if TYPE_CHECKING:
     from mezzotint import (
         collect,
+        datasets,
         design,
         families,
         federated,
@@ -48,6 +49,7 @@ __all__ = [
     "StorageError",
     "__version__",
     "collect",
+    "datasets",
     "design",
     "families",
     "federated",

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
-from mezzotint import collect, design, families
+from mezzotint import collect, datasets, design, families
 from mezzotint.collect import decoders, region
 from mezzotint.collect.cells import nodes_of
 from mezzotint.collect.counts import CodeCounts
@@ -213,8 +213,8 @@ def test_what_the_table_leaves_open_is_told_from_what_few_reports_leave_open() -
 
     Reference: linear programs on 128 cells by another implementation, to +-0.003.
     """
-    with collect.flights() as path:
-        values = collect.read_values(path, column=collect.AIR_TIME).clip(20, 700)
+    with datasets.flights() as path:
+        values = collect.read_values(path, column=datasets.AIR_TIME).clip(20, 700)
     truth = float((values <= 156).mean())
     levels = [-497.8683104412995, 308.6234687789731, 411.3765312210269, 1217.8683104412994]
     for table, open_ends in (

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mezzotint import collect, families
+from mezzotint import collect, datasets, families
 from mezzotint.collect.columns import numbers, open_columns
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.mechanism import Mechanism
@@ -320,16 +320,16 @@ def test_memory_stays_constant(tmp_path: Path, mechanism: Mechanism) -> None:
 
 
 def test_the_flights_are_as_stated() -> None:
-    with collect.flights() as path:
-        values = collect.read_values(path, column=collect.AIR_TIME)
+    with datasets.flights() as path:
+        values = collect.read_values(path, column=datasets.AIR_TIME)
         with open_columns(path) as reader:
-            rows = sum(batch.num_rows for batch in reader.batches(numeric=collect.AIR_TIME))
+            rows = sum(batch.num_rows for batch in reader.batches(numeric=datasets.AIR_TIME))
     assert (rows, values.size) == (336_776, 336_776 - 9_430)
     assert (values.min(), values.max()) == (20, 695)
 
 
 def test_the_flights_are_those_of_the_source(shared_data: Path) -> None:
     rows = csv_rows(shared_data / "nycflights13_2013.csv.gz")
-    with collect.flights() as path:
+    with datasets.flights() as path:
         ours = pq.read_table(path)["air_time"].to_pylist()
     assert ours == [None if row["air_time"] == "NA" else int(row["air_time"]) for row in rows]

@@ -31,6 +31,7 @@ ROOMS = [
     "report",
     "kernel",
     "papers",
+    "datasets",
 ]
 
 

@@ -12,7 +12,7 @@ import pytest
 from mezzotint.cli import run
 
 ROOT = Path(__file__).resolve().parents[2]
-FLIGHTS = ROOT / "src" / "mezzotint" / "data" / "flights" / "air_time.parquet"
+FLIGHTS = ROOT / "src" / "mezzotint" / "datasets" / "flights" / "air_time.parquet"
 PAGES = ["README.md", *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(python|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 

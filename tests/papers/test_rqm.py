@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from mezzotint.core.errors import ParameterError
+from mezzotint.datasets import load_federation
 from mezzotint.families import discrete_gaussian, rqm
-from mezzotint.federated.data import load
 from mezzotint.federated.encoding import FixedPointEncoding, TableEncoding, noise_encoding
 from mezzotint.federated.rehearsal import Rehearsal, mean_update
 from mezzotint.federated.tasks import model_for
@@ -84,7 +84,7 @@ def test_plain_sums_of_a_rehearsal_are_unbiased_means():
 
 
 def test_the_same_seed_gives_the_same_clients_whatever_the_mechanism(tmp_path):
-    federation = load("femnist", folder=_write(tmp_path), clients=0)
+    federation = load_federation("femnist", folder=_write(tmp_path), clients=0)
     run = Rehearsal(
         federation=federation,
         model=model_for("softmax", federation),

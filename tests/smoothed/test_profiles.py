@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mezzotint.core.errors import ParameterError
-from mezzotint.smoothed import national_elections, noisy_epsilon, profile, published_noise_ratio, state_elections
+from mezzotint.datasets import national_elections, state_elections
+from mezzotint.smoothed import noisy_epsilon, profile, published_noise_ratio
 from reference import smoothed_exact as exact
 from reference import smoothed_mpmath as slow
 

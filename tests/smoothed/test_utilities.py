@@ -11,7 +11,8 @@ import mpmath as mp
 import pytest
 
 from mezzotint.core.errors import ParameterError
-from mezzotint.smoothed import national_elections, profile, utility
+from mezzotint.datasets import national_elections
+from mezzotint.smoothed import profile, utility
 from reference import smoothed_exact as exact
 from reference import smoothed_mpmath as slow
 

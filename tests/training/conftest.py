@@ -8,7 +8,7 @@ import importlib.util
 import numpy as np
 import pytest
 
-from mezzotint.training.data import Dataset
+from mezzotint.datasets import Dataset
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from mezzotint.datasets import Dataset
 from mezzotint.training import models, trainer
-from mezzotint.training.data import Dataset
 
 
 def make(

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+from mezzotint.datasets import Dataset
 from mezzotint.training import methods, models, notices, rqp, trainer
 from mezzotint.training.audit import audit
-from mezzotint.training.data import Dataset
 from mezzotint.training.projection import projection
 from papers import DIAGNOSTIC
 from reference import training as reference

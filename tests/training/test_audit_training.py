@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mezzotint.datasets import Dataset
 from mezzotint.training import methods, models, notices, trainer
 from mezzotint.training.audit import audit
-from mezzotint.training.data import Dataset
 from mezzotint.training.projection import projection
 
 torch = pytest.importorskip("torch")

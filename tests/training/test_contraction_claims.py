@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mezzotint.datasets import Dataset
 from mezzotint.training import methods, optimizers, rqp
 from mezzotint.training.audit import Audit, audit
-from mezzotint.training.data import Dataset
 from mezzotint.training.projection import projection
 from training.runs import make
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from mezzotint import InfeasibleError, ParameterError, training
+from mezzotint.datasets import Dataset
 from mezzotint.training import methods, models, notices, optimizers, rqp, trainer
 from mezzotint.training.accountant import BudgetSpentError
 from mezzotint.training.audit import audit
-from mezzotint.training.data import Dataset
 from mezzotint.training.projection import projection
 
 torch = pytest.importorskip("torch")

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from mezzotint import families
+from mezzotint.datasets import Dataset
 from mezzotint.training import methods, models, trainer
-from mezzotint.training.data import Dataset
 from reference.training import drawn_codes
 
 torch = pytest.importorskip("torch")

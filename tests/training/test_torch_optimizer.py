@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from mezzotint import ParameterError, training
+from mezzotint.datasets import Dataset
 from mezzotint.training import optimizers
-from mezzotint.training.data import Dataset
 from mezzotint.training.projection import projection
 
 torch = pytest.importorskip("torch")

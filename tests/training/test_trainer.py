@@ -17,8 +17,8 @@ import pytest
 
 from mezzotint import FileFormatError, ParameterError, families
 from mezzotint.core import entropy
+from mezzotint.datasets import Dataset
 from mezzotint.training import checkpoint, methods, models, notices, optimizers, rqp, trainer
-from mezzotint.training.data import Dataset
 from mezzotint.training.noise.gaussian import RoundedGaussian
 from mezzotint.training.projection import projection, projection_from
 from training.runs import make

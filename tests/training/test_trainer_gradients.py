@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from mezzotint import ParameterError, families
+from mezzotint.datasets import Dataset
 from mezzotint.training import methods
-from mezzotint.training.data import Dataset
 from mezzotint.vectors import ranked_codebook
 from reference.training import drawn_codes
 from training.runs import make

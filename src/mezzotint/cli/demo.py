@@ -12,7 +12,7 @@ from rich.table import Table
 
 from mezzotint.cli import design as designs
 from mezzotint.cli.common import AsJson, number, output, print_json, progress
-from mezzotint.cli.rooms import collect, privacy
+from mezzotint.cli.rooms import collect, datasets, privacy
 from mezzotint.core.files import replacing
 from mezzotint.core.mechanism import Mechanism
 
@@ -71,8 +71,8 @@ def command(
 
 def _truth() -> tuple[float, int]:
     """Mean of the clipped values, which only this demonstration may see, and how many there are."""
-    with collect.flights() as path:
-        values = collect.read_values(path, column=collect.AIR_TIME).clip(LOWER, UPPER)
+    with datasets.flights() as path:
+        values = collect.read_values(path, column=datasets.AIR_TIME).clip(LOWER, UPPER)
     return float(values.mean()), int(values.size)
 
 
@@ -92,9 +92,9 @@ def _one(label: str, folder: Path) -> dict[str, Any]:
     mechanism: Mechanism = result.mechanism
     designed = time.perf_counter()
     reports = folder / "reports.parquet"
-    with collect.flights() as path, progress(label) as tell:
+    with datasets.flights() as path, progress(label) as tell:
         collect.privatize(
-            path, reports, column=collect.AIR_TIME, mechanism=mechanism, missing="drop", overwrite=True, progress=tell
+            path, reports, column=datasets.AIR_TIME, mechanism=mechanism, missing="drop", overwrite=True, progress=tell
         )
     counts = collect.read_counts(reports)
     estimate = collect.estimate(counts)

@@ -12,13 +12,12 @@ import typer
 from rich.table import Table
 
 from mezzotint.cli.common import AsJson, notices, number, output, print_json
-from mezzotint.cli.rooms import vectors
+from mezzotint.cli.rooms import datasets, vectors
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.files import replacing
 from mezzotint.core.lazy import LazyModule
 
 claims_of: Any = LazyModule("mezzotint.privacy.claim")
-data_sets: Any = LazyModule("mezzotint.federated.data")
 design: Any = LazyModule("mezzotint.design")
 encodings: Any = LazyModule("mezzotint.federated.encoding")
 tasks: Any = LazyModule("mezzotint.federated.tasks")
@@ -141,7 +140,7 @@ def _ranked(name: str, settings: Any, bits: int | None, report_epsilon: float) -
 
 def _size(settings: Any) -> int:
     """Parameters of the model."""
-    federation = data_sets.load(
+    federation = datasets.load_federation(
         settings.dataset, folder=settings.data, clients=settings.clients, alpha=settings.alpha, seed=settings.seed
     )
     return tasks.model_for(settings.model, federation).initial(settings.seed).size

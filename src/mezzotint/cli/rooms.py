@@ -8,6 +8,7 @@ from mezzotint.core.lazy import LazyModule
 
 if TYPE_CHECKING:
     from mezzotint import collect as collect
+    from mezzotint import datasets as datasets
     from mezzotint import design as design
     from mezzotint import families as families
     from mezzotint import kernel as kernel
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from mezzotint import vectors as vectors
 else:
     collect = LazyModule("mezzotint.collect")
+    datasets = LazyModule("mezzotint.datasets")
     design = LazyModule("mezzotint.design")
     families = LazyModule("mezzotint.families")
     kernel = LazyModule("mezzotint.kernel")

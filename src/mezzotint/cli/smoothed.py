@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 
 from mezzotint.cli.common import AsJson, busy, notices, number, output, print_json
-from mezzotint.cli.rooms import smoothed
+from mezzotint.cli.rooms import datasets, smoothed
 from mezzotint.core.errors import ParameterError
 from mezzotint.privacy import claim
 from mezzotint.smoothed import Election
@@ -186,7 +186,7 @@ def _counts(counts: str | None, election: str | None) -> list[int]:
     if (counts is None) == (election is None):
         raise ParameterError("counts", str(counts), "give exactly one of --counts and --election")
     if election is not None:
-        known = {one.name: one for one in (*smoothed.national_elections(), *smoothed.state_elections())}
+        known = {one.name: one for one in (*datasets.national_elections(), *datasets.state_elections())}
         if election not in known:
             raise ParameterError("election", election, "use a year such as 2020 (to 2024), or a state such as CA")
         return list(known[election].top(2).counts)
@@ -225,11 +225,11 @@ def _distribution(text: str) -> Any:
 def _elections(file: str | None, which: str, columns: str | None) -> tuple[Election, ...]:
     if file is not None:
         named = columns.split(",") if columns else None
-        return smoothed.read_elections(sys.stdin if file == "-" else Path(file), columns=named)
+        return datasets.read_elections(sys.stdin if file == "-" else Path(file), columns=named)
     sets = {
-        "national": smoothed.national_elections,
-        "states": smoothed.state_elections,
-        "districts": smoothed.district_elections,
+        "national": datasets.national_elections,
+        "states": datasets.state_elections,
+        "districts": datasets.district_elections,
     }
     if which not in sets:
         raise ParameterError("set", which, f"use one of {', '.join(sets)}")

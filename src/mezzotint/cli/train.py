@@ -26,7 +26,7 @@ from mezzotint.cli.common import (
     progress_bars,
     warn,
 )
-from mezzotint.cli.rooms import training, vectors
+from mezzotint.cli.rooms import datasets, training, vectors
 from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.files import refuse_existing, replacing
 from mezzotint.core.lazy import LazyModule
@@ -123,7 +123,7 @@ def prepare(options: dict[str, Any]) -> Any:
     _check(options)
     if options["resume"] and options["checkpoint"] is None:
         raise ParameterError("resume", "True", "name the --checkpoint to go on from")
-    data = training.data.breast_cancer() if options["data"] == "breast-cancer" else _folder(options["data"])
+    data = datasets.breast_cancer() if options["data"] == "breast-cancer" else _folder(options["data"])
     task = training.models.task(options["model"], shape=data.train_x.shape[1:], classes=data.classes)
     settings = training.trainer.Settings(
         steps=options["steps"],
@@ -164,7 +164,7 @@ def _check(options: dict[str, Any]) -> None:
 def _folder(name: str) -> Any:
     if not Path(name).is_dir():
         raise ParameterError("data", name, "give breast-cancer, or a folder with MNIST's four idx files")
-    return training.data.idx_folder(name)
+    return datasets.idx_folder(name)
 
 
 def choose_method(options: dict[str, Any], task: Any, *, rate: float) -> Any:

@@ -14,8 +14,6 @@ from mezzotint.collect.estimate import Estimate as Estimate
 from mezzotint.collect.estimate import Histogram as Histogram
 from mezzotint.collect.estimate import Quantiles as Quantiles
 from mezzotint.collect.estimate import estimate as estimate
-from mezzotint.collect.flights import AIR_TIME as AIR_TIME
-from mezzotint.collect.flights import flights as flights
 from mezzotint.collect.frequencies import Frequencies as Frequencies
 from mezzotint.collect.mean import Interval as Interval
 from mezzotint.collect.mean import safe_half_width as safe_half_width

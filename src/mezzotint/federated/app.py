@@ -25,8 +25,8 @@ from flwr.serverapp import Grid, ServerApp
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import locked, replacing
+from mezzotint.datasets import load_federation
 from mezzotint.federated.checkpoint import NAME, Checkpoint
-from mezzotint.federated.data import load
 from mezzotint.federated.ledger import RunLedger
 from mezzotint.federated.local import LocalStrategy, LocalUpdates
 from mezzotint.federated.mod import SecureUpdates
@@ -59,7 +59,7 @@ def train(message: Message, context: Context) -> Message:
     config: dict[str, Any] = dict(message.content.config_records["config"])
     told = RunSettings.from_config({key: config[key] for key in _TOLD})
     folder = str(context.node_config.get("data") or _data_here(told.data))
-    federation = load(told.dataset, folder=folder, clients=told.clients, alpha=told.alpha, seed=told.seed)
+    federation = load_federation(told.dataset, folder=folder, clients=told.clients, alpha=told.alpha, seed=told.seed)
     if "partition-id" not in context.node_config:
         raise ParameterError("node-config", "no partition-id", "start the node with --node-config 'partition-id=3'")
     place = int(context.node_config["partition-id"])
@@ -205,7 +205,7 @@ def _alone(out: str) -> Generator[None]:
 
 def _trained(grid: Grid, settings: RunSettings, tell: Callable[[str], None] | None) -> RunReport:
     start = time.perf_counter()
-    federation = load(
+    federation = load_federation(
         settings.dataset, folder=settings.data, clients=settings.clients, alpha=settings.alpha, seed=settings.seed
     )
     model = model_for(settings.model, federation)

@@ -11,7 +11,7 @@ from typing import final
 import numpy as np
 
 from mezzotint.core.errors import ParameterError
-from mezzotint.federated.data import Federation
+from mezzotint.datasets import Federation
 from mezzotint.federated.encoding import Encoding, TableEncoding, Vector
 from mezzotint.federated.tasks import Model
 

@@ -20,7 +20,7 @@ class RunSettings:
     """One federated run.
 
     Arguments:
-        dataset, data, model: what is learnt from what (`mezzotint.federated.data`, `.tasks`); `data` is a folder or
+        dataset, data, model: what is learnt from what (`mezzotint.datasets`, `.tasks`); `data` is a folder or
             file on the machine that reads it.
         clients: into how many parts a data set is split that has no clients of its own.
         alpha: of the Dirichlet split.

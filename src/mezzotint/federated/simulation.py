@@ -10,8 +10,8 @@ from typing import Any
 
 from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.lazy import LazyModule
+from mezzotint.datasets import load_federation
 from mezzotint.federated.app import RunReport, make_client_app, make_server_app
-from mezzotint.federated.data import load
 from mezzotint.federated.settings import RunSettings
 
 flower: Any = LazyModule("flwr.simulation")
@@ -41,7 +41,7 @@ def simulate(
     `flwr.simulation.run_simulation` is deprecated in favour of `flwr run`, which starts a SuperLink that outlives the
     command and installs dependencies from a registry; until it can run in one process, this is the lighter way.
     """
-    federation = load(
+    federation = load_federation(
         settings.dataset, folder=settings.data, clients=settings.clients, alpha=settings.alpha, seed=settings.seed
     )
     population = len(federation.clients)

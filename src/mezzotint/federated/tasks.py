@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.lazy import LazyModule
-from mezzotint.federated.data import Federation
+from mezzotint.datasets import Federation
 
 images: Any = LazyModule("mezzotint.federated.images")
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from mezzotint import design, families, report, training
+from mezzotint import datasets, design, families, report, training
 from mezzotint.core.errors import InfeasibleError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.papers import optm_programs
@@ -422,7 +422,7 @@ def optm_figure4c(*, steps: int = 400, runs: int = 20, progress: Progress | None
     """Figure 4c of the OPTM paper: softmax regression on Diagnostic from quantized gradients (Table 8's settings)."""
     return Figure(
         title="OPTM, Figure 4c: training accuracy on Breast Cancer, batch 8, clip 0.1",
-        load=training.data.breast_cancer,
+        load=datasets.breast_cancer,
         bins=(-2.2, -0.4, 0.4, 2.2),
         clip=0.1,
         batch=8,
@@ -443,7 +443,7 @@ def optm_figure4d(*, steps: int = 400, runs: int = 12, progress: Progress | None
         return Reproduction(title=title, note=note, rows=())
     return Figure(
         title=title,
-        load=lambda: training.data.idx_folder(folder),
+        load=lambda: datasets.idx_folder(folder),
         bins=(-2.6, -0.4, 0.4, 2.6),
         clip=0.01,
         batch=32,

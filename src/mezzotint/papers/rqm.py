@@ -11,11 +11,11 @@ from typing import Any, final
 import numpy as np
 from scipy import optimize
 
-from mezzotint import design, families
+from mezzotint import datasets, design, families
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.federated import data, rehearsal, tasks
 from mezzotint.federated import encoding as encodings
+from mezzotint.federated import rehearsal, tasks
 from mezzotint.papers.reproduction import Reproduction, Series
 
 ORDER = 1.5
@@ -190,7 +190,7 @@ def _federation() -> Any:
     if not folder:
         remedy = "set it to FEMNIST by writer: LEAF's folder, or an npz with x, y, writer and split"
         raise ParameterError(FOLDER_VARIABLE, "not set", remedy)
-    return data.load("femnist", folder=folder, clients=0)
+    return datasets.load_federation("femnist", folder=folder, clients=0)
 
 
 def _contestants(theta: float) -> dict[str, Any]:

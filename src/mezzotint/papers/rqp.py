@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint import design, training
+from mezzotint import datasets, design, training
 from mezzotint.papers.reproduction import Progress, Reproduction, Series, ticks
 
 Tick = Callable[[], None]
@@ -74,7 +74,7 @@ def diagnostic(model: str, *, splits: int = 10, runs: int = 10) -> Problem:
     return Problem(
         name="Diagnostic",
         model=model,
-        load=lambda split: training.data.breast_cancer(split=split),
+        load=lambda split: datasets.breast_cancer(split=split),
         steps=46,
         batch_size=10,
         dataset_size=455,
@@ -85,7 +85,7 @@ def diagnostic(model: str, *, splits: int = 10, runs: int = 10) -> Problem:
 
 def mnist(folder: str, *, runs: int = 5) -> Problem:
     """MNIST with the paper's settings; always the same split."""
-    data = training.data.idx_folder(folder)
+    data = datasets.idx_folder(folder)
     return Problem(
         name="MNIST",
         model="softmax",

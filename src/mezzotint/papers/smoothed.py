@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from mezzotint import smoothed
+from mezzotint import datasets, smoothed
 from mezzotint.papers.reproduction import Reproduction, Series
-from mezzotint.smoothed.elections import party_shares
 
 LOSS = Fraction(1, 500)
 ODDS = Fraction(51, 49)
@@ -59,7 +58,7 @@ def table1() -> Reproduction:
 
 def figure1() -> Reproduction:
     """Figure 1: delta(x) and the adversary's utility of the presidential elections, 0.2 % lost, t = 51 %."""
-    rows = [_election_row(one.top(2), LOSS, ODDS) for one in smoothed.national_elections()]
+    rows = [_election_row(one.top(2), LOSS, ODDS) for one in datasets.national_elections()]
     third = smoothed.profile((81_283_501, 74_223_975, 1_870_000), loss_rate=LOSS, ratio=ODDS)
     return Reproduction(
         title="Figure 1: privacy of US presidential elections, 0.2 % of votes lost, threshold 51 %",
@@ -73,7 +72,7 @@ def figure1() -> Reproduction:
     )
 
 
-def _election_row(election: smoothed.Election, loss_rate: Fraction, odds: Fraction) -> dict[str, Any]:
+def _election_row(election: datasets.Election, loss_rate: Fraction, odds: Fraction) -> dict[str, Any]:
     profile = smoothed.profile(election.counts, loss_rate=loss_rate, ratio=odds)
     utility = smoothed.utility(election.counts, loss_rate=loss_rate, threshold=odds / (1 + odds))
     return {
@@ -102,7 +101,7 @@ def figure3() -> Reproduction:
         for threshold in (Fraction(1, 2), Fraction(51, 100), Fraction(3, 5)):
             panel = f"t = {float(threshold):g}, {float(100 * loss_rate):g} % lost"
             odds = threshold / (1 - threshold)
-            lines = [_election_row(one.top(2), loss_rate, odds) for one in smoothed.national_elections()]
+            lines = [_election_row(one.top(2), loss_rate, odds) for one in datasets.national_elections()]
             rows += [{"panel": panel, **line} for line in lines]
             series += _election_series(panel, lines)
     return Reproduction(
@@ -138,7 +137,7 @@ def figure4() -> Reproduction:
     """Figure 4: smoothed delta for the districts of 2020 and for the history of elections, 0.2 % or 1 % lost."""
     rows: list[Mapping[str, Any]] = []
     series: list[Series] = []
-    history = tuple(party_shares().values())
+    history = tuple(datasets.party_shares().values())
     for name, shares in (("districts of 2020", _district_shares()), ("history since 1920", history)):
         for loss_rate in (LOSS, Fraction(1, 100)):
             panel = f"{name}, {float(100 * loss_rate):g} % lost"
@@ -158,7 +157,7 @@ def figure4() -> Reproduction:
 
 def _district_shares() -> tuple[Fraction, ...]:
     # The paper prints 94.46 % for DC; the official count gives 94.467 %. Its figure is compared with its own number.
-    elections = (*smoothed.state_elections(), *smoothed.district_elections())
+    elections = (*datasets.state_elections(), *datasets.district_elections())
     return tuple(Fraction(9446, 10_000) if one.name == "DC" else one.share("Biden") for one in elections)
 
 

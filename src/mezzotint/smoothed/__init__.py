@@ -4,11 +4,6 @@ from mezzotint.smoothed.asymptotics import asymptotic_rate as asymptotic_rate
 from mezzotint.smoothed.asymptotics import rare_loss_log10 as rare_loss_log10
 from mezzotint.smoothed.averages import average_profile as average_profile
 from mezzotint.smoothed.averages import continuous_average as continuous_average
-from mezzotint.smoothed.elections import Election as Election
-from mezzotint.smoothed.elections import district_elections as district_elections
-from mezzotint.smoothed.elections import national_elections as national_elections
-from mezzotint.smoothed.elections import read_elections as read_elections
-from mezzotint.smoothed.elections import state_elections as state_elections
 from mezzotint.smoothed.expectations import expected as expected
 from mezzotint.smoothed.gradients import expected_gradients as expected_gradients
 from mezzotint.smoothed.gradients import quantized_gaussian as quantized_gaussian

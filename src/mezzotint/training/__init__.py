@@ -1,6 +1,6 @@
 """DP-SGD with quantized gradients, and models whose weights stay quantized; soundly accounted.
 
-`rqp`, `data`, `packed` and `projection` need nothing but this package; the rest needs the extra: pip install
+`rqp`, `packed` and `projection` need nothing but this package; the rest needs the extra: pip install
 mezzotint[torch].
 """
 
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from mezzotint.training import audit as audit
     from mezzotint.training import batches as batches
     from mezzotint.training import checkpoint as checkpoint
-    from mezzotint.training import data as data
     from mezzotint.training import methods as methods
     from mezzotint.training import models as models
     from mezzotint.training import optimizers as optimizers
@@ -26,7 +25,6 @@ else:
     audit = LazyModule("mezzotint.training.audit")
     batches = LazyModule("mezzotint.training.batches")
     checkpoint = LazyModule("mezzotint.training.checkpoint")
-    data = LazyModule("mezzotint.training.data")
     methods = LazyModule("mezzotint.training.methods")
     models = LazyModule("mezzotint.training.models")
     optimizers = LazyModule("mezzotint.training.optimizers")

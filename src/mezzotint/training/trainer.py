@@ -16,10 +16,10 @@ import numpy.typing as npt
 
 from mezzotint.core.entropy import key_from
 from mezzotint.core.errors import ParameterError
+from mezzotint.datasets import Dataset
 from mezzotint.privacy.claim import Claim
 from mezzotint.training.batches import PoissonBatches
 from mezzotint.training.checkpoint import StepLedger, save
-from mezzotint.training.data import Dataset
 from mezzotint.training.extra import torch
 from mezzotint.training.methods import Method
 from mezzotint.training.models import Task

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mezzotint import ParameterError
-from mezzotint.training.data import Dataset, breast_cancer, idx_folder
+from mezzotint.datasets import Dataset, breast_cancer, idx_folder
 
 
 def test_breast_cancer() -> None:

@@ -11,8 +11,14 @@ from pathlib import Path
 import pytest
 
 from mezzotint.core.errors import FileFormatError, ParameterError
-from mezzotint.smoothed import Election, district_elections, national_elections, read_elections, state_elections
-from mezzotint.smoothed.elections import party_shares
+from mezzotint.datasets import (
+    Election,
+    district_elections,
+    national_elections,
+    party_shares,
+    read_elections,
+    state_elections,
+)
 
 
 def test_national_elections_run_from_1920_to_2024() -> None:

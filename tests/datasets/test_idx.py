@@ -11,7 +11,7 @@ import pytest
 
 from mezzotint import ParameterError
 from mezzotint.core.errors import FileFormatError
-from mezzotint.core.idx import read_idx, read_image_set
+from mezzotint.datasets import read_idx, read_image_set
 
 
 def idx(array: np.ndarray) -> bytes:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from mezzotint.core.errors import FileFormatError, ParameterError
-from mezzotint.federated.data import dirichlet_split, load
+from mezzotint.datasets import dirichlet_split, load_federation
 from mezzotint.federated.rehearsal import Rehearsal
 from mezzotint.federated.tasks import LocalTraining, Softmax, model_for
 
@@ -37,7 +37,7 @@ def test_smaller_alpha_is_less_even():
 
 
 def test_digits_come_without_a_download():
-    federation = load("digits", clients=100)
+    federation = load_federation("digits", clients=100)
     assert len(federation.clients) == 100
     assert sum(len(y) for _, y in federation.clients) + len(federation.test_y) == 1797
     assert federation.test_x.min() >= 0
@@ -59,15 +59,15 @@ def _femnist(folder: Path) -> Path:
 
 def test_femnist_is_split_by_writer(tmp_path):
     path = _femnist(tmp_path)
-    federation = load("femnist", folder=str(path), clients=0)
+    federation = load_federation("femnist", folder=str(path), clients=0)
     assert [len(y) for _, y in federation.clients] == [4] * 8
     assert len(federation.test_y) == 8
     with np.load(path) as file:
         np.testing.assert_allclose(federation.clients[2][0][1], 1 - file["x"][11] / 255, atol=1e-6)
-    assert len(load("femnist", folder=str(path), clients=3).clients) == 3
+    assert len(load_federation("femnist", folder=str(path), clients=3).clients) == 3
     (tmp_path / "bad.npz").write_bytes(b"nothing")
     with pytest.raises(FileFormatError, match="no npz"):
-        load("femnist", folder=str(tmp_path / "bad.npz"))
+        load_federation("femnist", folder=str(tmp_path / "bad.npz"))
 
 
 def test_leaf_folders_are_read(tmp_path):
@@ -75,13 +75,13 @@ def test_leaf_folders_are_read(tmp_path):
         (tmp_path / part).mkdir()
         users = {name: {"x": [[0.25] * 784] * count, "y": list(range(count))} for name in ("a", "b")}
         (tmp_path / part / "one.json").write_text(json.dumps({"users": ["a", "b"], "user_data": users}))
-    federation = load("femnist", folder=str(tmp_path), clients=0)
+    federation = load_federation("femnist", folder=str(tmp_path), clients=0)
     assert [y.tolist() for _, y in federation.clients] == [[0, 1, 2]] * 2
     assert federation.test_x.shape == (2, 28, 28)
     assert np.allclose(federation.test_x, 0.75)
     (tmp_path / "none").mkdir()
     with pytest.raises(ParameterError, match="train"):
-        load("femnist", folder=str(tmp_path / "none"))
+        load_federation("femnist", folder=str(tmp_path / "none"))
 
 
 def _idx(values: np.ndarray) -> bytes:
@@ -94,14 +94,14 @@ def test_mnist_files_are_read_packed_or_not(tmp_path):
         images, labels = rng.integers(0, 256, (count, 28, 28), dtype=np.uint8), np.arange(count, dtype=np.uint8) % 10
         (tmp_path / f"{name}-images-idx3-ubyte.gz").write_bytes(gzip.compress(_idx(images)))
         (tmp_path / f"{name}-labels-idx1-ubyte").write_bytes(_idx(labels))
-    federation = load("mnist", folder=str(tmp_path), clients=3, alpha=5.0)
+    federation = load_federation("mnist", folder=str(tmp_path), clients=3, alpha=5.0)
     np.testing.assert_allclose(federation.test_x, images / 255, atol=1e-6)
     assert sum(len(y) for _, y in federation.clients) == 20
     (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(_idx(labels)[:-1])
     with pytest.raises(FileFormatError, match="header says"):
-        load("mnist", folder=str(tmp_path), clients=2, alpha=5.0)
+        load_federation("mnist", folder=str(tmp_path), clients=2, alpha=5.0)
     with pytest.raises(ParameterError, match="MNIST"):
-        load("mnist", folder=str(tmp_path / "nowhere"), clients=2)
+        load_federation("mnist", folder=str(tmp_path / "nowhere"), clients=2)
 
 
 def test_cifar_pickles_are_read_and_other_pickles_are_not(tmp_path):
@@ -109,26 +109,26 @@ def test_cifar_pickles_are_read_and_other_pickles_are_not(tmp_path):
     data = rng.integers(0, 256, (5, 3072), dtype=np.uint8)
     for name in [f"data_batch_{i}" for i in range(1, 6)] + ["test_batch"]:
         (tmp_path / name).write_bytes(pickle.dumps({b"data": data, b"labels": [0, 1, 2, 3, 4]}, protocol=3))
-    federation = load("cifar10", folder=str(tmp_path), clients=4, alpha=5.0)
+    federation = load_federation("cifar10", folder=str(tmp_path), clients=4, alpha=5.0)
     assert federation.test_x.shape == (5, 32, 32, 3)
     # Planes of red, green and blue become channels.
     assert federation.test_x[0, 0, 1, 2] == pytest.approx(data[0, 2 * 1024 + 1] / 255)
     for name in ("train", "test"):
         (tmp_path / name).write_bytes(pickle.dumps({b"data": data, b"fine_labels": [0, 1, 2, 3, 99]}, protocol=3))
-    assert load("cifar100", folder=str(tmp_path), clients=2, alpha=5.0).test_y.max() == 99
+    assert load_federation("cifar100", folder=str(tmp_path), clients=2, alpha=5.0).test_y.max() == 99
     (tmp_path / "test_batch").write_bytes(pickle.dumps({b"data": print}, protocol=3))
     with pytest.raises(FileFormatError, match="refused"):
-        load("cifar10", folder=str(tmp_path), clients=3, alpha=5.0)
+        load_federation("cifar10", folder=str(tmp_path), clients=3, alpha=5.0)
 
 
 def test_an_unknown_data_set_or_model_is_refused():
     with pytest.raises(ParameterError, match="digits, femnist"):
-        load("imagenet")
+        load_federation("imagenet")
     with pytest.raises(ParameterError, match="softmax"):
-        model_for("transformer", load("digits", clients=100))
+        model_for("transformer", load_federation("digits", clients=100))
     pytest.importorskip("torch")
     with pytest.raises(ParameterError, match="images"):
-        model_for("cnn", load("digits", clients=100))
+        model_for("cnn", load_federation("digits", clients=100))
 
 
 def test_softmax_gradients_are_those_of_finite_differences():
@@ -147,7 +147,7 @@ def test_softmax_gradients_are_those_of_finite_differences():
 
 def test_networks_have_the_sizes_that_they_say_and_descend(tmp_path):
     pytest.importorskip("torch")
-    federation = load("femnist", folder=str(_femnist(tmp_path)), clients=0)
+    federation = load_federation("femnist", folder=str(_femnist(tmp_path)), clients=0)
     sizes = {}
     for name in ("cnn", "small-cnn"):
         model = model_for(name, federation)
@@ -176,7 +176,7 @@ def test_fedsgd_is_minus_the_gradient():
 
 
 def test_a_rehearsal_that_makes_no_sense_is_refused():
-    federation = load("digits", clients=100)
+    federation = load_federation("digits", clients=100)
     model = model_for("softmax", federation)
     good = {"federation": federation, "model": model, "per_round": 5, "learning_rate": 1.0, "rounds": 1, "every": 1}
     for bad in ({"per_round": 0}, {"per_round": 101}, {"rounds": 0}, {"every": 0}, {"learning_rate": 0.0}):

@@ -1,27 +1,177 @@
-"""Data sets split over clients: scikit-learn's digits without a download, and standard files from a user's folder."""
+"""Labelled data for learning, whole or split over clients: scikit-learn's sets, and standard files of the user's."""
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import pickle
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.errors import FileFormatError, ParameterError
-from mezzotint.core.idx import read_image_set
-from mezzotint.core.lazy import LazyModule
 
-datasets: Any = LazyModule("sklearn.datasets")
+
+class ImageSet(NamedTuple):
+    """Images as bytes, (n, rows, columns), and labels, (n,)."""
+
+    train_images: npt.NDArray[np.uint8]
+    train_labels: npt.NDArray[np.uint8]
+    test_images: npt.NDArray[np.uint8]
+    test_labels: npt.NDArray[np.uint8]
+
+
+def read_idx(path: Path) -> npt.NDArray[np.uint8]:
+    """The array of an idx file of bytes, gzipped or not; FileFormatError for anything else."""
+    try:
+        raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (OSError, EOFError) as error:
+        raise FileFormatError(f"{path.name}: cannot be read ({error})") from error
+    if len(raw) < 4 or raw[:3] != b"\x00\x00\x08":
+        raise FileFormatError(f"{path.name}: not an idx file of bytes")
+    dimensions = raw[3]
+    start = 4 + 4 * dimensions
+    if dimensions == 0 or len(raw) < start:
+        raise FileFormatError(f"{path.name}: header cut short")
+    shape = struct.unpack(f">{dimensions}I", raw[4:start])
+    if len(raw) - start != int(np.prod(shape, dtype=np.int64)):
+        raise FileFormatError(f"{path.name}: holds {len(raw) - start} bytes where its header says {shape}")
+    return np.frombuffer(raw, dtype=np.uint8, offset=start).reshape(shape)
+
+
+def read_image_set(folder: Path) -> ImageSet:
+    """The four idx files of MNIST and its kin (Fashion-MNIST, EMNIST digits).
+
+    Arguments:
+        folder: holds {train,t10k}-{images-idx3,labels-idx1}-ubyte, with or without .gz.
+
+    Raises:
+        ParameterError: a folder or file that is not there.
+        FileFormatError: a file that is no idx file, or images and labels of different numbers.
+    """
+    parts: list[npt.NDArray[np.uint8]] = []
+    for name in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
+        found = [path for path in (folder / f"{name}-ubyte.gz", folder / f"{name}-ubyte") if path.is_file()]
+        if not found:
+            raise ParameterError("data", str(folder), f"no {name}-ubyte[.gz] there; name a folder with MNIST's files")
+        parts.append(read_idx(found[0]))
+    for images, labels in (parts[:2], parts[2:]):
+        if images.ndim != 3 or labels.shape != images.shape[:1]:
+            raise FileFormatError(f"{folder.name}: images {images.shape} do not go with labels {labels.shape}")
+    return ImageSet(*parts)
+
 
 Features = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int64]
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Dataset:
+    """Features and labels, split.
+
+    Arguments:
+        name: what it is.
+        train_x, test_x: (n, ...) float32, records first.
+        train_y, test_y: (n,) int64 labels, 0 .. classes - 1.
+        classes: number of labels.
+        note: what was done to the features that no privacy claim covers; empty if nothing.
+
+    Raises:
+        ParameterError: lengths that do not match, no records, labels out of range, features that are not finite.
+    """
+
+    name: str
+    train_x: Features
+    train_y: Labels
+    test_x: Features
+    test_y: Labels
+    classes: int
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        for part, x, y in (("train", self.train_x, self.train_y), ("test", self.test_x, self.test_y)):
+            if len(x) != len(y) or len(x) == 0:
+                raise ParameterError(f"{part}_x", len(x), f"need as many records as labels ({len(y)}), at least one")
+            if not np.isfinite(x).all():
+                raise ParameterError(f"{part}_x", "not finite", "drop records with missing or infinite features")
+            if y.min() < 0 or y.max() >= self.classes:
+                raise ParameterError(f"{part}_y", int(y.max()), f"labels go from 0 to {self.classes - 1}")
+
+
+def _scikit_learn(name: str) -> Any:
+    try:
+        from sklearn import datasets
+    except ImportError as error:
+        raise ImportError(
+            "this data set comes with scikit-learn: pip install mezzotint[torch] or mezzotint[flower]"
+        ) from error
+    return getattr(datasets, f"load_{name}")()
+
+
+def breast_cancer(*, split: int = 0, train_share: float = 0.8) -> Dataset:
+    """Breast Cancer Wisconsin (Diagnostic): 569 records, 30 features, standardized; split at random.
+
+    Arguments:
+        split: seed of the split.
+        train_share: share of the records that is trained on, in (0, 1).
+
+    Raises:
+        ParameterError: a share that leaves no record on one side.
+        ImportError: scikit-learn, which carries the data, is not installed.
+
+    Guarantees: mean and scale of the features come from the training records; the note says that this is not private.
+    """
+    bunch = _scikit_learn("breast_cancer")
+    x, y = np.asarray(bunch.data, dtype=np.float64), np.asarray(bunch.target, dtype=np.int64)
+    order = np.random.default_rng(split).permutation(len(x))
+    size = round(train_share * len(x))
+    if not 0 < size < len(x):
+        raise ParameterError("train_share", train_share, "both parts need records; try 0.8")
+    first, second = order[:size], order[size:]
+    mean, scale = x[first].mean(axis=0), x[first].std(axis=0)
+    standard = ((x - mean) / scale).astype(np.float32)
+    return Dataset(
+        name="breast-cancer",
+        train_x=standard[first],
+        train_y=y[first],
+        test_x=standard[second],
+        test_y=y[second],
+        classes=2,
+        note="features are standardized by the training records' mean and scale, which the claim does not cover",
+    )
+
+
+def idx_folder(folder: str | Path, *, train: int | None = None, test: int | None = None) -> Dataset:
+    """Images and labels in the four idx files of MNIST and its kin (Fashion-MNIST, EMNIST digits).
+
+    Arguments:
+        folder: holds {train,t10k}-{images-idx3,labels-idx1}-ubyte, with or without .gz.
+        train, test: use only the first so many records; None for all.
+
+    Raises:
+        ParameterError: a folder or file that is not there.
+        FileFormatError: a file that is no idx file, or labels that do not go with the images.
+
+    Returns: pixels scaled to [0, 1], images (n, rows, columns).
+    """
+    root = Path(folder)
+    images = read_image_set(root)
+    return Dataset(
+        name=root.name,
+        train_x=(images.train_images[:train] / np.float32(255)).astype(np.float32),
+        train_y=images.train_labels[:train].astype(np.int64),
+        test_x=(images.test_images[:test] / np.float32(255)).astype(np.float32),
+        test_y=images.test_labels[:test].astype(np.int64),
+        classes=int(max(images.train_labels.max(), images.test_labels.max())) + 1,
+    )
 
 
 @final
@@ -75,10 +225,7 @@ def _split(x: Features, y: Labels, clients: int, alpha: float, seed: int) -> tup
 
 
 def _digits(_: str, clients: int, alpha: float, seed: int) -> Federation:
-    try:
-        bunch: Any = datasets.load_digits()
-    except ImportError as error:
-        raise ImportError("this data set comes with scikit-learn: pip install mezzotint[flower]") from error
+    bunch = _scikit_learn("digits")
     x, y = (np.asarray(bunch.data) / 16).astype(np.float32), np.asarray(bunch.target, dtype=np.int64)
     order = np.random.default_rng(seed).permutation(len(y))
     test, train = order[:360], order[360:]
@@ -130,14 +277,9 @@ def _leaf(folder: Path, clients: int) -> Federation:
 
 def _mnist(folder: str, clients: int, alpha: float, seed: int) -> Federation:
     """Any set in MNIST's four files."""
-    images = read_image_set(Path(folder))
-    labels = images.train_labels.astype(np.int64)
-    return Federation(
-        clients=_split((images.train_images / np.float32(255)).astype(np.float32), labels, clients, alpha, seed),
-        test_x=(images.test_images / np.float32(255)).astype(np.float32),
-        test_y=images.test_labels.astype(np.int64),
-        classes=int(labels.max()) + 1,
-    )
+    data = idx_folder(folder)
+    parts = _split(data.train_x, data.train_y, clients, alpha, seed)
+    return Federation(clients=parts, test_x=data.test_x, test_y=data.test_y, classes=int(data.train_y.max()) + 1)
 
 
 @final
@@ -159,7 +301,7 @@ class _ArraysOnly(pickle.Unpickler):
         return super().find_class(module_name, global_name)
 
 
-def _batches(files: list[Path], label: bytes) -> tuple[Features, Labels]:
+def _cifar_batches(files: list[Path], label: bytes) -> tuple[Features, Labels]:
     x: list[Any] = []
     y: list[Any] = []
     for file in files:
@@ -174,8 +316,8 @@ def _batches(files: list[Path], label: bytes) -> tuple[Features, Labels]:
 def _cifar(names: list[str], test: str, label: bytes, classes: int) -> Callable[[str, int, float, int], Federation]:
     def load(folder: str, clients: int, alpha: float, seed: int) -> Federation:
         root = Path(folder)
-        x, y = _batches([root / name for name in names], label)
-        test_x, test_y = _batches([root / test], label)
+        x, y = _cifar_batches([root / name for name in names], label)
+        test_x, test_y = _cifar_batches([root / test], label)
         return Federation(clients=_split(x, y, clients, alpha, seed), test_x=test_x, test_y=test_y, classes=classes)
 
     return load
@@ -188,15 +330,17 @@ _LOADERS: dict[str, Callable[[str, int, float, int], Federation]] = {
     "cifar10": _cifar([f"data_batch_{i}" for i in range(1, 6)], "test_batch", b"labels", 10),
     "cifar100": _cifar(["train"], "test", b"fine_labels", 100),
 }
-DATASETS = tuple(_LOADERS)
+CLIENT_DATASETS = tuple(_LOADERS)
 
 
 @lru_cache(maxsize=2)
-def load(dataset: str, *, folder: str = "", clients: int = 100, alpha: float = 0.5, seed: int = 0) -> Federation:
+def load_federation(
+    dataset: str, *, folder: str = "", clients: int = 100, alpha: float = 0.5, seed: int = 0
+) -> Federation:
     """A data set over clients; kept in memory, for a simulation asks again for every message.
 
     Arguments:
-        dataset: one of `DATASETS`.
+        dataset: one of `CLIENT_DATASETS`.
         folder: where its files are ("digits" needs none): an npz or LEAF's folder for femnist, idx files for mnist,
             the python pickles for cifar10 and cifar100.
         clients: into how many parts; for femnist the first so many writers, 0 for all.
@@ -207,5 +351,5 @@ def load(dataset: str, *, folder: str = "", clients: int = 100, alpha: float = 0
         ParameterError: an unknown data set, a missing file. FileFormatError: a file that is something else.
     """
     if dataset not in _LOADERS:
-        raise ParameterError("dataset", dataset, f"use one of {', '.join(DATASETS)}")
+        raise ParameterError("dataset", dataset, f"use one of {', '.join(CLIENT_DATASETS)}")
     return _LOADERS[dataset](folder, clients, alpha, seed)

@@ -1,4 +1,4 @@
-"""Elections: the shipped popular votes, and any CSV file with counts."""
+"""What ships with the package, minutes in the air and popular votes, and any CSV file with counts of votes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import csv
 import gzip
 import re
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from fractions import Fraction
 from importlib import resources
@@ -13,6 +14,14 @@ from pathlib import Path
 from typing import IO
 
 from mezzotint.core.errors import FileFormatError, ParameterError
+
+AIR_TIME = "air_time"
+"""Minutes, int16, missing values included; 336,776 rows."""
+
+
+def flights() -> AbstractContextManager[Path]:
+    """The Parquet file as a path, for a `with` block; its licence stands beside it."""
+    return resources.as_file(resources.files("mezzotint.datasets").joinpath("flights", "air_time.parquet"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +105,7 @@ def _two_party(row: dict[str, str]) -> Election:
 
 
 def _shipped(name: str) -> list[dict[str, str]]:
-    path = resources.files("mezzotint").joinpath("data", "elections", name)
+    path = resources.files("mezzotint.datasets").joinpath("elections", name)
     with path.open(encoding="utf-8") as stream:
         return list(csv.DictReader(stream))
 
