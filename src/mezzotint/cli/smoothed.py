@@ -13,8 +13,8 @@ from rich.table import Table
 from mezzotint.cli.common import AsJson, busy, notices, number, output, print_json
 from mezzotint.cli.rooms import datasets, smoothed
 from mezzotint.core.errors import ParameterError
+from mezzotint.datasets import Election
 from mezzotint.privacy import claim
-from mezzotint.smoothed import Election
 
 CHECK_FAILED = 1
 
