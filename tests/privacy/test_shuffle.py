@@ -11,8 +11,11 @@ import pytest
 
 from mezzotint import ParameterError
 from mezzotint.families import randomized_response, rqm
+from mezzotint.privacy import account
 from mezzotint.privacy.loss import pure_epsilon
 from mezzotint.privacy.shuffle import blanket_epsilon, clones_epsilon, published_clones_epsilon
+from mezzotint.vectors import own_seeds, ranked_codebook
+from mezzotint.vectors.ranked import rank_table
 from reference.sums import random_rows
 
 
@@ -81,3 +84,84 @@ def test_edges():
         clones_epsilon(math.inf, clients=10, delta=1e-6)
     with pytest.raises(ParameterError, match="clients"):
         clones_epsilon(1.0, clients=0, delta=1e-6)
+
+
+# The claim --------------------------------------------------------------------------------------------------------
+
+
+def orders(codewords: int, top: int, epsilon: float) -> np.ndarray:
+    """Every row that an order of the codewords can give, once."""
+    row = rank_table(codewords=codewords, top=top, epsilon=epsilon).rows()[0]
+    return np.unique([row[list(order)] for order in itertools.permutations(range(codewords))], axis=0)
+
+
+@pytest.mark.parametrize(
+    ("codewords", "top", "local", "clients"),
+    [(3, 1, 1.0, 2), (3, 1, 1.0, 4), (4, 2, 2.0, 3), (4, 1, 0.5, 4), (4, 1, 4.0, 3), (2, 1, 3.0, 6)],
+)
+def test_shuffled_ranked_reports_lose_at_most_what_is_claimed(codewords, top, local, clients):
+    """All data sets of the others, all pairs of orders of one client."""
+    rows = orders(codewords, top, local)
+    table = rank_table(codewords=codewords, top=top, epsilon=local)
+    for target in (0.2, 0.05, 0.01):
+        claim = account(table.dominating, view="shuffled", clients=clients, delta=target)
+        assert exact_shuffle_delta(rows, clients, claim.epsilon) <= target
+        assert claim.epsilon <= local
+
+
+def test_shuffled_pairs_of_seed_and_index_lose_at_most_what_is_claimed():
+    """Two equally likely seeds: an input is an order under each, a report the pair of seed and index."""
+    row = orders(3, 1, 1.0)
+    pairs = np.array([np.concatenate([one, other]) / 2 for one in row for other in row])
+    table = rank_table(codewords=3, top=1, epsilon=1.0)
+    for target in (0.1, 0.02):
+        claim = account(table.dominating, view="shuffled", clients=2, delta=target)
+        assert exact_shuffle_delta(pairs, 2, claim.epsilon) <= target
+
+
+def test_the_reduction_to_two_top_sets_is_false_and_is_not_what_is_claimed():
+    rows = orders(3, 1, 1.0)
+    exact = exact_shuffle_delta(rows, 2, 0.9)
+    assert exact == pytest.approx(0.0316, abs=5e-5)
+    table = rank_table(codewords=3, top=1, epsilon=1.0)
+    assert account(table.dominating, view="shuffled", clients=2, delta=exact * 0.999).epsilon > 0.9
+
+
+def test_claims_of_a_shuffle():
+    scheme = ranked_codebook(100, 4.0, 8)
+    claim = scheme.claim(view="shuffled", clients=10_000, delta=1e-6)
+    assert (claim.observer, claim.trust, claim.view, claim.honest_clients) == (
+        "shuffled",
+        "shuffler",
+        "shuffled",
+        10_000,
+    )
+    assert claim.epsilon == pytest.approx(clones_epsilon(scheme.epsilon, clients=10_000, delta=1e-6), rel=1e-9)
+    assert "shuffler" in str(claim)
+    # Rounds add up with parts of delta, and cost never more than the reports by themselves.
+    two = scheme.claim(view="shuffled", clients=10_000, delta=1e-6, rounds=2)
+    one = scheme.claim(view="shuffled", clients=10_000, delta=5e-7)
+    assert two.epsilon == pytest.approx(2 * one.epsilon, rel=1e-9)
+    assert scheme.claim(view="shuffled", clients=3, delta=1e-6).epsilon <= scheme.epsilon * (1 + 1e-12)
+    assert scheme.claim(view="shuffled", clients=9, delta=0.0).epsilon <= scheme.epsilon * (1 + 1e-12)
+    fewer = scheme.claim(view="shuffled", clients=10_000, corrupted=9_000, delta=1e-6)
+    assert fewer.honest_clients == 1000
+    assert fewer.epsilon > claim.epsilon
+    seeds = own_seeds(50)
+    assert len(set(seeds)) == 50
+    vectors = np.random.default_rng(1).normal(size=(50, 100))
+    assert scheme.mean(scheme.encode(vectors, seeds), seeds).shape == (100,)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "word"),
+    [
+        ({"clients": None}, "clients"), ({"sampling_rate": 0.5}, "sampling_rate"), ({"l2_norm": 1.0}, "geometry"),
+        ({"neighboring": "add_or_remove_one"}, "neighboring"), ({"geometry": "l2"}, "geometry"),
+        ({"corrupted": 10}, "corrupted"), ({"rounds": 0}, "rounds"), ({"delta": 1.0}, "delta"),
+    ],
+)  # fmt: skip
+def test_what_no_shuffle_is_claimed_for_is_refused(wrong, word):
+    table = randomized_response(lower=-1, upper=1, epsilon=1.0)
+    with pytest.raises(ParameterError, match=word):
+        account(table, **({"view": "shuffled", "clients": 10} | wrong))

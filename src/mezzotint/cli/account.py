@@ -19,9 +19,11 @@ def command(
     file: Annotated[Path, typer.Argument(help="Mechanism file (.json).")],
     coordinates: Annotated[int, typer.Option(help="Values that one person reports in a round.")] = 1,
     rounds: Annotated[int, typer.Option(help="Rounds that one person may take part in.")] = 1,
-    view: Annotated[str, typer.Option(help="local: each report is seen; sum: only secure sums are.")] = "local",
-    clients: Annotated[int | None, typer.Option(help="Reports in a sum (view sum).")] = None,
-    corrupted: Annotated[int, typer.Option(help="Clients among them whose noise is not relied upon (view sum).")] = 0,
+    view: Annotated[
+        str, typer.Option(help="local: each report is seen; sum: secure sums are; shuffled: reports in random order.")
+    ] = "local",
+    clients: Annotated[int | None, typer.Option(help="Reports in a sum or shuffle.")] = None,
+    corrupted: Annotated[int, typer.Option(help="Clients among them whose noise is not relied upon.")] = 0,
     geometry: Annotated[str, typer.Option(help="coordinate, or l2 with --l2-norm (view sum).")] = "coordinate",
     l2_norm: Annotated[float | None, typer.Option(help="Bound on the norm of one person's vector.")] = None,
     sampling_rate: Annotated[float, typer.Option(help="Chance of a person being in a round.")] = 1.0,
@@ -38,14 +40,18 @@ def command(
     if is_ranked(file):
         if proof is not None:
             raise ParameterError("proof", str(proof), "ranked codebooks write their own proofs")
-        if (coordinates, view, clients, corrupted, geometry, l2_norm) != (1, "local", None, 0, "coordinate", None):
-            raise ParameterError("file", str(file), "a ranked codebook's reports are whole vectors, each of them seen")
+        if (coordinates, view == "sum", geometry, l2_norm) != (1, False, "coordinate", None):
+            remedy = (
+                "a ranked codebook's reports are whole vectors, seen one by one or shuffled: no sums, no coordinates"
+            )
+            raise ParameterError("file", str(file), remedy)
         if sampling != "revealed" or neighboring != "replace_one":
             raise ParameterError(
                 "file", str(file), "a ranked codebook is accounted with --sampling revealed, replace_one"
             )
         scheme = vectors.RankedCodebook.load(file)
-        _say(scheme.claim(rounds=rounds, sampling_rate=sampling_rate, delta=delta), as_json)
+        crowd = {"view": view, "clients": clients, "corrupted": corrupted}
+        _say(scheme.claim(rounds=rounds, sampling_rate=sampling_rate, delta=delta, **crowd), as_json)
         return
     mechanism = load_mechanism(file, parameter="file")
     claim = privacy.account(

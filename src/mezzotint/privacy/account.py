@@ -1,4 +1,4 @@
-"""What a whole release costs: every report seen, or only their secure sums."""
+"""What a whole release costs: every report seen, in random order, or only their secure sums."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from mezzotint.core.errors import ParameterError
 from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.local import account_local
+from mezzotint.privacy.shuffle import account_shuffled
 from mezzotint.privacy.sums.account import account_sum
 
 if TYPE_CHECKING:
@@ -40,8 +41,10 @@ def account(
             enter the vector it reports about, tells nobody, and reports in every round; the unit protected is then one
             record. In the sum view also "without_replacement"; see `account_sum`.
         neighboring: "replace_one", or in the local view with "poisson" also "add_or_remove_one".
-        view: "local": every report is seen. "sum": only the secure sum over clients is (`account_sum`).
-        clients, corrupted, geometry, l2_norm: sum view only, see `account_sum`.
+        view: "local": every report is seen. "sum": only the secure sum over clients is (`account_sum`). "shuffled": all
+            reports of a round are, in random order and without a word on who sent them (`account_shuffled`).
+        clients, corrupted: not in the local view: reports in a sum or shuffle, and those not relied upon.
+        geometry, l2_norm: sum view only, see `account_sum`.
         delta: in [0, 1).
 
     Returns: the claim of the best valid method, the others beside it.
@@ -63,12 +66,21 @@ def account(
             mechanism, coordinates=coordinates, rounds=rounds, sampling_rate=sampling_rate, sampling=sampling,
             neighboring=neighboring, delta=delta,
         )  # fmt: skip
-    if view != "sum":
-        raise ParameterError("view", view, "use 'local' (every report is seen) or 'sum' (only secure sums are)")
+    if view not in ("sum", "shuffled"):
+        remedy = "use 'local' (every report is seen), 'sum' (only secure sums are) or 'shuffled' (in random order)"
+        raise ParameterError("view", view, remedy)
     if clients is None:
-        raise ParameterError("clients", "None", "say how many reports a sum adds up, e.g. clients=1000")
+        raise ParameterError("clients", "None", "say how many reports a sum or shuffle has, e.g. clients=1000")
     if neighboring != "replace_one":
-        raise ParameterError("neighboring", neighboring, "sums are accounted for 'replace_one'")
+        raise ParameterError("neighboring", neighboring, "sums and shuffles are accounted for 'replace_one'")
+    if view == "shuffled":
+        if sampling_rate != 1:
+            raise ParameterError("sampling_rate", sampling_rate, "shuffles are accounted for clients in every round: 1")
+        if geometry != "coordinate" or l2_norm is not None:
+            raise ParameterError("geometry", geometry, "shuffles are accounted per coordinate; use view='sum' for 'l2'")
+        return account_shuffled(
+            mechanism, clients=clients, coordinates=coordinates, rounds=rounds, corrupted=corrupted, delta=delta
+        )
     return account_sum(
         mechanism, clients=clients, coordinates=coordinates, rounds=rounds, sampling_rate=sampling_rate,
         sampling=sampling, corrupted=corrupted, geometry=geometry, l2_norm=l2_norm, delta=delta,

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 Neighboring = Literal["replace_one", "add_or_remove_one"]
 Unit = Literal["client", "record"]
-View = Literal["local", "sum"]
-Observer = Literal["reports", "secure_sum", "model"]
-Trust = Literal["local", "secure_sum", "central"]
+View = Literal["local", "sum", "shuffled"]
+Observer = Literal["reports", "secure_sum", "model", "shuffled"]
+Trust = Literal["local", "secure_sum", "central", "shuffler"]
 Sampling = Literal["none", "revealed", "poisson", "without_replacement"]
 
 _CHANGE = {
@@ -29,15 +29,22 @@ _SEEN = {
     "reports": "an observer of every single report",
     "secure_sum": "an observer of the secure sums alone",
     "model": "an observer of what is published alone",
+    "shuffled": "an observer of the shuffler's output alone",
 }
-_VIEWS: dict[Observer, View] = {"reports": "local", "secure_sum": "sum", "model": "sum"}
+_VIEWS: dict[Observer, View] = {"reports": "local", "secure_sum": "sum", "model": "sum", "shuffled": "shuffled"}
 
-_TRUST: dict[Observer, Trust] = {"reports": "local", "secure_sum": "secure_sum", "model": "central"}
+_TRUST: dict[Observer, Trust] = {
+    "reports": "local",
+    "secure_sum": "secure_sum",
+    "model": "central",
+    "shuffled": "shuffler",
+}
 
 TRUSTED: dict[Trust, str] = {
     "local": "nobody is trusted with single values but the device that draws their reports",
     "secure_sum": "the aggregation is trusted to show nothing but sums",
     "central": "the server is trusted with what it receives and with adding the noise before anything is published",
+    "shuffler": "the shuffler is trusted to hide who sent which report, and reports to name nobody",
 }
 """Who is trusted with what, in words."""
 
@@ -72,7 +79,8 @@ class Claim:
         neighboring: what may differ between the two worlds: one replaced, or one added or removed.
         unit: whose data that is: all of a client's reports in all coordinates and rounds, or one record behind them.
         observer: who the claim is against: somebody who sees every report ("reports"), the sums of a secure aggregation
-            and nothing else ("secure_sum"), or only what a server publishes after it added noise ("model").
+            and nothing else ("secure_sum"), only what a server publishes after it added noise ("model"), or the reports
+            of each round in random order, without a word on who sent them ("shuffled").
         honest_clients: how many clients' randomness is relied upon; None where none is.
         sampling, sampling_rate: who takes part in a round, and who knows.
         coordinates, rounds: reports of one client in one round, and rounds.
@@ -125,12 +133,12 @@ class Claim:
 
     @property
     def view(self) -> View:
-        """What is seen: every report ("local"), or sums ("sum")."""
+        """What is seen: every report ("local"), sums ("sum"), or reports in random order ("shuffled")."""
         return _VIEWS[self.observer]
 
     @property
     def trust(self) -> Trust:
-        """Who is trusted: nobody ("local"), the aggregation ("secure_sum"), or whoever adds the noise ("central")."""
+        """Nobody ("local"), the aggregation ("secure_sum"), whoever adds the noise ("central"), or a "shuffler"."""
         return _TRUST[self.observer]
 
     @property

@@ -13,6 +13,7 @@ from mezzotint.vectors.noise import SummedNoise as SummedNoise
 from mezzotint.vectors.noise import summed_noise as summed_noise
 from mezzotint.vectors.ranked import RankedCodebook as RankedCodebook
 from mezzotint.vectors.ranked import RankedSession as RankedSession
+from mezzotint.vectors.ranked import own_seeds as own_seeds
 from mezzotint.vectors.ranked import ranked_codebook as ranked_codebook
 from mezzotint.vectors.ranked import round_seeds as round_seeds
 from mezzotint.vectors.rotation import Rotation as Rotation
