@@ -20,9 +20,10 @@ from mezzotint.core.mechanism import TOTAL
 from mezzotint.privacy import account
 from mezzotint.privacy.sums.central import silence
 from mezzotint.privacy.sums.geometry import quadratic_renyi, squared_distance
+from mezzotint.privacy.sums.near import loss_profile, pure_epsilon_l2
 from mezzotint.vectors import TableScheme
 from mezzotint.vectors.noise import summed_noise
-from mezzotint.vectors.norms import loss_profile, others_noise, pure_epsilon_l2, round_renyi
+from mezzotint.vectors.norms import others_noise, round_renyi
 from reference.sums import exact_renyi, sum_pmf
 from reference.vectors import hockey_stick
 

@@ -49,9 +49,10 @@ from mezzotint.privacy.sums.bound import central_epsilon, dominating_curve
 from mezzotint.privacy.sums.central import silence
 from mezzotint.privacy.sums.geometry import quadratic_renyi
 from mezzotint.privacy.sums.lattice import lattice_rows
+from mezzotint.privacy.sums.near import loss_profile, pure_epsilon_l2
 from mezzotint.privacy.sums.witness import find_witness
 from mezzotint.training.rqp.contraction import table_contraction
-from mezzotint.vectors.norms import loss_profile, pure_epsilon_l2, round_renyi
+from mezzotint.vectors.norms import round_renyi
 from mezzotint.vectors.tables import TableScheme
 from reference.privacy import divergence, hockey_stick, pmf_at, rows_of, worst_divergence, worst_hockey_stick
 from reference.sums import exact_delta
@@ -305,7 +306,7 @@ def quadratic(mechanism: Mechanism) -> list[float]:
 
 APART = [
     Issuer(("privacy.sums.geometry.quadratic_renyi",), quadratic, 1e-9, "sums of 512 floats at most, reversed"),
-    Issuer(("vectors.norms.loss_profile", "vectors.norms.pure_epsilon_l2"),
+    Issuer(("privacy.sums.near.loss_profile", "privacy.sums.near.pure_epsilon_l2"),
            lambda m: [*loss_profile(m)[1], pure_epsilon_l2(m, coordinates=2, l2_norm=0.3)],
            1e-9, "the largest of logarithms, interpolated at 2^-45 of the range"),
     Issuer(("vectors.norms.round_renyi", "vectors.norms.others_noise", "vectors.tables.TableScheme.renyi"),
@@ -366,7 +367,7 @@ def promised(build: Callable[[], float]) -> float:
         return math.inf
 
 
-@judges("privacy.account.account", "vectors.norms.round_renyi", "vectors.norms.pure_epsilon_l2")
+@judges("privacy.account.account", "vectors.norms.round_renyi", "privacy.sums.near.pure_epsilon_l2")
 @settings(max_examples=30)
 @given(mechanism=law_tables(max_rows=4, max_levels=3), change=st.sampled_from(DISTANCES))
 def test_a_distance_is_never_promised_less_than_any_pair_of_inputs(mechanism: Mechanism, change: Change) -> None:
@@ -403,3 +404,49 @@ def test_vectors_on_even_knots(mechanism: Mechanism, dimension: int) -> None:
     for x, y in permutations(pmfs, 2):
         if abs(x - y) <= 0.5:
             assert float(divergence(pmfs[x], pmfs[y], math.inf)) <= number
+
+
+def drawn_rows(mechanism: Mechanism, segment: int, step: int) -> list[Fraction]:
+    """The row that is drawn from at a position of so many 2^-32 in a segment: exactly, as the sampler rounds it."""
+    left, right = (mechanism.weights[segment + i].tolist() for i in (0, 1))
+    return [Fraction((TOTAL - step) * a + step * b, TOTAL**2) for a, b in zip(left, right, strict=True)]
+
+
+@judges("design.vector.vector_epsilon")
+@settings(max_examples=20)
+@given(mechanism=law_tables(max_rows=3, max_levels=3, jumps=False), step=st.sampled_from([0, 5, TOTAL // 2, TOTAL - 1]))
+def test_inputs_however_near_may_be_drawn_for_positions_one_step_apart(mechanism: Mechanism, step: int) -> None:
+    """Two inputs of one float's distance on either side of where positions are rounded."""
+    even = Mechanism(knots=np.arange(mechanism.knots.size) / 4.0, levels=mechanism.levels, weights=mechanism.weights)
+    for dimension in (1, 3):
+        near = vector_epsilon(even, dimension=dimension, l2_distance=1e-17)
+        for segment in range(even.knots.size - 1):
+            rows = [drawn_rows(even, segment, step + one) for one in (0, 1)]
+            for first, second in permutations(rows, 2):
+                assert dimension * float(divergence(first, second, math.inf)) <= near
+
+
+@judges("privacy.sums.account.account_sum")
+@settings(max_examples=20)
+@given(
+    mechanism=law_tables(max_rows=4, max_levels=3), coordinates=st.integers(1, 3), delta=st.sampled_from([0.0, DELTA])
+)
+def test_claims_under_a_norm_take_the_least_of_all_valid_bounds(
+    mechanism: Mechanism, coordinates: int, delta: float
+) -> None:
+    norm = (mechanism.upper - mechanism.lower) / 8
+    claim = account_sum(
+        mechanism, clients=1, coordinates=coordinates, rounds=2, geometry="l2", l2_norm=norm, delta=delta
+    )
+    pure = pure_epsilon_l2(mechanism, coordinates=coordinates, l2_norm=norm)
+    scheme = TableScheme(mechanism=mechanism, size=coordinates, clients=1, l2_norm=norm)
+    assert claim.epsilon <= 2 * pure * (1 + 8 * UNIT)
+    if coordinates == 1:  # nothing is padded: the same vectors, and nothing else is looked at at delta = 0
+        same = scheme.claim(clients=1, rounds=2, delta=0.0).epsilon
+        assert delta > 0 or claim.epsilon == same or math.isclose(claim.epsilon, same, rel_tol=16 * UNIT)
+
+
+def test_large_orders_of_steep_tables_say_infinity_without_a_warning() -> None:
+    table = Mechanism(knots=[0, 1e-9], levels=[0, 1], weights=[[TOTAL - 1, 1], [1, TOTAL - 1]])
+    for order in (2.0, 64.0, 200.0):
+        assert quadratic_renyi(table, silence(), order) >= 0

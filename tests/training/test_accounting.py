@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -190,3 +191,19 @@ def test_bad_input() -> None:
         rqp.noise_multiplier(1e-7, sampling_rate=1.0, steps=1, delta=1e-11)
     with pytest.raises(ParameterError, match="dimension=0"):
         rqp.pure_epsilon(1.0, q=0.5, bits=4, dimension=0, steps=1, sampling_rate=0.1)
+
+
+@pytest.mark.parametrize("neighboring", ["add_or_remove_one", "replace_one"])
+@pytest.mark.parametrize("sampling", [rqp.Poisson(rate=0.1), rqp.WithReplacement(batch_size=3, dataset_size=20)])
+def test_next_to_no_noise_has_a_claim_that_says_so(neighboring: Any, sampling: Any) -> None:
+    """Losses in the millions and more: a number that falls with the noise, or infinity; never a failed exponential."""
+    spent = [
+        rqp.account(
+            [rqp.Phase(noise_multiplier=noise, kappa=1.0, sampling=sampling, steps=2)],
+            delta=1e-5,
+            neighboring=neighboring,
+        ).epsilon
+        for noise in (0.5, 0.1, 1e-2, 1e-3, 1e-5, 1e-9, 1e-160, 5e-324)
+    ]
+    assert spent == sorted(spent)
+    assert math.isinf(spent[-1])

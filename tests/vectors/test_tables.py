@@ -13,8 +13,9 @@ from mezzotint.design.vector import vector as metric_table
 from mezzotint.design.vector import vector_epsilon
 from mezzotint.families import rqm
 from mezzotint.privacy.sums.central import silence
+from mezzotint.privacy.sums.near import loss_profile, pure_epsilon_l2
 from mezzotint.vectors import TableScheme, clip, one_bit
-from mezzotint.vectors.norms import loss_profile, pure_epsilon_l2, round_renyi
+from mezzotint.vectors.norms import round_renyi
 from reference.vectors import grid_ball, hockey_stick, reports
 
 

@@ -32,6 +32,9 @@ def metric_epsilon(mechanism: Mechanism, metric: str) -> float:
             evenly spaced knots: |x - x'| rounded up to the grid, exact for inputs on the grid. Without rounding up no
             mechanism but a constant one has a finite epsilon (docs/proofs/design.md, "Metrics").
 
+            In both, inputs that are not on knots count as up to 2**-31 of their segment farther apart than they are:
+            the row is drawn for a position rounded to 2**-32 of it (docs/proofs/sampling.md, S1).
+
     Returns: epsilon, rounded up; inf if there is none.
 
     Raises:

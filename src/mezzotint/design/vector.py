@@ -18,6 +18,7 @@ from mezzotint.design.optimal import optimal
 from mezzotint.design.problem import finite
 from mezzotint.design.result import DesignResult
 from mezzotint.privacy.loss import log_ratio
+from mezzotint.privacy.sums.near import concave_majorant
 
 FloatArray = npt.NDArray[np.float64]
 Inputs = Literal["grid", "real"]
@@ -44,20 +45,6 @@ def _row_losses(mechanism: Mechanism) -> FloatArray:
     return np.maximum.accumulate(np.array(result))
 
 
-def _largest_concave(points: npt.NDArray[Any], values: npt.NDArray[Any], at: float) -> float:
-    """The least concave function above the points, which start at 0, at `at`; constant beyond the last."""
-    hull = [(float(points[0]), float(values[0]))]
-    for point, value in zip(points[1:].tolist(), values[1:].tolist(), strict=True):
-        while len(hull) > 1:
-            (x0, y0), (x1, y1) = hull[-2], hull[-1]
-            if (y1 - y0) * (point - x1) > (value - y1) * (x1 - x0):
-                break
-            hull.pop()
-        hull.append((point, value))
-    x, y = np.array(hull).T
-    return float(np.interp(at, x, y))
-
-
 def _positive(parameter: str, value: Any) -> float:
     number = finite(parameter, value)
     if not number > 0:
@@ -80,7 +67,7 @@ def vector_epsilon(
         dimension: number of coordinates, >= 1.
         l2_distance: largest L2 distance of two neighbouring vectors, data units (2 C for vectors of norm C).
         inputs: "grid": every coordinate is on a knot (MVU's Lemma 6 speaks about these). "real": any coordinates in
-            the range; dithering between knots is paid for.
+            the range; dithering between knots is paid for, and that positions between them are rounded (S1).
 
     Returns: epsilon, rounded up.
 
@@ -99,13 +86,17 @@ def vector_epsilon(
     losses = _row_losses(mechanism)
     if math.isinf(losses[-1]):
         return math.inf
+    distance = float(l2_distance)
+    if inputs == "real" and distance > 0:
+        # A row is drawn for a position off by 2^-32 of its segment at most (S1), whichever way, in both vectors.
+        distance += 2 * math.sqrt(dimension) * spacing * 2.0**-32
     if inputs == "grid":
         squares, values = (np.arange(losses.size + 1) * spacing) ** 2, np.concatenate([[0.0], losses])
     else:
         squares, values = _real_profile(losses, spacing, segments)
     # sum_i profile(d_i^2) <= sum_i hull(d_i^2) <= dimension * hull(distance^2 / dimension), hull concave (Jensen).
-    share = l2_distance**2 / dimension
-    return dimension * _largest_concave(squares, values, share) * (1 + _UNEVEN)
+    share = distance**2 / dimension
+    return dimension * concave_majorant(squares, values, share) * (1 + _UNEVEN)
 
 
 def _real_profile(losses: FloatArray, spacing: float, segments: int) -> tuple[FloatArray, FloatArray]:

@@ -16,16 +16,14 @@ from mezzotint.core.mechanism import FloatArray, IntArray, Mechanism
 from mezzotint.privacy.checks import check_others
 from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.loss import UNIT
-from mezzotint.privacy.sums.account import account_sum, renyi_to_epsilon
+from mezzotint.privacy.sums.account import PURE_L2, RENYI_L2, account_sum, renyi_to_epsilon
 from mezzotint.privacy.sums.lattice import Lattice, find_lattice
+from mezzotint.privacy.sums.near import pure_epsilon_l2
 from mezzotint.vectors.checks import check_count, check_norm, check_residues, check_vector
 from mezzotint.vectors.clipping import clip
-from mezzotint.vectors.norms import others_noise, pure_epsilon_l2, round_renyi
+from mezzotint.vectors.norms import others_noise, round_renyi
 from mezzotint.vectors.rotation import Rotation
 from mezzotint.vectors.scheme import VectorScheme
-
-RENYI_L2 = "Renyi composition under the L2 bound"
-PURE_L2 = "pure composition under the L2 bound"
 
 _FEW = 2**12
 """Up to so many reports of one client, accounting coordinate by coordinate is quick and may be the better one."""

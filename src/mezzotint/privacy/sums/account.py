@@ -13,6 +13,7 @@ from mezzotint.privacy.checks import check_count, check_delta, check_others, che
 from mezzotint.privacy.claim import Claim, Sampling
 from mezzotint.privacy.conversion import renyi_to_epsilon, seen_renyi
 from mezzotint.privacy.distribution import Atoms, composed, fits
+from mezzotint.privacy.loss import UNIT
 from mezzotint.privacy.run import Run
 from mezzotint.privacy.sampling import poisson_replace_one, revealed
 from mezzotint.privacy.sums.bound import central_epsilon, dominating_curve, kept_variance, shortlist
@@ -20,6 +21,7 @@ from mezzotint.privacy.sums.central import Noise, blanket_noise, silence
 from mezzotint.privacy.sums.curve import HockeyStick
 from mezzotint.privacy.sums.geometry import quadratic_renyi, squared_distance
 from mezzotint.privacy.sums.lattice import Lattice, lattice_rows
+from mezzotint.privacy.sums.near import pure_epsilon_l2
 
 if TYPE_CHECKING:
     from mezzotint.core.mechanism import IntArray, Mechanism
@@ -31,6 +33,7 @@ Geometry = Literal["coordinate", "l2"]
 PURE = "pure composition of single reports"
 COMPOSED = "secure sums, losses composed"
 RENYI_L2 = "Renyi composition under the L2 bound"
+PURE_L2 = "pure composition under the L2 bound"
 _ORDERS = (1.1, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0, 16.0, 20.0, 24.0, 32.0, 48.0, 64.0)
 _L2_CELLS = 12
 _PRECISION = 1e-4
@@ -161,6 +164,14 @@ def _renyi_l2(sums: _Sums) -> float:
     return min(value(index) for index in range(low, high + 1))
 
 
+def _pure_l2(sums: _Sums) -> float:
+    run = sums.run
+    if sums.l2_norm is None:
+        return math.inf
+    single = pure_epsilon_l2(run.mechanism, coordinates=run.coordinates, l2_norm=sums.l2_norm)
+    return run.rounds * single * (1 + 4 * UNIT)
+
+
 def account_sum(
     mechanism: Mechanism,
     *,
@@ -197,7 +208,7 @@ def account_sum(
 
     Guarantees:
         epsilon never below the exact worst case over all inputs of all clients; never above pure composition.
-    Edge cases: clients = 1: the local view's numbers. delta = 0: pure composition.
+    Edge cases: clients = 1: the local view's numbers. delta = 0: pure composition (under the L2 bound, if any).
     Source: docs/proofs/sums.md (S, S'), docs/proofs/sums-l2.md.
     """
     rate = check_rate(sampling_rate)
@@ -208,6 +219,6 @@ def account_sum(
     check_others(clients, corrupted)
     sums = _Sums(run=run, clients=int(clients), corrupted=int(corrupted), l2_norm=_checked_norm(geometry, l2_norm))
     lattice_rows(mechanism)
-    bounds = {PURE: run.pure, COMPOSED: _composed(sums), RENYI_L2: _renyi_l2(sums)}
+    bounds = {PURE: run.pure, COMPOSED: _composed(sums), RENYI_L2: _renyi_l2(sums), PURE_L2: _pure_l2(sums)}
     honest = sums.clients - sums.corrupted
     return run.claim(bounds, neighboring="replace_one", unit="client", observer="secure_sum", honest_clients=honest)

@@ -190,7 +190,8 @@ def _hump(u: FloatArray, distances: FloatArray, alpha: float) -> FloatArray:
     if peak <= 1:
         return np.zeros((distances.size - 1, 1))
     inside = (distances[:-1, None] * -u < peak) & (distances[1:, None] * -u > peak)
-    return np.where(inside, (u * alpha / 2) ** 2 * (1 + 8 * UNIT), 0.0)
+    with np.errstate(over="ignore"):
+        return np.where(inside, (u * alpha / 2) ** 2 * (1 + 8 * UNIT), 0.0)
 
 
 def pair_quotients(noise: Noise, row: FloatArray, slope: FloatArray, distances: FloatArray, alpha: float) -> FloatArray:
@@ -224,6 +225,6 @@ def _quotients(u: FloatArray, distances: FloatArray, alpha: float) -> FloatArray
     if u.size > 1000 and distances.size > 1:  # a row at a time: what `excess` needs besides fits the cache
         return np.concatenate([_quotients(u, distances[i : i + 1], alpha) for i in range(distances.size)])
     scale = distances[:, None]
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):  # slopes of a tiny range: an infinite quotient bounds as well
         ratio = excess(scale * u, alpha) / scale**2
-    return np.where(scale > 0, ratio, 0.5 * alpha * (alpha - 1) * u**2 * (1 + 8 * UNIT))
+        return np.where(scale > 0, ratio, 0.5 * alpha * (alpha - 1) * u**2 * (1 + 8 * UNIT))

@@ -22,6 +22,9 @@ LEAST_DELTA = 1e-11
 _CONVOLUTION_ERROR = 1e-12
 """Composition by FFT errs by less than this in delta (a few ulp of a mass of 1 per convolution)."""
 
+_WIDEST = 700.0
+"""Spacing of losses beyond which nothing is composed: dp-accounting takes e to its power."""
+
 _GRID, _GRID_STEP = 20_000, 1e-3
 
 _NOISE_RANGE = (1e-2, 1e4)
@@ -33,13 +36,12 @@ def _step(noise: float, sampling: Sampling, neighboring: Neighboring, spacing: f
     return sampling.step(noise, neighboring, spacing)
 
 
-def _composed(phases: Sequence[Phase], neighboring: Neighboring) -> PrivacyLossDistribution | None:
-    """Loss of the whole run; None if it has none."""
-    lossy = [phase for phase in phases if phase.steps > 0 and phase.kappa > 0]
-    if not lossy:
-        return None
+def _composed(lossy: Sequence[Phase], neighboring: Neighboring) -> PrivacyLossDistribution | None:
+    """Loss of the whole run; None if no distribution on a grid holds it."""
     # Distributions compose only on one spacing of losses.
     spacing = max(phase.sampling.spacing(phase.effective_noise, neighboring) for phase in lossy)
+    if not spacing <= _WIDEST:
+        return None
     parts = [
         _step(phase.effective_noise, phase.sampling, neighboring, spacing).self_compose(phase.steps) for phase in lossy
     ]
@@ -76,12 +78,13 @@ def account(phases: Sequence[Phase], *, delta: float, neighboring: Neighboring =
     if neighboring not in NEIGHBORINGS:
         raise ParameterError("neighboring", neighboring, 'use "replace_one" or "add_or_remove_one"')
     spent = delta - _CONVOLUTION_ERROR
-    total = _composed(phases, neighboring)
+    lossy = [phase for phase in phases if phase.steps > 0 and phase.kappa > 0]
     epsilon, method = 0.0, PLD
-    if total is not None:
-        epsilon = float(total.get_epsilon_for_delta(spent))
-    if neighboring == "replace_one" and all(isinstance(phase.sampling, Poisson) for phase in phases):
-        once = _composed(phases, "add_or_remove_one")
+    if lossy:
+        total = _composed(lossy, neighboring)
+        epsilon = math.inf if total is None else float(total.get_epsilon_for_delta(spent))
+    if lossy and neighboring == "replace_one" and all(isinstance(phase.sampling, Poisson) for phase in phases):
+        once = _composed(lossy, "add_or_remove_one")
         twice = _doubled(once, spent) if once is not None else math.inf
         if twice < epsilon:
             epsilon, method = twice, PLD + ", removal then addition"

@@ -76,7 +76,7 @@ class Poisson(Sampling):
         if neighboring == "replace_one":
             return _spacing(_reach(lambda target: self._replace(noise, target)))
         # A loss exceeded with probability 1e-15 or so sets the spacing.
-        return _spacing((1 / noise) ** 2 / 2 + 9 / noise)
+        return _spacing((1 / noise) * (1 / noise) / 2 + 9 / noise)
 
     def step(self, noise: float, neighboring: Neighboring, spacing: float) -> PrivacyLossDistribution:
         if neighboring == "replace_one":
