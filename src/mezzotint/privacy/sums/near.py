@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from mezzotint.core.mechanism import FloatArray, IntArray
 from mezzotint.privacy.loss import UNIT
@@ -101,7 +102,7 @@ def pure_epsilon_l2(mechanism: Mechanism, *, coordinates: int, l2_norm: float) -
     return coordinates * value * (1 + 64 * UNIT)
 
 
-def concave_majorant(points: FloatArray, values: FloatArray, at: float) -> float:
+def concave_majorant(points: npt.NDArray[Any], values: npt.NDArray[Any], at: float) -> float:
     """The least concave, increasing function above the points, at `at`; constant beyond the last."""
     hull: list[tuple[float, float]] = []
     for x, y in zip(points.tolist(), values.tolist(), strict=True):
@@ -111,5 +112,5 @@ def concave_majorant(points: FloatArray, values: FloatArray, at: float) -> float
                 break
             hull.pop()
         hull.append((x, y))
-    across, up = np.array(hull).T
+    across, up = ([point[axis] for point in hull] for axis in (0, 1))
     return float(np.interp(at, across, up))
