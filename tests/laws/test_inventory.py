@@ -35,7 +35,8 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "collect.results.result_of", "collect.runs.Run.execute",
     ),
     "chooses a mechanism; its epsilon is read off the table, whose losses have laws": (
-        "design.cache.cache", "design.calibrate.calibrate", "design.compare.compare", "design.compare.tradeoff", "design.distribution.design_cells",
+        "design.cache.cache", "design.calibrate.calibrate", "design.compare.compare", "design.compare.tradeoff",
+        "design.distribution.design_cells",
         "design.families.Search.dial", "design.families.Search.run", "design.families.float_epsilon",
         "design.fixed.design_fixed", "design.general.Setting.delta", "design.general.design_general",
         "design.general.make_setting", "design.general.refine_even", "design.general.spent", "design.mvu.imvu",
