@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +56,34 @@ def test_published_streams_are_those_of_the_scalar_twin(document):
     if published["positions"] is not None:
         padded = 1 << (codebook["dimension"] + (codebook["norms"] == "slack") - 1).bit_length()
         assert published["positions"] == twin.distinct(key, codebook["subspace"], padded)
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
+def test_the_javascript_client_reproduces_them():
+    """Keys, signs, positions, normal numbers, reports; one answer a round; edited files are refused."""
+    script = FOLDER.parent / "javascript" / "ranked-conformance.mjs"
+    done = subprocess.run(["node", script, FOLDER], capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout.splitlines() == [f"ranks-{number}.json: reproduced" for number in (1, 2, 3)], done.stderr
+    assert done.returncode == 0
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
+def test_a_javascript_client_that_differs_is_seen(tmp_path):
+    """Mutants: ties the other way are none here, but a wrong sign, table, order or rank is."""
+    script = (FOLDER.parent / "javascript" / "ranked.mjs").read_text(encoding="utf-8")
+    (tmp_path / "ranked-conformance.mjs").write_bytes(
+        (FOLDER.parent / "javascript" / "ranked-conformance.mjs").read_bytes()
+    )
+    for right, wrong in [
+        ("? 1 : -1)", "? -1 : 1)"), ("products[b] - products[a]", "products[a] - products[b]"),
+        ("edge <= low", "edge < low - 4e8"), ("high >= threshold", "high > threshold + 2n ** 31n"),
+        ("word >>> 31 ? -size", "word >>> 31 ? size"), ("kept === undefined || kept === null", "true"),
+        ("Math.floor(((left", "Math.ceil(((left"), ("await digest(bytes.buffer)) ===", "await digest(bytes.buffer)) !== 0 +"),
+    ]:  # fmt: skip
+        assert right in script
+        (tmp_path / "ranked.mjs").write_text(script.replace(right, wrong), encoding="utf-8")
+        command = ["node", tmp_path / "ranked-conformance.mjs", FOLDER]
+        assert subprocess.run(command, capture_output=True, timeout=120, check=False).returncode != 0, right
 
 
 def test_the_published_table_is_pinned():

@@ -50,6 +50,8 @@ def prove(
     Guarantees: a claim with a proof has passed `mezzotint.kernel.check` in this process.
     Source: docs/proofs/kernel.md.
     """
+    if view == "shuffled":
+        raise ParameterError("view", view, "claims about shuffled reports have no proof yet; ask account for them")
     found = account(
         mechanism, coordinates=coordinates, rounds=rounds, sampling_rate=sampling_rate, sampling=sampling,
         neighboring=neighboring, view=view, clients=clients, corrupted=corrupted, delta=delta,
