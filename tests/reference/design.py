@@ -188,18 +188,20 @@ def check_levels_proof(proof: dict[str, Any]) -> Any:
     A twin written from docs/proofs/design.md, "A proof on paper": cells of the axis, the least value of every cut in
     each of them, then a search for `levels` cells that meet every cut.
     """
-    count, bound = proof["levels"], Fraction(proof["bound"])
-    ratio = Fraction(math.exp(float(Fraction(proof["epsilon"])))) * (1 + Fraction(1, 2**50))
-    axis = [Fraction(value) for value in proof["axis"]]
+    stated, proof = proof["statement"], proof["proof"]
+    count, bound = stated["levels"], Fraction(stated["value"])
+    ratio = Fraction(math.exp(float(Fraction(stated["epsilon"])))) * (1 + Fraction(1, 2**50))
+    unit = Fraction(1, 2 ** proof["scale"])
+    axis = [value * unit for value in proof["axis"]]
     reach = 1 + 2 / (ratio - 1)
     far = 10**9
     cells = list(itertools.pairwise([-far, *axis, far]))
     masks = [0] * len(cells)
     cuts = 0
     for cut in proof["cuts"]:
-        edges = [Fraction(value) for value in cut["edges"]]
-        roots = [(Fraction(low), Fraction(high)) for low, high in cut["roots"]]
-        ends = [(Fraction(c), Fraction(s)) for c, s in cut["ends"]]
+        edges = [value * unit for value in cut["edges"]]
+        roots = [(min(pair) * unit, max(pair) * unit) for pair in cut["roots"]]
+        ends = [(c * unit, s * unit) for c, s in cut["ends"]]
         assert (edges[0], edges[-1]) == (-1, 1)
         assert all(a < b for a, b in itertools.pairwise(edges))
         weights = [(b - a) / 2 for a, b in itertools.pairwise(edges)]

@@ -19,11 +19,13 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
+from mezzotint import kernel
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.priors import UniformPrior
 from mezzotint.design.floors import ConvergenceError, best_floors, overhang
 from mezzotint.design.problem import Problem
 from mezzotint.design.windows import Law, law_of, make_windows
+from mezzotint.privacy.propose import sealed
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -32,6 +34,9 @@ Progress = Callable[[float, float], None]
 _CELLS = 480
 _POINTS = 40
 """Levels in the program of one box."""
+
+_SCALE = 44
+"""Numbers of a proof are integers over 2**44."""
 
 _GAPS = (0.2, 0.1, 0.05, 0.03, 0.02, 0.015, 0.01, 0.0075, 0.005, 0.0035, 0.0025, 0.0015, 0.001)
 """Relative gaps tried one after another: each is proven or the time ends."""
@@ -122,7 +127,9 @@ class Prover:
     def __post_init__(self) -> None:
         self.needed = 1 + overhang(self.ratio)
         reach = 2.5 * self.needed + 0.5
-        self.axis = np.concatenate([[-1e5], np.linspace(-reach, reach, _CELLS + 1), [1e5]])
+        # Its own mirror image to the last bit: the kernel reads mirrored cuts off mirrored cells.
+        half = np.append(np.linspace(0, reach, _CELLS // 2 + 1), 1e5)
+        self.axis = np.concatenate([-half[:0:-1], half])
         self.constants = np.zeros(0)
         self.values = np.zeros((0, self.axis.size - 1))
 
@@ -233,7 +240,7 @@ class Proven:
 
     Arguments:
         bound: on the loss, centred units.
-        proof: docs/proofs/design.md, "A proof on paper": exact rationals.
+        proof: the claim file's document, for `mezzotint verify` (docs/proofs/design.md, "A proof on paper").
         programs, seconds: what it took.
     """
 
@@ -293,30 +300,21 @@ def prove(
     )
 
 
-def _exact(values: Any) -> Any:
-    """Numbers as "p/q" strings, nested as they are."""
-    if isinstance(values, list):
-        return [_exact(value) for value in values]
-    return str(Fraction(values))
-
-
 def proof_of(prover: Prover, epsilon: float, bound: float) -> dict[str, Any]:
-    """The cuts as exact rationals; one of each two mirror images. Format: docs/proofs/design.md, "A proof on paper"."""
-    return {
-        "kind": "design-levels",
-        "version": 1,
-        "epsilon": _exact(epsilon),
-        "levels": prover.count,
-        "loss": "mse",
-        "prior": "uniform",
-        "bound": _exact(bound * (1 - 1e-11)),
-        "axis": _exact(prover.axis[1:-1].tolist()),
-        "cuts": [
-            {
-                "edges": _exact(cut.edges.tolist()),
-                "roots": _exact(cut.roots.tolist()),
-                "ends": _exact(cut.ends.tolist()),
-            }
-            for cut in itertools.islice(prover.cuts, 0, None, 2)
-        ],
-    }
+    """The claim file of a bound (kind `dual`, docs/proofs/design.md): one cut of each two mirror images, rounded."""
+
+    def whole(values: FloatArray) -> Any:
+        return np.array([int(one) for one in np.rint(np.ldexp(values, _SCALE)).flat], dtype=object).reshape(values.shape)
+
+    def cut_of(cut: Cut) -> dict[str, Any]:
+        edges, roots = whole(cut.edges), whole(cut.roots)
+        wide = np.append(np.diff(edges) > 0, True)
+        return {"edges": edges[wide].tolist(), "roots": roots[wide[:-1]].tolist(), "ends": whole(cut.ends).tolist()}
+
+    # Rounded cuts and float errors cost far less than this.
+    value = f"{bound * (1 - 1e-8):.10f}"
+    statement = {"kind": "lower_bound", "loss": "mse", "prior": "uniform", "levels": prover.count}
+    claim = kernel.Claim(release=None, statement={**statement, "epsilon": str(Fraction(epsilon)), "value": value})
+    cuts = [cut_of(cut) for cut in itertools.islice(prover.cuts, 0, None, 2)]
+    proof = sealed(claim, "dual", scale=_SCALE, axis=whole(prover.axis[1:-1]).tolist(), cuts=cuts)
+    return {**claim.document(), "proof": proof}

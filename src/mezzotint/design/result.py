@@ -25,7 +25,7 @@ class DesignResult:
         seconds: wall-clock time of the design.
         iterations: solver iterations, or evaluations of the family for a calibration.
         slack: by how much the loss may lie below the bound, same units: what the integers' bias can gain, and floats.
-        proof: what checks a bound over all levels, in exact rationals (docs/proofs/design.md, "A proof on paper").
+        proof: of a bound over all levels: the document of a claim file, which the kernel checks (kind `dual`).
         scope: the class of mechanisms that lower_bound speaks about, in words; empty where there is no bound.
     """
 

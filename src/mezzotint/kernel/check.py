@@ -8,6 +8,7 @@ from typing import Any, TypeAlias, cast
 import flint
 
 from mezzotint.kernel.claim import Claim, stamp
+from mezzotint.kernel.dual import check_dual
 from mezzotint.kernel.gaussian import check_gaussian
 from mezzotint.kernel.losses import check_losses
 from mezzotint.kernel.one import check_delta, check_ratio, check_renyi
@@ -18,7 +19,7 @@ from mezzotint.kernel.units import Fields, Unreadable, canonical, read_json, req
 Check: TypeAlias = Callable[[Claim, Fields, dict[str, Table]], None]
 KINDS: dict[str, Check] = {
     "ratio": check_ratio, "delta": check_delta, "renyi": check_renyi, "losses": check_losses, "sum": check_sum,
-    "gaussian": check_gaussian,
+    "gaussian": check_gaussian, "dual": check_dual,
 }  # fmt: skip
 
 

@@ -19,6 +19,11 @@ ball_polynomial: Any = flint.arb_poly
 """Of integers, and of balls."""
 
 
+def rational(value: Fraction) -> Any:
+    """The number itself, in the rationals of FLINT, which are fast."""
+    return flint.fmpq(value.numerator, value.denominator)
+
+
 def ball(value: Fraction | int) -> Ball:
     """The number, enclosed."""
     return flint.arb(flint.fmpq(value.numerator, value.denominator))

@@ -1,0 +1,154 @@
+"""Lower bounds: what no unbiased epsilon-DP mechanism with so many levels can beat, wherever its levels are.
+
+Statement: "Any m levels" (docs/proofs/design.md). A cut is a set of multipliers; a mechanism below the bound has a level
+in the region of every cut. The bound holds when no cells of an axis, one per level, meet the regions of all cuts.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+from mezzotint.kernel.claim import Claim
+from mezzotint.kernel.real import exp_floor, rational
+from mezzotint.kernel.table import Table
+from mezzotint.kernel.units import Fields, integers, require, tick
+
+Rational: TypeAlias = Any
+Quadratic: TypeAlias = tuple[Rational, Rational, Rational]
+"""Constant, slope and curvature in the level."""
+
+_BITS = 64
+
+
+def _plus(a: Quadratic, b: Quadratic, factor: Rational) -> Quadratic:
+    return a[0] + factor * b[0], a[1] + factor * b[1], a[2] + factor * b[2]
+
+
+def _numbers(value: object, unit: Rational) -> list[Rational]:
+    return [entry * unit for entry in integers(value, "cut", -(2**200))]
+
+
+def _read_cut(fields: Fields, unit: Rational, extra: Rational) -> tuple[Rational, Quadratic, list[Any]]:
+    """q; the quadratic that g is left of all turns; and the turns: (place, quadratic, its factor) to be added there.
+
+    g sums quadratics, one per cell of inputs, and two lines; where one is negative it counts E = 1 + `extra` times.
+    """
+    edges = _numbers(fields.take("edges"), unit)
+    roots, ends = ([_numbers(pair, unit) for pair in fields.items(key)] for key in ("roots", "ends"))
+    fields.done()
+    require(edges[:1] == [-1] and edges[-1:] == [1], "cut", "the edges do not run from -1 to 1")
+    require(all(a < b for a, b in pairwise(edges)), "cut", "the edges do not increase")
+    require(len(roots) == len(edges) - 1 and len(ends) == 2, "cut", "not one pair of roots per cell, and two ends")
+    require(all(len(pair) == 2 for pair in roots + ends), "cut", "roots or ends are not pairs")
+    q, g, turns = rational(Fraction(-1, 3)), (0 * unit, 0 * unit, 0 * unit), list[Any]()
+    for (a, b), pair in zip(pairwise(edges), roots, strict=True):
+        (low, high), weight = sorted(pair), (b - a) / 2
+        cell = weight * low * high, -weight * (low + high), weight
+        q -= cell[0] + (a + b) / 2 * cell[1]
+        g = _plus(g, cell, 1)
+        turns += [(low, cell, extra), (high, cell, -extra)]
+    for side, (base, slope) in zip((-1, 1), ends, strict=True):
+        line = base, slope, 0 * unit
+        q -= base + side * slope
+        negative = slope > 0 or (slope == 0 and base < 0)
+        g = _plus(g, line, 1 + extra if negative else 1)
+        if slope != 0:
+            turns.append((-base / slope, line, -extra if negative else extra))
+    return q, g, turns
+
+
+def _least(g: Quadratic, turns: list[Any], axis: list[Rational]) -> list[Rational]:
+    """The least g in each cell of the axis, from the unbounded one on the left to that on the right.
+
+    Between neighbouring turns g is one quadratic; its curvature is positive, the cells' weights being so.
+    """
+    found: list[Rational] = []
+    left, best = None, None
+    ends = [(place, None, 0) for place in axis]
+    for place, change, factor in [*sorted(turns + ends, key=lambda turn: turn[0]), (None, None, 0)]:
+        at = -g[1] / (2 * g[2])
+        at = left if left is not None and at < left else at
+        at = place if place is not None and place < at else at
+        value = (g[2] * at + g[1]) * at + g[0]
+        best = value if best is None or value < best else best
+        left = place
+        if change is None:
+            found.append(best)
+            best = None
+        else:
+            g = _plus(g, change, factor)
+    return found
+
+
+def _require_unmet(cells: list[int], every: int, count: int) -> None:
+    """No `count` cells together meet every cut; a cell is the set of the cuts that it meets, as the bits of a number."""
+    by_size = sorted(set(cells), key=int.bit_count, reverse=True)
+    # A cell that meets nothing which another does not meet is not needed.
+    kept = {cell for k, cell in enumerate(by_size) if not any(cell | other == other for other in by_size[:k])}
+    cells = list(dict.fromkeys(cell for cell in cells if cell in kept))
+    boxes = [[list(range(len(cells)))] * count]
+    while boxes:
+        box = _shrunk(boxes.pop(), cells, every)
+        if not all(box):
+            continue
+        widest = max(range(count), key=lambda level: len(box[level]))
+        half = len(box[widest]) // 2
+        require(half > 0, "levels", "a choice of cells meets every cut")
+        for part in (box[widest][:half], box[widest][half:]):
+            boxes.append([*box[:widest], part, *box[widest + 1 :]])
+
+
+def _shrunk(box: list[list[int]], cells: list[int], every: int) -> list[list[int]]:
+    """The cells that each level may be in, less those that are in no rising choice that meets every cut."""
+    while all(box):
+        tick()
+        # In a rising choice a level is at or above the least of the one before, and below likewise.
+        highest = len(cells)
+        for k in range(len(box) - 1, -1, -1):
+            highest = min(highest, box[k][-1])
+            lowest = max(level[0] for level in box[: k + 1])
+            box[k] = [cell for cell in box[k] if lowest <= cell <= highest]
+        once = twice = 0
+        unions: list[int] = []
+        for level in box:
+            union = 0
+            for cell in level:
+                union |= cells[cell]
+            unions.append(union)
+            once, twice = once | union, twice | (once & union)
+        # A cut that the cells of one level alone can meet is met by that level; what no cell meets empties the box.
+        needs = [(union & ~twice) | (every & ~once) for union in unions]
+        smaller = [[c for c in level if cells[c] & need == need] for level, need in zip(box, needs, strict=True)]
+        if smaller == box:
+            break
+        box = smaller
+    return box
+
+
+def check_dual(claim: Claim, proof: Fields, tables: dict[str, Table]) -> None:
+    """A mean squared error that every unbiased mechanism has, inputs uniform on [-1, 1], for a number of levels."""
+    require(claim.release is None, "claim", "a lower bound is about no release")
+    stated = Fields(claim.statement, "statement")
+    for key, only in (("kind", "lower_bound"), ("loss", "mse"), ("prior", "uniform")):
+        require(stated.text(key) == only, "claim", f"this proof is about {key} {only}")
+    count, epsilon, bound = stated.integer("levels", 2, 2**16), stated.number("epsilon"), stated.number("value")
+    stated.done()
+    require(0 < epsilon <= 100, "claim", "epsilon is outside (0, 100]", epsilon)
+    extra = rational(Fraction(exp_floor(epsilon, _BITS) + 1, 1 << _BITS) - 1)
+    unit = rational(Fraction(1, 1 << proof.integer("scale", 0, 128)))
+    axis, tau = _numbers(proof.take("axis"), unit), rational(bound)
+    require(all(a < b for a, b in pairwise(axis)), "axis", "the points do not increase")
+    require(axis == [-end for end in reversed(axis)], "axis", "it is not its own mirror image")
+    # "Reach" (docs/proofs/design.md): a level stands at or beyond this, and one at or beyond its mirror image.
+    reach = 1 + 2 / extra
+    columns = [[not end < reach for end in axis] + [True]]
+    for entry in proof.items("cuts"):
+        tick()
+        q, g, turns = _read_cut(Fields(entry, "cut"), unit, extra)
+        columns.append([not q + min(0, least) >= tau for least in _least(g, turns, axis)])
+    # The mirror image of a cut is a cut.
+    columns += [column[::-1] for column in columns]
+    cells = [sum(1 << cut for cut, meets in enumerate(cell) if meets) for cell in zip(*columns, strict=True)]
+    _require_unmet(cells, (1 << len(columns)) - 1, count)
