@@ -53,12 +53,12 @@ def require(holds: bool, step: str, why: str, have: object = "", want: object = 
         raise Refused(step, why, have, want)
 
 
-_deadline: list[int] = []
+_deadline = [0]
 
 
 def set_deadline(seconds: int) -> None:
     """From now on `tick` lets this much processor time pass."""
-    _deadline[:] = [time.process_time_ns() + seconds * 10**9]
+    _deadline[0] = time.process_time_ns() + seconds * 10**9
 
 
 def tick() -> None:
@@ -167,10 +167,7 @@ class Fields:
 
     def items(self, key: str, most: int = MAX_ENTRIES) -> list[Any]:
         """A list of at most so many values."""
-        value = self.take(key)
-        if not isinstance(value, list) or len(cast("list[Any]", value)) > most:
-            raise Unreadable(f"{key} is not a list of at most {most} values")
-        return cast("list[Any]", value)
+        return _items(self.take(key), key, most)
 
     def integers(self, key: str, least: int = 0) -> list[int]:
         """A list of integers at or above `least`."""
@@ -182,11 +179,15 @@ class Fields:
             raise Unreadable(f"{self._name} has unknown keys: {', '.join(sorted(self._values))[:200]}")
 
 
+def _items(value: object, name: str, most: int) -> list[Any]:
+    if not isinstance(value, list) or len(cast("list[Any]", value)) > most:
+        raise Unreadable(f"{name} is not a list of at most {most} values")
+    return cast("list[Any]", value)
+
+
 def integers(value: object, name: str, least: int = 0) -> list[int]:
     """A list of integers at or above `least`, checked one by one."""
-    if not isinstance(value, list) or len(cast("list[Any]", value)) > MAX_ENTRIES:
-        raise Unreadable(f"{name} is not a list")
-    for entry in cast("list[object]", value):
+    for entry in _items(value, name, MAX_ENTRIES):
         if type(entry) is not int or not (entry >= least):
-            raise Unreadable(f"{name} holds {str(entry)[:60]}, not an integer from {least} on")
+            raise Unreadable(f"{name} holds {_shown(entry)[:60]}, not an integer from {least} on")
     return cast("list[int]", value)
