@@ -18,7 +18,7 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "collect.drawing.plan", "federated.encoding.noise.NoiseEncoding.scheme",
         "federated.encoding.table.TableEncoding.scheme", "training.methods.Method.codes",
         "kernel.claim.Claim.delta", "kernel.claim.Claim.epsilon", "kernel.claim.Claim.read",
-        "kernel.claim.Release.read", "kernel.claim.stamp", "kernel.losses.Grid.read", "kernel.one.released",
+        "kernel.claim.Release.read", "kernel.claim.stamp", "kernel.losses.Grid.read", "kernel.one.Target.read",
         "vectors.ranked.scheme.RankedCodebook.from_json", "vectors.ranked.scheme.RankedCodebook.load",
         "vectors.ranked.scheme.RankedCodebook.epsilon",
         "vectors.ranked.table.RankTable.from_dict", "training.private.make_private",

@@ -304,7 +304,9 @@ def proof_of(prover: Prover, epsilon: float, bound: float) -> dict[str, Any]:
     """The claim file of a bound (kind `dual`, docs/proofs/design.md): one cut of each two mirror images, rounded."""
 
     def whole(values: FloatArray) -> Any:
-        return np.array([int(one) for one in np.rint(np.ldexp(values, _SCALE)).flat], dtype=object).reshape(values.shape)
+        return np.array([int(one) for one in np.rint(np.ldexp(values, _SCALE)).flat], dtype=object).reshape(
+            values.shape
+        )
 
     def cut_of(cut: Cut) -> dict[str, Any]:
         edges, roots = whole(cut.edges), whole(cut.roots)

@@ -14,12 +14,10 @@ def verdict(text: str, seconds: int = 60) -> tuple[int, str]:
     """Exit status and sentence for a file's text: 0 certified, 1 refused or not finished, 2 unreadable."""
     try:
         return 0, words(check(*read_claim(text), seconds=seconds))
-    except Refused as error:
-        return 1, f"REFUSED at {error}"
-    except Unfinished as error:
-        return 1, f"NOT CHECKED: {error}"
     except Unreadable as error:
         return 2, f"UNREADABLE: {error}"
+    except (Refused, Unfinished) as error:
+        return 1, f"REFUSED at {error}" if isinstance(error, Refused) else f"NOT CHECKED: {error}"
 
 
 def main(arguments: list[str]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias, cast
+from typing import Any
 
 import flint
 
@@ -13,11 +13,10 @@ from mezzotint.kernel.gaussian import check_gaussian
 from mezzotint.kernel.losses import check_losses
 from mezzotint.kernel.one import check_delta, check_ratio, check_renyi
 from mezzotint.kernel.sums import check_sum
-from mezzotint.kernel.table import Table, read_table
-from mezzotint.kernel.units import Fields, Unreadable, canonical, read_json, require, set_deadline
+from mezzotint.kernel.table import Tables, read_table
+from mezzotint.kernel.units import Fields, canonical, read_json, require, set_deadline
 
-Check: TypeAlias = Callable[[Claim, Fields, dict[str, Table]], None]
-KINDS: dict[str, Check] = {
+KINDS: dict[str, Callable[[Claim, Fields, Tables], None]] = {
     "ratio": check_ratio, "delta": check_delta, "renyi": check_renyi, "losses": check_losses, "sum": check_sum,
     "gaussian": check_gaussian, "dual": check_dual,
 }  # fmt: skip
@@ -33,8 +32,7 @@ def check(claim: Claim, proof: Mapping[str, Any], *, seconds: int = 60) -> Claim
 
     Raises:
         Refused: the proof does not show the claim; the step that fails, what it has and what it needs.
-        Unreadable: a field is missing, unknown or of the wrong type.
-        Unfinished: the time is spent. Nothing is known then.
+        Unreadable: a field is missing, unknown or of the wrong type. Unfinished: the time is spent; nothing is known.
 
     Guarantees:
         A claim that comes back holds, if docs/proofs does, the claim's assumptions hold, and Python and FLINT compute
@@ -47,9 +45,9 @@ def check(claim: Claim, proof: Mapping[str, Any], *, seconds: int = 60) -> Claim
     kind = fields.text("kind", tuple(KINDS))
     require(fields.integer("version", 0, 10**9) == 1, "proof", "unknown version")
     require(fields.text("claim_sha256") == again.sha256, "proof", "it was written for another claim")
-    tables = [read_table(cast("str", text)) for text in fields.items("tables", 1000)]
+    tables = dict(read_table(str(text)) for text in fields.items("tables", 1000))
     with flint.ctx.workprec(fields.integer("precision", 64, 512)):
-        KINDS[kind](again, fields, {table.sha256: table for table in tables})
+        KINDS[kind](again, fields, tables)
     fields.done()
     return stamp(again)
 
@@ -61,12 +59,9 @@ def read_claim(text: str) -> tuple[Claim, dict[str, Any]]:
         Unreadable: it is no claim file.
     """
     fields = Fields(read_json(text), "the file")
-    claim = Claim.read(fields)
-    proof = fields.take("proof")
+    claim, proof = Claim.read(fields), fields.fields("proof")
     fields.done()
-    if not isinstance(proof, dict):
-        raise Unreadable("proof is not a JSON object")
-    return claim, cast("dict[str, Any]", proof)
+    return claim, proof.values
 
 
 def write_claim(claim: Claim, proof: Mapping[str, Any]) -> str:

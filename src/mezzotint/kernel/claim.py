@@ -102,17 +102,11 @@ class Release:
 
     @staticmethod
     def read(value: object) -> Release:
-        """From JSON; refuses what is unknown or does not belong together."""
+        """From JSON; refuses what is unknown, does not belong together or does not follow from the rest."""
         fields = Fields(value, "release")
-        observer = fields.text("observer", OBSERVERS)
-        sampling = fields.fields("sampling")
-        kind, rate = sampling.text("kind", SAMPLINGS), sampling.number("rate")
-        sampling.done()
-        tables: list[tuple[str, int]] = []
-        for entry in fields.items("tables", 1000):
-            table = Fields(entry, "tables")
-            tables.append((table.text("sha256"), table.integer("coordinates", 1, MOST)))
-            table.done()
+        observer, sampling = fields.text("observer", OBSERVERS), fields.fields("sampling")
+        entries = [Fields(entry, "tables") for entry in fields.items("tables", 1000)]
+        tables = [(table.text("sha256"), table.integer("coordinates", 1, MOST)) for table in entries]
         extra: dict[str, Any] = {}
         if observer == "secure_sum":
             extra["clients"] = fields.integer("clients", 1, MOST)
@@ -122,15 +116,15 @@ class Release:
             extra["noise_multiplier"] = fields.number("noise_multiplier")
             extra["kept"], extra["levels"] = fields.number("kept"), fields.integer("levels", 2, 2**16)
         release = Release(
-            observer=observer, tables=tuple(tables), rounds=fields.integer("rounds", 1, MOST), sampling=kind, rate=rate,
+            observer=observer, tables=tuple(tables), rounds=fields.integer("rounds", 1, MOST),
+            sampling=sampling.text("kind", SAMPLINGS), rate=sampling.number("rate"),
             neighboring=fields.text("neighboring", RELATIONS),
             seeded=fields.text("randomness", ("keystream", "seeded")) == "seeded", **extra,
         )  # fmt: skip
-        derived = (fields.text("trust"), fields.text("unit"), fields.items("assumptions"))
-        fields.done()
-        if derived != (release.trust, release.unit, release.assumptions):
-            raise Unreadable("trust, unit or assumptions are not those that follow from the release")
         release.validate()
+        # One text per release: trust, unit and assumptions as they follow, fractions in lowest terms, nothing more.
+        if release.document() != value:
+            raise Unreadable("the release holds unknown keys, or is not written as it follows from its own values")
         return release
 
     def validate(self) -> None:
@@ -197,11 +191,8 @@ class Claim:
         if fields.text("format") != FORMAT or fields.integer("version", 0, MOST) != 1:
             raise Unreadable(f"not a claim of version 1 ({FORMAT})")
         raw = fields.take("release")
-        statement = fields.take("statement")
-        if not isinstance(statement, dict):
-            raise Unreadable("statement is not a JSON object")
         release = None if raw is None else Release.read(raw)
-        return Claim(release=release, statement=cast("dict[str, Any]", statement))
+        return Claim(release=release, statement=fields.fields("statement").values)
 
 
 _STAMP = object()

@@ -1,18 +1,20 @@
 """Lower bounds: what no unbiased epsilon-DP mechanism with so many levels can beat, wherever its levels are.
 
-Statement: "Any m levels" (docs/proofs/design.md). A cut is a set of multipliers; a mechanism below the bound has a level
-in the region of every cut. The bound holds when no cells of an axis, one per level, meet the regions of all cuts.
+Statement: "Any m levels" (docs/proofs/design.md). A cut is a set of multipliers; a mechanism below the bound has a
+level in the region of every cut. The bound holds when no cells of an axis, one per level, meet the regions of all cuts.
 """
 
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import reduce
 from itertools import pairwise
+from operator import or_
 from typing import Any, TypeAlias
 
 from mezzotint.kernel.claim import Claim
 from mezzotint.kernel.real import exp_floor, rational
-from mezzotint.kernel.table import Table
+from mezzotint.kernel.table import Tables
 from mezzotint.kernel.units import Fields, integers, require, tick
 
 Rational: TypeAlias = Any
@@ -83,7 +85,7 @@ def _least(g: Quadratic, turns: list[Any], axis: list[Rational]) -> list[Rationa
 
 
 def _require_unmet(cells: list[int], every: int, count: int) -> None:
-    """No `count` cells together meet every cut; a cell is the set of the cuts that it meets, as the bits of a number."""
+    """No `count` cells together meet every cut; a cell is the set of the cuts that it meets, as bits."""
     by_size = sorted(set(cells), key=int.bit_count, reverse=True)
     # A cell that meets nothing which another does not meet is not needed.
     kept = {cell for k, cell in enumerate(by_size) if not any(cell | other == other for other in by_size[:k])}
@@ -96,8 +98,8 @@ def _require_unmet(cells: list[int], every: int, count: int) -> None:
         widest = max(range(count), key=lambda level: len(box[level]))
         half = len(box[widest]) // 2
         require(half > 0, "levels", "a choice of cells meets every cut")
-        for part in (box[widest][:half], box[widest][half:]):
-            boxes.append([*box[:widest], part, *box[widest + 1 :]])
+        halves = box[widest][:half], box[widest][half:]
+        boxes += [[*box[:widest], part, *box[widest + 1 :]] for part in halves]
 
 
 def _shrunk(box: list[list[int]], cells: list[int], every: int) -> list[list[int]]:
@@ -110,13 +112,9 @@ def _shrunk(box: list[list[int]], cells: list[int], every: int) -> list[list[int
             highest = min(highest, box[k][-1])
             lowest = max(level[0] for level in box[: k + 1])
             box[k] = [cell for cell in box[k] if lowest <= cell <= highest]
+        unions = [reduce(or_, (cells[cell] for cell in level)) for level in box]
         once = twice = 0
-        unions: list[int] = []
-        for level in box:
-            union = 0
-            for cell in level:
-                union |= cells[cell]
-            unions.append(union)
+        for union in unions:
             once, twice = once | union, twice | (once & union)
         # A cut that the cells of one level alone can meet is met by that level; what no cell meets empties the box.
         needs = [(union & ~twice) | (every & ~once) for union in unions]
@@ -127,18 +125,19 @@ def _shrunk(box: list[list[int]], cells: list[int], every: int) -> list[list[int
     return box
 
 
-def check_dual(claim: Claim, proof: Fields, tables: dict[str, Table]) -> None:
+def check_dual(claim: Claim, proof: Fields, tables: Tables) -> None:
     """A mean squared error that every unbiased mechanism has, inputs uniform on [-1, 1], for a number of levels."""
     require(claim.release is None, "claim", "a lower bound is about no release")
     stated = Fields(claim.statement, "statement")
     for key, only in (("kind", "lower_bound"), ("loss", "mse"), ("prior", "uniform")):
         require(stated.text(key) == only, "claim", f"this proof is about {key} {only}")
-    count, epsilon, bound = stated.integer("levels", 2, 2**16), stated.number("epsilon"), stated.number("value")
+    count, epsilon, bound = stated.integer("levels", 2, 64), stated.number("epsilon"), stated.number("value")
     stated.done()
     require(0 < epsilon <= 100, "claim", "epsilon is outside (0, 100]", epsilon)
     extra = rational(Fraction(exp_floor(epsilon, _BITS) + 1, 1 << _BITS) - 1)
     unit = rational(Fraction(1, 1 << proof.integer("scale", 0, 128)))
     axis, tau = _numbers(proof.take("axis"), unit), rational(bound)
+    require(len(axis) <= 2000, "size", "the axis has too many points", len(axis), 2000)
     require(all(a < b for a, b in pairwise(axis)), "axis", "the points do not increase")
     require(axis == [-end for end in reversed(axis)], "axis", "it is not its own mirror image")
     # "Reach" (docs/proofs/design.md): a level stands at or beyond this, and one at or beyond its mirror image.

@@ -9,11 +9,11 @@ from __future__ import annotations
 from fractions import Fraction
 
 from mezzotint.kernel.claim import Claim
-from mezzotint.kernel.losses import BITS, Curve, check_sampled, read_cut, read_step
-from mezzotint.kernel.one import released
+from mezzotint.kernel.losses import Curve, check_sampled, read_step
+from mezzotint.kernel.one import Target
 from mezzotint.kernel.real import Ball, ball, ceil_scaled
-from mezzotint.kernel.table import Table
-from mezzotint.kernel.units import Fields, require, tick
+from mezzotint.kernel.table import Tables
+from mezzotint.kernel.units import BITS, WHOLE, Fields, require, tick
 
 
 def _below(x: Ball) -> Ball:
@@ -39,13 +39,7 @@ def check_contraction(low: Fraction, high: Fraction, kappa: Fraction, reach: Fra
     With m the normal distribution function at x: the density at x is largest where |x| is least, and the density at
     the quantile y of low + (high - low) m, which rises with x, is least at an end. Boxes of x that fail are halved.
     """
-    require(
-        0 < low < high < 1,
-        "kappa",
-        "a code must be likelier to be kept than to be replaced by a given other",
-        low,
-        high,
-    )
+    require(0 < low < high < 1, "kappa", "a code is not likelier to be kept than to become a given other", low, high)
     require(reach > 0, "kappa", "the range must be positive", reach)
 
     def height(x: Fraction | None, end: Fraction) -> Ball:
@@ -73,13 +67,12 @@ def check_contraction(low: Fraction, high: Fraction, kappa: Fraction, reach: Fra
         boxes += [(a, middle, first, value, left - 1), (middle, b, value, last, left - 1)]
 
 
-def check_gaussian(claim: Claim, proof: Fields, tables: dict[str, Table]) -> None:
+def check_gaussian(claim: Claim, proof: Fields, tables: Tables) -> None:
     """(epsilon, delta) of all steps of a run, for one record."""
-    release = released(claim, "model", "dp")
-    require(
-        release.sampling != "revealed" and not release.tables, "gaussian", "nothing is proved here about this release"
-    )
-    kappa = proof.number("kappa")
+    target, kappa = Target.read(claim, "model", "dp"), proof.number("kappa")
+    release = target.release
+    require(release.sampling != "revealed", "gaussian", "nothing is proved here about participation that is seen")
+    require(not release.tables, "gaussian", "nothing is proved here about tables")
     if proof.has("range"):
         other = (1 - release.kept) / (release.levels - 1)
         check_contraction(other, release.kept, kappa, proof.number("range"), proof.integer("depth", 0, 60))
@@ -89,4 +82,4 @@ def check_gaussian(claim: Claim, proof: Fields, tables: dict[str, Table]) -> Non
     near, far = gaussian_curve(shift), gaussian_curve(2 * shift)
     # Replacing one of all records moves the sum by two clip norms, as far as it moves a batch that holds it.
     certain = far if release.sampling == "none" and release.neighboring == "replace_one" else near
-    check_sampled(claim, proof, read_step(proof), read_cut(proof), certain, far)
+    check_sampled(target, proof, read_step(proof), WHOLE >> proof.integer("tail", 0, BITS), certain, far)

@@ -14,15 +14,10 @@ from itertools import accumulate, permutations
 from typing import Any, TypeAlias, final
 
 from mezzotint.kernel.claim import Claim, Release
-from mezzotint.kernel.one import read_statement, released, table_rows
+from mezzotint.kernel.one import Target
 from mezzotint.kernel.real import Ball, ball, ball_polynomial, exp_floor, polynomial
-from mezzotint.kernel.table import Table
-from mezzotint.kernel.units import MAX_ENTRIES, TOTAL, Fields, Unreadable, ceil_div, require, tick
-
-BITS, FINE = 160, 256
-"""Masses are integers over 2**BITS, values of c = e**epsilon integers over 2**FINE."""
-
-WHOLE, ONE = 1 << BITS, 1 << FINE
+from mezzotint.kernel.table import Tables, table_rows
+from mezzotint.kernel.units import BITS, FINE, MAX_ENTRIES, ONE, TOTAL, WHOLE, Fields, ceil_div, require, tick
 
 Curve: TypeAlias = Callable[[int, int], int]
 """(numerator, denominator) of c > 0 to an upper bound of the divergence, in units of 2**-BITS."""
@@ -49,29 +44,18 @@ class Measure:
         return trimmed((self.poly * other.poly) // WHOLE, self.start + other.start, self.cut)
 
     def power(self, count: int) -> Measure:
-        """The product of `count` copies, count >= 1, by squaring."""
-        result: Measure | None = None
-        square = self
-        while True:
-            if count & 1:
-                result = square if result is None else result * square
-            count >>= 1
-            if not count:
-                assert result is not None
-                return result
-            square = square * square
+        """The product of `count` copies, count >= 1."""
+        if count == 1:
+            return self
+        half = self.power(count // 2)
+        return half * half * self if count % 2 else half * half
 
 
 def trimmed(poly: Any, start: int, cut: int) -> Measure:
     """Without the entries at both ends that hold at most `cut` together at each end."""
     entries: list[Any] = poly.coeffs()
-    first, last, low, high = 0, len(entries), 0, 0
-    while first < last and low + entries[first] <= cut:
-        low += entries[first]
-        first += 1
-    while last > first and high + entries[last - 1] <= cut:
-        last -= 1
-        high += entries[last]
+    first = bisect_right(list(accumulate(entries)), cut)
+    last = len(entries) - bisect_right(list(accumulate(reversed(entries))), cut)
     return Measure(polynomial(entries[first:last]), start + first, cut)
 
 
@@ -207,58 +191,43 @@ def sampled_curves(release: Release, curve: Curve, far: Curve | None = None) -> 
     return [add, remove] if release.neighboring == "add_or_remove_one" else [replace]
 
 
-def check_delta_of(measure: Measure, step: Fraction, epsilon: Fraction, delta: Fraction) -> None:
+def check_delta_of(measure: Measure, step: Fraction, target: Target) -> None:
     """deficit + sum over losses s > epsilon of mass (1 - e**(epsilon - s)) <= delta."""
-    first = epsilon // step + 1
+    epsilon, first = target.epsilon, target.epsilon // step + 1
     entries: list[Any] = measure.poly.coeffs()[max(0, first - measure.start) :]
     low = max(first, measure.start)
     tilted: Ball = ball_polynomial(entries)((-ball(step)).exp()) * ball(epsilon - low * step).exp()
     total: Ball = measure.deficit + sum(int(entry) for entry in entries) - tilted
-    bound = ball(delta) * WHOLE
-    require(total <= bound, "delta", "delta is too small at this epsilon", total / WHOLE, delta)
+    bound = ball(target.delta) * WHOLE
+    require(total <= bound, "delta", "delta is too small at this epsilon", total / WHOLE, target.delta)
 
 
-def check_rounds(claim: Claim, proof: Fields, step: Fraction, cut: int, single: Measure) -> None:
-    """Rounds that cost `single` each when everyone takes part, against the claim; sampled as the release says."""
-    release = claim.release
-    assert release is not None
-    epsilon, delta, _ = read_statement(claim)
-    if release.sampling == "none":
-        check_delta_of(single.power(release.rounds), step, epsilon, delta)
-        return
-    check_sampled(claim, proof, step, cut, curve_of(single, step))
+def check_rounds(target: Target, proof: Fields, step: Fraction, cut: int, single: Measure) -> None:
+    """Rounds that cost `single` each when everyone takes part; sampled as the release says."""
+    if target.release.sampling == "none":
+        check_delta_of(single.power(target.release.rounds), step, target)
+    else:
+        check_sampled(target, proof, step, cut, curve_of(single, step))
 
 
-def check_sampled(
-    claim: Claim, proof: Fields, step: Fraction, cut: int, curve: Curve, far: Curve | None = None
-) -> None:
-    """Rounds of sampled releases, each with this curve before sampling, against the claim."""
-    release = claim.release
-    assert release is not None
+def check_sampled(target: Target, proof: Fields, step: Fraction, cut: int, *curves: Curve) -> None:
+    """Rounds of sampled releases, each with this curve (or these, see `sampled_curves`) before sampling."""
     grid = Grid.read(proof.fields("sampled"), step)
-    epsilon, delta, _ = read_statement(claim)
-    for sampled in sampled_curves(release, curve, far):
+    for sampled in sampled_curves(target.release, *curves):
         values: list[int] = []
         for point in grid.points:
             tick()
             values.append(sampled(point, ONE))
-        check_delta_of(measure_of(grid, values, cut).power(release.rounds), step, epsilon, delta)
+        check_delta_of(measure_of(grid, values, cut).power(target.release.rounds), step, target)
 
 
-def read_cut(proof: Fields) -> int:
-    """What each product may drop at each end: 2**-tail."""
-    return WHOLE >> proof.integer("tail", 0, BITS)
-
-
-def check_losses(claim: Claim, proof: Fields, tables: dict[str, Table]) -> None:
+def check_losses(claim: Claim, proof: Fields, tables: Tables) -> None:
     """(epsilon, delta) of many reports, all seen: coordinates are composed, then sampled, then the rounds."""
-    release = released(claim, "reports", "dp")
-    step, cut = read_step(proof), read_cut(proof)
-    grids = proof.items("grids", len(release.tables))
-    if len(grids) != len(release.tables):
-        raise Unreadable("grids needs one grid per table")
-    measures: list[Measure] = []
-    for (digest, coordinates), raw in zip(release.tables, grids, strict=True):
+    target, step, cut = Target.read(claim, "reports", "dp"), read_step(proof), WHOLE >> proof.integer("tail", 0, BITS)
+    described, grids = target.release.tables, proof.items("grids")
+    require(len(grids) == len(described), "grids", "not one grid per table")
+    total: Measure | None = None
+    for (digest, coordinates), raw in zip(described, grids, strict=True):
         grid = Grid.read(Fields(raw, "grid"), step)
         values = [0] * len(grid.points)
         for first, second in permutations(table_rows(tables, digest), 2):
@@ -266,8 +235,7 @@ def check_losses(claim: Claim, proof: Fields, tables: dict[str, Table]) -> None:
             values = list(map(max, values, pair_values(grid, zip(first, second, strict=True))))
         scale = TOTAL << FINE
         whole = [ceil_div(value * WHOLE, scale) for value in values]
-        measures.append(measure_of(grid, whole, cut).power(coordinates))
-    total = measures[0]
-    for measure in measures[1:]:
-        total = total * measure
-    check_rounds(claim, proof, step, cut, total)
+        measure = measure_of(grid, whole, cut).power(coordinates)
+        total = measure if total is None else total * measure
+    assert total is not None
+    check_rounds(target, proof, step, cut, total)

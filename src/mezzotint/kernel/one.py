@@ -5,35 +5,41 @@ Statements: T2, T3 (docs/proofs/tables.md), "One report" (docs/proofs/kernel.md)
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import permutations
+from typing import final
 
 from mezzotint.kernel.claim import Claim, Release
 from mezzotint.kernel.real import Ball, ball, exp_floor, log_fraction
-from mezzotint.kernel.table import Table, worst_ratio
-from mezzotint.kernel.units import TOTAL, Fields, canonical, require, sha256, tick
+from mezzotint.kernel.table import Tables, single_table, table_rows, worst_ratio
+from mezzotint.kernel.units import TOTAL, Fields, Refused, canonical, require, sha256, tick
 
 _BITS = 64
 
 
-def released(claim: Claim, observer: str, *kinds: str) -> Release:
-    """The claim's release, once its observer and the kind of its statement are those that a proof speaks of."""
-    release = claim.release
-    require(release is not None and release.observer in observer.split(), "claim", f"this proof is about {observer}")
-    require(claim.statement.get("kind") in kinds, "claim", f"this proof shows {' or '.join(kinds)}")
-    assert release is not None
-    return release
+@final
+@dataclass(frozen=True)
+class Target:
+    """What is to be shown of a release: epsilon >= 0 at delta >= 0, or at the order of a Renyi statement."""
 
+    release: Release
+    epsilon: Fraction
+    delta: Fraction
+    order: Fraction | None
 
-def read_statement(claim: Claim) -> tuple[Fraction, Fraction, Fraction | None]:
-    """epsilon >= 0, delta in [0, 1], and the order of a Renyi statement."""
-    fields = Fields(claim.statement, "statement")
-    kind, epsilon = fields.text("kind"), fields.number("epsilon")
-    delta = fields.number("delta") if kind == "dp" else Fraction(0)
-    order = fields.number("order") if kind == "renyi" else None
-    fields.done()
-    require(epsilon <= 10**6, "claim", "no guarantee is worth that epsilon", epsilon)
-    return epsilon, delta, order
+    @staticmethod
+    def read(claim: Claim, observers: str, *kinds: str) -> Target:
+        """Refuses another observer, or another kind of statement, than those that a proof speaks of."""
+        release, fields = claim.release, Fields(claim.statement, "statement")
+        if release is None or release.observer not in observers.split():
+            raise Refused("claim", f"this proof is about {observers}")
+        kind, epsilon = fields.text("kind", kinds), fields.number("epsilon")
+        delta = fields.number("delta") if kind == "dp" else Fraction(0)
+        order = fields.number("order") if kind == "renyi" else None
+        fields.done()
+        require(epsilon <= 10**6, "claim", "no guarantee is worth that epsilon", epsilon)
+        return Target(release, epsilon, delta, order)
 
 
 def ranks_ratio(value: object) -> Fraction:
@@ -56,16 +62,16 @@ def ranks_ratio(value: object) -> Fraction:
     return max(Fraction(high, low), Fraction(null[1], null[0]))
 
 
-def check_ratio(claim: Claim, proof: Fields, tables: dict[str, Table]) -> None:
+def check_ratio(claim: Claim, proof: Fields, tables: Tables) -> None:
     """Pure epsilon: the product of all worst ratios, sampled per round. A sum shows less than its reports."""
-    release = released(claim, "reports secure_sum", "dp")
-    epsilon, _, _ = read_statement(claim)
+    target = Target.read(claim, "reports secure_sum", "dp")
+    release, epsilon = target.release, target.epsilon
     ranks = {sha256(canonical(entry)): entry for entry in proof.items("ranks", 100)} if proof.has("ranks") else {}
     total: Ball = ball(0)
     for digest, coordinates in release.tables:
         ratio = ranks_ratio(ranks[digest]) if digest in ranks else worst_ratio(table_rows(tables, digest))
-        require(ratio is not None, "pure", "a report is possible under one input and impossible under another")
-        assert ratio is not None
+        if ratio is None:
+            raise Refused("pure", "a report is possible under one input and impossible under another")
         total += coordinates * log_fraction(ratio)
     if release.sampling == "poisson":
         require(release.observer == "reports", "pure", "nothing is proved here about secret participation in sums")
@@ -73,26 +79,13 @@ def check_ratio(claim: Claim, proof: Fields, tables: dict[str, Table]) -> None:
     require(release.rounds * total <= ball(epsilon), "pure", "epsilon is too small", epsilon, release.rounds * total)
 
 
-def table_rows(tables: dict[str, Table], digest: str) -> list[tuple[int, ...]]:
-    """The distinct rows of the table with this hash."""
-    require(digest in tables, "tables", "the proof holds no table with this hash", digest)
-    return tables[digest].rows
-
-
-def single_table(release: Release, tables: dict[str, Table]) -> list[tuple[int, ...]]:
-    """The rows of a release that draws from one table only."""
-    require(len(release.tables) == 1, "tables", "this proof is about one table")
-    return table_rows(tables, release.tables[0][0])
-
-
-def check_delta(claim: Claim, proof: Fields, tables: dict[str, Table]) -> None:
+def check_delta(claim: Claim, proof: Fields, tables: Tables) -> None:
     """(epsilon, delta) of one report: the hockey-stick divergence of every ordered pair of rows, in integers."""
-    release = released(claim, "reports", "dp")
-    epsilon, delta, _ = read_statement(claim)
-    rows = single_table(release, tables)
+    target = Target.read(claim, "reports", "dp")
+    release, delta, rows = target.release, target.delta, single_table(target.release, tables)
     require(release.rounds == 1 and release.tables[0][1] == 1, "delta", "this proof is about one report")
     require(release.sampling != "poisson", "delta", "this proof is not about secret participation")
-    factor = exp_floor(epsilon, _BITS)
+    factor = exp_floor(target.epsilon, _BITS)
     for first, second in permutations(rows, 2):
         tick()
         excess = sum(max((p << _BITS) - factor * q, 0) for p, q in zip(first, second, strict=True))
@@ -109,13 +102,12 @@ def _power_sum(first: tuple[int, ...], second: tuple[int, ...], order: Fraction)
     return total / TOTAL
 
 
-def check_renyi(claim: Claim, proof: Fields, tables: dict[str, Table]) -> None:
+def check_renyi(claim: Claim, proof: Fields, tables: Tables) -> None:
     """Renyi divergence of one order, added over releases; and the (epsilon, delta) that follows from it."""
-    release = released(claim, "reports", "dp", "renyi")
-    epsilon, delta, stated = read_statement(claim)
-    order = proof.number("order")
+    target, order = Target.read(claim, "reports", "dp", "renyi"), proof.number("order")
+    release, epsilon, delta = target.release, target.epsilon, target.delta
     require(order > 1, "renyi", "the order must be above 1", order)
-    require(stated is None or stated == order, "renyi", "the proof is about another order", order, stated)
+    require(target.order in (None, order), "renyi", "the proof is about another order", order, target.order)
     require(release.sampling != "poisson", "renyi", "this proof is not about secret participation")
     round_log: Ball = ball(0)
     for digest, coordinates in release.tables:
@@ -133,7 +125,7 @@ def check_renyi(claim: Claim, proof: Fields, tables: dict[str, Table]) -> None:
         round_log = (1 - ball(release.rate) + ball(release.rate) * round_log.exp()).log()
     above = ball(order - 1)
     total = release.rounds * round_log / above
-    if stated is not None:
+    if target.order is not None:
         require(total <= ball(epsilon), "renyi", "epsilon is too small", epsilon, total)
         return
     # Canonne, Kamath and Steinke 2020, Proposition 12, with the logarithm of delta on both sides.

@@ -19,33 +19,28 @@ ball_polynomial: Any = flint.arb_poly
 """Of integers, and of balls."""
 
 
-def rational(value: Fraction) -> Any:
+def rational(value: Fraction | int) -> Any:
     """The number itself, in the rationals of FLINT, which are fast."""
     return flint.fmpq(value.numerator, value.denominator)
 
 
 def ball(value: Fraction | int) -> Ball:
     """The number, enclosed."""
-    return flint.arb(flint.fmpq(value.numerator, value.denominator))
-
-
-def _scaled(exact: Ball, bits: int) -> tuple[int, int]:
-    if exact.is_finite() is not True:
-        raise Refused("precision", "a number could not be enclosed", exact)
-    mantissa, exponent = exact.man_exp()
-    return int(mantissa), int(exponent) + bits
+    return flint.arb(rational(value))
 
 
 def floor_scaled(value: Ball, bits: int) -> int:
     """An integer at or below value * 2**bits."""
-    mantissa, exponent = _scaled(value.lower(), bits)
-    return mantissa << exponent if exponent >= 0 else mantissa >> -exponent
+    if value.is_finite() is not True:
+        raise Refused("precision", "a number could not be enclosed", value)
+    mantissa, exponent = value.lower().man_exp()
+    shift = int(exponent) + bits
+    return int(mantissa) << shift if shift > 0 else int(mantissa) >> -shift
 
 
 def ceil_scaled(value: Ball, bits: int) -> int:
     """An integer at or above value * 2**bits."""
-    mantissa, exponent = _scaled(value.upper(), bits)
-    return mantissa << exponent if exponent >= 0 else -((-mantissa) >> -exponent)
+    return -floor_scaled(-value, bits)
 
 
 def exp_floor(exponent: Fraction, bits: int) -> int:

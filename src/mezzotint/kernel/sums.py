@@ -11,26 +11,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations_with_replacement, pairwise, permutations
-from math import comb
-from typing import Any, final
+from math import comb, prod
+from typing import Any, TypeAlias, final
 
 from mezzotint.kernel.claim import Claim
-from mezzotint.kernel.losses import (
-    BITS,
-    FINE,
-    WHOLE,
-    Grid,
-    Measure,
-    check_rounds,
-    measure_of,
-    pair_values,
-    read_cut,
-    read_step,
-)
-from mezzotint.kernel.one import read_statement, released, single_table
+from mezzotint.kernel.losses import Grid, Measure, check_rounds, measure_of, pair_values, read_step
+from mezzotint.kernel.one import Target
 from mezzotint.kernel.real import Ball, ball, ceil_scaled, exp_floor, polynomial
-from mezzotint.kernel.table import Table
-from mezzotint.kernel.units import TOTAL, Fields, ceil_div, integers, require, tick
+from mezzotint.kernel.table import Tables, single_table
+from mezzotint.kernel.units import BITS, FINE, TOTAL, WHOLE, Fields, ceil_div, integers, require, tick
+
+Steps: TypeAlias = Iterator[tuple[int, Measure]]
+"""Weights in units of 2**-BITS, and the noise that is there with this weight."""
 
 _FACTOR = _GUARD = 64
 """Bits of c where one value of it is asked for; further bits of the terms of a binomial sum."""
@@ -75,9 +67,7 @@ def _require_fit(group: list[list[int]], placed: list[tuple[list[int], list[int]
     report: Any = polynomial([1])
     for row in group:
         report = report * polynomial(row)
-    common = 1
-    for shape, _ in placed:
-        common *= sum(shape)
+    common = prod(sum(shape) for shape, _ in placed)
     rest: Any = common * report
     for shape, places in placed:
         share = common // sum(shape) * TOTAL ** (len(group) - 1)
@@ -133,7 +123,7 @@ def binomial_below(trials: int, chance: Fraction, edge: int) -> int:
     return min(WHOLE, ceil_div(total + ceil_div(term * up, down - up), 1 << _GUARD))
 
 
-def _steps(counts: dict[int, int], corners: list[list[int]], blankets: list[_Blanket]) -> Iterator[tuple[int, Measure]]:
+def _steps(counts: dict[int, int], corners: list[list[int]], blankets: list[_Blanket]) -> Steps:
     """(weight, noise) of every corner, the least first, and at the end (weight of what misses all, no noise)."""
     parts = [
         (count // blankets[group].block, chance, shape)
@@ -141,9 +131,8 @@ def _steps(counts: dict[int, int], corners: list[list[int]], blankets: list[_Bla
         if count >= blankets[group].block
         for chance, shape in zip(blankets[group].chances, blankets[group].shapes, strict=True)
     ]
-    require(
-        bool(corners) and all(len(corner) == len(parts) for corner in corners), "ladder", "a corner has too few counts"
-    )
+    counted = bool(corners) and all(len(corner) == len(parts) for corner in corners)
+    require(counted, "ladder", "a corner has too few counts")
     missed = [WHOLE]
     for corner in corners:
         tick()
@@ -161,9 +150,7 @@ def _steps(counts: dict[int, int], corners: list[list[int]], blankets: list[_Bla
         yield missed[position] - missed[position + 1], noise
 
 
-def case_values(
-    rows: list[list[int]], steps: Iterator[tuple[int, Measure]], factor: int, grid: Grid | None
-) -> list[int]:
+def case_values(rows: list[list[int]], steps: Steps, factor: int, grid: Grid | None) -> list[int]:
     """The largest divergence over ordered pairs of rows, at `factor` / 2**_FACTOR or at the points of a grid.
 
     Of each pair sum over steps of weight * (divergence with the noise that is kept + what the noise misses), by K1.
@@ -191,36 +178,32 @@ def case_values(
     return [ceil_div(value, scale) + ceil_div(missing, WHOLE) for value in largest]
 
 
-def check_sum(claim: Claim, proof: Fields, tables: dict[str, Table]) -> None:
+def check_sum(claim: Claim, proof: Fields, tables: Tables) -> None:
     """(epsilon, delta) of secure sums; several coordinates or rounds are composed as losses."""
-    release = released(claim, "secure_sum", "dp")
+    target = Target.read(claim, "secure_sum", "dp")
+    release = target.release
     require(release.sampling != "poisson", "sum", "nothing is proved here about secret participation")
     rows, lattice = single_table(release, tables), list(release.lattice)
-    require(
-        len(lattice) == len(rows[0]) and lattice[0] == 0 and lattice[-1] < 2**14, "lattice", "not one integer per level"
-    )
-    require(all(a < b for a, b in pairwise(lattice)), "lattice", "the integers do not increase")
+    require(lattice[:1] == [0] and len(lattice) == len(rows[0]), "lattice", "not one integer per level, from 0 on")
+    require(all(a < b < 2**14 for a, b in pairwise(lattice)), "lattice", "the integers do not increase up to 2**14")
     spread = [[0] * (lattice[-1] + 1) for _ in rows]
     for row, weights in zip(spread, rows, strict=True):
         for place, weight in zip(lattice, weights, strict=True):
             row[place] = weight
-    cut = read_cut(proof)
+    cut = WHOLE >> proof.integer("tail", 0, BITS)
     blankets = [_read_blanket(Fields(raw, "blanket"), spread, cut) for raw in proof.items("blankets", 1000)]
     others = proof.integer("others", 0, (release.clients or 1) - 1 - release.corrupted)
-    require(
-        bool(blankets) and blankets[0].rows == frozenset(range(len(rows))), "cases", "the first group is not all rows"
-    )
-    epsilon, delta, _ = read_statement(claim)
+    everyone = frozenset(range(len(rows)))
+    require(bool(blankets) and blankets[0].rows == everyone, "cases", "the first group is not all rows")
     single = release.rounds * release.tables[0][1] == 1 and release.sampling == "none"
     step = Fraction(0) if single else read_step(proof)
     grid = None if single else Grid.read(proof.fields("grid"), step)
-    factor = exp_floor(epsilon, _FACTOR)
+    factor = exp_floor(target.epsilon, _FACTOR)
     worst = [0] * (1 if grid is None else len(grid.points))
     for counts, corners in _cases(proof.fields("cases"), {0: others}, blankets, 0):
         worst = list(map(max, worst, case_values(spread, _steps(counts, corners, blankets), factor, grid)))
     if grid is None:
-        require(
-            worst[0] <= delta * WHOLE, "delta", "delta is too small at this epsilon", Fraction(worst[0], WHOLE), delta
-        )
-        return
-    check_rounds(claim, proof, step, cut, measure_of(grid, worst, cut).power(release.tables[0][1]))
+        shown = Fraction(worst[0], WHOLE)
+        require(shown <= target.delta, "delta", "delta is too small at this epsilon", shown, target.delta)
+    else:
+        check_rounds(target, proof, step, cut, measure_of(grid, worst, cut).power(release.tables[0][1]))

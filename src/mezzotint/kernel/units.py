@@ -10,11 +10,17 @@ import json
 import re
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from fractions import Fraction
 from typing import Any, cast, final
 
 TOTAL = 2**32
 """What every row of a table sums to."""
+
+BITS, FINE = 160, 256
+"""Masses are integers over 2**BITS, values of c = e**epsilon integers over 2**FINE."""
+
+WHOLE, ONE = 1 << BITS, 1 << FINE
 
 MAX_TEXT = 2**24
 MAX_ENTRIES = 2**22
@@ -76,12 +82,10 @@ def number(value: object, name: str = "number") -> Fraction:
     """An integer, or a text "p/q", "0.221", "1e-6", as the rational it is."""
     if type(value) is int:
         return Fraction(value)
-    if type(value) is not str or not _NUMBER.fullmatch(value) or value.endswith("/0"):
-        raise Unreadable(f"{name} is not a number written exactly: {str(value)[:60]!r}")
-    try:
-        return Fraction(value)
-    except ZeroDivisionError:
-        raise Unreadable(f"{name} divides by zero") from None
+    with suppress(ZeroDivisionError):
+        if type(value) is str and _NUMBER.fullmatch(value):
+            return Fraction(value)
+    raise Unreadable(f"{name} is not a number written exactly: {_shown(value)[:60]!r}")
 
 
 def canonical(value: object) -> str:
@@ -105,17 +109,12 @@ def _refuse(text: str) -> object:
     raise Unreadable(f"{text[:40]} stands where an integer or a text belongs")
 
 
-@final
-class Decimal(str):
-    """The text of a number with a point or an exponent, as it stands in a table."""
-
-
 def read_json(text: str, *, decimals: bool = False) -> object:
     """Strict JSON: no duplicate keys, no NaN; numbers with a point only where `decimals` keeps them as texts."""
     if len(text) > MAX_TEXT:
         raise Unreadable(f"longer than {MAX_TEXT} characters")
     try:
-        parse_float = Decimal if decimals else _refuse
+        parse_float = str if decimals else _refuse
         return json.loads(text, object_pairs_hook=_no_duplicates, parse_constant=_refuse, parse_float=parse_float)
     except (ValueError, RecursionError) as error:
         raise Unreadable(f"not whole JSON ({error}); truncated or edited") from None
@@ -128,17 +127,17 @@ class Fields:
     def __init__(self, value: object, name: str) -> None:
         if not isinstance(value, dict):
             raise Unreadable(f"{name} is not a JSON object")
-        self._values, self._name = dict(cast("dict[str, object]", value)), name
+        self.values, self._name = dict(cast("dict[str, object]", value)), name
 
     def take(self, key: str) -> object:
         """The raw value; absence is an error."""
-        if key not in self._values:
+        if key not in self.values:
             raise Unreadable(f"{self._name} lacks {key!r}")
-        return self._values.pop(key)
+        return self.values.pop(key)
 
     def has(self, key: str) -> bool:
         """Whether the key is there, not taken yet."""
-        return key in self._values
+        return key in self.values
 
     def fields(self, key: str) -> Fields:
         """A nested object."""
@@ -158,11 +157,11 @@ class Fields:
             raise Unreadable(f"{key} is {str(value)[:60]}, not an integer from {least} to {most}")
         return value
 
-    def number(self, key: str, least: int = 0) -> Fraction:
-        """A rational at or above `least`."""
+    def number(self, key: str) -> Fraction:
+        """A rational that is not negative."""
         value = number(self.take(key), key)
-        if not (value >= least):
-            raise Unreadable(f"{key} is {_shown(value)}, below {least}")
+        if not (value >= 0):
+            raise Unreadable(f"{key} is {_shown(value)}, below 0")
         return value
 
     def items(self, key: str, most: int = MAX_ENTRIES) -> list[Any]:
@@ -175,8 +174,8 @@ class Fields:
 
     def done(self) -> None:
         """Refuses what is left."""
-        if self._values:
-            raise Unreadable(f"{self._name} has unknown keys: {', '.join(sorted(self._values))[:200]}")
+        if self.values:
+            raise Unreadable(f"{self._name} has unknown keys: {', '.join(sorted(self.values))[:200]}")
 
 
 def _items(value: object, name: str, most: int) -> list[Any]:

@@ -24,7 +24,8 @@ def words(claim: Claim, reason: str = "") -> str:
 def _statement(claim: Claim) -> str:
     said = claim.statement
     if claim.release is None:
-        return f"{said['kind']} {said.get('value', '')}".strip()
+        who = f"{said.get('epsilon')}-DP mechanism with {said.get('levels')} levels, inputs uniform on [-1, 1]"
+        return f"mean squared error of at least {said.get('value')} for every unbiased {who}"
     where = f"for {_unit(claim.release)}, {_seen(claim.release)}"
     if said["kind"] == "renyi":
         return f"Renyi divergence of order {said['order']} at most {said['epsilon']} {where}"
@@ -34,7 +35,7 @@ def _statement(claim: Claim) -> str:
 def _unit(release: Release) -> str:
     if release.unit == "client":
         return "replacing everything that one client ever reports about"
-    return ("replacing" if release.neighboring == "replace_one" else "adding or removing") + " one record"
+    return {"replace_one": "replacing", "add_or_remove_one": "adding or removing"}[release.neighboring] + " one record"
 
 
 def _seen(release: Release) -> str:

@@ -1,0 +1,137 @@
+"""Lower bounds of designs: a proof that the design room makes, refutable bounds, cells and searches against twins."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from fractions import Fraction
+from typing import Any
+
+import flint
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mezzotint import design, kernel
+from mezzotint.kernel.dual import _least, _read_cut, _require_unmet
+from mezzotint.kernel.units import Fields, set_deadline
+from reference.kernel import accepts, forgeries, resealed
+
+
+@pytest.fixture(scope="module")
+def proven() -> tuple[kernel.Claim, dict[str, Any]]:
+    """Two levels, epsilon 1: the optimum is 4.371."""
+    result = design.optimal(epsilon=1.0, levels=2, prove=True, seconds=3.0)
+    return kernel.read_claim(json.dumps(result.proof))
+
+
+def _valued(said: kernel.Claim, **change: Any) -> kernel.Claim:
+    return kernel.Claim(release=None, statement={**said.statement, **change})
+
+
+def test_a_designs_proof_is_certified_and_stronger_claims_are_refused(proven: Any) -> None:
+    said, proof = proven
+    assert kernel.words(kernel.check(said, proof)).startswith("certified: mean squared error of at least ")
+    # More than the optimum's own loss is false; so is this loss for more levels or for less privacy.
+    loss = Fraction(design.optimal(epsilon=1.0, levels=2).loss)
+    assert float(Fraction(said.statement["value"])) > 0.9 * float(loss)
+    for change in ({"value": str(loss + Fraction(1, 10**6))}, {"levels": 3}, {"levels": 5}, {"epsilon": "1.1"}):
+        stronger = _valued(said, **change)
+        assert not accepts(stronger, resealed(stronger, proof)), change
+    weaker = _valued(said, value="3", epsilon="0.9")
+    assert accepts(weaker, resealed(weaker, proof))
+
+
+def test_no_change_of_one_field_proves_more_than_the_optimum(proven: Any) -> None:
+    said, proof = proven
+    fewer = {**proof, "cuts": proof["cuts"][:2]}
+    loss = Fraction(design.optimal(epsilon=1.0, levels=2).loss)
+    false = _valued(said, value=str(loss * Fraction(10001, 10000)))
+    # Numbers of one cut are alike; every 29th change meets all keys and all places in a pair.
+    for path, forged in itertools.islice(forgeries(fewer, skip=["claim_sha256"]), 0, None, 29):
+        assert not accepts(false, resealed(false, forged)), path
+
+
+def test_claims_of_another_kind_and_parts_that_are_missing_are_refused(proven: Any) -> None:
+    said, proof = proven
+    for change in ({"loss": "mae"}, {"prior": "normal"}, {"levels": 1}, {"epsilon": "0"}, {"more": 1}, {"levels": 65}):
+        other = _valued(said, **change)
+        assert not accepts(other, resealed(other, proof)), change
+    other = kernel.Claim(release=kernel.Release(observer="reports", tables=(("0", 1),)), statement=said.statement)
+    assert not accepts(other, resealed(other, proof))
+    for key in ("scale", "axis", "cuts"):
+        assert not accepts(said, {name: value for name, value in proof.items() if name != key})
+    # A cut of its own for the mirrored levels: an axis that is not its own mirror image gives it to the wrong cells.
+    assert not accepts(said, {**proof, "axis": [*proof["axis"][:-1], proof["axis"][-1] + 1]})
+    assert not accepts(said, {**proof, "axis": list(range(-1001, 1002))})
+
+
+def _cut(generator: np.random.Generator) -> dict[str, Any]:
+    inner = sorted(set(generator.integers(-15, 16, 3).tolist()))
+    edges = [-16, *inner, 16]
+    roots = generator.integers(-40, 41, (len(edges) - 1, 2)).tolist()
+    return {"edges": edges, "roots": roots, "ends": generator.integers(-20, 21, (2, 2)).tolist()}
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=25, deadline=None)
+def test_the_least_value_in_a_cell_is_that_of_the_formula(seed: int) -> None:
+    """q and g straight from the page, at many levels; attained up to the spacing of the levels."""
+    generator = np.random.default_rng(seed)
+    cut, extra = _cut(generator), Fraction(int(generator.integers(1, 40)), 8)
+    axis = [Fraction(v, 16) for v in sorted(set(generator.integers(-60, 61, 7).tolist()))]
+    unit = flint.fmpq(1, 16)
+    q, first, turns = _read_cut(Fields(cut, "cut"), unit, flint.fmpq(extra.numerator, extra.denominator))
+    least = _least(first, turns, [flint.fmpq(v.numerator, v.denominator) for v in axis])
+    least = [Fraction(int(v.p), int(v.q)) for v in least]
+    edges = [Fraction(v, 16) for v in cut["edges"]]
+    roots = [[Fraction(v, 16) for v in pair] for pair in cut["roots"]]
+    ends = [[Fraction(v, 16) for v in pair] for pair in cut["ends"]]
+    cells = list(zip(itertools.pairwise(edges), roots, strict=True))
+
+    def scaled(t: Fraction) -> Fraction:
+        return min(t, (1 + extra) * t)
+
+    def g(level: Fraction) -> Fraction:
+        total = sum(
+            ((b - a) / 2 * scaled((level - low) * (level - high)) for (a, b), (low, high) in cells), Fraction(0)
+        )
+        return total + sum((scaled(c + s * level) for c, s in ends), Fraction(0))
+
+    constant = sum(((b - a) / 2 * ((a + b) / 2 * (x + y) - x * y) for (a, b), (x, y) in cells), Fraction(-1, 3))
+    constant -= ends[0][0] - ends[0][1] + ends[1][0] + ends[1][1]
+    assert Fraction(int(q.p), int(q.q)) == constant
+    bounds = [Fraction(-40), *axis, Fraction(40)]
+    for (low, high), value in zip(itertools.pairwise(bounds), least, strict=True):
+        points = [low + (high - low) * k / 64 for k in range(65)]
+        seen = min(map(g, points))
+        assert value <= seen
+        # |g'| is at most (1 + extra) (2 (|B| + 2.5) + 2.5) on these cells: the grid misses the least by that much.
+        reach = max(abs(low), abs(high))
+        assert seen - value <= (1 + extra) * (2 * (reach + 3) + 3) * (high - low) / 64
+
+
+@given(seed=st.integers(0, 2**32 - 1), count=st.integers(1, 3))
+@settings(max_examples=200, deadline=None)
+def test_cells_that_meet_every_cut_are_found_whenever_there_are_any(seed: int, count: int) -> None:
+    set_deadline(600)
+    generator = np.random.default_rng(seed)
+    cuts = int(generator.integers(1, 9))
+    cells = [int(v) for v in generator.integers(0, 2**cuts, 9) & generator.integers(0, 2**cuts, 9)]
+    every = (1 << cuts) - 1
+    exist = any(
+        sum(1 << k for k in range(cuts) if any(cell >> k & 1 for cell in chosen)) == every
+        for chosen in itertools.combinations_with_replacement(cells, count)
+    )
+    if exist:
+        with pytest.raises(kernel.Refused, match="meets every cut"):
+            _require_unmet(cells, every, count)
+    else:
+        _require_unmet(cells, every, count)
+
+
+def test_the_search_is_stopped_by_its_limit_of_time() -> None:
+    set_deadline(0)
+    with pytest.raises(kernel.Unfinished):
+        _require_unmet([1, 2, 4], 7, 2)
