@@ -9,7 +9,6 @@ from __future__ import annotations
 from fractions import Fraction
 from functools import reduce
 from itertools import pairwise
-from operator import or_
 from typing import Any, TypeAlias
 
 from mezzotint.kernel.claim import Claim
@@ -112,7 +111,7 @@ def _shrunk(box: list[list[int]], cells: list[int], every: int) -> list[list[int
             highest = min(highest, box[k][-1])
             lowest = max(level[0] for level in box[: k + 1])
             box[k] = [cell for cell in box[k] if lowest <= cell <= highest]
-        unions = [reduce(or_, (cells[cell] for cell in level)) for level in box]
+        unions = [reduce(int.__or__, (cells[cell] for cell in level)) for level in box]
         once = twice = 0
         for union in unions:
             once, twice = once | union, twice | (once & union)
