@@ -19,13 +19,12 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint import kernel
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.priors import UniformPrior
 from mezzotint.design.floors import ConvergenceError, best_floors, overhang
 from mezzotint.design.problem import Problem
 from mezzotint.design.windows import Law, law_of, make_windows
-from mezzotint.privacy.propose import sealed
+from mezzotint.privacy.propose import bound_document
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -313,10 +312,8 @@ def proof_of(prover: Prover, epsilon: float, bound: float) -> dict[str, Any]:
         wide = np.append(np.diff(edges) > 0, True)
         return {"edges": edges[wide].tolist(), "roots": roots[wide[:-1]].tolist(), "ends": whole(cut.ends).tolist()}
 
-    # Rounded cuts and float errors cost far less than this.
-    value = f"{bound * (1 - 1e-8):.10f}"
-    statement = {"kind": "lower_bound", "loss": "mse", "prior": "uniform", "levels": prover.count}
-    claim = kernel.Claim(release=None, statement={**statement, "epsilon": str(Fraction(epsilon)), "value": value})
-    cuts = [cut_of(cut) for cut in itertools.islice(prover.cuts, 0, None, 2)]
-    proof = sealed(claim, "dual", scale=_SCALE, axis=whole(prover.axis[1:-1]).tolist(), cuts=cuts)
-    return {**claim.document(), "proof": proof}
+    return bound_document(
+        levels=prover.count, epsilon=Fraction(epsilon), scale=_SCALE, axis=whole(prover.axis[1:-1]).tolist(),
+        # Rounded cuts and float errors cost far less than this.
+        value=f"{bound * (1 - 1e-8):.10f}", cuts=[cut_of(cut) for cut in itertools.islice(prover.cuts, 0, None, 2)],
+    )  # fmt: skip

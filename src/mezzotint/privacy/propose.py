@@ -72,6 +72,18 @@ def sealed(
     return {**head, "tables": list(tables), **content}
 
 
+def bound_document(*, levels: int, epsilon: Fraction, value: str, **content: Any) -> dict[str, Any]:
+    """The claim file, unchecked, of a mean squared error that no mechanism with so many levels is below.
+
+    Arguments:
+        levels, epsilon, value: of the statement; uniform inputs on [-1, 1].
+        content: of a proof of kind `dual` (docs/proofs/design.md, "Any m levels").
+    """
+    statement = {"kind": "lower_bound", "loss": "mse", "prior": "uniform", "levels": levels}
+    claim = kernel.Claim(release=None, statement={**statement, "epsilon": str(epsilon), "value": value})
+    return {**claim.document(), "proof": sealed(claim, "dual", **content)}
+
+
 def accepted(
     release: kernel.Release,
     epsilon: float,
