@@ -85,6 +85,11 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "collect.frequencies.frequencies", "collect.shapes.Shapes.quantile", "collect.shapes.Shapes.share",
         "collect.shapes.Shapes.variance",
     ),
+    "an interval by groups, or of two columns: coverage in tests/collect/test_groups.py": (
+        "collect.groups.Part.interval", "collect.groups.difference", "collect.groups.parts_of",
+        "collect.groups.stratified", "collect.groups.total", "collect.mean.half_width",
+        "collect.pairs.PairCounts.expectation", "collect.pairs.means_within", "collect.pairs.two_way",
+    ),
     "a run: its claims are those of its encoding or its phases, which have laws, for the rounds on its ledger": (
         "training.accountant.Accountant.claim", "training.accountant.Accountant.get_epsilon",
         "training.optimizers.NoisyOptimizer.contraction", "training.optimizers.derived_bound",

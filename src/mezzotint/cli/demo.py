@@ -12,9 +12,12 @@ from rich.table import Table
 
 from mezzotint.cli import design as designs
 from mezzotint.cli.common import AsJson, number, output, print_json, progress
-from mezzotint.cli.rooms import collect, datasets, privacy
+from mezzotint.cli.rooms import collect, datasets, families, privacy
 from mezzotint.core.files import replacing
+from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import Mechanism
+
+polars: Any = LazyModule("polars")
 
 EXAMPLE = "mezzotint demo --folder demo"
 
@@ -35,6 +38,12 @@ FAMILIES: dict[str, tuple[str, Any]] = {
 
 SAVED = "optimal table"
 
+CARRIERS = ("9E", "AA", "AS", "B6", "DL", "EV", "F9", "FL", "HA", "MQ", "OO", "UA", "US", "VX", "WN", "YV")
+"""Carriers with schedules within the country then: public knowledge, too. Anyone else is "(other)"."""
+
+SHOWN = 5
+"""Carriers that the table shows, most frequent first."""
+
 
 def command(
     folder: Annotated[Path, typer.Option(help="Where the mechanism, the reports and the summary go.")] = Path("demo"),
@@ -46,7 +55,8 @@ def command(
     true_mean, rows = _truth()
     with tempfile.TemporaryDirectory() as aside:
         results = [_one(label, folder if label == SAVED else Path(aside)) for label in FAMILIES]
-    paths = {name: folder / name for name in ("mechanism.json", "reports.parquet", "report.md")}
+    paths = {name: folder / name for name in ("mechanism.json", "reports.parquet", "groups.parquet", "report.md")}
+    grouped = _groups(Mechanism.load(paths["mechanism.json"]), paths["groups.parquet"])
     checked = privacy.verify(paths["mechanism.json"])
     facts = {
         "rows": rows,
@@ -55,6 +65,7 @@ def command(
         "true_mean": true_mean,
         "epsilon_asked": EPSILON,
         "mechanisms": results,
+        **grouped,
         "verified": checked.valid,
         "files": {name: str(path) for name, path in paths.items()},
         "seconds": time.perf_counter() - started,
@@ -117,6 +128,33 @@ def _one(label: str, folder: Path) -> dict[str, Any]:
     }
 
 
+def _groups(mechanism: Mechanism, out: Path) -> dict[str, Any]:
+    """Privatizes the carrier, too, keeps the airport, and estimates by airport: beside the truth."""
+    carriers = families.categorical(categories=CARRIERS, epsilon=EPSILON, other=True)
+    tables = {datasets.AIR_TIME: mechanism, datasets.CARRIER: carriers}
+    with datasets.flights() as path, progress("carrier") as tell:
+        written = collect.privatize_columns(
+            path, out, mechanisms=tables, keep=[datasets.ORIGIN], missing="drop", overwrite=True, progress=tell
+        )
+        truth = polars.read_parquet(path).drop_nulls(datasets.AIR_TIME)
+    means = truth.with_columns(polars.col(datasets.AIR_TIME).clip(LOWER, UPPER)).group_by(datasets.ORIGIN)
+    true_means = dict(means.agg(polars.col(datasets.AIR_TIME).mean()).iter_rows())
+    true_shares = dict(truth.group_by(datasets.CARRIER).agg(polars.len() / truth.height).iter_rows())
+    by_origin = collect.read_groups(out, by=datasets.ORIGIN, column=f"{datasets.AIR_TIME}_code")
+    shares = collect.parts_of(collect.read_groups(out, by=None, column=f"{datasets.CARRIER}_code")[""])
+    return {
+        "record_claim": str(written.claim),
+        "by_origin": [
+            {"origin": name, "truth": true_means[name], **collect.parts_of(group)["mean"].interval.as_dict()}
+            for name, group in by_origin.items()
+        ],
+        "carriers": sorted(
+            ({"carrier": n, "truth": true_shares.get(n, 0.0), **p.interval.as_dict()} for n, p in shares.items()),
+            key=lambda entry: -entry["value"],
+        ),
+    }
+
+
 _HEADINGS = ("mechanism", "epsilon", "bits", "mean (minutes)", "95 % interval", "std. error", "design s", "collect s")
 
 
@@ -137,6 +175,17 @@ def _true_cells(facts: dict[str, Any]) -> tuple[str, ...]:
     return ("the truth (float64)", "none", "64", f"{facts['true_mean']:.2f}", "", "", "", "")
 
 
+def _grouped_rows(facts: dict[str, Any]) -> list[tuple[str, ...]]:
+    """What, truth, estimate, interval."""
+    rows = [(f"mean from {e['origin']}", e, "{:.2f}") for e in facts["by_origin"]]
+    rows += [(f"share of {e['carrier']}", e, "{:.4f}") for e in facts["carriers"][:SHOWN]]
+    ends = ("truth", "value", "low", "high")
+    return [(what, *(form.format(entry[end]) for end in ends)) for what, entry, form in rows]
+
+
+_GROUPED = ("by airport, and carriers", "truth", "estimate", "95 % low", "95 % high")
+
+
 def _words(facts: dict[str, Any], checked: str) -> list[str]:
     return [
         f"Air time of {facts['rows']:,} flights from New York in 2013 (missing values dropped), clipped to "
@@ -145,11 +194,12 @@ def _words(facts: dict[str, Any], checked: str) -> list[str]:
         f"({privacy.basis(certified=all(row['certified'] for row in facts['mechanisms']))}); one-bit response has 2 "
         f"levels, the others {LEVELS}.",
         f"{facts['files']['mechanism.json']}: {checked}",
+        f"Air time and carrier of one flight together: {facts['record_claim']}. The airport was kept as it is.",
     ]
 
 
 def _show(facts: dict[str, Any], checked: str) -> None:
-    about, calibrated, verified = _words(facts, checked)
+    about, calibrated, verified, together = _words(facts, checked)
     table = Table(caption=calibrated, caption_justify="left")
     for heading in _HEADINGS:
         table.add_column(heading, justify="left" if heading == "mechanism" else "right")
@@ -157,17 +207,23 @@ def _show(facts: dict[str, Any], checked: str) -> None:
     for row in facts["mechanisms"]:
         table.add_row(*_cells(row))
     console = output()
-    for part in (about, table, verified):
+    grouped = Table(caption=together, caption_justify="left")
+    for heading in _GROUPED:
+        grouped.add_column(heading, justify="left" if heading == _GROUPED[0] else "right")
+    for cells in _grouped_rows(facts):
+        grouped.add_row(*cells)
+    for part in (about, table, verified, grouped):
         console.print(part, highlight=False)
     files = ", ".join(facts["files"].values())
     console.print(f"Written: {files} ({facts['seconds']:.1f} s in all)", markup=False, highlight=False, soft_wrap=True)
 
 
 def _markdown(facts: dict[str, Any], checked: str) -> str:
-    about, calibrated, verified = _words(facts, checked)
+    about, calibrated, verified, together = _words(facts, checked)
     rows = [_HEADINGS, tuple("---" for _ in _HEADINGS), _true_cells(facts), *map(_cells, facts["mechanisms"])]
     lines = ["# A private mean of 2013's flights", "", about, calibrated, ""]
     lines += ["| " + " | ".join(row) + " |" for row in rows]
-    lines += ["", verified, ""]
+    grouped = [_GROUPED, tuple("---" for _ in _GROUPED), *_grouped_rows(facts)]
+    lines += ["", verified, "", *("| " + " | ".join(row) + " |" for row in grouped), "", together, ""]
     lines += [f"Check it again: `mezzotint verify {facts['files']['mechanism.json']}`", ""]
     return "\n".join(lines)

@@ -11,6 +11,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from mezzotint.cli import groups
 from mezzotint.cli.common import AsJson, Overwrite, load_mechanism, number, output, parse_numbers, print_json, progress
 from mezzotint.cli.rooms import collect, privacy
 from mezzotint.core.errors import ParameterError
@@ -24,7 +25,7 @@ def command(
         typer.Argument(help="Reports of one mechanism: files, folders, globs, counts (.json); - reads CSV from stdin."),
     ],
     column: Annotated[
-        list[str] | None, typer.Option(help="Field of codes, where a file has several; one at a time.")
+        list[str] | None, typer.Option(help="Field of codes, where a file has several; two are estimated together.")
     ] = None,
     mechanism: Annotated[
         Path | None, typer.Option(help="Mechanism file, for bare codes whose file does not carry one.")
@@ -50,6 +51,17 @@ def command(
     allow_seeded: Annotated[
         bool, typer.Option("--allow-seeded", help="Estimate from reports of a seeded draw too; they are NOT PRIVATE.")
     ] = False,
+    by: Annotated[
+        str | None, typer.Option(help="Public column of groups that was kept: one estimate for each.")
+    ] = None,
+    against: Annotated[str | None, typer.Option(help="With --by: also how every group differs from this one.")] = None,
+    same_people: Annotated[
+        bool, typer.Option("--same-people", help="With --against: groups are about the same people, as rounds are.")
+    ] = False,
+    weights: Annotated[str | None, typer.Option(help="Public column of a weight per report: 1 / chance of it.")] = None,
+    sizes: Annotated[
+        str | None, typer.Option(help="With --by: sizes of the strata, a=100,b=250: the population's mean.")
+    ] = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
@@ -58,8 +70,26 @@ def command(
     SOURCES are reports of one mechanism: files (.parquet, .csv, .csv.gz), folders, or counts that --save-counts wrote.
     """
     table = None if mechanism is None else load_mechanism(mechanism)
+    _check_options(by=by, against=against, sizes=sizes)
+    shown: dict[str, Any] = {"level": level, "allow_seeded": allow_seeded, "as_json": as_json}
     if column is not None and len(column) > 1:
-        raise ParameterError("column", ", ".join(column), "estimate one at a time: run this once for each")
+        if by is not None or weights is not None:
+            raise ParameterError("column", ", ".join(column), "one at a time by groups or with weights")
+        groups.together(sources, columns=column, **shown)
+        return
+    if by is not None or weights is not None:
+        groups.by_groups(
+            sources,
+            by=by,
+            weights=weights,
+            against=against,
+            sizes=sizes,
+            same_people=same_people,
+            column=column[0] if column else None,
+            mechanism=table,
+            **shown,
+        )
+        return
     counts = _counts(sources, column=column[0] if column else None, mechanism=table, engine=engine, address=address)
     if save_counts is not None:
         collect.save_counts(counts, save_counts, overwrite=overwrite)
@@ -76,6 +106,12 @@ def command(
         print_json(result.as_dict())
     else:
         output().print(_frequencies(result) if isinstance(result, collect.Frequencies) else _picture(result))
+
+
+def _check_options(*, by: str | None, against: str | None, sizes: str | None) -> None:
+    for name, value in (("against", against), ("sizes", sizes)):
+        if value is not None and by is None:
+            raise ParameterError(name, value, "is about groups; name their column with --by")
 
 
 def _counts(sources: list[str], **options: Any) -> collect.CodeCounts:

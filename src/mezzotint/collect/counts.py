@@ -172,7 +172,7 @@ def read_counts(
         FileFormatError: no description, an edited one, codes that are none, or a folder that lacks parts.
     """
     chosen = Settings(engine=engine, address=address, threads=threads, progress=progress)
-    expected = _expected(source)
+    expected = expected_reports(source)
     files = find_files(source)
     blocks = blocks_of(files)
     counter = BlockCounter(column=column, mechanism=mechanism)
@@ -189,10 +189,10 @@ def read_counts(
         raise ParameterError("column", column or "codes", f"is empty: {os.fspath(source)} holds no reports")
     if expected is not None and rows != expected:
         raise FileFormatError(f"{os.fspath(source)}: its parts hold {rows} reports, its manifest says {expected}")
-    return replace(total, runs=_runs(files))
+    return replace(total, runs=runs_of(files))
 
 
-def _runs(files: Sequence[SourceFile]) -> frozenset[str]:
+def runs_of(files: Sequence[SourceFile]) -> frozenset[str]:
     """The names of the reports in files, as far as they say; raises ParameterError where two hold the same ones."""
     found: dict[str, str] = {}
     for file in files:
@@ -206,7 +206,7 @@ def _runs(files: Sequence[SourceFile]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _expected(source: str | os.PathLike[str]) -> int | None:
+def expected_reports(source: str | os.PathLike[str]) -> int | None:
     """How many reports a folder that we made must hold."""
     folder = Path(source)
     if not folder.is_dir():
@@ -233,14 +233,16 @@ class BlockCounter:
     def count(self, block: Block) -> CodeCounts:
         """The counts of one block."""
         with open_columns(block.file.path) as reader:
-            field, table, seeded = self._field(reader)
+            field, described = self.field(reader)
+            table, seeded = described.tables[field], described.seeded
             total, rows = np.zeros(table.levels.size, dtype=np.int64), block.offset
             for batch in reader.batches(numeric=field, groups=block.groups):
                 total += _count(batch.column(0), table.levels.size, field, rows)
                 rows += batch.num_rows
         return CodeCounts(mechanism=table, counts=total, seeded=seeded)
 
-    def _field(self, reader: ColumnReader) -> tuple[str, Mechanism, bool | None]:
+    def field(self, reader: ColumnReader) -> tuple[str, Description]:
+        """The field of codes, and a description in which its table stands."""
         described = Description(tables={}, seeded=None, memoised=None)
         if reader.description is not None or self.mechanism is None:
             described = read_description(reader.description, name=reader.name)
@@ -253,7 +255,7 @@ class BlockCounter:
                 "mechanism", self.mechanism.name, f"{reader.name} was made by another table: {table!r}"
             )
         reader.require(field)
-        return field, table, described.seeded
+        return field, replace(described, tables={**described.tables, field: table})
 
 
 def _choose(column: str | None, described: Mapping[str, Mechanism]) -> str:
@@ -266,10 +268,21 @@ def _choose(column: str | None, described: Mapping[str, Mechanism]) -> str:
 
 
 def _count(array: Any, size: int, field: str, before: int) -> npt.NDArray[np.int64]:
+    return np.bincount(codes_in(array, size, field, before), minlength=size)
+
+
+def codes_in(array: Any, size: int, field: str, before: int) -> npt.NDArray[Any]:
+    """The codes of a column of reports, checked to be codes.
+
+    Arguments:
+        array: the column.
+        size: levels of the table.
+        field, before: for messages: the column's name, and how many rows of the file stand before it.
+    """
     if array.type in (pa.uint8(), pa.uint16()) and not array.null_count:
         codes = plain(array)
         if codes.size == 0 or int(codes.max()) < size:
-            return np.bincount(codes, minlength=size)
+            return codes
     values, present = numbers(array)
     if present is not None:
         row = before + int(np.argmin(present)) + 1
@@ -279,4 +292,4 @@ def _count(array: Any, size: int, field: str, before: int) -> npt.NDArray[np.int
         row = before + int(np.argmax(bad)) + 1
         value = float(values[np.argmax(bad)])
         raise FileFormatError(f"{field}: report {row} is {value:g}; codes are integers from 0 to {size - 1}")
-    return np.bincount(values.astype(np.int64), minlength=size)
+    return values.astype(np.int64)

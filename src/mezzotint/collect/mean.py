@@ -226,16 +226,38 @@ def score_interval(counts: npt.NDArray[np.int64], spread: Spread, *, mean: float
         end = float(np.clip(mean, bottom, top))
         return end, end
     means = np.append(means, np.clip(mean, means[0], means[-1]))
-    least, greatest = spread.least(means), spread.greatest(means)
-    believed = np.clip(seen + (mean - means) ** 2, least, greatest) + min(1.0, 8 / n) * (greatest - least)
-    flat = np.divide(least, greatest, out=np.ones_like(least), where=greatest > 0)
-    usual = (z + 0.09) * np.sqrt(np.minimum(believed, greatest) / n) + 2 * spread.reach * (1 - flat) / n
-    widths = np.minimum(usual, (z + 0.14) * np.sqrt(greatest / n)) + lattice
-    kept = means[np.abs(mean - means) <= widths]
+    kept = means[np.abs(mean - means) <= _widths(spread, means, seen + (mean - means) ** 2, n=n, z=z)]
     step = 2 * farthest / (_CANDIDATES - 1)  # what lies between two candidates is given away
     low, high = (kept.min() - step, kept.max() + step) if kept.size else (means[-1], means[-1])
     rounding = 1e-12 * float(np.abs(spread.values).max())
     return max(float(low), bottom) - rounding, min(float(high), top) + rounding
+
+
+def _widths(spread: Spread, means: FloatArray, second: FloatArray, *, n: float, z: float) -> FloatArray:
+    """How far the mean of n decoded reports may be from each expected value, given their mean square about it."""
+    least, greatest = spread.least(means), spread.greatest(means)
+    believed = np.clip(second, least, greatest) + min(1.0, 8 / n) * (greatest - least)
+    flat = np.divide(least, greatest, out=np.ones_like(least), where=greatest > 0)
+    usual = (z + 0.09) * np.sqrt(np.minimum(believed, greatest) / n) + 2 * spread.reach * (1 - flat) / n
+    return np.minimum(usual, (z + 0.14) * np.sqrt(greatest / n)) + spread.lattice / n
+
+
+def half_width(spread: Spread, *, mean: float, variance: float, n: float, level: float) -> float:
+    """Half the width of the score interval at its own centre, not cut to what the table can give.
+
+    Such widths may be combined: of a sum of independent parts the square is the sum of their squares. Those of
+    intervals that were cut may not.
+
+    Arguments:
+        spread: of the decoder.
+        mean: of the decoded reports.
+        variance: population variance of them.
+        n: reports, or as many equally weighted ones as weighted ones are worth.
+        level: confidence, in (0, 1).
+    """
+    centre = np.clip([mean], spread.means.min(), spread.means.max())
+    z = float(special.ndtri((1 + level) / 2))
+    return float(_widths(spread, centre, variance + (mean - centre) ** 2, n=n, z=z)[0])
 
 
 def safe_half_width(mechanism: Mechanism, *, n: int, level: float) -> float:

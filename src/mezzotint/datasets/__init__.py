@@ -10,6 +10,8 @@ from mezzotint.datasets.labelled import load_federation as load_federation
 from mezzotint.datasets.labelled import read_idx as read_idx
 from mezzotint.datasets.labelled import read_image_set as read_image_set
 from mezzotint.datasets.shipped import AIR_TIME as AIR_TIME
+from mezzotint.datasets.shipped import CARRIER as CARRIER
+from mezzotint.datasets.shipped import ORIGIN as ORIGIN
 from mezzotint.datasets.shipped import Election as Election
 from mezzotint.datasets.shipped import district_elections as district_elections
 from mezzotint.datasets.shipped import flights as flights

@@ -18,6 +18,9 @@ from mezzotint.core.errors import FileFormatError, ParameterError
 AIR_TIME = "air_time"
 """Minutes, int16, missing values included; 336,776 rows."""
 
+ORIGIN, CARRIER = "origin", "carrier"
+"""Text: EWR, JFK or LGA; the carrier's two-letter code."""
+
 
 def flights() -> AbstractContextManager[Path]:
     """The Parquet file as a path, for a `with` block; its licence stands beside it."""

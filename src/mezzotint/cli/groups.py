@@ -1,0 +1,167 @@
+"""What `mezzotint estimate` says by groups, with weights, and of two columns together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from mezzotint.cli.common import number, output, print_json, progress
+from mezzotint.cli.rooms import collect
+from mezzotint.core.errors import ParameterError
+
+
+def by_groups(
+    sources: list[str],
+    *,
+    by: str | None,
+    weights: str | None,
+    against: str | None,
+    sizes: str | None,
+    same_people: bool,
+    level: float,
+    allow_seeded: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Prints means or frequencies of every group, differences from one of them, strata and totals."""
+    found: dict[str, collect.Group] = {}
+    with progress("counting"):
+        for source in sources:
+            for name, group in collect.read_groups(source, by=by, weights=weights, **options).items():
+                found[name] = found[name].merge(group) if name in found else group
+    if not allow_seeded and any(group.counts.seeded for group in found.values()):
+        raise ParameterError(
+            "source", "drawn from a seed", "such reports are NOT private; --allow-seeded estimates them"
+        )
+    if against is not None and against not in found:
+        raise ParameterError("against", against, f"is no group; there are: {', '.join(list(found)[:20])}")
+    memoised = any(group.memoised for group in found.values())
+    facts: dict[str, Any] = {"level": level, "by": by, "weights": weights, "memoised": memoised, "groups": []}
+    parts = {name: collect.parts_of(group, level=level) for name, group in found.items()}
+    for name, group in found.items():
+        known = {what: part.interval.as_dict() for what, part in parts[name].items()}
+        facts["groups"].append({"group": name, "n": group.counts.n, "seeded": group.counts.seeded, **_named(known)})
+    if against is not None:
+        facts["against"] = against
+        facts["differences"] = [
+            {"group": name, **_named(_differences(parts[name], parts[against], memoised or same_people))}
+            for name in parts if name != against
+        ]  # fmt: skip
+    if sizes is not None:
+        wanted = next(iter(parts.values()))
+        known = {
+            what: collect.stratified({name: part[what] for name, part in parts.items()}, _sizes(sizes))
+            for what in wanted
+        }
+        facts["population"] = _named({what: interval.as_dict() for what, interval in known.items()})
+    if weights is not None and all("mean" in part for part in parts.values()) and all(map(_asked, found.values())):
+        for entry, group in zip(facts["groups"], found.values(), strict=True):
+            entry["total"] = collect.total(group, level=level).as_dict()
+    if memoised:
+        mechanism = next(iter(found.values())).counts.mechanism
+        rounds = max(1, len(found))
+        series = collect.longitudinal_claim(mechanism, rounds=rounds, distinct=rounds)
+        facts["series"] = {what: series[what].as_dict() for what in ("memoised", "fresh")}
+        facts["series_text"] = str(series["memoised"])
+    if as_json:
+        print_json({name: value for name, value in facts.items() if name != "series_text"})
+    else:
+        output().print(_pictures(facts))
+
+
+def _asked(group: collect.Group) -> bool:
+    return bool(group.weights.sum() >= group.counts.n)
+
+
+def _named(known: dict[str, Any]) -> dict[str, Any]:
+    return known if set(known) == {"mean"} else {"frequencies": [{"category": k, **v} for k, v in known.items()]}
+
+
+def _differences(one: dict[str, Any], other: dict[str, Any], same_people: bool) -> dict[str, Any]:
+    return {what: collect.difference(one[what], other[what], same_people=same_people).as_dict() for what in one}
+
+
+def _sizes(text: str) -> dict[str, float]:
+    try:
+        return {name: float(size) for name, size in (pair.rsplit("=", 1) for pair in text.split(","))}
+    except ValueError:
+        raise ParameterError("sizes", text, "give the size of each group: a=100,b=250") from None
+
+
+def _pictures(facts: dict[str, Any]) -> Group:
+    n = sum(entry["n"] for entry in facts["groups"])
+    seeded = any(entry["seeded"] for entry in facts["groups"])
+    title = (
+        f"{n:,} reports" + (f" by {facts['by']}" if facts["by"] else "") + (", weighted" if facts["weights"] else "")
+    )
+    shown: list[Any] = [_table(title + (": drawn from a seed, NOT PRIVATE" if seeded else ""), facts["groups"], facts)]
+    if "differences" in facts:
+        shown.append(_table(f"less {facts['against']}", facts["differences"], facts))
+    if "population" in facts:
+        shown.append(_table("population", [{"group": "all", **facts["population"]}], facts))
+    if "series_text" in facts:
+        shown.append(
+            Text(
+                "Memoised reports: rounds repeat each other's noise: errors of differences add up, and averages "
+                f"over rounds are no sharper than one round. One user over these rounds: {facts['series_text']}"
+            )
+        )
+    return Group(*shown)
+
+
+def _table(title: str, entries: list[dict[str, Any]], facts: dict[str, Any]) -> Table:
+    table = Table(title=title, title_justify="left")
+    for heading in (
+        "group",
+        "reports",
+        "of",
+        "estimate",
+        *(f"{100 * facts['level']:.4g} % {end}" for end in ("low", "high")),
+    ):
+        table.add_column(heading, justify="left" if heading in ("group", "of") else "right")
+    for entry in entries:
+        lines = [("mean", entry["mean"])] if "mean" in entry else [(f["category"], f) for f in entry["frequencies"]]
+        lines += [("total", entry["total"])] if "total" in entry else []
+        for i, (what, found) in enumerate(lines):
+            first = (Text(entry["group"]), f"{entry['n']:,}" if "n" in entry else "") if i == 0 else ("", "")
+            table.add_row(*first, Text(what), *(number(found[end], 5) for end in ("value", "low", "high")))
+    return table
+
+
+# Two columns -------------------------------------------------------------------------------------------------------
+
+
+def together(sources: list[str], *, columns: list[str], level: float, allow_seeded: bool, as_json: bool) -> None:
+    """Prints what two columns of the same records say together: by their kinds."""
+    if len(sources) != 1 or len(columns) != 2:
+        raise ParameterError("column", ", ".join(columns), "two columns of one source are estimated together")
+    pairs = collect.read_pairs(sources[0], columns=(columns[0], columns[1]))
+    options = {"level": level, "allow_seeded": allow_seeded}
+    kinds = [table.categories is not None for table in (pairs.first, pairs.second)]
+    if kinds == [False, True]:
+        remedy = "name the column of categories first: the mean of the other is estimated within each"
+        raise ParameterError("column", ", ".join(columns), remedy)
+    if kinds == [False, False]:
+        found = collect.relation(pairs, **options)
+        slope = {} if found.slope is None else {"slope": found.slope}
+        rows = [("covariance", "", found.covariance), *((name, "", one) for name, one in slope.items())]
+    elif kinds == [True, True]:
+        rows = [(*names, one) for names, one in collect.two_way(pairs, **options).items()]
+    else:
+        rows = [(name, "mean", one) for name, one in collect.means_within(pairs, **options).items()]
+    if as_json:
+        entries = [{columns[0]: one, columns[1]: other, **found.as_dict()} for one, other, found in rows]
+        print_json({"n": pairs.n, "level": level, "seeded": pairs.seeded, "together": entries})
+        return
+    table = Table(
+        title=f"{pairs.n:,} records" + (": drawn from a seed, NOT PRIVATE" if pairs.seeded else ""),
+        title_justify="left",
+    )
+    for heading in (columns[0], columns[1], "estimate", *(f"{100 * level:.4g} % {end}" for end in ("low", "high"))):
+        table.add_column(heading)
+    for one, other, found in rows:
+        table.add_row(Text(one), Text(other), *(number(end, 5) for end in (found.value, found.low, found.high)))
+    output().print(table)

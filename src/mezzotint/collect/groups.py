@@ -1,0 +1,307 @@
+"""Reports by public groups and with public weights: means and frequencies of each, differences, strata, totals."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from scipy import special
+
+from mezzotint.collect.cells import MAX_CODES, nodes_of
+from mezzotint.collect.columns import numbers, open_columns, plain
+from mezzotint.collect.counts import BlockCounter, CodeCounts, codes_in, expected_reports, runs_of
+from mezzotint.collect.decoders import dominating
+from mezzotint.collect.mean import Interval, Spread, check_level, half_width, spread_of
+from mezzotint.collect.runs import in_threads
+from mezzotint.collect.settings import Settings
+from mezzotint.collect.sources import Block, OpenFile, blocks_of, find_files
+from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.core.mechanism import MISSING, Mechanism
+
+compute: Any = pc  # its functions are made at import time, unseen by type checkers
+
+FloatArray = npt.NDArray[np.float64]
+
+MAX_GROUPS = 10_000
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Group:
+    """The reports of one group.
+
+    Arguments:
+        counts: per code.
+        weights, squares: (m,) sums of the reports' weights and of their squares, by code. Without weights every report
+            weighs 1.
+        memoised: whether equal values of a user gave equal reports; None where the files do not say.
+    """
+
+    counts: CodeCounts
+    weights: FloatArray
+    squares: FloatArray
+    memoised: bool | None = None
+
+    @property
+    def size(self) -> float:
+        """How many equally weighted reports these are worth: (sum d)^2 / sum d^2."""
+        return float(self.weights.sum() ** 2 / self.squares.sum())
+
+    def merge(self, other: Group) -> Group:
+        """Both."""
+        return Group(
+            counts=self.counts.merge(other.counts),
+            weights=self.weights + other.weights,
+            squares=self.squares + other.squares,
+            memoised=self.memoised if self.memoised == other.memoised else None,
+        )
+
+
+def read_groups(
+    source: str | os.PathLike[str],
+    *,
+    by: str | None,
+    weights: str | None = None,
+    column: str | None = None,
+    mechanism: Mechanism | None = None,
+    threads: int | None = None,
+) -> dict[str, Group]:
+    """Counts the reports of a file or data set, by the values of a public column that was kept beside them.
+
+    Arguments:
+        source: as `read_counts`.
+        by: column of groups (also one spelled by folders, `day=7/`); missing values are the group "(missing)". None
+            takes all reports as one group, "".
+        weights: column of positive numbers, a weight per report. They must be public: a weight that was computed from
+            the private value gives it away.
+        column, mechanism, threads: as `read_counts`.
+
+    Returns: group -> its reports, in the order of the names.
+
+    Raises:
+        ParameterError, FileFormatError: as `read_counts`; no such column, a missing or non-positive weight, or more
+            than 10,000 groups.
+    """
+    files, expected = find_files(source), expected_reports(source)
+    counter = _GroupCounter(reader=BlockCounter(column=column, mechanism=mechanism), by=by, weights=weights)
+    workers = Settings(threads=threads).workers if files[0].path != "-" else 1
+    total: dict[str, Group] = {}
+    for part in in_threads(counter.count, blocks_of(files), workers):
+        for name, group in part.items():
+            total[name] = total[name].merge(group) if name in total else group
+        if len(total) > MAX_GROUPS:
+            raise ParameterError("by", by, f"has more than {MAX_GROUPS:,} values; choose a column of groups")
+    rows = sum(group.counts.n for group in total.values())
+    if not rows:
+        raise ParameterError("column", column or "codes", f"is empty: {os.fspath(source)} holds no reports")
+    if expected is not None and rows != expected:
+        raise FileFormatError(f"{os.fspath(source)}: its parts hold {rows} reports, its manifest says {expected}")
+    runs_of(files)  # refuses the same reports twice
+    return {name: total[name] for name in sorted(total)}
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class _GroupCounter:
+    """What a thread needs to count the reports of a block by groups."""
+
+    reader: BlockCounter
+    by: str | None
+    weights: str | None
+
+    def count(self, block: Block) -> dict[str, Group]:
+        extra = {} if self.by is None else {self.by: "by"}
+        sums: dict[str, FloatArray] = {}
+        with open_columns(block.file.path) as reader:
+            field, described = self.reader.field(reader)
+            table, rows = described.tables[field], block.offset
+            numeric = [field] if self.weights is None else [field, self.weights]
+            for batch in OpenFile(file=block.file, reader=reader, numeric=numeric, extra=extra).batches(block.groups):
+                self._add(sums, batch, table.levels.size, field, rows)
+                rows += batch.num_rows
+        return {
+            name: Group(
+                counts=CodeCounts(mechanism=table, counts=parts[0].astype(np.int64), seeded=described.seeded),
+                weights=parts[1],
+                squares=parts[2],
+                memoised=described.memoised,
+            )
+            for name, parts in sums.items()
+        }
+
+    def _add(self, sums: dict[str, FloatArray], batch: pa.RecordBatch, size: int, field: str, rows: int) -> None:
+        codes = codes_in(batch.column(field), size, field, rows).astype(np.int64)
+        weights = None if self.weights is None else _weights(batch.column(self.weights), self.weights, rows)
+        names, places = _labels(batch, self.by)
+        cells = places * size + codes
+        shape = (len(names), size)
+        parts = [
+            np.bincount(cells, weights=one, minlength=len(names) * size).reshape(shape).astype(np.float64)
+            for one in (None, weights, None if weights is None else weights**2)
+        ]
+        for i, name in enumerate(names):
+            if parts[0][i].any():
+                sums[name] = sums.get(name, 0.0) + np.stack([part[i] for part in parts])
+
+
+def _weights(array: pa.Array, column: str, before: int) -> FloatArray:
+    values, present = numbers(array)
+    if present is not None:
+        raise ParameterError("weights", column, f"report {before + int(np.argmin(present)) + 1} has none")
+    bad = ~(np.isfinite(values) & (values > 0))
+    if bad.any():
+        raise ParameterError("weights", column, f"report {before + int(np.argmax(bad)) + 1}: not a positive number")
+    return values.astype(np.float64)
+
+
+def _labels(batch: pa.RecordBatch, by: str | None) -> tuple[list[str], npt.NDArray[np.int64]]:
+    """The groups of a batch, and which of them each row is in."""
+    if by is None:
+        return [""], np.zeros(batch.num_rows, dtype=np.int64)
+    text = compute.fill_null(compute.cast(batch.column(by), pa.string()), MISSING).dictionary_encode()
+    return text.dictionary.to_pylist(), plain(text.indices).astype(np.int64)
+
+
+# Estimates -----------------------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A mean with half the width of its interval, which sums and differences combine.
+
+    Arguments:
+        value: the mean, or the frequency of a category.
+        half: half the width of its interval, before it is cut to what is possible; bias of the table not included.
+        bias: by how much the value may be off besides.
+        bounds: what is possible at all.
+        n: reports.
+    """
+
+    value: float
+    half: float
+    bias: float
+    bounds: tuple[float, float]
+    n: int
+
+    @property
+    def interval(self) -> Interval:
+        """Cut to what is possible."""
+        low, high = self.bounds
+        return Interval(
+            value=self.value,
+            low=min(self.value, max(low, self.value - self.half - self.bias)),
+            high=max(self.value, min(high, self.value + self.half + self.bias)),
+        )
+
+
+def parts_of(group: Group, *, level: float = 0.95) -> dict[str, Part]:
+    """The mean of a group, under "mean", or the frequency of each category, under its name; weighted where it is.
+
+    Arguments:
+        group: from `read_groups`.
+        level: confidence of each interval, in (0, 1).
+
+    Guarantees: values are unbiased up to the table's bias (weighted: the ratio of two unbiased sums). Widths are those
+        of the score interval at its centre; of weighted reports with as many as they are worth, (sum d)^2 / sum d^2.
+    Source: docs/proofs/estimation.md, E1, E9, E10.
+    """
+    mechanism = group.counts.mechanism
+    check_level(level)
+    if mechanism.categories is None:
+        bounds = (mechanism.lower, mechanism.upper)
+        return {"mean": _part(group, spread_of(mechanism), level, mechanism.max_bias, bounds)}
+    return {
+        name: _part(group, Spread(pmf=mechanism.probabilities, values=decoder), level, 0.0, (0.0, 1.0))
+        for name, decoder in zip(mechanism.categories, mechanism.frequency_decoders.T, strict=True)
+    }
+
+
+def _part(group: Group, spread: Spread, level: float, bias: float, bounds: tuple[float, float]) -> Part:
+    shares = group.weights / group.weights.sum()
+    mean = float(shares @ spread.values)
+    # Of the weighted mean: sum of d^2 (b - mean)^2 over (sum d)^2, times what the reports are worth.
+    variance = float(group.squares @ (spread.values - mean) ** 2 / group.squares.sum())
+    half = half_width(spread, mean=mean, variance=variance, n=group.size, level=level)
+    return Part(value=mean, half=half, bias=bias, bounds=bounds, n=group.counts.n)
+
+
+def difference(one: Part, other: Part, *, same_people: bool = False) -> Interval:
+    """One mean less another, with an interval at the same level.
+
+    Arguments:
+        one, other: of two groups.
+        same_people: True where both groups are about the same people, as rounds are, or the reports were memoised: the
+            errors may then agree in whatever way, and their sizes add up. False: they are independent.
+    """
+    half = one.half + other.half if same_people else math.hypot(one.half, other.half)
+    value, bias = one.value - other.value, one.bias + other.bias
+    return Interval(value=value, low=value - half - bias, high=value + half + bias)
+
+
+def stratified(parts: Mapping[str, Part], shares: Mapping[str, float]) -> Interval:
+    """The mean of a population of strata whose shares are known: sum of share times mean.
+
+    Arguments:
+        parts: stratum -> its mean.
+        shares: stratum -> its share of the population, or its size: they are divided by their sum.
+
+    Raises:
+        ParameterError: strata that differ, or shares that are none.
+    """
+    if set(parts) != set(shares):
+        odd = ", ".join(sorted(set(parts) ^ set(shares))[:10])
+        raise ParameterError("sizes", odd, "give the size of every group, and of no other")
+    sizes = np.array([float(shares[name]) for name in parts])
+    if not (np.isfinite(sizes) & (sizes >= 0)).all() or sizes.sum() <= 0:
+        raise ParameterError("sizes", sizes.tolist(), "sizes are not negative, and not all 0")
+    each = sizes / sizes.sum()
+    found = list(parts.values())
+    value, bias = (
+        math.fsum(w * getattr(p, what) for w, p in zip(each, found, strict=True)) for what in ("value", "bias")
+    )
+    half = math.hypot(*(w * p.half for w, p in zip(each, found, strict=True)))
+    low, high = (math.fsum(w * p.bounds[i] for w, p in zip(each, found, strict=True)) for i in (0, 1))
+    return Part(value=value, half=half, bias=bias, bounds=(low, high), n=sum(p.n for p in found)).interval
+
+
+def total(group: Group, *, level: float = 0.95) -> Interval:
+    """The total over a population from which people were drawn independently with known chances, weight = 1 / chance.
+
+    Arguments:
+        group: of `read_groups` with weights, each at least 1.
+        level: confidence, in (0, 1).
+
+    Returns: Horvitz-Thompson: the sum of weight times decoded report, and a normal interval whose variance is
+        over-estimated: sum of d^2 B^2 less sum of d a(B), where E a(B) is at most x^2 whatever x is.
+
+    Raises:
+        ParameterError: a table of categories, or weights below 1 on average.
+
+    Guarantees: none proved at finite n beyond unbiasedness (up to bias times the sum of the weights).
+    Source: docs/proofs/estimation.md, E10.
+    """
+    mechanism = group.counts.mechanism
+    if mechanism.categories is not None:
+        raise ParameterError("mechanism", mechanism.name, "categories have no total; multiply frequencies by the size")
+    if group.weights.sum() < group.counts.n:
+        raise ParameterError("weights", "below 1", "a weight is 1 / the chance of being asked, so at least 1")
+    levels = mechanism.levels
+    squares = np.zeros(levels.size)
+    if levels.size <= MAX_CODES:
+        nodes = nodes_of(group.counts)
+        least = nodes.x**2 - nodes.widest() ** 2 / 4  # between nodes the chord of x^2 lies above it by no more
+        squares = -dominating(nodes.pmf, -least, group.weights / group.weights.sum(), width=0.0)
+    value = float(group.weights @ levels)
+    variance = float(group.squares @ levels**2 - group.weights @ squares)
+    floor = float(group.squares.sum() * spread_of(mechanism).variances.min())
+    half = (float(special.ndtri((1 + check_level(level)) / 2)) + 0.09) * math.sqrt(max(variance, floor))
+    bias = mechanism.max_bias * float(group.weights.sum())
+    return Interval(value=value, low=value - half - bias, high=value + half + bias)
