@@ -19,6 +19,7 @@ NAMES = re.compile(r"^\{\{ public names of ([a-z_.]+) \}\}$", re.MULTILINE)
 GALLERY = "{{ gallery }}"
 BENCHMARKS = "{{ benchmarks }}"
 PROOFS = "{{ proofs }}"
+NOTEBOOKS = "{{ notebooks }}"
 RESULTS = Path(__file__).resolve().parent / "results"
 MOST_ROWS = 30
 """Longer tables are points of a curve: the figure shows them, and a file holds them."""
@@ -111,6 +112,20 @@ def proofs() -> str:
     )
 
 
+def notebooks() -> str:
+    """The cells of every notebook, and where to take it from."""
+    parts = []
+    for path in sorted((Path(__file__).resolve().parent / "notebooks").glob("*.ipynb")):
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+            text = "".join(cell["source"]).replace("](../", "](")
+            if cell["cell_type"] == "code":
+                parts.append(f"```python\n{text}\n```")
+            else:
+                parts.append(re.sub(r"^(#+) ", r"#\1 ", text, flags=re.MULTILINE))
+        parts.append(f"[Take it as a notebook](notebooks/{path.name})")
+    return "\n\n".join(parts)
+
+
 def _table(rows: list[dict[str, Any]]) -> str:
     names = list(dict.fromkeys(key for row in rows for key in row))
     lines = ["| " + " | ".join(name.replace("_", " ") for name in names) + " |", "|---" * len(names) + "|"]
@@ -164,7 +179,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     """Called by mkdocs for every page."""
     first = re.findall(r"\]\[(mezzotint\.[\w.]+)\]", markdown)
     filled = NAMES.sub(lambda match: "\n\n".join(f"::: {name}" for name in in_order(match[1], first)), markdown)
-    for mark, fill in ((GALLERY, gallery), (BENCHMARKS, benchmarks), (PROOFS, proofs)):
+    for mark, fill in ((GALLERY, gallery), (BENCHMARKS, benchmarks), (PROOFS, proofs), (NOTEBOOKS, notebooks)):
         filled = filled.replace(mark, fill()) if mark in filled else filled
     return filled.replace("{{ version }}", version())
 

@@ -1,0 +1,41 @@
+"""The notebooks are whole, hold no outputs that could go stale, and run in an empty folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed")
+
+NOTEBOOKS = sorted((Path(__file__).resolve().parents[2] / "docs" / "notebooks").glob("*.ipynb"))
+
+
+def test_there_is_one_for_each_job() -> None:
+    assert [path.stem for path in NOTEBOOKS] == ["auditing", "collecting", "designing", "federating", "training"]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_is_valid_and_empty(path: Path) -> None:
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert notebook.cells[0].source.startswith("# ")
+    assert all(not cell.outputs and cell.execution_count is None for cell in code)
+    assert any("assert " in cell.source for cell in code)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs(path: Path, tmp_path: Path) -> None:
+    nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed")
+    pytest.importorskip("ipykernel", reason="ipykernel is not installed")
+    if path.stem == "training":
+        pytest.importorskip("opacus", reason="the extra `torch` is not installed")
+    notebook = nbformat.read(path, as_version=4)
+    client = nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}})
+    client.execute(env=dict(os.environ))
+    printed = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    assert any(output.output_type == "stream" and output.name == "stdout" for output in printed)
+    assert not any(output.output_type == "error" for output in printed)
