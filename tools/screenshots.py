@@ -9,9 +9,12 @@ from __future__ import annotations
 import argparse
 import functools
 import http.server
+import itertools
 import re
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +28,20 @@ CUT = "return [...document.querySelectorAll('pre > code')].filter(e => e.scrollW
 WIDER = "return document.documentElement.scrollWidth > window.innerWidth + 1"
 
 
-def serve(folder: Path) -> http.server.ThreadingHTTPServer:
-    """The folder on a free port of this machine, until `shutdown`."""
+@contextmanager
+def serve(folder: Path) -> Iterator[str]:
+    """The folder on a free port of this machine; its address, which ends without a slash."""
 
     class Quiet(http.server.SimpleHTTPRequestHandler):
         def log_message(self, format: str, *args: Any) -> None:
             pass
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    return server
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
 
 
 def photograph(session: Any, address: str, path: Path, *, width: int, scheme: str) -> list[str]:
@@ -67,19 +74,14 @@ def main() -> int:
     parser.add_argument("--widths", type=int, nargs="+", default=WIDTHS)
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
-    server = serve(given.folder)
     wrong = 0
-    with chromium() as session:
-        for page in given.pages:
+    with serve(given.folder) as site, chromium() as session:
+        for page, width, scheme in itertools.product(given.pages, given.widths, SCHEMES):
             name = re.sub(r"\W+", "-", page.removesuffix("index.html").strip("/")) or "home"
-            for width in given.widths:
-                for scheme in SCHEMES:
-                    address = f"http://127.0.0.1:{server.server_port}/{page}"
-                    shot = given.out / f"{name}-{width}-{scheme}.png"
-                    for fault in photograph(session, address, shot, width=width, scheme=scheme):
-                        print(f"{page} at {width} px, {scheme}: {fault}")
-                        wrong += 1
-    server.shutdown()
+            shot = given.out / f"{name}-{width}-{scheme}.png"
+            for fault in photograph(session, f"{site}/{page}", shot, width=width, scheme=scheme):
+                print(f"{page} at {width} px, {scheme}: {fault}")
+                wrong += 1
     return int(wrong > 0)
 
 

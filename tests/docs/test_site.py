@@ -176,15 +176,10 @@ def test_the_site_builds_without_a_warning_and_holds_every_name(site: Path, hook
 @pytest.mark.slow
 @pytest.mark.parametrize("page", ["", "proofs/sums-l2/", "howto-train/", "api/privacy/"])
 def test_pages_fit_their_window_and_ask_nobody(page: str, site: Path, tmp_path: Path) -> None:
-    server = screenshots.serve(site)
-    try:
-        with chromium() as session:
-            for width, scheme in itertools.product((390, 1280), screenshots.SCHEMES):
-                address = f"http://127.0.0.1:{server.server_port}/{page}"
-                shot = tmp_path / f"{width}-{scheme}.png"
-                assert screenshots.photograph(session, address, shot, width=width, scheme=scheme) == []
-                background = session.execute_script("return getComputedStyle(document.body).backgroundColor")
-                brightness = sum(map(float, re.findall(r"[\d.]+", background)[:3])) / 3
-                assert (brightness > 200) == (scheme == "light"), background
-    finally:
-        server.shutdown()
+    with screenshots.serve(site) as address, chromium() as session:
+        for width, scheme in itertools.product((390, 1280), screenshots.SCHEMES):
+            shot = tmp_path / f"{width}-{scheme}.png"
+            assert screenshots.photograph(session, f"{address}/{page}", shot, width=width, scheme=scheme) == []
+            background = session.execute_script("return getComputedStyle(document.body).backgroundColor")
+            brightness = sum(map(float, re.findall(r"[\d.]+", background)[:3])) / 3
+            assert (brightness > 200) == (scheme == "light"), background
