@@ -14,7 +14,7 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "federated.settings.RunSettings.encoding", "federated.settings.RunSettings.from_config",
         "federated.settings.RunSettings.load", "privacy.checks.check_delta", "privacy.ledger.Ledger.releases",
         "privacy.ledger.Priced.delta", "privacy.ledger.Priced.epsilon", "privacy.ledger.Release.of",
-        "privacy.loss.check_epsilon", "smoothed.inputs.read_loss", "collect.drawing.Plan.for_block",
+        "privacy.loss.check_epsilon", "smoothed.model.read_loss", "collect.drawing.Plan.for_block",
         "collect.drawing.plan", "federated.encoding.noise.NoiseEncoding.scheme",
         "federated.encoding.table.TableEncoding.scheme", "training.methods.Method.codes",
         "kernel.claim.Claim.delta", "kernel.claim.Claim.epsilon", "kernel.claim.Claim.read",
@@ -58,10 +58,10 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "privacy.sums.cover.cover", "privacy.sums.curve.HockeyStick.best",
     ),
     "a step of a smoothed bound: `profile` and `expected` have laws, and its twin is in tests/smoothed": (
-        "smoothed.kernels.windows.log_delta", "smoothed.kernels.windows.log_delta_window",
-        "smoothed.kernels.windows.log_deltas", "smoothed.many_types.RareType.log_bound",
-        "smoothed.many_types.monte_carlo", "smoothed.many_types.summary", "smoothed.worst_case.noise_bound",
-        "smoothed.averages.continuous_average", "smoothed.gradients.expected_gradients",
+        "smoothed.kernels.log_delta", "smoothed.kernels.log_delta_window",
+        "smoothed.kernels.log_deltas", "smoothed.many_types.RareType.log_bound",
+        "smoothed.many_types.monte_carlo", "smoothed.many_types.summary", "smoothed.model.noise_bound",
+        "smoothed.averages.continuous_average", "smoothed.averages.expected_gradients",
     ),
     "the kernel and its proposals have laws of their own beside them, in tests/kernel": (
         "kernel.check.check", "kernel.check.read_claim", "kernel.losses.curve_of", "kernel.losses.sampled_curves",

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from laws.registry import judges
 from mezzotint import smoothed
-from mezzotint.smoothed.inputs import read_loss, read_sample
+from mezzotint.smoothed.model import read_loss, read_sample
 from mezzotint.smoothed.profiles import histogram_profile
 from reference import smoothed_exact as exact
 
@@ -39,8 +39,8 @@ def alike(one: float, other: float) -> bool:
 @judges(
     "smoothed.profiles.profile",
     "smoothed.profiles.histogram_profile",
-    "smoothed.noise.noisy_profile",
-    "smoothed.results.Profile.delta",
+    "smoothed.profiles.noisy_profile",
+    "smoothed.model.Profile.delta",
 )
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=25)
@@ -62,7 +62,7 @@ def test_types_have_no_order(kind: str, counts: list[int], turn: int, data: st.D
         assert direct.log10_upper == found.log10_upper
 
 
-@judges("smoothed.expectations.expected", "smoothed.results.Expected.delta")
+@judges("smoothed.expectations.expected", "smoothed.model.Expected.delta")
 @settings(max_examples=15)
 @given(
     records=st.integers(1, 6),

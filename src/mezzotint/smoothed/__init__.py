@@ -1,15 +1,18 @@
 """Smoothed differential privacy: exact delta profiles of sampling, their expectations, elections, gradients."""
 
-from mezzotint.smoothed.asymptotics import asymptotic_rate as asymptotic_rate
-from mezzotint.smoothed.asymptotics import rare_loss_log10 as rare_loss_log10
 from mezzotint.smoothed.averages import average_profile as average_profile
 from mezzotint.smoothed.averages import continuous_average as continuous_average
+from mezzotint.smoothed.averages import expected_gradients as expected_gradients
+from mezzotint.smoothed.averages import quantized_gaussian as quantized_gaussian
+from mezzotint.smoothed.averages import quantized_laplace as quantized_laplace
+from mezzotint.smoothed.expectations import asymptotic_rate as asymptotic_rate
 from mezzotint.smoothed.expectations import expected as expected
-from mezzotint.smoothed.gradients import expected_gradients as expected_gradients
-from mezzotint.smoothed.gradients import quantized_gaussian as quantized_gaussian
-from mezzotint.smoothed.gradients import quantized_laplace as quantized_laplace
-from mezzotint.smoothed.hull import hull_vertices as hull_vertices
-from mezzotint.smoothed.inputs import read_rational as read_rational
+from mezzotint.smoothed.expectations import rare_loss_log10 as rare_loss_log10
+from mezzotint.smoothed.model import Expected as Expected
+from mezzotint.smoothed.model import Profile as Profile
+from mezzotint.smoothed.model import Utility as Utility
+from mezzotint.smoothed.model import hull_vertices as hull_vertices
+from mezzotint.smoothed.model import read_rational as read_rational
 from mezzotint.smoothed.profiles import profile as profile
 from mezzotint.smoothed.properties import SmoothedGuarantee as SmoothedGuarantee
 from mezzotint.smoothed.properties import compose as compose
@@ -24,7 +27,4 @@ from mezzotint.smoothed.published import published_noise_ratio as published_nois
 from mezzotint.smoothed.published import published_remark8 as published_remark8
 from mezzotint.smoothed.published import published_table1_noise_epsilon as published_table1_noise_epsilon
 from mezzotint.smoothed.published import published_theorem5_worst_case as published_theorem5_worst_case
-from mezzotint.smoothed.results import Expected as Expected
-from mezzotint.smoothed.results import Profile as Profile
-from mezzotint.smoothed.results import Utility as Utility
 from mezzotint.smoothed.utilities import utility as utility

@@ -12,14 +12,10 @@ from fractions import Fraction
 
 import numpy as np
 
-from mezzotint.core.lazy import LazyModule
-from mezzotint.smoothed.hull import Distribution
-from mezzotint.smoothed.inputs import Loss, Sample, split
+from mezzotint.smoothed import kernels
+from mezzotint.smoothed.model import LOG_TEN, Distribution, Loss, Sample, split
 from mezzotint.smoothed.profiles import histogram_profile, log_pair
-from mezzotint.smoothed.results import LOG_TEN
 from mezzotint.smoothed.two_types import log_tail, search
-
-weights = LazyModule("mezzotint.smoothed.kernels.weights")
 
 #: Enumeration is chosen when its cells (histograms, times steps over all compositions) stay below this.
 MAX_ENUMERATION = 40_000_000
@@ -189,7 +185,7 @@ class RareType:
             return self._log_g(0, cache) if self.share == 0 else -math.inf
         low, high = _mass_window(n, self.share, top)
         s = np.arange(low, high + 1, dtype=np.float64)
-        masses = weights.binomials(s, float(n), split(self.share))[0]
+        masses = kernels.binomials(s, float(n), split(self.share))[0]
         outside = [_log_rate(self.sample) + log_tail(low - 1, n, self.share, above=False)]
         if high < top:
             outside.append(self._log_g(high + 1, cache) + log_tail(high + 1, n, self.share, above=True))
@@ -285,7 +281,7 @@ def _tilted(sample: Sample, loss: Loss, vertex: Distribution) -> tuple[np.ndarra
     n = sample.records
     low, high = _mass_window(n, vertex[rare], n // 2)
     grid = np.unique(np.linspace(low, high, 400).round())
-    values = weights.binomials(grid, float(n), split(vertex[rare]))[0]
+    values = kernels.binomials(grid, float(n), split(vertex[rare]))[0]
     heights = [log_pair(max(2, int(j)), n + 1 - max(2, int(j)), sample, loss, binary=True)[0] for j in grid]
     peak = max(0.5, float(grid[int(np.argmax(values + np.array(heights)))])) / n
     true = np.array([float(p) for p in vertex])

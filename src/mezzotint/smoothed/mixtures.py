@@ -17,11 +17,8 @@ from typing import final
 
 import numpy as np
 
-from mezzotint.core.lazy import LazyModule
-from mezzotint.smoothed.inputs import split
-
-tails = LazyModule("mezzotint.smoothed.kernels.tails")
-weights = LazyModule("mezzotint.smoothed.kernels.weights")
+from mezzotint.smoothed import kernels
+from mezzotint.smoothed.model import split
 
 _NEGLIGIBLE = math.log(1e-15)
 
@@ -89,13 +86,13 @@ class LostRecords(Mixture):
 
     def log_weights(self, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if self.rate is not None:
-            return weights.binomials(s, float(self._size), split(self.rate))
-        return weights.hypergeometrics(s, float(self._size), float(self.records - self._size), float(self.lost))
+            return kernels.binomials(s, float(self._size), split(self.rate))
+        return kernels.hypergeometrics(s, float(self._size), float(self.records - self._size), float(self.lost))
 
     def log_values(self, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         first = np.full(s.size, float(self.first))
         second = np.full(s.size, float(self.second))
-        return tails.divergences(first, second, s, self.ratio)
+        return kernels.divergences(first, second, s, self.ratio)
 
     def log_bounds(self, s: np.ndarray) -> np.ndarray:
         values, errors = self.log_values(s)
@@ -122,7 +119,7 @@ class LostRecordsUtility(Mixture):
 
     def log_values(self, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         pair = self.divergence
-        return tails.utilities(float(pair.first), float(pair.second), s, pair.ratio)
+        return kernels.utilities(float(pair.first), float(pair.second), s, pair.ratio)
 
     def log_bounds(self, s: np.ndarray) -> np.ndarray:
         pair = self.divergence
@@ -160,10 +157,10 @@ class MissedDraws(Mixture):
 
     def log_weights(self, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         outside = self.records - self.first - self.second + 1
-        return weights.binomial_fractions(s, float(self.draws), float(outside), float(self.records))
+        return kernels.binomial_fractions(s, float(self.draws), float(outside), float(self.records))
 
     def log_values(self, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return tails.divergences_replacement(
+        return kernels.divergences_replacement(
             float(self.first), float(self.second), self.draws - s, self.up, self.down, self.loss
         )
 

@@ -10,9 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mezzotint.core.errors import ParameterError
-from mezzotint.smoothed.hull import Distribution, hull_vertices, in_hull, read_vertices
-from mezzotint.smoothed.inputs import Rational
-from mezzotint.smoothed.results import Expected
+from mezzotint.smoothed.model import Distribution, Expected, Rational, hull_vertices, in_hull, read_vertices
 
 
 @dataclass(frozen=True, kw_only=True)

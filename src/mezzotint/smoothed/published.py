@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from mezzotint.core.errors import ParameterError
-from mezzotint.smoothed.inputs import Rational, read_count, read_loss, read_rational
+from mezzotint.smoothed.model import Rational, read_count, read_loss, read_rational
 
 
 def published_remark8(

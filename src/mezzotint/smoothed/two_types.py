@@ -15,11 +15,8 @@ from fractions import Fraction
 import numpy as np
 
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.lazy import LazyModule
-from mezzotint.smoothed.inputs import Loss, Sample, split
-
-windows = LazyModule("mezzotint.smoothed.kernels.windows")
-weights = LazyModule("mezzotint.smoothed.kernels.weights")
+from mezzotint.smoothed import kernels
+from mezzotint.smoothed.model import Loss, Sample, split
 
 #: Counts evaluated one by one; beyond this the sum would take minutes.
 MAX_WINDOW = 20_000_000
@@ -97,7 +94,7 @@ def log_tail(x: int, n: int, p: Fraction, *, above: bool) -> float:
     neighbour = x + 1 if above else x - 1
     if p in (0, 1):
         return -math.inf
-    values, errors = weights.binomials(np.array([float(x), float(neighbour)]), float(n), split(p))
+    values, errors = kernels.binomials(np.array([float(x), float(neighbour)]), float(n), split(p))
     bound = float(values[0]) + float(errors[0])
     if neighbour < 0 or neighbour > n:
         return min(0.0, bound)
@@ -121,7 +118,7 @@ def landscape(sample: Sample, loss: Loss, share: Fraction, pad: int) -> Landscap
     low = _low_end(n, share, peak, goal - log_rate)
     if high - low > MAX_WINDOW:
         raise ParameterError("n", n, f"needs delta at {high - low} counts; use asymptotic_rate for so many records")
-    values, errors = windows.log_delta_window(low, high, size, lost, ratio)
+    values, errors = kernels.log_delta_window(low, high, size, lost, ratio)
     upper = np.minimum(values + errors, log_rate)
     majorant = np.maximum(np.maximum.accumulate(upper[::-1])[::-1], log_middle)
     log_middle = min(log_middle, log_rate)
@@ -160,8 +157,8 @@ def _peak(sample: Sample, loss: Loss, share: Fraction) -> tuple[int, float]:
     low, high = 0, n // 2
     while True:
         grid = np.unique(np.linspace(low, high, 33).round())
-        values = weights.binomials(grid, float(n), split(share))[0]
-        values = values + windows.log_deltas(grid, float(n), float(sample.lost), loss.parts)
+        values = kernels.binomials(grid, float(n), split(share))[0]
+        values = values + kernels.log_deltas(grid, float(n), float(sample.lost), loss.parts)
         best = int(np.argmax(values))
         if high - low <= 32:
             return int(grid[best]), float(values[best])
@@ -175,7 +172,7 @@ def _high_end(sample: Sample, loss: Loss, share: Fraction, peak: int, goal: floa
     edges = np.unique(np.linspace(1, (n + 2) // 2, min(2049, (n + 2) // 2)).astype(np.int64)).astype(np.float64)
     if edges.size < 2:
         return n // 2, -math.inf
-    blocks = windows.block_bounds(edges, float(n), float(sample.lost), loss.parts)
+    blocks = kernels.block_bounds(edges, float(n), float(sample.lost), loss.parts)
     beyond = np.maximum.accumulate(blocks[::-1])[::-1]
     starts = edges[:-1].astype(np.int64)
 
@@ -217,7 +214,7 @@ def evaluate(
     """
     n = scape.records - moved
     inner = [
-        windows.log_expectation(column, piece.start, n, split(share))
+        kernels.log_expectation(column, piece.start, n, split(share))
         for piece, column in zip(scape.pieces, columns, strict=True)
     ]
     parts = [value for value, _ in inner]
@@ -280,7 +277,7 @@ def _certificate(scape: Landscape, ends: tuple[Fraction, ...]) -> Search:
         for moved in range(scape.pad + 1):
             if moved > 0:
                 step = split(ends[1 - end])
-                columns = [tuple(windows.mix_step(one, step) for one in column) for column in columns]
+                columns = [tuple(kernels.mix_step(one, step) for one in column) for column in columns]
             value, error = evaluate(scape, [column[0] for column in columns], moved, ends[end], outside=False)
             upper, slack = evaluate(scape, [column[1] for column in columns], moved, ends[end], outside=True)
             ceiling, excess = evaluate(scape, [column[2] for column in columns], moved, ends[end], outside=True)
@@ -312,13 +309,13 @@ def _all_splits(sample: Sample, loss: Loss, ends: tuple[Fraction, ...]) -> Searc
     n = sample.records
     if n > MAX_ALL_SPLITS * 5:
         raise ParameterError("n", n, f"comparing all splits needs n <= {MAX_ALL_SPLITS * 5}; use the certificate")
-    values, errors = windows.log_delta_window(0, n, float(n), float(sample.lost), loss.parts)
+    values, errors = kernels.log_delta_window(0, n, float(n), float(sample.lost), loss.parts)
     best, best_error, split_at, upper = -math.inf, 0.0, 0, -math.inf
     inner = float(errors.max())
     for moved in range(n + 1):
         if moved > 0:
-            values = windows.mix_step(values, split(ends[0]))
-        value, error = windows.log_expectation(values, 0, n - moved, split(ends[1]))
+            values = kernels.mix_step(values, split(ends[0]))
+        value, error = kernels.log_expectation(values, 0, n - moved, split(ends[1]))
         error += inner + (4.0 + moved) * 2.0**-50 * (80.0 + abs(value))
         upper = max(upper, value + error)
         if value > best:

@@ -10,24 +10,22 @@ from fractions import Fraction
 import numpy as np
 
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.lazy import LazyModule
-from mezzotint.smoothed.inputs import (
+from mezzotint.smoothed import kernels
+from mezzotint.smoothed.mixtures import LostRecords, LostRecordsUtility, log_mixture
+from mezzotint.smoothed.model import (
     Loss,
     Rational,
     Sample,
+    Utility,
     read_counts,
     read_loss,
     read_rational,
     read_sample,
     read_sampling,
     split_log_step,
+    to_log10,
 )
-from mezzotint.smoothed.mixtures import LostRecords, LostRecordsUtility, log_mixture
 from mezzotint.smoothed.profiles import log_pair
-from mezzotint.smoothed.results import Utility, to_log10
-
-tails = LazyModule("mezzotint.smoothed.kernels.tails")
-weights = LazyModule("mezzotint.smoothed.kernels.weights")
 
 #: Three or more types are enumerated outcome by outcome up to this many; beyond it the utility is bracketed.
 MAX_OUTCOMES = 300_000
@@ -118,7 +116,7 @@ def _log_pair(first: int, second: int, sample: Sample, loss: Loss) -> tuple[floa
             )
         )
     if sample.sampling == "without_replacement":
-        return tails.log_utility(float(first), float(second), float(sample.lost), loss.parts)
+        return kernels.log_utility(float(first), float(second), float(sample.lost), loss.parts)
     return _log_pair_replacement(first, second, sample, loss)
 
 
@@ -127,7 +125,7 @@ def _log_pair_replacement(first: int, second: int, sample: Sample, loss: Loss) -
         return _log_pair_single(first, second, sample, loss)
     up, down = split_log_step(first), split_log_step(second)
     sides = [
-        tails.log_utility_replacement(
+        kernels.log_utility_replacement(
             float(first), float(second), float(sample.sampled), up, down, loss.log_ratio, below
         )
         for below in (False, True)
@@ -226,6 +224,6 @@ def _log_law(outcomes: np.ndarray, counts: list[int], sample: Sample) -> np.ndar
         possible = np.arange(sample.sampled + 1, dtype=np.float64)
         table = np.full(possible.size, -np.inf)
         reach = possible <= count
-        table[reach] = weights.binomial_fractions(possible[reach], float(count), draws, records)[0]
+        table[reach] = kernels.binomial_fractions(possible[reach], float(count), draws, records)[0]
         total += table[column]
-    return total - weights.binomial_fractions(np.array([draws]), records, draws, records)[0]
+    return total - kernels.binomial_fractions(np.array([draws]), records, draws, records)[0]

@@ -1,0 +1,745 @@
+"""The loops over counts behind every smoothed number, compiled by numba: masses, sums outward from a peak, averages.
+
+All work in logarithms; what is summed in double-double says so.
+"""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal, localcontext
+from functools import partial
+
+import numpy as np
+
+from mezzotint.core.compiled import compiled, inlined
+
+# 2**27 + 1 splits a 53-bit significand in two halves whose products are exact.
+_SPLIT = 134217729.0
+
+
+@compiled
+def two_sum(a: float, b: float) -> tuple[float, float]:
+    """The rounded sum and its exact error."""
+    total = a + b
+    shadow = total - a
+    return total, (a - (total - shadow)) + (b - shadow)
+
+
+@compiled
+def two_product(a: float, b: float) -> tuple[float, float]:
+    """The rounded product and its exact error, for |a|, |b| below 2**970."""
+    product = a * b
+    scaled = _SPLIT * a
+    a_high = scaled - (scaled - a)
+    a_low = a - a_high
+    scaled = _SPLIT * b
+    b_high = scaled - (scaled - b)
+    b_low = b - b_high
+    return product, ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
+
+
+@compiled
+def add(a_high: float, a_low: float, b_high: float, b_low: float) -> tuple[float, float]:
+    """Sum of two double-doubles, relative error below 2**-103."""
+    high, error = two_sum(a_high, b_high)
+    low, rest = two_sum(a_low, b_low)
+    high, error = two_sum(high, error + low)
+    return two_sum(high, error + rest)
+
+
+@compiled
+def multiply(a_high: float, a_low: float, b_high: float, b_low: float) -> tuple[float, float]:
+    """Product of two double-doubles, relative error below 2**-102."""
+    high, error = two_product(a_high, b_high)
+    return two_sum(high, error + (a_high * b_low + a_low * b_high))
+
+
+@compiled
+def product_difference(a: float, b: float, c: float, d: float) -> float:
+    """`a b - c d` for integers below 2**53, to one rounding of the result."""
+    first, first_error = two_product(a, b)
+    second, second_error = two_product(c, d)
+    high, error = two_sum(first, -second)
+    return high + (error + (first_error - second_error))
+
+
+#: Unit roundoffs per unit of magnitude that bound the error of a log-probability below.
+ROUNDOFFS = 24.0 * 2.0**-53
+_LOG_TWO_PI = math.log(2.0 * math.pi)
+
+
+def _stirling_table(size: int) -> np.ndarray:
+    # log(n!) - log(sqrt(2 pi n) (n/e)^n) in 40 digits; the asymptotic series below takes over at n = 16.
+    with localcontext() as context:
+        context.prec = 40
+        two_pi = 2 * Decimal("3.141592653589793238462643383279502884197")
+        rows = [Decimal(0)]
+        for n in range(1, size):
+            factorial = Decimal(math.factorial(n)).ln()
+            rows.append(factorial - (two_pi * n).ln() / 2 - n * Decimal(n).ln() + n)
+    return np.array([float(row) for row in rows])
+
+
+_STIRLING = _stirling_table(16)
+
+
+@compiled
+def stirling_error(n: float) -> float:
+    """log(n!) minus Stirling's leading terms, for integers n >= 0 (0 at 0 by convention)."""
+    if n < 16.0:
+        return _STIRLING[int(n)]
+    square = n * n
+    series = 1.0 / 1260.0 - (1.0 / 1680.0 - (1.0 / 1188.0) / square) / square
+    return (1.0 / 12.0 - (1.0 / 360.0 - series / square) / square) / n
+
+
+@compiled
+def deviance(x: float, mean: float, difference: float) -> float:
+    """`x log(x / mean) + mean - x` from the exact `difference = x - mean`."""
+    if x == 0.0:
+        return mean
+    ratio = difference / (x + mean)
+    if abs(ratio) > 0.5:
+        return x * math.log(x / mean) - difference
+    # x log((1 + v)/(1 - v)) - d with d = v (x + mean) is d v + 2 x (v^3/3 + v^5/5 + ...).
+    total = difference * ratio
+    power = 2.0 * x * ratio
+    square = ratio * ratio
+    for j in range(1, 64):
+        power *= square
+        updated = total + power / (2 * j + 1)
+        if updated == total:
+            break
+        total = updated
+    return total
+
+
+@compiled
+def log_binomial(x: float, n: float, difference: float, p: float, q: float) -> tuple[float, float]:
+    """log Bin(x; n, p) with `difference = x - n p` and `q = 1 - p` given exactly, and its magnitude."""
+    if n == 0.0:
+        return 0.0, 0.0
+    if x == 0.0:
+        value = n * (math.log1p(-p) if p < 0.5 else math.log(q))
+        return value, -value
+    if x == n:
+        value = n * (math.log1p(-q) if q < 0.5 else math.log(p))
+        return value, -value
+    deviances = deviance(x, n * p, difference) + deviance(n - x, n * q, -difference)
+    scale = 0.5 * (math.log(n / (x * (n - x))) - _LOG_TWO_PI)
+    errors = stirling_error(n) - stirling_error(x) - stirling_error(n - x)
+    return errors - deviances + scale, deviances + abs(scale) + 1.0
+
+
+@compiled
+def log_binomial_fraction(x: float, n: float, part: float, whole: float) -> tuple[float, float]:
+    """log Bin(x; n, part / whole) for integers `part <= whole`, and its magnitude."""
+    if part == 0.0 or part == whole:
+        certain = x == 0.0 if part == 0.0 else x == n
+        return (0.0 if certain else -math.inf), 0.0
+    difference = product_difference(x, whole, n, part) / whole
+    return log_binomial(x, n, difference, part / whole, (whole - part) / whole)
+
+
+@compiled
+def log_hypergeometric(x: float, special: float, ordinary: float, draws: float) -> tuple[float, float]:
+    """log-probability of x special records among `draws` from special + ordinary ones, and its magnitude.
+
+    Bin(x; special, p) Bin(draws - x; ordinary, p) / Bin(draws; all, p) at p = draws / all, where the deviance of
+    the denominator vanishes.
+    """
+    whole = special + ordinary
+    if draws == 0.0 or draws == whole or special == 0.0 or ordinary == 0.0:
+        return 0.0, 0.0
+    difference = product_difference(x, whole, special, draws) / whole
+    p = draws / whole
+    q = (whole - draws) / whole
+    first, first_size = log_binomial(x, special, difference, p, q)
+    second, second_size = log_binomial(draws - x, ordinary, -difference, p, q)
+    third, third_size = log_binomial(draws, whole, 0.0, p, q)
+    return first + second - third, first_size + second_size + third_size
+
+
+@compiled
+def hypergeometrics(x: np.ndarray, special: float, ordinary: float, draws: float):
+    """`log_hypergeometric` of every entry, with error bounds."""
+    values = np.empty(x.size)
+    errors = np.empty(x.size)
+    for i in range(x.size):
+        values[i], errors[i] = log_hypergeometric(x[i], special, ordinary, draws)
+    return values, ROUNDOFFS * errors
+
+
+@compiled
+def binomials(x: np.ndarray, n: float, p: tuple[float, float]):
+    """log Bin(x; n, p) of every entry for p in two floats, with error bounds."""
+    values = np.empty(x.size)
+    errors = np.empty(x.size)
+    mean_high, mean_low = multiply(n, 0.0, p[0], p[1])
+    q = (1.0 - p[0]) - p[1]
+    for i in range(x.size):
+        if p[0] == 0.0 or q == 0.0:
+            certain = x[i] == (0.0 if p[0] == 0.0 else n)
+            values[i], errors[i] = 0.0 if certain else -np.inf, 0.0
+            continue
+        high, low = add(x[i], 0.0, -mean_high, -mean_low)
+        values[i], errors[i] = log_binomial(x[i], n, high + low, p[0], q)
+    return values, ROUNDOFFS * errors
+
+
+@compiled
+def binomial_fractions(x: np.ndarray, n: float, part: float, whole: float):
+    """log Bin(x; n, part / whole) of every entry, with error bounds."""
+    values = np.empty(x.size)
+    errors = np.empty(x.size)
+    for i in range(x.size):
+        values[i], errors[i] = log_binomial_fraction(x[i], n, part, whole)
+    return values, ROUNDOFFS * errors
+
+
+_UNIT = 2.0**-53
+_NEGLIGIBLE = 2.0**-60
+
+
+@compiled
+def _margin(first: float, second: float, total: float, lost: float, ratio: tuple[float, float]):
+    # first (total + 1 - lost) - E second lost, in double-double: positive where the likelihood ratio exceeds E.
+    a_high, a_low = two_product(first, total + 1.0 - lost)
+    b_high, b_low = two_product(second, lost)
+    c_high, c_low = multiply(b_high, b_low, ratio[0], ratio[1])
+    high, _ = add(a_high, a_low, -c_high, -c_low)
+    return high
+
+
+@compiled
+def boundary(first: float, second: float, total: float, ratio: tuple[float, float]) -> float:
+    """Largest `lost` with `first (total + 1 - lost) > E second lost`."""
+    lost = math.floor(first * (total + 1.0) / (first + ratio[0] * second))
+    while lost > 0.0 and _margin(first, second, total, lost, ratio) <= 0.0:
+        lost -= 1.0
+    while _margin(first, second, total, lost + 1.0, ratio) > 0.0:
+        lost += 1.0
+    return lost
+
+
+@compiled
+def log_divergence(first: float, second: float, total: float, ratio: tuple[float, float]) -> tuple[float, float]:
+    """D2(A, B, s): divergence between P = (A, B - 1) and Q = (A - 1, B) when `total` of these records are lost.
+
+    With l lost among the A, the likelihood ratio is A (s + 1 - l) / (B l). Running down from the boundary k,
+    v(l) = Hyp(l) / (s + 1 - l) obeys v(l - 1) = v(l) l (B - 1 - s + l) / ((A - l + 1) (s - l + 2)).
+    """
+    rest = second - 1.0
+    lowest = max(0.0, total - rest)
+    lost = boundary(first, second, total, ratio)
+    if lost < lowest:
+        return -math.inf, 0.0
+    log_pmf, size = log_hypergeometric(lost, first, rest, total)
+    margin = _margin(first, second, total, lost, ratio)
+    step = first + ratio[0] * second
+    weight = 1.0 / (total + 1.0 - lost)
+    value = weight * margin
+    drift = 0.0
+    count = 0.0
+    remainder = 0.0
+    while lost > lowest:
+        factor = lost * (rest - total + lost) / ((first - lost + 1.0) * (total - lost + 2.0))
+        weight *= factor
+        lost -= 1.0
+        count += 1.0
+        term = weight * (margin + count * step)
+        value += term
+        drift += count * term
+        # What is left is below pmf(l) rho / (1 - rho), and pmf(l) is weight (s + 1 - l).
+        shrink = factor * (total - lost + 1.0) / (total - lost) if total > lost else 0.0
+        mass = first * weight * (total + 1.0 - lost)
+        if mass * shrink < _NEGLIGIBLE * value * (1.0 - shrink):
+            remainder = mass * shrink / (1.0 - shrink)
+            break
+    error = ROUNDOFFS * size + _UNIT * (6.0 * drift / value + 16.0) + remainder / value
+    return log_pmf + math.log(value / first), error
+
+
+@compiled
+def log_utility(first: float, second: float, total: float, ratio: tuple[float, float]) -> tuple[float, float]:
+    """The adversary's utility under P of the pair in `log_divergence`, at threshold t = E / (1 + E).
+
+    With likelihood ratio L = P/Q the terms are P (L - E)/(1 + L) where L > E, the lower tail of l, and
+    P (1/L - E)/(1 + 1/L) where L < 1/E, the upper tail; both denominators are A (s + 1 - l) + B l.
+    """
+    lower, lower_error = _log_utility_side(first, second, total, ratio, True)
+    upper, upper_error = _log_utility_side(first, second, total, ratio, False)
+    largest = max(lower, upper)
+    if largest == -math.inf:
+        return -math.inf, 0.0
+    value = largest + math.log(math.exp(lower - largest) + math.exp(upper - largest))
+    return value, max(lower_error, upper_error) + 4.0 * _UNIT * (1.0 + abs(value))
+
+
+@compiled
+def _log_utility_side(
+    first: float, second: float, total: float, ratio: tuple[float, float], below: bool
+) -> tuple[float, float]:
+    rest = second - 1.0
+    lowest = max(0.0, total - rest)
+    highest = min(first, total)
+    if below:
+        lost = boundary(first, second, total, ratio)
+        margin = _margin(first, second, total, lost, ratio)
+        step = first + ratio[0] * second
+    else:
+        # B l > E A (s + 1 - l) is the same inequality for the B's that Q loses, s + 1 - l of them.
+        lost = total + 1.0 - boundary(second, first, total, ratio)
+        margin = _margin(second, first, total, total + 1.0 - lost, ratio)
+        step = second + ratio[0] * first
+    if lost < lowest or lost > highest:
+        return -math.inf, 0.0
+    log_pmf, size = log_hypergeometric(lost, first, rest, total)
+    weight = 1.0
+    value = margin / (first * (total + 1.0 - lost) + second * lost)
+    drift = 0.0
+    count = 0.0
+    remainder = 0.0
+    while (lost > lowest) if below else (lost < highest):
+        if below:
+            shrink = lost * (rest - total + lost) / ((first - lost + 1.0) * (total - lost + 1.0))
+            lost -= 1.0
+        else:
+            shrink = (first - lost) * (total - lost) / ((lost + 1.0) * (rest - total + lost + 1.0))
+            lost += 1.0
+        weight *= shrink
+        count += 1.0
+        term = weight * (margin + count * step) / (first * (total + 1.0 - lost) + second * lost)
+        value += term
+        drift += count * term
+        if weight * shrink < _NEGLIGIBLE * value * (1.0 - shrink):
+            remainder = weight * shrink / (1.0 - shrink)
+            break
+    error = ROUNDOFFS * size + _UNIT * (6.0 * drift / value + 16.0) + remainder / value
+    return log_pmf + math.log(value), error
+
+
+@compiled
+def _replacement_start(
+    draws: float, up: tuple[float, float], down: tuple[float, float], loss: tuple[float, float]
+) -> tuple[float, float]:
+    # Fewest draws h of the first type with h up - (draws - h) down > loss, and that excess; up = ln(A/(A-1)),
+    # down = ln(B/(B-1)). Boundary and excess in double-double, because both logarithms are near 1/n.
+    step_high, step_low = add(up[0], up[1], down[0], down[1])
+    base_high, base_low = multiply(draws, 0.0, down[0], down[1])
+    base_high, base_low = add(base_high, base_low, loss[0], loss[1])
+    start = max(0.0, math.floor(base_high / step_high) - 1.0)
+    while True:
+        high, low = multiply(start, 0.0, step_high, step_low)
+        excess, _ = add(high, low, -base_high, -base_low)
+        if excess > 0.0:
+            return start, excess
+        start += 1.0
+
+
+@compiled
+def log_divergence_replacement(
+    first: float,
+    second: float,
+    draws: float,
+    up: tuple[float, float],
+    down: tuple[float, float],
+    loss: tuple[float, float],
+) -> tuple[float, float]:
+    """Divergence of P = (A, B - 1) from Q = (A - 1, B) when `draws` of these records are drawn with replacement.
+
+    The likelihood ratio at h draws of the first type is (A/(A-1))^h ((B-1)/B)^(draws - h), increasing in h, so
+    the sum is an upper binomial tail with factors 1 - exp(-(log ratio - loss)).
+    """
+    start, excess = _replacement_start(draws, up, down, loss)
+    return _log_tail_replacement(first, second - 1.0, draws, (start, excess, up[0] + down[0]), 0.0)
+
+
+@compiled
+def log_utility_replacement(
+    first: float,
+    second: float,
+    draws: float,
+    up: tuple[float, float],
+    down: tuple[float, float],
+    loss: tuple[float, float],
+    below: bool,
+) -> tuple[float, float]:
+    """One side of the adversary's utility with replacement: the upper tail of h, or the lower one if `below`.
+
+    With y = |log ratio| - loss > 0 the factor is (1 - e^-y) / (1 + e^-(y + loss)); the lower tail is the upper
+    tail of the B's, h' = draws - h, at the pair (B, A), still weighted with P.
+    """
+    start, excess = _replacement_start(draws, down, up, loss) if below else _replacement_start(draws, up, down, loss)
+    part, other = (second - 1.0, first) if below else (first, second - 1.0)
+    return _log_tail_replacement(part, other, draws, (start, excess, up[0] + down[0]), math.exp(-loss[0]))
+
+
+@compiled
+def _log_tail_replacement(
+    part: float, other: float, draws: float, tail: tuple[float, float, float], shift: float
+) -> tuple[float, float]:
+    # Sum over h >= start of Binomial(draws, part / (part + other)) times (1 - e^-y) / (1 + shift e^-y), where y is
+    # `excess` at the start and grows by `step`; from the largest probability in the tail outwards, both ways.
+    start, excess, step = tail
+    if start > draws:
+        return -math.inf, 0.0
+    whole = part + other
+    anchor = min(draws, max(start, math.floor((draws + 1.0) * (part / whole))))
+    log_pmf, size = log_binomial_fraction(anchor, draws, part, whole)
+    over = excess + (anchor - start) * step
+    value = -math.expm1(-over) / (1.0 + math.exp(-over) * shift)
+    drift, remainder = 0.0, 0.0
+    for direction in (1.0, -1.0):
+        hits, weight, count = anchor, 1.0, 0.0
+        while (hits < draws) if direction > 0.0 else (hits > start):
+            if direction > 0.0:
+                shrink = (draws - hits) * part / ((hits + 1.0) * other)
+            else:
+                shrink = hits * other / ((draws - hits + 1.0) * part)
+            hits += direction
+            weight *= shrink
+            count += 1.0
+            over = excess + (hits - start) * step
+            term = -weight * math.expm1(-over) / (1.0 + math.exp(-over) * shift)
+            value += term
+            drift += count * term
+            if weight * shrink < _NEGLIGIBLE * value * (1.0 - shrink):
+                remainder += weight * shrink / (1.0 - shrink)
+                break
+    error = ROUNDOFFS * size + _UNIT * (6.0 * drift / value + 32.0) + remainder / value
+    return log_pmf + math.log(value), error
+
+
+@compiled
+def divergences(first: np.ndarray, second: np.ndarray, total: np.ndarray, ratio: tuple[float, float]):
+    """`log_divergence` of every row; two arrays."""
+    values = np.empty(first.size)
+    errors = np.empty(first.size)
+    for i in range(first.size):
+        values[i], errors[i] = log_divergence(first[i], second[i], total[i], ratio)
+    return values, errors
+
+
+@compiled
+def divergences_replacement(
+    first: float,
+    second: float,
+    draws: np.ndarray,
+    up: tuple[float, float],
+    down: tuple[float, float],
+    loss: tuple[float, float],
+):
+    """`log_divergence_replacement` at every number of draws; two arrays."""
+    values = np.empty(draws.size)
+    errors = np.empty(draws.size)
+    for i in range(draws.size):
+        values[i], errors[i] = log_divergence_replacement(first, second, draws[i], up, down, loss)
+    return values, errors
+
+
+@compiled
+def utilities(first: float, second: float, total: np.ndarray, ratio: tuple[float, float]):
+    """`log_utility` of one pair at every number of lost records; two arrays."""
+    values = np.empty(total.size)
+    errors = np.empty(total.size)
+    for i in range(total.size):
+        values[i], errors[i] = log_utility(first, second, total[i], ratio)
+    return values, errors
+
+
+@compiled
+def _log_worst(count: float, records: float, lost: float, ratio: tuple[float, float]) -> tuple[float, float]:
+    one, one_error = log_divergence(count, records + 1.0 - count, lost, ratio)
+    two, two_error = log_divergence(records + 1.0 - count, count, lost, ratio)
+    return _larger(one, one_error, two, two_error)
+
+
+@compiled
+def _larger(one: float, one_error: float, two: float, two_error: float) -> tuple[float, float]:
+    # The larger value; its error also covers the smaller one, should that be larger in truth.
+    if two > one:
+        one, one_error, two, two_error = two, two_error, one, one_error
+    if one == -math.inf:
+        return one, 0.0
+    return one, max(one_error, two + two_error - one)
+
+
+@compiled
+def log_delta(count: float, records: float, lost: float, ratio: tuple[float, float]) -> tuple[float, float]:
+    """log delta at one count, and an error bound."""
+    if count <= 1.0 or count >= records - 1.0:
+        return math.log((records - lost) / records), 2.0**-52
+    one, one_error = _log_worst(count, records, lost, ratio)
+    two, two_error = _log_worst(count + 1.0, records, lost, ratio)
+    return _larger(one, one_error, two, two_error)
+
+
+@compiled
+def log_deltas(counts: np.ndarray, records: float, lost: float, ratio: tuple[float, float]) -> np.ndarray:
+    """log delta at scattered counts."""
+    values = np.empty(counts.size)
+    for i in range(counts.size):
+        values[i] = log_delta(counts[i], records, lost, ratio)[0]
+    return values
+
+
+@compiled
+def log_delta_window(low: int, high: int, records: float, lost: float, ratio: tuple[float, float]):
+    """log delta at every count from low to high, with error bounds; two arrays."""
+    values = np.empty(high - low + 1)
+    errors = np.empty(high - low + 1)
+    before, before_error = -math.inf, 0.0
+    if low >= 1:
+        before, before_error = _log_worst(float(low), records, lost, ratio)
+    for j in range(low, high + 1):
+        after, after_error = -math.inf, 0.0
+        if j < records:
+            after, after_error = _log_worst(j + 1.0, records, lost, ratio)
+        if j <= 1 or j >= records - 1:
+            values[j - low], errors[j - low] = math.log((records - lost) / records), 2.0**-52
+        else:
+            values[j - low], errors[j - low] = _larger(before, before_error, after, after_error)
+        before, before_error = after, after_error
+    return values, errors
+
+
+@compiled
+def _log_block(low: float, high: float, records: float, lost: float, ratio: tuple[float, float]) -> float:
+    # Upper bound of log D2(A, n + 1 - A, R) over low <= A <= high. The factors fall with the lost l and grow with
+    # A, and l grows stochastically with A; so probabilities of the low end with factors of the high end overstate.
+    second = records + 1.0 - high
+    ordinary = records - low
+    step = high + ratio[0] * second
+    lowest = max(0.0, lost - ordinary)
+    most = min(boundary(high, second, lost, ratio), min(low, lost))
+    if most < lowest:
+        return -math.inf
+    mode = math.floor((lost + 1.0) * (low + 1.0) / (records + 2.0))
+    anchor = max(lowest, min(most, mode))
+    log_pmf, size = log_hypergeometric(anchor, low, ordinary, lost)
+    total = 0.0
+    for direction in (-1.0, 1.0):
+        x = anchor
+        weight = 1.0
+        if direction > 0.0:
+            if x == most:
+                break
+            weight = (low - x) * (lost - x) / ((x + 1.0) * (ordinary - lost + x + 1.0))
+            x += 1.0
+        while True:
+            # 1e-12 covers the rounding of a factor that nearly vanishes.
+            total += weight * ((high * (lost + 1.0) - x * step) / (high * (lost + 1.0 - x)) + 1e-12)
+            if x == (lowest if direction < 0.0 else most):
+                break
+            if direction < 0.0:
+                shrink = x * (ordinary - lost + x) / ((low - x + 1.0) * (lost - x + 1.0))
+            else:
+                shrink = (low - x) * (lost - x) / ((x + 1.0) * (ordinary - lost + x + 1.0))
+            weight *= shrink
+            x += direction
+            if weight * shrink < 1e-6 * total * (1.0 - shrink):
+                total += weight / (1.0 - shrink)
+                break
+    return min(0.0, log_pmf + math.log(total) + ROUNDOFFS * size + 1e-9)
+
+
+@compiled
+def block_bounds(edges: np.ndarray, records: float, lost: float, ratio: tuple[float, float]) -> np.ndarray:
+    """Upper bounds of log F over each block of counts from edges[i] to edges[i + 1], inclusive."""
+    bounds = np.empty(edges.size - 1)
+    for i in range(edges.size - 1):
+        low, high = edges[i], edges[i + 1]
+        bounds[i] = max(
+            _log_block(low, high, records, lost, ratio),
+            _log_block(records + 1.0 - high, records + 1.0 - low, records, lost, ratio),
+        )
+    return bounds
+
+
+@compiled
+def log_expectation(values: np.ndarray, start: int, n: int, p: tuple[float, float]) -> tuple[float, float]:
+    """log sum_j Bin(j; n, p) exp(values[j - start]) over the window, and the error bound of the weights."""
+    terms = np.full(values.size, -math.inf)
+    sizes = np.zeros(values.size)
+    mean_high, mean_low = multiply(float(n), 0.0, p[0], p[1])
+    q = (1.0 - p[0]) - p[1]
+    largest = -math.inf
+    for i in range(values.size):
+        j = start + i
+        if j < 0 or j > n or values[i] == -math.inf:
+            continue
+        if p[0] == 0.0 or q == 0.0:
+            if j == (0 if p[0] == 0.0 else n):
+                terms[i] = values[i]
+        else:
+            high, low = add(float(j), 0.0, -mean_high, -mean_low)
+            weight, sizes[i] = log_binomial(float(j), float(n), high + low, p[0], q)
+            terms[i] = weight + values[i]
+        largest = max(largest, terms[i])
+    if largest == -math.inf:
+        return -math.inf, 0.0
+    total, carry, worst = 0.0, 0.0, 0.0
+    for i in range(values.size):
+        # Terms below e^-80 of the largest are left out: fewer than 2**53 of them, below 1e-18 together.
+        if terms[i] > largest - 80.0:
+            worst = max(worst, sizes[i] + abs(terms[i]))
+            share = math.exp(terms[i] - largest) - carry
+            updated = total + share
+            carry = (updated - total) - share
+            total = updated
+    return largest + math.log(total), ROUNDOFFS * (worst + 2.0)
+
+
+@compiled
+def mix_step(values: np.ndarray, p: tuple[float, float]) -> np.ndarray:
+    """log((1 - p) e^v(j) + p e^v(j+1)): the expectation after one more record of share p; one entry shorter."""
+    q = (1.0 - p[0]) - p[1]
+    log_p = math.log(p[0]) if p[0] > 0.0 else -math.inf
+    log_q = math.log(q) if q > 0.0 else -math.inf
+    result = np.empty(values.size - 1)
+    for i in range(result.size):
+        stay, move = values[i] + log_q, values[i + 1] + log_p
+        high, low = max(stay, move), min(stay, move)
+        result[i] = high if low == -math.inf else high + math.log1p(math.exp(low - high))
+    return result
+
+
+@compiled
+def product_on_simplex(shape: np.ndarray, factors: np.ndarray, draws: int) -> np.ndarray:
+    """The product of per-type factors at every histogram of `draws` records; zero off the simplex.
+
+    `factors[i, h]` holds two floats; the result has one row of two floats per cell of `shape`, C order.
+    """
+    cells = 1
+    for size in shape:
+        cells *= size
+    grid = np.zeros((cells, 2))
+    last = shape.size - 1
+    index = np.zeros(shape.size, dtype=np.int64)
+    for row in range(cells // shape[last]):
+        rest = row
+        left = draws
+        for axis in range(last - 1, -1, -1):
+            index[axis] = rest % shape[axis]
+            rest //= shape[axis]
+            left -= index[axis]
+        if left < 0 or left >= shape[last]:
+            continue
+        high, low = factors[last, left, 0], factors[last, left, 1]
+        for axis in range(last):
+            high, low = multiply(high, low, factors[axis, index[axis], 0], factors[axis, index[axis], 1])
+        grid[row * shape[last] + left, 0] = high
+        grid[row * shape[last] + left, 1] = low
+    return grid
+
+
+@compiled
+def spread(grid: np.ndarray, shape: np.ndarray, ratio: tuple[float, float], inverse_gap: tuple[float, float]) -> None:
+    """Apply r^|y - h| along every axis, in place; the last index of an axis collects every larger outcome.
+
+    Two first-order recursions per line: outcomes reached from below, f(y) = w(y) + r f(y - 1), and from above,
+    g(y) = r (w(y + 1) + g(y + 1)). Outcomes at or beyond the last index sum to f(last) / (1 - r).
+    """
+    stride = 1
+    for axis in range(shape.size - 1, -1, -1):
+        size = shape[axis]
+        above = np.zeros((size, 2))
+        for line in range(grid.shape[0] // size):
+            start = (line // stride) * stride * size + line % stride
+            high, low = 0.0, 0.0
+            for y in range(size - 2, -1, -1):
+                cell = start + (y + 1) * stride
+                high, low = add(high, low, grid[cell, 0], grid[cell, 1])
+                high, low = multiply(high, low, ratio[0], ratio[1])
+                above[y, 0], above[y, 1] = high, low
+            high, low = 0.0, 0.0
+            for y in range(size):
+                cell = start + y * stride
+                high, low = multiply(high, low, ratio[0], ratio[1])
+                high, low = add(high, low, grid[cell, 0], grid[cell, 1])
+                if y == size - 1:
+                    out = multiply(high, low, inverse_gap[0], inverse_gap[1])
+                else:
+                    out = add(high, low, above[y, 0], above[y, 1])
+                grid[cell, 0], grid[cell, 1] = out
+        stride *= size
+
+
+@compiled
+def hockey_stick(left: np.ndarray, right: np.ndarray, ratio: tuple[float, float]) -> tuple[float, float]:
+    """The sums of max(0, left - E right) and of max(0, right - E left)."""
+    forward_high, forward_low = 0.0, 0.0
+    backward_high, backward_low = 0.0, 0.0
+    for cell in range(left.shape[0]):
+        p_high, p_low = left[cell, 0], left[cell, 1]
+        q_high, q_low = right[cell, 0], right[cell, 1]
+        high, low = multiply(q_high, q_low, ratio[0], ratio[1])
+        high, low = add(p_high, p_low, -high, -low)
+        if high > 0.0:
+            forward_high, forward_low = add(forward_high, forward_low, high, low)
+        high, low = multiply(p_high, p_low, ratio[0], ratio[1])
+        high, low = add(q_high, q_low, -high, -low)
+        if high > 0.0:
+            backward_high, backward_low = add(backward_high, backward_low, high, low)
+    return forward_high, backward_high
+
+
+@compiled
+def add_records(table: np.ndarray, filled: int, value: int, copies: int) -> None:
+    """Add `copies` records of one value: table[t, s] counts the t-subsets of sum s, of `filled` records so far."""
+    size, width = table.shape
+    step = (width - 1) // max(1, size - 1)
+    for done in range(copies):
+        for t in range(min(filled + done + 1, size - 1), 0, -1):
+            # (t - 1)-subsets have sums up to (t - 1) step, step being the largest value.
+            _add(table[t], table[t - 1], value, min(width - value, (t - 1) * step + 1))
+
+
+@compiled
+def _add(target: np.ndarray, source: np.ndarray, value: int, count: int) -> None:
+    for s in range(count):
+        target[s + value] += source[s]
+
+
+# Summands are positive, so their order does not matter for the error bound; reordering lets them run in lanes.
+@partial(inlined, reorder=True)
+def _hockey_stick(left: np.ndarray, right: np.ndarray, ratio: float, slack: float) -> tuple[float, float]:
+    value, bound = 0.0, 0.0
+    for s in range(left.size):
+        exact = left[s] - ratio * right[s]
+        raised = exact + slack * left[s]
+        value += exact if exact > 0.0 else 0.0
+        bound += raised if raised > 0.0 else 0.0
+    return value, bound
+
+
+@compiled
+def worst_replacement(
+    rest: np.ndarray, chosen: np.ndarray, own: int, shifts: np.ndarray, ratio: float, slack: float
+) -> tuple[float, float, int, bool]:
+    """The largest divergence when one record of shift `own` is replaced, in subset counts, and an upper bound.
+
+    `rest` counts the T-subsets of the other records by sum, `chosen` their (T - 1)-subsets; all shifts are at
+    least 0. Returns the value, the bound (each count inflated by `slack`), the worst shift, and its direction.
+    """
+    length = max(rest.size, chosen.size + max(own, shifts.max()))
+    left = np.zeros(length)
+    left[: rest.size] += rest
+    left[own : own + chosen.size] += chosen
+    best, bound, where, forward = 0.0, 0.0, own, True
+    right = np.zeros(length)
+    for shift in shifts:
+        if shift == own:
+            continue
+        right[:] = 0.0
+        right[: rest.size] += rest
+        right[shift : shift + chosen.size] += chosen
+        ahead, ahead_bound = _hockey_stick(left, right, ratio, slack)
+        back, back_bound = _hockey_stick(right, left, ratio, slack)
+        bound = max(bound, ahead_bound, back_bound)
+        if ahead > best:
+            best, where, forward = ahead, shift, True
+        if back > best:
+            best, where, forward = back, shift, False
+    return best, bound, where, forward

@@ -1,0 +1,515 @@
+"""What smoothed privacy is asked and what it answers: exact numbers, corners of a hull, records of results."""
+
+from __future__ import annotations
+
+import decimal
+import functools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
+
+import numpy as np
+from scipy import optimize
+
+from mezzotint.core.errors import ParameterError
+
+#: What is accepted where an exact rational is wanted. A float is read by its shortest decimal: 0.002 is 1/500.
+Rational = int | float | str | Fraction
+
+#: How records reach the published histogram.
+Sampling = Literal["without_replacement", "with_replacement", "poisson"]
+
+#: Counts beyond this are not exact floats any more.
+MAX_RECORDS = 2**53
+
+# Above this likelihood ratio only outcomes that one database cannot produce count, for any admissible n.
+_LARGEST_RATIO = Fraction(10) ** 40
+
+
+def read_rational(parameter: str, value: Rational) -> Fraction:
+    """An exact rational from an int, a Fraction, a decimal or "p/q" string, or a float by its shortest decimal.
+
+    Arguments:
+        parameter: public name, for the error message.
+        value: the number.
+    Returns:
+        The exact value; the float 0.002 becomes 1/500, not the binary number nearest to it.
+    Raises:
+        ParameterError: if the value is not a finite number.
+    """
+    if not isinstance(value, bool):
+        try:
+            return Fraction(repr(float(value))) if isinstance(value, float) else Fraction(value)
+        except (ValueError, TypeError, OverflowError, ZeroDivisionError):
+            pass
+    raise ParameterError(parameter, value, "must be a finite number; try 0.002, '1/500' or Fraction(1, 500)")
+
+
+def read_count(parameter: str, value: int) -> int:
+    """A whole number from 0 to 2**53, from anything that is integral (floats such as 1e6 included).
+
+    Raises:
+        ParameterError: if it is negative, fractional, not a number, or above 2**53.
+    """
+    try:
+        count = int(value)
+        exact = not isinstance(value, (bool, str)) and count == value
+    except (ValueError, TypeError, OverflowError):
+        exact, count = False, 0
+    if not exact:
+        raise ParameterError(parameter, value, "must be a whole number of records")
+    if count < 0:
+        raise ParameterError(parameter, value, "must not be negative; give the number of records, 0 or more")
+    if count > MAX_RECORDS:
+        raise ParameterError(parameter, value, "must be at most 2**53 records, beyond which floats skip integers")
+    return count
+
+
+def read_counts(counts: Iterable[int]) -> tuple[int, ...]:
+    """The histogram of a database: one count per possible type, zeros included.
+
+    Raises:
+        ParameterError: if there are fewer than two types, no record at all, or a count is bad.
+    """
+    values = tuple(read_count(f"counts[{i}]", value) for i, value in enumerate(counts))
+    if len(values) < 2:
+        raise ParameterError("counts", values, "needs at least two types; with one type there is nothing to hide")
+    if sum(values) < 1:
+        raise ParameterError("counts", values, "needs at least one record")
+    if sum(values) > MAX_RECORDS:
+        raise ParameterError("counts", values, "must sum to at most 2**53 records, beyond which floats skip integers")
+    return values
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loss:
+    """The privacy loss that delta is measured at.
+
+    Arguments:
+        epsilon: natural logarithm of `ratio`, as a float.
+        ratio: e^epsilon as an exact rational, or a lower bound of it within 1e-55 relative: rounding the ratio
+            down overstates delta.
+        log_ratio: a lower bound of the logarithm, within 1e-31, as two floats.
+    """
+
+    epsilon: float
+    ratio: Fraction
+    log_ratio: tuple[float, float]
+
+    @property
+    def parts(self) -> tuple[float, float]:
+        """The ratio as two floats for the kernels, rounded down."""
+        return split(min(self.ratio, _LARGEST_RATIO))
+
+
+@functools.lru_cache(maxsize=4096)
+def split(value: Fraction) -> tuple[float, float]:
+    """The largest double-double (to 2**-105 relative) that does not exceed a rational."""
+    high = float(value)
+    rest = value - Fraction(high)
+    low = float(rest)
+    if Fraction(low) > rest:
+        low = math.nextafter(low, -math.inf)
+    return high, low
+
+
+def split_log(value: Fraction) -> tuple[float, float]:
+    """Logarithm of a rational above zero as two floats, within 1e-31 of its size."""
+    with decimal.localcontext() as context:
+        context.prec = 70
+        logarithm = decimal.Decimal(value.numerator).ln() - decimal.Decimal(value.denominator).ln()
+    return split(Fraction(logarithm))
+
+
+@functools.lru_cache(maxsize=4096)
+def split_log_step(count: int) -> tuple[float, float]:
+    """ln(count / (count - 1)) as two floats, for count >= 2."""
+    return split_log(Fraction(count, count - 1))
+
+
+@functools.lru_cache(maxsize=4096)
+def _loss_from_epsilon(epsilon: float) -> Loss:
+    with decimal.localcontext() as context:
+        context.prec = 60
+        exponential = decimal.Decimal(epsilon).exp()
+    # The 60th digit is rounded to nearest; one part in 1e56 less is surely below e^epsilon, and so is 1.
+    ratio = max(Fraction(1), Fraction(exponential) * (1 - Fraction(1, 10**56)))
+    return Loss(epsilon=epsilon, ratio=ratio, log_ratio=(epsilon, 0.0))
+
+
+def read_loss(*, epsilon: float | None, ratio: Rational | None) -> Loss:
+    """The loss from exactly one of `epsilon` (a float > 0) and `ratio` (a rational >= 1, e^epsilon).
+
+    Raises:
+        ParameterError: if none or both are given, epsilon is not in (0, inf), or the ratio is below 1.
+    """
+    if ratio is None and epsilon is not None:
+        return _read_epsilon(epsilon)
+    if ratio is not None and epsilon is None:
+        exact = read_rational("ratio", ratio)
+        if exact < 1:
+            raise ParameterError("ratio", ratio, "must be at least 1 (ratio is e**epsilon); try ratio='51/49'")
+        log_ratio = split_log(exact)
+        return Loss(epsilon=log_ratio[0], ratio=exact, log_ratio=log_ratio)
+    raise ParameterError("epsilon", epsilon, "give exactly one of epsilon= and ratio= (ratio is e**epsilon)")
+
+
+def _read_epsilon(epsilon: float) -> Loss:
+    try:
+        value = float(epsilon)
+    except (TypeError, ValueError):
+        value = math.nan
+    if not 0.0 < value < math.inf:
+        raise ParameterError("epsilon", epsilon, "must be a finite number above 0; for total variation use ratio=1")
+    if value > 700.0:
+        raise ParameterError("epsilon", epsilon, "must be at most 700, where e**epsilon leaves the range of floats")
+    return _loss_from_epsilon(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """How many of n records are sampled, and how.
+
+    Arguments:
+        records: n.
+        sampled: T, the number of draws; 0 for Poisson sampling, where it is random.
+        rate: T / n, or the Poisson rate; without replacement and under Poisson sampling, the exact chance that a
+            given record is sampled.
+        sampling: how.
+    """
+
+    records: int
+    sampled: int
+    rate: Fraction
+    sampling: Sampling
+
+    @property
+    def lost(self) -> int:
+        """R = n - T, the records that are lost when sampling without replacement."""
+        return self.records - self.sampled
+
+
+def read_sampling(*, replacement: bool, poisson: bool) -> Sampling:
+    """The sampling scheme from the two public switches, which exclude each other."""
+    if replacement and poisson:
+        raise ParameterError("poisson", poisson, "excludes replacement=True; choose one way of sampling")
+    return "with_replacement" if replacement else "poisson" if poisson else "without_replacement"
+
+
+def read_loss_rate(loss_rate: Rational) -> Fraction:
+    """The share of records lost, in [0, 1)."""
+    exact = read_rational("loss_rate", loss_rate)
+    if not 0 <= exact < 1:
+        raise ParameterError("loss_rate", loss_rate, "must lie in [0, 1): the share of records that is lost")
+    return exact
+
+
+def read_sample(
+    records: int, *, loss_rate: Rational | None, sampled: int | None, sampling: Sampling = "without_replacement"
+) -> Sample:
+    """How many records are sampled, from exactly one of `loss_rate` and `sampled`.
+
+    Arguments:
+        records: n, at least 1.
+        loss_rate: share lost, in [0, 1); T = ceil((1 - loss_rate) n) exactly, or the Poisson rate 1 - loss_rate.
+        sampled: T itself, at least 1 and, without replacement, at most n.
+    Raises:
+        ParameterError: if none or both are given, or the one given is out of range.
+    """
+    if loss_rate is not None and sampled is None:
+        rate = 1 - read_loss_rate(loss_rate)
+        if sampling == "poisson":
+            return Sample(records=records, sampled=0, rate=rate, sampling=sampling)
+        draws = math.ceil(rate * records)
+    elif sampled is not None and loss_rate is None:
+        draws = _read_draws(records, sampled, sampling)
+    else:
+        raise ParameterError("loss_rate", loss_rate, "give exactly one of loss_rate= and sampled=")
+    return Sample(records=records, sampled=draws, rate=Fraction(draws, records), sampling=sampling)
+
+
+def _read_draws(records: int, sampled: int, sampling: Sampling) -> int:
+    if sampling == "poisson":
+        raise ParameterError("sampled", sampled, "is random under Poisson sampling; give loss_rate instead")
+    draws = read_count("sampled", sampled)
+    if draws < 1:
+        raise ParameterError("sampled", sampled, "must be at least 1: with 0 records nothing is published")
+    if draws > records and sampling == "without_replacement":
+        raise ParameterError("sampled", sampled, f"more than the {records} records present; try replacement=True")
+    return draws
+
+
+Distribution = tuple[Fraction, ...]
+
+
+def read_vertices(vertices: Sequence[Rational | Sequence[Rational]]) -> tuple[Distribution, ...]:
+    """Distributions over the types, exactly: each a share of the first of two types, or one chance per type.
+
+    Raises:
+        ParameterError: if there is none, a chance lies outside [0, 1], chances do not sum to 1, or lengths differ.
+    """
+    if isinstance(vertices, (int, float, str, Fraction)) or len(vertices) == 0:
+        raise ParameterError("vertices", vertices, "needs a sequence of one or more distributions; try (0.0554,)")
+    rows = []
+    for i, vertex in enumerate(vertices):
+        single = isinstance(vertex, (int, float, str, Fraction))
+        given = [vertex] if single else list(vertex)
+        row = [read_rational(f"vertices[{i}]", value) for value in given]
+        if single:
+            row.append(1 - row[0])
+        if any(not 0 <= value <= 1 for value in row):
+            raise ParameterError(f"vertices[{i}]", vertex, "must lie in [0, 1]: the chance of a type")
+        if len(row) < 2 or abs(sum(row) - 1) > Fraction(1, 10**9):
+            raise ParameterError(f"vertices[{i}]", vertex, "needs one chance per type, summing to 1")
+        rows.append(_normalized(row))
+    if len({len(row) for row in rows}) > 1:
+        raise ParameterError("vertices", vertices, "must all have the same number of types")
+    return tuple(rows)
+
+
+def _normalized(row: list[Fraction]) -> Distribution:
+    # Decimal thirds do not sum to 1 exactly; the last chance takes the difference, and stays in [0, 1].
+    rest = 1 - sum(row[:-1], Fraction(0))
+    if rest < 0:
+        total = sum(row, Fraction(0))
+        return tuple(value / total for value in row)
+    return (*row[:-1], rest)
+
+
+def hull_vertices(points: Sequence[Distribution]) -> tuple[Distribution, ...]:
+    """The points that are not convex combinations of the others, decided in exact rationals.
+
+    Arguments:
+        points: distributions over the same types.
+    Returns:
+        The corners, in the order given, without repetitions. A point is dropped only with an exact combination
+        in hand, so a true corner is never lost.
+    Source: "Smoothed Differential Privacy", Proposition 7.
+    """
+    kept = list(dict.fromkeys(points))
+    if len(kept[0]) == 2:
+        ends = (min(kept), max(kept))
+        return tuple(point for point in kept if point in ends)
+    for point in list(kept):
+        others = [other for other in kept if other != point]
+        if others and in_hull(point, others):
+            kept = others
+    return tuple(kept)
+
+
+def in_hull(point: Distribution, others: Sequence[Distribution]) -> bool:
+    """Whether a point is exactly a convex combination of others; False when no combination could be proved."""
+    if point in others:
+        return True
+    matrix = np.array([[float(value) for value in other] for other in others]).T
+    target = np.array([float(value) for value in point])
+    # A vertex solution of the linear program uses at most one point per type; those are solved for exactly.
+    found = optimize.linprog(np.zeros(len(others)), A_eq=matrix, b_eq=target, method="highs-ds")
+    if found.status != 0:
+        return False
+    chosen = [other for other, weight in zip(others, found.x, strict=True) if weight > 1e-12]
+    weights = _solve([list(row) for row in zip(*chosen, strict=True)], list(point))
+    return weights is not None and min(weights) >= 0
+
+
+def _solve(matrix: list[list[Fraction]], target: list[Fraction]) -> list[Fraction] | None:
+    # Gauss-Jordan elimination in rationals; None unless there is exactly one solution.
+    rows = [[*row, value] for row, value in zip(matrix, target, strict=True)]
+    columns = len(matrix[0])
+    for column in range(columns):
+        pivot = next((i for i in range(column, len(rows)) if rows[i][column] != 0), None)
+        if pivot is None:
+            return None
+        rows[column], rows[pivot] = rows[pivot], rows[column]
+        rows[column] = [value / rows[column][column] for value in rows[column]]
+        for i, row in enumerate(rows):
+            if i != column and row[column] != 0:
+                rows[i] = [a - row[column] * b for a, b in zip(row, rows[column], strict=True)]
+    if any(row[-1] != 0 for row in rows[columns:]):
+        return None
+    return [row[-1] for row in rows[:columns]]
+
+
+#: certified: the value is exact up to the stated bound. bracketed: the truth lies between lower and upper.
+#: sampled: the value is a Monte Carlo estimate.
+Status = Literal["closed", "bracketed", "sampled"]
+
+LOG_TEN = math.log(10.0)
+
+
+def to_log10(value: float, error: float = 0.0) -> float:
+    """log10 from a natural logarithm plus an error bound on it; rounded upwards when the bound is positive."""
+    if value == -math.inf:
+        return -math.inf
+    if error == 0.0:
+        return value / LOG_TEN
+    return math.nextafter((value + error) / LOG_TEN * (1.0 + math.copysign(4e-16, value + error)), math.inf)
+
+
+def log10_down(value: float) -> float:
+    """log10 from a natural logarithm, rounded downwards."""
+    return value if value == -math.inf else math.nextafter(value / LOG_TEN - abs(value) * 2e-16, -math.inf)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """The database-dependent delta at one epsilon.
+
+    Arguments:
+        log10_delta: log10 of delta(x); -inf when delta is exactly 0.
+        log10_upper: never below the true value; the number to state as a guarantee.
+        status: "closed" (the two differ by rounding only) or "bracketed".
+        log10_worst_case: log10 of the delta of ordinary differential privacy, the maximum over all databases.
+        records, sampled: n and T (0 for Poisson sampling).
+        epsilon: the loss.
+        pair: the counts (A, B) of the worst neighbours: A records of one type against A - 1, B - 1 against B of
+            the other; None where a closed form needs no pair.
+        reason: one sentence.
+    """
+
+    log10_delta: float
+    log10_upper: float
+    status: Status
+    log10_worst_case: float
+    records: int
+    sampled: int
+    epsilon: float
+    pair: tuple[int, int] | None
+    reason: str
+
+    @property
+    def delta(self) -> float:
+        """The upper bound as a plain float, rounded up (never 0 unless delta is)."""
+        return upper_power(self.log10_upper)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Utility:
+    """The adversary's adjusted utility for one database.
+
+    Arguments:
+        log10: log10 of the utility; equal to `log10_upper` when only bracketed.
+        log10_upper: never below the true value.
+        status: "closed" or "bracketed".
+        records, sampled, threshold: n, T, and the accuracy below which a guess counts nothing.
+        reason: one sentence.
+    """
+
+    log10: float
+    log10_upper: float
+    status: Status
+    records: int
+    sampled: int
+    threshold: float
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expected:
+    """Smoothed delta: the largest expectation of delta(x) over a set of distributions.
+
+    Arguments:
+        log10_delta: log10 of the value (the best found; a mean of exact inner values when sampled).
+        log10_lower, log10_upper: rigorous bounds of the true value, rounding included.
+        certified: whether the two differ by no more than rounding.
+        status: "closed", "bracketed" or "sampled".
+        confidence: for a sampled value, its level and log10 interval (low, high); else None.
+        records, sampled, epsilon: n, T and the loss.
+        vertices: the corners of the hull of the distributions, as given.
+        split: how many records follow each of them in the worst composition found.
+        method: "single vertex", "certificate", "all splits", "enumeration", "bracket" or "Monte Carlo".
+        log10_worst_case: log10 of the delta of ordinary differential privacy.
+        reason: one sentence.
+        seconds: time spent.
+    """
+
+    log10_delta: float
+    log10_lower: float
+    log10_upper: float
+    certified: bool
+    status: Status
+    confidence: tuple[float, float, float] | None
+    records: int
+    sampled: int
+    epsilon: float
+    vertices: tuple[tuple[float, ...], ...]
+    split: tuple[int, ...]
+    method: str
+    log10_worst_case: float
+    reason: str
+    seconds: float
+
+    @property
+    def delta(self) -> float:
+        """The upper bound as a plain float, rounded up (never 0 unless delta is)."""
+        return upper_power(self.log10_upper)
+
+
+def upper_power(log10: float) -> float:
+    """10**log10 as a float that does not understate it: the smallest normal float where it would underflow."""
+    if log10 == -math.inf:
+        return 0.0
+    return min(1.0, max(10.0**log10 * (1.0 + 1e-12), 2.2250738585072014e-308))
+
+
+def log10_fraction(value: Fraction) -> float:
+    """log10 of a rational in [0, 1], to a few roundings."""
+    if value == 0:
+        return -math.inf
+    gap = 1 - value
+    if gap < Fraction(1, 2):
+        return math.log1p(-float(gap)) / LOG_TEN
+    return math.log10(value.numerator) - math.log10(value.denominator)
+
+
+def rounded_up(log10: float) -> float:
+    """An upper bound of a log10 of a chance that was computed with a few roundings."""
+    return min(0.0, log10 + 2e-15 * (1.0 + abs(log10)))
+
+
+def log10_worst_case(sample: Sample) -> float:
+    """log10 of delta for the sampling histogram over all databases, at every finite epsilon.
+
+    One record differs, and the outputs are equal unless it is sampled; so delta is at most the chance that it is.
+    A database in which its type occurs once reaches that: the outcome then shows the type, or it does not.
+    Without replacement and under Poisson sampling the chance is the sampling rate (Theorem 3 (iii)); with
+    replacement it is 1 - (1 - 1/n)^T.
+
+    Arguments:
+        sample: how many records are sampled and how.
+    Returns:
+        log10 of delta, at most 0.
+    Source: "Smoothed Differential Privacy", Theorems 3 and 5 (the latter corrected).
+    """
+    if sample.sampling != "with_replacement":
+        return log10_fraction(sample.rate)
+    if sample.records == 1:
+        return 0.0
+    missed = sample.sampled * math.log1p(-1.0 / sample.records)
+    return math.log(-math.expm1(missed)) / LOG_TEN
+
+
+def log10_worst_case_noisy(sample: Sample, noise_ratio: Fraction, loss: Loss) -> float:
+    """An upper bound of the same for the histogram with exponential-mechanism noise (Algorithm 4).
+
+    Replacing one sampled record lowers one count of the histogram and raises another by one. That changes the
+    powers of r by r^-2 at most, and Z(h + 1) / Z(h) = (1 + r - r^(h+2)) / (1 + r - r^(h+1)) is at most 1 + r - r^2;
+    so the noise alone has ratio B = (1 + r - r^2) / r^2. Sampling at rate eta leaves the event that the record is
+    missed, so for E = 1 + eta (E' - 1) the divergence is at most eta times that of the noise at E', which for a
+    mechanism of ratio B is at most (B - E') / (1 + B), its value for randomized response.
+
+    Returns:
+        log10 of the bound; -inf when the mechanism is purely private at this loss.
+    """
+    bound = noise_bound(noise_ratio)
+    inner = 1 + (loss.ratio - 1) / sample.rate
+    if inner >= bound:
+        return -math.inf
+    return log10_fraction(sample.rate * (bound - inner) / (1 + bound))
+
+
+def noise_bound(noise_ratio: Fraction) -> Fraction:
+    """The largest likelihood ratio of the noise alone when one sampled record is replaced: (1 + r - r^2) / r^2."""
+    return (1 + noise_ratio - noise_ratio**2) / noise_ratio**2
