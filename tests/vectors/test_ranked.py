@@ -179,6 +179,29 @@ def test_exact_certificate_over_all_orders(codewords, epsilon, null):
         assert table.dominating.epsilon == pytest.approx(float(loss.pure_epsilon(everything)), rel=1e-14)
 
 
+@pytest.mark.parametrize("codewords", [2, 3, 4, 5, 6])
+@pytest.mark.parametrize("null", [False, True])
+def test_the_kernel_finds_the_same_epsilon_in_the_table_over_all_orders(codewords, null):
+    """All M! rows (and the zero vector's) as an ordinary table: another rule of the kernel."""
+    for epsilon in (0.5, 2.0, 8.0):
+        table = rank_table(codewords=codewords, top=max(1, codewords // 3), epsilon=epsilon, null=null)
+        rows = table.rows()
+        orders = twin.all_orders(rows[0][:codewords].tolist(), rows[0][codewords:].tolist())
+        everything = np.vstack([orders, rows[1:]]).astype(np.int64)
+        assert len(orders) == math.factorial(codewords)
+        size, levels = everything.shape
+        whole = Mechanism(knots=np.arange(size, dtype=float), levels=np.arange(levels, dtype=float), weights=everything)
+        found = privacy.prove(whole, delta=0.0).claim
+        assert found.certified
+        exact = Fraction(table.ratio)
+        assert math.log(exact) * (1 - 1e-15) <= found.epsilon <= math.log(exact) * (1 + 2e-8)
+        below = {**found.statement, "epsilon": str(Fraction(math.log(exact)) * (1 - Fraction(1, 10**9)))}
+        proof = privacy.prove(whole, delta=0.0).proof
+        smaller = kernel.Claim(release=found.release, statement=below)
+        with pytest.raises(kernel.Refused, match="epsilon is too small"):
+            kernel.check(smaller, {**proof, "claim_sha256": smaller.sha256})
+
+
 def test_tables_that_break_a_rule_are_refused():
     good = rank_table(codewords=4, top=1, epsilon=1.0)
     for wrong in [
