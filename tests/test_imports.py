@@ -20,10 +20,10 @@ ALLOWED: dict[str, set[str]] = {
     "datasets": {"core"},
     "privacy": {"core", "kernel"},
     "design": {"core", "families", "privacy"},
-    "vectors": {"core", "privacy"},
+    "vectors": {"core", "families", "privacy"},
     "smoothed": {"core"},
     "training": {"core", "datasets", "kernel", "vectors", "privacy"},
-    "federated": {"core", "datasets", "vectors", "privacy"},
+    "federated": {"core", "datasets", "families", "vectors", "privacy"},
     "collect": {"core", "privacy"},
 }
 ALLOWED["report"] = {*ALLOWED}

@@ -27,7 +27,7 @@ from mezzotint.federated.encoding import (
     packed,
     unpacked,
 )
-from mezzotint.federated.encoding.noise import SERVER_DRAWS, TabledNoise
+from mezzotint.federated.encoding.noise import NOTHING, SERVER_DRAWS
 from mezzotint.federated.policy import Policy, PolicyRefusal
 from mezzotint.federated.secagg import RoundPlan, safe_threshold
 
@@ -204,7 +204,7 @@ def test_a_servers_noise_is_drawn_for_every_sum_and_is_as_large_as_said():
     draws = np.array([encoding.decode(total, count=CLIENTS, size=SIZE, release=("round", r)) for r in range(80)])
     assert draws.std(axis=0).mean() * CLIENTS == pytest.approx(2.0, rel=0.1)
     assert encoding.noise_multiplier(CLIENTS) == 0.0  # clients do not rely on it
-    assert encoding.noise.deviation * math.sqrt(SERVER_DRAWS) * encoding.granularity == pytest.approx(2.0, rel=1e-3)
+    assert math.sqrt(encoding.noise.variance * SERVER_DRAWS) * encoding.granularity == pytest.approx(2.0, rel=1e-3)
 
 
 def test_a_sum_is_released_once():
@@ -258,15 +258,6 @@ def test_where_clients_add_the_noise_decoding_is_free(name):
     np.testing.assert_array_equal(first, again)
 
 
-def test_noise_tables_sample_what_they_say():
-    """Chi-square-like: mean and variance of 20,000 draws within 6 standard errors."""
-    noise = TabledNoise(first=-2, weights=np.array([2**30, 2**30, 2**30, 2**29, 2**29]))
-    draws = noise.sample(20_000, rng=5)
-    assert set(np.unique(draws)) <= {-2, -1, 0, 1, 2}
-    assert abs(draws.mean() - (-0.375)) < 6 * noise.deviation / math.sqrt(20_000)
-    assert draws.std() == pytest.approx(noise.deviation, rel=0.05)
-
-
 def _plan(encoding: Encoding) -> RoundPlan:
     return RoundPlan(
         session=bytes(16),
@@ -304,7 +295,5 @@ def test_settings_that_make_no_sense_are_refused():
     with pytest.raises(ParameterError, match="l2_norm"):
         TableEncoding(mechanism=stochastic_rounding(lower=-1, upper=1, levels=4), l2_norm=0.0)
     with pytest.raises(ParameterError, match="modulus_bits"):
-        NoiseEncoding(
-            noise=TabledNoise(first=0, weights=np.array([2**32])), l2_norm=1.0, granularity=1.0, modulus_bits=40
-        )
+        NoiseEncoding(noise=NOTHING, l2_norm=1.0, granularity=1.0, modulus_bits=40)
     assert json.loads(canonical(ENCODINGS["fixed"].as_dict()))["kind"] == "fixed"

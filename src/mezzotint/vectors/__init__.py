@@ -8,7 +8,6 @@ from mezzotint.vectors.calibration import Family as Family
 from mezzotint.vectors.calibration import NoiseFamily as NoiseFamily
 from mezzotint.vectors.clipping import clip as clip
 from mezzotint.vectors.integers import NoiseScheme as NoiseScheme
-from mezzotint.vectors.noise import NoiseTable as NoiseTable
 from mezzotint.vectors.noise import SummedNoise as SummedNoise
 from mezzotint.vectors.noise import summed_noise as summed_noise
 from mezzotint.vectors.ranked import RankedCodebook as RankedCodebook

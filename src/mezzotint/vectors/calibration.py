@@ -12,9 +12,9 @@ import numpy as np
 
 from mezzotint.core.errors import InfeasibleError, MezzotintError
 from mezzotint.core.mechanism import TOTAL, FloatArray, Mechanism
+from mezzotint.families.noise import IntegerNoise
 from mezzotint.privacy.sums.account import renyi_to_epsilon
 from mezzotint.vectors.integers import NoiseScheme
-from mezzotint.vectors.noise import NoiseTable
 from mezzotint.vectors.ranked import RankedCodebook, ranked_codebook
 from mezzotint.vectors.scheme import VectorScheme
 from mezzotint.vectors.setting import Setting
@@ -70,7 +70,7 @@ class NoiseFamily:
     """
 
     name: str
-    build: Callable[[float], NoiseTable]
+    build: Callable[[float], IntegerNoise]
 
 
 def search(

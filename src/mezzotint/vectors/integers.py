@@ -12,12 +12,13 @@ import numpy.typing as npt
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray
+from mezzotint.families.noise import IntegerNoise
 from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.loss import UNIT
 from mezzotint.privacy.sums.account import renyi_to_epsilon
 from mezzotint.vectors.checks import check_count, check_norm, check_probability, check_residues, check_vector
 from mezzotint.vectors.clipping import clip
-from mezzotint.vectors.noise import MAX_SHIFT, NoiseTable, SummedNoise, summed_noise, tail_distance, tail_probability
+from mezzotint.vectors.noise import MAX_SHIFT, SummedNoise, summed_noise, tail_distance, tail_probability
 from mezzotint.vectors.rotation import Rotation
 from mezzotint.vectors.scheme import VectorScheme
 
@@ -62,7 +63,7 @@ class NoiseScheme(VectorScheme):
     Source: Kairouz, Liu and Steinke 2021 (conditional rounding); docs/proofs/vectors.md.
     """
 
-    noise: NoiseTable
+    noise: IntegerNoise
     size: int
     l2_norm: float
     granularity: float

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Protocol, final
+from typing import Any, final
 
 import numpy as np
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.lazy import LazyModule
-from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray
+from mezzotint.core.mechanism import TOTAL, FloatArray
+from mezzotint.families.noise import IntegerNoise
 from mezzotint.privacy.loss import UNIT
 from mezzotint.privacy.sums.convolution import sum_bounds
 
@@ -18,24 +19,6 @@ kernels: Any = LazyModule("mezzotint.vectors.kernels")
 
 MAX_SHIFT = 4096
 """Largest change of one coordinate, lattice steps, that is gone through."""
-
-
-class NoiseTable(Protocol):
-    """What integer noise must offer: `mezzotint.families` makes such tables (discrete Gaussian, Skellam, ...)."""
-
-    @property
-    def offsets(self) -> IntArray:
-        """(s,) consecutive integers."""
-        ...
-
-    @property
-    def weights(self) -> IntArray:
-        """(s,) integers >= 0 that sum to 2**32."""
-        ...
-
-    def sample(self, shape: int | tuple[int, ...], rng: Any = None) -> IntArray:
-        """Independent draws."""
-        ...
 
 
 @final
@@ -176,7 +159,7 @@ def _checked_shift(shift: int) -> int:
     return int(shift)
 
 
-def summed_noise(noise: NoiseTable, clients: int) -> SummedNoise:
+def summed_noise(noise: IntegerNoise, clients: int) -> SummedNoise:
     """The noise of `clients` honest clients together, exact but for error bounds that are kept.
 
     Raises:
@@ -189,7 +172,7 @@ def summed_noise(noise: NoiseTable, clients: int) -> SummedNoise:
     return SummedNoise(low=bounds.low[0], high=bounds.high[0], outside=float(bounds.outside[0]), symmetric=symmetric)
 
 
-def tail_probability(noise: NoiseTable, clients: int, distance: float) -> float:
+def tail_probability(noise: IntegerNoise, clients: int, distance: float) -> float:
     """Bound on the probability that the noise of `clients` together is more than `distance` steps from its mean.
 
     Arguments:
@@ -213,7 +196,7 @@ def tail_probability(noise: NoiseTable, clients: int, distance: float) -> float:
     return min(1.0, 2 * math.exp(best))
 
 
-def tail_distance(noise: NoiseTable, clients: int, probability: float) -> float:
+def tail_distance(noise: IntegerNoise, clients: int, probability: float) -> float:
     """A distance, steps, that the noise of `clients` exceeds with at most `probability`: Chernoff, inverted."""
     odds = noise.weights / float(TOTAL)
     centred = noise.offsets - float(odds @ noise.offsets)

@@ -12,9 +12,10 @@ import numpy as np
 
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.mechanism import Mechanism
+from mezzotint.families.noise import IntegerNoise
 from mezzotint.federated.encoding.base import Encoding, canonical
 from mezzotint.federated.encoding.fixed import FixedPointEncoding
-from mezzotint.federated.encoding.noise import NoiseEncoding, TabledNoise
+from mezzotint.federated.encoding.noise import NoiseEncoding
 from mezzotint.federated.encoding.table import TableEncoding
 
 LARGEST = 1 << 24
@@ -47,8 +48,10 @@ def _fixed(values: Mapping[str, Any]) -> Encoding:
 
 
 def _noise(values: Mapping[str, Any]) -> Encoding:
+    weights = np.array(values["weights"], dtype=np.int64)
+    offsets = int(values["first"]) + np.arange(weights.size, dtype=np.int64)
     return NoiseEncoding(
-        noise=TabledNoise(first=int(values["first"]), weights=np.array(values["weights"], dtype=np.int64)),
+        noise=IntegerNoise(offsets=offsets, weights=weights, truncated_mass=0.0),
         l2_norm=values["l2_norm"],
         granularity=values["granularity"],
         modulus_bits=int(values["modulus_bits"]),

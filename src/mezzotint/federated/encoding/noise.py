@@ -14,54 +14,17 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.mechanism import TOTAL, Mechanism
+from mezzotint.core.mechanism import TOTAL
+from mezzotint.families.noise import IntegerNoise
 from mezzotint.federated.encoding.base import Encoding, Integers, Vector, canonical, check_norm, checked
 from mezzotint.federated.secagg.plan import MAX_BITS, Overflow
 from mezzotint.privacy.claim import Claim
 from mezzotint.vectors import NoiseScheme, Rotation
-from mezzotint.vectors.noise import NoiseTable
 
 Adds = Literal["clients", "server"]
 
 
-@final
-@dataclass(frozen=True, kw_only=True, eq=False)
-class TabledNoise:
-    """Integer noise as it travels: consecutive integers from `first` on, with weights that sum to 2**32."""
-
-    first: int
-    weights: Integers
-
-    def __post_init__(self) -> None:
-        weights = np.array(self.weights, dtype=np.int64)
-        if weights.ndim != 1 or weights.size == 0 or (weights < 0).any() or int(weights.sum()) != TOTAL:
-            raise ParameterError("weights", f"{weights.size} of them", "need integers >= 0 that sum to 2**32")
-        weights.setflags(write=False)
-        object.__setattr__(self, "weights", weights)
-
-    @property
-    def offsets(self) -> Integers:
-        """What the noise can be."""
-        return self.first + np.arange(self.weights.size, dtype=np.int64)
-
-    @property
-    def deviation(self) -> float:
-        """Standard deviation, steps."""
-        odds, places = self.weights / TOTAL, self.offsets.astype(np.float64)
-        return math.sqrt(max(0.0, float(odds @ places**2 - (odds @ places) ** 2)))
-
-    def sample(self, shape: int | tuple[int, ...], rng: Any = None) -> Integers:
-        """Independent draws; rng None draws from the keystream, a seed is not private."""
-        if self.weights.size == 1:
-            return np.full(shape, self.first, dtype=np.int64)
-        # Two equal rows: the input picks between them, which changes nothing, and the core sampler does the rest.
-        rows = np.stack([self.weights, self.weights])
-        levels = self.offsets.astype(np.float64)
-        source = Mechanism(knots=np.array([0.0, 1.0]), levels=levels, weights=rows, name="integer noise")
-        return self.offsets[np.asarray(source.privatize(np.zeros(shape), rng)).astype(np.intp)]
-
-
-NOTHING = TabledNoise(first=0, weights=np.array([TOTAL]))
+NOTHING = IntegerNoise(offsets=np.array([0]), weights=np.array([TOTAL]), truncated_mass=0.0, name="no noise")
 
 SERVER_DRAWS = 64
 """A server adds its noise as the sum of so many draws: one table of 2**32 parts ends too early for small deltas."""
@@ -94,7 +57,7 @@ class NoiseEncoding(Encoding):
         name: what the noise is.
     """
 
-    noise: TabledNoise
+    noise: IntegerNoise
     l2_norm: float
     granularity: float
     modulus_bits: int
@@ -119,6 +82,11 @@ class NoiseEncoding(Encoding):
             modulus_bits=self.modulus_bits,
             seed=self.seed,
         )
+
+    @cached_property
+    def _deviation(self) -> float:
+        """Of one adder's noise, steps."""
+        return math.sqrt(self.noise.variance)
 
     @property
     def span(self) -> int:
@@ -173,7 +141,7 @@ class NoiseEncoding(Encoding):
         return {
             "kind": "noise",
             "name": self.name,
-            "first": self.noise.first,
+            "first": int(self.noise.offsets[0]),
             "weights": self.noise.weights.tolist(),
             "l2_norm": self.l2_norm,
             "granularity": self.granularity,
@@ -199,7 +167,7 @@ class NoiseEncoding(Encoding):
 
     def mse(self) -> float:
         """Noise of one client, and its rounding (at most a quarter of a squared step)."""
-        own = self.noise.deviation**2 if self.adds == "clients" else 0.0
+        own = float(self.noise.variance) if self.adds == "clients" else 0.0
         return (own + 0.25) * self.granularity**2
 
     @property
@@ -214,7 +182,7 @@ class NoiseEncoding(Encoding):
     @cached_property
     def sha256(self) -> str:
         """Of the noise's weights."""
-        table = canonical({"first": self.noise.first, "weights": self.noise.weights.tolist()})
+        table = canonical({"first": int(self.noise.offsets[0]), "weights": self.noise.weights.tolist()})
         return hashlib.sha256(table.encode()).hexdigest()
 
     @property
@@ -228,11 +196,11 @@ class NoiseEncoding(Encoding):
     def noise_multiplier(self, clients: int) -> float:
         if self.adds == "server":
             return 0.0
-        return math.sqrt(clients) * self.noise.deviation * self.granularity / self.l2_norm
+        return math.sqrt(clients) * self._deviation * self.granularity / self.l2_norm
 
 
 def noise_encoding(
-    make: Callable[[float], NoiseTable],
+    make: Callable[[float], IntegerNoise],
     *,
     noise_multiplier: float,
     l2_norm: float,
@@ -270,8 +238,6 @@ def noise_encoding(
     # A coordinate of the sum, were all updates equal: four times the typical size of a rotated coordinate.
     reach = clients * l2_norm * min(1.0, 4 / math.sqrt(padded)) + 6 * math.hypot(total, step * math.sqrt(clients) / 2)
     bits = max(2, math.ceil(math.log2(2 * reach / step + 2)))
-    table = make(each / step)
-    noise = TabledNoise(first=int(table.offsets[0]), weights=table.weights)
     return NoiseEncoding(
-        noise=noise, l2_norm=l2_norm, granularity=step, modulus_bits=bits, adds=adds, seed=seed, name=name
+        noise=make(each / step), l2_norm=l2_norm, granularity=step, modulus_bits=bits, adds=adds, seed=seed, name=name
     )
