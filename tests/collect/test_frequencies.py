@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from scipy import stats
 
-from mezzotint import collect, families
+from mezzotint import collect, families, privacy
 from mezzotint.collect.counts import CodeCounts
 from mezzotint.core.errors import ParameterError
 from mezzotint.report.files import page_of
@@ -96,7 +96,7 @@ def test_beside_a_column_of_numbers_and_kept_ones(colours: Path, tmp_path: Path)
     }
     result = collect.privatize_columns(colours, tmp_path / "o.parquet", mechanisms=tables)
     assert result.claim is not None
-    assert result.claim.epsilon == collect.record_claim(tables).epsilon
+    assert result.claim.epsilon == privacy.report_claim(tables).epsilon
     number = collect.estimate(collect.read_counts(tmp_path / "o.parquet", column="x_code"), level=0.9999)
     assert isinstance(number, collect.Estimate)
     assert number.mean.low <= 0.5 <= number.mean.high

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 from scipy import stats
 
-from mezzotint import collect, families, privacy
+from mezzotint import Mechanism, collect, families, privacy
 from mezzotint.core.errors import FileFormatError, ParameterError
 from reference.collect import memo_code
 
@@ -239,10 +239,15 @@ def loss(one: dict[tuple[int, ...], Fraction], other: dict[tuple[int, ...], Frac
     return max(math.log(p / other[k]) if other.get(k) else math.inf for k, p in one.items() if p)
 
 
+def memoised_claim(mechanism: Mechanism, *, rounds: int, distinct: int = 1) -> privacy.Claim:
+    return privacy.account(privacy.Release(mechanism=mechanism, rounds=rounds, distinct=distinct, delta=0.0))
+
+
 def test_claims_over_rounds_by_enumeration() -> None:
     """All pairs of histories of three rounds at the two knots of a one-bit table, in rationals."""
     rounds = 3
-    claims = {d: collect.longitudinal_claim(TWO, rounds=rounds, distinct=d, delta=0) for d in (1, 2)}
+    claims = {d: memoised_claim(TWO, rounds=rounds, distinct=d) for d in (1, 2)}
+    bound = privacy.account(TWO, rounds=rounds, delta=0.0).epsilon
     same: dict[int, float] = defaultdict(float)
     different, fresh = math.inf, 0.0
     for one, other in itertools.product(histories(rounds, 2), repeat=2):
@@ -254,24 +259,25 @@ def test_claims_over_rounds_by_enumeration() -> None:
         else:
             different = min(different, max(found, loss(view(other, memoised=True), view(one, memoised=True))))
     for d, claim in claims.items():
-        assert same[d] <= claim["memoised"].epsilon <= same[d] * (1 + 1e-9)
-        assert fresh <= claim["fresh"].epsilon <= fresh * (1 + 1e-9)
-        assert claim["memoised_other"].epsilon == different == math.inf
+        assert same[d] <= claim.epsilon <= same[d] * (1 + 1e-9)
+        assert fresh <= bound <= fresh * (1 + 1e-9)
+        assert "equal in the same rounds" in claim.between
+        assert different == math.inf
 
 
 def test_claims_agree_with_the_accountant_and_refuse_nonsense() -> None:
-    claim = collect.longitudinal_claim(TWO, rounds=365, delta=1e-6)
-    assert claim["memoised"].epsilon == TWO.epsilon
-    assert Fraction(claim["fresh"].epsilon) >= 365 * Fraction(TWO.epsilon)
-    assert claim["fresh_at_delta"].epsilon == privacy.account(TWO, rounds=365, delta=1e-6).epsilon
-    assert "when a value changes is not protected" in str(claim["memoised"])
-    assert claim["fresh"].as_dict()["rounds"] == 365
-    assert collect.longitudinal_claim(TWO, rounds=1)["memoised_other"].epsilon == TWO.epsilon
+    claim = memoised_claim(TWO, rounds=365)
+    assert claim.epsilon == TWO.epsilon
+    assert claim.rounds == 365
+    assert "when a value changes is not protected" in str(claim)
     bare = families.stochastic_rounding(lower=0, upper=1, levels=4)
-    assert collect.longitudinal_claim(bare, rounds=5)["memoised"].epsilon == math.inf
+    assert memoised_claim(bare, rounds=5).epsilon == math.inf
     for rounds, distinct, words in ((0, 1, "rounds=0"), (5, 0, "distinct=0"), (5, 6, "distinct=6")):
         with pytest.raises(ParameterError, match=words):
-            collect.longitudinal_claim(TWO, rounds=rounds, distinct=distinct)
+            memoised_claim(TWO, rounds=rounds, distinct=distinct)
+    for odd in ({"delta": 1e-6}, {"dimension": 2}, {"sampling_rate": 0.5}, {"trust": "secure_sum", "clients": 5}):
+        with pytest.raises(ParameterError, match="distinct"):
+            privacy.Release(**{"mechanism": TWO, "rounds": 5, "distinct": 2, "delta": 0.0, **odd})  # pyright: ignore
 
 
 def test_the_printed_table_is_recomputed() -> None:
@@ -280,9 +286,9 @@ def test_the_printed_table_is_recomputed() -> None:
     assert [row[0] for row in rows] == [0.1, 0.5, 1.0]
     for epsilon, one, ten, fresh, at_delta in rows:
         table = families.randomized_response(lower=0, upper=60, epsilon=epsilon)
-        claims = [collect.longitudinal_claim(table, rounds=365, distinct=d, delta=1e-6) for d in (1, 10)]
-        names = (claims[0]["memoised"], claims[1]["memoised"], claims[0]["fresh"], claims[0]["fresh_at_delta"])
-        found = [claim.epsilon for claim in names]
+        kept = [memoised_claim(table, rounds=365, distinct=d) for d in (1, 10)]
+        drawn = [privacy.account(table, rounds=365, delta=delta) for delta in (0.0, 1e-6)]
+        found = [claim.epsilon for claim in (*kept, *drawn)]
         assert [f"{value:.4g}" for value in found] == [f"{value:.4g}" for value in (one, ten, fresh, at_delta)]
 
 

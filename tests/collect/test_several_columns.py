@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mezzotint import collect, families
+from mezzotint import collect, families, privacy
 from mezzotint.collect.drawing import Tally, draw, keystream_words, plan
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.sampler import codes_from_words
@@ -56,13 +56,13 @@ def test_each_column_gets_its_own_table_and_stream(tmp_path: Path, ending: str) 
 
 
 def test_the_claim_is_the_sum_rounded_up() -> None:
-    claim = collect.record_claim({"a": ONE, "b": TWO, "c": ONE})
+    claim = privacy.report_claim({"a": ONE, "b": TWO, "c": ONE})
     exact = 2 * Fraction(ONE.epsilon) + Fraction(TWO.epsilon)
     assert exact <= Fraction(claim.epsilon) <= exact + Fraction(math.ulp(claim.epsilon))
     assert "one report per column" in str(claim)
     assert claim.as_dict()["parts"] == {"a": ONE.epsilon, "b": TWO.epsilon, "c": ONE.epsilon}
-    with pytest.raises(ParameterError, match="mechanisms=none"):
-        collect.record_claim({})
+    with pytest.raises(ParameterError, match="mechanism=no columns"):
+        privacy.report_claim({})
 
 
 def test_the_claim_bounds_the_ratios_of_whole_records_and_is_reached() -> None:
@@ -75,13 +75,13 @@ def test_the_claim_bounds_the_ratios_of_whole_records_and_is_reached() -> None:
         )
 
     ratio = worst(one) * worst(two)
-    epsilon = collect.record_claim({"a": ONE, "b": TWO}).epsilon
+    epsilon = privacy.report_claim({"a": ONE, "b": TWO}).epsilon
     assert math.log(ratio) <= epsilon <= math.log(ratio) * (1 + 1e-12)
 
 
 def test_a_table_without_privacy_makes_the_claim_infinite() -> None:
     bare = families.stochastic_rounding(lower=0, upper=1, levels=4)
-    assert collect.record_claim({"a": ONE, "b": bare}).epsilon == math.inf
+    assert privacy.report_claim({"a": ONE, "b": bare}).epsilon == math.inf
 
 
 def test_rows_missing_any_value_are_dropped_or_named(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,9 @@ from typer.testing import CliRunner
 
 from mezzotint import families, kernel, privacy
 from mezzotint.cli import app
-from mezzotint.core.errors import ParameterError
+from mezzotint.core.errors import MezzotintError
 from mezzotint.kernel.check import KINDS
-from mezzotint.privacy.propose import Outcome
-from mezzotint.training.rqp.propose import propose_training
+from mezzotint.training import rqp
 
 RQM = families.rqm(lower=-1, upper=1, levels=4, extension=1.0, q=0.42)
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "claim.schema.json").read_text(encoding="utf-8"))
@@ -43,35 +43,69 @@ def _fits(value: Any, schema: dict[str, Any]) -> bool:
     return not isinstance(value, int) or schema.get("minimum", value) <= value
 
 
-def _outcomes() -> list[Outcome]:
+def _proven() -> list[tuple[privacy.Claim, Any]]:
     response = families.randomized_response(lower=-1, upper=1, epsilon=1.0)
+    step = rqp.Phase(noise_multiplier=1.0, kappa=1.0, sampling=rqp.Poisson(rate=1.0), steps=1)
+    named = families.categorical(categories=["a", "b", "c"], epsilon=1.0)
     return [
         privacy.prove(RQM, delta=0),
         privacy.prove(RQM),
+        privacy.prove(named, rounds=2),
+        privacy.prove(privacy.Release(mechanism={"x": RQM, "y": response, "z": RQM}, delta=0.0)),
         privacy.prove(RQM, rounds=5, sampling="poisson", sampling_rate=0.5),
         privacy.prove(response, view="sum", clients=30, delta=1e-3),
-        propose_training(epsilon=1.5, delta=0.2, noise_multiplier=1.0, steps=1, fineness=64),
+        privacy.prove(rqp.training_release([step], delta=0.2)),
     ]
 
 
-def test_claim_files_fit_their_schema_and_are_checked_again_from_their_text() -> None:
+def test_claim_files_fit_their_schema_and_are_checked_again_from_their_text(tmp_path: Path) -> None:
     kinds: set[str] = set()
-    for outcome in _outcomes():
-        assert outcome.proof is not None, outcome.reason
-        document = json.loads(str(outcome.text))
-        assert _fits(document, SCHEMA), outcome.proof["kind"]
+    for number, (claim, proof) in enumerate(_proven()):
+        assert proof is not None, claim.reason
+        file = tmp_path / f"{number}.json"
+        claim.save(file, proof)
+        text = file.read_text(encoding="utf-8")
+        document = json.loads(text)
+        assert _fits(document, SCHEMA), proof["kind"]
         assert not _fits({**document, "more": 1}, SCHEMA)
-        again = kernel.check(*kernel.read_claim(str(outcome.text)))
-        assert again == outcome.claim
-        assert str(outcome).startswith("certified: ")
-        kinds.add(outcome.proof["kind"])
+        again = kernel.check(*kernel.read_claim(text))
+        assert again == claim.checked
+        assert again.certified
+        assert kernel.check(claim, proof) == again  # pyright: ignore[reportArgumentType]
+        # What the house says is what the kernel checked: no less, and about the same release.
+        assert claim.certified
+        assert str(claim).startswith("Certified: ")
+        assert again.epsilon <= Fraction(repr(claim.epsilon)) <= again.epsilon * (1 + Fraction(1, 10**9))
+        assert again.delta == Fraction(repr(claim.delta))
+        told = (claim.observer, claim.trust, claim.neighboring, claim.rounds)
+        assert told == (again.observer, again.trust, again.neighboring, again.rounds)
+        kinds.add(proof["kind"])
     assert kinds == {"ratio", "delta", "losses", "sum", "gaussian"}
     assert {option["properties"]["kind"]["const"] for option in SCHEMA["properties"]["proof"]["oneOf"]} == set(KINDS)
 
 
-def test_secret_participation_in_sums_is_refused_with_a_remedy() -> None:
-    with pytest.raises(ParameterError, match="use account"):
-        privacy.prove(RQM, view="sum", clients=30, sampling="without_replacement", sampling_rate=0.5)
+UNPROVEN: dict[str, tuple[dict[str, Any], str]] = {
+    "secret sums": (
+        {"trust": "secure_sum", "clients": 30, "sampling": "without_replacement", "sampling_rate": 0.5, "rounds": 2},
+        "secret participation",
+    ),
+    "L2": ({"trust": "secure_sum", "clients": 30, "clip_norm": 1.0}, "L2 bound"),
+    "memoised": ({"rounds": 3, "distinct": 2, "delta": 0.0}, "memoised"),
+}
+
+
+@pytest.mark.parametrize("name", UNPROVEN)
+def test_what_has_no_kind_of_proof_is_computed_and_says_why(name: str, tmp_path: Path) -> None:
+    words, reason = UNPROVEN[name]
+    release = privacy.Release(**{"mechanism": RQM, "delta": 1e-6, **words})
+    claim, proof = privacy.prove(release)
+    assert proof is None
+    assert not claim.certified
+    assert claim.epsilon == privacy.account(release).epsilon
+    assert reason in claim.reason
+    assert str(claim).startswith("Computed (")
+    with pytest.raises(MezzotintError, match="not certified"):
+        claim.save(tmp_path / "claim.json", {})
 
 
 def test_account_writes_a_claim_that_verify_accepts_and_an_edit_breaks(tmp_path: Path) -> None:

@@ -12,12 +12,10 @@ import numpy as np
 import pytest
 
 from mezzotint import ParameterError, families
-from mezzotint.collect import longitudinal_claim, record_claim
 from mezzotint.federated.encoding import noise_encoding
-from mezzotint.privacy import Release, account
+from mezzotint.privacy import Charge, Release, account, report_claim
 from mezzotint.privacy.claim import TRUSTED, Claim
-from mezzotint.training.rqp import Phase, Poisson, TrainingClaim
-from mezzotint.training.rqp import account as training_account
+from mezzotint.training.rqp import Phase, Poisson, training_release
 from mezzotint.vectors import NoiseScheme, TableScheme
 
 TABLE = families.randomized_response(lower=-1, upper=1, epsilon=1.0)
@@ -46,11 +44,13 @@ CLAIMS: dict[str, tuple[Callable[[], Any], str]] = {
     "clients' noise, seen": (lambda: encoded("clients")["local"], "reports"),
     "clients' noise, summed": (lambda: encoded("clients")["central"], "secure_sum"),
     "a server's noise": (lambda: encoded("server")["central"], "model"),
-    "record": (lambda: record_claim({"age": TABLE}), "reports"),
-    "longitudinal": (lambda: longitudinal_claim(TABLE, rounds=5, distinct=2)["memoised"], "reports"),
+    "record": (lambda: report_claim({"age": TABLE}), "reports"),
+    "longitudinal": (lambda: account(Release(mechanism=TABLE, rounds=5, distinct=2, delta=0.0)), "reports"),
     "training": (
-        lambda: training_account(
-            phases=[Phase(noise_multiplier=1.0, kappa=1.0, sampling=Poisson(rate=0.01), steps=10)], delta=1e-5
+        lambda: account(
+            training_release(
+                [Phase(noise_multiplier=1.0, kappa=1.0, sampling=Poisson(rate=0.01), steps=10)], delta=1e-5
+            )
         ),
         "model",
     ),
@@ -67,16 +67,12 @@ def test_claims_say_who_sees_what_and_who_is_trusted(name: str) -> None:
     fields = claim.as_dict()
     assert (fields["observer"], fields["trust"]) == (observer, trust)
     assert json.loads(json.dumps(fields))["trust"] == trust
-    if isinstance(claim, TrainingClaim):
-        assert "observer of all iterates" in str(claim)
-        assert "whoever trains is trusted" in str(claim)
-        return
     assert OBSERVERS[observer] in str(claim)
     assert not any(words in str(claim) for other, words in OBSERVERS.items() if other != observer)
     assert TRUSTED[trust] in str(claim)
-    if isinstance(claim, Claim):
-        assert claim.view == ("local" if observer == "reports" else "sum")  # what older files call it
-        assert fields["view"] == claim.view
+    assert isinstance(claim, Claim)
+    assert claim.view == ("local" if observer == "reports" else "sum")  # what older files call it
+    assert fields["view"] == claim.view
 
 
 def test_a_server_that_adds_noise_is_trusted_and_no_client_is_relied_upon() -> None:
@@ -91,12 +87,12 @@ def test_a_seeded_claim_is_called_a_simulation_and_has_no_price() -> None:
     assert str(claim).startswith("Simulation; not private")
     assert claim.as_dict()["seeded"] is True
     with pytest.raises(ParameterError, match="seeded"):
-        Release.of(claim, identity="a")
+        Charge.of(claim, identity="a")
 
 
 def test_records_are_never_printed_with_less_than_they_cost() -> None:
     mechanism = families.randomized_response(lower=0, upper=1, epsilon=1.0000004)
-    for claim in (record_claim({"a": mechanism}), longitudinal_claim(mechanism, rounds=1)["memoised"]):
+    for claim in (report_claim({"a": mechanism}), account(mechanism, rounds=1, delta=0.0)):
         shown = [float(number) for number in re.findall(r"\d+\.\d+(?:e-?\d+)?", str(claim))]
         assert not np.isclose(shown, mechanism.epsilon, rtol=1e-9).any()
         assert any(mechanism.epsilon <= value <= mechanism.epsilon * (1 + 1e-5) for value in shown)

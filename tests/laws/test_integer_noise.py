@@ -89,7 +89,7 @@ def test_summed_noise_against_every_shift(noise: IntegerNoise, clients: int, shi
 
 
 @judges(
-    "vectors.integers.NoiseScheme.claim",
+    "vectors.integers.NoiseScheme.account",
     "vectors.scheme.VectorScheme.claim",
     "federated.encoding.noise.NoiseEncoding.claims",
     "federated.encoding.base.Encoding.claims",

@@ -12,21 +12,22 @@ from hypothesis import strategies as st
 
 from laws.changes import law_tables, mirrored, relabelled
 from laws.registry import judges
+from mezzotint import privacy
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.privacy.conversion import renyi_to_epsilon, seen_renyi
-from mezzotint.privacy.ledger import Ledger, Release, compose_releases
+from mezzotint.privacy.ledger import Charge, Ledger, compose_releases
 from mezzotint.privacy.local import advanced_epsilon
 from mezzotint.privacy.shuffle import clones_epsilon
 from mezzotint.training import rqp
 from mezzotint.training.projection import projection, projection_from
-from mezzotint.training.rqp.claim import Phase
 from mezzotint.training.rqp.contraction import contraction
+from mezzotint.training.rqp.phases import Phase
 from mezzotint.training.rqp.sampling import Poisson, WithReplacement
 
 GRID = 1e-2  # dp-accounting's grid of losses, and its tails: 1e-4 a step of losses over ten steps at most, doubled
 
 
-@judges("training.rqp.accounting.account")
+@judges("training.rqp.accounting.Steps.account")
 @pytest.mark.parametrize("sampling", [Poisson(rate=0.2), WithReplacement(batch_size=3, dataset_size=20)])
 @pytest.mark.parametrize("neighboring", ["add_or_remove_one", "replace_one"])
 def test_steps_may_be_grouped_and_ordered_at_will(sampling: object, neighboring: str) -> None:
@@ -37,7 +38,7 @@ def test_steps_may_be_grouped_and_ordered_at_will(sampling: object, neighboring:
         return Phase(noise_multiplier=noise, kappa=kappa, sampling=sampling, steps=steps)  # pyright: ignore
 
     def say(*phases: Phase) -> float:
-        return rqp.account(phases, delta=1e-4, neighboring=neighboring).epsilon  # pyright: ignore
+        return privacy.account(rqp.training_release(phases, delta=1e-4, neighboring=neighboring)).epsilon  # pyright: ignore
 
     whole = say(phase(6))
     assert math.isclose(say(phase(2), phase(4)), whole, rel_tol=GRID)
@@ -99,7 +100,7 @@ def test_what_was_spent_has_no_order_and_may_be_kept_in_two_ledgers(
     prices: list[tuple[float, float]], split: int
 ) -> None:
     releases = [
-        Release(identity=f"r{i}", client=f"c{i % 2}", epsilon=epsilon, delta=delta)
+        Charge(identity=f"r{i}", client=f"c{i % 2}", epsilon=epsilon, delta=delta)
         for i, (epsilon, delta) in enumerate(prices)
     ]
     totals = {(compose_releases(order).epsilon, compose_releases(order).delta) for order in permutations(releases)}

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations_with_replacement, permutations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,7 +33,7 @@ from laws.changes import (
     rescaled,
 )
 from laws.registry import judges
-from mezzotint import collect, privacy
+from mezzotint import privacy
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import TOTAL, Mechanism
 from mezzotint.design.metric import metric_epsilon
@@ -44,7 +45,6 @@ from mezzotint.privacy.local import account_local, dominating_atoms
 from mezzotint.privacy.loss import delta, pure_epsilon, renyi, renyi_pairs, worst_ratio
 from mezzotint.privacy.recursion import worst_sequence_epsilon
 from mezzotint.privacy.shuffle import blanket_epsilon
-from mezzotint.privacy.sums.account import account_sum
 from mezzotint.privacy.sums.bound import central_epsilon, dominating_curve
 from mezzotint.privacy.sums.central import silence
 from mezzotint.privacy.sums.geometry import quadratic_renyi
@@ -56,6 +56,11 @@ from mezzotint.vectors.norms import round_renyi
 from mezzotint.vectors.tables import TableScheme
 from reference.privacy import divergence, hockey_stick, pmf_at, rows_of, worst_divergence, worst_hockey_stick
 from reference.sums import exact_delta
+
+
+def account_sum(mechanism: Any, **words: Any) -> privacy.Claim:
+    return privacy.account(mechanism, view="sum", **words)
+
 
 UNIT = 2.0**-53
 DELTA = 1e-3
@@ -115,11 +120,9 @@ SEEN = [
     Issuer(("privacy.tradeoff.tradeoff",),
            lambda m: [privacy.tradeoff(m).power(rate) for rate in (0.0, 0.01, 0.3, 1.0)],
            8 * UNIT, "interpolated integers"),
-    Issuer(("privacy.account.account", "privacy.local.account_local", "privacy.run.Run.claim",
-            "privacy.calibrate.Plan.account"),
+    Issuer(("privacy.account.account", "privacy.local.account_local", "privacy.release.Release.claim"),
            lambda m: [local(m), local(m, coordinates=2), local(m, rounds=2, sampling_rate=0.3),
-                      account_local(m, coordinates=2, delta=0.0).epsilon,
-                      privacy.Plan(coordinates=2, delta=DELTA).account(m).epsilon],
+                      account_local(privacy.Release(mechanism=m, dimension=2, delta=0.0)).epsilon],
            GRID, "the grid of losses"),
     Issuer(("privacy.account.account",),
            lambda m: [local(m, coordinates=2, rounds=2, sampling_rate=0.4, sampling="poisson"),
@@ -133,10 +136,9 @@ SEEN = [
             "privacy.distribution.LossDistribution.deltas", "privacy.distribution.LossDistribution.epsilon"),
            lambda m: [twice(m).epsilon(DELTA), twice(m).delta(0.5), float(twice(m).deltas([0.5])[0])],
            GRID, "the grid of losses"),
-    Issuer(("collect.claim.record_claim", "collect.claim.longitudinal_claim"),
-           lambda m: [collect.record_claim({"x": m, "y": m}).epsilon,
-                      collect.longitudinal_claim(m, rounds=3, distinct=2, delta=DELTA)["memoised"].epsilon,
-                      collect.longitudinal_claim(m, rounds=3, distinct=2, delta=DELTA)["fresh_at_delta"].epsilon],
+    Issuer(("privacy.prove.report_claim",),
+           lambda m: [privacy.report_claim({"x": m, "y": m}).epsilon,
+                      privacy.account(privacy.Release(mechanism=m, rounds=3, distinct=2, delta=0.0)).epsilon],
            GRID, "the grid of losses"),
     Issuer(("training.rqp.contraction.table_contraction", "training.rqp.contraction.channel_contraction"),
            lambda m: [table_contraction(m)], 1e-6, "twice the search's tolerance"),
@@ -250,7 +252,7 @@ ADDED = [
                       dominating_curve(lattice_rows(m)[0], clients=5, delta=DELTA).epsilon(DELTA),
                       float(dominating_curve(lattice_rows(m)[0], clients=5, delta=DELTA).delta(0.2))],
            SEARCHED, "searched blankets"),
-    Issuer(("vectors.tables.TableScheme.claim", "vectors.scheme.VectorScheme.claim",
+    Issuer(("vectors.tables.TableScheme.account", "vectors.scheme.VectorScheme.claim",
             "federated.encoding.table.TableEncoding.claims", "federated.encoding.base.Encoding.claims"),
            lambda m: [TableScheme(mechanism=m, size=2, clients=5).claim(clients=5, delta=DELTA).epsilon,
                       *(claim.epsilon for claim in
@@ -313,7 +315,7 @@ APART = [
            lambda m: [round_renyi(m, silence(), 3.0, coordinates=2, l2_norm=0.3, share=0.5),
                       *TableScheme(mechanism=m, size=2, clients=1, l2_norm=0.3).renyi(others=0, alphas=[2.0, 9.0])],
            1e-9, "sums of 512 floats at most, reversed"),
-    Issuer(("vectors.tables.TableScheme.claim", "federated.encoding.table.TableEncoding.claims"),
+    Issuer(("vectors.tables.TableScheme.account", "federated.encoding.table.TableEncoding.claims"),
            lambda m: [TableScheme(mechanism=m, size=2, clients=1, l2_norm=0.3).claim(clients=1, delta=DELTA).epsilon,
                       TableScheme(mechanism=m, size=2, clients=1, l2_norm=0.3).claim(clients=1, delta=0.0).epsilon],
            1e-6, "sums of floats, and logarithms of them over delta"),

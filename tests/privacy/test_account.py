@@ -249,7 +249,7 @@ def test_the_claim_says_all_it_rests_on() -> None:
     text = str(claim)
     for part in ("2 coordinates in 5 rounds", "0.25", "replace_one", "every single report", claim.method, "record"):
         assert part in text
-    shown = float(text[1 : text.index(",")])
+    shown = float(text[text.index("(") + 1 : text.index(",")])
     assert claim.epsilon <= shown <= claim.epsilon * (1 + 1e-5)
     assert (claim.view, claim.unit, claim.honest_clients, claim.releases) == ("local", "record", None, 10)
     assert json.loads(json.dumps(claim.as_dict()))["epsilon"] == claim.epsilon
@@ -278,7 +278,7 @@ def test_the_claim_says_all_it_rests_on() -> None:
         ({"view": "sum", "clients": 10, "neighboring": "add_or_remove_one"}, "neighboring"),
         ({"clients": 10}, "clients"),
         ({"corrupted": 1}, "corrupted"),
-        ({"geometry": "l2", "l2_norm": 1.0}, "geometry"),
+        ({"geometry": "l2", "l2_norm": 1.0}, "l2_norm"),
         ({"l2_norm": 1.0}, "l2_norm"),
         ({"coordinates": 10**19}, "coordinates"),
         ({"coordinates": math.nan}, "coordinates"),

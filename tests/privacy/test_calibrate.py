@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +14,7 @@ import pytest
 from mezzotint import families
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.privacy import Plan, account, calibrate
+from mezzotint.privacy import Calibration, Claim, Release, account, calibrate
 
 
 def response(epsilon: float) -> Mechanism:
@@ -22,26 +25,47 @@ def gaussian(sigma: float) -> Mechanism:
     return families.discrete_gaussian(sigma=sigma).mechanism(lower=0, upper=1)
 
 
+@dataclass(frozen=True)
+class Plan:
+    """The words of a release whose mechanism is still to be found."""
+
+    words: dict[str, Any]
+
+    def release(self, mechanism: Mechanism) -> Release:
+        return Release(**{"mechanism": mechanism, "delta": 1e-6, **self.words})
+
+    def account(self, mechanism: Mechanism) -> Claim:
+        return account(self.release(mechanism))
+
+
+def planned(**words: Any) -> Plan:
+    return Plan(words)
+
+
+def calibrated(build: Callable[[float], Mechanism], *, plan: Plan, **asked: float) -> Calibration:
+    return calibrate(lambda parameter: plan.release(build(parameter)), **asked)  # pyright: ignore[reportArgumentType]
+
+
 @pytest.mark.parametrize(
-    "plan", [Plan(coordinates=3, rounds=10), Plan(rounds=50, delta=1e-9), Plan(rounds=7, delta=0.0)]
+    "plan", [planned(dimension=3, rounds=10), planned(rounds=50, delta=1e-9), planned(rounds=7, delta=0.0)]
 )
 def test_the_local_budget_is_used_up(plan: Plan) -> None:
-    found = calibrate(response, epsilon=2.0, plan=plan, quiet=5.0, loud=1e-3)
+    found = calibrated(response, epsilon=2.0, plan=plan, quiet=5.0, loud=1e-3)
     assert 2.0 * (1 - 5e-3) <= found.claim.epsilon <= 2.0
-    assert found.claim == plan.account(found.mechanism)
-    assert found.mechanism.sha256 == response(found.parameter).sha256
+    assert found.claim == plan.account(found.release.mechanism)
+    assert found.release.mechanism.sha256 == response(found.parameter).sha256
     assert plan.account(response(found.parameter * 1.003)).epsilon > 2.0
     assert found.tried[0] == (5.0, plan.account(response(5.0)).epsilon)
 
 
 def test_pure_composition_in_closed_form() -> None:
-    found = calibrate(response, epsilon=2.0, plan=Plan(rounds=8, delta=0.0), quiet=5.0, loud=1e-3, tolerance=1e-9)
+    found = calibrated(response, epsilon=2.0, plan=planned(rounds=8, delta=0.0), quiet=5.0, loud=1e-3, tolerance=1e-9)
     assert found.parameter == pytest.approx(0.25, rel=1e-6)
 
 
 def test_sums_and_a_parameter_that_grows_with_the_noise() -> None:
-    plan = Plan(rounds=5, view="sum", clients=100, delta=1e-6)
-    found = calibrate(gaussian, epsilon=1.0, plan=plan, quiet=0.5, loud=50.0)
+    plan = planned(rounds=5, trust="secure_sum", clients=100, delta=1e-6)
+    found = calibrated(gaussian, epsilon=1.0, plan=plan, quiet=0.5, loud=50.0)
     assert 0.99 <= found.claim.epsilon <= 1.0
     assert found.claim.view == "sum"
     # mu = sqrt(rounds / clients) / sigma of a Gaussian, at (1, 1e-6): sigma = 0.95 by its profile.
@@ -56,35 +80,35 @@ def _gaussian_delta(mu: float, epsilon: float) -> float:
 
 
 def test_a_budget_that_the_quiet_end_meets_needs_no_search() -> None:
-    found = calibrate(response, epsilon=100.0, plan=Plan(), quiet=5.0, loud=1e-3)
+    found = calibrated(response, epsilon=100.0, plan=planned(), quiet=5.0, loud=1e-3)
     assert found.parameter == 5.0
     assert len(found.tried) == 1
 
 
 @pytest.mark.slow
 def test_what_would_do_does() -> None:
-    plan = Plan(coordinates=300, rounds=40, delta=1e-6)
+    plan = planned(dimension=300, rounds=40, delta=1e-6)
     with pytest.raises(InfeasibleError) as caught:
-        calibrate(response, epsilon=1.0, plan=plan, quiet=5.0, loud=0.2)
+        calibrated(response, epsilon=1.0, plan=plan, quiet=5.0, loud=0.2)
     message = str(caught.value)
     loudest, target = response(0.2), 1.0
     assert f"{plan.account(loudest).epsilon:.6g}" in message
     # 40 rounds of a single coordinate cost more than 1 already, so only rounds and coordinates together, or clients.
-    assert "a parameter louder than 0.2" in message
+    assert "more noise than parameter=0.2" in message
     assert account(loudest, rounds=40, delta=1e-6).epsilon > target
-    assert "coordinates=" not in message
-    crowd = re.search(r"view='sum' with clients=(\d+)", message)
+    assert "dimension=" not in message
+    crowd = re.search(r"trust='secure_sum' with clients=(\d+)", message)
     assert crowd is not None
     within = account(loudest, coordinates=300, rounds=40, view="sum", clients=int(crowd[1]), delta=1e-6)
     assert within.epsilon <= target
 
 
 def test_each_way_out_is_computed() -> None:
-    plan = Plan(coordinates=100, view="sum", clients=1000, delta=1e-6)
+    plan = planned(dimension=100, trust="secure_sum", clients=1000, delta=1e-6)
     with pytest.raises(InfeasibleError) as caught:
-        calibrate(response, epsilon=1.0, plan=plan, quiet=5.0, loud=1.0)
+        calibrated(response, epsilon=1.0, plan=plan, quiet=5.0, loud=1.0)
     message = str(caught.value)
-    few = re.search(r"coordinates=(\d+) instead of 100", message)
+    few = re.search(r"dimension=(\d+) instead of 100", message)
     crowd = re.search(r"clients=(\d+)", message)
     assert few is not None
     assert crowd is not None
@@ -98,10 +122,10 @@ def test_each_way_out_is_computed() -> None:
 
 
 def test_the_local_view_is_pointed_to_sums_when_they_would_do() -> None:
-    with pytest.raises(InfeasibleError, match=r"rounds=\d+ instead of 400; or view='sum' with clients=\d+"):
-        calibrate(response, epsilon=1.0, plan=Plan(rounds=400), quiet=5.0, loud=0.2)
+    with pytest.raises(InfeasibleError, match=r"rounds=\d+ instead of 400; or trust='secure_sum' with clients=\d+"):
+        calibrated(response, epsilon=1.0, plan=planned(rounds=400), quiet=5.0, loud=0.2)
     with pytest.raises(InfeasibleError) as caught:
-        calibrate(response, epsilon=0.1, plan=Plan(sampling="poisson", sampling_rate=0.9), quiet=5.0, loud=2.0)
+        calibrated(response, epsilon=0.1, plan=planned(sampling="poisson", sampling_rate=0.9), quiet=5.0, loud=2.0)
     assert "clients" not in str(caught.value)
 
 
@@ -112,7 +136,7 @@ def test_tables_off_every_lattice_are_not_pointed_to_sums() -> None:
         return Mechanism(knots=[-1, 1], levels=[-2.0, 0.1234567891, 2.0], weights=np.stack([row, row[::-1]]))
 
     with pytest.raises(InfeasibleError) as caught:
-        calibrate(uneven, epsilon=0.5, plan=Plan(rounds=50), quiet=5.0, loud=1.0)
+        calibrated(uneven, epsilon=0.5, plan=planned(rounds=50), quiet=5.0, loud=1.0)
     assert "clients" not in str(caught.value)
 
 
@@ -125,12 +149,12 @@ def test_tables_off_every_lattice_are_not_pointed_to_sums() -> None:
         ({"quiet": -1.0}, "quiet"),
         ({"loud": 0.0}, "loud"),
         ({"tolerance": 0.0}, "tolerance"),
-        ({"plan": Plan(delta=1.0)}, "delta"),
-        ({"plan": Plan(rounds=0)}, "rounds"),
-        ({"plan": Plan(view="sum")}, "clients"),
+        ({"plan": planned(delta=1.0)}, "delta"),
+        ({"plan": planned(rounds=0)}, "rounds"),
+        ({"plan": planned(trust="secure_sum")}, "clients"),
     ],
 )
 def test_bad_input_is_named(arguments: dict[str, float], named: str) -> None:
-    usual = {"epsilon": 1.0, "plan": Plan(), "quiet": 5.0, "loud": 0.1}
+    usual = {"epsilon": 1.0, "plan": planned(), "quiet": 5.0, "loud": 0.1}
     with pytest.raises(ParameterError, match=f"{named}="):
-        calibrate(response, **{**usual, **arguments})
+        calibrated(response, **{**usual, **arguments})

@@ -23,11 +23,11 @@ import mezzotint.privacy.ledger as ledger_module
 from mezzotint import FileFormatError, ParameterError, families, privacy
 from mezzotint.core.errors import BudgetError, StorageError
 from mezzotint.core.files import RepairWarning
-from mezzotint.privacy.ledger import GLOBAL, Ledger, Release, admits, compose_releases
+from mezzotint.privacy.ledger import GLOBAL, Charge, Ledger, admits, compose_releases
 
 
-def release(name: str, epsilon: float = 0.5, client: str = GLOBAL, delta: float = 1e-7, **others: str) -> Release:
-    return Release(
+def release(name: str, epsilon: float = 0.5, client: str = GLOBAL, delta: float = 1e-7, **others: str) -> Charge:
+    return Charge(
         identity=name, client=client, epsilon=epsilon, delta=delta, description='line\nbreak, "quotes"', **others
     )
 
@@ -100,14 +100,14 @@ def test_what_never_left_is_withdrawn_by_whoever_knows(tmp_path):
 
 def test_a_claim_has_its_price(tmp_path):
     claim = privacy.account(families.rqm(lower=-1, upper=1, levels=4, extension=1.0, q=0.42), rounds=3, delta=1e-6)
-    priced = Release.of(claim, identity="week", client="ann")
+    priced = Charge.of(claim, identity="week", client="ann")
     assert (priced.epsilon, priced.delta, priced.description) == (claim.epsilon, claim.delta, str(claim))
 
     class Seeded:
         epsilon, delta, seeded = 1.0, 0.0, True
 
     with pytest.raises(ParameterError, match="not private"):
-        Release.of(Seeded(), identity="week")
+        Charge.of(Seeded(), identity="week")
 
 
 # Crashes -----------------------------------------------------------------------------------------------------
@@ -176,11 +176,11 @@ def test_a_ledger_of_another_version_is_not_started_over(tmp_path):
 WRITER = """
 import os, sys, warnings
 from mezzotint.core.errors import BudgetError
-from mezzotint.privacy.ledger import Ledger, Release
+from mezzotint.privacy.ledger import Ledger, Charge
 warnings.simplefilter("ignore")
 ledger, name, budget = Ledger(sys.argv[1]), sys.argv[2], float(sys.argv[3])
 for number in range(int(sys.argv[4])):
-    release = Release(identity=f"{name}-{number}", client=("ann", "*", "bob")[number % 3], epsilon=0.25, delta=0.0)
+    release = Charge(identity=f"{name}-{number}", client=("ann", "*", "bob")[number % 3], epsilon=0.25, delta=0.0)
     try:
         ledger.reserve(release, budget=(budget, 0.0))
         os.write(1, f"{release.identity}\\n".encode())
@@ -508,11 +508,11 @@ def test_advanced_composition_admits_more_and_never_more_than_is_private():
 )
 def test_bad_releases_are_named(arguments, match):
     with pytest.raises(ParameterError, match=match):
-        Release(**{"identity": "a", "client": "b", "epsilon": 1.0, "delta": 0.0, **arguments})
+        Charge(**{"identity": "a", "client": "b", "epsilon": 1.0, "delta": 0.0, **arguments})
 
 
 def test_numbers_of_other_kinds_are_rounded_up():
-    third = Release(identity="a", client="b", epsilon=Fraction(1, 3), delta=Decimal("0.1"))
+    third = Charge(identity="a", client="b", epsilon=Fraction(1, 3), delta=Decimal("0.1"))
     assert Fraction(third.epsilon) >= Fraction(1, 3)
     assert Fraction(third.delta) >= Fraction(1, 10)
     assert release("a", 2**53 + 1).epsilon == 2**53 + 2

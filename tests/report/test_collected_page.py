@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mezzotint import collect, families
+from mezzotint import collect, families, privacy
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.report.collected import reports_page
 from mezzotint.report.files import page_of
@@ -90,7 +90,7 @@ def test_several_columns_state_what_a_record_pays(tmp_path: Path) -> None:
         page_of(out)
     page = page_of(out, column="y_code")
     assert page.sections[1].title == "What a record pays"
-    assert str(collect.record_claim({"x_code": tables["x"], "y_code": tables["y"]})) in page.sections[1].words[0]
+    assert str(privacy.report_claim({"x_code": tables["x"], "y_code": tables["y"]})) in page.sections[1].words[0]
     counts = {name: count for name, count, _ in page.sections[2].table.rows}
     assert counts == {"below": "2", "above": "0", "missing": "0", "rows": "3"}
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mezzotint import smoothed
+from mezzotint import privacy, smoothed
 from mezzotint.cli import run
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.families import rqm
@@ -43,7 +43,7 @@ def _write(path: Path, lines: list[dict[str, Any]]) -> Path:
 @pytest.fixture(scope="module")
 def claim() -> Any:
     phase = rqp.Phase(noise_multiplier=NOISE, kappa=1.0, sampling=rqp.Poisson(rate=RATE), steps=STEPS)
-    return rqp.account([phase], delta=1e-5)
+    return privacy.account(rqp.training_release([phase], delta=1e-5))
 
 
 @pytest.fixture

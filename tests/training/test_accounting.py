@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
 
-from mezzotint import InfeasibleError, ParameterError
+from mezzotint import InfeasibleError, ParameterError, privacy
 from mezzotint.training import rqp
 from mezzotint.training.rqp.gaussian import hockey_stick
 from reference import training as reference
@@ -67,14 +67,14 @@ def test_sum_of_phases_is_their_composition() -> None:
     poisson = rqp.Poisson(rate=0.1)
     one = rqp.Phase(noise_multiplier=1.0, kappa=1.0, sampling=poisson, steps=10)
     two = replace(one, steps=5)
-    whole = rqp.account([one], delta=1e-6).epsilon
-    assert rqp.account([two, two], delta=1e-6).epsilon == pytest.approx(whole, rel=1e-9)
+    whole = privacy.account(rqp.training_release([one], delta=1e-6)).epsilon
+    assert privacy.account(rqp.training_release([two, two], delta=1e-6)).epsilon == pytest.approx(whole, rel=1e-9)
     # Noise so different that the grids of losses differ, and a phase that costs nothing.
     loud = replace(one, noise_multiplier=0.15, steps=1)
     free = replace(one, kappa=0.0)
-    mixed = rqp.account([one, loud, free], delta=1e-6).epsilon
-    assert max(whole, rqp.account([loud], delta=1e-6).epsilon) < mixed
-    assert mixed < whole + rqp.account([loud], delta=1e-7).epsilon + 1
+    mixed = privacy.account(rqp.training_release([one, loud, free], delta=1e-6)).epsilon
+    assert max(whole, privacy.account(rqp.training_release([loud], delta=1e-6)).epsilon) < mixed
+    assert mixed < whole + privacy.account(rqp.training_release([loud], delta=1e-7)).epsilon + 1
 
 
 def test_curves_dominate_brute_force_mixtures() -> None:
@@ -144,7 +144,7 @@ def test_the_sentence() -> None:
     ):
         assert part in sentence
     assert claim.unit == "record"
-    assert claim.view == "iterates"
+    assert (claim.observer, claim.trust) == ("model", "central")
     assert claim.releases == 46
     facts = claim.as_dict()
     assert facts["neighboring"] == "add_or_remove_one"
@@ -162,7 +162,7 @@ def test_the_sentence() -> None:
 
 def test_edges() -> None:
     assert rqp.epsilon(1.0, q=1 / 16, bits=4, **DIAGNOSTIC).epsilon == 0.0
-    assert rqp.account([], delta=1e-5).epsilon == 0.0
+    assert privacy.account(rqp.training_release([], delta=1e-5)).epsilon == 0.0
     assert rqp.epsilon(1e4, **DIAGNOSTIC).epsilon < 0.01
     tiny = rqp.epsilon(0.02, **DIAGNOSTIC).epsilon
     assert 46 / (2 * 0.02**2) * 0.02 < tiny < math.inf
@@ -198,10 +198,12 @@ def test_bad_input() -> None:
 def test_next_to_no_noise_has_a_claim_that_says_so(neighboring: Any, sampling: Any) -> None:
     """Losses in the millions and more: a number that falls with the noise, or infinity; never a failed exponential."""
     spent = [
-        rqp.account(
-            [rqp.Phase(noise_multiplier=noise, kappa=1.0, sampling=sampling, steps=2)],
-            delta=1e-5,
-            neighboring=neighboring,
+        privacy.account(
+            rqp.training_release(
+                [rqp.Phase(noise_multiplier=noise, kappa=1.0, sampling=sampling, steps=2)],
+                delta=1e-5,
+                neighboring=neighboring,
+            )
         ).epsilon
         for noise in (0.5, 0.1, 1e-2, 1e-3, 1e-5, 1e-9, 1e-160, 5e-324)
     ]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mezzotint import privacy
 from mezzotint.datasets import Dataset
 from mezzotint.training import methods, optimizers, rqp
 from mezzotint.training.audit import Audit, audit
@@ -55,7 +56,7 @@ def attacked(inner: Callable[[Any], Any], *, runs: int, delta: float) -> tuple[A
     threshold = float(np.quantile(np.concatenate([present[:tried], absent[:tried]]), 0.8))
     phase = rqp.Phase(noise_multiplier=1 / SHIFT, kappa=claimed, sampling=rqp.Poisson(rate=1.0), steps=STEPS)
     found = audit(present[tried:], absent[tried:], threshold=threshold, delta=delta, confidence=0.999)
-    return found, rqp.account([phase], delta=delta).epsilon
+    return found, privacy.account(rqp.training_release([phase], delta=delta)).epsilon
 
 
 @pytest.mark.parametrize(
@@ -71,7 +72,7 @@ def test_memory_breaks_the_contracted_claim_and_not_ours(inner: Callable[[Any], 
     # False alarm: one seed in a thousand, per optimizer.
     found, claimed = attacked(inner, runs=100_000, delta=1e-2)
     phase = rqp.Phase(noise_multiplier=1 / SHIFT, kappa=RQP.kappa, sampling=rqp.Poisson(rate=1.0), steps=STEPS)
-    contracted = rqp.account([phase], delta=1e-2).epsilon
+    contracted = privacy.account(rqp.training_release([phase], delta=1e-2)).epsilon
     assert contracted < found.epsilon <= claimed
 
 
@@ -180,7 +181,7 @@ def test_the_trainer_claims_what_its_optimizer_allows(blobs: Dataset) -> None:
     method = methods.NoisySGD(noise_multiplier=1.0, clip_norm=0.5, projection=projection(bits=4, q=0.7))
     run, rounded = make(blobs, method), make(blobs, replace(method, projection=projection(bits=4)))
     assert run.claim(20).epsilon < rounded.claim(20).epsilon
-    assert run.claim(20).phases[0].kappa == method.projection.kappa
+    assert run.claim(20).release.mechanism.phases[0].kappa == method.projection.kappa
     run.optimizer.param_groups[0]["momentum"] = 0.9
     assert run.claim(20).epsilon == rounded.claim(20).epsilon
-    assert run.claim(20).phases[0].kappa == 1.0
+    assert run.claim(20).release.mechanism.phases[0].kappa == 1.0

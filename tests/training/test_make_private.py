@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mezzotint import InfeasibleError, ParameterError, training
+from mezzotint import InfeasibleError, ParameterError, privacy, training
 from mezzotint.datasets import Dataset
 from mezzotint.training import methods, models, notices, optimizers, rqp, trainer
 from mezzotint.training.accountant import BudgetSpentError
@@ -103,7 +103,7 @@ def test_kappa_is_claimed_only_where_it_holds(blobs: Dataset) -> None:
         plain = rqp.noise_multiplier(2.0, sampling_rate=accountant.sampling.rate, steps=10, delta=1e-5)
         assert optimizer.noise_multiplier == pytest.approx(expected * plain, rel=1e-12)
         run(module, optimizer, loader)
-        assert accountant.claim().phases[0].kappa == expected
+        assert accountant.claim().release.mechanism.phases[0].kappa == expected
         assert accountant.claim().epsilon <= 2
     # A hook that comes later may remember gradients: the claim of the whole run then counts none of them as contracted.
     with pytest.warns(notices.ContractionWarning):
@@ -114,7 +114,7 @@ def test_kappa_is_claimed_only_where_it_holds(blobs: Dataset) -> None:
     before = accountant.claim().epsilon
     optimizer.register_step_pre_hook(lambda *_: None)
     run(module, optimizer, loader)
-    assert accountant.claim().phases[0].kappa == 1.0
+    assert accountant.claim().release.mechanism.phases[0].kappa == 1.0
     assert accountant.claim().epsilon > before
 
 
@@ -144,7 +144,7 @@ def test_the_claim_follows_a_noise_schedule(blobs: Dataset) -> None:
     run(module, optimizer, loader)
     rule = accountant.sampling
     phases = [rqp.Phase(noise_multiplier=z, kappa=1.0, sampling=rule, steps=10) for z in (2.0, 1.0)]
-    assert accountant.claim().epsilon == rqp.account(phases, delta=1e-5).epsilon
+    assert accountant.claim().epsilon == privacy.account(rqp.training_release(phases, delta=1e-5)).epsilon
     optimizer.noise_multiplier = 0.0
     with pytest.raises(ParameterError, match="noise_multiplier"):
         run(module, optimizer, loader)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mezzotint import training
+from mezzotint import privacy, training
 from mezzotint.training import rqp
 
 torch = pytest.importorskip("torch")
@@ -70,7 +70,7 @@ def test_replicas_end_in_the_same_bits(tmp_path: Path) -> None:
     assert all(name % 2 == 1 for batch in also_seen for name in batch)
     assert len({tuple(batch) for batch in seen}) > 1
     phase = rqp.Phase(noise_multiplier=1.0, kappa=1.0, sampling=rqp.Poisson(rate=0.2), steps=5 * EPOCHS)
-    assert epsilon == pytest.approx(rqp.account([phase], delta=1e-5).epsilon, rel=1e-9)
+    assert epsilon == pytest.approx(privacy.account(rqp.training_release([phase], delta=1e-5)).epsilon, rel=1e-9)
 
 
 @pytest.mark.slow

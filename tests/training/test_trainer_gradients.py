@@ -32,7 +32,7 @@ def test_quantized_gradients_sum_integers(blobs: Dataset) -> None:
     run.run()
     claim = run.claim()
     # Honest: 6 coordinates in 4 steps, each seen, of whoever takes part; never one coordinate's epsilon.
-    assert claim.coordinates == 6
+    assert claim.dimension == 6
     assert claim.rounds == 4
     assert claim.neighboring == "replace_one"
     assert claim.epsilon > table.epsilon
@@ -96,7 +96,7 @@ def test_ranked_gradients_release_one_index_a_record(blobs: Dataset) -> None:
     claim = run.claim()
     assert (claim.observer, claim.rounds, claim.neighboring) == ("reports", 4, "replace_one")
     assert claim.sha256 == scheme.sha256
-    assert claim.sampling == "revealed"
+    assert claim.sampling == "public"
     assert 0 < claim.epsilon <= 4 * scheme.epsilon * (1 + 1e-9)
     assert run.optimizer.total([row[:0] for row in rows]).tolist() == [0.0] * 6
     with pytest.raises(ParameterError, match="neighboring"):

@@ -53,7 +53,7 @@ def test_table_scheme_claims_are_those_of_its_coordinates():
     def few(**changes):
         return TableScheme(mechanism=one_bit(1.0, 1.0), size=4, clients=50, **changes).claim(clients=50)
 
-    assert few().coordinates == 4
+    assert few().dimension == 4
     assert few(kept=2).epsilon < few().epsilon
     plain = TableScheme(mechanism=TABLE, size=4, clients=50)
     assert plain.modulus == 50 * 7 + 1

@@ -10,7 +10,6 @@ import typer
 from mezzotint.cli.common import AsJson, is_ranked, load_mechanism, output, print_json
 from mezzotint.cli.rooms import privacy, vectors
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.files import replacing
 
 EXAMPLE = "mezzotint account m.json --coordinates 1000 --rounds 10 --view sum --clients 1000 --delta 1e-6 --json"
 
@@ -27,7 +26,7 @@ def command(
     geometry: Annotated[str, typer.Option(help="coordinate, or l2 with --l2-norm (view sum).")] = "coordinate",
     l2_norm: Annotated[float | None, typer.Option(help="Bound on the norm of one person's vector.")] = None,
     sampling_rate: Annotated[float, typer.Option(help="Chance of a person being in a round.")] = 1.0,
-    sampling: Annotated[str, typer.Option(help="revealed, poisson, or without_replacement.")] = "revealed",
+    sampling: Annotated[str, typer.Option(help="public, poisson, or without_replacement.")] = "public",
     neighboring: Annotated[str, typer.Option(help="replace_one, or add_or_remove_one.")] = "replace_one",
     delta: Annotated[float, typer.Option(help="Delta of the claim.")] = 1e-6,
     proof: Annotated[Path | None, typer.Option(help="Also certify the claim and write it with its proof here.")] = None,
@@ -37,63 +36,23 @@ def command(
 
     FILE is a mechanism file (.json).
     """
-    if is_ranked(file):
-        if proof is not None:
-            raise ParameterError("proof", str(proof), "ranked codebooks write their own proofs")
-        if (coordinates, view == "sum", geometry, l2_norm) != (1, False, "coordinate", None):
-            remedy = (
-                "a ranked codebook's reports are whole vectors, seen one by one or shuffled: no sums, no coordinates"
-            )
-            raise ParameterError("file", str(file), remedy)
-        if sampling != "revealed" or neighboring != "replace_one":
-            raise ParameterError(
-                "file", str(file), "a ranked codebook is accounted with --sampling revealed, replace_one"
-            )
-        scheme = vectors.RankedCodebook.load(file)
-        crowd = {"view": view, "clients": clients, "corrupted": corrupted}
-        _say(scheme.claim(rounds=rounds, sampling_rate=sampling_rate, delta=delta, **crowd), as_json)
-        return
-    mechanism = load_mechanism(file, parameter="file")
-    claim = privacy.account(
-        mechanism,
-        coordinates=coordinates,
-        rounds=rounds,
-        sampling_rate=sampling_rate,
-        sampling=sampling,
-        neighboring=neighboring,
-        view=view,
-        clients=clients,
-        corrupted=corrupted,
-        geometry=geometry,
-        l2_norm=l2_norm,
-        delta=delta,
-    )
-    if proof is None:
-        _say(claim, as_json)
-        return
-    if geometry != "coordinate":
-        raise ParameterError("proof", str(proof), "claims under an L2 bound have no proof yet; leave out --proof")
-    outcome = privacy.prove(
-        mechanism, coordinates=coordinates, rounds=rounds, sampling_rate=sampling_rate, sampling=sampling,
-        neighboring=neighboring, view=view, clients=clients, corrupted=corrupted, delta=delta,
+    if is_ranked(file) and (coordinates, view == "sum", geometry, l2_norm) != (1, False, "coordinate", None):
+        remedy = "a ranked codebook's reports are whole vectors, seen one by one or shuffled: no sums, no coordinates"
+        raise ParameterError("file", str(file), remedy)
+    release = privacy.described(
+        vectors.RankedCodebook.load(file) if is_ranked(file) else load_mechanism(file, parameter="file"),
+        coordinates=coordinates, rounds=rounds, sampling_rate=sampling_rate, sampling=sampling, delta=delta, view=view,
+        neighboring=neighboring, clients=clients, corrupted=corrupted, geometry=geometry, l2_norm=l2_norm,
     )  # fmt: skip
-    if outcome.text is not None:
-        with replacing(proof, overwrite=True, parameter="proof") as draft:
-            draft.write_text(outcome.text, encoding="utf-8")
-    if as_json:
-        certified = {"certified": outcome.proof is not None, "kernel": outcome.claim.statement, "words": str(outcome)}
-        print_json({**claim.as_dict(), "claim": str(claim), **certified})
-    else:
-        output().print(str(outcome), markup=False, highlight=False, soft_wrap=True)
-    if outcome.proof is None:
-        raise typer.Exit(1)
-
-
-def _say(claim: privacy.Claim, as_json: bool) -> None:
+    claim, shown = privacy.prove(release) if proof is not None else (privacy.account(release), None)
+    if proof is not None and shown is not None:
+        claim.save(proof, shown, overwrite=True)
     if as_json:
         print_json({**claim.as_dict(), "claim": str(claim)})
     else:
         output().print(_text(claim), markup=False, highlight=False, soft_wrap=True)
+    if proof is not None and shown is None:
+        raise typer.Exit(1)
 
 
 def _text(claim: privacy.Claim) -> str:

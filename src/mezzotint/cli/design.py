@@ -269,11 +269,11 @@ def guarantee(
     certified = claim.certified
     if delta:
         found = {"delta": mechanism.delta(epsilon)}
-        certified = privacy.check_report(mechanism, "delta", epsilon=epsilon, **found) is not None
+        certified = privacy.check_report(mechanism, "delta", epsilon=epsilon, **found)
         words = f"delta {found['delta']!r} at epsilon {epsilon!r}"
     elif alpha is not None:
         found = {"renyi": mechanism.renyi(alpha)}
-        certified = privacy.check_report(mechanism, "renyi", order=alpha, epsilon=found["renyi"]) is not None
+        certified = privacy.check_report(mechanism, "renyi", order=alpha, epsilon=found["renyi"])
         words = f"Renyi divergence of order {alpha!r}: {found['renyi']!r}"
     elif metric is not None:
         found, certified = {"metric_epsilon": design.metric_epsilon(mechanism, metric)}, False

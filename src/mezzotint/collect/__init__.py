@@ -1,7 +1,5 @@
 """Columns in, private reports out, and estimates back from the reports. Imports `core` and `privacy`."""
 
-from mezzotint.collect.claim import longitudinal_claim as longitudinal_claim
-from mezzotint.collect.claim import record_claim as record_claim
 from mezzotint.collect.columns import read_values as read_values
 from mezzotint.collect.counter import Counter as Counter
 from mezzotint.collect.counts import CodeCounts as CodeCounts

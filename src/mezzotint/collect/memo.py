@@ -1,7 +1,7 @@
 """Memoised reports: the same value of the same user gives the same report, in every round and process.
 
 The word that a report is drawn from is a keyed pseudorandom function of the user's id and the value, not the next one
-of a keystream. What that buys, and what it does not, is stated by `longitudinal_claim`.
+of a keystream. What that buys, and what it does not, is stated by `privacy.account(Release(..., distinct=...))`.
 """
 
 from __future__ import annotations

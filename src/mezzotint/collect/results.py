@@ -6,10 +6,10 @@ import os
 from dataclasses import asdict, dataclass, replace
 from typing import Any, final
 
-from mezzotint.collect.claim import record_claim
 from mezzotint.collect.drawing import Plan, Tally
 from mezzotint.collect.reports import code_field
 from mezzotint.privacy.claim import Claim, plain
+from mezzotint.privacy.prove import report_claim
 
 RAW_COUNTS_REMARK = "these counts were computed on the raw data and are not private; do not publish them"
 
@@ -130,7 +130,7 @@ def _without_nothing(values: dict[str, Any]) -> dict[str, Any]:
 
 def result_of(work: Plan, tally: Tally, *, out: str | os.PathLike[str], seconds: float) -> ColumnsResult:
     """The result of a run that wrote all its output at once."""
-    claim = record_claim(work.mechanisms)
+    claim = report_claim(work.mechanisms)
     seeded = work.seeded
     columns = tuple(
         ColumnResult(

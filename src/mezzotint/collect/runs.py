@@ -25,7 +25,6 @@ from typing import Any, TypeVar, final
 
 import pyarrow.parquet as pq
 
-from mezzotint.collect.claim import record_claim
 from mezzotint.collect.drawing import Plan, Tally
 from mezzotint.collect.reports import ParquetReports, code_field, describe
 from mezzotint.collect.results import ColumnsResult, result_of
@@ -34,6 +33,7 @@ from mezzotint.collect.sources import Block, SourceFile, blocks_of, open_file
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import locked, publish, replacing, sync_folder
 from mezzotint.core.lazy import LazyModule
+from mezzotint.privacy.prove import report_claim
 
 cluster: Any = LazyModule("mezzotint.collect.cluster")  # stands on Ray, an extra
 
@@ -228,7 +228,7 @@ class Run:
         }
         if self.work.seeded:  # reproducible, hence not private: there is nothing to claim
             return manifest
-        return {**manifest, "claim": record_claim(self.work.mechanisms).as_dict()}
+        return {**manifest, "claim": report_claim(self.work.mechanisms).as_dict()}
 
     # What an unfinished run works on -------------------------------------------------------------------------
 

@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, final
 
-from mezzotint.collect.claim import record_claim
 from mezzotint.collect.memo import Memo
 from mezzotint.collect.sources import BLOCK_ROWS
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.threads import usable_cores
 from mezzotint.privacy import Ledger
-from mezzotint.privacy.ledger import Release
+from mezzotint.privacy.ledger import Charge
+from mezzotint.privacy.prove import report_claim
 
 if TYPE_CHECKING:
     from mezzotint.collect.drawing import Plan
@@ -123,7 +123,7 @@ def charge(work: Plan, chosen: Settings, *, run: str, once: bool = False) -> Non
         return
     ledger = chosen.ledger if isinstance(chosen.ledger, Ledger) else Ledger(chosen.ledger)
     fingerprint = hashlib.sha256(b"mezzotint run " + run.encode()).hexdigest() if once else ""
-    release = Release.of(record_claim(work.mechanisms), identity=f"privatize {run}", fingerprint=fingerprint)
+    release = Charge.of(report_claim(work.mechanisms), identity=f"privatize {run}", fingerprint=fingerprint)
     if chosen.budget is None:
         ledger.charge(release)
     else:

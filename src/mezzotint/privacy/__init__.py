@@ -1,8 +1,8 @@
 """What reports cost: exact losses of one table, certificates and their independent check, whole releases."""
 
 from mezzotint.privacy.account import account as account
+from mezzotint.privacy.account import described as described
 from mezzotint.privacy.calibrate import Calibration as Calibration
-from mezzotint.privacy.calibrate import Plan as Plan
 from mezzotint.privacy.calibrate import calibrate as calibrate
 from mezzotint.privacy.certificate import Certificate as Certificate
 from mezzotint.privacy.certificate import certify as certify
@@ -10,8 +10,8 @@ from mezzotint.privacy.claim import Claim as Claim
 from mezzotint.privacy.claim import basis as basis
 from mezzotint.privacy.claim import rounded_up as rounded_up
 from mezzotint.privacy.ledger import Charge as Charge
+from mezzotint.privacy.ledger import Entry as Entry
 from mezzotint.privacy.ledger import Ledger as Ledger
-from mezzotint.privacy.ledger import Release as Release
 from mezzotint.privacy.ledger import Spent as Spent
 from mezzotint.privacy.loss import delta as delta
 from mezzotint.privacy.loss import pure_epsilon as pure_epsilon
@@ -20,6 +20,7 @@ from mezzotint.privacy.propose import Outcome as Outcome
 from mezzotint.privacy.prove import check_report as check_report
 from mezzotint.privacy.prove import prove as prove
 from mezzotint.privacy.prove import report_claim as report_claim
+from mezzotint.privacy.release import Release as Release
 from mezzotint.privacy.tradeoff import TradeoffCurve as TradeoffCurve
 from mezzotint.privacy.tradeoff import tradeoff as tradeoff
 from mezzotint.privacy.verify import VerificationReport as VerificationReport

@@ -1,98 +1,123 @@
-"""What a whole release costs: every report seen, in random order, or only their secure sums."""
+"""What a whole release costs: one description in, one claim out."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
 
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.mechanism import Mechanism
 from mezzotint.privacy.claim import Claim
-from mezzotint.privacy.local import account_local
+from mezzotint.privacy.local import PURE, account_local
+from mezzotint.privacy.loss import float_above, pure_epsilon
+from mezzotint.privacy.release import Accountable, Release, Released
 from mezzotint.privacy.shuffle import account_shuffled
 from mezzotint.privacy.sums.account import account_sum
 
-if TYPE_CHECKING:
-    from mezzotint.core.mechanism import Mechanism
+_SHORT = {"coordinates": "dimension", "view": "trust", "l2_norm": "clip_norm"}
+_VALUES = {"sum": "secure_sum", "shuffled": "shuffler", "revealed": "public"}
 
 
-def account(
-    mechanism: Mechanism,
-    *,
-    coordinates: int = 1,
-    rounds: int = 1,
-    sampling_rate: float = 1.0,
-    sampling: str = "revealed",
-    neighboring: str = "replace_one",
-    view: str = "local",
-    clients: int | None = None,
-    corrupted: int = 0,
-    geometry: str = "coordinate",
-    l2_norm: float | None = None,
-    delta: float = 1e-6,
-) -> Claim:
-    """The cost of coordinates x rounds reports of one client, each of them seen, or only their secure sums.
+def account(released: Release | Released, **options: Any) -> Claim:
+    """The claim of the best valid method, the others beside it.
 
     Arguments:
-        mechanism: the table that every report is drawn from.
-        coordinates: reports of one client in one round; changing the client changes all of them.
-        rounds: rounds; inputs of a round may depend on everything seen before.
-        sampling_rate: probability in (0, 1] of taking part in a round, independent over rounds.
-        sampling: "revealed": a client takes part at random and is seen to be absent otherwise; in the local view the
-            only honest reading of sampled clients. "poisson": in the local view a client draws which of its records
-            enter the vector it reports about, tells nobody, and reports in every round; the unit protected is then one
-            record. In the sum view also "without_replacement"; see `account_sum`.
-        neighboring: "replace_one", or in the local view with "poisson" also "add_or_remove_one".
-        view: "local": every report is seen. "sum": only the secure sum over clients is (`account_sum`). "shuffled": all
-            reports of a round are, in random order and without a word on who sent them (`account_shuffled`).
-        clients, corrupted: not in the local view: reports in a sum or shuffle, and those not relied upon.
-        geometry, l2_norm: sum view only, see `account_sum`.
-        delta: in [0, 1).
+        released: what is released; or a table, of which `options` say the rest.
+        options: of a table: the fields of `Release`, delta=1e-6 where it is not given. The short words view="local",
+            "sum" or "shuffled", coordinates, and geometry="l2" with l2_norm mean trust, dimension and clip_norm.
 
-    Returns: the claim of the best valid method, the others beside it.
+    Returns: the claim; computed. `mezzotint.privacy.prove` has it certified.
 
     Raises:
-        ParameterError: a rate outside (0, 1], counts below 1, delta outside [0, 1), unknown or unfitting words.
+        ParameterError: what `Release` refuses; options beside a release, or unknown ones.
 
     Guarantees:
         epsilon is never below the exact worst case over all inputs, and adaptive choices of them.
         Within 1e-3 of it for up to 8 reports of small tables; of many rows, the dominating pair's (T7).
-        Never above rounds * coordinates * mechanism.epsilon.
+        Never above rounds * dimension * mechanism.epsilon.
 
     Edge cases: delta=0: pure composition. A table with epsilon=inf has a claim when its delta allows one, else inf.
     Source: T2, T7 (docs/proofs/tables.md), docs/proofs/privacy-composition.md, docs/proofs/sums.md.
+
+    >>> from mezzotint import families
+    >>> table = families.randomized_response(lower=-1, upper=1, epsilon=1.0)
+    >>> round(account(Release(mechanism=table, rounds=10, delta=1e-6)).epsilon, 3)
+    9.889
     """
-    if view == "local":
-        _refuse_crowd(clients, corrupted, geometry, l2_norm)
-        return account_local(
-            mechanism, coordinates=coordinates, rounds=rounds, sampling_rate=sampling_rate, sampling=sampling,
-            neighboring=neighboring, delta=delta,
-        )  # fmt: skip
-    if view not in ("sum", "shuffled"):
+    release = described(released, **options)
+    if isinstance(release.mechanism, Accountable):
+        return release.mechanism.account(release)
+    if isinstance(release.mechanism, Mapping):
+        return _record(release, release.mechanism)
+    if release.trust == "central":
+        raise ParameterError("trust", "central", "a table is drawn from before anything is sent: 'local', 'secure_sum'")
+    if release.distinct is not None:
+        return _memoised(release, release.distinct)
+    if release.trust == "shuffler":
+        return account_shuffled(release)
+    return account_local(release) if release.trust == "local" else account_sum(release)
+
+
+def described(released: Release | Released, **options: Any) -> Release:
+    """The release, or the one that a table and short words stand for; see `account`."""
+    if isinstance(released, Release):
+        if options:
+            raise ParameterError(next(iter(options)), "given", "the release says everything; use dataclasses.replace")
+        return released
+    if options.get("view", "local") not in ("local", "sum", "shuffled"):
         remedy = "use 'local' (every report is seen), 'sum' (only secure sums are) or 'shuffled' (in random order)"
-        raise ParameterError("view", view, remedy)
-    if clients is None:
-        raise ParameterError("clients", "None", "say how many reports a sum or shuffle has, e.g. clients=1000")
-    if neighboring != "replace_one":
-        raise ParameterError("neighboring", neighboring, "sums and shuffles are accounted for 'replace_one'")
-    if view == "shuffled":
-        if sampling_rate != 1:
-            raise ParameterError("sampling_rate", sampling_rate, "shuffles are accounted for clients in every round: 1")
-        if geometry != "coordinate" or l2_norm is not None:
-            raise ParameterError("geometry", geometry, "shuffles are accounted per coordinate; use view='sum' for 'l2'")
-        return account_shuffled(
-            mechanism, clients=clients, coordinates=coordinates, rounds=rounds, corrupted=corrupted, delta=delta
-        )
-    return account_sum(
-        mechanism, clients=clients, coordinates=coordinates, rounds=rounds, sampling_rate=sampling_rate,
-        sampling=sampling, corrupted=corrupted, geometry=geometry, l2_norm=l2_norm, delta=delta,
+        raise ParameterError("view", options["view"], remedy)
+    geometry = options.pop("geometry", "coordinate")
+    if geometry not in ("coordinate", "l2") or (geometry == "l2") != (options.get("l2_norm") is not None):
+        raise ParameterError("geometry", geometry, 'use "coordinate", or "l2" with l2_norm, a client\'s clipping norm')
+    fields = {_SHORT.get(name, name): _VALUES.get(str(value), value) for name, value in options.items()}
+    unknown = set(fields) - set(Release.__dataclass_fields__)
+    if unknown:
+        raise ParameterError(min(unknown), "given", f"use {', '.join(Release.__dataclass_fields__)}")
+    words: dict[str, Any] = {"mechanism": released, "delta": 1e-6, **fields}
+    try:
+        return Release(**words)
+    except ParameterError as error:  # in the words that were used
+        given = {_SHORT[name]: name for name in options if name in _SHORT}
+        raise ParameterError(given.get(error.parameter, error.parameter), error.value, error.remedy) from None
+
+
+def _record(release: Release, tables: Mapping[str, Mechanism]) -> Claim:
+    """One report per column. The sum of the pure epsilons is valid, and the exact cost where all values may change.
+
+    Source: sequential composition (Dwork et al. 2006).
+    """
+    if not tables:
+        raise ParameterError("mechanism", "no columns", "name at least one column and its mechanism")
+    if release != Release(mechanism=tables, delta=0.0):
+        remedy = "several columns are accounted once, pure, each report seen: give mechanism and delta=0 alone"
+        raise ParameterError("mechanism", f"{len(tables)} columns", remedy)
+    # The likelihood ratio of a tuple of independent reports is the product of the columns' ratios, and each can be
+    # at its largest at once: the logarithms of the maxima add up, with equality.
+    parts = tuple((column, pure_epsilon(table.weights)) for column, table in tables.items())
+    bounded = all(math.isfinite(epsilon) for _, epsilon in parts)
+    total = float_above(sum((Fraction(epsilon) for _, epsilon in parts), Fraction(0))) if bounded else math.inf
+    digests = {table.sha256 for table in tables.values()}
+    return release.claim(
+        {PURE: total}, dimension=len(parts), parts=parts, released="one report per column",
+        sha256=digests.pop() if len(digests) == 1 else "",
     )  # fmt: skip
 
 
-def _refuse_crowd(clients: int | None, corrupted: int, geometry: str, l2_norm: float | None) -> None:
-    """Arguments of the sum view mean nothing where every report is seen."""
-    if clients is not None or corrupted != 0:
-        name, value = ("clients", clients) if clients is not None else ("corrupted", corrupted)
-        raise ParameterError(name, value, "nobody else's noise helps where every report is seen; use view='sum'")
-    if geometry != "coordinate":
-        raise ParameterError("geometry", geometry, "the local view accounts per coordinate; use view='sum' for 'l2'")
-    if l2_norm is not None:
-        raise ParameterError("l2_norm", l2_norm, "the local view accounts per coordinate; use view='sum'")
+def _memoised(release: Release, distinct: int) -> Claim:
+    """Reports of equal values are copies and cost nothing; those of distinct values are independent and add up.
+
+    Fresh draws protect everything the user ever sends. Memoised ones protect which values the user has, given in which
+    rounds they were equal: a change of the value shows. Holds against whoever cannot tell AES-256 from random, and
+    trusts the device to keep its key.
+
+    Source: docs/proofs/estimation.md, E7; the effect of changes: Ding, Kulkarni, Yekhanin 2017.
+    """
+    claim = account_local(replace(release, rounds=distinct, distinct=None))
+    return replace(
+        claim, rounds=release.rounds, released=f"memoised reports of at most {distinct} distinct values",
+        between="histories that are equal in the same rounds (when a value changes is not protected)",
+    )  # fmt: skip

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, final
+from dataclasses import dataclass, replace
+from typing import final
 
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.privacy.account import account
-from mezzotint.privacy.checks import check_count, check_delta
 from mezzotint.privacy.claim import Claim
+from mezzotint.privacy.release import Release
 
-if TYPE_CHECKING:
-    from mezzotint.core.mechanism import Mechanism
-
-Build = Callable[[float], "Mechanism"]
+Build = Callable[[float], Release]
 
 _STEPS = 60
 """Most halvings of an interval of parameters."""
@@ -26,84 +23,26 @@ _CROWD = 10**6
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Plan:
-    """A whole release whose mechanism is still to be found; the words of `mezzotint.privacy.account`.
-
-    Arguments:
-        coordinates, rounds, sampling_rate, sampling, neighboring, view, clients, corrupted, geometry, l2_norm, delta:
-            as in `account`.
-    """
-
-    coordinates: int = 1
-    rounds: int = 1
-    sampling_rate: float = 1.0
-    sampling: str = "revealed"
-    neighboring: str = "replace_one"
-    view: str = "local"
-    clients: int | None = None
-    corrupted: int = 0
-    geometry: str = "coordinate"
-    l2_norm: float | None = None
-    delta: float = 1e-6
-
-    def account(self, mechanism: Mechanism) -> Claim:
-        """The claim of the release if this mechanism is used."""
-        return account(
-            mechanism,
-            coordinates=self.coordinates,
-            rounds=self.rounds,
-            sampling_rate=self.sampling_rate,
-            sampling=self.sampling,
-            neighboring=self.neighboring,
-            view=self.view,
-            clients=self.clients,
-            corrupted=self.corrupted,
-            geometry=self.geometry,
-            l2_norm=self.l2_norm,
-            delta=self.delta,
-        )
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """A parameter that meets a budget, the table it makes, and the claim of the whole plan.
+    """A parameter that meets a budget, the release it makes, and its claim.
 
     Arguments:
         parameter: what was searched, in the units of `build`.
-        mechanism: build(parameter).
+        release: build(parameter).
         claim: at or below the budget.
         tried: (parameter, epsilon) of everything that was computed, in order.
     """
 
     parameter: float
-    mechanism: Mechanism
+    release: Release
     claim: Claim
     tried: tuple[tuple[float, float], ...]
-
-
-@final
-@dataclass(kw_only=True)
-class _Search:
-    """Claims computed so far."""
-
-    build: Build
-    plan: Plan
-    budget: float
-    tried: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
-
-    def at(self, parameter: float) -> tuple[Mechanism, Claim]:
-        mechanism = self.build(parameter)
-        claim = self.plan.account(mechanism)
-        self.tried.append((parameter, claim.epsilon))
-        return mechanism, claim
 
 
 def calibrate(
     build: Build,
     *,
     epsilon: float,
-    plan: Plan,
     quiet: float,
     loud: float,
     tolerance: float = 1e-3,
@@ -111,10 +50,9 @@ def calibrate(
     """The parameter nearest to `quiet` (least noise) with which a whole release stays within (epsilon, delta).
 
     Arguments:
-        build: parameter -> Mechanism, more noise towards `loud`; for example a design at that epsilon of one report,
-            or integer noise of that sigma.
-        epsilon: budget for the whole release at `plan.delta`, > 0.
-        plan: everything but the mechanism: clients, coordinates, rounds, participation, view, delta.
+        build: parameter -> `Release`, more noise towards `loud`; for example of a design at that epsilon of one
+            report, or of integer noise of that sigma.
+        epsilon: budget for the whole release at its delta, > 0.
         quiet, loud: ends of the search, both positive; either may be the larger one.
         tolerance: relative accuracy of the parameter.
 
@@ -122,7 +60,7 @@ def calibrate(
 
     Raises:
         ParameterError: a budget or ends that are no positive numbers, or what `account` refuses.
-        InfeasibleError: not even `loud` meets the budget; the message says how many coordinates, rounds or clients
+        InfeasibleError: not even `loud` meets the budget; the message says which dimension, rounds or clients
             would, at that parameter.
 
     Guarantees:
@@ -132,53 +70,57 @@ def calibrate(
     for name, value in (("epsilon", epsilon), ("quiet", quiet), ("loud", loud), ("tolerance", tolerance)):
         if not 0 < value < math.inf:
             raise ParameterError(name, value, "need a positive, finite number")
-    check_delta(plan.delta)
-    search = _Search(build=build, plan=plan, budget=epsilon)
-    mechanism, claim = search.at(quiet)
+    tried: list[tuple[float, float]] = []
+
+    def at(parameter: float) -> tuple[Release, Claim]:
+        release = build(parameter)
+        claim = account(release)
+        tried.append((parameter, claim.epsilon))
+        return release, claim
+
+    release, claim = at(quiet)
     if claim.epsilon <= epsilon:
-        return Calibration(parameter=quiet, mechanism=mechanism, claim=claim, tried=tuple(search.tried))
-    good, (mechanism, claim) = loud, search.at(loud)
+        return Calibration(parameter=quiet, release=release, claim=claim, tried=tuple(tried))
+    good, (release, claim) = loud, at(loud)
     if claim.epsilon > epsilon:
-        raise InfeasibleError(_advice(search, mechanism, claim, loud))
+        raise InfeasibleError(_advice(release, claim, epsilon, loud))
     bad = quiet
     for _ in range(_STEPS):
         if abs(math.log(good / bad)) <= tolerance:
             break
         middle = math.sqrt(good * bad)
-        made, found = search.at(middle)
+        made, found = at(middle)
         if found.epsilon <= epsilon:
-            good, mechanism, claim = middle, made, found
+            good, release, claim = middle, made, found
         else:
             bad = middle
-    return Calibration(parameter=good, mechanism=mechanism, claim=claim, tried=tuple(search.tried))
+    return Calibration(parameter=good, release=release, claim=claim, tried=tuple(tried))
 
 
-def _advice(search: _Search, mechanism: Mechanism, claim: Claim, loud: float) -> str:
+def _advice(release: Release, claim: Claim, budget: float, loud: float) -> str:
     """What would meet the budget where no parameter does."""
-    plan, budget = search.plan, search.budget
     ways: list[str] = []
-    for name in ("coordinates", "rounds"):
-        most = _most(name, mechanism, plan, budget)
+    for name in ("dimension", "rounds"):
+        most = _most(name, release, budget)
         if most is not None:
-            ways.append(f"{name}={most} instead of {getattr(plan, name)}")
-    crowd = _crowd(mechanism, plan, budget)
+            ways.append(f"{name}={most} instead of {getattr(release, name)}")
+    crowd = _crowd(release, budget)
     if crowd is not None:
-        ways.append(f"view='sum' with clients={crowd}" if plan.view == "local" else f"clients={crowd}")
-    ways.append(f"a parameter louder than {loud:g}")
+        ways.append(f"trust='secure_sum' with clients={crowd}" if release.trust == "local" else f"clients={crowd}")
+    ways.append(f"more noise than parameter={loud:g}")
     return (
-        f"calibrate: even at {loud:g}, the loudest parameter, the release costs epsilon={claim.epsilon:.6g} at "
-        f"delta={plan.delta:g}, above epsilon={budget:g}; what would do: {'; or '.join(ways)}"
+        f"calibrate: even at {loud:g}, the parameter with most noise, the release costs epsilon={claim.epsilon:.6g} at "
+        f"delta={release.delta:g}, above epsilon={budget:g}; any of these would meet the budget: {'; or '.join(ways)}"
     )
 
 
-def _most(name: str, mechanism: Mechanism, plan: Plan, budget: float) -> int | None:
-    """The largest number of coordinates or rounds within the budget; None when not even one is."""
+def _most(name: str, release: Release, budget: float) -> int | None:
+    """The largest dimension or number of rounds within the budget; None when not even one is."""
 
     def meets(count: int) -> bool:
-        changed = replace(plan, coordinates=count) if name == "coordinates" else replace(plan, rounds=count)
-        return changed.account(mechanism).epsilon <= budget
+        return account(replace(release, **{name: count})).epsilon <= budget
 
-    low, high = 1, check_count(name, getattr(plan, name))
+    low, high = 1, int(getattr(release, name))
     if high == 1 or not meets(1):
         return None
     while high - low > max(1, low // 100):
@@ -187,17 +129,16 @@ def _most(name: str, mechanism: Mechanism, plan: Plan, budget: float) -> int | N
     return low
 
 
-def _crowd(mechanism: Mechanism, plan: Plan, budget: float) -> int | None:
+def _crowd(release: Release, budget: float) -> int | None:
     """Clients whose secure sum is within the budget (not the fewest); None when none were found."""
-    if plan.view == "local" and plan.sampling == "poisson":
+    if release.trust == "local" and release.sampling == "poisson":
         return None  # records drawn in secret have no counterpart in sums over clients
-    base = plan if plan.view == "sum" else replace(plan, view="sum")
-    first = base.clients or 1
+    first = release.clients or 1
     factor = 2.0
     while factor <= _CROWD:
         clients = math.ceil(first * factor)
         try:
-            epsilon = replace(base, clients=clients).account(mechanism).epsilon
+            epsilon = account(replace(release, trust="secure_sum", clients=clients)).epsilon
         except ParameterError:
             return None
         if epsilon <= budget:

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import math
-from dataclasses import dataclass
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, Context
 from fractions import Fraction
-from typing import TYPE_CHECKING, Literal, final
+from typing import TYPE_CHECKING, Any, Literal, final
+
+from mezzotint.core.errors import MezzotintError
+from mezzotint.core.files import replacing
 
 if TYPE_CHECKING:
     from mezzotint import kernel
+    from mezzotint.privacy.release import Release
 
 Neighboring = Literal["replace_one", "add_or_remove_one"]
 Unit = Literal["client", "record"]
 View = Literal["local", "sum", "shuffled"]
 Observer = Literal["reports", "secure_sum", "model", "shuffled"]
 Trust = Literal["local", "secure_sum", "central", "shuffler"]
-Sampling = Literal["none", "revealed", "poisson", "without_replacement"]
+Sampling = Literal["none", "public", "poisson", "without_replacement"]
 
 _CHANGE = {
     ("client", "replace_one"): "replacing everything that one client ever reports about",
     ("client", "add_or_remove_one"): "adding or removing one client",
-    ("record", "replace_one"): "replacing one record of a client",
-    ("record", "add_or_remove_one"): "adding or removing one record of a client",
+    ("record", "replace_one"): "replacing one record",
+    ("record", "add_or_remove_one"): "adding or removing one record",
 }
 
 _SEEN = {
@@ -63,7 +70,7 @@ SIMULATION = "Simulation; not private: what was drawn follows from a seed. Witho
 
 _SAMPLING = {
     "none": "",
-    "revealed": ", taking part in each round with probability {rate:g} and visibly so",
+    "public": ", taking part in each round with probability {rate:g} and visibly so",
     "poisson": ", taking part in each round with probability {rate:g}, independently and in secret",
     "without_replacement": ", a secret random {rate:g} of all taking part in each round",
 }
@@ -83,7 +90,7 @@ class Claim:
             of each round in random order, without a word on who sent them ("shuffled").
         honest_clients: how many clients' randomness is relied upon; None where none is.
         sampling, sampling_rate: who takes part in a round, and who knows.
-        coordinates, rounds: reports of one client in one round, and rounds.
+        dimension, rounds: reports of one client in one round, and rounds.
         method: the accounting that gave the least epsilon.
         alternatives: (method, epsilon) of all that apply, best first; each is valid by itself.
         sha256: the table, when all reports come from one.
@@ -91,6 +98,8 @@ class Claim:
         released: what one client releases, in words, in a round, where that is not so many coordinates.
         between: which pairs of neighbours alone the claim is about, in words; all where empty.
         parts: (name, epsilon) of releases that add up to this one.
+        reason: why it is computed although a proof was asked for.
+        release: what the claim is about.
         checked: what `mezzotint.kernel.check` returned for a proof of this claim; None where there is none.
     """
 
@@ -102,7 +111,7 @@ class Claim:
     honest_clients: int | None
     sampling: Sampling
     sampling_rate: float
-    coordinates: int
+    dimension: int
     rounds: int
     method: str
     alternatives: tuple[tuple[str, float], ...]
@@ -111,6 +120,8 @@ class Claim:
     released: str = ""
     between: str = ""
     parts: tuple[tuple[str, float], ...] = ()
+    reason: str = ""
+    release: Release | None = field(default=None, repr=False, compare=False)
     checked: kernel.Claim | None = None
 
     @property
@@ -143,8 +154,8 @@ class Claim:
 
     @property
     def releases(self) -> int:
-        """Reports of one client that are accounted for: coordinates times rounds."""
-        return self.coordinates * self.rounds
+        """Reports of one client that are accounted for: dimension times rounds."""
+        return self.dimension * self.rounds
 
     def as_dict(self) -> dict[str, object]:
         """Plain values for JSON; an infinite epsilon as "inf"."""
@@ -159,31 +170,55 @@ class Claim:
             "honest_clients": self.honest_clients,
             "sampling": self.sampling,
             "sampling_rate": self.sampling_rate,
-            "coordinates": self.coordinates,
+            "dimension": self.dimension,
             "rounds": self.rounds,
             "method": self.method,
             "alternatives": {name: plain(epsilon) for name, epsilon in self.alternatives},
             "sha256": self.sha256,
             "seeded": self.seeded,
             "certified": self.certified,
+            **getattr(self.release and self.release.mechanism, "facts", {}),
             **({"between": self.between} if self.between else {}),
             **({"parts": {name: plain(epsilon) for name, epsilon in self.parts}} if self.parts else {}),
         }
 
+    def document(self) -> dict[str, object]:
+        """The claim as the kernel checked it, which `mezzotint.kernel.check` takes with its proof.
+
+        Raises:
+            MezzotintError: nothing was checked.
+        """
+        if self.checked is None or not self.certified:
+            raise MezzotintError(f"the claim is computed, not certified{self.reason and ': ' + self.reason}")
+        return self.checked.document()
+
+    def save(self, path: str | os.PathLike[str], proof: Mapping[str, Any], *, overwrite: bool = False) -> None:
+        """Writes the claim file, which `mezzotint verify` checks again.
+
+        Raises:
+            MezzotintError: nothing was checked. ParameterError: the file exists, and `overwrite` is not set.
+        """
+        text = json.dumps({**self.document(), "proof": dict(proof)}, sort_keys=True, separators=(",", ":"))
+        with replacing(path, overwrite=overwrite, parameter="proof") as draft:
+            draft.write_text(text, encoding="utf-8")
+
     def __str__(self) -> str:
-        many = self.released or counted(self.coordinates, "coordinate")
+        many = self.released or counted(self.dimension, "coordinate")
         if self.parts:
             many += f" ({' + '.join(f'{name} {rounded_up(epsilon)}' for name, epsilon in self.parts)})"
-        many += f" in {counted(self.rounds, 'round')}"
-        sampled = _SAMPLING[self.sampling].format(rate=self.sampling_rate)
+        many += "" if self.observer == "model" and self.released else f" in {counted(self.rounds, 'round')}"
+        sampled = "" if self.observer == "model" else _SAMPLING[self.sampling].format(rate=self.sampling_rate)
         honest = "" if self.honest_clients is None else f", if {_honest(self.honest_clients)} honest randomness"
         where = f"for {many}{sampled}, to {_SEEN[self.observer]}{honest}; {TRUSTED[self.trust]}"
-        change = _CHANGE[self.unit, self.neighboring] + f" ({self.neighboring}){self.between and ', ' + self.between}"
+        change = (
+            _CHANGE[self.unit, self.neighboring]
+            + f" ({self.neighboring}){self.between and ', between ' + self.between}"
+        )
         if math.isinf(self.epsilon):
             return f"No epsilon can be claimed at delta={self.delta:g} for {change}, {where}."
         by = f"{'checked by mezzotint.kernel, ' * self.certified}accounted by {self.method}"
-        status = "certified" if self.certified else "computed"
-        head = f"{SIMULATION} {status}" if self.seeded else status.capitalize()
+        status = "certified" if self.certified else "computed" + (self.reason and f" ({self.reason})")
+        head = f"{SIMULATION} {status}" if self.seeded else status[0].upper() + status[1:]
         promise = f"({rounded_up(self.epsilon)}, {rounded_up(self.delta)})-differential privacy"
         return f"{head}: {promise} for {change}, {where}; {by}."
 

@@ -70,7 +70,7 @@ def _amount(parameter: str, value: Any) -> float:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Release:
+class Charge:
     """One release and its price.
 
     Arguments:
@@ -109,7 +109,7 @@ class Release:
     @classmethod
     def of(
         cls, claim: Priced, *, identity: str, client: str = GLOBAL, description: str = "", fingerprint: str = ""
-    ) -> Release:
+    ) -> Charge:
         """The release that a claim speaks of, at its price; a claim of a seeded run is refused."""
         if getattr(claim, "seeded", False):
             raise ParameterError("claim", str(claim), "a seeded run is not private; it has no price in epsilon")
@@ -130,7 +130,7 @@ class Release:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Charge:
+class Entry:
     """One line of a ledger: a release that may have happened.
 
     Arguments:
@@ -140,7 +140,7 @@ class Charge:
         withdrawn: why it costs nothing after all; empty for a charge that counts.
     """
 
-    release: Release
+    release: Charge
     attempt: int
     token: str
     withdrawn: str = ""
@@ -182,7 +182,7 @@ class _Total:
     infinite: int = 0
     count: int = 0
 
-    def add(self, release: Release, sign: int = 1) -> None:
+    def add(self, release: Charge, sign: int = 1) -> None:
         self.count += sign
         self.delta += sign * Fraction(release.delta)
         if math.isinf(release.epsilon):
@@ -225,14 +225,14 @@ class _Total:
         return (squares / 2 + math.sqrt(2 * math.log(1 / slack) * squares)) * (1 + 2.0**-46)
 
 
-def _by_client(releases: Iterable[Release]) -> dict[str, _Total]:
+def _by_client(releases: Iterable[Charge]) -> dict[str, _Total]:
     sums: dict[str, _Total] = {}
     for release in releases:
         sums.setdefault(release.client, _Total()).add(release)
     return sums
 
 
-def compose_releases(releases: Iterable[Release]) -> Spent:
+def compose_releases(releases: Iterable[Charge]) -> Spent:
     """What releases cost together that are known only by their (epsilon, delta): see `Spent`.
 
     Arguments:
@@ -246,7 +246,7 @@ def compose_releases(releases: Iterable[Release]) -> Spent:
     return total.spent()
 
 
-def admits(releases: Iterable[Release], *, epsilon: float, delta: float, slack: float = 0.0) -> bool:
+def admits(releases: Iterable[Charge], *, epsilon: float, delta: float, slack: float = 0.0) -> bool:
     """The filter by itself: whether releases, chosen adaptively, keep to a budget fixed before the first of them.
 
     Arguments:
@@ -281,11 +281,11 @@ class Ledger:
         was cut is on record in `repairs`, and a RepairWarning says so.
         Reading, deciding and charging happen under one lock: releases of processes that reserve at the same time never
         exceed a budget together, and no charge is lost. Every answer counts what others have charged up to then.
-        Each attempt is charged, unless its bits are proved to be those of an earlier one (`Release.fingerprint`).
+        Each attempt is charged, unless its bits are proved to be those of an earlier one (`Charge.fingerprint`).
 
     Example:
         >>> ledger = Ledger()
-        >>> weekly = Release(identity="2026-w47", client="ann", epsilon=0.5, delta=0.0)
+        >>> weekly = Charge(identity="2026-w47", client="ann", epsilon=0.5, delta=0.0)
         >>> ledger.reserve(weekly, budget=(1.0, 1e-6)).attempt
         1
         >>> ledger.reserve(weekly, budget=(1.0, 1e-6)).attempt  # the run died and is started again
@@ -296,7 +296,7 @@ class Ledger:
 
     def __init__(self, path: str | os.PathLike[str] | None = None, *, slack: float = 0.0) -> None:
         self.slack = _checked_slack(slack)
-        self._charges: dict[str, Charge] = {}
+        self._charges: dict[str, Entry] = {}
         self._by_identity: dict[str, list[str]] = {}
         self._totals: dict[str, _Total] = {GLOBAL: _Total()}
         self._fixed: tuple[float, float, float] | None = None
@@ -309,7 +309,7 @@ class Ledger:
 
     # Charging --------------------------------------------------------------------------------------------------
 
-    def charge(self, release: Release) -> Charge:
+    def charge(self, release: Charge) -> Entry:
         """Charges a release BEFORE it happens, whatever it costs.
 
         Returns: the charge; an earlier one only if identity and fingerprint prove that its bits are the same.
@@ -322,7 +322,7 @@ class Ledger:
             self._check_prices([release])
             return self._charge_all([release], append)[0]
 
-    def reserve(self, release: Release, *, budget: tuple[float, float]) -> Charge:
+    def reserve(self, release: Charge, *, budget: tuple[float, float]) -> Entry:
         """Charges a release if everybody who pays for it keeps to the budget; in one step, under the ledger's lock.
 
         Arguments:
@@ -343,7 +343,7 @@ class Ledger:
         """
         return self.reserve_all([release], budget=budget)[0]
 
-    def reserve_all(self, releases: Iterable[Release], *, budget: tuple[float, float]) -> tuple[Charge, ...]:
+    def reserve_all(self, releases: Iterable[Charge], *, budget: tuple[float, float]) -> tuple[Entry, ...]:
         """Charges several releases, all or none: see `reserve`. One charge for each, in turn."""
         epsilon, delta = _checked_budget(budget)
         wanted = list(releases)
@@ -358,7 +358,7 @@ class Ledger:
                 append({"budget": plain(epsilon), "delta": delta, "slack": self.slack})
             return self._charge_all(wanted, append)
 
-    def withdraw(self, charge: Charge, *, reason: str) -> None:
+    def withdraw(self, charge: Entry, *, reason: str) -> None:
         """Puts on record that nothing of a charged release ever left; it costs nothing any more.
 
         For the program that made the charge and knows: an error before the first byte was sent. After a crash nobody
@@ -395,13 +395,13 @@ class Ledger:
     # Reading ---------------------------------------------------------------------------------------------------
 
     @property
-    def charges(self) -> tuple[Charge, ...]:
+    def charges(self) -> tuple[Entry, ...]:
         """All charges in order, withdrawn ones too."""
         with self._log.transaction():
             return tuple(self._charges.values())
 
     @property
-    def releases(self) -> tuple[Release, ...]:
+    def releases(self) -> tuple[Charge, ...]:
         """What counts, in order; a release that was attempted twice stands there twice."""
         return tuple(charge.release for charge in self.charges if not charge.withdrawn)
 
@@ -428,7 +428,7 @@ class Ledger:
             return Spent(epsilon=epsilon, delta=delta, releases=count)
 
     def would_exceed(
-        self, epsilon: float, delta: float, *, client: str | None = None, release: Release | None = None
+        self, epsilon: float, delta: float, *, client: str | None = None, release: Charge | None = None
     ) -> bool:
         """Whether somebody's releases, with `release` added if given, exceed a budget of (epsilon, delta).
 
@@ -453,7 +453,7 @@ class Ledger:
         own = self._totals.get(_normal(client)) if client != GLOBAL else None
         return everyone if own is None else everyone.plus(own)
 
-    def _exceeding(self, added: list[Release], epsilon: float, delta: float, *, also: Iterable[str] = ()) -> str | None:
+    def _exceeding(self, added: list[Charge], epsilon: float, delta: float, *, also: Iterable[str] = ()) -> str | None:
         """Somebody whose total with these releases added exceeds the budget, if there is one."""
         sums = _by_client(added)
         persons = {*also, *sums, *(self._totals if GLOBAL in sums else ())}
@@ -466,7 +466,7 @@ class Ledger:
             total = total.plus(sums[client])
         return total
 
-    def _refusal(self, added: list[Release], person: str, epsilon: float, delta: float) -> str:
+    def _refusal(self, added: list[Charge], person: str, epsilon: float, delta: float) -> str:
         total = self._with(_by_client(added), person).spent()
         slack = f", {_shown(self.slack)} of it slack" if self.slack else ""
         return (
@@ -487,14 +487,14 @@ class Ledger:
             raise ParameterError("budget", wanted, remedy)
         return False
 
-    def _same_bits(self, release: Release) -> Charge | None:
+    def _same_bits(self, release: Charge) -> Entry | None:
         earlier = (self._charges[token] for token in self._by_identity.get(release.identity, ()))
         if not release.fingerprint:
             return None
         found = (one for one in earlier if one.release.fingerprint == release.fingerprint and not one.withdrawn)
         return next((one for one in found if one.release.price == release.price), None)
 
-    def _check_prices(self, releases: Iterable[Release]) -> None:
+    def _check_prices(self, releases: Iterable[Charge]) -> None:
         """One identity, one price, among these and all that were charged."""
         prices: dict[str, tuple[str, float, float]] = {}
         for release in releases:
@@ -504,7 +504,7 @@ class Ledger:
                 remedy = "was charged before with another price or client; use another name"
                 raise ParameterError("identity", release.identity, remedy)
 
-    def _charge_all(self, releases: list[Release], append: Append) -> tuple[Charge, ...]:
+    def _charge_all(self, releases: list[Charge], append: Append) -> tuple[Entry, ...]:
         """One charge for each; same bits, also among these, are charged once."""
         lines: list[Line] = []
         tokens: list[str] = []
@@ -533,7 +533,7 @@ class Ledger:
             self._fixed = (epsilon, delta, _checked_slack(line["slack"]))
 
     def _take_charge(self, line: Line) -> None:
-        release = Release(
+        release = Charge(
             identity=line["identity"],
             client=line["client"],
             epsilon=math.inf if line["epsilon"] == "inf" else line["epsilon"],
@@ -546,11 +546,11 @@ class Ledger:
             raise ValueError("a charge stands there twice")
         tokens = self._by_identity.setdefault(release.identity, [])
         tokens.append(token)
-        self._charges[token] = Charge(release=release, attempt=len(tokens), token=token)
+        self._charges[token] = Entry(release=release, attempt=len(tokens), token=token)
         self._totals.setdefault(release.client, _Total()).add(release)
 
 
-def _as_line(release: Release, token: str) -> Line:
+def _as_line(release: Charge, token: str) -> Line:
     return {
         "charge": token,
         "identity": release.identity,

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import TOTAL
-from mezzotint.privacy.checks import check_count, check_delta, check_rate
-from mezzotint.privacy.claim import Claim, Neighboring
+from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.conversion import renyi_to_epsilon, seen_renyi
 from mezzotint.privacy.distribution import Atoms, LossDistribution, composed, fits
 from mezzotint.privacy.loss import UNIT, pure_epsilon, renyi
 from mezzotint.privacy.recursion import worst_sequence_epsilon
-from mezzotint.privacy.run import Run
+from mezzotint.privacy.release import Release
 from mezzotint.privacy.sampling import poisson_add, poisson_remove, poisson_replace_one, revealed
 from mezzotint.privacy.tradeoff import tradeoff
 
@@ -61,36 +59,36 @@ def advanced_epsilon(epsilon: float, count: int, delta: float) -> float:
     return (count * mean + epsilon * math.sqrt(2 * count * math.log(1 / delta))) * (1 + 32 * UNIT)
 
 
-def _is_secret(run: Run) -> bool:
+def _is_secret(run: Release) -> bool:
     """True when participation is random and unseen."""
-    return run.sampling == "poisson"
+    return run.participation == "poisson"
 
 
-def _round_epsilon(run: Run) -> float:
+def _round_epsilon(run: Release) -> float:
     """Pure epsilon of one round whose participation is secret."""
-    single = run.coordinates * pure_epsilon(run.mechanism.weights) * (1 + 4 * UNIT)
+    single = run.dimension * pure_epsilon(run.table.weights) * (1 + 4 * UNIT)
     # Amplification of pure epsilon: e**epsilon - 1 shrinks by the rate (both neighbouring relations).
-    growth = run.rate * math.expm1(single) if single < 700 else math.inf
+    growth = run.sampling_rate * math.expm1(single) if single < 700 else math.inf
     return min(single, math.log1p(growth) * (1 + 16 * UNIT))
 
 
-def _pure(run: Run) -> float:
+def _pure(run: Release) -> float:
     return run.rounds * _round_epsilon(run) * (1 + 4 * UNIT) if _is_secret(run) else run.pure
 
 
-def _advanced(run: Run) -> float:
+def _advanced(run: Release) -> float:
     if _is_secret(run):
         return advanced_epsilon(_round_epsilon(run), run.rounds, run.delta)
-    return advanced_epsilon(pure_epsilon(run.mechanism.weights), run.releases, run.delta)
+    return advanced_epsilon(pure_epsilon(run.table.weights), run.releases, run.delta)
 
 
-def _renyi(run: Run) -> float:
-    if _is_secret(run) or run.delta <= 0 or math.isinf(pure_epsilon(run.mechanism.weights)):
+def _renyi(run: Release) -> float:
+    if _is_secret(run) or run.delta <= 0 or math.isinf(pure_epsilon(run.table.weights)):
         return math.inf
-    atoms = dominating_atoms(run.mechanism)
+    atoms = dominating_atoms(run.table)
 
     def total(single: float, alpha: float) -> float:
-        return run.rounds * seen_renyi(run.coordinates * single, alpha, run.rate)
+        return run.rounds * seen_renyi(run.dimension * single, alpha, run.sampling_rate)
 
     def rough(alpha: float) -> float:
         exponents = (alpha - 1) * atoms.losses
@@ -99,14 +97,14 @@ def _renyi(run: Run) -> float:
         return renyi_to_epsilon(total(single, alpha), alpha, run.delta)
 
     best = min((float(alpha) for alpha in _ORDERS), key=rough)
-    return renyi_to_epsilon(total(renyi(run.mechanism.weights, best), best), best, run.delta)
+    return renyi_to_epsilon(total(renyi(run.table.weights, best), best), best, run.delta)
 
 
-def _exact(run: Run) -> float:
+def _exact(run: Release) -> float:
     if _is_secret(run):
         return math.inf
     epsilon = worst_sequence_epsilon(
-        run.mechanism.weights, coordinates=run.coordinates, rounds=run.rounds, delta=run.delta, rate=run.rate
+        run.table.weights, coordinates=run.dimension, rounds=run.rounds, delta=run.delta, rate=run.sampling_rate
     )
     return math.inf if epsilon is None else epsilon
 
@@ -115,68 +113,27 @@ def _many(atoms: Atoms, count: int, tolerance: float, delta: float) -> float:
     return composed(atoms, count, tolerance).epsilon(delta) if fits(atoms, count, tolerance) else math.inf
 
 
-def _pld(run: Run, neighboring: Neighboring, guess: float) -> float:
-    atoms = dominating_atoms(run.mechanism)
+def _pld(run: Release, guess: float) -> float:
+    atoms = dominating_atoms(run.table)
     tolerance = _PRECISION * max(1.0, guess if math.isfinite(guess) else 1.0)
-    if run.sampling == "none":
+    if run.participation == "none":
         return _many(atoms, run.releases, tolerance, run.delta)
-    each = tolerance / max(1.0, run.rate * run.rounds)
-    if not fits(atoms, run.coordinates, each):
+    each = tolerance / max(1.0, run.sampling_rate * run.rounds)
+    if not fits(atoms, run.dimension, each):
         return math.inf
-    one_round: LossDistribution = composed(atoms, run.coordinates, each)
+    one_round: LossDistribution = composed(atoms, run.dimension, each)
     sampled: list[Callable[[Atoms, float], Atoms]] = [revealed]
     if _is_secret(run):
-        sampled = [poisson_add, poisson_remove] if neighboring == "add_or_remove_one" else [poisson_replace_one]
-    return max(_many(change(one_round.atoms(), run.rate), run.rounds, tolerance, run.delta) for change in sampled)
-
-
-def _checked_neighboring(neighboring: str, sampling: str) -> Neighboring:
-    if neighboring == "replace_one":
-        return "replace_one"
-    if neighboring != "add_or_remove_one":
-        raise ParameterError("neighboring", neighboring, "use 'replace_one' or 'add_or_remove_one'")
-    if sampling != "poisson":
-        remedy = "a client seen to be absent is not hidden at all; use 'replace_one', or sampling='poisson' of records"
-        raise ParameterError("neighboring", neighboring, remedy)
-    return "add_or_remove_one"
-
-
-def _checked_run(
-    mechanism: Mechanism, coordinates: int, rounds: int, sampling_rate: float, sampling: str, delta: float
-) -> Run:
-    if sampling not in ("revealed", "poisson"):
-        remedy = "in the local view use 'revealed' (clients are seen to be absent) or 'poisson' (records, in secret)"
-        raise ParameterError("sampling", sampling, remedy)
-    rate = check_rate(sampling_rate)
-    return Run(
-        mechanism=mechanism,
-        coordinates=check_count("coordinates", coordinates),
-        rounds=check_count("rounds", rounds),
-        rate=rate,
-        sampling="none" if rate == 1 else ("poisson" if sampling == "poisson" else "revealed"),
-        delta=check_delta(delta),
+        sampled = [poisson_add, poisson_remove] if run.neighboring == "add_or_remove_one" else [poisson_replace_one]
+    return max(
+        _many(change(one_round.atoms(), run.sampling_rate), run.rounds, tolerance, run.delta) for change in sampled
     )
 
 
-def account_local(
-    mechanism: Mechanism,
-    *,
-    coordinates: int = 1,
-    rounds: int = 1,
-    sampling_rate: float = 1.0,
-    sampling: str = "revealed",
-    neighboring: str = "replace_one",
-    delta: float = 1e-6,
-) -> Claim:
-    """The cost of coordinates x rounds reports of one client, each of them seen; see `mezzotint.privacy.account`.
-
-    Arguments, errors, guarantees: as there, for view="local".
-    """
-    relation = _checked_neighboring(neighboring, sampling)
-    run = _checked_run(mechanism, coordinates, rounds, sampling_rate, sampling, delta)
+def account_local(run: Release) -> Claim:
+    """The cost of dimension x rounds reports of one client, each of them seen."""
     bounds = {PURE: _pure(run), ADVANCED: _advanced(run), RENYI: _renyi(run)}
     if run.delta > 0:
-        bounds[PLD] = _pld(run, relation, min(bounds.values()))
+        bounds[PLD] = _pld(run, min(bounds.values()))
         bounds[EXACT] = _exact(run)
-    unit = "record" if sampling == "poisson" else "client"
-    return run.claim(bounds, neighboring=relation, unit=unit, observer="reports", honest_clients=None)
+    return run.claim(bounds)

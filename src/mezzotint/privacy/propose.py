@@ -115,9 +115,9 @@ def accepted(
         proof = prove(claim)
         try:
             return Outcome(claim=kernel.check(claim, proof, seconds=seconds), proof=proof)
-        except (kernel.Refused, kernel.Unfinished) as error:
+        except (kernel.Refused, kernel.Unfinished, kernel.Unreadable) as error:
             reason = str(error)
-            if isinstance(error, kernel.Unfinished) or error.step == "size":
+            if not isinstance(error, kernel.Refused) or error.step == "size":
                 break
     return Outcome(claim=unraised, proof=None, reason=f"not certified: {reason}")
 

@@ -4,70 +4,89 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from mezzotint import kernel
-from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.privacy.account import account
+from mezzotint.privacy.account import account, described
 from mezzotint.privacy.claim import Claim
-from mezzotint.privacy.propose import Outcome, propose_local, sealed
+from mezzotint.privacy.propose import Outcome, Proof, accepted, propose_local, sealed
+from mezzotint.privacy.release import Provable, Release, Released
 from mezzotint.privacy.sums.propose import propose_sum
 
 _SECONDS = 10
 """That a statement about one report may take to check before it is called computed."""
 
 
-def prove(
-    mechanism: Mechanism,
-    *,
-    coordinates: int = 1,
-    rounds: int = 1,
-    sampling_rate: float = 1.0,
-    sampling: str = "revealed",
-    neighboring: str = "replace_one",
-    view: str = "local",
-    clients: int | None = None,
-    corrupted: int = 0,
-    delta: float = 1e-6,
-    seconds: int = 60,
-) -> Outcome:
+def prove(released: Release | Released, *, seconds: int = 60, **options: Any) -> tuple[Claim, Proof | None]:
     """What `account` finds, raised by a little, with a proof that `mezzotint.kernel.check` has accepted.
 
     Arguments:
-        mechanism, coordinates, rounds, sampling_rate, sampling, neighboring, view, clients, corrupted, delta: as in
-            `account`, which is asked first.
+        released, options: as in `account`, which is asked first.
         seconds: processor time for each check.
 
-    Returns: `.claim` (certified), `.proof`, `.text` (the claim file); without a proof `.claim` is computed and
-        `.reason` says why.
+    Returns: the claim, certified, and its proof for `mezzotint.kernel.check(claim, proof)` and `claim.save(path,
+        proof)`. Without a proof (None) the claim is computed, and `claim.reason` says why.
 
     Raises:
-        ParameterError: as `account`; and for secret participation in sums, about which no kind of proof says anything.
+        ParameterError: as `account`.
 
     Guarantees: a claim with a proof has passed `mezzotint.kernel.check` in this process.
     Source: docs/proofs/kernel.md.
+
+    >>> from mezzotint import families
+    >>> table = families.randomized_response(lower=-1, upper=1, epsilon=1.0)
+    >>> claim, proof = prove(Release(mechanism=table, rounds=10, delta=1e-6))
+    >>> claim.certified, claim.epsilon < 9.9
+    (True, True)
     """
-    if view == "shuffled":
-        raise ParameterError("view", view, "claims about shuffled reports have no proof yet; ask account for them")
-    found = account(
-        mechanism, coordinates=coordinates, rounds=rounds, sampling_rate=sampling_rate, sampling=sampling,
-        neighboring=neighboring, view=view, clients=clients, corrupted=corrupted, delta=delta,
-    )  # fmt: skip
-    mechanism = nameless(mechanism)
-    if view == "local":
-        return propose_local(
-            mechanism, epsilon=found.epsilon, delta=delta, coordinates=coordinates, rounds=rounds,
-            sampling=found.sampling, rate=sampling_rate, neighboring=neighboring, seconds=seconds,
-        )  # fmt: skip
-    if found.sampling not in ("none", "revealed"):
-        raise ParameterError("sampling", sampling, "sums with secret participation have no proof yet; use account")
-    return propose_sum(
-        mechanism, epsilon=found.epsilon, delta=delta, clients=int(clients or 1), corrupted=corrupted,
-        coordinates=coordinates, rounds=rounds, sampling=found.sampling, rate=sampling_rate, seconds=seconds,
-    )  # fmt: skip
+    release = described(released, **options)
+    found = account(release)
+    outcome = _proposed(release, found, seconds)
+    if isinstance(outcome, str) or outcome.proof is None:
+        return replace(found, reason=outcome if isinstance(outcome, str) else outcome.reason), None
+    stated = outcome.claim.statement
+    return replace(found, epsilon=float(stated["epsilon"]), checked=outcome.claim), outcome.proof
+
+
+def _proposed(release: Release, found: Claim, seconds: int) -> Outcome | str:
+    """What the kernel accepted, or why nothing was proposed to it."""
+    if isinstance(release.mechanism, Provable):
+        return release.mechanism.propose(release, found, seconds=seconds)
+    if isinstance(release.mechanism, Mapping):
+        return _columns(tuple(release.mechanism.values()), found.epsilon, seconds)
+    if not isinstance(release.mechanism, Mechanism):
+        return f"no kind of proof is about a {type(release.mechanism).__name__}"
+    if release.distinct is not None:
+        return "no kind of proof is about memoised reports"
+    if release.trust == "shuffler":
+        return "no kind of proof is about shuffled reports"
+    if release.clip_norm is not None:
+        return "no kind of proof is about claims under an L2 bound"
+    mechanism, sampling = nameless(release.mechanism), "revealed" if found.sampling == "public" else found.sampling
+    shape: dict[str, Any] = {
+        "epsilon": found.epsilon, "delta": found.delta, "coordinates": found.dimension, "rounds": found.rounds,
+        "sampling": sampling, "rate": found.sampling_rate, "seconds": seconds,
+    }  # fmt: skip
+    if release == Release(mechanism=release.mechanism, delta=0.0):
+        return _columns((release.mechanism,), found.epsilon, seconds)
+    if release.trust == "local":
+        return propose_local(mechanism, neighboring=release.neighboring, **shape)
+    if sampling not in ("none", "revealed"):
+        return "no kind of proof is about secret participation in sums"
+    return propose_sum(mechanism, clients=int(release.clients or 1), corrupted=release.corrupted, **shape)
+
+
+@functools.lru_cache(maxsize=32)
+def _columns(mechanisms: tuple[Mechanism, ...], epsilon: float, seconds: int = _SECONDS) -> Outcome:
+    """One report from each table."""
+    tables = {table.sha256: table.canonical() for table in map(nameless, mechanisms)}
+    drawn = Counter(nameless(mechanism).sha256 for mechanism in mechanisms)
+    release = kernel.Release(observer="reports", tables=tuple(drawn.items()))
+    texts = tables.values()
+    return accepted(release, epsilon, 0.0, lambda claim: sealed(claim, "ratio", tables=texts), seconds=seconds)
 
 
 def nameless(mechanism: Mechanism) -> Mechanism:
@@ -77,17 +96,8 @@ def nameless(mechanism: Mechanism) -> Mechanism:
     return Mechanism(knots=mechanism.knots, levels=mechanism.levels, weights=mechanism.weights, name=mechanism.name)
 
 
-@functools.lru_cache(maxsize=32)
-def check_reports(mechanisms: tuple[Mechanism, ...], *, epsilon: float) -> kernel.Claim | None:
-    """The pure claim of one report from each table together, checked by the kernel; None where it is not accepted."""
-    tables = [nameless(mechanism) for mechanism in mechanisms]
-    drawn = tuple((digest, count) for digest, count in Counter(table.sha256 for table in tables).items())
-    texts = {table.sha256: table.canonical() for table in tables}
-    return _checked(drawn, {"kind": "dp", "epsilon": repr(float(epsilon)), "delta": "0"}, "ratio", texts.values())
-
-
-def check_report(mechanism: Mechanism, proof: str, *, order: float | None = None, **stated: Any) -> kernel.Claim | None:
-    """What the kernel makes of a statement about one report of a table; None when it does not accept it in time.
+def check_report(mechanism: Mechanism, proof: str, *, order: float | None = None, **stated: float) -> bool:
+    """Whether the kernel accepts a statement about one report of a table, within seconds.
 
     Arguments:
         proof: the kind: "ratio" (pure), "delta" or "renyi".
@@ -96,25 +106,19 @@ def check_report(mechanism: Mechanism, proof: str, *, order: float | None = None
     """
     table = nameless(mechanism)
     exact = {name: repr(float(value)) for name, value in stated.items()}
-    ordered = {} if order is None else {"order": repr(float(order))}
-    statement = {"kind": "dp" if order is None else "renyi", **exact, **ordered}
-    return _checked(((table.sha256, 1),), statement, proof, [table.canonical()], **ordered)
-
-
-def _checked(
-    drawn: tuple[tuple[str, int], ...], statement: dict[str, Any], proof: str, texts: Iterable[str], **content: Any
-) -> kernel.Claim | None:
-    claim = kernel.Claim(release=kernel.Release(observer="reports", tables=drawn), statement=statement)
+    ordered: dict[str, Any] = {} if order is None else {"order": repr(float(order))}
+    release = kernel.Release(observer="reports", tables=((table.sha256, 1),))
+    claim = kernel.Claim(release=release, statement={"kind": "dp" if order is None else "renyi", **exact, **ordered})
     try:
-        return kernel.check(claim, sealed(claim, proof, tables=texts, **content), seconds=_SECONDS)
+        kernel.check(claim, sealed(claim, proof, tables=[table.canonical()], **ordered), seconds=_SECONDS)
     except (kernel.Refused, kernel.Unreadable, kernel.Unfinished):
-        return None
+        return False
+    return True
 
 
-def report_claim(mechanism: Mechanism) -> Claim:
-    """What one report costs: the table's pure epsilon, certified where the kernel accepts it.
+def report_claim(mechanism: Mechanism | Mapping[str, Mechanism]) -> Claim:
+    """What one report of a table costs, or one record all of whose columns are reported: the pure epsilon.
 
-    Guarantees: `.epsilon == mechanism.epsilon`.
+    Certified where the kernel accepts it within seconds.
     """
-    found = account(mechanism, delta=0.0)
-    return replace(found, checked=check_reports((mechanism,), epsilon=found.epsilon))
+    return prove(Release(mechanism=mechanism, delta=0.0), seconds=_SECONDS)[0]

@@ -7,18 +7,18 @@ one, which claims too little in some cases.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
 
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray, Mechanism
-from mezzotint.privacy.checks import check_count, check_delta, check_others
+from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray
+from mezzotint.privacy.checks import check_delta, check_others
 from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.local import account_local
 from mezzotint.privacy.loss import UNIT, check_weights, pure_epsilon
-from mezzotint.privacy.run import Run
+from mezzotint.privacy.release import Release
 from mezzotint.privacy.sums.blanket import Blanket, Component, dyad
 from mezzotint.privacy.sums.cells import Cells, multinomial_cells
 from mezzotint.privacy.sums.central import as_probabilities, blanket_noise, pair_loss, pairs_by_gap
@@ -47,38 +47,23 @@ def clones_epsilon(epsilon: float, *, clients: int, delta: float, corrupted: int
     return _coin_epsilon(epsilon, math.exp(-epsilon), clients=clients, delta=delta, corrupted=corrupted)
 
 
-def account_shuffled(
-    mechanism: Mechanism,
-    *,
-    clients: int,
-    coordinates: int = 1,
-    rounds: int = 1,
-    corrupted: int = 0,
-    delta: float = 1e-6,
-) -> Claim:
-    """The cost of `coordinates` reports a round to whoever sees each round's reports in random order alone.
+def account_shuffled(run: Release) -> Claim:
+    """The cost of `dimension` reports a round to whoever sees each round's reports in random order alone.
 
-    Arguments, errors: as in `mezzotint.privacy.account`, for view="shuffled". A client's reports of a round may be
-        shuffled as one or each by itself.
+    A client's reports of a round may be shuffled as one or each by itself.
 
     Guarantees: rests on the pure epsilon of a client's reports in a round and on nothing else of the table; so it
         holds for every mechanism with this epsilon. Rounds add up, each with an equal part of delta.
     """
-    one, run = (
-        Run(
-            mechanism=mechanism, coordinates=check_count("coordinates", coordinates), rounds=count, rate=1.0,
-            sampling="none", delta=check_delta(delta),
-        )
-        for count in (1, check_count("rounds", rounds))
-    )  # fmt: skip
-    others = check_others(clients, corrupted)
+    one = replace(run, rounds=1).pure
     # What is seen follows from the reports themselves: their claim holds as well.
-    local = account_local(mechanism, coordinates=coordinates, rounds=rounds, delta=delta)
+    local = account_local(run)
     bounds = {local.method: local.epsilon}
-    if delta > 0 and math.isfinite(one.pure):
-        each = clones_epsilon(one.pure, clients=clients, delta=delta / rounds * (1 - 4 * UNIT), corrupted=corrupted)
-        bounds["clones"] = rounds * each * (1 + 4 * UNIT)
-    return run.claim(bounds, neighboring="replace_one", unit="client", observer="shuffled", honest_clients=1 + others)
+    if run.delta > 0 and math.isfinite(one):
+        clients, share = int(run.clients or 1), run.delta / run.rounds * (1 - 4 * UNIT)
+        each = clones_epsilon(one, clients=clients, delta=share, corrupted=run.corrupted)
+        bounds["clones"] = run.rounds * each * (1 + 4 * UNIT)
+    return run.claim(bounds, honest_clients=1 + run.others)
 
 
 def published_clones_epsilon(epsilon: float, *, clients: int, delta: float, corrupted: int = 0) -> float:

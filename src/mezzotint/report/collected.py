@@ -9,6 +9,7 @@ from typing import Any
 
 from mezzotint.core.errors import FileFormatError
 from mezzotint.core.lazy import LazyModule
+from mezzotint.privacy.prove import report_claim
 from mezzotint.report.content import Curve, Figure, Page, Section, Table
 from mezzotint.report.mechanism import mechanism_page
 from mezzotint.report.words import percent, short, upwards
@@ -137,7 +138,7 @@ def _record(source: Path) -> Section | None:
         return None
     words = (
         f"Every row of this file reports {len(described.tables)} columns, and pays for all of them together: "
-        f"{collect.record_claim(described.tables)}.",
+        f"{report_claim(described.tables)}.",
     )
     return Section(title="What a record pays", words=words)
 

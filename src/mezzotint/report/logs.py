@@ -14,6 +14,7 @@ from mezzotint.privacy.claim import basis
 from mezzotint.report.content import Curve, Figure, Page, Section, Table
 from mezzotint.report.words import percent, short, upwards
 
+privacy: Any = LazyModule("mezzotint.privacy")
 rqp: Any = LazyModule("mezzotint.training.rqp")
 
 DELTAS = tuple(10.0**-k for k in range(3, 11))
@@ -198,7 +199,7 @@ def _profile(header: Mapping[str, Any], end: Mapping[str, Any] | None) -> Figure
     if end is None or phase is None:
         return None
     neighboring = end.get("neighboring") or "add_or_remove_one"
-    claims = [rqp.account([phase], delta=delta, neighboring=neighboring) for delta in DELTAS]
+    claims = [privacy.account(rqp.training_release([phase], delta=delta, neighboring=neighboring)) for delta in DELTAS]
     kept = [(claim.delta, claim.epsilon) for claim in claims if math.isfinite(claim.epsilon)]
     curve = Curve(name="epsilon", x=tuple(d for d, _ in kept), y=tuple(e for _, e in kept))
     return Figure(
@@ -223,10 +224,11 @@ def _verify(header: Mapping[str, Any], end: Mapping[str, Any] | None) -> Section
     if end is None or phase is None:
         return Section(title="How to verify it", words=words)
     code = (
-        ">>> from mezzotint.training import rqp\n"
+        ">>> from mezzotint.privacy import account\n>>> from mezzotint.training import rqp\n"
         f">>> phase = rqp.Phase(steps={phase.steps}, noise_multiplier={phase.noise_multiplier!r}, "
         f"kappa={phase.kappa!r}, sampling=rqp.Poisson(rate={phase.sampling.rate!r}))\n"
-        f">>> print(rqp.account([phase], delta={header['delta']!r}, neighboring={end['neighboring']!r}))"
+        f">>> release = rqp.training_release([phase], delta={header['delta']!r}, neighboring={end['neighboring']!r})\n"
+        ">>> print(account(release))"
     )
     rows = (
         (("accuracy of the packed model", percent(end["packed_test_accuracy"])),)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, final
 
 from mezzotint.core.errors import MezzotintError
+from mezzotint.privacy.account import account
+from mezzotint.privacy.claim import Claim
 from mezzotint.training.extra import IAccountant
-from mezzotint.training.rqp.accounting import account
+from mezzotint.training.rqp.accounting import training_release
 from mezzotint.training.rqp.checks import positive
-from mezzotint.training.rqp.claim import Phase, TrainingClaim
+from mezzotint.training.rqp.phases import Phase
 from mezzotint.training.rqp.sampling import Neighboring, Poisson
 
 
@@ -70,14 +71,14 @@ class Accountant(IAccountant):
     def __len__(self) -> int:
         return sum(steps for _, _, steps in self.history)
 
-    def claim(self, delta: float | None = None) -> TrainingClaim:
+    def claim(self, delta: float | None = None) -> Claim:
         """What all steps so far cost one record, at the run's delta or another."""
         phases = [
             Phase(noise_multiplier=noise, kappa=self.contraction, sampling=Poisson(rate=rate), steps=steps)
             for noise, rate, steps in self.history
         ]
-        found = account(phases, delta=self.delta if delta is None else delta, neighboring=self.neighboring)
-        return replace(found, seeded=self.seeded)
+        asked = self.delta if delta is None else delta
+        return account(training_release(phases, delta=asked, neighboring=self.neighboring, seeded=self.seeded))
 
     def get_epsilon(self, delta: float, *_: Any, **__: Any) -> float:
         """Epsilon of all steps so far; 0 before the first, inf where nothing can be claimed."""

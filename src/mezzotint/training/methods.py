@@ -11,8 +11,9 @@ from typing import Any, ClassVar, final
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.privacy.account import account as account_reports
+from mezzotint.privacy.account import account
 from mezzotint.privacy.claim import Claim
+from mezzotint.privacy.release import Release
 from mezzotint.training.extra import DPOptimizer, GradSampleModule, torch
 from mezzotint.training.notices import warn_about
 from mezzotint.training.optimizers import (
@@ -23,8 +24,8 @@ from mezzotint.training.optimizers import (
     RankedGradientOptimizer,
 )
 from mezzotint.training.projection import Projection
-from mezzotint.training.rqp.accounting import account
-from mezzotint.training.rqp.claim import Phase, TrainingClaim
+from mezzotint.training.rqp.accounting import training_release
+from mezzotint.training.rqp.phases import Phase
 from mezzotint.training.rqp.sampling import Neighboring, Poisson
 from mezzotint.training.samples import FactoredGradSampleModule
 from mezzotint.vectors import RankedCodebook
@@ -63,7 +64,7 @@ class Method(ABC):
         delta: float,
         neighboring: Neighboring,
         contraction: float,
-    ) -> TrainingClaim | Claim | None:
+    ) -> Claim | None:
         """What `steps` Poisson-sampled steps on `coordinates` weights cost one record; None if there is no limit.
 
         Arguments:
@@ -134,7 +135,7 @@ class NoisySGD(Method):
         delta: float,
         neighboring: Neighboring,
         contraction: float,
-    ) -> TrainingClaim | Claim | None:
+    ) -> Claim | None:
         if self.noise_multiplier == 0:
             return None
         phase = Phase(
@@ -143,7 +144,7 @@ class NoisySGD(Method):
             sampling=Poisson(rate=sampling_rate),
             steps=steps,
         )
-        return account([phase], delta=delta, neighboring=neighboring)
+        return account(training_release([phase], delta=delta, neighboring=neighboring))
 
     def warn(self, *, step_size: float, batch_size: int, steps: int) -> None:
         if self.projection is None:
@@ -218,22 +219,15 @@ class QuantizedSGD(Method):
         delta: float,
         neighboring: Neighboring,
         contraction: float,
-    ) -> TrainingClaim | Claim | None:
+    ) -> Claim | None:
         # A record's report is integers whatever the record is, but a record that is absent sends nothing: the table
         # hides which gradient was sent, not that one was. So participation counts as seen.
         if neighboring != "replace_one":
             raise ParameterError("neighboring", neighboring, "a table on gradients hides replacement only: replace_one")
         if steps == 0:
             return None
-        return account_reports(
-            self.table,
-            coordinates=coordinates,
-            rounds=steps,
-            sampling_rate=sampling_rate,
-            sampling="revealed",
-            neighboring="replace_one",
-            view="local",
-            delta=delta,
+        return account(
+            Release(mechanism=self.table, dimension=coordinates, rounds=steps, sampling_rate=sampling_rate, delta=delta)
         )
 
     def warn(self, *, step_size: float, batch_size: int, steps: int) -> None:
@@ -282,7 +276,7 @@ class RankedSGD(Method):
         delta: float,
         neighboring: Neighboring,
         contraction: float,
-    ) -> TrainingClaim | Claim | None:
+    ) -> Claim | None:
         # As with tables: a record that is absent sends nothing, so participation counts as seen.
         if neighboring != "replace_one":
             raise ParameterError("neighboring", neighboring, "reports of gradients hide replacement only: replace_one")
@@ -327,7 +321,7 @@ class ClippedSGD(Method):
         delta: float,
         neighboring: Neighboring,
         contraction: float,
-    ) -> TrainingClaim | Claim | None:
+    ) -> Claim | None:
         return None
 
     def warn(self, *, step_size: float, batch_size: int, steps: int) -> None:

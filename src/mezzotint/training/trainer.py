@@ -26,7 +26,6 @@ from mezzotint.training.models import Task
 from mezzotint.training.optimizers import NotFiniteError
 from mezzotint.training.packed import PackedModel, pack_codes, pack_weights
 from mezzotint.training.rqp.checks import count, positive
-from mezzotint.training.rqp.claim import TrainingClaim
 from mezzotint.training.rqp.sampling import NEIGHBORINGS, Neighboring
 
 
@@ -250,7 +249,7 @@ class Trainer:
 
     # Results ---------------------------------------------------------------------------------------------------
 
-    def claim(self, steps: int | None = None) -> TrainingClaim | Claim | None:
+    def claim(self, steps: int | None = None) -> Claim | None:
         """What the steps spent so far (or `steps` of them) cost one record; None where there is no limit.
 
         Of a seeded run it is what the run would cost without its seed, and says so.

@@ -15,6 +15,7 @@ from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray
 from mezzotint.families.noise import IntegerNoise
 from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.loss import UNIT
+from mezzotint.privacy.release import Release
 from mezzotint.privacy.sums.account import renyi_to_epsilon
 from mezzotint.vectors.checks import check_count, check_norm, check_probability, check_residues, check_vector
 from mezzotint.vectors.clipping import clip
@@ -200,20 +201,10 @@ class NoiseScheme(VectorScheme):
         mean = float(self.noise.weights @ self.noise.offsets.astype(np.float64)) / float(self.noise.weights.sum())
         return self._rotation.undo((centred - count * mean) * self.granularity)
 
-    def claim(self, *, clients: int, rounds: int = 1, corrupted: int = 0, delta: float = 1e-6) -> Claim:
-        """What the exact n-fold noise gives: Renyi orders added up, or for one number in one round exact losses."""
-        count, most = check_count("clients", clients), check_count("rounds", rounds)
-        if not 0 <= delta < 1:
-            raise ParameterError("delta", delta, "a probability in [0, 1)")
-        if check_count("corrupted", corrupted, least=0) >= count:
-            raise ParameterError("corrupted", corrupted, f"fewer than all clients={count}")
-        found = sorted(self._epsilons(count - corrupted, most, float(delta)).items(), key=lambda item: item[1])
-        finite = tuple(item for item in found if math.isfinite(item[1]))
-        return Claim(
-            epsilon=found[0][1], delta=float(delta), neighboring="replace_one", unit="client", observer="secure_sum",
-            honest_clients=count - corrupted, sampling="none", sampling_rate=1.0, coordinates=self.length,
-            rounds=most, method=found[0][0], alternatives=finite, sha256="",
-        )  # fmt: skip
+    def account(self, release: Release) -> Claim:
+        """Renyi composition of the summed noise; the exact loss distribution for a single scalar release."""
+        honest = int(release.clients or 1) - release.corrupted
+        return release.claim(self._epsilons(honest, release.rounds, release.delta), dimension=self.length, sha256="")
 
     def _epsilons(self, honest: int, rounds: int, delta: float) -> dict[str, float]:
         # Neighbours differ by 2 rounded_norm at most, each coordinate by 2 reach.

@@ -8,7 +8,9 @@ from typing import Any
 import numpy.typing as npt
 
 from mezzotint.core.mechanism import FloatArray, IntArray
+from mezzotint.privacy.account import account
 from mezzotint.privacy.claim import Claim
+from mezzotint.privacy.release import Release
 
 
 class VectorScheme(ABC):
@@ -38,8 +40,13 @@ class VectorScheme(ABC):
         """(length,) sum of residues, modulo `modulus`, to the (d,) estimate of the sum of `clients` clipped vectors."""
 
     @abstractmethod
-    def claim(self, *, clients: int, rounds: int = 1, corrupted: int = 0, delta: float = 1e-6) -> Claim:
-        """What `rounds` secure sums of `clients` vectors cost one client who takes part in all of them."""
+    def account(self, release: Release) -> Claim:
+        """What secure sums cost one client who takes part in all of them; called by `mezzotint.privacy.account`."""
+
+    def claim(self, *, clients: int, **options: Any) -> Claim:
+        """The claim of secure sums of `clients` vectors; `options` are fields of `Release`, delta=1e-6 if not given."""
+        fields: dict[str, Any] = {"delta": 1e-6, **options, "trust": "secure_sum", "clients": clients}
+        return account(Release(mechanism=self, **fields))
 
     @property
     def bits(self) -> int:

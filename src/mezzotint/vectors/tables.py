@@ -13,10 +13,12 @@ import numpy.typing as npt
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import FloatArray, IntArray, Mechanism
-from mezzotint.privacy.checks import check_others
+from mezzotint.privacy.account import account
 from mezzotint.privacy.claim import Claim
+from mezzotint.privacy.conversion import renyi_to_epsilon
 from mezzotint.privacy.loss import UNIT
-from mezzotint.privacy.sums.account import PURE_L2, RENYI_L2, account_sum, renyi_to_epsilon
+from mezzotint.privacy.release import Release
+from mezzotint.privacy.sums.account import PURE_L2, RENYI_L2
 from mezzotint.privacy.sums.lattice import Lattice, find_lattice
 from mezzotint.privacy.sums.near import pure_epsilon_l2
 from mezzotint.vectors.checks import check_count, check_norm, check_residues, check_vector
@@ -128,34 +130,26 @@ class TableScheme(VectorScheme):
             sums = spread
         return sums if self.l2_norm is None else self._rotation.undo(sums)
 
-    def claim(self, *, clients: int, rounds: int = 1, corrupted: int = 0, delta: float = 1e-6) -> Claim:
-        """The best of the coordinate-wise accounting of `account_sum` and (with `l2_norm`) that under the L2 bound.
+    def account(self, release: Release) -> Claim:
+        """The best of the coordinate-wise accounting of secure sums and (with `l2_norm`) that under the L2 bound.
 
         A seed that is fixed for the run makes the kept coordinates public: each costs, the others do not.
         """
-        few = self.l2_norm is None or self.length * check_count("rounds", rounds) <= _FEW
+        rounds, delta = release.rounds, release.delta
+        few = self.l2_norm is None or self.length * rounds <= _FEW
         # Without the L2 bound's help many reports only cost more: the plain claim then carries the checks and words.
-        plain = account_sum(
-            self.mechanism, clients=clients, corrupted=corrupted, delta=delta,
-            coordinates=self.length if few else 1, rounds=rounds if few else 1,
-        )  # fmt: skip
-        if self.l2_norm is None:
-            return plain
-        found = dict(plain.alternatives if few else ())
-        single = pure_epsilon_l2(self.mechanism, coordinates=self.length, l2_norm=self.l2_norm)
-        found[PURE_L2] = rounds * single * (1 + 4 * UNIT)
-        if delta > 0:
-            found[RENYI_L2] = self._renyi(check_others(clients, corrupted), rounds, delta)
-        valid = sorted(((name, value) for name, value in found.items() if math.isfinite(value)), key=lambda one: one[1])
-        method, epsilon = valid[0] if valid else (PURE_L2, math.inf)
-        return replace(
-            plain,
-            epsilon=epsilon,
-            coordinates=self.length,
-            rounds=int(rounds),
-            method=method,
-            alternatives=tuple(valid),
+        single = replace(
+            release, mechanism=self.mechanism, dimension=self.length if few else 1, rounds=rounds if few else 1
         )
+        plain = account(single)
+        if self.l2_norm is None:
+            return replace(plain, release=release)
+        found = dict(plain.alternatives if few else ())
+        pure = pure_epsilon_l2(self.mechanism, coordinates=self.length, l2_norm=self.l2_norm)
+        found[PURE_L2] = rounds * pure * (1 + 4 * UNIT)
+        if delta > 0:
+            found[RENYI_L2] = self._renyi(release.others, rounds, delta)
+        return release.claim(found, dimension=self.length, sha256=self.mechanism.sha256)
 
     @property
     def _share(self) -> float:

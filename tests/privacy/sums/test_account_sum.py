@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 
-from mezzotint import Mechanism, ParameterError
+from mezzotint import Mechanism, ParameterError, privacy
 from mezzotint.families import pbm, randomized_response, rqm
-from mezzotint.privacy.sums.account import account_sum
 from mezzotint.privacy.sums.bound import dominating_curve
 from mezzotint.privacy.sums.central import blanket_noise, silence
 from mezzotint.privacy.sums.curve import HockeyStick
@@ -17,6 +17,11 @@ from mezzotint.privacy.sums.geometry import excess, pair_quotients, quadratic_re
 from mezzotint.privacy.sums.lattice import lattice_rows
 from mezzotint.privacy.sums.search import candidate_blankets
 from reference.sums import exact_renyi, random_rows, sum_pmf
+
+
+def account_sum(mechanism: Any, **words: Any) -> privacy.Claim:
+    return privacy.account(mechanism, view="sum", **words)
+
 
 QUIET = rqm(lower=-1, upper=1, levels=4, extension=1.0, q=0.42)
 BITS = randomized_response(lower=-1, upper=1, epsilon=1.8)

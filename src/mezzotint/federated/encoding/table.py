@@ -93,7 +93,7 @@ class TableEncoding(Encoding):
         """Both claims; every coordinate changes with the client, so all of them are composed."""
         scheme = self.scheme(size, clients)
         return {
-            "local": account(self.mechanism, coordinates=scheme.length, rounds=rounds, delta=delta),
+            "local": account(self.mechanism, dimension=scheme.length, rounds=rounds, delta=delta),
             "central": scheme.claim(clients=clients, rounds=rounds, corrupted=corrupted, delta=delta),
         }
 

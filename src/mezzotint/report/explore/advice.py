@@ -244,7 +244,7 @@ def _reasons(question: Question, family: str, mechanism: Mechanism, loss: float,
 @lru_cache(maxsize=512)
 def _claim(mechanism: Mechanism, coordinates: int, rounds: int, view: str, clients: int, delta: float) -> Any:
     crowd = {"clients": clients} if view == "sum" else {}
-    return privacy.account(mechanism, coordinates=coordinates, rounds=rounds, view=view, delta=delta, **crowd)
+    return privacy.account(mechanism, dimension=coordinates, rounds=rounds, view=view, delta=delta, **crowd)
 
 
 def claim(question: Question, advice: Advice) -> Any:

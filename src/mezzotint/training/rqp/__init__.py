@@ -1,13 +1,13 @@
 """RQP-SGD accounted soundly: quantized weights, Gaussian noise, random replacement. Works without torch."""
 
-from mezzotint.training.rqp.accounting import account as account
+from mezzotint.training.rqp.accounting import Steps as Steps
 from mezzotint.training.rqp.accounting import epsilon as epsilon
 from mezzotint.training.rqp.accounting import noise_multiplier as noise_multiplier
 from mezzotint.training.rqp.accounting import pure_epsilon as pure_epsilon
-from mezzotint.training.rqp.claim import Phase as Phase
-from mezzotint.training.rqp.claim import TrainingClaim as TrainingClaim
+from mezzotint.training.rqp.accounting import training_release as training_release
 from mezzotint.training.rqp.contraction import contraction as contraction
 from mezzotint.training.rqp.contraction import table_contraction as table_contraction
+from mezzotint.training.rqp.phases import Phase as Phase
 from mezzotint.training.rqp.published import PublishedValue as PublishedValue
 from mezzotint.training.rqp.published import RQPSettings as RQPSettings
 from mezzotint.training.rqp.published import published_epsilon as published_epsilon

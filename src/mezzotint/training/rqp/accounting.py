@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast, final
 
 import numpy as np
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 from mezzotint.core.errors import InfeasibleError, ParameterError
+from mezzotint.privacy.account import account
+from mezzotint.privacy.claim import Claim
+from mezzotint.privacy.propose import Outcome
+from mezzotint.privacy.release import Release
 from mezzotint.training.rqp.checks import check_bits, check_q, count, positive
-from mezzotint.training.rqp.claim import Phase, TrainingClaim
 from mezzotint.training.rqp.contraction import contraction
+from mezzotint.training.rqp.phases import Phase
+from mezzotint.training.rqp.propose import propose_training
 from mezzotint.training.rqp.pure import step_loss
 from mezzotint.training.rqp.sampling import NEIGHBORINGS, Neighboring, Poisson, Sampling
 
@@ -57,38 +64,73 @@ def _doubled(once: PrivacyLossDistribution, delta: float) -> float:
     return 2 * float(halves[met[0]]) if met.size else math.inf
 
 
-def account(phases: Sequence[Phase], *, delta: float, neighboring: Neighboring = "add_or_remove_one") -> TrainingClaim:
-    """The (epsilon, delta) of all iterates of a run, adaptively composed.
+@final
+@dataclass(frozen=True, kw_only=True)
+class Steps:
+    """The steps of a training run, every iterate of which is released: what `mezzotint.privacy.account` takes.
 
     Arguments:
         phases: the run, in any order.
-        delta: in [1e-11, 1).
-        neighboring: "add_or_remove_one" or "replace_one".
+        seeded: the draws of the run followed from a seed: it was a simulation.
 
-    Returns: a claim about one record, against whoever sees every iterate.
-
-    Raises:
-        ParameterError: delta or neighboring outside their range.
-
-    Guarantees: never understates; epsilon = 0 for no steps and for kappa = 0.
+    Guarantees: claims never understate; epsilon = 0 for no steps and for kappa = 0.
     Source: Theorem A and sampling lemmas (docs/proofs/training.md); Doroshenko et al. 2022 for the discretization.
     """
-    if not LEAST_DELTA <= delta < 1:
-        raise ParameterError("delta", delta, f"composition is exact to {LEAST_DELTA:g}; use pure_epsilon for delta=0")
-    if neighboring not in NEIGHBORINGS:
-        raise ParameterError("neighboring", neighboring, 'use "replace_one" or "add_or_remove_one"')
-    spent = delta - _CONVOLUTION_ERROR
-    lossy = [phase for phase in phases if phase.steps > 0 and phase.kappa > 0]
-    epsilon, method = 0.0, PLD
-    if lossy:
-        total = _composed(lossy, neighboring)
-        epsilon = math.inf if total is None else float(total.get_epsilon_for_delta(spent))
-    if lossy and neighboring == "replace_one" and all(isinstance(phase.sampling, Poisson) for phase in phases):
-        once = _composed(lossy, "add_or_remove_one")
-        twice = _doubled(once, spent) if once is not None else math.inf
-        if twice < epsilon:
-            epsilon, method = twice, PLD + ", removal then addition"
-    return TrainingClaim(phases=tuple(phases), epsilon=epsilon, delta=delta, neighboring=neighboring, method=method)
+
+    phases: tuple[Phase, ...]
+    seeded: bool = False
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {"phases": [phase.facts for phase in self.phases]}
+
+    def account(self, release: Release) -> Claim:
+        """The claim about one record, against whoever sees every iterate; delta in [1e-11, 1)."""
+        delta, neighboring = release.delta, cast("Neighboring", release.neighboring)
+        if not LEAST_DELTA <= delta < 1:
+            raise ParameterError(
+                "delta", delta, f"composition is exact to {LEAST_DELTA:g}; use pure_epsilon for delta=0"
+            )
+        spent = delta - _CONVOLUTION_ERROR
+        lossy = [phase for phase in self.phases if phase.steps > 0 and phase.kappa > 0]
+        total = _composed(lossy, neighboring) if lossy else None
+        bounds = {PLD: float(total.get_epsilon_for_delta(spent)) if total else math.inf if lossy else 0.0}
+        if lossy and neighboring == "replace_one" and all(isinstance(one.sampling, Poisson) for one in self.phases):
+            once = _composed(lossy, "add_or_remove_one")
+            if once is not None:
+                bounds[PLD + ", removal then addition"] = _doubled(once, spent)
+        return self.claim(release, bounds)
+
+    def claim(self, release: Release, bounds: Mapping[str, float]) -> Claim:
+        """The claim made of valid bounds."""
+        rates = {phase.sampling.rate if isinstance(phase.sampling, Poisson) else 0.0 for phase in self.phases}
+        poisson = len(rates) == 1 and 0.0 < max(rates) < 1
+        steps = " and ".join(str(phase) for phase in self.phases) or "no steps"
+        return release.claim(
+            bounds, rounds=sum(phase.steps for phase in self.phases), released=f"all iterates of {steps}",
+            sampling="poisson" if poisson else "none", sampling_rate=max(rates) if poisson else 1.0, seeded=self.seeded,
+        )  # fmt: skip
+
+    def propose(self, release: Release, claim: Claim, *, seconds: int) -> Outcome | str:
+        """A proof, of runs of one phase with Poisson batches whose weights are rounded or free."""
+        (phase, *more) = self.phases or (None,)
+        if phase is None or more or not isinstance(phase.sampling, Poisson):
+            return "proofs are about runs of one phase with Poisson batches"
+        if phase.kappa != 1:
+            return "proofs are about runs without random replacement of codes; propose_training has them by q and bits"
+        return propose_training(
+            epsilon=claim.epsilon, delta=claim.delta, noise_multiplier=phase.noise_multiplier, steps=phase.steps,
+            sampling_rate=phase.sampling.rate, neighboring=release.neighboring, seeded=self.seeded, seconds=seconds,
+        )  # fmt: skip
+
+
+def training_release(
+    phases: Sequence[Phase], *, delta: float, neighboring: Neighboring = "add_or_remove_one", seeded: bool = False
+) -> Release:
+    """The release of all iterates of a run, for `mezzotint.privacy.account` and `prove`."""
+    steps = Steps(phases=tuple(phases), seeded=seeded)
+    return Release(mechanism=steps, trust="central", neighboring=neighboring, delta=delta)
 
 
 def _rule(sampling_rate: float | None, sampling: Sampling | None) -> Sampling:
@@ -113,7 +155,7 @@ def epsilon(
     sampling_rate: float | None = None,
     sampling: Sampling | None = None,
     neighboring: Neighboring = "add_or_remove_one",
-) -> TrainingClaim:
+) -> Claim:
     """The (epsilon, delta) of RQP-SGD: that of DP-SGD with noise multiplier z / kappa(q, bits).
 
     Arguments:
@@ -134,18 +176,11 @@ def epsilon(
     Guarantees: never understates; holds for all iterates, in any dimension, for any bound on the weights.
     Source: Theorem A (docs/proofs/training.md).
     """
-    return account(
-        [
-            Phase(
-                noise_multiplier=noise_multiplier,
-                kappa=contraction(q, bits),
-                sampling=_rule(sampling_rate, sampling),
-                steps=count("steps", steps),
-            )
-        ],
-        delta=delta,
-        neighboring=neighboring,
-    )
+    phase = Phase(
+        noise_multiplier=noise_multiplier, kappa=contraction(q, bits), sampling=_rule(sampling_rate, sampling),
+        steps=count("steps", steps),
+    )  # fmt: skip
+    return account(training_release([phase], delta=delta, neighboring=neighboring))
 
 
 def noise_multiplier(
@@ -178,7 +213,7 @@ def noise_multiplier(
 
     def spent(noise: float) -> float:
         phase = Phase(noise_multiplier=noise, kappa=1.0, sampling=rule, steps=steps)
-        return account([phase], delta=delta, neighboring=neighboring).epsilon
+        return account(training_release([phase], delta=delta, neighboring=neighboring)).epsilon
 
     found = _least_noise(spent, target_epsilon)
     kappa = contraction(q, bits)
@@ -222,7 +257,7 @@ def pure_epsilon(
     steps: int,
     sampling_rate: float,
     neighboring: Neighboring = "add_or_remove_one",
-) -> TrainingClaim:
+) -> Claim:
     """The pure epsilon (delta = 0) of RQP-SGD under Poisson sampling: finite for q < 1, and large.
 
     Arguments:
@@ -260,6 +295,5 @@ def pure_epsilon(
         total = steps * (step + math.log(sampling_rate + (1 - sampling_rate) * math.exp(-step)))
         total *= 1 + 1e-12
     phase = Phase(noise_multiplier=noise_multiplier, kappa=contraction(keep, bits), sampling=rule, steps=steps)
-    return TrainingClaim(
-        phases=(phase,), epsilon=total, delta=0.0, neighboring=neighboring, method="sum of worst steps"
-    )
+    release = training_release([phase], delta=0.0, neighboring=neighboring)
+    return Steps(phases=(phase,)).claim(release, {"sum of worst steps": total})

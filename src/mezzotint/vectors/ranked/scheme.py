@@ -24,7 +24,9 @@ from mezzotint.privacy.account import account
 from mezzotint.privacy.claim import Claim, basis, counted
 from mezzotint.privacy.loss import float_above
 from mezzotint.privacy.propose import Outcome
+from mezzotint.privacy.prove import prove
 from mezzotint.privacy.ranks import MOST_INDICES, SEED_RULE, canonical_hash, check_ranks, propose_ranks
+from mezzotint.privacy.release import Release
 from mezzotint.privacy.verify import enclose_log
 from mezzotint.vectors.checks import check_count, check_norm
 from mezzotint.vectors.ranked import stream
@@ -144,39 +146,33 @@ class RankedCodebook:
         """Pure epsilon of one report about the whole vector, rounded up."""
         return float_above(enclose_log(self.ratio)[1])
 
-    def claim(
-        self,
-        *,
-        rounds: int = 1,
-        delta: float = 0.0,
-        sampling_rate: float = 1.0,
-        view: str = "local",
-        clients: int | None = None,
-        corrupted: int = 0,
-    ) -> Claim:
+    def account(self, release: Release) -> Claim:
         """What reports in so many rounds, each under a fresh seed, cost one client.
 
-        Arguments:
-            view: "local": to an observer of all reports. "shuffled": to one who sees each round's pairs of seed and
-                report in random order; seeds are then `own_seeds`, for one that was handed out names its client.
-            clients, corrupted: reports in a shuffle, and those whose randomness is not relied upon.
-            rounds: rounds; vectors of a round may depend on everything seen before.
-            delta: 0 for the pure claim.
-            sampling_rate: chance of taking part in a round, visibly.
+        With trust="shuffler" each round's pairs of seed and report are seen in random order; seeds are then
+        `own_seeds`, for one that was handed out names its client.
 
         Guarantees: the two opposite orders (with the zero vector's row) lose at least as much as any two inputs, for
             every hockey-stick divergence; they are accounted as a table (`RankTable.dominating`).
         """
-        claim = account(
-            self.table.dominating, coordinates=self.indices, rounds=rounds, delta=delta, sampling_rate=sampling_rate,
-            view=view, clients=clients, corrupted=corrupted,
-        )  # fmt: skip
-        checked = None
-        if delta == 0 and view == "local":
-            checked = self.prove(rounds=rounds).claim
-            claim = replace(claim, epsilon=min(claim.epsilon, self._pure(rounds)))
+        if release.trust not in ("local", "shuffler") or release.sampling != "public" or release.dimension != 1:
+            remedy = "its reports are whole vectors, seen one by one or shuffled, with sampling='public', dimension=1"
+            raise ParameterError("mechanism", self.name, remedy)
+        claim = account(replace(release, mechanism=self.table.dominating, dimension=self.indices))
+        if release.delta == 0 and release.trust == "local":
+            claim = replace(claim, epsilon=min(claim.epsilon, self._pure(release.rounds)))
         vector = f"one vector of {counted(self.dimension, 'coordinate')}"
-        return replace(claim, sha256=self.sha256, released=vector, checked=checked)
+        return replace(claim, sha256=self.sha256, released=vector, release=release)
+
+    def propose(self, release: Release, claim: Claim, *, seconds: int) -> Outcome | str:
+        """A proof of the pure claim of all rounds."""
+        if release.trust != "local" or release.delta > 0 or release.sampling_rate < 1:
+            return "proofs about ranked codebooks are pure: delta=0, each report seen, in every round"
+        return self.prove(rounds=release.rounds)
+
+    def claim(self, *, delta: float = 0.0, **options: Any) -> Claim:
+        """The claim of what `account` describes, certified at delta = 0; `options` as there, such as rounds=3."""
+        return prove(self, delta=delta, **options)[0]
 
     def _pure(self, rounds: int) -> float:
         """Pure epsilon of so many rounds, rounded up."""

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import AppendLog, Line
-from mezzotint.privacy.ledger import Ledger, Release
+from mezzotint.privacy.ledger import Charge, Ledger
 from mezzotint.vectors.checks import check_count
 from mezzotint.vectors.ranked.scheme import RankedCodebook
 
@@ -117,11 +117,11 @@ class RankedSession:
         self._ledger.reserve(self._release(round_number, slot, report), budget=self._budget)
         return report
 
-    def _release(self, round_number: int, slot: int, report: int) -> Release:
+    def _release(self, round_number: int, slot: int, report: int) -> Charge:
         """The charge of an answer; its fingerprint tells a repeated answer from a second one."""
         (seed,) = round_seeds(round_number, [slot]).tolist()
         bits = f"{self.scheme.sha256} {seed} {report}"
-        return Release(
+        return Charge(
             identity=f"ranked {self.scheme.sha256[:16]} round {round_number} slot {slot} of {self.client}",
             client=self.client,
             epsilon=self.scheme.epsilon,

@@ -1,0 +1,55 @@
+"""The steps of a training run that share all settings."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, final
+
+from mezzotint.core.errors import ParameterError
+from mezzotint.training.rqp.checks import count, positive
+from mezzotint.training.rqp.sampling import Sampling
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Phase:
+    """Steps of a run that share all settings.
+
+    Arguments:
+        noise_multiplier: z, noise of the summed clipped gradients over the clip norm, > 0.
+        kappa: contraction of what follows the noise, in [0, 1]: 1 for post-processing (plain, nearest or stochastic
+            rounding), `contraction(q, bits)` or `table_contraction(table)` for random replacement.
+        sampling: how records enter a batch.
+        steps: number of steps, at least 0.
+
+    Raises:
+        ParameterError: naming the parameter, its value and the remedy.
+    """
+
+    noise_multiplier: float
+    kappa: float
+    sampling: Sampling
+    steps: int
+
+    def __post_init__(self) -> None:
+        positive("noise_multiplier", self.noise_multiplier)
+        if not 0 <= self.kappa <= 1:
+            raise ParameterError("kappa", self.kappa, "a contraction lies in [0, 1]")
+        if self.steps != 0:
+            count("steps", self.steps)
+
+    @property
+    def effective_noise(self) -> float:
+        """z / kappa: the noise multiplier of the DP-SGD that is as private; inf at kappa = 0."""
+        return self.noise_multiplier / self.kappa if self.kappa > 0 else math.inf
+
+    def __str__(self) -> str:
+        contracted = "" if self.kappa == 1 else f" contracted by kappa {self.kappa:.6g}"
+        noise = f"noise multiplier {self.noise_multiplier:.6g}{contracted}"
+        return f"{self.steps} step(s) with {noise}, {self.sampling.words()}"
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {"noise_multiplier": self.noise_multiplier, "kappa": self.kappa, "steps": self.steps}
