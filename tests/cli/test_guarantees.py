@@ -130,6 +130,58 @@ def test_pages_say_it_too(page: str) -> None:
     assert not [one for part in (preface, *sections) for one in bare(part)]
 
 
+PROOFS: dict[str, tuple[str, ...]] = {
+    "design": ("design", "--epsilon", "1", "--family", "rqm"),
+    "design, delta": ("design", "--epsilon", "1", "--levels=-3,3", "--delta", "1e-3"),
+    "design, categories": ("design", "--epsilon", "1", "--categories", "4"),
+    "account": ("account", "{m}", "--rounds", "2"),
+    "account, ranks": ("account", "{ranks}", "--rounds", "2", "--delta", "0"),
+    "privatize": ("privatize", "{in}", "--column", "x", "--mechanism", "{m}", "--out", "{csv}"),
+    "privatize, two": ("privatize", "{in}", "--column", "x", "--column", "id", "--mechanism", "{m}", "--out", "{csv}"),
+    "train": (
+        "train", "--data", "breast-cancer", "--method", "dp-sgd", "--noise-multiplier", "2", "--steps", "3",
+        "--delta", "1e-5",
+    ),
+    "federate": ("federate", "--mechanism", "rqm", "--clients", "8", "--per-round", "8", "--rounds", "1"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in ("train", "federate") else []) for name in PROOFS]
+)
+def test_verbs_write_proofs_that_verify_accepts(
+    invoke: Invoke, files: dict[str, Path], tmp_path: Path, name: str
+) -> None:
+    if name in ("train", "federate"):
+        pytest.importorskip({"train": "torch", "federate": "flwr"}[name])
+    words = [word.format(**{key: str(path) for key, path in files.items()}) for word in PROOFS[name]]
+    proof = tmp_path / "proof.json"
+    outcome = invoke(*words, "--proof", proof, "--json")
+    assert outcome.status == 0, outcome.err
+    if not proof.exists():  # said so, by the name of what has no proof
+        assert name == "federate"
+        assert "no proof was written: " in outcome.err
+        assert outcome.json["central"]["certified"] is False
+        return
+    checked = invoke("verify", proof, "--json")
+    assert checked.status == 0
+    assert checked.json["certified"] is True
+
+
+def test_what_has_no_proof_writes_none_and_says_why(invoke: Invoke, files: dict[str, Path], tmp_path: Path) -> None:
+    proof = tmp_path / "proof.json"
+    seeded = ("privatize", files["in"], "--column", "x", "--mechanism", files["m"], "--out", files["csv"], "--seed", 1)
+    outcome = invoke(*seeded, "--proof", proof)
+    assert outcome.status == 2
+    assert "nothing to prove" in outcome.err
+    l2 = ("--view", "sum", "--clients", 30, "--geometry", "l2", "--l2-norm", 5)
+    outcome = invoke("account", files["m"], *l2, "--proof", proof, "--json")
+    assert outcome.status == 1
+    assert "L2 bound" in outcome.err
+    assert outcome.json["certified"] is False
+    assert not proof.exists()
+
+
 def test_the_collectors_see_what_they_should() -> None:
     for text in ("epsilon 1.5 per report", "at epsilon = 2", "delta <= 1e-6", "(1.2, 1e-6)-differential privacy"):
         assert bare(text)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from mezzotint.cli.common import AsJson, is_ranked, load_mechanism, output, print_json
+from mezzotint.cli.common import AsJson, ProofOption, is_ranked, load_mechanism, output, print_json, write_proof
 from mezzotint.cli.rooms import privacy, vectors
 from mezzotint.core.errors import ParameterError
 
@@ -29,7 +29,7 @@ def command(
     sampling: Annotated[str, typer.Option(help="public, poisson, or without_replacement.")] = "public",
     neighboring: Annotated[str, typer.Option(help="replace_one, or add_or_remove_one.")] = "replace_one",
     delta: Annotated[float, typer.Option(help="Delta of the claim.")] = 1e-6,
-    proof: Annotated[Path | None, typer.Option(help="Also certify the claim and write it with its proof here.")] = None,
+    proof: ProofOption = None,
     as_json: AsJson = False,
 ) -> None:
     """What a whole release costs: many values, many rounds, each report seen or only their sum.
@@ -44,14 +44,12 @@ def command(
         coordinates=coordinates, rounds=rounds, sampling_rate=sampling_rate, sampling=sampling, delta=delta, view=view,
         neighboring=neighboring, clients=clients, corrupted=corrupted, geometry=geometry, l2_norm=l2_norm,
     )  # fmt: skip
-    claim, shown = privacy.prove(release) if proof is not None else (privacy.account(release), None)
-    if proof is not None and shown is not None:
-        claim.save(proof, shown, overwrite=True)
+    claim = privacy.account(release) if proof is None else write_proof(release, proof, overwrite=True)
     if as_json:
         print_json({**claim.as_dict(), "claim": str(claim)})
     else:
         output().print(_text(claim), markup=False, highlight=False, soft_wrap=True)
-    if proof is not None and shown is None:
+    if proof is not None and not claim.certified:
         raise typer.Exit(1)
 
 

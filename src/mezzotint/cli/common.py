@@ -120,6 +120,21 @@ def is_ranked(path: Path) -> bool:
         return False
 
 
+ProofOption = Annotated[
+    Path | None, typer.Option("--proof", help="Also certify the claim, and write it with its proof here (.json).")
+]
+
+
+def write_proof(release: Any, path: Path, *, overwrite: bool) -> privacy.Claim:
+    """The claim of a release, with its proof in a file where the kernel accepts one; otherwise it says why not."""
+    claim, proof = privacy.prove(release)
+    if proof is None:
+        warn(f"no proof was written: {claim.reason}")
+    else:
+        claim.save(path, proof, overwrite=overwrite)
+    return claim
+
+
 def claim_of(path: Path) -> privacy.Claim:
     """What one report of a mechanism file, tables and ranked codebooks alike, costs."""
     return vectors.RankedCodebook.load(path).claim() if is_ranked(path) else privacy.report_claim(load_mechanism(path))

@@ -27,6 +27,7 @@ from mezzotint.cli.common import (
     read_prior,
     steps,
     warn,
+    write_proof,
 )
 from mezzotint.cli.rooms import design, families, privacy
 from mezzotint.core.errors import ParameterError
@@ -95,7 +96,10 @@ def command(
         bool, typer.Option("--prove", help="Also bound every mechanism with so many levels, wherever they are.")
     ] = False,
     seconds: Annotated[float, typer.Option(help="Time that --prove may take.")] = 60.0,
-    proof: Annotated[Path | None, typer.Option(help="Where --prove writes what checks its bound (.json).")] = None,
+    proof: Annotated[
+        Path | None,
+        typer.Option(help="Write what checks the claim about a report here (.json), or with --prove its bound."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Design a mechanism for a privacy level: the best table there is, or a published family calibrated to epsilon."""
@@ -107,6 +111,8 @@ def command(
         mechanism = families.categorical(
             categories=_names(categories), epsilon=epsilon, method=cast("Any", method), other=other, missing=missing
         )
+        if proof is not None:
+            write_proof(privacy.Release(mechanism=mechanism, delta=0.0), proof, overwrite=overwrite)
         _categories(mechanism, epsilon, out, overwrite, as_json)
         return
     _refuse({"method": method != "best", "other": other, "missing": missing}, "it is for tables of --categories")
@@ -120,8 +126,6 @@ def command(
     if limit and (delta or alpha or metric or loss not in ("mse", "mae")):
         raise ParameterError("limit", True, "limits are known for pure epsilon and --loss mse or mae only")
     if proof is not None:
-        if not prove:
-            raise ParameterError("proof", str(proof), "there is nothing to write without --prove")
         refuse_existing(proof, overwrite=overwrite, parameter="proof")
     problem |= {"prove": True, "seconds": seconds} if prove else {}
     with _watched(family, values, prove=prove) as watch:
@@ -129,7 +133,9 @@ def command(
     seconds = time.perf_counter() - started
     if out is not None:
         result.mechanism.save(out, overwrite=overwrite)
-    if proof is not None:
+    if proof is not None and not prove:
+        write_proof(privacy.Release(mechanism=result.mechanism, delta=delta), proof, overwrite=overwrite)
+    elif proof is not None:
         with replacing(proof, overwrite=overwrite, parameter="proof") as temporary:
             Path(temporary).write_text(json.dumps(result.proof))
     facts = describe(family, result, loss=loss, prior=sample, seconds=seconds)

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from mezzotint.cli.common import AsJson, notices, number, output, print_json
+from mezzotint.cli.common import AsJson, ProofOption, notices, number, output, print_json, write_proof
 from mezzotint.cli.rooms import datasets, vectors
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.files import replacing
@@ -95,6 +95,7 @@ def command(
     out: Annotated[Path | None, typer.Option(help="Folder for model, ledger and report.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, with its settings.")] = False,
     app: Annotated[Path | None, typer.Option(help="Write a folder for `flwr run` instead of simulating here.")] = None,
+    proof: ProofOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Federated learning through secure sums or single private reports: simulated here, or written for `flwr run`."""
@@ -121,6 +122,8 @@ def command(
                 return
             settings = replace(settings, mechanism=_place(encoding, out, Path(scratch)))
         report = simulation.simulate(settings, tell=lambda line: notices().print(line, highlight=False))
+    if proof is not None:
+        _prove(report, proof)
     _show(report, settings, as_json)
 
 
@@ -144,6 +147,15 @@ def _size(settings: Any) -> int:
         settings.dataset, folder=settings.data, clients=settings.clients, alpha=settings.alpha, seed=settings.seed
     )
     return tasks.model_for(settings.model, federation).initial(settings.seed).size
+
+
+def _prove(report: Any, path: Path) -> None:
+    """Certifies the central claim (the local one where no sums are), if the kernel accepts it, and says so."""
+    view = next((view for view in ("central", "local") if view in report.promises), None)
+    if view is None:
+        raise ParameterError("proof", str(path), "nothing is claimed of this run; there is nothing to prove")
+    found = write_proof(report.promises[view].release, path, overwrite=True)
+    report.claims[view] |= {**found.as_dict(), "text": str(found)}
 
 
 def _table(name: str, bits: int, clip: float, report_epsilon: float, l2_norm: float | None) -> Any:

@@ -7,9 +7,21 @@ from typing import Annotated, Any
 
 import typer
 
-from mezzotint.cli.common import AsJson, Overwrite, load_mechanism, notices, output, print_json, progress, warn
+from mezzotint.cli.common import (
+    AsJson,
+    Overwrite,
+    ProofOption,
+    load_mechanism,
+    notices,
+    output,
+    print_json,
+    progress,
+    warn,
+    write_proof,
+)
 from mezzotint.cli.rooms import collect, privacy
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.files import refuse_existing
 from mezzotint.core.mechanism import Mechanism
 
 SEEDED = "drawn from a seed: NOT PRIVATE"
@@ -75,6 +87,7 @@ def command(
     new_key: NewKey = False,
     ledger: LedgerFile = None,
     budget: Budget = None,
+    proof: ProofOption = None,
     seed: Seed = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
@@ -87,6 +100,10 @@ def command(
     if as_json and out == "-":
         raise ParameterError("out", out, "standard output cannot carry both reports and JSON; name a file")
     tables = _tables(column, mechanism)
+    if proof is not None:
+        if seed is not None:
+            raise ParameterError("proof", str(proof), "a seeded draw is not private; there is nothing to prove")
+        refuse_existing(proof, overwrite=overwrite, parameter="proof")
     if seed is not None:
         warn("a seeded draw is reproducible and NOT PRIVATE; use it for tests only")
     options: dict[str, Any] = {
@@ -110,6 +127,9 @@ def command(
             result = collect.privatize(source, out, column=only, mechanism=tables[only], progress=tell, **options)
         else:
             result = collect.privatize_columns(source, out, mechanisms=tables, progress=tell, **options)
+    if proof is not None:
+        only = next(iter(tables.values())) if len(tables) == 1 else tables
+        write_proof(privacy.Release(mechanism=only, delta=0.0), proof, overwrite=overwrite)
     if as_json:
         print_json(result.as_dict())
     else:

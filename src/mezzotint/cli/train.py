@@ -18,6 +18,7 @@ from rich.table import Table
 from mezzotint.cli.common import (
     AsJson,
     Overwrite,
+    ProofOption,
     load_mechanism,
     notices,
     number,
@@ -25,6 +26,7 @@ from mezzotint.cli.common import (
     print_json,
     progress_bars,
     warn,
+    write_proof,
 )
 from mezzotint.cli.rooms import datasets, training, vectors
 from mezzotint.core.errors import MezzotintError, ParameterError
@@ -78,19 +80,21 @@ def command(
     checkpoint: Annotated[File, typer.Option(help="Checkpoint file; its ledger stands beside it.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from --checkpoint.")] = False,
     out: Annotated[File, typer.Option(help="Packed model to write.")] = None,
+    proof: ProofOption = None,
     plot: Annotated[File, typer.Option(help="Accuracy against epsilon, as PNG.")] = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Train a private model with few bits per weight; loss, accuracy and epsilon spent are shown as it goes."""
     options = dict(locals())
-    for name in ("log", "checkpoint", "out", "plot"):
+    for name in ("log", "checkpoint", "out", "plot", "proof"):
         if options[name] is not None and not (resume and name in ("log", "checkpoint")):
             refuse_existing(options[name], overwrite=overwrite, parameter=name)
     with _needs_the_extra(), _warnings_as_lines():
         run = prepare(options)
         history = _run(run, options)
         facts = finish(run, history, options)
+        facts |= _proven(run, options)
     if log is not None:
         with log.open("a", encoding="utf-8") as file:
             _line(file, facts)  # what mezzotint report quotes
@@ -98,6 +102,17 @@ def command(
         print_json(facts)
     else:
         _summary(facts)
+
+
+def _proven(run: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """Writes the claim with its proof, if asked to; what changes about the claim."""
+    claim = run.claim()
+    if options["proof"] is None:
+        return {}
+    if claim is None or claim.seeded:
+        raise ParameterError("proof", str(options["proof"]), "nothing is claimed of a run that is not private")
+    found = write_proof(claim.release, options["proof"], overwrite=options["overwrite"])
+    return {"epsilon": found.as_dict()["epsilon"], "certified": found.certified, "claim": str(found)}
 
 
 @contextmanager
@@ -357,7 +372,9 @@ def finish(run: Any, history: list[Any], options: dict[str, Any]) -> dict[str, A
 
 
 def _summary(facts: dict[str, Any]) -> None:
-    private = "" if facts["epsilon"] is None else f"; epsilon {claims.basis(facts['observer'])}"
+    private = (
+        "" if facts["epsilon"] is None else f"; epsilon {claims.basis(facts['observer'], certified=facts['certified'])}"
+    )
     table = Table(title=f"{facts['model']} on {facts['data']}, {facts['method']}{private}", title_justify="left")
     for name in ("test accuracy", "with packed weights", "epsilon", "delta", "steps", "bits", "bytes", "float32 bytes"):
         table.add_column(name, justify="right")

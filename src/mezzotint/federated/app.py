@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from logging import INFO
 from pathlib import Path
 from typing import Any, final
@@ -35,6 +35,7 @@ from mezzotint.federated.rounds import RoundStrategy, rounds_within
 from mezzotint.federated.settings import RunSettings
 from mezzotint.federated.strategy import SecureStrategy
 from mezzotint.federated.tasks import model_for
+from mezzotint.privacy.claim import Claim
 from mezzotint.vectors import RankedCodebook
 
 PARAMETERS = "parameters"
@@ -101,6 +102,7 @@ class RunReport:
         ledger: as plain values.
         claims: "local" and "central" claim of the client charged most, in words; empty without a table. With trust
             "local" the first alone: it holds against the server itself.
+        promises: the same claims, as records.
         incidents: (round, client, name) of everything that was refused.
         stopped: why the run ended early; empty when it did not.
         bits: of a coordinate on the wire; report_bits: of a report by itself. With trust "local" of a whole vector.
@@ -118,10 +120,11 @@ class RunReport:
     report_bits: int
     mse: float
     seconds: float
+    promises: dict[str, Claim] = field(default_factory=dict[str, Claim], repr=False, compare=False)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "promises"}
 
 
 def _prepare(settings: RunSettings, initial: npt.NDArray[np.float64]) -> Checkpoint:
@@ -255,6 +258,7 @@ def _report(
         loss=tuple(loss for loss, _ in history),
         ledger=strategy.ledger.as_dict(),
         claims={view: {**claim.as_dict(), "text": str(claim)} for view, claim in claims.items()},
+        promises=claims,
         incidents=tuple((one.round, one.client, one.name) for one in strategy.incidents),
         stopped=strategy.stopped,
         bits=strategy.message_bits,

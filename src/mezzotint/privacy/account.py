@@ -118,6 +118,7 @@ def _memoised(release: Release, distinct: int) -> Claim:
     """
     claim = account_local(replace(release, rounds=distinct, distinct=None))
     return replace(
-        claim, rounds=release.rounds, released=f"memoised reports of at most {distinct} distinct values",
+        claim, release=release, rounds=release.rounds,
+        released=f"memoised reports of at most {distinct} distinct values",
         between="histories that are equal in the same rounds (when a value changes is not protected)",
     )  # fmt: skip

@@ -44,7 +44,7 @@ def prove(released: Release | Released, *, seconds: int = 60, **options: Any) ->
     """
     release = described(released, **options)
     found = account(release)
-    outcome = _proposed(release, found, seconds)
+    outcome = _proposed(found.release or release, found, seconds)
     if isinstance(outcome, str) or outcome.proof is None:
         return replace(found, reason=outcome if isinstance(outcome, str) else outcome.reason), None
     stated = outcome.claim.statement

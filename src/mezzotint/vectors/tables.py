@@ -143,7 +143,7 @@ class TableScheme(VectorScheme):
         )
         plain = account(single)
         if self.l2_norm is None:
-            return replace(plain, release=release)
+            return plain
         found = dict(plain.alternatives if few else ())
         pure = pure_epsilon_l2(self.mechanism, coordinates=self.length, l2_norm=self.l2_norm)
         found[PURE_L2] = rounds * pure * (1 + 4 * UNIT)

@@ -7,6 +7,8 @@ from mezzotint.training.rqp.accounting import pure_epsilon as pure_epsilon
 from mezzotint.training.rqp.accounting import training_release as training_release
 from mezzotint.training.rqp.contraction import contraction as contraction
 from mezzotint.training.rqp.contraction import table_contraction as table_contraction
+from mezzotint.training.rqp.events import from_event as from_event
+from mezzotint.training.rqp.events import to_event as to_event
 from mezzotint.training.rqp.phases import Phase as Phase
 from mezzotint.training.rqp.published import PublishedValue as PublishedValue
 from mezzotint.training.rqp.published import RQPSettings as RQPSettings
