@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from rich.console import Group
@@ -9,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mezzotint.cli.common import number, output, print_json, progress
-from mezzotint.cli.rooms import collect
+from mezzotint.cli.rooms import collect, privacy
 from mezzotint.core.errors import ParameterError
 
 
@@ -63,8 +64,10 @@ def by_groups(
     if memoised:
         mechanism = next(iter(found.values())).counts.mechanism
         rounds = max(1, len(found))
-        series = collect.longitudinal_claim(mechanism, rounds=rounds, distinct=rounds)
-        facts["series"] = {what: series[what].as_dict() for what in ("memoised", "fresh")}
+        fresh = privacy.Release(mechanism=mechanism, rounds=rounds, delta=0.0)
+        releases = {"memoised": replace(fresh, distinct=rounds), "fresh": fresh}
+        series = {what: privacy.account(release) for what, release in releases.items()}
+        facts["series"] = {what: claim.as_dict() for what, claim in series.items()}
         facts["series_text"] = str(series["memoised"])
     if as_json:
         print_json({name: value for name, value in facts.items() if name != "series_text"})
