@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import re
 import shutil
 import subprocess
 import sys
@@ -14,6 +16,7 @@ import pytest
 import mezzotint
 from mezzotint import kernel
 from mezzotint.families import rqm
+from mezzotint.kernel.check import KINDS
 from reference.kernel import claim, release, sealed
 
 FOLDER = Path(mezzotint.__file__).parent / "kernel"
@@ -117,3 +120,26 @@ def test_a_stranger_with_flint_alone_checks_a_claim(tmp_path: Path) -> None:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == status, done.stdout + done.stderr
     assert "UNREADABLE" in done.stdout
+
+
+def test_proof_pages_name_kernel_functions_that_exist_and_every_check_is_named() -> None:
+    """Theorem by theorem: `module.function` in docs/proofs after "Relied on by"."""
+    pages = sorted((Path(__file__).parents[2] / "docs" / "proofs").glob("*.md"))
+    modules = {path.stem for path in FILES}
+    named: set[str] = set()
+    for page in pages:
+        for passage in re.findall(r"Relied on by(?: the kernel)?:(.*?)(?:\n\n|\n#|\Z)", page.read_text(), re.DOTALL):
+            found = [name for name in re.findall(r"`([\w.]+)`", passage) if name.split(".")[0] in modules]
+            assert found, (page.name, passage)
+            named |= set(found)
+    for name in named:
+        module, *path = name.split(".")
+        target = importlib.import_module(f"mezzotint.kernel.{module}")
+        for part in path:
+            target = getattr(target, part)
+    checks = {f"{check.__module__.rsplit('.', 1)[1]}.{check.__name__}" for check in KINDS.values()}
+    assert checks <= named
+    # Statements with a number or a name, and the functions that stand on them.
+    text = (pages[0].parent / "kernel.md").read_text()
+    sections = [part for part in text.split("\n## ")[1:] if not part.startswith("Second reading")]
+    assert [part.splitlines()[0] for part in sections if "Relied on by" not in part] == []

@@ -162,3 +162,28 @@ def test_replacing_a_record_costs_more_than_removing_one() -> None:
         release=outcome.claim.release, statement={**outcome.claim.statement, "epsilon": decimal_text(Fraction(removed))}
     )
     assert not accepts(low, resealed(low, outcome.proof))
+
+
+def test_replacing_as_removing_and_adding_takes_half_of_epsilon_and_less_than_half_of_delta() -> None:
+    """One step that everyone takes part in: (2 e, (1 + exp e) d) from the closed form's (e, d), and nothing below."""
+    once, shift = 0.7, 0.5
+    exact = norm.cdf(shift / 2 - once / shift) - math.exp(once) * norm.cdf(-shift / 2 - once / shift)
+    shape = {"noise_multiplier": 2.0, "steps": 1, "neighboring": "replace_one", "by_removal": True}
+    delta = exact * (1 + math.exp(once))
+    outcome = propose_training(epsilon=2 * once, delta=delta * 1.001, **shape)  # type: ignore[arg-type]
+    assert outcome.proof is not None, outcome.reason
+    assert outcome.proof["by"] == "removal"
+    stated = {**outcome.claim.statement, "epsilon": repr(2 * once), "delta": repr(delta * 0.999)}
+    low = kernel.Claim(release=outcome.claim.release, statement=stated)
+    assert not accepts(low, resealed(low, outcome.proof))
+    # The direct way, with two clip norms, is never above the truth of the same pair either.
+    true = norm.cdf(shift - once / shift) - math.exp(2 * once) * norm.cdf(-shift - once / shift)
+    assert true <= delta
+    assert not accepts(outcome.claim, {**outcome.proof, "by": "addition"})
+
+
+def test_a_sampled_run_is_certified_by_removal_where_that_costs_less() -> None:
+    found, outcome = _outcome(2.0, 20, 0.1, neighboring="replace_one")
+    assert outcome.proof is not None, outcome.reason
+    assert outcome.proof["by"] == "removal"
+    assert float(outcome.claim.epsilon) <= 1.0101 * found

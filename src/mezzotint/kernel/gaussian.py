@@ -6,12 +6,13 @@ Gaussian whose standard deviation is noise_multiplier / kappa clip norms; kappa 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 from mezzotint.kernel.claim import Claim
 from mezzotint.kernel.losses import Curve, check_sampled, read_step
 from mezzotint.kernel.one import Target
-from mezzotint.kernel.real import Ball, ball, ceil_scaled
+from mezzotint.kernel.real import Ball, ball, ceil_scaled, exp_floor
 from mezzotint.kernel.table import Tables
 from mezzotint.kernel.units import BITS, WHOLE, Fields, require, tick
 
@@ -71,8 +72,14 @@ def check_gaussian(claim: Claim, proof: Fields, tables: Tables) -> None:
     """(epsilon, delta) of all steps of a run, for one record."""
     target, kappa = Target.read(claim, "model", "dp"), proof.number("kappa")
     release = target.release
-    require(release.sampling != "revealed", "gaussian", "nothing is proved here about participation that is seen")
-    require(not release.tables, "gaussian", "nothing is proved here about tables")
+    plain = not release.tables and release.sampling != "revealed"
+    require(plain, "gaussian", "nothing is proved here about this release")
+    if proof.has("by") and proof.text("by", ("removal",)):
+        # Replacing is removing, then adding: (2 e, (1 + exp e) d) follows from (e, d) for either.
+        half = target.epsilon / 2
+        grown = 1 + Fraction(exp_floor(half, BITS) + 1, WHOLE)
+        release = replace(release, neighboring="add_or_remove_one")
+        target = replace(target, release=release, epsilon=half, delta=target.delta / grown)
     if proof.has("range"):
         other = (1 - release.kept) / (release.levels - 1)
         check_contraction(other, release.kept, kappa, proof.number("range"), proof.integer("depth", 0, 60))

@@ -104,13 +104,11 @@ def binomial_below(trials: int, chance: Fraction, edge: int) -> int:
 
     Terms fall from edge - 1 downwards by ratios that fall themselves, so what follows a term is below a geometric sum.
     """
-    if edge <= 0:
+    if edge <= 0 or (chance == 1 and edge <= trials):
         return 0
     if edge - 1 >= trials * chance:
         return WHOLE
     k, hit, miss = edge - 1, chance.numerator, chance.denominator - chance.numerator
-    if not miss:
-        return 0
     log: Ball = ball(trials + 1).lgamma() - ball(k + 1).lgamma() - ball(trials - k + 1).lgamma()
     log += k * ball(chance).log() + (trials - k) * ball(1 - chance).log()
     term = ceil_scaled(log.exp(), BITS + _GUARD)

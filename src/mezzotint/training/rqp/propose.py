@@ -27,6 +27,7 @@ def propose_training(
     bits: int = 1,
     neighboring: str = "add_or_remove_one",
     seeded: bool = False,
+    by_removal: bool = False,
     fineness: int | None = None,
     seconds: int = 60,
 ) -> Outcome:
@@ -36,6 +37,8 @@ def propose_training(
         epsilon, delta: what `rqp.epsilon` found.
         noise_multiplier, steps, sampling_rate, q, bits, neighboring: as there.
         seeded: the run followed from a seed.
+        by_removal: replacing a record is proved as removing it and adding another; tried by itself where the
+            direct way is refused.
         fineness: grid points per nat; None: a power of two that costs about 1e-3 of epsilon.
         seconds: processor time for each check.
     """
@@ -50,7 +53,11 @@ def propose_training(
         content = {"kappa": exact_text(contraction(q, bits) * 1.0002), "range": "8", "depth": _DEPTH}
         if Fraction(str(content["kappa"])) >= 1:
             content = {"kappa": "1"}
-    shift = float(Fraction(str(content["kappa"]))) / noise_multiplier * (1 if neighboring == "add_or_remove_one" else 2)
+    shift = float(Fraction(str(content["kappa"]))) / noise_multiplier
+    if neighboring == "replace_one" and by_removal:
+        content["by"] = "removal"
+    elif neighboring == "replace_one":
+        shift *= 2
     largest = shift**2 / 2 + (math.sqrt(2 * math.log(1e4 * steps / delta)) + 1) * shift
     reach = largest + math.log(sampling_rate + (1 - sampling_rate) * math.exp(-largest))
     fine = fineness
@@ -64,4 +71,10 @@ def propose_training(
         grid = {"low": -high, "high": high}
         return sealed(claim, "gaussian", step=f"1/{fine}", tail=_TAIL, sampled=grid, **content)
 
-    return accepted(release, epsilon, delta, proof, raises=RAISES, seconds=seconds)
+    outcome = accepted(release, epsilon, delta, proof, raises=RAISES, seconds=seconds)
+    if outcome.proof is None and neighboring == "replace_one" and not by_removal:
+        return propose_training(
+            epsilon=epsilon, delta=delta, noise_multiplier=noise_multiplier, steps=steps, sampling_rate=sampling_rate,
+            q=q, bits=bits, neighboring=neighboring, seeded=seeded, by_removal=True, fineness=fineness, seconds=seconds,
+        )  # fmt: skip
+    return outcome
