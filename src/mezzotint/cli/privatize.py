@@ -28,7 +28,7 @@ SEEDED = "drawn from a seed: NOT PRIVATE"
 EXAMPLE = "mezzotint privatize in.parquet --column x --mechanism m.json --out reports.parquet"
 
 Source = Annotated[
-    str, typer.Argument(help=".parquet, .csv or .csv.gz, a folder of them, or a quoted glob; - reads CSV from stdin.")
+    str, typer.Argument(help="A file, a folder of them, a quoted glob, s3://bucket/...; - reads CSV from stdin.")
 ]
 Columns = Annotated[list[str], typer.Option("--column", help="Column of numbers to privatize; may be repeated.")]
 Mechanisms = Annotated[
@@ -94,7 +94,8 @@ def command(
 ) -> None:
     """Privatize columns of any length: one report per row, constant memory, an output that is whole or absent.
 
-    SOURCE is a .parquet, .csv or .csv.gz file, a folder of them, or a quoted glob; - reads CSV from standard input.
+    SOURCE is a file (Parquet, CSV, Arrow, ORC or JSON lines by its ending), a folder of them or a Delta table, a quoted
+    glob, or an address in an object store (s3://bucket/folder); - reads CSV from standard input.
     A folder of parts (--out NAME/) can be resumed after an interruption, and made by a cluster.
     """
     if as_json and out == "-":

@@ -1,16 +1,17 @@
-"""Columns of files as a stream of Arrow record batches: Parquet, CSV, gzipped CSV, CSV on standard input."""
+"""Columns of files as a stream of Arrow record batches: Parquet, CSV, Arrow IPC, ORC, JSON lines, standard input."""
 
 from __future__ import annotations
 
 import csv
 import gzip
+import io
 import os
 import re
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from functools import partial
 from typing import Any, BinaryIO, Literal, cast, final
 
 import numpy as np
@@ -18,13 +19,23 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
+import pyarrow.dataset as dataset
 import pyarrow.parquet as pq
 
+from mezzotint.collect import places
 from mezzotint.core.errors import FileFormatError, MezzotintError, ParameterError
 
 compute: Any = pc  # its functions are made at import time, unseen by type checkers
 
-FileKind = Literal["parquet", "csv", "csv.gz", "stream"]
+FileKind = Literal["parquet", "csv", "csv.gz", "csv.zst", "arrow", "orc", "jsonl", "stream"]
+
+_ENDINGS: dict[str, FileKind] = {
+    "parquet": "parquet", "csv": "csv", "tsv": "csv", "csv.gz": "csv.gz", "tsv.gz": "csv.gz", "csv.zst": "csv.zst",
+    "tsv.zst": "csv.zst", "arrow": "arrow", "feather": "arrow", "orc": "orc", "jsonl": "jsonl", "ndjson": "jsonl",
+}  # fmt: skip
+
+WRITTEN = ("parquet", "csv", "csv.gz")
+"""Formats of reports."""
 
 BATCH_ROWS = 1 << 18
 """Rows in memory at a time."""
@@ -37,8 +48,11 @@ _BAD_GZIP = "damaged or truncated gzip; compress it again"
 _MAX_LINE = 1 << 28  # the first line may hold a table of 65536 levels, not a whole file without line ends
 
 
-def file_kind(path: str | os.PathLike[str], *, parameter: str) -> FileKind:
+def file_kind(path: str | os.PathLike[str], *, parameter: str, written: bool = False) -> FileKind:
     """The format that a file name stands for; "-" is CSV on a standard stream.
+
+    Arguments:
+        written: of a file of reports to write, for which there are fewer formats.
 
     Raises:
         ParameterError: any other extension.
@@ -46,10 +60,13 @@ def file_kind(path: str | os.PathLike[str], *, parameter: str) -> FileKind:
     name = os.fspath(path)
     if name == "-":
         return "stream"
-    for ending in ("parquet", "csv", "csv.gz"):
+    for ending in WRITTEN if written else _ENDINGS:
         if name.lower().endswith(f".{ending}"):
-            return cast(FileKind, ending)
-    raise ParameterError(parameter, name, "name a .parquet, .csv or .csv.gz file, or - for CSV on a standard stream")
+            return _ENDINGS[ending]
+    remedy = "name a .parquet, .csv or .csv.gz file, or - for CSV on a standard stream"
+    if not written:
+        remedy = f"name a file whose name ends in one of {', '.join(_ENDINGS)}, or - for CSV on a standard stream"
+    raise ParameterError(parameter, name, remedy)
 
 
 class ColumnReader(ABC):
@@ -125,8 +142,56 @@ class ParquetReader(ColumnReader):
 
 
 @final
+class DatasetReader(ColumnReader):
+    """An Arrow IPC, ORC or JSON-lines file, as `pyarrow.dataset` reads it."""
+
+    def __init__(self, *, name: str, kind: FileKind) -> None:
+        files, path = places.filesystem(name) if places.is_remote(name) else (None, name)
+        self.name = name
+        self._json = kind == "jsonl"
+        try:
+            formats = {"arrow": "ipc", "orc": "orc", "jsonl": "json"}
+            self._open = partial(dataset.dataset, path, format=formats[kind], filesystem=files)
+            self._file = self._open()
+        except (pa.ArrowInvalid, OSError) as error:
+            raise FileFormatError(f"{name}: not a whole {kind} file ({_first_line(error)})") from None
+        stored = (self._file.schema.metadata or {}).get(METADATA_KEY)
+        self.names = list(self._file.schema.names)
+        self.description = None if stored is None else stored.decode("utf-8", errors="replace")
+
+    def kind_of(self, column: str) -> pa.DataType:
+        return self._file.schema.field(column).type
+
+    def batches(
+        self, *, numeric: str | Sequence[str], keep: Sequence[str] = (), groups: tuple[int, int] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        if groups is not None:
+            raise ParameterError("groups", groups, f"{self.name} is no Parquet file and has no row groups")
+        columns, found = as_names(numeric), self._file
+        for column in columns:
+            kind = self.kind_of(column)
+            if not (self._json and pa.types.is_null(kind)):  # only missing values in the first block
+                require_numbers(kind, column)
+        if self._json:  # types were guessed from the first block: whole numbers may end there
+            fields = [pa.field(f.name, pa.float64()) if f.name in columns else f for f in found.schema]
+            found = self._open(schema=pa.schema(fields))
+        try:
+            for batch in found.to_batches(columns=[*columns, *keep], batch_size=BATCH_ROWS, use_threads=False):
+                for begin in range(0, batch.num_rows, BATCH_ROWS):
+                    yield batch.slice(begin, BATCH_ROWS)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise FileFormatError(f"{self.name}: cannot be read on ({_first_line(error)})") from None
+
+    def done(self) -> float | None:
+        return None
+
+
+@final
 class CsvReader(ColumnReader):
-    """A CSV stream with a header; other columns than the numeric one pass through as text, unchanged."""
+    """A CSV stream with a header; other columns than the numeric one pass through as text, unchanged.
+
+    Columns are separated by commas; where the header has none, by whichever of tab, semicolon and bar is most frequent.
+    """
 
     def __init__(self, *, name: str, stream: BinaryIO, raw: BinaryIO | None = None, size: int = 0) -> None:
         self.name = name
@@ -141,8 +206,9 @@ class CsvReader(ColumnReader):
         # A quoted name may hold line ends: the header lasts until its quotes balance.
         while line.count(b'"') % 2 and (more := self._line()):
             line += more
+        self._delimiter = "," if b"," in line else max("\t;|", key=lambda mark: line.count(mark.encode()))
         try:
-            self.names = next(csv.reader([line.decode("utf-8-sig")]), [])
+            self.names = next(csv.reader([line.decode("utf-8-sig")], delimiter=self._delimiter), [])
         except (UnicodeDecodeError, csv.Error):
             raise FileFormatError(f"{name}: the header is not UTF-8 CSV; is this a CSV file?") from None
         if not self.names:
@@ -172,7 +238,9 @@ class CsvReader(ColumnReader):
                 self._stream,
                 read_options=pacsv.ReadOptions(column_names=labels, use_threads=False, block_size=1 << 22),
                 # In a file of one column an empty line is a missing value, not nothing.
-                parse_options=pacsv.ParseOptions(newlines_in_values=True, ignore_empty_lines=len(labels) > 1),
+                parse_options=pacsv.ParseOptions(
+                    delimiter=self._delimiter, newlines_in_values=True, ignore_empty_lines=len(labels) > 1
+                ),
                 convert_options=pacsv.ConvertOptions(
                     column_types=types, include_columns=[*columns, *keep], strings_can_be_null=False
                 ),
@@ -212,8 +280,9 @@ def _first_line(error: BaseException) -> str:
 
 def whole_parquet(path: str) -> pq.ParquetFile:
     """An open Parquet file; raises FileFormatError unless it is whole."""
+    source = places.open_binary(path) if places.is_remote(path) else path
     try:
-        return pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False)
+        return pq.ParquetFile(source, buffer_size=1 << 20, pre_buffer=False)
     except pa.ArrowInvalid as error:
         raise FileFormatError(f"{path}: not a whole Parquet file ({_first_line(error)})") from None
 
@@ -223,7 +292,7 @@ def open_columns(path: str | os.PathLike[str], *, parameter: str = "source") -> 
     """Opens a file of columns by its extension; closes it when the block ends.
 
     Arguments:
-        path: .parquet, .csv, .csv.gz, or "-" for CSV on standard input.
+        path: a file of a format that its ending names, here or at an address, or "-" for CSV on standard input.
         parameter: how messages name this file.
 
     Raises:
@@ -233,19 +302,27 @@ def open_columns(path: str | os.PathLike[str], *, parameter: str = "source") -> 
     Guarantees: memory stays constant in the number of rows.
     """
     kind, name = file_kind(path, parameter=parameter), os.fspath(path)
-    if kind != "stream" and not Path(name).is_file():
+    if kind != "stream" and not places.is_file(name):
         raise ParameterError(parameter, name, "no such file; check the path")
     with ExitStack() as stack:
         if kind == "parquet":
             yield ParquetReader(name=name, file=stack.enter_context(whole_parquet(name)))
         elif kind == "stream":
             yield CsvReader(name="standard input", stream=sys.stdin.buffer, raw=None, size=0)
+        elif kind in ("arrow", "orc", "jsonl"):
+            yield DatasetReader(name=name, kind=kind)
         else:
-            raw = stack.enter_context(Path(name).open("rb"))
-            size = os.fstat(raw.fileno()).st_size
-            packed = kind == "csv.gz"
-            stream = cast(BinaryIO, stack.enter_context(gzip.GzipFile(fileobj=raw))) if packed else raw
-            yield CsvReader(name=name, stream=stream, raw=raw, size=size)
+            raw = stack.enter_context(places.open_binary(name))
+            stream = stack.enter_context(_unpacked(raw, kind))
+            yield CsvReader(name=name, stream=stream, raw=raw, size=places.stamp(name)[0])
+
+
+def _unpacked(raw: BinaryIO, kind: FileKind) -> BinaryIO:
+    if kind == "csv.gz":
+        return cast(BinaryIO, gzip.GzipFile(fileobj=raw))
+    if kind == "csv.zst":
+        return cast(BinaryIO, io.BufferedReader(cast(Any, pa.CompressedInputStream(raw, "zstd"))))
+    return raw
 
 
 # Values ------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from typing import TypeVar, Unpack, final
 
 import pyarrow as pa
 
+from mezzotint.collect import places
 from mezzotint.collect.columns import file_kind
 from mezzotint.collect.drawing import Plan, Tally, plan
 from mezzotint.collect.reports import open_reports
@@ -51,7 +52,8 @@ def privatize_columns(
     """Privatizes columns of a file or data set in one pass, each by its own table, in constant memory.
 
     Arguments:
-        source: .parquet, .csv, .csv.gz, "-" for CSV on standard input; a folder of such files; or a glob.
+        source: a file (Parquet, CSV, Arrow IPC, ORC, JSON lines by its ending), "-" for CSV on standard input, a folder
+            of such files, a glob, or an address of any of these in a store (`s3://bucket/key`).
         out: .parquet, .csv, .csv.gz, "-" for CSV on standard output; or a folder (a name that ends in "/", or has no
             extension), which gets one part per block of rows and can be resumed.
         mechanisms: column -> its table. Every column draws from a keystream of its own.
@@ -94,7 +96,11 @@ def _keep_apart(source: AnyPath, out: AnyPath) -> None:
 
 
 def _check_one_file(files: Sequence[SourceFile], out: AnyPath, chosen: Settings) -> None:
-    if file_kind(out, parameter="out") != "parquet" and chosen.record_counts:
+    if places.is_remote(os.fspath(out)):
+        raise ParameterError(
+            "out", os.fspath(out), "reports are written to this machine, whole or not at all; copy them"
+        )
+    if file_kind(out, parameter="out", written=True) != "parquet" and chosen.record_counts:
         raise ParameterError("record_counts", True, "a CSV of reports has no place for counts; write Parquet")
     if chosen.resume:
         raise ParameterError("resume", True, "a file is written whole or not at all; a folder (name/) can be resumed")
@@ -102,7 +108,7 @@ def _check_one_file(files: Sequence[SourceFile], out: AnyPath, chosen: Settings)
         raise ParameterError("engine", "ray", "writes a folder of parts; end the name of the output with /")
     if os.fspath(out) == "-" or not Path(out).exists():
         return
-    if any(file.path != "-" and Path(out).samefile(file.path) for file in files):
+    if any(Path(file.path).exists() and Path(out).samefile(file.path) for file in files):
         raise ParameterError("out", os.fspath(out), "is the source itself; name another file")
 
 

@@ -255,7 +255,7 @@ def open_reports(
 
     Guarantees: a file under the name `out` is whole or was there before (`core.files`).
     """
-    kind = file_kind(out, parameter="out")
+    kind = file_kind(out, parameter="out", written=True)
     description = describe(reports, seeded=seeded, memoised=memoised, run=run)
     codes = [code_field(column) for column in reports]
     if kind == "stream":

@@ -25,6 +25,7 @@ from typing import Any, TypeVar, final
 
 import pyarrow.parquet as pq
 
+from mezzotint.collect import places
 from mezzotint.collect.drawing import Plan, Tally
 from mezzotint.collect.reports import ParquetReports, code_field, describe
 from mezzotint.collect.results import ColumnsResult, result_of
@@ -51,6 +52,8 @@ VERSION = 1
 def is_folder(out: str | os.PathLike[str]) -> bool:
     """Whether an output is a folder: by what is there, a final slash, or a name without an extension."""
     name = os.fspath(out)
+    if places.is_remote(name):
+        return False
     return name != "-" and (name.endswith(("/", os.sep)) or Path(name).is_dir() or not Path(name).suffix)
 
 
@@ -270,7 +273,6 @@ class Run:
 
     def _record(self) -> dict[str, Any]:
         work, seeds = self.work, b"".join(self.work.keys)
-        status = [(file.name, os.stat(file.path)) for file in self.files]
         memo = None if work.memo is None else [work.memo.users, _fingerprint(work.memo.key)]
         return {
             "format": RUN_FORMAT,
@@ -282,7 +284,7 @@ class Run:
             "memo": memo,
             "record_counts": self.settings.record_counts,
             "block_rows": self.settings.block_rows,
-            "source": [[name, found.st_size, found.st_mtime_ns] for name, found in status],
+            "source": [[file.name, *places.stamp(file.path)] for file in self.files],
         }
 
 

@@ -13,6 +13,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
+from mezzotint.collect import places
 from mezzotint.collect.columns import ColumnReader, file_kind, open_columns, whole_parquet
 from mezzotint.core.errors import ParameterError
 
@@ -65,7 +66,8 @@ def find_files(source: str | os.PathLike[str], *, parameter: str = "source") -> 
     """The files that a source names, in the order of their names.
 
     Arguments:
-        source: a file, a folder (searched through all its folders), a glob (`**` for any folders), or "-".
+        source: a file, a folder (searched through all its folders; of a Delta table its live files), a glob (`**` for
+            any folders), an address of either in a store (`s3://bucket/folder`), or "-".
         parameter: how messages name it.
 
     Raises:
@@ -75,6 +77,8 @@ def find_files(source: str | os.PathLike[str], *, parameter: str = "source") -> 
     Edge cases: names that begin with "." or "_" are passed over, as other readers of data sets do.
     """
     name = os.fspath(source)
+    if places.is_remote(name):
+        return _in_store(name, parameter)
     if name == "-" or Path(name).is_file():
         file_kind(name, parameter=parameter)
         return [SourceFile(path=name, name=name if name == "-" else Path(name).name)]
@@ -84,14 +88,29 @@ def find_files(source: str | os.PathLike[str], *, parameter: str = "source") -> 
     elif _MAGIC & set(name):
         pattern = name
     else:
-        if any(name.lower().endswith(ending) for ending in (".parquet", ".csv", ".csv.gz")):
-            raise ParameterError(parameter, name, "no such file; check the path")
-        raise ParameterError(parameter, name, "no such file or folder; name a .parquet, .csv or .csv.gz file")
-    found = sorted(path for path in glob.glob(pattern, recursive=True) if Path(path).is_file())
+        file_kind(name, parameter=parameter)
+        raise ParameterError(parameter, name, "no such file; check the path")
+    live = places.local_table(name, parameter=parameter) if root == name else None
+    found = live or sorted(path for path in glob.glob(pattern, recursive=True) if Path(path).is_file())
     files = [_source_file(path, root) for path in found if not _hidden(os.path.relpath(path, root or "."))]
     if not files:
         raise ParameterError(parameter, name, "names no files; check the folder or the pattern")
     _check(files, parameter, name)
+    return files
+
+
+def _in_store(name: str, parameter: str) -> list[SourceFile]:
+    """The same for an address."""
+    if places.is_file(name):
+        file_kind(name, parameter=parameter)
+        return [SourceFile(path=name, name=name.rsplit("/", 1)[-1])]
+    parts = name.rstrip("/").split("/")
+    root = "/".join(parts[: next((i for i, part in enumerate(parts) if _MAGIC & set(part)), len(parts))])
+    found = places.files_under(name, parameter=parameter)
+    files = [_source_file(path, root) for path in found if not _hidden(os.path.relpath(path, root))]
+    if not files:
+        raise ParameterError(parameter, name, "names no files; check the address or the pattern")
+    _check_kinds(files, parameter, name)
     return files
 
 
@@ -115,13 +134,17 @@ def _source_file(path: str, root: str) -> SourceFile:
     return SourceFile(path=path, name=relative.as_posix(), partition=partition)
 
 
-def _check(files: Sequence[SourceFile], parameter: str, name: str) -> None:
+def _check_kinds(files: Sequence[SourceFile], parameter: str, name: str) -> None:
     kinds = {file_kind(file.path, parameter=parameter) for file in files}
     if len(kinds) > 1:
         remedy = (
             f"holds files of several kinds ({', '.join(sorted(kinds))}); choose one with a pattern: DIR/**/*.parquet"
         )
         raise ParameterError(parameter, name, remedy)
+
+
+def _check(files: Sequence[SourceFile], parameter: str, name: str) -> None:
+    _check_kinds(files, parameter, name)
     seen: dict[tuple[int, int], str] = {}
     for file in files:
         status = os.stat(file.path)
