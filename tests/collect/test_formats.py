@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -179,6 +180,8 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
     s3fs = __import__("s3fs")
     s3fs.S3FileSystem.clear_instance_cache()
+    # Servers of one process share what they keep.
+    urllib.request.urlopen(f"http://{host}:{port}/moto-api/reset", data=b"", timeout=20).close()
     files = s3fs.S3FileSystem()
     files.mkdir("bucket")
 

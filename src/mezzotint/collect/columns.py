@@ -19,13 +19,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
-import pyarrow.dataset as dataset
 import pyarrow.parquet as pq
 
 from mezzotint.collect import places
 from mezzotint.core.errors import FileFormatError, MezzotintError, ParameterError
+from mezzotint.core.lazy import LazyModule
 
 compute: Any = pc  # its functions are made at import time, unseen by type checkers
+dataset: Any = LazyModule("pyarrow.dataset")  # imports pandas wherever it is installed
 
 FileKind = Literal["parquet", "csv", "csv.gz", "csv.zst", "arrow", "orc", "jsonl", "stream"]
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, cast, final
 
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.lazy import LazyModule
@@ -41,7 +44,11 @@ def is_file(name: str) -> bool:
     if not is_remote(name):
         return Path(name).is_file()
     files, path = filesystem(name)
-    return bool(files.isfile(path))
+    try:
+        with _answering(name):
+            return files.info(path)["type"] == "file"
+    except FileNotFoundError:
+        return False
 
 
 def open_binary(name: str) -> BinaryIO:
@@ -49,7 +56,49 @@ def open_binary(name: str) -> BinaryIO:
     if not is_remote(name):
         return Path(name).open("rb")
     files, path = filesystem(name)
-    return cast(BinaryIO, files.open(path, "rb", block_size=_PAGE))
+    with _answering(name):
+        return cast(BinaryIO, io.BufferedReader(_Stored(name, files.open(path, "rb", block_size=_PAGE)), _PAGE))
+
+
+@contextmanager
+def _answering(name: str) -> Generator[None]:
+    """Turns what a store's library raises into an OSError: their errors share no base."""
+    try:
+        yield
+    except (OSError, ParameterError):
+        raise
+    except Exception as error:
+        raise OSError(f"{name}: the store did not answer ({type(error).__name__}); try again later") from error
+
+
+@final
+class _Stored(io.RawIOBase):
+    """A file of a store, whose failures are those of files."""
+
+    def __init__(self, name: str, file: Any) -> None:
+        self._name, self._file = name, file
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return int(self._file.tell())
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return int(self._file.seek(offset, whence))
+
+    def readinto(self, buffer: Any) -> int:
+        with _answering(self._name):
+            data = self._file.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 def stamp(name: str) -> tuple[int, int | str]:
@@ -59,7 +108,8 @@ def stamp(name: str) -> tuple[int, int | str]:
         return found.st_size, found.st_mtime_ns
     files, path = filesystem(name)
     files.invalidate_cache()  # what the store says now, not what it said before
-    known = files.info(path)
+    with _answering(name):
+        known = files.info(path)
     return int(known["size"]), str(known.get("ETag") or known.get("etag") or known.get("LastModified") or "")
 
 
@@ -79,7 +129,7 @@ def files_under(name: str, *, parameter: str) -> list[str]:
 # Tables of others ------------------------------------------------------------------------------------------------
 
 
-def refuse_tables_of_others(name: str, there: Any, *, parameter: str) -> None:
+def refuse_tables_of_others(name: str, there: Callable[[str], bool], *, parameter: str) -> None:
     """Raises ParameterError for folders whose files are not all rows of the table: deleted ones lie there, too.
 
     Arguments:

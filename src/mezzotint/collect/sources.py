@@ -88,8 +88,8 @@ def find_files(source: str | os.PathLike[str], *, parameter: str = "source") -> 
     elif _MAGIC & set(name):
         pattern = name
     else:
-        file_kind(name, parameter=parameter)
-        raise ParameterError(parameter, name, "no such file; check the path")
+        what = "file" if Path(name).suffix else "file or folder"
+        raise ParameterError(parameter, name, f"no such {what}; check the path")
     live = places.local_table(name, parameter=parameter) if root == name else None
     found = live or sorted(path for path in glob.glob(pattern, recursive=True) if Path(path).is_file())
     files = [_source_file(path, root) for path in found if not _hidden(os.path.relpath(path, root or "."))]
