@@ -111,3 +111,49 @@ def test_completion_offers_the_verbs(begun: str, offered: list[str]) -> None:
     words = {"COMP_WORDS": begun, "COMP_CWORD": "1", "_MEZZOTINT_COMPLETE": "complete_bash"}
     ran = subprocess.run(VERB, env={**os.environ, **words}, capture_output=True, text=True, timeout=60, check=False)
     assert sorted(ran.stdout.split()) == offered
+
+
+def _mezzotint(*arguments: object, closed: bool = False, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    """The program in a process of its own, with its standard output closed if wanted."""
+    code = "import sys; from mezzotint.cli import main; sys.argv[0] = 'mezzotint'; main()"
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    if closed:
+        command = ["sh", "-c", 'exec "$@" >&-', "sh", *command]
+    dropped = ("LC_", "LANG", "PYTHONIO", "PYTHONUTF8")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+    return subprocess.run(command, env=kept | environment, capture_output=True, timeout=120, check=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"PYTHONIOENCODING": "ascii"},
+        {"PYTHONIOENCODING": "latin-1"},
+        {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    ],
+    ids=["ascii", "latin-1", "C"],
+)
+def test_show_speaks_every_encoding(environment: dict[str, str], mechanism_file: Path) -> None:
+    done = _mezzotint("show", mechanism_file, **environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == b""
+    assert b"@" in done.stdout  # the tallest bar, where there are no blocks to draw with
+    wrong = _mezzotint("show", "no-such-\u00fc.json", **environment)
+    assert wrong.returncode == 2
+    assert wrong.stderr.startswith(b"mezzotint: file=no-such-")
+    assert b"Traceback" not in wrong.stderr
+
+
+@pytest.mark.slow
+def test_a_closed_output_is_named(mechanism_file: Path) -> None:
+    done = _mezzotint("verify", mechanism_file, closed=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"mezzotint: standard output is closed;")
+    assert done.stderr.count(b"\n") == 1
+
+
+@pytest.mark.parametrize("name", ["m\x00.json", "\x00", "ü\ud800.json"])
+def test_impossible_names_are_named(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["show", name]) == 2
+    assert "holds a character that no name can have" in capsys.readouterr().err

@@ -114,7 +114,9 @@ app = build(())
 
 
 def _complain(text: str) -> int:
-    print("mezzotint: " + " ".join(text.split()), file=sys.stderr)
+    # Names and contents of files are told as they are, but steer no terminal and fit every encoding.
+    line = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in " ".join(text.split()))
+    print(f"mezzotint: {line}", file=sys.stderr)
     return BAD_INPUT
 
 
@@ -131,6 +133,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         arguments: without the program's name; None reads sys.argv.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
+    for argument in given:
+        if "\0" in argument or any("\ud800" <= letter <= "\udc7f" for letter in argument):
+            return _complain(f"{argument}: holds a character that no name can have")
     if "--no-color" in given:  # wherever it stands
         os.environ["NO_COLOR"] = "1"
         given = [argument for argument in given if argument != "--no-color"]
@@ -170,8 +175,24 @@ def _close_quietly() -> int:
     return 0
 
 
+def _streams() -> str:
+    """Makes both streams take every character, as ? where their encoding lacks it; what is wrong with them."""
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # for as long as the process lives
+    if sys.stdout is None:
+        return "standard output is closed; nothing was done, give it somewhere to go, as in > /dev/null"
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None and stream.errors == "strict":
+            reconfigure(errors="replace")
+    return ""
+
+
 def main() -> None:
     """The console script `mezzotint`."""
+    fault = _streams()
+    if fault:
+        sys.exit(_complain(fault))
     try:
         status = run()
     except SystemExit as leaving:

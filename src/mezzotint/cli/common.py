@@ -16,6 +16,7 @@ from rich.console import Console
 from mezzotint.cli.rooms import collect, privacy, vectors
 from mezzotint.core import format
 from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.core.files import read_text
 from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import Mechanism
 
@@ -115,7 +116,7 @@ def load_mechanism(path: Path, *, parameter: str = "mechanism") -> Mechanism:
 def is_ranked(path: Path) -> bool:
     """Whether a file is that of a ranked codebook; one that cannot be read is not."""
     try:
-        return path.is_file() and format.parse_object(format.read_text(path)).get("kind") == "ranks"
+        return path.is_file() and format.parse_object(read_text(path)).get("kind") == "ranks"
     except FileFormatError:
         return False
 
@@ -147,7 +148,8 @@ def number(value: float | None, digits: int = 6) -> str:
 
 def sparkline(probabilities: Sequence[float]) -> str:
     """One character per probability, its height relative to the greatest."""
-    bars = "▁▂▃▄▅▆▇█"
+    unicode = (sys.stdout.encoding or "").lower().startswith("utf")
+    bars = "▁▂▃▄▅▆▇█" if unicode else ".:-=+*#@"
     top = max(probabilities)
     return "".join(" " if p == 0 else bars[min(7, int(8 * p / top))] for p in probabilities)
 

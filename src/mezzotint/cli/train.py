@@ -30,7 +30,7 @@ from mezzotint.cli.common import (
 )
 from mezzotint.cli.rooms import datasets, training, vectors
 from mezzotint.core.errors import MezzotintError, ParameterError
-from mezzotint.core.files import refuse_existing, replacing
+from mezzotint.core.files import parse_json, read_text, refuse_existing, replacing
 from mezzotint.core.lazy import LazyModule
 
 claims: Any = LazyModule("mezzotint.privacy.claim")
@@ -266,7 +266,7 @@ def _earlier(run: Any, options: dict[str, Any]) -> list[Any]:
     log = options["log"]
     if not options["resume"] or log is None or not log.exists():
         return []
-    lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    lines = [parse_json(line, name=log.name) for line in read_text(log).splitlines()]
     reports = [line for line in lines if 0 < line.get("step", 0) <= run.taken]
     numbers: list[dict[str, Any]] = [
         {name: float(value) if isinstance(value, str) else value for name, value in line.items()} for line in reports

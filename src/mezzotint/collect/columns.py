@@ -8,6 +8,7 @@ import io
 import os
 import re
 import sys
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -45,6 +46,7 @@ METADATA_KEY = b"mezzotint"
 COMMENT = b"# mezzotint: "
 """How a CSV of reports begins: this, then JSON, on the first line."""
 
+_BROKEN_GZIP = (EOFError, gzip.BadGzipFile, zlib.error)
 _BAD_GZIP = "damaged or truncated gzip; compress it again"
 _MAX_LINE = 1 << 28  # the first line may hold a table of 65536 levels, not a whole file without line ends
 
@@ -218,7 +220,7 @@ class CsvReader(ColumnReader):
     def _line(self) -> bytes:
         try:
             line = self._stream.readline(_MAX_LINE)
-        except (EOFError, gzip.BadGzipFile):
+        except _BROKEN_GZIP:
             raise FileFormatError(f"{self.name}: {_BAD_GZIP}") from None
         if len(line) >= _MAX_LINE:
             raise FileFormatError(f"{self.name}: its first line does not end; is this a CSV file?")
@@ -249,7 +251,7 @@ class CsvReader(ColumnReader):
         except pa.ArrowInvalid as error:
             if _first_line(error) != "Empty CSV file":  # a header without rows is an empty stream
                 raise self._error(_first_line(error), columns) from None
-        except (EOFError, gzip.BadGzipFile):
+        except _BROKEN_GZIP:
             raise FileFormatError(f"{self.name}: {_BAD_GZIP}") from None
 
     def kind_of(self, column: str) -> pa.DataType:

@@ -19,7 +19,7 @@ from mezzotint.collect.runs import MANIFEST, STATE, cluster, in_threads
 from mezzotint.collect.settings import Progress, Settings
 from mezzotint.collect.sources import Block, SourceFile, blocks_of, find_files
 from mezzotint.core.errors import FileFormatError, ParameterError
-from mezzotint.core.files import replacing
+from mezzotint.core.files import read_object, replacing
 from mezzotint.core.mechanism import Mechanism
 
 COUNTS_FORMAT = "mezzotint-counts"
@@ -130,15 +130,8 @@ def load_counts(path: str | os.PathLike[str]) -> CodeCounts:
     """Reads what `save_counts` wrote; raises ParameterError for no file, FileFormatError for another one."""
     if not Path(path).is_file():
         raise ParameterError("source", os.fspath(path), "no such file; check the path")
-    try:
-        values = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (ValueError, RecursionError):
-        raise FileFormatError(f"{os.fspath(path)}: is not whole JSON") from None
-    if (
-        not isinstance(values, dict)
-        or values.pop("format", None) != COUNTS_FORMAT
-        or values.pop("version", 0) != VERSION
-    ):
+    values = read_object(path)
+    if values.pop("format", None) != COUNTS_FORMAT or values.pop("version", 0) != VERSION:
         raise FileFormatError(f'{os.fspath(path)}: is not of format "{COUNTS_FORMAT}", version {VERSION}')
     try:
         return CodeCounts.from_dict(values)
@@ -213,7 +206,7 @@ def expected_reports(source: str | os.PathLike[str]) -> int | None:
         return None
     if (folder / MANIFEST).is_file():
         try:
-            return int(json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["reports"])
+            return int(read_object(folder / MANIFEST)["reports"])
         except (ValueError, TypeError, KeyError):
             raise FileFormatError(f"{folder / MANIFEST}: is damaged; the parts beside it may still be whole") from None
     if (folder / STATE).is_file():

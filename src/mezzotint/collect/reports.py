@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from mezzotint.collect.columns import COMMENT, METADATA_KEY, FileKind, file_kind
 from mezzotint.core import format as mechanism_files
 from mezzotint.core.errors import FileFormatError, ParameterError
-from mezzotint.core.files import replacing
+from mezzotint.core.files import parse_json, replacing
 from mezzotint.core.mechanism import Mechanism
 
 FORMAT = "mezzotint-reports"
@@ -107,10 +107,7 @@ def read_description(text: str | None, *, name: str) -> Description:
     """
     if text is None:
         raise FileFormatError(f"{name}: carries no mechanism; give one with its own file (--mechanism, --column)")
-    try:
-        document = json.loads(text)
-    except (json.JSONDecodeError, RecursionError):
-        raise FileFormatError(f"{name}: its description is not whole JSON; it was edited or damaged") from None
+    document = parse_json(text, name=f"{name}: its description")
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise FileFormatError(f'{name}: its description is not of format "{FORMAT}"')
     if document.get("version") != VERSION:
@@ -135,8 +132,8 @@ def read_description(text: str | None, *, name: str) -> Description:
 def run_of(text: str | None) -> str | None:
     """The `run` of a description that `read_description` reads, without its mechanisms; None where it names none."""
     try:
-        run = None if text is None else json.loads(text).get("run")
-    except (ValueError, AttributeError, RecursionError):
+        run = None if text is None else parse_json(text, name="").get("run")
+    except (FileFormatError, AttributeError):
         return None
     return run if isinstance(run, str) else None
 

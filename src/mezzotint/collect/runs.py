@@ -32,7 +32,7 @@ from mezzotint.collect.results import ColumnsResult, result_of
 from mezzotint.collect.settings import Settings, charge
 from mezzotint.collect.sources import Block, SourceFile, blocks_of, open_file
 from mezzotint.core.errors import FileFormatError, ParameterError
-from mezzotint.core.files import locked, publish, replacing, sync_folder
+from mezzotint.core.files import locked, parse_json, publish, read_object, replacing, sync_folder
 from mezzotint.core.lazy import LazyModule
 from mezzotint.privacy.prove import report_claim
 
@@ -171,7 +171,7 @@ class Run:
         if not self.settings.resume or (self.out / STATE).exists() or not manifest.exists():
             return None
         try:
-            found = json.loads(manifest.read_text(encoding="utf-8"))
+            found = read_object(manifest)
             parts, reports = int(found["parts"]), int(found["reports"])
         except (ValueError, TypeError, KeyError):
             raise FileFormatError(f"{manifest}: is damaged; the parts beside it may still be whole") from None
@@ -247,7 +247,7 @@ class Run:
                 temporary.write_text(json.dumps(wanted), encoding="utf-8")
         with path.open("r+b") as handle, _alone(handle.fileno(), self.out):
             try:
-                found = json.loads(handle.read())
+                found = parse_json(handle.read(), name=str(path))
             except ValueError:
                 raise FileFormatError(f"{path}: is damaged; the run cannot be continued") from None
             _compare(found, wanted, self.out)

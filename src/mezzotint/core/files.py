@@ -31,9 +31,59 @@ Append = Callable[..., None]
 WAIT = 60.0
 """Seconds that a writer waits for others' locks before it gives up."""
 
+LARGEST = 1 << 28
+"""Bytes of a text file that is read whole."""
+
 _PAUSE = 0.002
 _CHAIN = 16  # hexadecimal digits of a line's checksum
 _KEPT = 4096  # bytes of a torn line that are put on record
+
+
+# Reading: the one boundary for text and JSON from outside -----------------------------------------------------
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """A text file, whole.
+
+    Raises:
+        FileFormatError: it is missing, a folder, larger than `LARGEST` bytes or not UTF-8.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            body = file.read(LARGEST + 1)
+        if len(body) > LARGEST:
+            raise FileFormatError(f"{path}: larger than {LARGEST >> 20} MB, which no such file is")
+        return body.decode("utf-8")
+    except UnicodeDecodeError:
+        raise FileFormatError(f"{path}: not a text file in UTF-8") from None
+    except OSError as error:
+        raise FileFormatError(f"{path}: cannot be read ({error.strerror}); check the path") from None
+
+
+def parse_json(text: str | bytes, *, name: str) -> Any:
+    """The value of a JSON text.
+
+    Arguments:
+        text: as it was read.
+        name: how messages name it.
+
+    Raises:
+        FileFormatError: not whole JSON, nested too deeply, or with integers of thousands of digits.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise FileFormatError(f"{name}: nested too deeply to be a file of ours") from None
+    except ValueError as error:
+        raise FileFormatError(f"{name}: is not whole JSON ({error}); it was cut or edited") from None
+
+
+def read_object(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The JSON object that a file holds; FileFormatError as by `read_text` and `parse_json`, or for any other value."""
+    value = parse_json(read_text(path), name=os.fspath(path))
+    if not isinstance(value, dict):
+        raise FileFormatError(f"{path}: not a whole JSON object; it was cut or edited")
+    return cast("dict[str, Any]", value)
 
 
 # Whole files -------------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from fractions import Fraction
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -212,13 +211,3 @@ def write_text(path: str | os.PathLike[str], text: str, *, overwrite: bool = Fal
     """Writes text atomically; refuses an existing file unless `overwrite`."""
     with replacing(path, overwrite=overwrite, parameter="path") as temporary:
         temporary.write_text(text, encoding="utf-8")
-
-
-def read_text(path: str | os.PathLike[str]) -> str:
-    """The file's text; FileFormatError when it is missing, a folder or not UTF-8."""
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise FileFormatError(f"{path}: not a text file, so no mechanism file") from None
-    except OSError as error:
-        raise FileFormatError(f"{path}: cannot be read ({error.strerror}); check the path") from None

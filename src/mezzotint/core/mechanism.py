@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.core.files import read_text
 from mezzotint.core.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -431,7 +432,7 @@ class Mechanism:
 
         Guarantees: hash and certificate are derived anew from the table; a file that claims anything else is refused.
         """
-        text = format.read_text(path)
+        text = read_text(path)
         try:
             return cls.from_json(text)
         except FileFormatError as error:

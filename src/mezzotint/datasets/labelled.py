@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import json
 import pickle
 import struct
 from collections.abc import Callable
@@ -17,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.core.files import read_object
 
 
 class ImageSet(NamedTuple):
@@ -265,7 +265,7 @@ def _leaf(folder: Path, clients: int) -> Federation:
         if not files:
             raise ParameterError("data", str(folder), f"no {part}/*.json there; name a folder that LEAF made")
         for file in files:
-            users = json.loads(file.read_text(encoding="utf-8")).get("user_data", {})
+            users = read_object(file).get("user_data", {})
             for name, records in users.items():
                 x += records["x"]
                 y += records["y"]

@@ -20,13 +20,14 @@ FloatArray = npt.NDArray[np.float64]
 
 def _renyi(these: FloatArray, those: FloatArray, alpha: float) -> float:
     """Renyi divergence of order alpha of one distribution on two outcomes from another."""
-    total = 0.0
+    exponents = []  # of the terms p (p / q)^(alpha - 1), which overflow at large orders
     for p, q in zip(these.tolist(), those.tolist(), strict=True):
         if p > 0:
             if q <= 0:
                 return math.inf
-            total += p * (p / q) ** (alpha - 1)
-    return math.log(total) / (alpha - 1)
+            exponents.append(math.log(p) + (alpha - 1) * math.log(p / q))
+    largest = max(exponents)
+    return (largest + math.log(sum(math.exp(exponent - largest) for exponent in exponents))) / (alpha - 1)
 
 
 def _pair_holds(problem: Problem, bottom: float, top: float, low: float, high: float) -> bool:

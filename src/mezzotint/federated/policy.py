@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, final
 
 from mezzotint.core.errors import FileFormatError, MezzotintError, ParameterError
+from mezzotint.core.files import read_text
 from mezzotint.federated.encoding import Encoding
 from mezzotint.federated.secagg import RoundPlan, Trust
 from mezzotint.vectors import RankedCodebook
@@ -134,8 +135,8 @@ def load_policy(path: str | Path) -> Policy:
         FileFormatError: no such file, no TOML, a key that is not known.
     """
     try:
-        values: dict[str, Any] = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        values: dict[str, Any] = tomllib.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
         raise FileFormatError(f"policy {Path(path).name}: {error}") from None
     unknown = sorted(set(values) - {field.name for field in fields(Policy)})
     if unknown:

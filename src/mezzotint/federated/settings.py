@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, final
 
 from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.core.files import read_object
 from mezzotint.federated.encoding import Encoding, FixedPointEncoding, load_encoding
 from mezzotint.federated.tasks import LocalTraining
 from mezzotint.vectors import RankedCodebook
@@ -149,6 +149,6 @@ class RunSettings:
     def load(cls, folder: Path) -> RunSettings:
         """The settings that a run left in its folder."""
         try:
-            return cls.from_config(json.loads((folder / "settings.json").read_text(encoding="utf-8")))
+            return cls.from_config(read_object(folder / "settings.json"))
         except (OSError, ValueError) as error:
             raise FileFormatError(f"{folder.name}: no run to resume there ({error})") from None

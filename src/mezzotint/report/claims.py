@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mezzotint.core.errors import FileFormatError
+from mezzotint.core.files import read_text
 from mezzotint.core.lazy import LazyModule
 from mezzotint.report.content import Page, Section, Table
 from mezzotint.report.words import short
@@ -21,7 +22,7 @@ def claim_page(source: Path) -> Page:
     Raises:
         FileFormatError: no claim file.
     """
-    text = source.read_text(encoding="utf-8")
+    text = read_text(source)
     status, verdict = checker.verdict(text)
     if status == 2:
         raise FileFormatError(f"{source.name}: {verdict}")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.core.files import read_object
 from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.kernel.claim import FORMAT as CLAIM
@@ -67,9 +67,6 @@ def page_of(source: Path, *, column: str | None = None, level: float = 0.95) -> 
 def _document(source: Path) -> dict[str, Any]:
     """A file's JSON object; empty where it is anything else, which the reader of mechanisms then names."""
     try:
-        value = json.loads(source.read_text(encoding="utf-8"))
-    except ValueError:
+        return read_object(source)
+    except FileFormatError:
         return {}
-    except OSError as error:
-        raise FileFormatError(f"{source.name}: {error.strerror}") from None
-    return value if isinstance(value, dict) else {}

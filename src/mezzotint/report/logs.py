@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from mezzotint.core.errors import FileFormatError
+from mezzotint.core.files import parse_json, read_text
 from mezzotint.core.lazy import LazyModule
 from mezzotint.privacy.claim import basis
 from mezzotint.report.content import Curve, Figure, Page, Section, Table
@@ -57,10 +57,10 @@ def training_page(source: Path) -> Page:
 
 def _lines(source: Path) -> list[dict[str, Any]]:
     found = []
-    for place, text in enumerate(source.read_text(encoding="utf-8").splitlines(), start=1):
+    for place, text in enumerate(read_text(source).splitlines(), start=1):
         try:
-            line = json.loads(text)
-        except ValueError:
+            line = parse_json(text, name=source.name)
+        except FileFormatError:
             line = None
         if not isinstance(line, dict):
             raise FileFormatError(f"{source.name}: line {place} is no JSON object; the log is cut or of another kind")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from mezzotint.core.errors import FileFormatError, MezzotintError
+from mezzotint.core.files import read_object
 from mezzotint.core.lazy import LazyModule
 from mezzotint.privacy.claim import basis
 from mezzotint.report.content import Curve, Figure, Page, Section, Table
@@ -42,7 +42,7 @@ def smoothed_page(source: Path) -> Page:
     Guarantees: curves are computed anew from what was asked; the bounds shown are upper bounds.
     """
     try:
-        facts = json.loads(source.read_text(encoding="utf-8"))
+        facts = read_object(source)
         make = PAGES[facts["verb"]]
     except (ValueError, KeyError, TypeError):
         remedy = "make one with: mezzotint smoothed profile ... --json > profile.json"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Mapping
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mezzotint.core.errors import FileFormatError
+from mezzotint.core.files import read_object
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.privacy.claim import basis
 from mezzotint.report.content import Curve, Figure, Page, Section, Table
@@ -60,13 +60,7 @@ def _read(path: Path) -> dict[str, Any]:
     if not path.is_file():
         resume = f"mezzotint federate --out {path.parent.name} --resume"
         raise FileFormatError(f"{path.parent.name}: holds no {path.name}; if a run has not ended, go on: {resume}")
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        value = None
-    if not isinstance(value, dict):
-        raise FileFormatError(f"{path.name}: not a whole JSON object; it was cut or edited")
-    return value
+    return read_object(path)
 
 
 def _basis(claim: dict[str, Any]) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.core.files import parse_json, read_object
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.families.noise import IntegerNoise
 from mezzotint.federated.encoding.base import Encoding, canonical
@@ -68,10 +69,10 @@ def load_encoding(path: Path, *, l2_norm: float | None = None) -> Encoding:
         FileFormatError: neither. ParameterError: a table that cannot be summed.
     """
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        values = read_object(path)
+    except FileFormatError as error:
         raise FileFormatError(f"{path.name}: no mechanism file ({error})") from None
-    if isinstance(values, dict) and "kind" in values:
+    if "kind" in values:
         return encoding_from(values)
     return TableEncoding(mechanism=Mechanism.load(path), l2_norm=l2_norm)
 
@@ -90,7 +91,7 @@ def unpacked(data: bytes) -> Encoding:
     try:
         reader = zlib.decompressobj()
         text = reader.decompress(data, LARGEST)
-        values = json.loads(text)
+        values = parse_json(text, name="encoding")
         if not reader.eof or not isinstance(values, dict):
             raise ValueError("no description, or one that is too long")
     except (zlib.error, ValueError) as error:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from mezzotint.core import format
 from mezzotint.core.entropy import draw_words, key_from
 from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.core.files import read_text
 from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray
 from mezzotint.privacy.account import account
@@ -456,7 +457,7 @@ class RankedCodebook:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> RankedCodebook:
         """Reads a mechanism file of kind "ranks"."""
-        return cls.from_json(format.read_text(path))
+        return cls.from_json(read_text(path))
 
     def __str__(self) -> str:
         words = {
