@@ -21,17 +21,18 @@ def check_residues(total: npt.ArrayLike, length: int, modulus: int) -> IntArray:
     return (values % modulus).astype(np.int64)
 
 
-def check_vector(vector: npt.ArrayLike, size: int) -> FloatArray:
-    """(size,) float64; ParameterError unless `vector` is one vector of so many finite numbers."""
+def check_vector(vector: npt.ArrayLike, size: int | None = None, *, name: str = "vector") -> FloatArray:
+    """(size,) float64; ParameterError unless it is one vector of so many finite numbers (None: at least one)."""
+    wanted = "some" if size is None else size
     try:
         values = np.asarray(vector, dtype=np.float64)
     except (TypeError, ValueError):
-        raise ParameterError("vector", type(vector).__name__, f"need {size} real numbers") from None
-    if values.shape != (size,):
-        raise ParameterError("vector", str(values.shape), f"need {size} coordinates in one dimension")
+        raise ParameterError(name, type(vector).__name__, f"need {wanted} real numbers") from None
+    if values.shape != (values.size if size is None else size,) or values.size == 0:
+        raise ParameterError(name, str(values.shape), f"need {wanted} coordinates in one dimension")
     if not np.isfinite(values).all():
         place = int(np.argmin(np.isfinite(values)))
-        raise ParameterError("vector", float(values[place]), f"entry {place} is not finite; drop it first")
+        raise ParameterError(name, float(values[place]), f"entry {place} is not finite; drop it first")
     return values
 
 

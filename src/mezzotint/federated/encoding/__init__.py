@@ -4,7 +4,6 @@ from mezzotint.federated.encoding.base import Encoding as Encoding
 from mezzotint.federated.encoding.base import Integers as Integers
 from mezzotint.federated.encoding.base import Vector as Vector
 from mezzotint.federated.encoding.base import canonical as canonical
-from mezzotint.federated.encoding.base import clipped as clipped
 from mezzotint.federated.encoding.files import encoding_from as encoding_from
 from mezzotint.federated.encoding.files import load_encoding as load_encoding
 from mezzotint.federated.encoding.files import packed as packed

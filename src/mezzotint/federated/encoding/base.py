@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.errors import ParameterError
 from mezzotint.federated.secagg.plan import Overflow
 from mezzotint.privacy.claim import Claim
 
@@ -116,35 +115,3 @@ class Encoding(ABC):
 def canonical(values: Mapping[str, Any]) -> str:
     """JSON with one spelling."""
     return json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
-
-
-def checked(update: npt.ArrayLike) -> Vector:
-    """The update as a vector of finite numbers.
-
-    Raises:
-        ParameterError: NaN or infinity, naming the first coordinate; no vector.
-    """
-    vector = np.asarray(update, dtype=np.float64)
-    if vector.ndim != 1 or vector.size == 0:
-        raise ParameterError("update", f"shape {vector.shape}", "need a vector of at least one coordinate")
-    finite = np.isfinite(vector)
-    if not finite.all():
-        place = int(np.argmin(finite))
-        raise ParameterError("update", float(vector[place]), f"coordinate {place} is not finite; training diverged")
-    return vector
-
-
-def clipped(update: npt.ArrayLike, l2_norm: float | None) -> Vector:
-    """The update as a vector, scaled down to the L2 norm if it is longer; raises as `checked` does."""
-    vector = checked(update)
-    if l2_norm is None:
-        return vector
-    # A little below the bound: the rounding of norm and division must not end above it.
-    norm = float(np.linalg.norm(vector)) * (1 + 1e-9)
-    return vector if norm <= l2_norm else vector * (l2_norm / norm)
-
-
-def check_norm(l2_norm: float | None) -> None:
-    """Raises ParameterError unless None or a positive, finite norm."""
-    if l2_norm is not None and not 0 < l2_norm < float("inf"):
-        raise ParameterError("l2_norm", l2_norm, "a clipping norm > 0, or None")

@@ -11,9 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.errors import ParameterError
-from mezzotint.federated.encoding.base import Encoding, Integers, Vector, check_norm, clipped
+from mezzotint.federated.encoding.base import Encoding, Integers, Vector
 from mezzotint.federated.secagg.plan import Overflow, bits_needed
 from mezzotint.privacy.claim import Claim
+from mezzotint.vectors import clip
+from mezzotint.vectors.checks import check_norm, check_vector
 
 
 @final
@@ -36,7 +38,8 @@ class FixedPointEncoding(Encoding):
             raise ParameterError("clip", self.clip, "a clipping range > 0")
         if not 2 <= self.grid_bits <= 24:
             raise ParameterError("grid_bits", self.grid_bits, "2 to 24 bits")
-        check_norm(self.l2_norm)
+        if self.l2_norm is not None:
+            check_norm("l2_norm", self.l2_norm)
 
     @property
     def span(self) -> int:
@@ -58,7 +61,10 @@ class FixedPointEncoding(Encoding):
         return 2 * self.clip / self.span
 
     def encode(self, update: npt.ArrayLike, *, rng: Any = None) -> Integers:
-        vector = np.clip(clipped(update, self.l2_norm), -self.clip, self.clip)
+        vector = check_vector(update, name="update")
+        if self.l2_norm is not None:
+            vector = clip(vector, norm="l2", bound=self.l2_norm)
+        vector = np.clip(vector, -self.clip, self.clip)
         # Towards zero: rounding must not lengthen a vector that was clipped.
         return np.trunc(vector / self.step).astype(np.int64) + self.span // 2
 

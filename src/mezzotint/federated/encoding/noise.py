@@ -16,10 +16,11 @@ import numpy.typing as npt
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import TOTAL
 from mezzotint.families.noise import IntegerNoise
-from mezzotint.federated.encoding.base import Encoding, Integers, Vector, canonical, check_norm, checked
+from mezzotint.federated.encoding.base import Encoding, Integers, Vector, canonical
 from mezzotint.federated.secagg.plan import MAX_BITS, Overflow
 from mezzotint.privacy.claim import Claim
 from mezzotint.vectors import NoiseScheme, Rotation
+from mezzotint.vectors.checks import check_norm, check_vector
 
 Adds = Literal["clients", "server"]
 
@@ -66,7 +67,7 @@ class NoiseEncoding(Encoding):
     name: str = field(default="integer noise", compare=False)
 
     def __post_init__(self) -> None:
-        check_norm(self.l2_norm)
+        check_norm("l2_norm", self.l2_norm)
         if self.adds not in ("clients", "server"):
             raise ParameterError("adds", self.adds, "use 'clients' or 'server'")
         if not 2 <= self.modulus_bits <= MAX_BITS:
@@ -103,7 +104,7 @@ class NoiseEncoding(Encoding):
         return Rotation(dimension=size, seed=self.seed).padded
 
     def encode(self, update: npt.ArrayLike, *, rng: Any = None) -> Integers:
-        vector = checked(update)
+        vector = check_vector(update, name="update")
         scheme = self.scheme(vector.size)
         return (scheme if self.adds == "clients" else replace(scheme, noise=NOTHING)).encode(vector, rng)
 

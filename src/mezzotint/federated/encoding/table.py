@@ -12,13 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.federated.encoding.base import Encoding, Integers, Vector, check_norm, checked
+from mezzotint.federated.encoding.base import Encoding, Integers, Vector
 from mezzotint.federated.secagg.plan import Overflow, bits_needed
 from mezzotint.privacy.account import account
 from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.loss import pure_epsilon
 from mezzotint.privacy.sums.lattice import Lattice, find_lattice
 from mezzotint.vectors import TableScheme
+from mezzotint.vectors.checks import check_norm, check_vector
 
 
 @final
@@ -43,7 +44,8 @@ class TableEncoding(Encoding):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_norm(self.l2_norm)
+        if self.l2_norm is not None:
+            check_norm("l2_norm", self.l2_norm)
         find_lattice(self.mechanism.levels)  # a table that cannot be summed is refused at once
 
     @cached_property
@@ -79,7 +81,7 @@ class TableEncoding(Encoding):
         return self.scheme(size, 1).length
 
     def encode(self, update: npt.ArrayLike, *, rng: Any = None) -> Integers:
-        vector = checked(update)
+        vector = check_vector(update, name="update")
         return self.scheme(vector.size, 1).encode(vector, rng)
 
     def decode(self, total: Integers, *, count: int, size: int, release: Hashable = None) -> Vector:
