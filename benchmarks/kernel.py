@@ -1,9 +1,9 @@
 """Certified beside computed: what the exact check costs in epsilon and in seconds, claim by claim.
 
-Run: python benchmarks/kernel.py [--only local|sums|training] [--json]
+Run: python benchmarks/kernel.py [--only local|sums|examples|training] [--json]
 
-computed: the float accountant's epsilon. ratio: certified over computed; empty when nothing was certified. check: CPU
-seconds of one `mezzotint.kernel.check`; account: of the float accountant. size: of the claim file, kB.
+computed: the float accountant's epsilon. ratio: certified over computed, or "computed" when nothing was certified. check:
+CPU seconds of one `mezzotint.kernel.check`; account: of the float accountant. kB: size of the claim file.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
+from sums import CLIENTS, TABLES
 
 from mezzotint import design, families, kernel, privacy
 from mezzotint.core.mechanism import Mechanism
@@ -89,20 +88,29 @@ def local() -> Iterator[Line]:
             )
 
 
+def _summed(name: str, mechanism: Mechanism, **shape: Any) -> Line:
+    return _line(
+        f"{name} sum {shape}",
+        lambda: privacy.account(mechanism, view="sum", delta=1e-6, **shape).epsilon,
+        lambda value: propose_sum(mechanism, epsilon=value, delta=1e-6, **shape),
+    )
+
+
 def sums() -> Iterator[Line]:
-    """One secure sum, delta = 1e-6; and ten rounds of ten coordinates."""
-    for name, mechanism in {"RQM m=4": _rqm(4), "RQM m=16": _rqm(16)}.items():
-        for clients, coordinates, rounds in ((40, 1, 1), (10**3, 1, 1), (10**5, 1, 1), (10**6, 1, 1), (10**3, 10, 10)):
-            shape = {"clients": clients, "coordinates": coordinates, "rounds": rounds}
-            yield _line(
-                f"{name} sum {shape}",
-                lambda mechanism=mechanism, shape=shape: (
-                    privacy.account(mechanism, view="sum", delta=1e-6, **shape).epsilon
-                ),
-                lambda value, mechanism=mechanism, shape=shape: propose_sum(
-                    mechanism, epsilon=value, delta=1e-6, **shape
-                ),
-            )
+    """One secure sum, delta = 1e-6: RQM with four levels, and all rows of benchmarks/sums.py."""
+    for clients in CLIENTS:
+        yield _summed("RQM m=4", _rqm(4), clients=clients)
+    for name, build in TABLES.items():
+        for clients in CLIENTS:
+            yield _summed(name, build(), clients=clients)
+
+
+def examples() -> Iterator[Line]:
+    """The rest of what docs/accounting.md computes, and ten rounds of ten coordinates in sums."""
+    table = _rqm(4)
+    yield _summed("RQM m=4", table, clients=1000, corrupted=50, rounds=10)
+    for name, mechanism in {"RQM m=4": table, "RQM m=16": _rqm(16)}.items():
+        yield _summed(name, mechanism, clients=1000, coordinates=10, rounds=10)
 
 
 def training() -> Iterator[Line]:
@@ -120,22 +128,24 @@ def training() -> Iterator[Line]:
 
 
 def main() -> None:
-    """Prints the table, a line at a time where it can."""
+    """Prints the table, a line at a time."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=["local", "sums", "training"])
+    parser.add_argument("--only", choices=["local", "sums", "examples", "training"])
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    parts = {"local": local, "sums": sums, "training": training}
-    lines = [line for name, part in parts.items() if options.only in (None, name) for line in part()]
-    if options.json:
-        print(json.dumps([asdict(line) for line in lines]))
-        return
-    table = Table("claim", "computed", "ratio", "kind", "account s", "check s", "kB", "reason")
-    for line in lines:
-        ratio = "" if line.ratio is None else f"{line.ratio:.5f}"
-        seconds = (f"{line.account:.2f}", f"{line.check:.2f}", f"{line.size:.1f}")
-        table.add_row(line.claim, f"{line.computed:.6g}", ratio, line.kind, *seconds, line.reason[:60])
-    Console(width=200).print(table)
+    parts = {"local": local, "sums": sums, "examples": examples, "training": training}
+    if not options.json:
+        print(f"{'claim':62} {'computed':>10} {'ratio':>8} {'kind':8} account s  check s      kB  reason")
+    for name, part in parts.items():
+        for line in part() if options.only in (None, name) else ():
+            if options.json:
+                print(json.dumps(asdict(line)), flush=True)
+                continue
+            ratio = "computed" if line.ratio is None else f"{line.ratio:.5f}"
+            figures = f"{line.account:9.2f} {line.check:8.2f} {line.size:7.1f}"
+            print(
+                f"{line.claim:62} {line.computed:10.6g} {ratio:>8} {line.kind:8} {figures}  {line.reason}", flush=True
+            )
 
 
 if __name__ == "__main__":
