@@ -2,8 +2,8 @@
 
 Run: python benchmarks/kernel.py [--only local|sums|examples|training] [--json]
 
-computed: the float accountant's epsilon. ratio: certified over computed, or "computed" when nothing was certified. check:
-CPU seconds of one `mezzotint.kernel.check`; account: of the float accountant. kB: size of the claim file.
+computed: the float accountant's epsilon. ratio: certified over computed, or "computed" when nothing was certified.
+check: CPU seconds of one `mezzotint.kernel.check`; account: of the float accountant. kB: size of the claim file.
 """
 
 from __future__ import annotations
