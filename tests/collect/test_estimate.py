@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from laws.registry import judges
 from mezzotint import collect, families
 from mezzotint.collect.cells import deviance, fit, gap_at, nodes_of, smooth_fit
 from mezzotint.collect.counts import CodeCounts
@@ -339,6 +340,7 @@ def test_coverage_of_the_mean(mechanism: Mechanism, n: int) -> None:
     assert min(hits.values()) >= FEWEST, hits
 
 
+@judges("collect.shapes.Shapes.quantile", "collect.shapes.Shapes.share", "collect.shapes.Shapes.variance")
 @pytest.mark.slow
 @each
 @pytest.mark.parametrize("n", [200, 20_000])

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from scipy import stats
 
+from laws.registry import judges
 from mezzotint import collect, families, privacy
 from mezzotint.collect.counts import CodeCounts
 from mezzotint.core.errors import ParameterError
@@ -114,6 +115,7 @@ def test_csv_of_text_and_the_page_about_it(tmp_path: Path) -> None:
     assert [row[0] for row in page.sections[0].table.rows] == ["a", "b"]
 
 
+@judges("collect.frequencies.frequencies")
 @pytest.mark.parametrize("method", EVERY)
 @pytest.mark.parametrize("n", [10, 1000])
 def test_coverage_of_frequencies(method: Any, n: int) -> None:

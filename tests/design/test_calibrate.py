@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+from laws.registry import judges
 from mezzotint import InfeasibleError, ParameterError, families
 from mezzotint.design.calibrate import calibrate
 from mezzotint.design.families import RqmFamily, float_epsilon
@@ -18,6 +19,7 @@ from mezzotint.design.families import RqmFamily, float_epsilon
 NAMES = ["rqm", "erm", "pbm", "k_randomized_response"]
 
 
+@judges("design.calibrate.calibrate", "design.families.Search.dial", "design.families.Search.run")
 @pytest.mark.parametrize("family", NAMES)
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 1.0, 2.0, 4.0])
 @pytest.mark.parametrize("loss", ["mse", "mae"])

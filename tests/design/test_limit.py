@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from laws.registry import judges
 from mezzotint import ParameterError, design
 from mezzotint.design.fixed import program_on
 from mezzotint.design.levels import UnboundedLevelsWarning, search_levels, value_and_gradient
@@ -31,6 +32,7 @@ def test_limits_of_the_notes(epsilon: float, attained: float) -> None:
     assert result.mechanism.epsilon <= epsilon
 
 
+@judges("design.limit.limit_of")
 @pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.01, 0.1, 4.0, 8.0])
 def test_limits_at_other_epsilons_hold_for_designs(epsilon: float) -> None:
@@ -145,6 +147,7 @@ def test_search_for_other_problems_beats_plain_levels(options: dict[str, Any]) -
     assert found.loss <= plain.loss * (1 + 1e-6)
 
 
+@judges("design.solver.safe_bound")
 def test_safe_bound_holds_for_any_dual_point() -> None:
     problem = make_problem(epsilon=1.0, lower=-1, upper=1)
     levels, knots = np.array([-3.0, -0.5, 0.9, 4.0]), np.linspace(-1, 1, 9)

@@ -10,6 +10,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from laws.registry import judges
 from mezzotint import ParameterError, design, kernel
 from mezzotint.core.priors import UniformPrior
 from mezzotint.design.floors import overhang
@@ -22,6 +23,7 @@ from reference.design import check_levels_proof
 UNIFORM = law_of(UniformPrior(), -1.0, 1.0)
 
 
+@judges("design.prove.prove", "design.prove.Prover.shrunk")
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
 def test_cuts_hold_for_random_mechanisms(epsilon: float) -> None:
     ratio, rng = math.exp(epsilon), np.random.default_rng(3)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from laws.registry import judges
 from mezzotint import InfeasibleError, ParameterError, design
 from mezzotint.core.priors import UniformPrior
 from mezzotint.design.optm_program import Box, Tables, published_theorem5, solve_box, solve_rows, theorem5
@@ -259,6 +260,11 @@ DESIGNS = {
 }
 
 
+@judges(
+    "design.mvu.mvu",
+    "design.mvu.imvu",
+    "design.optm.optm",
+)
 @pytest.mark.parametrize("name", DESIGNS)
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
 def test_every_design_passes_verify_at_the_epsilon_asked_for(name: str, epsilon: float) -> None:
@@ -280,6 +286,7 @@ def test_mvu_names_bad_input(options: dict[str, Any]) -> None:
 QUICK = ("optimal", "mvu", "imvu", "rqm", "erm", "pbm", "k_randomized_response", "randomized_response")
 
 
+@judges("design.compare.compare")
 def test_compare_sorts_all_mechanisms_at_one_certified_epsilon() -> None:
     rows = design.compare(epsilon=1.0, bits=2, families=QUICK)
     assert {row.family for row in rows} == set(QUICK)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from laws.registry import judges
 from mezzotint import Mechanism, design
 from mezzotint.core.priors import UniformPrior, as_prior
 from mezzotint.core.rounding import ratio_below
@@ -131,6 +132,7 @@ def test_a_loss_below_its_bound_is_told_and_not_clipped() -> None:
         record(problem, Draft(lower_bound=mechanism.mse() * 1.001, scope="", iterations=1), mechanism, started=0.0)
 
 
+@judges("design.floors.lower_bound")
 @pytest.mark.parametrize("seed", range(100))
 def test_no_floors_and_multipliers_give_a_bound_above_any_windows(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from laws.registry import judges
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.families import discrete_gaussian, rqm, skellam, stochastic_rounding
@@ -174,6 +175,7 @@ def test_levels_on_no_lattice_are_refused():
         TableEncoding(mechanism=odd)
 
 
+@judges("federated.encoding.noise.noise_encoding")
 @pytest.mark.parametrize("name", ["discrete gaussian", "skellam", "server"])
 def test_central_claims_are_near_those_of_a_gaussian_and_never_below(name):
     """Replace-one: means 2 C apart; zCDP 2 / z^2 per round, turned into epsilon over a fine grid of orders."""

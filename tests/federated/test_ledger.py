@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from laws.registry import judges
 from mezzotint.core.errors import BudgetError, ParameterError, StorageError
 from mezzotint.core.files import RepairWarning
 from mezzotint.families import rqm
@@ -75,6 +76,7 @@ def test_servers_at_the_same_time_keep_every_clients_budget(tmp_path):
     assert list(ledger.rounds) == list(range(1, 121))
 
 
+@judges("federated.ledger.RunLedger.claims")
 def test_an_interrupted_round_is_charged_as_the_smallest_sum_that_it_may_have_been(tmp_path):
     # Forty were asked; a server that died while it unmasked may have summed any 21 of them.
     path = tmp_path / "ledger.jsonl"

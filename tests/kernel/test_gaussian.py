@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
+from laws.registry import judges
 from mezzotint import kernel
 from mezzotint.kernel.gaussian import check_contraction, gaussian_curve
 from mezzotint.kernel.losses import WHOLE
@@ -34,6 +35,7 @@ def _outcome(z: float, steps: int, rate: float, **more: Any) -> tuple[float, Any
     )
 
 
+@judges("kernel.gaussian.gaussian_curve")
 @given(shift=st.floats(0.05, 4), epsilon=st.floats(-3, 6))
 @settings(max_examples=40)
 def test_the_gaussian_curve_is_the_closed_form(shift: float, epsilon: float) -> None:
@@ -74,6 +76,7 @@ def test_certified_epsilon_is_that_of_dp_accounting_within_one_percent(case: dic
     assert "noise taken as ideal" in kernel.words(outcome.claim)
 
 
+@judges("training.rqp.propose.propose_training")
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_stronger_claims_are_refused(case: dict[str, Any]) -> None:
     _, outcome = _outcome(**case)

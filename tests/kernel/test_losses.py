@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from laws.registry import judges
 from mezzotint import Mechanism, families, kernel, privacy
 from mezzotint.kernel import losses
 from mezzotint.kernel.losses import ONE, WHOLE, Grid, Measure, curve_of, measure_of, pair_values, sampled_curves
@@ -77,6 +78,7 @@ def _proposed(mechanism: Mechanism, delta: float, **shape: Any) -> Any:
 # The two bounds that fail where slopes of an upper bound are taken for masses -----------------------------------
 
 
+@judges("kernel.losses.sampled_curves")
 def test_a_low_tail_moved_up_and_then_sampled_keeps_its_delta() -> None:
     step = Fraction(1, 200)
     at = int(Fraction(200669, 10**6) / step) + 1  # log(11/9) = 0.20067
@@ -174,6 +176,7 @@ def test_products_round_down_and_lose_nothing_but_what_they_say() -> None:
 # Claims -------------------------------------------------------------------------------------------------------
 
 
+@judges("kernel.losses.curve_of")
 @given(mechanism=SMALL, count=st.sampled_from([2, 3]), delta=st.sampled_from([0.3, 0.01, 1e-4]))
 @settings(max_examples=25, deadline=None)
 def test_compositions_are_never_below_enumeration(mechanism: Mechanism, count: int, delta: float) -> None:

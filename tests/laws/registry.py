@@ -10,7 +10,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-HERE = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 
 
 def judges(*names: str) -> Callable[[T], T]:
@@ -20,10 +20,16 @@ def judges(*names: str) -> Callable[[T], T]:
 
 
 def judged() -> dict[str, list[str]]:
-    """Dotted name -> files of laws that name it, in `judges(..)` or in an `Issuer(..)` of a table of them."""
+    """Dotted name -> files of laws that name it, in `judges(..)` or in an `Issuer(..)` of a table of them.
+
+    Laws that need their room's own twins stand beside those, in other folders of tests.
+    """
     found: dict[str, list[str]] = {}
-    for path in sorted(HERE.glob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for path in sorted(TESTS.rglob("test_*.py")):
+        text = path.read_text(encoding="utf-8")
+        if "laws.registry" not in text:
+            continue
+        for node in ast.walk(ast.parse(text)):
             called = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
             if not (called and node.func.id in ("judges", "Issuer")):  # pyright: ignore[reportAttributeAccessIssue]
                 continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 from hypothesis import given, settings
@@ -10,9 +11,10 @@ from hypothesis import strategies as st
 
 from laws.changes import OFFSET, SCALE, law_tables, mirrored, rescaled, shifted
 from laws.registry import judges
-from mezzotint import collect
+from mezzotint import collect, families
 from mezzotint.collect.shapes import finite_sample_limit
 from mezzotint.core.mechanism import Mechanism
+from reference.privacy import divergence, rows_of
 
 # Ends of intervals are found to 1e-6 of a threshold by solvers that see images in another order; widths are about
 # a square root of that where the likelihood is flat, so: a thousandth of the range.
@@ -128,3 +130,58 @@ def test_what_is_decoded_says_nothing_about_where_inputs_were(counts: collect.Co
 @judges("collect.shapes.finite_sample_limit")
 def test_the_finite_sample_limit_grows_with_level_and_codes() -> None:
     assert finite_sample_limit(2, level=0.9) < finite_sample_limit(2, level=0.99) < finite_sample_limit(5, level=0.99)
+
+
+@judges("collect.frequencies.frequencies", "collect.frequencies.Frequencies.epsilon", "collect.shapes.Shapes.share")
+@settings(max_examples=20)
+@given(
+    counts=st.lists(st.integers(0, 60), min_size=3, max_size=3).filter(lambda found: sum(found) > 1),
+    order=st.permutations([0, 1, 2]),
+    method=st.sampled_from(["asymptotic", "safe"]),
+)
+def test_frequencies_have_no_first_category(counts: list[int], order: list[int], method: str) -> None:
+    names = ["a", "b", "c"]
+
+    def estimated(turn: list[int]) -> dict[str, tuple[float, float, float]]:
+        table = families.categorical(categories=[names[i] for i in turn], epsilon=1.5, method="krr")
+        found = collect.estimate(
+            collect.CodeCounts(mechanism=table, counts=np.array([counts[i] for i in turn])),
+            method=method,  # pyright: ignore[reportArgumentType]
+        )
+        assert isinstance(found, collect.Frequencies)
+        assert found.epsilon is None or found.epsilon == table.epsilon
+        shares = zip(found.categories, found.shares, strict=True)
+        return {str(name): (share.low, share.value, share.high) for name, share in shares}
+
+    here, there = estimated([0, 1, 2]), estimated(order)
+    for name in names:
+        np.testing.assert_allclose(there[name], here[name], rtol=0, atol=SOLVED)
+        assert here[name][0] <= here[name][2]
+
+
+@judges(
+    "collect.privatize.privatize", "collect.privatize.privatize_columns", "collect.results.of_one_column",
+    "collect.results.result_of", "collect.runs.Run.execute", "collect.results.PrivatizeResult.epsilon",
+    "collect.estimate.Estimate.epsilon",
+)  # fmt: skip
+def test_collected_columns_claim_what_their_tables_cost_together(tmp_path: Path) -> None:
+    """In either order, under any name, in other units, and with the same column twice."""
+    (tmp_path / "in.csv").write_text("x,y\n" + "0.25,-3\n" * 40)
+    tables = {
+        "x": families.randomized_response(lower=0, upper=1, epsilon=0.7),
+        "y": families.rqm(lower=-7, upper=1, levels=4, extension=1.0, q=0.4),
+    }
+    total = sum(float(divergence(*rows_of(table.weights[[0, -1]]), math.inf)) for table in tables.values())
+    for k, names in enumerate((["x", "y"], ["y", "x"])):
+        found = collect.privatize_columns(
+            tmp_path / "in.csv", tmp_path / f"{k}.parquet", mechanisms={name: tables[name] for name in names}
+        )
+        assert found.claim is not None
+        assert total <= found.claim.epsilon <= total * (1 + 2.0**-40)
+    for name, table in tables.items():
+        one = collect.privatize(tmp_path / "in.csv", tmp_path / f"{name}.csv", column=name, mechanism=table)
+        assert one.claim is not None
+        assert one.claim.epsilon == one.epsilon == table.epsilon
+        estimate = collect.estimate(collect.read_counts(tmp_path / f"{name}.csv"))
+        assert isinstance(estimate, collect.Estimate)
+        assert estimate.epsilon == table.epsilon

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from laws.registry import judges
 from mezzotint import Mechanism, ParameterError
 from mezzotint.core.mechanism import TOTAL
 from mezzotint.privacy import account
@@ -105,6 +106,7 @@ SHARES = st.sampled_from([0.02, 0.3, 0.7, 1.5])
 # The constant of the quadratic bound ----------------------------------------------------------------------------------
 
 
+@judges("privacy.sums.central.silence")
 @settings(max_examples=40, deadline=None)
 @given(lopsided(jumps=False), st.sampled_from([1.1, 1.5, 2.0, 6.0]))
 def test_quadratic_losses_bound_every_pair_on_both_sides(mechanism: Mechanism, alpha: float) -> None:

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from laws.changes import law_tables, mirrored, relabelled
 from laws.registry import judges
-from mezzotint import privacy
+from mezzotint import families, privacy
 from mezzotint.core.mechanism import Mechanism
+from mezzotint.federated.encoding import TableEncoding
+from mezzotint.federated.ledger import RunLedger
 from mezzotint.privacy.conversion import renyi_to_epsilon, seen_renyi
 from mezzotint.privacy.ledger import Charge, Ledger, compose_releases
 from mezzotint.privacy.local import advanced_epsilon
@@ -23,6 +25,7 @@ from mezzotint.training.projection import projection, projection_from
 from mezzotint.training.rqp.contraction import contraction
 from mezzotint.training.rqp.phases import Phase
 from mezzotint.training.rqp.sampling import Poisson, WithReplacement
+from mezzotint.vectors import ranked_codebook
 
 GRID = 1e-2  # dp-accounting's grid of losses, and its tails: 1e-4 a step of losses over ten steps at most, doubled
 
@@ -145,3 +148,65 @@ def test_bounds_of_numbers_alone_are_monotone_and_exact_at_their_ends() -> None:
     assert crowd[0] == 1.0
     assert crowd == sorted(crowd, reverse=True)
     assert np.isfinite(crowd).all()
+
+
+@judges("federated.ledger.RunLedger.claims")
+@settings(max_examples=6)
+@given(rounds=st.lists(st.sets(st.integers(0, 4), min_size=2), min_size=1, max_size=3), data=st.data())
+def test_runs_have_no_first_client_and_no_first_round(rounds: list[set[int]], data: st.DataObject) -> None:
+    encoding = TableEncoding(mechanism=families.randomized_response(lower=-1, upper=1, epsilon=1.0))
+
+    def claims(sets: list[set[int]], name: str = "c") -> dict[str, float]:
+        ledger = RunLedger(None, {})
+        for clients in sets:
+            number, names = ledger.start(), [f"{name}{-one}" for one in clients]
+            ledger.ask(number, names, minimum=2)
+            ledger.close(number, names)
+        return {view: claim.epsilon for view, claim in ledger.claims(encoding, size=2, delta=1e-4).items()}
+
+    said = claims(rounds)
+    assert claims(data.draw(st.permutations(rounds)), name="d") == said
+    most = max(sum(one in clients for clients in rounds) for one in range(5))
+    least = min(map(len, rounds))
+    worst = encoding.claims(rounds=most, clients=least, size=2, delta=1e-4)
+    assert {view: claim.epsilon for view, claim in worst.items()} == said
+    more = claims([*rounds, rounds[0]])
+    assert all(more[view] >= said[view] for view in said)
+
+
+@judges(
+    "training.methods.Method.claim", "training.methods.NoisySGD.claim", "training.methods.ClippedSGD.claim",
+    "training.methods.QuantizedSGD.claim", "training.methods.RankedSGD.claim",
+)  # fmt: skip
+def test_methods_claim_what_their_steps_cost() -> None:
+    from mezzotint.training import methods  # the room needs an extra
+
+    run: dict[str, object] = {
+        "sampling_rate": 0.2, "coordinates": 3, "delta": 1e-4, "neighboring": "add_or_remove_one", "contraction": 1.0,
+    }  # fmt: skip
+    noisy = methods.NoisySGD(noise_multiplier=2.0, clip_norm=0.5)
+    for steps in (1, 6):
+        claim = noisy.claim(steps=steps, **run)  # pyright: ignore
+        phase = Phase(noise_multiplier=2.0, kappa=1.0, sampling=Poisson(rate=0.2), steps=steps)
+        assert claim is not None
+        assert math.isclose(claim.epsilon, rqp.account([phase], delta=1e-4).epsilon, rel_tol=1e-3)
+    # The unit of clipping says nothing; without noise there is no claim.
+    wide = methods.NoisySGD(noise_multiplier=2.0, clip_norm=50.0).claim(steps=6, **run)  # pyright: ignore
+    assert wide is not None
+    assert claim is not None
+    assert wide.epsilon == claim.epsilon
+    assert methods.NoisySGD(noise_multiplier=0.0, clip_norm=0.5).claim(steps=1, **run) is None  # pyright: ignore
+    table = families.randomized_response(lower=-1, upper=1, epsilon=1.0)
+    quantized = methods.QuantizedSGD(table=table, clip=0.5)
+    run["neighboring"] = "replace_one"
+    costs = [quantized.claim(steps=steps, **run) for steps in (1, 2, 5)]  # pyright: ignore
+    spent = [cost.epsilon for cost in costs if cost is not None]
+    assert len(spent) == 3
+    assert spent == sorted(spent)
+    assert spent[0] <= 3 * table.epsilon * (1 + 2.0**-50)
+    codebook = ranked_codebook(3, 2.0, 3)
+    ranked = methods.RankedSGD(scheme=codebook)
+    costs = [ranked.claim(steps=steps, **run) for steps in (1, 2, 5)]  # pyright: ignore
+    spent = [cost.epsilon for cost in costs if cost is not None]
+    assert spent == sorted(spent)
+    assert spent[0] <= codebook.epsilon * (1 + 2.0**-50)

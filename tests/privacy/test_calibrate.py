@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from laws.registry import judges
 from mezzotint import families
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import Mechanism
@@ -46,6 +47,7 @@ def calibrated(build: Callable[[float], Mechanism], *, plan: Plan, **asked: floa
     return calibrate(lambda parameter: plan.release(build(parameter)), **asked)  # pyright: ignore[reportArgumentType]
 
 
+@judges("privacy.calibrate.calibrate")
 @pytest.mark.parametrize(
     "plan", [planned(dimension=3, rounds=10), planned(rounds=50, delta=1e-9), planned(rounds=7, delta=0.0)]
 )

@@ -9,6 +9,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from laws.registry import judges
 from mezzotint import ParameterError
 from mezzotint.families import randomized_response, rqm
 from mezzotint.privacy import account
@@ -95,6 +96,7 @@ def orders(codewords: int, top: int, epsilon: float) -> np.ndarray:
     return np.unique([row[list(order)] for order in itertools.permutations(range(codewords))], axis=0)
 
 
+@judges("privacy.shuffle.account_shuffled")
 @pytest.mark.parametrize(
     ("codewords", "top", "local", "clients"),
     [(3, 1, 1.0, 2), (3, 1, 1.0, 4), (4, 2, 2.0, 3), (4, 1, 0.5, 4), (4, 1, 4.0, 3), (2, 1, 3.0, 6)],

@@ -10,6 +10,7 @@ from functools import partial
 import mpmath as mp
 import pytest
 
+from laws.registry import judges
 from mezzotint.core.errors import ParameterError
 from mezzotint.smoothed import asymptotic_rate, expected, profile, rare_loss_log10
 from mezzotint.smoothed.model import read_loss, read_sample
@@ -158,6 +159,7 @@ def test_a_type_that_may_be_absent_is_the_worst_case() -> None:
 THREE = ((Fraction(1, 2), Fraction(3, 10), Fraction(1, 5)), (Fraction(1, 4), Fraction(1, 4), Fraction(1, 2)))
 
 
+@judges("smoothed.many_types.RareType.log_bound", "smoothed.many_types.monte_carlo", "smoothed.many_types.summary")
 @pytest.mark.parametrize("sampled", [3, 8])
 def test_three_types_by_enumeration_bracket_and_sampling(sampled: int) -> None:
     n, ratio = 10, Fraction(3, 2)

@@ -10,6 +10,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 
+from laws.registry import judges
 from mezzotint.core.errors import ParameterError
 from mezzotint.smoothed import (
     average_profile,
@@ -107,6 +108,7 @@ def test_quantized_distributions_follow_definition_5(mean: float, deviation: flo
     assert max(abs(float(p / (t / whole)) - 1) for p, t in zip(laplace, exact, strict=True)) < 1e-11
 
 
+@judges("smoothed.gradients.expected_gradients")
 def test_expected_gradients_is_the_mean_of_exact_values() -> None:
     chances = np.array([0.25, 0.5, 0.25])
     result = expected_gradients(n=6, distributions=[chances], sampled=3, ratio=Fraction(3, 2), draws=400, seed=2)
@@ -140,6 +142,7 @@ def test_the_default_batch_is_the_square_root() -> None:
     assert sum(result.split) == 50
 
 
+@judges("smoothed.averages.continuous_average")
 def test_continuous_records_are_not_hidden_at_all() -> None:
     for epsilon in (0.1, 10.0):
         result = continuous_average(1000, sampled=32, epsilon=epsilon)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import binom
 
+from laws.registry import judges
 from mezzotint import ParameterError
 from mezzotint.training import rqp
 from mezzotint.training.audit import audit
@@ -28,6 +29,7 @@ def test_clopper_pearson_limits() -> None:
     assert (found.hits, found.misses, found.false_alarms, found.rejections) == (900, 100, 100, 900)
 
 
+@judges("training.audit.audit")
 def test_false_alarm_rate_on_randomized_response() -> None:
     # 400 audits of epsilon = 1 randomized response at 80 % confidence: more than 110 false alarms have probability
     # below 1e-4 even if each audit failed in the full 20 % (they fail far less often).

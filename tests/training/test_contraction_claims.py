@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from laws.registry import judges
 from mezzotint import privacy
 from mezzotint.datasets import Dataset
 from mezzotint.training import methods, optimizers, rqp
@@ -59,6 +60,7 @@ def attacked(inner: Callable[[Any], Any], *, runs: int, delta: float) -> tuple[A
     return found, privacy.account(rqp.training_release([phase], delta=delta)).epsilon
 
 
+@judges("training.optimizers.ProjectedOptimizer.contraction", "training.optimizers.NoisyOptimizer.contraction")
 @pytest.mark.parametrize(
     "inner",
     [

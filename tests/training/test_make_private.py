@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from laws.registry import judges
 from mezzotint import InfeasibleError, ParameterError, privacy, training
 from mezzotint.datasets import Dataset
 from mezzotint.training import methods, models, notices, optimizers, rqp, trainer
@@ -50,6 +51,7 @@ def weights(module: Any) -> np.ndarray:
     return np.concatenate([parameter.detach().float().numpy().ravel() for parameter in module.parameters()])
 
 
+@judges("training.accountant.Accountant.get_epsilon")
 @pytest.mark.parametrize(
     ("settings", "inner"),
     [
@@ -254,6 +256,7 @@ def test_what_cannot_be_made_private(blobs: Dataset) -> None:
         call(private[0], *parts(blobs)[1:])
 
 
+@judges("training.accountant.Accountant.claim")
 @pytest.mark.slow
 @pytest.mark.parametrize("bits", [None, 4])
 def test_the_claim_withstands_a_canary(bits: int | None) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from laws.registry import judges
 from mezzotint import FileFormatError, ParameterError, families
 from mezzotint.core import entropy
 from mezzotint.datasets import Dataset
@@ -105,6 +106,7 @@ def test_a_table_of_one_s_own_after_the_noise(blobs: Dataset) -> None:
     assert run.claim().epsilon == rqp.epsilon(1.0 / kappa, sampling_rate=rate, steps=20, delta=1e-5).epsilon
 
 
+@judges("training.methods.Method.claim", "training.methods.NoisySGD.claim", "training.methods.ClippedSGD.claim")
 def test_claim_counts_what_is_drawn(blobs: Dataset) -> None:
     run = make(blobs, noisy(projection=projection(bits=4, q=0.9), bound=0.5), steps=7)
     with pytest.warns(notices.ContractionWarning):
@@ -223,6 +225,7 @@ def test_two_processes_on_one_checkpoint_pay_for_both(blobs: Dataset, tmp_path: 
     assert [run.spent for run in runs] == [10, 5]
 
 
+@judges("training.trainer.Trainer.claim", "training.trainer.Trainer.progress", "training.trainer.Trainer.run")
 @pytest.mark.parametrize("killed", [0, 7])
 def test_a_target_is_never_exceeded_however_often_the_run_dies(blobs: Dataset, tmp_path: Path, killed: int) -> None:
     place = tmp_path / "run.pt"

@@ -11,6 +11,7 @@ import mpmath
 import numpy as np
 import pytest
 
+from laws.registry import judges
 from mezzotint import ParameterError
 from mezzotint.cli.advise import candidates
 from mezzotint.core.errors import InfeasibleError
@@ -79,6 +80,12 @@ def test_errors_are_those_of_running_the_schemes(changes):
     assert advice.best is not None
 
 
+@judges(
+    "vectors.advice.Advice.best",
+    "vectors.advice.Option.epsilon",
+    "vectors.calibration.calibrated_noise",
+    "vectors.calibration.calibrated_table",
+)
 @pytest.mark.parametrize(
     "changes",
     [
@@ -249,6 +256,7 @@ def test_the_page_ranks_by_error_and_knows_both_settings():
             assert errors == sorted(errors)
 
 
+@judges("vectors.calibration.calibrated_ranked")
 @pytest.mark.parametrize("changes", [{"epsilon": 4.0, "delta": 0.0}, {"rounds": 20, "epsilon": 8.0}, {"bits": 1}])
 def test_ranked_codebooks_are_an_option_for_vectors_that_everybody_sees(changes):
     one = setting(**{"dimension": 20, "trust": "local", "clients": 60, **changes})

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from laws.registry import judges
 from mezzotint import Mechanism, ParameterError, kernel, privacy
 from mezzotint.core.errors import FileFormatError, InfeasibleError
 from mezzotint.privacy import loss
@@ -133,6 +134,7 @@ def test_integers_of_a_table(codewords, top, epsilon, low, high, raised):
     assert 0 <= epsilon - math.log(table.ratio) < 4e-6
 
 
+@judges("vectors.ranked.design.ranked_codebook", "vectors.ranked.scheme.RankedCodebook.epsilon")
 @given(codewords=st.integers(2, 2000), share=st.floats(0, 1), epsilon=st.floats(1e-3, 12), null=st.booleans())
 def test_tables_keep_to_epsilon_and_to_the_rules(codewords, share, epsilon, null):
     top = max(1, round(share * (codewords // 2)))
@@ -158,6 +160,7 @@ def loss_of(rows):
     return best.numerator, best.denominator
 
 
+@judges("vectors.ranked.table.rank_table")
 @pytest.mark.parametrize("codewords", [2, 3, 4, 5, 6])
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0, 9.0])
 @pytest.mark.parametrize("null", [False, True])
@@ -277,6 +280,7 @@ def test_every_edit_of_a_file_is_seen(tmp_path):
     assert not privacy.verify(path).valid
 
 
+@judges("vectors.ranked.scheme.RankedCodebook.claim")
 def test_claims_of_many_rounds():
     scheme = ranked_codebook(100, 1.0, 6)
     assert scheme.claim().epsilon == scheme.epsilon <= 1.0
@@ -289,6 +293,7 @@ def test_claims_of_many_rounds():
     assert two.claim().epsilon == two.epsilon <= 16.0
 
 
+@judges("vectors.ranked.scheme.RankedCodebook.prove")
 def test_the_kernel_certifies_claims_and_refuses_smaller_ones():
     for scheme, rounds in [(ranked_codebook(100, 4.0, 8), 1), (ranked_codebook(100, 1.0, 6), 7), (KINDS[-1], 2)]:
         outcome = scheme.prove(rounds=rounds)

@@ -8,6 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from laws.registry import judges
 from mezzotint import ParameterError
 from mezzotint.families import rqm
 from mezzotint.privacy.loss import delta as local_delta
@@ -33,6 +34,10 @@ def check_one_table(seed: int) -> list[float]:
         noise = blanket_noise(blanket, clients - 1, budget=300)
         bound = np.max([pair_loss(noise, table[i], table[j]).deltas(EPSILONS) for i, j in pairs], axis=0)
         assert (bound >= exact * (1 - 1e-13)).all(), (seed, blanket.name)
+        limit = pure_epsilon(rows)
+        if math.isfinite(limit):
+            each = max(pair_loss(noise, table[i], table[j]).epsilon(1e-2, limit) for i, j in pairs)
+            assert exact_delta(rows, clients, each) <= 1e-2 * (1 + 1e-12), (seed, blanket.name)
         assert screen(noise, table, 0.5).max() >= exact[2] * (1 - 1e-13)
     curve = dominating_curve(rows, clients=clients, delta=1e-9).delta(EPSILONS)
     assert (curve >= exact * (1 - 1e-13)).all(), seed
@@ -50,6 +55,12 @@ def check_one_table(seed: int) -> list[float]:
     return [c / e for c, e in zip(curve, exact, strict=True) if e > 1e-6]
 
 
+@judges(
+    "privacy.sums.central.PairLoss.epsilon",
+    "privacy.sums.central.PairLoss.deltas",
+    "privacy.sums.central.blanket_noise",
+    "privacy.sums.central.pair_loss",
+)
 @pytest.mark.parametrize("seed", range(12))
 def test_never_below_the_exact_worst_case(seed):
     check_one_table(seed)

@@ -6,6 +6,7 @@ import mpmath
 import numpy as np
 import pytest
 
+from laws.registry import judges
 from mezzotint import ParameterError
 from mezzotint.privacy.sums.convolution import sum_bounds
 
@@ -33,6 +34,7 @@ def test_mass_outside_the_window_is_bounded():
         assert 0 < 1 - inside <= bounds.outside[0]
 
 
+@judges("privacy.sums.convolution.sum_bounds")
 def test_several_shapes_and_cells_agree_with_direct_convolution():
     rng = np.random.default_rng(3)
     shapes = [rng.dirichlet(np.ones(4)), np.array([0.5, 0, 0, 0.5]), np.array([0.0, 1.0])]

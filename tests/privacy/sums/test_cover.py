@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from laws.registry import judges
 from mezzotint.families import randomized_response, rqm
 from mezzotint.privacy.loss import pure_epsilon
 from mezzotint.privacy.sums.bound import central_epsilon, dominating_curve
@@ -44,6 +45,7 @@ def check_cases(found: Cover, others: int, kinds: int) -> None:
         assert any(holds(found.groups, case, data) for case in found.cases), data
 
 
+@judges("privacy.sums.cover.cover", "privacy.sums.cover.Cover.noises")
 @pytest.mark.parametrize("seed", range(10))
 def test_cases_hold_every_data_set_and_never_undercut_the_truth(seed):
     rng = np.random.default_rng(seed)
@@ -114,6 +116,7 @@ def test_tables_of_many_rows_or_one_have_no_groups():
     assert find_groups(rows[:1]) is None
 
 
+@judges("privacy.sums.cover.case_noises")
 def test_the_noise_of_a_data_set_is_its_convolution():
     rows, _ = lattice_rows(rqm(lower=-1, upper=1, levels=4, extension=1.0, q=0.42))
     root = find_groups(rows)

@@ -1,0 +1,146 @@
+"""Laws of claims with proofs: what the kernel has accepted does not hang on directions, labels or doubled rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from laws.changes import ROWS, SAME_ROWS, Change, law_tables
+from laws.registry import judges
+from mezzotint import families, kernel, privacy
+from mezzotint.core.mechanism import Mechanism
+from mezzotint.federated.encoding import FixedPointEncoding, noise_encoding
+from mezzotint.privacy.propose import Outcome
+from mezzotint.privacy.prove import check_report, check_reports, report_claim
+from mezzotint.privacy.sums.lattice import lattice_rows
+from mezzotint.training import rqp
+from mezzotint.training.rqp.propose import propose_training
+from mezzotint.vectors import ranked_codebook
+from reference.privacy import rows_of, worst_divergence, worst_hockey_stick
+from reference.sums import exact_delta
+
+DELTA = 1e-3
+UNIT = 2.0**-53
+
+# Quality, not soundness: the float claim is raised until a check passes, by at most one part in a hundred in each try
+# (`propose.RAISES`), and the grid of losses starts at another row.
+RAISED = 2e-2
+
+
+def again(outcome: Outcome) -> None:
+    """Accepts the claim once more from its own text."""
+    assert outcome.text is not None, outcome.reason
+    assert kernel.check(*kernel.read_claim(outcome.text)).certified
+
+
+def proved(mechanism: Mechanism, **options: Any) -> float:
+    """A certified epsilon, checked once more from its own text; never below the float one."""
+    outcome = privacy.prove(mechanism, **options)
+    again(outcome)
+    return float(outcome.claim.epsilon)
+
+
+@judges("privacy.prove.prove", "privacy.propose.propose_local", "privacy.propose.accepted",
+        "privacy.propose.local_release", "kernel.check.check", "kernel.check.read_claim")  # fmt: skip
+@settings(max_examples=10)
+@given(mechanism=law_tables(max_rows=3, max_levels=3), change=st.sampled_from(ROWS))
+def test_proofs_about_reports_know_no_labels(mechanism: Mechanism, change: Change) -> None:
+    rows = rows_of(mechanism.weights)
+    pure = worst_divergence(rows, math.inf)
+    assume(math.isfinite(float(pure)) and float(pure) < 20)
+    image = change(mechanism)
+    assert proved(image, delta=0.0) >= pure
+    one = proved(image, delta=DELTA)
+    assert worst_hockey_stick(rows, one) <= DELTA
+    two = [proved(which, coordinates=2, delta=DELTA) for which in (mechanism, image)]
+    assert math.isclose(*two, rel_tol=RAISED, abs_tol=1e-6)
+
+
+@judges("privacy.sums.propose.propose_sum")
+@settings(max_examples=6)
+@given(mechanism=law_tables(max_rows=3, max_levels=3), clients=st.integers(2, 4), change=st.sampled_from(SAME_ROWS))
+def test_proofs_about_sums_bound_every_data_set(mechanism: Mechanism, clients: int, change: Change) -> None:
+    image = change(mechanism)
+    assume(math.isfinite(mechanism.epsilon) and mechanism.epsilon < 20)
+    outcome = privacy.prove(image, view="sum", clients=clients, delta=DELTA)
+    again(outcome)
+    epsilon = float(outcome.claim.epsilon)
+    rows, _ = lattice_rows(mechanism)
+    # At most 4 convolutions of at most 8 floats each: 64 roundings of numbers below 1, over e^epsilon.
+    assert exact_delta(rows, clients, epsilon) <= DELTA + 64 * UNIT * (1 + math.exp(epsilon))
+
+
+@judges("training.rqp.propose.propose_training", "kernel.gaussian.gaussian_curve")
+@pytest.mark.parametrize("steps", [1, 3])
+def test_a_proof_about_one_full_step_is_above_the_closed_form(steps: int) -> None:
+    """Steps of a Gaussian compose to a Gaussian: of the shift sqrt(steps) / z, whose delta is in closed form."""
+    claim = rqp.epsilon(2.0, steps=steps, sampling_rate=1.0, delta=DELTA)
+    outcome = propose_training(epsilon=claim.epsilon, delta=DELTA, noise_multiplier=2.0, steps=steps)
+    again(outcome)
+    shift, epsilon = math.sqrt(steps) / 2.0, float(outcome.claim.epsilon)
+    tail: Callable[[float], float] = lambda x: 0.5 * math.erfc(x / math.sqrt(2))  # noqa: E731
+    exact = tail(epsilon / shift - shift / 2) - math.exp(epsilon) * tail(epsilon / shift + shift / 2)
+    assert exact <= DELTA
+    assert epsilon <= claim.epsilon * (1 + RAISED)
+
+
+@judges("privacy.ranks.propose_ranks", "vectors.ranked.scheme.RankedCodebook.prove",
+        "vectors.ranked.scheme.RankedCodebook.claim", "vectors.ranked.scheme.RankedCodebook.epsilon",
+        "vectors.ranked.table.rank_table", "vectors.ranked.design.ranked_codebook")  # fmt: skip
+@pytest.mark.parametrize("kind", ["S", "G"])
+@pytest.mark.parametrize("epsilon", [0.5, 4.0])
+def test_ranked_codebooks_do_not_know_which_codeword_is_where(kind: Any, epsilon: float) -> None:
+    """Any order of the codewords gives the same integers in another order: the largest ratio of any two entries."""
+    scheme = ranked_codebook(12, epsilon, 3, codebook=kind)
+    ranked, *zero = scheme.table.rows()
+    places = ranked[: scheme.table.codewords]
+    orders = [np.roll(way, turn) for way in (places, places[::-1]) for turn in range(places.size)]
+    rows = np.array([[*order, *ranked[places.size :]] for order in orders] + [list(row) for row in zero])
+    ratio = scheme.indices * max(
+        math.log(one / other) for one, other in zip(rows.max(axis=0), rows.min(axis=0), strict=True)
+    )
+    assert ratio <= scheme.epsilon * (1 + 4 * UNIT) <= epsilon * (1 + 4 * UNIT)
+    for rounds in (1, 3):
+        claim, outcome = scheme.claim(rounds=rounds), scheme.prove(rounds=rounds)
+        assert rounds * ratio <= claim.epsilon * (1 + 4 * UNIT)
+        assert float(outcome.claim.epsilon) >= rounds * ratio * (1 - 4 * UNIT)
+        again(outcome)
+
+
+@judges("privacy.prove.report_claim", "privacy.prove.check_report", "privacy.prove.check_reports")
+@settings(max_examples=15)
+@given(mechanism=law_tables(max_rows=3, max_levels=3), change=st.sampled_from(ROWS))
+def test_reports_of_several_columns_are_certified_in_any_order(mechanism: Mechanism, change: Change) -> None:
+    image = change(mechanism)
+    claim = report_claim(image)
+    assert claim.epsilon == mechanism.epsilon
+    assume(0 < mechanism.epsilon < 20)
+    assert claim.checked is not None
+    assert check_report(image, "ratio", epsilon=mechanism.epsilon, delta=0) is not None
+    assert check_report(image, "ratio", epsilon=mechanism.epsilon * (1 - 2.0**-40), delta=0) is None
+    both = 2 * mechanism.epsilon * (1 + 2.0**-40)
+    for tables in ((mechanism, image), (image, mechanism)):
+        assert check_reports(tables, epsilon=both) is not None
+        assert check_reports(tables, epsilon=both * (1 - 2.0**-30)) is None
+
+
+@judges(
+    "federated.encoding.fixed.FixedPointEncoding.claims", "federated.encoding.fixed.FixedPointEncoding.report_epsilon",
+    "federated.encoding.noise.NoiseEncoding.report_epsilon", "federated.encoding.base.Encoding.report_epsilon",
+)  # fmt: skip
+def test_what_tells_some_inputs_apart_has_no_finite_epsilon() -> None:
+    fixed = FixedPointEncoding(clip=1.0, grid_bits=8, l2_norm=1.0)
+    assert math.isinf(fixed.report_epsilon)
+    assert fixed.claims(rounds=1, clients=5, size=2, delta=1e-4) == {}
+    one, other = (fixed.encode([x]) for x in (-1.0, 1.0))
+    assert (one != other).all()  # no randomness: the report is the input
+    noisy = noise_encoding(
+        lambda sigma: families.discrete_gaussian(sigma=sigma), noise_multiplier=2.0, l2_norm=1.0, clients=9, size=1
+    )
+    assert math.isinf(noisy.report_epsilon)
