@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from laws.registry import judges
 from mezzotint import Mechanism, collect, design, families
 from mezzotint.cli import run
 from mezzotint.collect import groups, pairs
@@ -116,6 +117,7 @@ def test_a_column_that_is_no_group(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 # Means and differences -----------------------------------------------------------------------------------------
 
 
+@judges("collect.groups.difference", "collect.groups.Part.interval")
 @pytest.mark.parametrize(("n", "other"), [(40, 200), (30, 1000), (10, 10)])
 def test_differences_cover(optimal: Mechanism, n: int, other: int) -> None:
     """Independent groups, one of them constant and at an end, where cut intervals would be too narrow."""
@@ -138,6 +140,7 @@ def test_errors_of_the_same_people_add_up(optimal: Mechanism) -> None:
     assert (apart.high - apart.low) ** 2 == pytest.approx(4 * (parts[0].half ** 2 + parts[1].half ** 2), rel=1e-6)
 
 
+@judges("collect.groups.parts_of", "collect.mean.half_width")
 def test_a_weighted_mean_covers_the_population(optimal: Mechanism) -> None:
     """Chances in proportion to a size that goes with the value: unweighted means would be off by far."""
     rng = np.random.default_rng(2)
@@ -167,6 +170,7 @@ def test_equal_weights_change_nothing(optimal: Mechanism) -> None:
     assert one.value == pytest.approx(whole.mean.value, rel=1e-12)
 
 
+@judges("collect.groups.stratified", "collect.groups.total")
 def test_strata_weigh_by_their_sizes(optimal: Mechanism) -> None:
     rng = np.random.default_rng(4)
     misses = 0
@@ -190,6 +194,7 @@ def joint(first: Mechanism, second: Mechanism, x: Any, y: Any, rng: Any) -> pair
     return pairs.PairCounts.from_codes(first.privatize(x, rng), second.privatize(y, rng), tables=(first, second))
 
 
+@judges("collect.pairs.PairCounts.expectation")
 @pytest.mark.parametrize("n", [60, 1000])
 def test_covariances_are_unbiased_and_cover(optimal: Mechanism, n: int) -> None:
     rng = np.random.default_rng(n)
@@ -217,6 +222,7 @@ def test_the_slope_of_a_line_is_found(optimal: Mechanism) -> None:
     assert few.slope is None
 
 
+@judges("collect.pairs.two_way")
 @pytest.mark.parametrize("n", [100, 2000])
 def test_two_way_tables_are_unbiased_and_cover(n: int) -> None:
     rng = np.random.default_rng(n)
@@ -237,6 +243,7 @@ def test_two_way_tables_are_unbiased_and_cover(n: int) -> None:
     assert (np.abs(sums / draws - truth) <= 4 * error).all()
 
 
+@judges("collect.pairs.means_within")
 @pytest.mark.slow
 def test_means_within_private_categories_cover(optimal: Mechanism) -> None:
     rng = np.random.default_rng(9)

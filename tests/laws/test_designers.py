@@ -194,14 +194,17 @@ def test_vectors_spend_what_was_asked_in_any_unit(inputs: Any) -> None:
 @judges("privacy.calibrate.calibrate")
 @pytest.mark.parametrize("target", [0.7, 4.0])
 def test_calibrated_runs_keep_their_target(target: float) -> None:
-    plan = privacy.Plan(coordinates=2, rounds=2, delta=1e-3)
     found = privacy.calibrate(
-        lambda s: families.randomized_response(lower=-7, upper=1, epsilon=s),
-        epsilon=target, plan=plan, quiet=1e-3, loud=8.0,
+        lambda s: privacy.Release(
+            mechanism=families.randomized_response(lower=-7, upper=1, epsilon=s), dimension=2, rounds=2, delta=1e-3
+        ),
+        epsilon=target, quiet=1e-3, loud=8.0,
     )  # fmt: skip
-    assert plan.account(found.mechanism).epsilon <= target
+    assert privacy.account(found.release).epsilon <= target
+    table = found.release.mechanism
+    assert isinstance(table, Mechanism)
     # Never less than four reports of the worst two rows, each of them the same pair.
-    p, q = (np.array(row, dtype=float) / TOTAL for row in found.mechanism.weights[[0, -1]])
+    p, q = (np.array(row, dtype=float) / TOTAL for row in table.weights[[0, -1]])
     first, second = p, q
     for _ in range(3):
         first, second = np.outer(first, p).ravel(), np.outer(second, q).ravel()

@@ -16,11 +16,9 @@ from laws.registry import judges
 from mezzotint import families, kernel, privacy
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.federated.encoding import FixedPointEncoding, noise_encoding
-from mezzotint.privacy.propose import Outcome
-from mezzotint.privacy.prove import check_report, check_reports, report_claim
+from mezzotint.privacy.prove import check_report, report_claim
 from mezzotint.privacy.sums.lattice import lattice_rows
 from mezzotint.training import rqp
-from mezzotint.training.rqp.propose import propose_training
 from mezzotint.vectors import ranked_codebook
 from reference.privacy import rows_of, worst_divergence, worst_hockey_stick
 from reference.sums import exact_delta
@@ -33,17 +31,19 @@ UNIT = 2.0**-53
 RAISED = 2e-2
 
 
-def again(outcome: Outcome) -> None:
-    """Accepts the claim once more from its own text."""
-    assert outcome.text is not None, outcome.reason
-    assert kernel.check(*kernel.read_claim(outcome.text)).certified
+def again(claim: Any, proof: Any) -> None:
+    """Accepts the claim once more, from the text of its file."""
+    assert proof is not None, claim.reason
+    stated = claim if isinstance(claim, kernel.Claim) else claim.checked
+    assert kernel.check(*kernel.read_claim(kernel.write_claim(stated, proof))).certified
 
 
-def proved(mechanism: Mechanism, **options: Any) -> float:
+def proved(release: Any, **options: Any) -> float:
     """A certified epsilon, checked once more from its own text; never below the float one."""
-    outcome = privacy.prove(mechanism, **options)
-    again(outcome)
-    return float(outcome.claim.epsilon)
+    claim, proof = privacy.prove(release, **options)
+    assert claim.epsilon >= privacy.account(release, **options).epsilon * (1 - 4 * UNIT)
+    again(claim, proof)
+    return float(claim.epsilon)
 
 
 @judges("privacy.prove.prove", "privacy.propose.propose_local", "privacy.propose.accepted",
@@ -68,30 +68,36 @@ def test_proofs_about_reports_know_no_labels(mechanism: Mechanism, change: Chang
 def test_proofs_about_sums_bound_every_data_set(mechanism: Mechanism, clients: int, change: Change) -> None:
     image = change(mechanism)
     assume(math.isfinite(mechanism.epsilon) and mechanism.epsilon < 20)
-    outcome = privacy.prove(image, view="sum", clients=clients, delta=DELTA)
-    again(outcome)
-    epsilon = float(outcome.claim.epsilon)
+    epsilon = proved(image, view="sum", clients=clients, delta=DELTA)
     rows, _ = lattice_rows(mechanism)
     # At most 4 convolutions of at most 8 floats each: 64 roundings of numbers below 1, over e^epsilon.
     assert exact_delta(rows, clients, epsilon) <= DELTA + 64 * UNIT * (1 + math.exp(epsilon))
 
 
-@judges("training.rqp.propose.propose_training", "kernel.gaussian.gaussian_curve")
+@judges(
+    "training.rqp.propose.propose_training",
+    "training.rqp.accounting.training_release",
+    "training.rqp.accounting.Steps.claim",
+    "training.rqp.accounting.Steps.propose",
+    "privacy.release.Accountable.account",
+    "privacy.release.Provable.propose",
+    "kernel.gaussian.gaussian_curve",
+)
 @pytest.mark.parametrize("steps", [1, 3])
 def test_a_proof_about_one_full_step_is_above_the_closed_form(steps: int) -> None:
     """Steps of a Gaussian compose to a Gaussian: of the shift sqrt(steps) / z, whose delta is in closed form."""
-    claim = rqp.epsilon(2.0, steps=steps, sampling_rate=1.0, delta=DELTA)
-    outcome = propose_training(epsilon=claim.epsilon, delta=DELTA, noise_multiplier=2.0, steps=steps)
-    again(outcome)
-    shift, epsilon = math.sqrt(steps) / 2.0, float(outcome.claim.epsilon)
+    phase = rqp.Phase(noise_multiplier=2.0, kappa=1.0, sampling=rqp.Poisson(rate=1.0), steps=steps)
+    release = rqp.training_release([phase], delta=DELTA)
+    epsilon, shift = proved(release), math.sqrt(steps) / 2.0
     tail: Callable[[float], float] = lambda x: 0.5 * math.erfc(x / math.sqrt(2))  # noqa: E731
     exact = tail(epsilon / shift - shift / 2) - math.exp(epsilon) * tail(epsilon / shift + shift / 2)
     assert exact <= DELTA
-    assert epsilon <= claim.epsilon * (1 + RAISED)
+    assert epsilon <= privacy.account(release).epsilon * (1 + RAISED)
 
 
 @judges("privacy.ranks.propose_ranks", "vectors.ranked.scheme.RankedCodebook.prove",
         "vectors.ranked.scheme.RankedCodebook.claim", "vectors.ranked.scheme.RankedCodebook.epsilon",
+        "vectors.ranked.scheme.RankedCodebook.account", "vectors.ranked.scheme.RankedCodebook.propose",
         "vectors.ranked.table.rank_table", "vectors.ranked.design.ranked_codebook")  # fmt: skip
 @pytest.mark.parametrize("kind", ["S", "G"])
 @pytest.mark.parametrize("epsilon", [0.5, 4.0])
@@ -107,13 +113,14 @@ def test_ranked_codebooks_do_not_know_which_codeword_is_where(kind: Any, epsilon
     )
     assert ratio <= scheme.epsilon * (1 + 4 * UNIT) <= epsilon * (1 + 4 * UNIT)
     for rounds in (1, 3):
-        claim, outcome = scheme.claim(rounds=rounds), scheme.prove(rounds=rounds)
+        claim = scheme.claim(rounds=rounds)
         assert rounds * ratio <= claim.epsilon * (1 + 4 * UNIT)
-        assert float(outcome.claim.epsilon) >= rounds * ratio * (1 - 4 * UNIT)
-        again(outcome)
+        assert proved(privacy.Release(mechanism=scheme, rounds=rounds, delta=0.0)) >= rounds * ratio * (1 - 4 * UNIT)
+        outcome = scheme.prove(rounds=rounds)
+        again(outcome.claim, outcome.proof)
 
 
-@judges("privacy.prove.report_claim", "privacy.prove.check_report", "privacy.prove.check_reports")
+@judges("privacy.prove.report_claim")
 @settings(max_examples=15)
 @given(mechanism=law_tables(max_rows=3, max_levels=3), change=st.sampled_from(ROWS))
 def test_reports_of_several_columns_are_certified_in_any_order(mechanism: Mechanism, change: Change) -> None:
@@ -121,13 +128,15 @@ def test_reports_of_several_columns_are_certified_in_any_order(mechanism: Mechan
     claim = report_claim(image)
     assert claim.epsilon == mechanism.epsilon
     assume(0 < mechanism.epsilon < 20)
-    assert claim.checked is not None
-    assert check_report(image, "ratio", epsilon=mechanism.epsilon, delta=0) is not None
-    assert check_report(image, "ratio", epsilon=mechanism.epsilon * (1 - 2.0**-40), delta=0) is None
-    both = 2 * mechanism.epsilon * (1 + 2.0**-40)
-    for tables in ((mechanism, image), (image, mechanism)):
-        assert check_reports(tables, epsilon=both) is not None
-        assert check_reports(tables, epsilon=both * (1 - 2.0**-30)) is None
+    assert claim.certified
+    assert check_report(image, "ratio", epsilon=mechanism.epsilon, delta=0.0)
+    assert not check_report(image, "ratio", epsilon=mechanism.epsilon * (1 - 2.0**-40), delta=0.0)
+    there, back = (
+        report_claim(dict(zip("xy", tables, strict=True))) for tables in ((mechanism, image), (image, mechanism))
+    )
+    assert there.epsilon == back.epsilon >= 2 * mechanism.epsilon
+    assert there.certified
+    assert back.certified
 
 
 @judges(

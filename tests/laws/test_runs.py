@@ -189,7 +189,9 @@ def test_methods_claim_what_their_steps_cost() -> None:
         claim = noisy.claim(steps=steps, **run)  # pyright: ignore
         phase = Phase(noise_multiplier=2.0, kappa=1.0, sampling=Poisson(rate=0.2), steps=steps)
         assert claim is not None
-        assert math.isclose(claim.epsilon, rqp.account([phase], delta=1e-4).epsilon, rel_tol=1e-3)
+        assert math.isclose(
+            claim.epsilon, privacy.account(rqp.training_release([phase], delta=1e-4)).epsilon, rel_tol=1e-3
+        )
     # The unit of clipping says nothing; without noise there is no claim.
     wide = methods.NoisySGD(noise_multiplier=2.0, clip_norm=50.0).claim(steps=6, **run)  # pyright: ignore
     assert wide is not None

@@ -253,6 +253,7 @@ ADDED = [
                       float(dominating_curve(lattice_rows(m)[0], clients=5, delta=DELTA).delta(0.2))],
            SEARCHED, "searched blankets"),
     Issuer(("vectors.tables.TableScheme.account", "vectors.scheme.VectorScheme.claim",
+            "vectors.scheme.VectorScheme.account",
             "federated.encoding.table.TableEncoding.claims", "federated.encoding.base.Encoding.claims"),
            lambda m: [TableScheme(mechanism=m, size=2, clients=5).claim(clients=5, delta=DELTA).epsilon,
                       *(claim.epsilon for claim in

@@ -108,7 +108,7 @@ def test_quantized_distributions_follow_definition_5(mean: float, deviation: flo
     assert max(abs(float(p / (t / whole)) - 1) for p, t in zip(laplace, exact, strict=True)) < 1e-11
 
 
-@judges("smoothed.gradients.expected_gradients")
+@judges("smoothed.averages.expected_gradients")
 def test_expected_gradients_is_the_mean_of_exact_values() -> None:
     chances = np.array([0.25, 0.5, 0.25])
     result = expected_gradients(n=6, distributions=[chances], sampled=3, ratio=Fraction(3, 2), draws=400, seed=2)

@@ -50,9 +50,9 @@ def _case(rng: random.Random, kind: str):
 
 
 @judges(
-    "smoothed.kernels.windows.log_delta",
-    "smoothed.kernels.windows.log_delta_window",
-    "smoothed.kernels.windows.log_deltas",
+    "smoothed.kernels.log_delta",
+    "smoothed.kernels.log_delta_window",
+    "smoothed.kernels.log_deltas",
 )
 @pytest.mark.parametrize(("kind", "cases"), [("without", 260), ("with", 150), ("poisson", 120), ("noise", 60)])
 def test_equals_exact_fractions_over_all_neighbours_and_directions(kind: str, cases: int) -> None:
@@ -215,7 +215,7 @@ def test_a_float_loss_rate_is_read_by_its_decimal() -> None:
     assert profile((5, 5), loss_rate="1/3", epsilon=1.0).sampled == 7
 
 
-@judges("smoothed.worst_case.noise_bound")
+@judges("smoothed.model.noise_bound")
 def test_noise_makes_the_histogram_purely_private_at_the_proved_loss() -> None:
     for epsilon, rate in ((0.5, Fraction(9, 10)), (4.0, Fraction(1, 10)), (8.0, Fraction(1, 2))):
         loss = noisy_epsilon(epsilon, sampling_rate=rate)

@@ -8,6 +8,7 @@ import dp_accounting
 import pytest
 from dp_accounting.pld import PLDAccountant
 
+from laws.registry import judges
 from mezzotint import ParameterError, families, privacy
 from mezzotint.training import rqp
 
@@ -27,6 +28,7 @@ RUNS: dict[str, tuple[list[rqp.Phase], type[Any]]] = {
 }
 
 
+@judges("training.rqp.events.from_event")
 @pytest.mark.parametrize("name", RUNS)
 def test_events_say_the_same_and_cost_the_same(name: str) -> None:
     phases, kind = RUNS[name]

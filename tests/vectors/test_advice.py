@@ -83,7 +83,6 @@ def test_errors_are_those_of_running_the_schemes(changes):
 @judges(
     "vectors.advice.Advice.best",
     "vectors.advice.Option.epsilon",
-    "vectors.calibration.calibrated_noise",
     "vectors.calibration.calibrated_table",
 )
 @pytest.mark.parametrize(
