@@ -6,6 +6,10 @@ from mezzotint.collect.counts import CodeCounts as CodeCounts
 from mezzotint.collect.counts import load_counts as load_counts
 from mezzotint.collect.counts import read_counts as read_counts
 from mezzotint.collect.counts import save_counts as save_counts
+from mezzotint.collect.engines import register_duckdb_function as register_duckdb_function
+from mezzotint.collect.engines import register_pandas as register_pandas
+from mezzotint.collect.engines import register_polars as register_polars
+from mezzotint.collect.engines import transformer as transformer
 from mezzotint.collect.estimate import DEFAULT_BINS as DEFAULT_BINS
 from mezzotint.collect.estimate import DEFAULT_PROBABILITIES as DEFAULT_PROBABILITIES
 from mezzotint.collect.estimate import Estimate as Estimate

@@ -1,4 +1,4 @@
-"""Tables for categories: k-ary response, subset selection, Hadamard and projective response, hashing.
+"""Tables for categories: k-ary response, subset selection, Hadamard, projective and affine response, hashing.
 
 Every scheme is the same thing: a report i names a set of categories, and is e**epsilon times as probable from a
 category inside it as from one outside. The schemes differ in the sets. A table holds them all, so that certificate,
@@ -20,7 +20,7 @@ from mezzotint.core.mechanism import MAX_LEVELS, MISSING, OTHER, TOTAL, Mechanis
 from mezzotint.core.rounding import ratio_below
 from mezzotint.families import inputs
 
-Method = Literal["best", "krr", "subset", "hadamard", "projective", "hashing"]
+Method = Literal["best", "krr", "subset", "hadamard", "projective", "affine", "hashing"]
 Sets = npt.NDArray[np.bool_]
 
 MAX_CATEGORIES = 1024
@@ -46,8 +46,9 @@ def categorical(
             list read off private data is a release of its own.
         epsilon: pure epsilon asked for, > 0 and finite; the certified one is at most this.
         method: "krr", k-ary response; "subset", subset selection; "hadamard", sets of half of the categories;
-            "projective", sets of one in a prime number: points on the hyperplanes of a projective space; "hashing",
-            k-ary response of a public random hash; or "best": the one whose frequencies vary least at equal
+            "projective", sets of about one in a prime power: points on the hyperplanes of a projective space;
+            "affine", sets of one in a power of 2: a subspace of a finite field, multiplied by its elements and shifted;
+            "hashing", k-ary response of a public random hash; or "best": the one whose frequencies vary least at equal
             frequencies, of those whose tables are small enough.
         other: a category of its own, `(other)`, for values that are not listed. Without it they are an error.
         missing: a category of its own, `(missing)`, for values that are not there, so that who is missing is private.
@@ -73,7 +74,7 @@ def categorical(
     asked = min(inputs.positive_epsilon(epsilon), 64 * math.log(2))
     if method not in get_args(Method):
         raise ParameterError("method", method, f"use one of {', '.join(get_args(Method))}")
-    methods = ("krr", "subset", "hadamard", "projective") if method == "best" else (method,)
+    methods = ("krr", "subset", "hadamard", "projective", "affine") if method == "best" else (method,)
     found: list[Mechanism] = []
     refused: list[ParameterError] = []
     for one in methods:
@@ -92,6 +93,7 @@ def _mechanism(method: str, names: Sequence[str], asked: float, epsilon: float) 
         "subset": _subsets,
         "hadamard": lambda k, _: _hadamard(k),
         "projective": _projective,
+        "affine": _affine,
         "hashing": _hashes,
     }
     weights = _two_valued(makers[method](len(names), asked), asked)
@@ -172,13 +174,13 @@ def _hadamard(k: int) -> Sets:
 
 
 def _projective(k: int, epsilon: float) -> Sets:
-    """Hyperplanes of a projective space over a prime field, as sets of its points, of which k are the categories.
+    """Hyperplanes of a projective space over a finite field, as sets of its points, of which k are the categories.
 
     Any two points lie together on equally many hyperplanes, as in all subsets of one size, with few of them.
     """
     odds = math.exp(epsilon)
     spaces: list[tuple[float, int, int]] = []
-    for order in (q for q in range(2, 1 + math.isqrt(MAX_LEVELS)) if all(q % d for d in range(2, 1 + math.isqrt(q)))):
+    for order in (q for q in range(2, 1 + math.isqrt(MAX_LEVELS)) if _prime_power(q) is not None):
         dimension = 2
         while (points := (order ** (dimension + 1) - 1) // (order - 1)) < k:
             dimension += 1
@@ -188,15 +190,90 @@ def _projective(k: int, epsilon: float) -> Sets:
         together = (order ** (dimension - 1) - 1) // (order - 1)
         total = odds * inside + points - inside
         own, others = odds * inside / total, (odds * together + inside - together) / total
-        supports = own / k + others * (1 - 1 / k)
-        spaces.append((supports * (1 - supports) / (own - others) ** 2, order, dimension))
+        spaces.append((_variance(k, own, others), order, dimension))
     if not spaces:
         raise ParameterError(
             "method", "projective", f"has no space of {k} points whose table is small enough; try best"
         )
     _, order, dimension = min(spaces)
     points = _points(order, dimension)
-    return points[:k] @ points.T % order == 0
+    sums, products = _field(order)
+    total = np.zeros((k, len(points)), dtype=np.int64)
+    for one, other in zip(points[:k].T, points.T, strict=True):
+        total = sums[total, products[one[:, None], other]]
+    return total == 0
+
+
+def _variance(k: int, own: float, others: float) -> float:
+    """n times the variance of a frequency 1 / k, where sets support their own category and each other so often."""
+    supports = own / k + others * (1 - 1 / k)
+    return supports * (1 - supports) / (own - others) ** 2
+
+
+def _affine(k: int, epsilon: float) -> Sets:
+    """Cosets of a subspace of GF(2^b) times its elements, k of whose 2^b elements are the categories.
+
+    Multiplication by x goes round all elements but 0, so that any two elements lie in equally many sets together, as in
+    all subsets of one size. The subspace is that of the numbers below 2^d.
+    """
+    odds, b = math.exp(epsilon), max(2, (k - 1).bit_length())
+    designs: list[tuple[float, int]] = []
+    for d in range(1, b):
+        inside = odds * 2**d / (odds * 2**d + 2**b - 2**d)
+        chance = (2**d - 1) / (2**b - 1)  # that another element lies in a set beside one of its elements
+        others = inside * chance + (1 - inside) * 2**d / (2**b - 1)
+        if (reports := (2**b - 1) * 2 ** (b - d)) <= MAX_LEVELS and k * reports <= MAX_ENTRIES:
+            designs.append((_variance(k, inside, others), d))
+    if not designs:
+        raise ParameterError("method", "affine", f"needs a table of {k} categories that is too large; try best")
+    d, rule = min(designs)[1], _primitive(b)
+    element, cosets, parts = np.arange(2**b), np.arange(2 ** (b - d)), []
+    for _ in range(2**b - 1):
+        parts.append((element[:k] >> d)[:, None] == cosets)
+        element = np.where(element & 1, element ^ rule, element) >> 1  # all categories divided by x
+    return np.concatenate(parts, axis=1)
+
+
+def _primitive(b: int) -> int:
+    """A polynomial of degree b over GF(2), as bits, modulo which the powers of x are all elements but 0."""
+    for rule in range(2**b + 1, 2 ** (b + 1), 2):
+        value, steps = 1, 0
+        while steps == 0 or value != 1:
+            value = value << 1 ^ (rule if value >> (b - 1) else 0)
+            steps += 1
+        if steps == 2**b - 1:
+            return rule
+    raise AssertionError("there is one for every degree")
+
+
+def _prime_power(order: int) -> tuple[int, int] | None:
+    """The prime and its power, at most the third, that a number is."""
+    prime = next(d for d in range(2, order + 1) if order % d == 0)
+    return next(((prime, power) for power in (1, 2, 3) if prime**power == order), None)
+
+
+def _field(order: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Tables of sums and of products of the field of this order; 0 and 1 are its zero and its one.
+
+    Elements are polynomials over the prime field, their coefficients the digits of a number, lowest first. Products are
+    taken modulo x^power - (c_0 + c_1 x + ...), the first such polynomial without a root: of degree 2 or 3, irreducible.
+    """
+    prime, power = _prime_power(order) or (order, 1)
+    places = prime ** np.arange(power)
+    digits = np.arange(order)[:, None] // places % prime
+    x = np.arange(prime)
+    rules = (
+        rest for rest in digits if power == 1 or ((x**power - rest @ x ** np.arange(power)[:, None]) % prime).all()
+    )
+    rest = next(rules)
+    product = np.zeros((order, order, 2 * power - 1), dtype=np.int64)
+    for i in range(power):
+        for j in range(power):
+            product[:, :, i + j] += digits[:, None, i] * digits[None, :, j]
+    for degree in range(2 * power - 2, power - 1, -1):
+        product[:, :, degree - power : degree] += product[:, :, degree, None] % prime * rest
+    sums = (digits[:, None] + digits) % prime @ places
+    return sums, product[:, :, :power] % prime @ places
 
 
 def _points(order: int, dimension: int) -> npt.NDArray[np.int64]:
