@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from fractions import Fraction
 from typing import Any
 
@@ -41,6 +42,20 @@ def test_a_designs_proof_is_certified_and_stronger_claims_are_refused(proven: An
         assert not accepts(stronger, resealed(stronger, proof)), change
     weaker = _valued(said, value="3", epsilon="0.9")
     assert accepts(weaker, resealed(weaker, proof))
+
+
+def test_a_bound_is_accepted_up_to_the_exact_number_and_not_beyond(proven: Any) -> None:
+    """One cut from levels all over the axis bounds any number of levels by q + min(0, least g), a rational."""
+    said, proof = proven
+    one = {**proof, "cuts": proof["cuts"][:1]}
+    extra = flint.fmpq(int(Fraction(math.e) * 2**64) + 1000, 2**64) - 1
+    unit = flint.fmpq(1, 2 ** proof["scale"])
+    q, first, turns = _read_cut(Fields(dict(one["cuts"][0]), "cut"), unit, extra)
+    low = q + min(0, *_least(first, turns, [unit * end for end in proof["axis"]]))
+    near = Fraction(int(low.p), int(low.q))
+    for step, holds in ((-1, True), (1, False)):
+        other = _valued(said, levels=9, value=str(near + Fraction(step, 10**12)))
+        assert accepts(other, resealed(other, one)) == holds
 
 
 def test_no_change_of_one_field_proves_more_than_the_optimum(proven: Any) -> None:
