@@ -9,7 +9,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PROOFS = sorted((ROOT / "docs" / "proofs").glob("*.md"))
-PHRASE = re.compile(r"without (?:any )?(?:loss|restriction)|\bw\.?l\.?o\.?g\b|symmetr|mirror|suffices", re.IGNORECASE)
+PHRASE = re.compile(
+    r"without (?:any )?(?:loss|restriction)|\bw\.?l\.?o\.?g\b|symmetr|mirror|suffices|(?:may|can|we) assume|vice versa"
+    r"|interchang|los(?:es?|ing) no choice|is it enough|it is enough",
+    re.IGNORECASE,
+)
 LAW = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 
 
@@ -32,5 +36,10 @@ def test_every_assumed_symmetry_names_its_law(proof: Path) -> None:
 
 def test_the_phrases_are_found() -> None:
     assert sum(len(leaning(proof)) for proof in PROOFS) >= 8
-    for words in ("Without loss of generality, x' < x.", "w.l.o.g. a > b", "By symmetry the rest follows."):
+    for words in (
+        "Without loss of generality, x' < x.",
+        "w.l.o.g. a > b",
+        "By symmetry the rest follows.",
+        "We may assume a > b.",
+    ):
         assert PHRASE.search(words)
