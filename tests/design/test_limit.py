@@ -14,9 +14,10 @@ from scipy import stats
 
 from laws.registry import judges
 from mezzotint import ParameterError, design
+from mezzotint.design.cuts import least_of_quadratics
 from mezzotint.design.fixed import program_on
 from mezzotint.design.levels import UnboundedLevelsWarning, search_levels, value_and_gradient
-from mezzotint.design.limit import least_of_quadratics
+from mezzotint.design.limit import real_roots
 from mezzotint.design.problem import make_problem
 from mezzotint.design.solver import safe_bound, solve
 from reference.design import continuous_dual
@@ -30,6 +31,13 @@ def test_limits_of_the_notes(epsilon: float, attained: float) -> None:
     assert attained * (1 - 1e-3) <= result.lower_bound <= attained * (1 + 1e-4)
     assert result.lower_bound <= result.loss <= result.lower_bound * (1 + 2e-3)
     assert result.mechanism.epsilon <= epsilon
+
+
+@pytest.mark.parametrize(("epsilon", "gap"), [(4.0, 0.003), pytest.param(8.0, 0.01, marks=pytest.mark.slow)])
+def test_limits_are_sharp_at_large_epsilons(epsilon: float, gap: float) -> None:
+    result = design.limit(epsilon)
+    assert result.lower_bound is not None
+    assert result.lower_bound <= result.loss <= result.lower_bound * (1 + gap)
 
 
 @judges("design.limit.limit_of")
@@ -78,11 +86,16 @@ def test_limit_scales_and_moves_with_the_data() -> None:
 )
 def test_least_of_quadratics_against_a_fine_grid(terms: list[tuple[float, float, float]], ratio: float) -> None:
     a, b, c = np.array([(0.01, 0.0, 1.0), *terms]).T
-    least = least_of_quadratics(a, b, c, ratio)
+    coefficients = np.stack([c, b, a])
+    found, place = least_of_quadratics(coefficients, real_roots(coefficients), np.array([-np.inf, np.inf]), ratio)
+    least = float(found[0])
     points = np.linspace(-40, 40, 2001)
     grid = continuous_dual(lambda x: (a * x + b) * x + c, ratio, points)
     assert least <= grid + 1e-9 * (1 + abs(grid))
-    if math.isfinite(least) and a.sum() > 0.5:
+    if math.isfinite(least):
+        at = (a * place[0] + b) * place[0] + c
+        assert least == pytest.approx(float(np.minimum(at, ratio * at).sum()), rel=1e-6, abs=1e-6)
+    if math.isfinite(least) and a.sum() > 0.5 and abs(place[0]) <= 40:
         scale = ratio * (np.abs(a).sum() * 1600 + np.abs(b).sum() * 40 + np.abs(c).sum())
         assert least >= grid - 1e-3 * scale or abs(least) > scale
 

@@ -282,6 +282,23 @@ def test_a_large_sample_is_searched_in_cells_and_designed_exactly() -> None:
     assert result.seconds < 30
 
 
+@pytest.mark.parametrize("loss", ["mse", "mae"])
+def test_many_point_masses_and_uneven_levels(loss: Any) -> None:
+    rng = np.random.default_rng(1)
+    levels = np.concatenate([[-3.0], np.sort(rng.uniform(-3, 3, 22)), [3.0]])
+    sample = rng.normal(0, 0.5, 200)
+    started = time.process_time()
+    result = design.optimal(1.0, levels=levels, prior=sample, loss=loss)
+    assert time.process_time() - started < 5  # a fraction of a second; a machine may be slow
+    points, counts = np.unique(np.clip(sample, -1, 1), return_counts=True)
+    counts = counts / sample.size  # the sample reaches both ends
+    error = (levels - points[:, None]) ** 2 if loss == "mse" else np.abs(levels - points[:, None])
+    best = floor_program(counts[:, None] * error, points, levels, 1.0)
+    assert result.gap is not None
+    assert result.gap <= 1e-6 * result.loss
+    assert result.loss == pytest.approx(best, rel=2e-6)
+
+
 def test_atoms_at_the_ends_are_bounded_exactly() -> None:
     for prior in (stats.poisson(0.3), np.array([-1.0, 0.0, 1.0]), np.array([1.0, 1.0])):
         result = design.optimal(1.0, levels=LEVELS, prior=prior)

@@ -13,9 +13,10 @@ import pytest
 from laws.registry import judges
 from mezzotint import ParameterError, design, kernel
 from mezzotint.core.priors import UniformPrior
+from mezzotint.design.cuts import cut_at
 from mezzotint.design.floors import overhang
 from mezzotint.design.problem import make_problem
-from mezzotint.design.prove import cut_at, prove
+from mezzotint.design.prove import prove
 from mezzotint.design.search import Space
 from mezzotint.design.windows import law_of
 from reference.design import check_levels_proof
@@ -31,7 +32,7 @@ def test_cuts_hold_for_random_mechanisms(epsilon: float) -> None:
     for seed in range(6):
         levels = np.sort(rng.uniform(-1.5, 1.5, 6)) * far
         levels[[0, -1]] = -1.6 * far, 1.6 * far
-        cut = cut_at(levels, ratio, UNIFORM)
+        cut, _ = cut_at(levels, ratio, make_problem(epsilon=epsilon, lower=-1, upper=1))
         for one in (cut, cut.mirrored()):
             count = 2 + seed
             points = rng.normal(size=(60, 2 * count))
@@ -40,7 +41,9 @@ def test_cuts_hold_for_random_mechanisms(epsilon: float) -> None:
             for loss, chosen in zip(losses, sets, strict=True):
                 # A set of levels is bounded by the least value of the cut at its levels.
                 axis = np.unique(np.concatenate([chosen - 1e-9, chosen + 1e-9]))
-                least = one.least(axis, ratio)[::2].min() if axis.size == 2 * count else one.least(axis, ratio).min()
+                least = (
+                    one.least(axis, ratio)[0][::2].min() if axis.size == 2 * count else one.least(axis, ratio)[0].min()
+                )
                 assert one.constant() + min(0.0, float(least)) <= loss * (1 + 1e-9)
 
 

@@ -3,34 +3,43 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import final
+from dataclasses import dataclass, replace
+from typing import cast, final
 
 import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.priors import SamplePrior
-from mezzotint.design.bound import bound_at_levels
-from mezzotint.design.floors import best_floors, lower_bound
+from mezzotint.design.floors import best_floors, bound_for_atoms, lower_bound
 from mezzotint.design.integers import IntegerWindows, integer_windows, refitted, table
 from mezzotint.design.parts import WorstErrorPart
 from mezzotint.design.problem import Problem
 from mezzotint.design.program import Program, RatioPart, assemble, price_of_means, pure_program, view_of
-from mezzotint.design.rounding import Draft, first_certified, pure_table
+from mezzotint.design.rounding import Draft
 from mezzotint.design.solver import Solution, SolverError, safe_bound, solve
-from mezzotint.design.windows import average, exact_law, law_of, make_windows, peaks
+from mezzotint.design.windows import (
+    average,
+    centred_atoms,
+    exact_law,
+    has_few_atoms,
+    law_of,
+    make_windows,
+    peaks,
+    split_atoms,
+)
 
 FloatArray = npt.NDArray[np.float64]
 
 ON_KNOTS = "tables with these levels on these knots"
 AT_LEVELS = "all mechanisms with these levels"
 
-_MOST_ENTRIES = 60_000
-_NEAR = 4
 _ROUNDS = 12
-_TARGET = 1e-8
-_SPREAD = 1e-3
+_TARGET = 1e-7
+_SPREADS = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4)
+"""Over how much of half the range point masses are spread, one after another."""
+_FEW_ENTRIES = 4000
+"""Point masses times levels up to which a linear program is solved at the masses."""
 
 
 def centered(problem: Problem, values: FloatArray) -> FloatArray:
@@ -77,52 +86,38 @@ def _floors_of(problem: Problem, solution: Solution) -> FloatArray:
 
 
 def _by_newton(problem: Problem, levels: FloatArray) -> Floors:
-    """For priors without point masses inside the range, and as a last resort for all."""
+    """The best floors for the average over the prior, whose point masses are spread less and less."""
     units, ratio, half = centered(problem, levels), ratio_above(problem.epsilon), problem.width / 2
-    loss = "mae" if problem.loss == "mae" else "mse"
-    law = law_of(problem.prior, problem.lower, problem.upper, spread=_SPREAD)
-    optimum = best_floors(units, ratio, law, loss)
-    windows = make_windows(units, optimum.floors, ratio, split=loss == "mae")
-    # The multipliers are the law's; what they bound is the prior's own loss.
-    edges = np.unique(np.clip(np.concatenate([[-1.0], windows.means, [1.0]]), -1.0, 1.0))
-    exact = exact_law(problem.prior, problem.lower, problem.upper, edges)
-    bound, _ = lower_bound(average(windows, exact, loss), optimum.floors, units, optimum.ends, ratio)
+    loss, prior, span = "mae" if problem.loss == "mae" else "mse", problem.prior, (problem.lower, problem.upper)
     scale = half if loss == "mae" else half**2
-    # Per piece the multiplier of the mean is a sum of two levels (MSE), or at most 1 (MAE).
-    price = (1.0 if loss == "mae" else 2 * float(np.ptp(units))) + float(np.abs(optimum.ends[:, 1]).sum())
-    return Floors(
-        floors=optimum.floors,
-        bound=bound * scale,
-        scope=AT_LEVELS,
-        iterations=optimum.iterations,
-        price=price * scale / half,
-    )
-
-
-def _by_atoms(problem: Problem, levels: FloatArray, prior: SamplePrior) -> Floors:
-    """For point masses: a linear program over averages of them, single ones near the kinks of the windows."""
-    points = np.unique(np.concatenate([[problem.lower], prior.points, [problem.upper]]))
-    cuts = (points[:-1] + points[1:]) / 2
-    best: Floors | None = None
-    if cuts.size * levels.size > _MOST_ENTRIES:
-        best, cuts = _by_newton(problem, levels), cuts[:0]
-    for _ in range(1 if best is None else _ROUNDS):
-        if best is not None:
-            kinks = make_windows(centered(problem, levels), best.floors, ratio_above(problem.epsilon)).means
-            place = np.searchsorted(points, from_centered(problem, np.clip(kinks, -1, 1)))
-            near = np.unique(np.clip(place[:, None] + np.arange(-_NEAR, _NEAR + 1), 1, points.size - 1))
-            cuts = np.union1d(cuts, (points[near] + points[near - 1]) / 2)
-        edges = np.unique(np.concatenate([[problem.lower], cuts, [problem.upper]]))
-        bound, solution, price = bound_at_levels(problem, levels, edges)
-        gained = best is None or bound > best.bound * (1 + _TARGET)
+    few = has_few_atoms(prior)
+    best, optimum, least = None, None, math.inf
+    for spread in _SPREADS if few else _SPREADS[:1]:
+        law, share = law_of(prior, *span, spread=spread), 1.0 if optimum is None else spread
+        optimum = best_floors(units, ratio, law, loss, near=optimum, share=share)
+        windows = make_windows(units, optimum.floors, ratio, split=loss == "mae")
+        # The multipliers are the law's; what they bound is the prior's own loss.
+        edges = np.unique(np.clip(np.concatenate([[-1.0], windows.means, [1.0]]), -1.0, 1.0))
+        value = average(windows, exact_law(prior, *span, edges), loss)
+        if few:
+            points, masses = centred_atoms(cast(SamplePrior, prior), *span)
+            edges = np.clip(windows.means, -1.0, 1.0)
+            parts = split_atoms(points, masses, edges, spread)
+            bound = bound_for_atoms(points, parts, windows, optimum.ends, loss)
+        else:
+            bound, _ = lower_bound(value, optimum.floors, units, optimum.ends, ratio)
+        # Per piece the multiplier of the mean is a sum of two levels (MSE), or at most 1 (MAE).
+        price = (1.0 if loss == "mae" else 2 * float(np.ptp(units))) + float(np.abs(optimum.ends[:, 1]).sum())
+        floors = optimum.floors if best is None or float(value.loss) < least else best.floors
+        before, least = least, min(least, float(value.loss))
         best = Floors(
-            floors=_floors_of(problem, solution),
-            bound=bound if best is None else max(bound, best.bound),
+            floors=floors,
+            bound=bound * scale if best is None else max(best.bound, bound * scale),
             scope=AT_LEVELS,
-            iterations=solution.iterations + (0 if best is None else best.iterations),
-            price=max(price, 0.0 if best is None else best.price),
+            iterations=optimum.iterations + (0 if best is None else best.iterations),
+            price=price * scale / half,
         )
-        if not gained:
+        if least * scale - best.bound <= _TARGET * least * scale or least > before * (1 - 1e-12):
             break
     assert best is not None
     return best
@@ -173,8 +168,11 @@ def floors_at(problem: Problem, levels: FloatArray, knots: FloatArray | None) ->
             return _on_knots(problem, levels, knots)
         if problem.loss == "minimax":
             return _by_worst_inputs(problem, levels)
-        if isinstance(problem.prior, SamplePrior):
-            return _by_atoms(problem, levels, problem.prior)
+        prior = problem.prior
+        if isinstance(prior, SamplePrior) and prior.points.size * levels.size <= _FEW_ENTRIES:
+            # Only the rows at these inputs matter: the bound is one for all mechanisms.
+            points = np.unique(np.concatenate([[problem.lower], prior.points, [problem.upper]]))
+            return replace(_on_knots(problem, levels, points), scope=AT_LEVELS)
     except SolverError:
         pass  # levels that reach barely far enough leave a cone solver no interior
     return _by_newton(problem, levels)
@@ -189,9 +187,6 @@ def design_fixed(
         knots: data units; None puts them where the best rows bend (unbiased problems).
         free: whether the levels may be moved by a little, so that nothing but float error is left of the bias.
     """
-    if problem.max_bias > 0:
-        assert knots is not None
-        return _biased(problem, levels, knots)
     found = floors_at(problem, levels, knots)
     span = {"lower": problem.lower, "upper": problem.upper}
     windows = integer_windows(levels, found.floors, epsilon=problem.epsilon, **span)
@@ -202,21 +197,3 @@ def design_fixed(
     mechanism = table(windows, levels, knots=knots, **span)
     draft = Draft(lower_bound=found.bound, scope=found.scope, iterations=found.iterations, price=found.price)
     return draft, mechanism
-
-
-def _biased(problem: Problem, levels: FloatArray, knots: FloatArray) -> tuple[Draft, Mechanism]:
-    """The best table on these knots whose means may differ from them."""
-    drafts: list[Draft] = []
-
-    def build(epsilon: float) -> Mechanism:
-        solution = solve(program_on(problem, levels, knots, epsilon))
-        asked = program_on(problem, levels, knots, math.nextafter(problem.epsilon, math.inf))
-        bound = safe_bound(asked, solution.dual)
-        price = 0.0
-        if math.isfinite(problem.max_bias):
-            price = price_of_means(asked, solution.dual, centered(problem, levels)) / (problem.width / 2)
-        drafts.append(Draft(lower_bound=bound, scope=ON_KNOTS, iterations=solution.iterations, price=price))
-        return pure_table(problem, knots, levels, solution.rows)
-
-    mechanism = first_certified(build, epsilon=problem.epsilon)
-    return drafts[-1], mechanism

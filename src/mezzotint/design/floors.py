@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.errors import MezzotintError
-from mezzotint.design.windows import Law, Value, Windows, average, curvature, make_windows
+from mezzotint.design.windows import Law, Value, Windows, average, curvature, make_windows, prices
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -46,11 +46,13 @@ class Optimum:
         floors: (m,)
         ends: (2, 2) multipliers (mass, mean) of the rows at -1 and at 1.
         iterations: Newton steps.
+        point: where they ended, the floors first.
     """
 
     floors: FloatArray
     ends: FloatArray
     iterations: int
+    point: FloatArray
 
 
 def overhang(ratio: float) -> float:
@@ -221,8 +223,13 @@ def _solve(matrix: FloatArray, right: FloatArray) -> FloatArray:
     return (solved.T * scale).T
 
 
-def best_floors(levels: FloatArray, ratio: float, law: Law, loss: str) -> Optimum:
+def best_floors(
+    levels: FloatArray, ratio: float, law: Law, loss: str, *, near: Optimum | None = None, share: float = 1.0
+) -> Optimum:
     """Minimises the expected loss of windows over the floors of these levels (centred units, increasing).
+
+    Arguments:
+        near, share: the optimum for a law that differs a little: the search starts so (relatively) far from it.
 
     Guarantees: none that a caller needs to trust: `lower_bound` holds for any floors and multipliers.
 
@@ -237,7 +244,7 @@ def best_floors(levels: FloatArray, ratio: float, law: Law, loss: str) -> Optimu
     found: list[tuple[float, Optimum]] = []
     for way in ways:
         with contextlib.suppress(ConvergenceError):
-            found.append(_newton(way(), levels, ratio, law, loss))
+            found.append(_newton(way(), levels, ratio, law, loss, near, share))
             if found[-1][0] < 1e-6:
                 break
     if not found:
@@ -245,9 +252,13 @@ def best_floors(levels: FloatArray, ratio: float, law: Law, loss: str) -> Optimu
     return min(found, key=lambda pair: pair[0])[1]
 
 
-def _newton(reach: _Reach, levels: FloatArray, ratio: float, law: Law, loss: str) -> tuple[float, Optimum]:
+def _newton(
+    reach: _Reach, levels: FloatArray, ratio: float, law: Law, loss: str, near: Optimum | None, share: float
+) -> tuple[float, Optimum]:
     """A primal-dual interior-point method: the relative gap that it proves, and where it ends."""
     count, point = levels.size, reach.point
+    if near is not None and near.point.size == point.size:
+        point = share * point + (1 - share) * near.point
 
     def at(point: FloatArray) -> tuple[Windows, Value]:
         windows = make_windows(levels, point[:count], ratio, split=loss == "mae")
@@ -255,7 +266,7 @@ def _newton(reach: _Reach, levels: FloatArray, ratio: float, law: Law, loss: str
 
     windows, value = at(point)
     slacks = reach.slacks(point)
-    duals, ends = float(value.loss) / slacks.size / slacks, np.zeros((2, 2))
+    duals, ends = share * float(value.loss) / slacks.size / slacks, np.zeros((2, 2))
     bound, multipliers, least, floors = -math.inf, ends, math.inf, point[:count]
     step, stalled = 0, 0
     while step < _STEPS:
@@ -290,7 +301,7 @@ def _newton(reach: _Reach, levels: FloatArray, ratio: float, law: Law, loss: str
                 break
             length /= 2
         point, duals = point + length * change, duals + length * d_duals
-    return (least - bound) / least, Optimum(floors=floors, ends=multipliers, iterations=step)
+    return (least - bound) / least, Optimum(floors=floors, ends=multipliers, iterations=step, point=point)
 
 
 def _longest(values: FloatArray, change: FloatArray) -> float:
@@ -316,3 +327,21 @@ def lower_bound(
     )
     most = 1 - 2 / (levels[-1] - levels[0])
     return constant + most * min(0.0, float(cost.min())), cost
+
+
+def bound_for_atoms(points: FloatArray, parts: FloatArray, windows: Windows, ends: FloatArray, loss: str) -> float:
+    """`lower_bound` for inputs at point masses, each priced at the lines of the pieces that it is split among.
+
+    Arguments:
+        points: (n,) centred units.
+        parts: (P, n) how much of each is priced at the line of each piece: any split is right.
+        ends: (2, 2) multipliers of mass and mean of the rows at -1 and 1.
+    """
+    piece, atom = np.nonzero(parts)
+    weight, x, levels = parts[piece, atom], points[atom], windows.levels
+    paid = prices(levels, x, windows.left[piece], windows.right[piece], loss)
+    low, high = paid.reduced, windows.ratio * paid.reduced
+    reduced = ends[:, :1] + ends[:, 1:] * levels
+    cost = weight @ np.minimum(low, high) + np.minimum(reduced, windows.ratio * reduced).sum(axis=0)
+    constant = float(weight @ (paid.line + paid.tilt * x)) - float(ends[0, 0] - ends[0, 1]) - float(ends[1].sum())
+    return constant + (1 - 2 / float(levels[-1] - levels[0])) * min(0.0, float(cost.min()))

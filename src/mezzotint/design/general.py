@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -190,9 +189,7 @@ def design_general(problem: Problem, levels: FloatArray, knots: FloatArray) -> t
     raise failure or InfeasibleError("rounding: no margin was tried")
 
 
-def refine_even(
-    problem: Problem, levels: FloatArray, design: Callable[[Problem, FloatArray, FloatArray], tuple[Draft, Mechanism]]
-) -> tuple[Draft, Mechanism]:
+def refine_even(problem: Problem, levels: FloatArray) -> tuple[Draft, Mechanism]:
     """Even knots, doubled until the bound of the program stalls or the program grows large."""
     most = 4000 if problem.is_pure else 260
     best: tuple[Draft, Mechanism] | None = None
@@ -200,7 +197,7 @@ def refine_even(
     for count in (9, 17, 33, 65, 129, 257):
         if best is not None and count * levels.size > most:
             break
-        best = design(problem, levels, np.linspace(problem.lower, problem.upper, count))
+        best = design_general(problem, levels, np.linspace(problem.lower, problem.upper, count))
         value = best[0].lower_bound or 0.0
         if previous - value <= 1e-5 * abs(value):
             break

@@ -29,14 +29,13 @@ def _design(problem: Problem, levels: FloatArray, knots: FloatArray | None, *, f
     unbiased = problem.is_pure and problem.max_bias == 0
     if unbiased and (knots is None or problem.loss != "minimax"):
         return design_fixed(problem, levels, knots, free=free)
-    design = design_fixed if problem.is_pure and problem.loss != "minimax" else design_general
     if knots is not None:
-        return design(problem, levels, knots)
+        return design_general(problem, levels, knots)
     if problem.metric == "squared":
         raise ParameterError(
             "knots", None, "the squared metric speaks about a grid of inputs: give the number of knots"
         )
-    return refine_even(problem, levels, design)
+    return refine_even(problem, levels)
 
 
 def _chosen_levels(problem: Problem, levels: Any, max_level: float | None, knots: FloatArray | None) -> FloatArray:

@@ -21,9 +21,9 @@ import numpy.typing as npt
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.priors import UniformPrior
-from mezzotint.design.floors import ConvergenceError, best_floors, overhang
+from mezzotint.design.cuts import Cut, cut_at
+from mezzotint.design.floors import ConvergenceError, overhang
 from mezzotint.design.problem import Problem
-from mezzotint.design.windows import Law, law_of, make_windows
 from mezzotint.privacy.propose import bound_document
 
 FloatArray = npt.NDArray[np.float64]
@@ -41,67 +41,6 @@ _GAPS = (0.2, 0.1, 0.05, 0.03, 0.02, 0.015, 0.01, 0.0075, 0.005, 0.0035, 0.0025,
 """Relative gaps tried one after another: each is proven or the time ends."""
 
 
-@final
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Cut:
-    """Multipliers for averages over cells of inputs and for the rows at -1 and 1 (centred units).
-
-    Arguments:
-        edges: (n+1,) of the cells, from -1 to 1.
-        roots: (n, 2) levels at which the reduced cost of a cell vanishes: w (B - L)(B - R).
-        ends: (2, 2) coefficients (constant, slope) in B of the reduced costs of the two rows.
-    """
-
-    edges: FloatArray
-    roots: FloatArray
-    ends: FloatArray
-
-    def constant(self) -> float:
-        """The bound on the loss when no level has a negative g; uniform inputs, squared error."""
-        weight, centre = np.diff(self.edges) / 2, (self.edges[1:] + self.edges[:-1]) / 2
-        low, high = self.roots.T
-        rows = self.ends[0, 0] - self.ends[0, 1] + self.ends[1].sum()
-        return float(weight @ (centre * (low + high) - low * high) - 1 / 3 - rows)
-
-    def least(self, axis: FloatArray, ratio: float) -> FloatArray:
-        """(len(axis) - 1,) the least g in each cell of levels, exact but for floats."""
-        turns = -self.ends[:, 0] / np.where(self.ends[:, 1] == 0, math.inf, self.ends[:, 1])
-        points = np.unique(np.concatenate([axis, self.roots.ravel(), turns[(turns > axis[0]) & (turns < axis[-1])]]))
-        points = points[(points >= axis[0]) & (points <= axis[-1])]
-        middle = (points[1:] + points[:-1]) / 2
-        weight = np.diff(self.edges)[:, None] / 2
-        low, high = self.roots[:, :1], self.roots[:, 1:]
-        factor = np.where((middle > low) & (middle < high), ratio, 1.0) * weight
-        linear = self.ends[:, :1] + self.ends[:, 1:] * middle
-        rows = np.where(linear < 0, ratio, 1.0)
-        a = factor.sum(axis=0)
-        b = -(factor * (low + high)).sum(axis=0) + (rows * self.ends[:, 1:]).sum(axis=0)
-        c = (factor * low * high).sum(axis=0) + (rows * self.ends[:, :1]).sum(axis=0)
-        best = np.clip(-b / (2 * a), points[:-1], points[1:])
-        result = np.full(axis.size - 1, math.inf)
-        cell = np.clip(np.searchsorted(axis, middle) - 1, 0, axis.size - 2)
-        for at in (points[:-1], points[1:], best):
-            np.minimum.at(result, cell, (a * at + b) * at + c)
-        return result
-
-    def mirrored(self) -> Cut:
-        """The same cut for inputs and levels with their signs changed."""
-        flip = np.array([1.0, -1.0])
-        return Cut(edges=-self.edges[::-1], roots=-self.roots[::-1, ::-1], ends=self.ends[::-1] * flip)
-
-
-def cut_at(levels: FloatArray, ratio: float, law: Law) -> Cut:
-    """The cut of the best design on these levels (centred units)."""
-    optimum = best_floors(levels, ratio, law, "mse")
-    windows = make_windows(levels, optimum.floors, ratio)
-    means = np.clip(windows.means, -1.0, 1.0)
-    means[0], means[-1] = -1.0, 1.0
-    wide = np.diff(means) > 0
-    pairs = np.stack([levels[windows.left], levels[windows.right]], axis=1)[wide]
-    edges = np.concatenate([means[:-1][wide], [1.0]])
-    return Cut(edges=edges, roots=np.sort(pairs, axis=1), ends=optimum.ends)
-
-
 Box = tuple[tuple[int, int], ...]
 
 
@@ -117,7 +56,7 @@ class Prover:
 
     count: int
     ratio: float
-    law: Law
+    problem: Problem
     deadline: float
     progress: Progress | None = None
     cuts: list[Cut] = field(default_factory=list[Cut])
@@ -138,7 +77,7 @@ class Prover:
             self.cuts.append(one)
             self.constants = np.append(self.constants, one.constant())
             # Beyond the axis g only grows: its slope there is that of the outermost quadratics.
-            self.values = np.concatenate([self.values, one.least(self.axis, self.ratio)[None]])
+            self.values = np.concatenate([self.values, one.least(self.axis, self.ratio)[0][None]])
         self.programs += 1
         return float(self.constants[-1])
 
@@ -196,7 +135,7 @@ class Prover:
         outer = self.needed * (1 + 1e-9)
         levels = np.unique(np.concatenate([[min(levels[0], -outer)], levels, [max(levels[-1], outer)]]))
         levels = levels[np.concatenate([[True], np.diff(levels) > 1e-6])]
-        return self.add(cut_at(levels, self.ratio, self.law))
+        return self.add(cut_at(levels, self.ratio, self.problem)[0])
 
     def proves(self, target: float) -> bool:
         """Whether every box is emptied at this target before the time ends."""
@@ -276,11 +215,10 @@ def prove(
         raise ParameterError("prove", True, "proofs over all levels are for pure epsilon, uniform inputs and loss mse")
     started = time.monotonic()
     ratio = math.exp(problem.epsilon) * (1 + 2.0**-50)
-    law = law_of(problem.prior, problem.lower, problem.upper)
-    prover = Prover(count=count, ratio=ratio, law=law, deadline=started + seconds, progress=progress)
+    prover = Prover(count=count, ratio=ratio, problem=problem, deadline=started + seconds, progress=progress)
     # Dense levels: what no number of levels can beat is a bound too, and the first cut.
     reach = 1.6 * prover.needed + 0.4
-    best = prover.add(cut_at(np.linspace(-reach, reach, 161), ratio, law))
+    best = prover.add(cut_at(np.linspace(-reach, reach, 161), ratio, problem)[0])
     best += min(0.0, float(prover.values[-1].min()))
     for gap in _GAPS:
         target = loss * (1 - gap)

@@ -79,18 +79,6 @@ def achieved_loss(problem: Problem, mechanism: Mechanism) -> float:
     return float(np.sum(problem.costs(mechanism.knots, mechanism.levels) * mechanism.probabilities))
 
 
-def pure_table(problem: Problem, knots: FloatArray, levels: FloatArray, rows: FloatArray) -> Mechanism:
-    """Float rows as integers with certified epsilon at most the problem's; InfeasibleError when rounding fails."""
-    return rounding.table(
-        knots=knots,
-        levels=levels,
-        probabilities=without_unused(rows),
-        name="optimal",
-        epsilon=problem.epsilon,
-        unbiased=problem.max_bias == 0,
-    )
-
-
 def first_certified(build: Callable[[float], Mechanism], *, epsilon: float) -> Mechanism:
     """The first of the margins at which `build(epsilon * (1 - margin))` succeeds.
 

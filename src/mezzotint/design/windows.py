@@ -101,8 +101,8 @@ def law_of(prior: Prior, lower: float, upper: float, *, spread: float = 1e-3) ->
     """
     if isinstance(prior, UniformPrior):
         return Law.of(np.array([-1.0, 1.0]), np.ones(1))
-    if isinstance(prior, SamplePrior) and prior.points.size <= _GRID:
-        return _atoms((prior.points - lower) / (upper - lower) * 2 - 1, prior.masses, spread)
+    if isinstance(prior, SamplePrior) and has_few_atoms(prior):
+        return _atoms(*centred_atoms(prior, lower, upper), spread)
     edges, low, high = np.linspace(lower, upper, _GRID + 1), 0.0, 0.0
     if isinstance(prior, SamplePrior):
         low, high = (float(prior.masses[prior.points == end].sum()) for end in (lower, upper))
@@ -113,6 +113,26 @@ def law_of(prior: Prior, lower: float, upper: float, *, spread: float = 1e-3) ->
     else:
         masses = prior.moments(edges)[:, 0]
     return Law.of(np.linspace(-1.0, 1.0, _GRID + 1), np.maximum(masses, 0.0), low=low, high=max(high, 0.0))
+
+
+def has_few_atoms(prior: Prior) -> bool:
+    """Whether the law of a prior is that of point masses made uniform over a spread."""
+    return isinstance(prior, SamplePrior) and prior.points.size <= _GRID
+
+
+def split_atoms(points: FloatArray, masses: FloatArray, edges: FloatArray, spread: float) -> FloatArray:
+    """(pieces, n) how much of each point mass lies between the edges when it is spread: all centred units."""
+    left, right = np.maximum(points - spread, -1.0), np.minimum(points + spread, 1.0)
+    inside = (points > -1) & (points < 1)
+    below = np.clip((edges[:, None] - left) / (right - left), 0.0, 1.0)
+    below = np.where(inside, below, np.where(points < 0, edges[:, None] > points, edges[:, None] >= points))
+    below[0], below[-1] = 0.0, 1.0
+    return np.diff(below, axis=0) * masses
+
+
+def centred_atoms(prior: SamplePrior, lower: float, upper: float) -> tuple[FloatArray, FloatArray]:
+    """Points in centred units, and masses."""
+    return np.clip((prior.points - lower) / (upper - lower) * 2 - 1, -1.0, 1.0), prior.masses
 
 
 def exact_law(prior: Prior, lower: float, upper: float, edges: FloatArray) -> Law:
