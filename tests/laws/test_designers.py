@@ -12,7 +12,6 @@ import pytest
 from laws.registry import judges
 from mezzotint import design, families, privacy
 from mezzotint.core.mechanism import TOTAL, Mechanism
-from mezzotint.design.bound import bound_at_levels
 from mezzotint.design.fixed import floors_at
 from mezzotint.design.problem import make_problem
 from reference.privacy import rows_of, worst_divergence, worst_hockey_stick
@@ -88,7 +87,7 @@ def test_designs_spend_what_was_asked_whichever_way_round(name: str, mirror: boo
             assert bound <= min(found.loss, other.loss) * (1 + GAP) + found.slack + other.slack
 
 
-@judges("design.bound.bound_at_levels", "design.fixed.floors_at", "design.floors.lower_bound")
+@judges("design.fixed.floors_at", "design.floors.bound_for_atoms", "design.floors.lower_bound")
 @pytest.mark.parametrize("seed", range(4))
 def test_bounds_at_levels_are_below_mechanisms_made_without_a_solver(seed: int) -> None:
     """Rows at the ends by hand: an even mixture of all levels with the two that any unbiased mechanism needs."""
@@ -96,9 +95,12 @@ def test_bounds_at_levels_are_below_mechanisms_made_without_a_solver(seed: int) 
     epsilon = float(rng.uniform(0.5, 3))
     least = 1 + 2 / math.expm1(epsilon)
     levels = np.array([-least * rng.uniform(1.2, 3), rng.uniform(-0.9, 0.9), least * rng.uniform(1.2, 3)])
-    problem = make_problem(epsilon=epsilon, lower=-1.0, upper=1.0, loss="mse", prior=None, delta=0.0, max_bias=0.0,
-                           alpha=None, metric=None)  # fmt: skip
-    bounds = [bound_at_levels(problem, levels, np.linspace(-1, 1, 17))[0], floors_at(problem, levels, None).bound]
+    # The second prior is 2001 point masses: Newton's method on spread masses, with a bound of its own.
+    priors = (None, np.linspace(-1, 1, 2001))
+    bounds = [
+        floors_at(make_problem(epsilon=epsilon, lower=-1.0, upper=1.0, prior=prior), levels, None).bound
+        for prior in priors
+    ]
     tried = 0
     for share in np.linspace(0, 0.9, 19):
         rows = []
@@ -117,7 +119,8 @@ def test_bounds_at_levels_are_below_mechanisms_made_without_a_solver(seed: int) 
         weights = np.ones(2001)
         weights[1:-1] = np.where(np.arange(1, 2000) % 2 == 1, 4, 2)
         loss = float((errors * weights).sum() / weights.sum())
-        assert max(bounds) <= loss * (1 + 1e-12)
+        assert bounds[0] <= loss * (1 + 1e-12)
+        assert bounds[1] <= errors.mean() * (1 + 1e-12)
     assert tried > 0
 
 
