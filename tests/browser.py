@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -59,6 +61,26 @@ def requests(session: Any) -> list[str]:
 def console(session: Any) -> list[str]:
     """Warnings and errors of the console since the last call."""
     return [entry["message"] for entry in session.get_log("browser") if entry["level"] in ("WARNING", "SEVERE")]
+
+
+def colours(session: Any, scheme: str) -> None:
+    """The colour scheme, "light" or "dark", that the reader prefers."""
+    wish = [{"name": "prefers-color-scheme", "value": scheme}]
+    session.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": wish})
+
+
+def violations(session: Any) -> list[str]:
+    """What axe-core finds wrong with the accessibility of the page."""
+    package = importlib.util.find_spec("axe_playwright_python")
+    if package is None or package.origin is None:
+        pytest.skip("axe-playwright-python, which brings axe-core, is not installed")
+    script = Path(package.origin).with_name("axe.min.js")
+    session.execute_script(script.read_text(encoding="utf-8"))
+    session.set_script_timeout(60)
+    found = session.execute_async_script(
+        "axe.run(document, {resultTypes: ['violations']}).then(found => arguments[0](found.violations))"
+    )
+    return [f"{one['id']}: {one['nodes'][0]['html'][:200]} ({len(one['nodes'])})" for one in found]
 
 
 def until(condition: Callable[[], Any], *, seconds: float = 60.0) -> Any:

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from browser import chromium, console, requests, resize, until
+from browser import chromium, console, requests, resize, until, violations
 from mezzotint.cli import run
 
 pytest.importorskip("dash", reason="the extra `explore` is not installed")
@@ -170,11 +170,35 @@ def test_slow_answers_run_alone_and_only_the_latest_waits() -> None:
     assert entered.wait(10)
     for place, name in enumerate(("second", "third"), start=1):
         threads.append(ask(name, lambda name=name: name))
-        until(lambda place=place: line._newest == place, seconds=10)
+        until(lambda place=place: line._newest.get("") == place, seconds=10)
     leave.set()
     for thread in threads:
         thread.join(10)
     assert done == {"first": "first", "second": None, "third": "third"}
+
+
+def test_tabs_do_not_take_answers_from_each_other() -> None:
+    line, entered, leave = pages.Latest(), threading.Event(), threading.Event()
+    done: dict[str, Any] = {}
+
+    def slow() -> str:
+        entered.set()
+        assert leave.wait(10)
+        return "a"
+
+    def ask(tab: str, work: Any) -> threading.Thread:
+        thread = threading.Thread(target=lambda: done.update({tab: line.run(work, tab)}))
+        thread.start()
+        return thread
+
+    threads = [ask("a", slow)]
+    assert entered.wait(10)
+    threads += [ask(tab, lambda tab=tab: tab) for tab in "bcd"]
+    until(lambda: set(line._newest) == set("abcd"), seconds=10)
+    leave.set()
+    for thread in threads:
+        thread.join(10)
+    assert done == {tab: tab for tab in "abcd"}
 
 
 # In a browser --------------------------------------------------------------------------------------------------
@@ -209,6 +233,12 @@ def test_loads_quietly_and_asks_nobody_else(session: Any, server: Server, width:
     assert hosts == {f"{ADDRESS}:{server.port}"}
     assert session.execute_script("return document.documentElement.scrollWidth") <= width
     assert server.token not in session.current_url
+
+
+def test_everyone_can_use_it(opened: Any) -> None:
+    resize(opened, 1280)
+    until(lambda: "ERM" in _text(opened, "rivals"))
+    assert violations(opened) == []
 
 
 def test_a_change_changes_the_answer_and_its_command_runs_as_printed(

@@ -37,7 +37,14 @@ def _figure(page: reports.Page, key: str) -> reports.Figure:
 def test_every_question_has_its_section(page: reports.Page) -> None:
     titles = [section.title for section in page.sections]
     assert titles == ["What it does", "What it guarantees", "How good it is", "What n reports buy", "How to verify it"]
-    assert len({figure.key for figure in page.figures}) == len(page.figures) == 7
+    assert len({figure.key for figure in page.figures}) == len(page.figures) == 6
+
+
+def test_a_chart_of_the_bias_is_drawn_where_there_is_one(page: reports.Page) -> None:
+    assert "bias" not in {figure.key for figure in page.figures}
+    biased = mz.design.imvu(1.0, levels=4).mechanism
+    assert biased.max_bias > 1e-3
+    assert "bias" in {figure.key for figure in reports.mechanism_page(biased).figures}
 
 
 def test_slider_frames_are_distributions_with_the_input_as_mean(page: reports.Page) -> None:

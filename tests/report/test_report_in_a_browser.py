@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from browser import chromium, console, requests, resize, until
+from browser import chromium, colours, console, requests, resize, until, violations
 from mezzotint.cli import run
 from mezzotint.families import rqm
 
@@ -53,6 +53,23 @@ def test_loads_quickly_quietly_and_alone(session: Any, written: Path, width: int
     assert session.execute_script("return document.documentElement.scrollWidth") <= width
     drawn = session.execute_script("return [...document.querySelectorAll('.figure svg.main-svg')].length")
     assert drawn >= 8
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_everyone_can_read_it(session: Any, written: Path, scheme: str) -> None:
+    colours(session, scheme)
+    resize(session, 1280)
+    _load(session, written)
+    try:
+        assert violations(session) == []
+        read = (
+            "return [getComputedStyle(document.body).backgroundColor, document.getElementById('pmf').layout.font.color]"
+        )
+        page, ink = session.execute_script(read)
+        assert (page == "rgb(255, 255, 255)") == (scheme == "light")
+        assert ink == {"light": "#222222", "dark": "#e4e4e4"}[scheme]
+    finally:
+        colours(session, "light")
 
 
 def test_the_slider_changes_the_plot(session: Any, written: Path) -> None:

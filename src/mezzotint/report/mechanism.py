@@ -47,7 +47,8 @@ def mechanism_page(mechanism: Mechanism, *, file: str = "m.json") -> Page:
     claim = privacy.report_claim(mechanism)
     promise = "no pure epsilon" if unbounded else f"epsilon {upwards(mechanism.epsilon)} ({claim.basis})"
     return Page(
-        title=mechanism.name,
+        title=f"{mechanism.name}: {mechanism.bits} bit{'s' if mechanism.bits > 1 else ''} for inputs in "
+        f"[{mechanism.lower:g}, {mechanism.upper:g}]",
         summary=f"{mechanism.bits} bit(s) per report of a number in [{mechanism.lower:g}, {mechanism.upper:g}], "
         f"{promise} per report, standard deviation about {short(math.sqrt(mechanism.mse()), 3)}.",
         sections=(
@@ -98,7 +99,7 @@ def what_it_does(mechanism: Mechanism) -> Section:
     )
 
 
-def _over_inputs(mechanism: Mechanism) -> tuple[Figure, Figure]:
+def _over_inputs(mechanism: Mechanism) -> tuple[Figure, ...]:
     grid = np.unique(np.concatenate([np.linspace(mechanism.lower, mechanism.upper, 201), mechanism.knots[:800]]))
     bias = Figure(
         key="bias",
@@ -123,7 +124,8 @@ def _over_inputs(mechanism: Mechanism) -> tuple[Figure, Figure]:
             ),
         ),
     )
-    return bias, error
+    biased = mechanism.max_bias > 1e-6 * (mechanism.upper - mechanism.lower)  # else it draws rounding
+    return (bias, error) if biased else (error,)
 
 
 def _slider(mechanism: Mechanism) -> Slider:

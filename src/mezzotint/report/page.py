@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from importlib import resources
 from typing import Any
 
@@ -17,11 +18,16 @@ POLICY = (
 )
 
 STYLE = """
-:root { color-scheme: light; }
+:root { color-scheme: light dark; --ink: #222; --page: #fff; --quiet: #595959; --line: #ddd; --code: #f5f5f5;
+  --link: #1f5fa8; --own: #eaf1f9; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e4e4e4; --page: #17191d; --quiet: #b0b0b0; --line: #3d4148;
+  --code: #22252b; --link: #8fb9ea; --own: #1e2c3d; } }
 * { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 1080px; padding: 0 16px 64px; font: 16px/1.5 system-ui, sans-serif; color: #222; }
+body { margin: 0 auto; max-width: 1080px; padding: 0 16px 64px; font: 16px/1.5 system-ui, sans-serif;
+  color: var(--ink); background: var(--page); }
+a { color: var(--link); }
 h1 { margin: 28px 0 4px; font-size: 1.7rem; overflow-wrap: anywhere; }
-h2 { margin: 40px 0 8px; font-size: 1.25rem; border-bottom: 1px solid #ddd; }
+h2 { margin: 40px 0 8px; font-size: 1.25rem; border-bottom: 1px solid var(--line); }
 p { max-width: 75ch; overflow-wrap: anywhere; }
 .summary { font-size: 1.1rem; }
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 460px), 1fr)); gap: 12px; }
@@ -29,18 +35,30 @@ p { max-width: 75ch; overflow-wrap: anywhere; }
 .slider input { width: 100%; }
 .scroll { overflow-x: auto; margin-top: 14px; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 0.93rem; }
-th, td { padding: 4px 14px 4px 0; text-align: left; border-bottom: 1px solid #eee; vertical-align: top; }
-pre { background: #f5f5f5; padding: 12px; white-space: pre-wrap; overflow-wrap: anywhere; font-size: 0.9rem; }
-footer { margin-top: 48px; color: #666; font-size: 0.85rem; }
+th, td { padding: 4px 14px 4px 0; text-align: left; border-bottom: 1px solid var(--line); vertical-align: top; }
+.number { text-align: right; }
+pre { background: var(--code); padding: 12px; white-space: pre-wrap; overflow-wrap: anywhere; font-size: 0.9rem; }
+footer { margin-top: 48px; color: var(--quiet); font-size: 0.85rem; }
 """
 
 SCRIPT = """
 const figures = JSON.parse(document.getElementById('figures').textContent);
 const quiet = {responsive: true, displayModeBar: false};
 const drawn = [];
+const dark = window.matchMedia('(prefers-color-scheme: dark)');
+const colours = () => {
+  const grid = dark.matches ? '#3d4148' : '#e4e4e4';
+  const zero = dark.matches ? '#5c616b' : '#cccccc';
+  return {paper_bgcolor: 'rgba(0,0,0,0)', plot_bgcolor: 'rgba(0,0,0,0)',
+    'font.color': dark.matches ? '#e4e4e4' : '#222222', 'xaxis.gridcolor': grid, 'yaxis.gridcolor': grid,
+    'xaxis.zerolinecolor': zero, 'yaxis.zerolinecolor': zero};
+};
+dark.addEventListener('change', () => {
+  for (const key of Object.keys(figures)) Plotly.relayout(document.getElementById(key), colours());
+});
 for (const [key, one] of Object.entries(figures)) {
   const place = document.getElementById(key);
-  drawn.push(Plotly.newPlot(place, one.data, one.layout, quiet));
+  drawn.push(Plotly.newPlot(place, one.data, one.layout, quiet).then(() => Plotly.relayout(place, colours())));
   if (!one.frames) continue;
   const handle = document.getElementById(key + '-input');
   const says = document.getElementById(key + '-says');
@@ -55,6 +73,7 @@ for (const [key, one] of Object.entries(figures)) {
   show();
 }
 Promise.all(drawn).then(() => {
+  document.getElementById('js-plotly-tester')?.setAttribute('aria-hidden', 'true');  // plotly measures texts in it
   document.body.dataset.ready = 'yes';
   document.body.dataset.milliseconds = Math.round(performance.now());
 });
@@ -76,11 +95,11 @@ def html_page(page: Page) -> str:
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
             f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f'<link rel="icon" href="data:,"><title>{title}</title><style>{STYLE}</style></head><body>',
+            f'<link rel="icon" href="data:,"><title>{title}</title><style>{STYLE}</style></head><body><main>',
             f'<h1>{title}</h1><p class="summary">{summary}</p>',
             *(_section(section) for section in page.sections),
             _attachment(page),
-            "<footer>Made by mezzotint. This page is one file and loads nothing; figures are drawn by plotly.js "
+            "</main><footer>Made by mezzotint. This page is one file and loads nothing; figures are drawn by plotly.js "
             "(MIT licence), which it contains.</footer>",
             f'<script type="application/json" id="figures">{embedded(figures)}</script>',
             f"<script>{_library()}</script><script>{SCRIPT}</script></body></html>",
@@ -112,13 +131,13 @@ def _section(section: Section) -> str:
     if section.slider is not None:
         key, last = section.slider.key, len(section.slider.inputs) - 1
         parts.append(
-            f'<div class="slider"><div class="figure" id="{key}"></div>'
-            f'<input type="range" id="{key}-input" min="0" max="{last}" value="{last // 2}" aria-label="input">'
-            f'<p id="{key}-says"></p></div>'
+            f'<div class="slider"><div class="figure" id="{key}" {_named(section.slider.title)}></div>'
+            f'<input type="range" id="{key}-input" min="0" max="{last}" value="{last // 2}" aria-label="input" '
+            f'aria-describedby="{key}-says"><p id="{key}-says" aria-live="polite"></p></div>'
         )
     if section.figures:
         inner = "".join(
-            f'<div class="figure" id="{figure.key}" style="height: {height_of(figure)}px"></div>'
+            f'<div class="figure" id="{figure.key}" {_named(figure.title)} style="height: {height_of(figure)}px"></div>'
             for figure in section.figures
         )
         parts.append(f'<div class="figures">{inner}</div>')
@@ -129,10 +148,31 @@ def _section(section: Section) -> str:
     return "\n".join([*parts, "</section>"])
 
 
+def _named(title: str) -> str:
+    """A chart's accessible name."""
+    return f'role="img" aria-label="{html.escape(title, quote=True)}"'
+
+
 def _table(table: Table) -> str:
-    head = "".join(f"<th>{html.escape(heading)}</th>" for heading in table.headings)
-    body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in table.rows)
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    """Columns of numbers stand at the right."""
+    numeric = [all(map(_is_number, column)) for column in zip(*table.rows, strict=True)]
+    looks = [' class="number"' if right else "" for right in numeric] or [""] * len(table.headings)
+    heads = zip(looks, table.headings, strict=True)
+    head = "".join(f'<th scope="col"{look}>{html.escape(heading)}</th>' for look, heading in heads)
+    rows = (
+        "".join(f"<td{look}>{html.escape(cell)}</td>" for look, cell in zip(looks, row, strict=True))
+        for row in table.rows
+    )
+    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    about = html.escape(", ".join(table.headings), quote=True)
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{about}">'
+        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _is_number(cell: str) -> bool:
+    return re.fullmatch(r"[-+]?[\d,.]+(e[-+]?\d+)?( ?%)?|inf|-|", cell) is not None
 
 
 def _attachment(page: Page) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import secrets
 import threading
 import time
 from collections.abc import Callable
@@ -21,8 +22,9 @@ from mezzotint.report.rivals import Comparison, compare
 dash: Any = LazyModule("dash")
 
 STYLE = """
+:root { color-scheme: light; }
 * { box-sizing: border-box; }
-body { margin: 0; font: 16px/1.5 system-ui, sans-serif; color: #222; }
+body { margin: 0; font: 16px/1.5 system-ui, sans-serif; color: #222; background: #fff; }
 #page { display: grid; grid-template-columns: minmax(260px, 340px) minmax(0, 1fr); gap: 28px; max-width: 1240px;
   margin: 0 auto; padding: 0 16px 48px; }
 header { grid-column: 1 / -1; }
@@ -33,14 +35,32 @@ h1 { font-size: 1.6rem; margin: 20px 0 0; } h2 { font-size: 1.15rem; margin: 24p
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 td { padding: 4px 16px 4px 0; border-bottom: 1px solid #eee; }
 pre { background: #f5f5f5; padding: 12px; white-space: pre-wrap; overflow-wrap: anywhere; font-size: 0.88rem; }
-#error { color: #a02020; font-weight: 600; } .note { color: #666; font-size: 0.88rem; }
+#error { color: #a02020; font-weight: 600; } .note { color: #595959; font-size: 0.88rem; }
 @media (max-width: 760px) { #page { grid-template-columns: minmax(0, 1fr); } }
+"""
+
+NAMES = """
+// Dash's sliders and choices have no names of their own, and say that choices are a list: say what they are.
+const name = () => document.querySelectorAll('.control').forEach(control => {
+  const words = control.querySelector('label').textContent;
+  control.querySelectorAll('.dash-slider-container input, [role=slider]').forEach(part =>
+    part.setAttribute('aria-label', words));
+  const choices = control.querySelector('.dash-radioitems');
+  if (!choices) return;
+  choices.setAttribute('role', 'radiogroup');
+  choices.setAttribute('aria-label', words);
+  choices.querySelectorAll('label').forEach(label => {
+    label.removeAttribute('role');
+    label.removeAttribute('aria-selected');
+  });
+});
+new MutationObserver(name).observe(document.body, {childList: true, subtree: true});
 """
 
 TEMPLATE = (
     '<!doctype html><html lang="en"><head>{%metas%}<title>{%title%}</title><link rel="icon" href="data:,">'
     "{%css%}<style>" + STYLE + "</style></head><body>{%app_entry%}<footer>{%config%}{%scripts%}{%renderer%}</footer>"
-    "</body></html>"
+    "<script>" + NAMES + "</script></body></html>"
 )
 
 FIELDS = ("epsilon", "bits", "lower", "upper", "loss", "prior", "clients", "coordinates", "rounds", "view", "delta")
@@ -62,15 +82,16 @@ def make_app(*, prior: str = "") -> Any:
         index_string=TEMPLATE,
         meta_tags=[{"name": "viewport", "content": "width=device-width, initial-scale=1"}],
     )
-    app.layout = _layout(prior)
+    app.layout = lambda: _layout(prior)  # made for each tab that opens the page
     answer(*(getattr(Question(), name) for name in FIELDS))  # loads the solvers before anybody waits for them
     inputs = [dash.Input(name, "value") for name in FIELDS]
     answers = ("error", "summary", "reasons", "commands", "python", "distribution", "took")
     properties = ("children",) * 5 + ("figure", "children")
     outputs = [dash.Output(name, what) for name, what in zip(answers, properties, strict=True)]
     app.callback(*outputs, *inputs)(answer)
-    app.callback(dash.Output("claim", "children"), *inputs)(total_claim)
-    app.callback(dash.Output("rivals", "figure"), dash.Output("limit", "children"), *inputs)(rivals)
+    tab = dash.State("tab", "data")
+    app.callback(dash.Output("claim", "children"), *inputs, tab)(total_claim)
+    app.callback(dash.Output("rivals", "figure"), dash.Output("limit", "children"), *inputs, tab)(rivals)
     return app
 
 
@@ -78,7 +99,8 @@ def make_app(*, prior: str = "") -> Any:
 
 
 def _control(label: str, inner: Any) -> Any:
-    return dash.html.Div([dash.html.Label(label), inner], className="control")
+    named = {"htmlFor": inner.id} if isinstance(inner, dash.dcc.Input) else {}
+    return dash.html.Div([dash.html.Label(label, **named), inner], className="control")
 
 
 def _number(name: str, value: float, label: str, **limits: Any) -> Any:
@@ -124,6 +146,7 @@ def _layout(prior: str) -> Any:
     return html.Div(
         id="page",
         children=[
+            dcc.Store(id="tab", data=secrets.token_hex(8)),
             html.Header([html.H1("Which mechanism should I use?"), html.P(id="error")]),
             html.Aside(_controls(prior)),
             html.Main(
@@ -181,39 +204,48 @@ def answer(*values: Any) -> tuple[Any, ...]:
 
 @final
 class Latest:
-    """Runs slow answers one at a time; of those that wait, only the latest is computed, as the page moved on."""
+    """Runs slow answers one at a time; of a tab's that wait, only the latest is computed, as its page moved on."""
 
     def __init__(self) -> None:
         self._running = threading.Lock()
         self._tickets = itertools.count()
-        self._newest = -1
+        self._newest: dict[str, int] = {}
 
-    def run(self, work: Callable[[], Any]) -> Any:
-        """What `work` returns, or None when a later call came while this one waited."""
+    def run(self, work: Callable[[], Any], tab: str = "") -> Any:
+        """What `work` returns, or None when a later call of the same tab came while this one waited."""
         ticket = next(self._tickets)
-        self._newest = max(self._newest, ticket)
+        self._newest[tab] = max(self._newest.get(tab, -1), ticket)
         with self._running:
-            return work() if ticket == self._newest else None
+            if ticket != self._newest[tab]:
+                return None
+            if len(self._newest) > _MOST_TABS:  # tabs that were closed are never heard of again
+                self._newest = {tab: ticket}
+            return work()
 
 
+_MOST_TABS = 1000
 _CLAIMS, _RIVALS = Latest(), Latest()
 
 
 def total_claim(*values: Any) -> Any:
-    """The claim of the whole release; an accounting of many reports may take seconds."""
+    """The claim of the whole release, for the controls' values and the tab; many reports may take seconds."""
     try:
-        question = question_of(*values)
-        claim = _CLAIMS.run(lambda: advising.claim(question, advising.advise(question)))
+        question, tab = question_of(*values[: len(FIELDS)]), _tab(values)
+        claim = _CLAIMS.run(lambda: advising.claim(question, advising.advise(question)), tab)
     except MezzotintError as error:
         return str(error)
     return dash.no_update if claim is None else str(claim)
 
 
+def _tab(values: tuple[Any, ...]) -> str:
+    return str(values[len(FIELDS)]) if len(values) > len(FIELDS) else ""
+
+
 def rivals(*values: Any) -> Any:
-    """The comparison at equal epsilon, which takes seconds; for uniform inputs."""
+    """The comparison at equal epsilon, which takes seconds; for uniform inputs. Arguments as of `total_claim`."""
     try:
-        mechanism = advising.advise(question_of(*values)).mechanism
-        comparison = _RIVALS.run(lambda: _compared(mechanism))
+        mechanism = advising.advise(question_of(*values[: len(FIELDS)])).mechanism
+        comparison = _RIVALS.run(lambda: _compared(mechanism), _tab(values))
     except MezzotintError:
         return _empty(), ""
     if comparison is None:
