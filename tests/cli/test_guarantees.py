@@ -64,7 +64,7 @@ def files(tmp_path: Path, mechanism_file: Path, column_file: Path, invoke: Invok
     written = invoke("privatize", column_file, "--column", "x", "--mechanism", mechanism_file, "--out", reports)
     assert written.status == 0
     found = {"m": mechanism_file, "in": column_file, "ranks": ranks, "claim": claim, "reports": reports}
-    return found | {"out": tmp_path / "out.html", "csv": tmp_path / "o.csv"}
+    return found | {"out": tmp_path / "out.html", "csv": tmp_path / "o.csv", "folder": tmp_path / "demo"}
 
 
 CALLS: dict[str, tuple[str, ...]] = {
@@ -93,6 +93,20 @@ CALLS: dict[str, tuple[str, ...]] = {
     "report, claim": ("report", "{claim}", "--out", "{out}", "--overwrite"),
     "report, ranks": ("report", "{ranks}", "--out", "{out}", "--overwrite"),
     "report, reports": ("report", "{reports}", "--out", "{out}", "--overwrite"),
+    "account, shuffled": ("account", "{m}", "--view", "shuffled", "--clients", "1000", "--delta", "1e-6"),
+    "demo": ("demo", "--folder", "{folder}"),
+    "train": (
+        "train", "--data", "breast-cancer", "--method", "dp-sgd", "--noise-multiplier", "2", "--steps", "3",
+        "--delta", "1e-5",
+    ),
+    "train, seeded": (
+        "train", "--data", "breast-cancer", "--method", "dp-sgd", "--noise-multiplier", "2", "--steps", "3", "--seed",
+        "1",
+    ),
+    "federate": ("federate", "--mechanism", "rqm", "--clients", "8", "--per-round", "8", "--rounds", "1"),
+    "reproduce": ("reproduce", "smoothed-figure1"),
+    "smoothed, elections": ("smoothed", "elections"),
+    "smoothed, gradients": ("smoothed", "gradients", "--n", "100", "--epsilon", "1", "--draws", "2"),
     "smoothed": ("smoothed", "profile", "--counts", "205,190", "--loss-rate", "0.01", "--epsilon", "1"),
     "smoothed, expected": (
         "smoothed", "expected", "--n", "50", "--vertices", "0.3", "--loss-rate", "0.1", "--epsilon", "1",
@@ -100,7 +114,11 @@ CALLS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 
-SLOW = ("advise", "report", "report, reports")
+SLOW = (
+    "advise", "report", "report, reports", "demo", "train", "train, seeded", "federate", "reproduce",
+    "smoothed, elections", "smoothed, gradients",
+)  # fmt: skip
+NEEDS = {"train": "torch", "federate": "flwr"}
 
 
 @pytest.mark.parametrize(
@@ -109,6 +127,8 @@ SLOW = ("advise", "report", "report, reports")
 def test_what_verbs_print_says_to_whom_and_whether_it_was_checked(
     invoke: Invoke, files: dict[str, Path], name: str
 ) -> None:
+    if CALLS[name][0] in NEEDS:
+        pytest.importorskip(NEEDS[CALLS[name][0]])
     words = [word.format(**{key: str(path) for key, path in files.items()}) for word in CALLS[name]]
     for more in ([], ["--json"]):
         outcome = invoke(*words, *more)
@@ -152,8 +172,8 @@ PROOFS: dict[str, tuple[str, ...]] = {
 def test_verbs_write_proofs_that_verify_accepts(
     invoke: Invoke, files: dict[str, Path], tmp_path: Path, name: str
 ) -> None:
-    if name in ("train", "federate"):
-        pytest.importorskip({"train": "torch", "federate": "flwr"}[name])
+    if name in NEEDS:
+        pytest.importorskip(NEEDS[name])
     words = [word.format(**{key: str(path) for key, path in files.items()}) for word in PROOFS[name]]
     proof = tmp_path / "proof.json"
     outcome = invoke(*words, "--proof", proof, "--json")

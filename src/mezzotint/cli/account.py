@@ -10,6 +10,7 @@ import typer
 from mezzotint.cli.common import AsJson, ProofOption, is_ranked, load_mechanism, output, print_json, write_proof
 from mezzotint.cli.rooms import privacy, vectors
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.records import above
 
 EXAMPLE = "mezzotint account m.json --coordinates 1000 --rounds 10 --view sum --clients 1000 --delta 1e-6 --json"
 
@@ -55,5 +56,5 @@ def command(
 
 def _text(claim: privacy.Claim) -> str:
     """The claim, and what other valid accounting would have said."""
-    others = [f"epsilon {privacy.rounded_up(epsilon)} by {name}" for name, epsilon in claim.alternatives[1:]]
+    others = [f"epsilon {above(epsilon)} by {name}" for name, epsilon in claim.alternatives[1:]]
     return str(claim) + (f"\nAlso valid ({privacy.basis(claim.observer)}): {'; '.join(others)}." if others else "")

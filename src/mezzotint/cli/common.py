@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +18,8 @@ from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_text
 from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.records import number as number
+from mezzotint.core.records import plain
 
 progress_bars: Any = LazyModule("rich.progress")
 
@@ -57,21 +58,7 @@ def warn(text: str) -> None:
 
 def print_json(values: Mapping[str, Any]) -> None:
     """One JSON object on standard output; infinities and NaN, which JSON lacks, as text."""
-    print(json.dumps(_plain(values), allow_nan=False))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(inner) for inner in value]
-    if hasattr(value, "tolist"):  # numpy scalars and arrays
-        return _plain(value.tolist())
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    return str(value)
+    print(json.dumps(plain(values), allow_nan=False))
 
 
 def parse_numbers(text: str, *, parameter: str) -> list[float]:
@@ -139,11 +126,6 @@ def write_proof(release: Any, path: Path, *, overwrite: bool) -> privacy.Claim:
 def claim_of(path: Path) -> privacy.Claim:
     """What one report of a mechanism file, tables and ranked codebooks alike, costs."""
     return vectors.RankedCodebook.load(path).claim() if is_ranked(path) else privacy.report_claim(load_mechanism(path))
-
-
-def number(value: float | None, digits: int = 6) -> str:
-    """A number for a table."""
-    return "-" if value is None else f"{value:.{digits}g}"
 
 
 def sparkline(probabilities: Sequence[float]) -> str:

@@ -13,8 +13,9 @@ from rich.text import Text
 
 from mezzotint.cli import groups
 from mezzotint.cli.common import AsJson, Overwrite, load_mechanism, number, output, parse_numbers, print_json, progress
-from mezzotint.cli.rooms import collect, privacy
+from mezzotint.cli.rooms import collect
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.records import above
 
 EXAMPLE = "mezzotint estimate reports.parquet --histogram --quantiles --json"
 
@@ -178,7 +179,7 @@ def _blame(result: Any) -> list[str]:
 def _privacy(result: Any) -> str:
     if result.epsilon is None:
         return "drawn from a seed: NOT PRIVATE"
-    cost = f"epsilon {privacy.rounded_up(result.epsilon)} each ({result.claim.basis})"
+    cost = f"epsilon {above(result.epsilon)} each ({result.claim.basis})"
     if result.seeded is None:
         return f"{cost} unless they were drawn from a seed (their files do not say)"
     return cost

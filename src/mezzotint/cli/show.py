@@ -23,6 +23,7 @@ from mezzotint.cli.common import (
 )
 from mezzotint.cli.rooms import privacy, vectors
 from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.records import above
 
 EXAMPLE = "mezzotint show m.json --at=-1,0,1"
 
@@ -145,7 +146,7 @@ def _categories(mechanism: Mechanism) -> Group:
 
 def _cost(mechanism: Mechanism) -> str:
     claim = privacy.report_claim(mechanism)
-    return f"{privacy.rounded_up(claim.epsilon)} per report ({claim.basis})"
+    return f"{above(claim.epsilon)} per report ({claim.basis})"
 
 
 def _shrink(row: Any, width: int = 64) -> list[float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -73,7 +72,7 @@ def _as_dict(report: Any) -> dict[str, Any]:
         "valid": report.valid,
         "observer": "reports",
         "certified": False,
-        "epsilon": report.epsilon_upper if math.isfinite(report.epsilon_upper) else "inf",
+        "epsilon": report.epsilon_upper,
         "max_bias": None if report.max_bias is None else float(report.max_bias),
         "max_bias_exact": None if report.max_bias is None else str(report.max_bias),
         "sha256": report.sha256,

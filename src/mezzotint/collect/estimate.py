@@ -18,7 +18,8 @@ from mezzotint.collect.mean import Interval, Method, check_level, mean_interval,
 from mezzotint.collect.region import least_deviance
 from mezzotint.collect.shapes import CrossFitted, OfRegion, Shapes
 from mezzotint.core.errors import InfeasibleError, ParameterError
-from mezzotint.privacy.claim import Claim, plain
+from mezzotint.core.records import Record, plain
+from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.prove import report_claim
 
 FloatArray = npt.NDArray[np.float64]
@@ -29,7 +30,7 @@ DEFAULT_PROBABILITIES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Histogram:
+class Histogram(Record):
     """Shares of the clipped inputs between edges.
 
     Arguments:
@@ -45,11 +46,6 @@ class Histogram:
     high: FloatArray
     identified_low: FloatArray
     identified_high: FloatArray
-
-    def as_dict(self) -> dict[str, list[float]]:
-        """Plain values for JSON."""
-        names = ("edges", "share", "low", "high", "identified_low", "identified_high")
-        return {name: getattr(self, name).tolist() for name in names}
 
 
 @final

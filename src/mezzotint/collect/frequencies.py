@@ -7,7 +7,8 @@ from typing import Any, final
 
 from mezzotint.collect.counts import CodeCounts
 from mezzotint.collect.mean import Interval, Method, Spread, bernstein, score_interval
-from mezzotint.privacy.claim import Claim, plain
+from mezzotint.core.records import plain
+from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.prove import report_claim
 
 

@@ -15,6 +15,7 @@ from scipy import special
 from mezzotint.collect.counts import CodeCounts
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.records import Record
 
 Method = Literal["asymptotic", "safe"]
 FloatArray = npt.NDArray[np.float64]
@@ -22,7 +23,7 @@ FloatArray = npt.NDArray[np.float64]
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Interval:
+class Interval(Record):
     """An estimate and the interval around it, in the unit of what is estimated.
 
     Arguments:
@@ -36,11 +37,6 @@ class Interval:
     low: float
     high: float
     identified: tuple[float, float] | None = None
-
-    def as_dict(self) -> dict[str, float | list[float]]:
-        """Plain values for JSON."""
-        ends: dict[str, float | list[float]] = {"value": self.value, "low": self.low, "high": self.high}
-        return ends if self.identified is None else {**ends, "identified": list(self.identified)}
 
 
 def check_level(level: float) -> float:

@@ -6,7 +6,7 @@ import math
 import os
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, final
+from typing import final
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from mezzotint.collect.mean import Interval, Spread, check_level, half_width, sc
 from mezzotint.collect.sources import blocks_of, find_files
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.records import Record
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -140,7 +141,7 @@ def read_pairs(source: str | os.PathLike[str], *, columns: tuple[str, str]) -> P
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Relation:
+class Relation(Record):
     """How two columns of numbers go together.
 
     Arguments:
@@ -154,11 +155,6 @@ class Relation:
     level: float
     covariance: Interval
     slope: Interval | None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        slope = None if self.slope is None else self.slope.as_dict()
-        return {"n": self.n, "level": self.level, "covariance": self.covariance.as_dict(), "slope": slope}
 
 
 def _check(pairs: PairCounts, level: float, allow_seeded: bool, categories: tuple[bool, bool]) -> None:

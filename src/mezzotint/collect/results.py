@@ -8,7 +8,8 @@ from typing import Any, final
 
 from mezzotint.collect.drawing import Plan, Tally
 from mezzotint.collect.reports import code_field
-from mezzotint.privacy.claim import Claim, plain
+from mezzotint.core.records import plain
+from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.prove import report_claim
 
 RAW_COUNTS_REMARK = "these counts were computed on the raw data and are not private; do not publish them"

@@ -6,12 +6,13 @@ import itertools
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, Literal, final
 
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.records import Record
 from mezzotint.design import baselines
 from mezzotint.design.calibrate import calibrate, calibrate_function
 from mezzotint.design.distribution import cdf_error
@@ -36,7 +37,7 @@ FAMILIES = ("optimal", "optm", "mvu", "imvu", "rqm", "erm", "pbm", "k_randomized
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class Row(Record):
     """One mechanism in a comparison.
 
     Arguments:
@@ -56,7 +57,7 @@ class Row:
     """
 
     family: str
-    mechanism: Mechanism | None
+    mechanism: Mechanism | None = field(repr=False)
     epsilon: float | None
     bits: int | None
     mse: float | None
@@ -68,27 +69,14 @@ class Row:
     seconds: float
     note: str
 
+    beside = ("observer", "trust", "certified")
+    observer: Literal["reports"] = field(default="reports", init=False, repr=False)
+    trust: Literal["local"] = field(default="local", init=False, repr=False)
+
     @cached_property
     def certified(self) -> bool:
         """Whether the kernel accepts the epsilon; what is no table stays computed."""
         return self.mechanism is not None and report_claim(self.mechanism).certified
-
-    def as_dict(self) -> dict[str, Any]:
-        """Everything but the table, for JSON."""
-        return {
-            "family": self.family,
-            "epsilon": self.epsilon,
-            **({} if self.epsilon is None else {"observer": "reports", "trust": "local", "certified": self.certified}),
-            "bits": self.bits,
-            "mse": self.mse,
-            "mae": self.mae,
-            "worst": self.worst,
-            "cdf": self.cdf,
-            "max_bias": self.max_bias,
-            "above_limit": self.above_limit,
-            "seconds": self.seconds,
-            "note": self.note,
-        }
 
 
 def _design(

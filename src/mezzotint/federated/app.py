@@ -25,6 +25,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import locked, replacing
+from mezzotint.core.records import Record
 from mezzotint.datasets import load_federation
 from mezzotint.federated.checkpoint import NAME, Checkpoint
 from mezzotint.federated.ledger import RunLedger
@@ -94,7 +95,7 @@ client_app = make_client_app()
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class RunReport:
+class RunReport(Record):
     """What a run led to.
 
     Arguments:
@@ -121,10 +122,6 @@ class RunReport:
     mse: float
     seconds: float
     promises: dict[str, Claim] = field(default_factory=dict[str, Claim], repr=False, compare=False)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "promises"}
 
 
 def _prepare(settings: RunSettings, initial: npt.NDArray[np.float64]) -> Checkpoint:

@@ -8,7 +8,6 @@ from mezzotint.privacy.certificate import Certificate as Certificate
 from mezzotint.privacy.certificate import certify as certify
 from mezzotint.privacy.claim import Claim as Claim
 from mezzotint.privacy.claim import basis as basis
-from mezzotint.privacy.claim import rounded_up as rounded_up
 from mezzotint.privacy.ledger import Charge as Charge
 from mezzotint.privacy.ledger import Entry as Entry
 from mezzotint.privacy.ledger import Ledger as Ledger

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Literal, final
 
+from mezzotint.core.records import plain
 from mezzotint.privacy.loss import log_ratio, worst_ratio
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Certificate:
     def as_dict(self) -> dict[str, int | float | str]:
         """Plain values for JSON: integers as integers, max_bias as "a/b", an unbounded epsilon as "inf"."""
         return {
-            "epsilon": self.epsilon if math.isfinite(self.epsilon) else "inf",
+            "epsilon": plain(self.epsilon),
             "numerator": self.numerator,
             "denominator": self.denominator,
             "level": self.level,

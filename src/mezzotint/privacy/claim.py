@@ -7,12 +7,12 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from decimal import ROUND_CEILING, Context
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, final
 
 from mezzotint.core.errors import MezzotintError
 from mezzotint.core.files import replacing
+from mezzotint.core.records import Record, above, plain
 
 if TYPE_CHECKING:
     from mezzotint import kernel
@@ -78,7 +78,7 @@ _SAMPLING = {
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Claim:
+class Claim(Record):
     """(epsilon, delta) of a whole release, with everything it rests on.
 
     Arguments:
@@ -205,7 +205,7 @@ class Claim:
     def __str__(self) -> str:
         many = self.released or counted(self.dimension, "coordinate")
         if self.parts:
-            many += f" ({' + '.join(f'{name} {rounded_up(epsilon)}' for name, epsilon in self.parts)})"
+            many += f" ({' + '.join(f'{name} {above(epsilon)}' for name, epsilon in self.parts)})"
         many += "" if self.observer == "model" and self.released else f" in {counted(self.rounds, 'round')}"
         sampled = "" if self.observer == "model" else _SAMPLING[self.sampling].format(rate=self.sampling_rate)
         honest = "" if self.honest_clients is None else f", if {_honest(self.honest_clients)} honest randomness"
@@ -219,7 +219,7 @@ class Claim:
         by = f"{'checked by mezzotint.kernel, ' * self.certified}accounted by {self.method}"
         status = "certified" if self.certified else "computed" + (self.reason and f" ({self.reason})")
         head = f"{SIMULATION} {status}" if self.seeded else status[0].upper() + status[1:]
-        promise = f"({rounded_up(self.epsilon)}, {rounded_up(self.delta)})-differential privacy"
+        promise = f"({above(self.epsilon)}, {above(self.delta)})-differential privacy"
         return f"{head}: {promise} for {change}, {where}; {by}."
 
 
@@ -230,14 +230,3 @@ def counted(number: int, noun: str) -> str:
 
 def _honest(clients: int) -> str:
     return "no client but the one protected adds" if clients == 1 else f"{clients} clients add"
-
-
-def rounded_up(value: float) -> str:
-    """Six significant digits, never less than the value; a number that was given with so few stands as it was given."""
-    # The shortest decimal, not the binary one: 1e-05 lies just above a hundred-thousandth, and would read 1.00001e-05.
-    return f"{float(Context(prec=6, rounding=ROUND_CEILING).create_decimal(repr(float(value)))):g}"
-
-
-def plain(value: float) -> float | str:
-    """The number for JSON, which has no infinity."""
-    return value if math.isfinite(value) else "inf"

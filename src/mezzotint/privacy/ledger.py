@@ -27,7 +27,7 @@ from typing import Any, Protocol, final
 
 from mezzotint.core.errors import BudgetError, ParameterError
 from mezzotint.core.files import Append, AppendLog, Line
-from mezzotint.privacy.claim import plain, rounded_up
+from mezzotint.core.records import above, plain
 
 FORMAT = "mezzotint-ledger"
 VERSION = 2
@@ -571,7 +571,7 @@ def _is_fingerprint(text: str) -> bool:
 
 
 def _shown(value: float) -> str:
-    return rounded_up(value) if math.isfinite(value) else "infinity"
+    return above(value)
 
 
 def _checked_slack(slack: float) -> float:

@@ -8,8 +8,8 @@ from typing import Any
 from mezzotint.core.errors import FileFormatError
 from mezzotint.core.files import read_text
 from mezzotint.core.lazy import LazyModule
+from mezzotint.core.records import number
 from mezzotint.report.content import Page, Section, Table
-from mezzotint.report.words import short
 
 checker: Any = LazyModule("mezzotint.kernel.__main__")
 kernel: Any = LazyModule("mezzotint.kernel")
@@ -46,8 +46,8 @@ def ranked_page(source: Path) -> Page:
         "vectors": f"{scheme.dimension} coordinates, L2 norm at most {scheme.clip_norm:g}",
         "bits per vector": scheme.bits,
         "codewords": scheme.table.codewords,
-        "mean squared error of a report": short(scheme.mse),
-        "times the error of PrivUnitG": short(scheme.mse / scheme.optimum, 4),
+        "mean squared error of a report": number(scheme.mse),
+        "times the error of PrivUnitG": number(scheme.mse / scheme.optimum, 4),
     }
     return Page(
         title=scheme.name,

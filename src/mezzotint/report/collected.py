@@ -9,10 +9,10 @@ from typing import Any
 
 from mezzotint.core.errors import FileFormatError
 from mezzotint.core.lazy import LazyModule
+from mezzotint.core.records import above, number, percent
 from mezzotint.privacy.prove import report_claim
 from mezzotint.report.content import Curve, Figure, Page, Section, Table
 from mezzotint.report.mechanism import mechanism_page
-from mezzotint.report.words import percent, short, upwards
 
 collect: Any = LazyModule("mezzotint.collect")
 columns: Any = LazyModule("mezzotint.collect.columns")
@@ -44,8 +44,8 @@ def reports_page(source: Path, *, column: str | None = None, level: float = 0.95
     estimate = collect.estimate(counts, level=level, histogram=BINS, allow_seeded=True)
     mean = estimate.mean
     summary = (
-        f"{estimate.n:,} reports; mean of the clipped inputs {short(mean.value)}, "
-        f"{level:.0%} interval {short(mean.low)} to {short(mean.high)}; {_privacy(estimate)}."
+        f"{estimate.n:,} reports; mean of the clipped inputs {number(mean.value)}, "
+        f"{level:.0%} interval {number(mean.low)} to {number(mean.high)}; {_privacy(estimate)}."
     )
     sections = [_estimates(estimate), *([] if saved else [_clipped(source, column)])]
     title = f"Reports in {source.name}"
@@ -79,7 +79,7 @@ def _privacy(estimate: Any) -> str:
     if estimate.epsilon is None:
         return "drawn from a seed: NOT private"
     known = "" if estimate.seeded is False else ", unless they were drawn from a seed (their files do not say)"
-    return f"epsilon {upwards(estimate.epsilon)} per report ({estimate.claim.basis}){known}"
+    return f"epsilon {above(estimate.epsilon)} per report ({estimate.claim.basis}){known}"
 
 
 def _seeded() -> Section:
@@ -110,7 +110,7 @@ def _estimates(estimate: Any) -> Section:
         ),
     )
     rows = tuple(
-        (name, short(value.value), short(value.low), short(value.high))
+        (name, number(value.value), number(value.low), number(value.high))
         for name, value in (
             ("mean", estimate.mean),
             ("variance", estimate.input_variance),

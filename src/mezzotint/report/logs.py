@@ -10,9 +10,9 @@ from typing import Any
 from mezzotint.core.errors import FileFormatError
 from mezzotint.core.files import parse_json, read_text
 from mezzotint.core.lazy import LazyModule
+from mezzotint.core.records import above, number, percent
 from mezzotint.privacy.claim import basis
 from mezzotint.report.content import Curve, Figure, Page, Section, Table
-from mezzotint.report.words import percent, short, upwards
 
 privacy: Any = LazyModule("mezzotint.privacy")
 rqp: Any = LazyModule("mezzotint.training.rqp")
@@ -43,14 +43,14 @@ def training_page(source: Path) -> Page:
     if header is None or not history:
         raise FileFormatError(f"{source.name}: holds no report of a training run; make one with mezzotint train --log")
     last = history[-1]
-    spent = "" if last["epsilon"] is None else f"epsilon {upwards(last['epsilon'])} spent ({basis('model')})"
+    spent = "" if last["epsilon"] is None else f"epsilon {above(last['epsilon'])} spent ({basis('model')})"
     cost = spent or "no privacy is claimed"
     cost = f"simulation; not private ({cost})" if header.get("seed") is not None else cost
     method = (header if end is None else end).get("method", "no method")
     return Page(
         title=f"Training of {header.get('model', 'a model')} on {header.get('data', 'records')}",
         summary=f"{last['step']:,.0f} of {header['steps']:,} steps with {method}; "
-        f"test accuracy {100 * last['test_accuracy']:.4g} %; {cost} at delta {upwards(header.get('delta', 0.0), 4)}.",
+        f"test accuracy {100 * last['test_accuracy']:.4g} %; {cost} at delta {above(header.get('delta', 0.0), 4)}.",
         sections=(_learnt(header, end, history), _cost(header, end, history), _verify(header, end)),
     )
 
@@ -123,7 +123,7 @@ def _learnt(header: Mapping[str, Any], end: Mapping[str, Any] | None, history: S
 
 
 def _cell(value: Any) -> str:
-    return short(value) if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+    return number(value) if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def history_figure(history: Sequence[Any]) -> Figure:

@@ -9,10 +9,10 @@ import numpy as np
 
 from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import TOTAL, Mechanism
+from mezzotint.core.records import above, number, percent
 from mezzotint.report import rivals
 from mezzotint.report.content import Curve, Figure, Page, Section, Slider, Table
 from mezzotint.report.rivals import Comparison
-from mezzotint.report.words import percent, short, upwards
 
 privacy: Any = LazyModule("mezzotint.privacy")
 means: Any = LazyModule("mezzotint.collect.mean")
@@ -45,12 +45,12 @@ def mechanism_page(mechanism: Mechanism, *, file: str = "m.json") -> Page:
     text = mechanism.to_json()
     unbounded = math.isinf(mechanism.epsilon)
     claim = privacy.report_claim(mechanism)
-    promise = "no pure epsilon" if unbounded else f"epsilon {upwards(mechanism.epsilon)} ({claim.basis})"
+    promise = "no pure epsilon" if unbounded else f"epsilon {above(mechanism.epsilon)} ({claim.basis})"
     return Page(
         title=f"{mechanism.name}: {mechanism.bits} bit{'s' if mechanism.bits > 1 else ''} for inputs in "
         f"[{mechanism.lower:g}, {mechanism.upper:g}]",
         summary=f"{mechanism.bits} bit(s) per report of a number in [{mechanism.lower:g}, {mechanism.upper:g}], "
-        f"{promise} per report, standard deviation about {short(math.sqrt(mechanism.mse()), 3)}.",
+        f"{promise} per report, standard deviation about {number(math.sqrt(mechanism.mse()), 3)}.",
         sections=(
             what_it_does(mechanism),
             what_it_guarantees(mechanism),
@@ -86,9 +86,9 @@ def what_it_does(mechanism: Mechanism) -> Section:
         ("range of inputs", f"{mechanism.lower:g} to {mechanism.upper:g}; others are clipped"),
         ("levels", f"{mechanism.levels.size} ({mechanism.bits} bits per report)"),
         ("rows of the table", str(mechanism.knots.size)),
-        ("mean squared error, uniform inputs", short(mechanism.mse())),
-        ("mean absolute error, uniform inputs", short(mechanism.mae())),
-        ("greatest bias", upwards(mechanism.max_bias, 3)),
+        ("mean squared error, uniform inputs", number(mechanism.mse())),
+        ("mean absolute error, uniform inputs", number(mechanism.mae())),
+        ("greatest bias", above(mechanism.max_bias, 3)),
     )
     return Section(
         title="What it does",
@@ -219,12 +219,12 @@ def how_good_it_is(mechanism: Mechanism, comparison: Comparison) -> Section:
     own = comparison.rivals[0]
     words = list(comparison.remarks)
     if comparison.limit is not None:
-        above = max(0.0, own.mse / comparison.limit - 1)
+        excess = max(0.0, own.mse / comparison.limit - 1)
         words.insert(
             0,
             f"No exactly unbiased mechanism with this epsilon has a mean squared error below "
-            f"{short(comparison.limit)} on uniform inputs, however many bits it sends (a certified bound). This one is "
-            f"{100 * above:.3g} % above it.",
+            f"{number(comparison.limit)} on uniform inputs, however many bits it sends (a proven bound). This one is "
+            f"{100 * excess:.3g} % above it.",
         )
     names = tuple(rival.name for rival in ranked)
     curves = [Curve(name="mean squared error", x=names, y=tuple(rival.mse for rival in ranked), style="bars")]
@@ -241,11 +241,11 @@ def how_good_it_is(mechanism: Mechanism, comparison: Comparison) -> Section:
     rows = tuple(
         (
             rival.name,
-            upwards(rival.epsilon),
+            above(rival.epsilon),
             str(rival.bits),
-            short(rival.mse),
-            short(rival.mae),
-            upwards(rival.max_bias, 2),
+            number(rival.mse),
+            number(rival.mae),
+            above(rival.max_bias, 2),
         )
         for rival in ranked
     )
@@ -292,7 +292,7 @@ def _reports_needed(mechanism: Mechanism) -> Table:
     width = mechanism.upper - mechanism.lower
     rows = tuple(
         (
-            f"{100 * share:g} % of the range ({short(share * width, 4)})",
+            f"{100 * share:g} % of the range ({number(share * width, 4)})",
             f"{math.ceil(mechanism.mse() * (_NORMAL / (share * width)) ** 2):,}",
         )
         for share in (0.1, 0.03, 0.01, 0.001)

@@ -13,9 +13,9 @@ import numpy as np
 from mezzotint.core.errors import FileFormatError, MezzotintError
 from mezzotint.core.files import read_object
 from mezzotint.core.lazy import LazyModule
+from mezzotint.core.records import number
 from mezzotint.privacy.claim import basis
 from mezzotint.report.content import Curve, Figure, Page, Section, Table
-from mezzotint.report.words import short
 
 smoothed: Any = LazyModule("mezzotint.smoothed")
 
@@ -98,7 +98,7 @@ def _evaluated(xs: list[float], compute: Callable[[float], Any]) -> dict[float, 
 
 def _facts_table(facts: Mapping[str, Any]) -> Table:
     rows = tuple(
-        (name.replace("_", " "), short(value) if isinstance(value, float) else str(value))
+        (name.replace("_", " "), number(value) if isinstance(value, float) else str(value))
         for name, value in facts.items()
         if name not in ("asked", "verb", "reason") and value not in (None, [])
     )
@@ -128,7 +128,7 @@ def _profile_page(facts: dict[str, Any]) -> Page:
     )
     summary = (
         f"{records:,} records, {_rate(asked)}: delta at most {power(facts['log10_upper'])} at epsilon "
-        f"{short(epsilon)} ({basis('model')}), where the worst database has {power(facts['log10_worst_case'])}."
+        f"{number(epsilon)} ({basis('model')}), where the worst database has {power(facts['log10_worst_case'])}."
     )
     words = (str(facts["reason"]), _MEANING)
     about = Section(title="What publishing reveals", words=words, figures=(figure,), table=_facts_table(facts))
@@ -193,7 +193,7 @@ def _expected_page(facts: dict[str, Any]) -> Page:
         bound = f"{power(facts['log10_delta'])} ({level:.0%} interval {power(low)} to {power(high)}; no guarantee)"
     summary = (
         f"{records:,} records that follow the model, {facts['sampled']:,} of them published: expected delta {bound} at "
-        f"epsilon {short(epsilon)} ({basis('model')}); the worst database has {power(facts['log10_worst_case'])}."
+        f"epsilon {number(epsilon)} ({basis('model')}); the worst database has {power(facts['log10_worst_case'])}."
     )
     words = (
         str(facts["reason"]),
@@ -240,7 +240,7 @@ def _elections_page(facts: dict[str, Any]) -> Page:
 def _cell(name: str, value: Any) -> str:
     if name == "records":
         return f"{value:,}"
-    return str(value) if name == "election" else short(_number(value), 8)
+    return str(value) if name == "election" else number(_number(value), 8)
 
 
 # How to verify -----------------------------------------------------------------------------------------------

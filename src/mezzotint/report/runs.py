@@ -11,10 +11,10 @@ from typing import Any
 from mezzotint.core.errors import FileFormatError
 from mezzotint.core.files import read_object
 from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.records import above, number
 from mezzotint.privacy.claim import basis
 from mezzotint.report.content import Curve, Figure, Page, Section, Table
 from mezzotint.report.mechanism import what_it_does, what_it_guarantees
-from mezzotint.report.words import short, upwards
 
 REPORT, SETTINGS, MECHANISM = "report.json", "settings.json", "mechanism.json"
 """Names in a run's folder."""
@@ -69,7 +69,7 @@ def _basis(claim: dict[str, Any]) -> str:
 
 
 def _epsilon(value: Any) -> str:
-    return upwards(math.inf if value == "inf" else float(value))
+    return above(math.inf if value == "inf" else float(value))
 
 
 def _learnt(report: Mapping[str, Any], settings: Mapping[str, Any]) -> Section:
@@ -107,7 +107,7 @@ def _cost(report: Mapping[str, Any]) -> Section:
         "the honest clients' randomness; the first relies on nothing but the client's own."
     )
     rows = tuple(
-        (_VIEWS[view], name, _epsilon(value), upwards(float(claim["delta"]), 4))
+        (_VIEWS[view], name, _epsilon(value), above(float(claim["delta"]), 4))
         for view, claim in claims.items()
         for name, value in (claim.get("alternatives") or {claim["method"]: claim["epsilon"]}).items()
     )
@@ -138,11 +138,11 @@ def _wire(report: Mapping[str, Any]) -> Section:
         ("bits on the wire, per coordinate: room for the sum of all", str(report["bits"])),
         ("bytes of one client's masked vector, per round", f"{math.ceil(coordinates * report['bits'] / 8):,}"),
         ("the same as 32-bit floats", f"{4 * coordinates:,}"),
-        ("seconds of the whole run, as measured", short(float(report["seconds"]), 4)),
+        ("seconds of the whole run, as measured", number(float(report["seconds"]), 4)),
     ]
     error = report.get("mse")
     if isinstance(error, (int, float)) and math.isfinite(error):
-        rows.append(("mean squared error of one report, uniform inputs", short(float(error))))
+        rows.append(("mean squared error of one report, uniform inputs", number(float(error))))
     return Section(title="What went over the wire", table=Table(headings=("what", "value"), rows=tuple(rows)))
 
 

@@ -13,7 +13,7 @@ from mezzotint.core import priors
 from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.report.words import short, upwards
+from mezzotint.core.records import above, number
 
 design: Any = LazyModule("mezzotint.design")
 calibration: Any = LazyModule("mezzotint.design.calibrate")
@@ -229,7 +229,7 @@ def _reasons(question: Question, family: str, mechanism: Mechanism, loss: float,
     if question.view == "sum":
         reasons.append("Its levels are evenly spaced, so that a secure sum of codes decodes to the sum of the values.")
     reasons.append(
-        f"It is unbiased up to {upwards(mechanism.max_bias, 2)} data units, so that averages of many reports converge."
+        f"It is unbiased up to {above(mechanism.max_bias, 2)} data units, so that averages of many reports converge."
     )
     if question.coordinates * question.rounds > 1 and question.view == "local":
         reasons.append(
@@ -304,11 +304,11 @@ def summary(question: Question, advice: Advice) -> tuple[tuple[str, str], ...]:
     """What a page shows, as names and values."""
     mechanism = advice.mechanism
     return (
-        (f"epsilon of one report ({privacy.report_claim(mechanism).basis})", upwards(mechanism.epsilon, 8)),
+        (f"epsilon of one report ({privacy.report_claim(mechanism).basis})", above(mechanism.epsilon, 8)),
         ("levels", f"{mechanism.levels.size} ({mechanism.bits} bits)"),
-        ("mean squared error", short(advice.mse, 6)),
-        ("mean absolute error", short(advice.mae, 6)),
-        ("one-bit randomized response, " + question.loss.upper(), short(advice.one_bit, 6)),
+        ("mean squared error", number(advice.mse, 6)),
+        ("mean absolute error", number(advice.mae, 6)),
+        ("one-bit randomized response, " + question.loss.upper(), number(advice.one_bit, 6)),
         ("bytes per client, all rounds", f"{advice.bytes_per_client:,}"),
-        ("95 % half width of a mean over the clients, from privacy", short(advice.half_width, 4)),
+        ("95 % half width of a mean over the clients, from privacy", number(advice.half_width, 4)),
     )

@@ -1,0 +1,101 @@
+"""What results share: plain values for JSON, numbers as people read them, records that print themselves."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from decimal import ROUND_CEILING, Context
+from fractions import Fraction
+from typing import Any, ClassVar, cast
+
+
+def plain(value: Any) -> Any:
+    """The value as JSON has it: records and mappings as objects, arrays and tuples as lists, infinities as text."""
+    if isinstance(value, Record):
+        return value.as_dict()
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner) for key, inner in cast("Mapping[Any, Any]", value).items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(inner) for inner in cast("list[Any]", value)]
+    array = getattr(value, "tolist", None)
+    if array is not None:  # numpy scalars and arrays
+        return plain(array())
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Fraction):
+        return f"{value.numerator}/{value.denominator}"
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+
+
+def number(value: float | None, digits: int = 6) -> str:
+    """So many significant digits; a dash for None, a word for infinity."""
+    if value is None:
+        return "-"
+    return "unbounded" if math.isinf(value) else f"{value:.{digits}g}"
+
+
+def above(value: float, digits: int = 6) -> str:
+    """As `number`, never less than the value, for privacy; a number that was given with so few digits stands as it was.
+
+    >>> above(1.2345671), above(1e-05), above(0.1)
+    ('1.23457', '1e-05', '0.1')
+    """
+    if math.isinf(value):
+        return "unbounded"
+    # The shortest decimal, not the binary one: 1e-05 lies just above a hundred-thousandth, and would read 1.00001e-05.
+    return number(float(Context(prec=digits, rounding=ROUND_CEILING).create_decimal(repr(float(value)))), digits)
+
+
+def percent(value: float, digits: int = 3) -> str:
+    """A share as a percentage, never less than the value."""
+    return f"{above(100 * value, digits)} %"
+
+
+class Record:
+    """Base of frozen results. Fields with repr=False are not shown, nor is None where it is the default.
+
+    `beside` names properties that are shown after the fields.
+    """
+
+    beside: ClassVar[tuple[str, ...]] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        known = [field for field in fields(cast("Any", self)) if field.repr]
+        values = {field.name: getattr(self, field.name) for field in known}
+        absent = {field.name for field in known if field.default is None and values[field.name] is None}
+        shown = {name: value for name, value in values.items() if name not in absent}
+        return plain({**shown, **{name: getattr(self, name) for name in self.beside}})
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        return json.dumps(self.as_dict(), allow_nan=False)
+
+    def __str__(self) -> str:
+        values = {name.replace("_", " "): _cell(value) for name, value in self.as_dict().items()}
+        width = max(map(len, values), default=0)
+        return "\n".join(f"{name:<{width}}  {text}" for name, text in values.items())
+
+    def _repr_html_(self) -> str:
+        """A table, for notebooks."""
+        cells = ((name.replace("_", " "), _cell(value)) for name, value in self.as_dict().items())
+        rows = (f"<tr><th>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>" for name, text in cells)
+        return f"<table>{''.join(rows)}</table>"
+
+
+def _cell(value: Any) -> str:
+    """One line, cut in the middle of what would not fit a terminal of 80 columns, never within a number."""
+    if isinstance(value, float) or value is None:
+        return number(value)
+    if isinstance(value, list):
+        shown = [_cell(inner) for inner in cast("list[Any]", value)]
+        kept = shown if len(shown) <= 6 else [*shown[:3], "...", *shown[-2:]]
+        return ", ".join(kept)
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_cell(inner)}" for name, inner in cast("dict[str, Any]", value).items())
+    return str(value)

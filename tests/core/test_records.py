@@ -1,0 +1,80 @@
+"""Numbers as people read them, plain values, and records that print themselves."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mezzotint import collect, families, privacy
+from mezzotint.core.records import Record, above, number, percent, plain
+
+
+@given(st.floats(1e-300, 1e300), st.integers(1, 12))
+def test_privacy_is_never_shown_as_less_than_it_is(value: float, digits: int) -> None:
+    shown = float(above(value, digits))
+    # Ten to the digits, less one, is the least mantissa: a step of its last digit is the most that is added.
+    assert Fraction(value) <= Fraction(repr(shown)) + Fraction(math.ulp(value)) / 2
+    assert shown <= value * (1 + 1.0000001 * 10.0 ** (1 - digits))
+
+
+@pytest.mark.parametrize("value", ["0.1", "1e-05", "1e-300", "2.5", "0.000123456", "123456.0"])
+def test_what_was_given_with_few_digits_stands_as_it_was(value: str) -> None:
+    assert float(above(float(value))) == float(value)
+
+
+def test_words_for_what_is_no_number_and_exponents_whole() -> None:
+    assert [number(None), number(math.inf), above(math.inf)] == ["-", "unbounded", "unbounded"]
+    assert [number(1.23456e-123, 4), above(1.23456e-123, 4)] == ["1.235e-123", "1.235e-123"]
+    assert [number(1234567.0, 4), percent(0.12341)] == ["1.235e+06", "12.4 %"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample(Record):
+    name: str
+    values: Any
+    limit: float
+    extra: float | None = None
+    hidden: object = field(default=None, repr=False)
+    beside = ("size",)
+
+    @property
+    def size(self) -> int:
+        return len(self.values)
+
+
+def test_a_record_prints_itself_and_keeps_what_is_hidden() -> None:
+    sample = Sample(name="<a>", values=np.arange(9) / 8, limit=math.inf, hidden=object())
+    facts = {"name": "<a>", "values": (np.arange(9) / 8).tolist(), "limit": "inf", "size": 9}
+    assert sample.as_dict() == facts
+    assert json.loads(sample.to_json()) == facts
+    assert str(sample).splitlines() == [
+        "name    <a>",
+        "values  0, 0.125, 0.25, ..., 0.875, 1",
+        "limit   inf",
+        "size    9",
+    ]
+    assert "<th>name</th><td>&lt;a&gt;</td>" in sample._repr_html_()
+    assert Sample(name="b", values=(), limit=1.0, extra=2.0).as_dict()["extra"] == 2.0
+
+
+def test_plain_values_are_json_whatever_they_are() -> None:
+    interval = collect.Interval(value=1.0, low=0.0, high=math.inf)
+    mixed = {"a": (Fraction(1, 3), np.float64(2.0)), 3: [math.nan, None, True], "i": interval}
+    shown = {"a": ["1/3", 2.0], "3": ["nan", None, True], "i": {"value": 1.0, "low": 0.0, "high": "inf"}}
+    assert plain(mixed) == shown
+    assert json.loads(json.dumps(plain(mixed), allow_nan=False)) == shown
+
+
+def test_claims_are_records_and_keep_their_sentence() -> None:
+    claim = privacy.report_claim(families.randomized_response(lower=-1, upper=1, epsilon=1.0))
+    assert json.loads(claim.to_json()) == plain(claim.as_dict())
+    assert str(claim).startswith("Certified: (1, 0)-differential privacy")
+    assert "<th>certified</th><td>True</td>" in claim._repr_html_()
