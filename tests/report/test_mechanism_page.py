@@ -13,11 +13,11 @@ import pytest
 from mezzotint import design, families
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import TOTAL, Mechanism
+from mezzotint.core.records import above, number, percent
 from mezzotint.report import mechanism as reports
 from mezzotint.report.page import embedded, html_page
 from mezzotint.report.png import write_png
 from mezzotint.report.rivals import compare
-from mezzotint.report.words import percent, short, upwards
 
 
 @pytest.fixture(scope="module")
@@ -171,9 +171,9 @@ def test_png_of_every_figure(page: reports.Page, tmp_path: Path) -> None:
 
 
 def test_words_round_privacy_numbers_up() -> None:
-    assert upwards(0.99999991) == "1"
-    assert upwards(1.0000001, 3) == "1.01"
+    assert above(0.99999991) == "1"
+    assert above(1.0000001, 3) == "1.01"
     assert percent(1.0) == "100 %"
-    assert upwards(math.inf) == "unbounded"
-    assert short(None) == "-"
-    assert short(467339.4) == "467,339"
+    assert above(math.inf) == "unbounded"
+    assert number(None) == "-"
+    assert number(467339.4) == "467339"

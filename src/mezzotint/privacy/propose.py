@@ -122,16 +122,6 @@ def accepted(
     return Outcome(claim=unraised, proof=None, reason=f"not certified: {reason}")
 
 
-def local_release(
-    mechanism: Mechanism, *, coordinates: int, rounds: int, sampling: str, rate: float, neighboring: str
-) -> kernel.Release:
-    """The kernel's description of a run whose every report is seen."""
-    return kernel.Release(
-        observer="reports", tables=((mechanism.sha256, coordinates),), rounds=rounds, sampling=sampling,
-        rate=exact_rate(rate), neighboring=neighboring,
-    )  # fmt: skip
-
-
 def propose_local(
     mechanism: Mechanism,
     *,
@@ -150,9 +140,10 @@ def propose_local(
         epsilon, delta: what `account` found.
         coordinates, rounds, sampling, rate, neighboring: as in `Claim`.
     """
-    release = local_release(
-        mechanism, coordinates=coordinates, rounds=rounds, sampling=sampling, rate=rate, neighboring=neighboring
-    )
+    release = kernel.Release(
+        observer="reports", tables=((mechanism.sha256, coordinates),), rounds=rounds, sampling=sampling,
+        rate=exact_rate(rate), neighboring=neighboring,
+    )  # fmt: skip
     texts = [mechanism.canonical()]
 
     def pure(claim: kernel.Claim) -> Proof:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from scipy.stats import beta
 
 from mezzotint.core.errors import ParameterError
-from mezzotint.training.rqp.checks import count
+from mezzotint.privacy.checks import check_count
 
 
 @final
@@ -78,7 +78,7 @@ def audit(
     """
     first, second = np.asarray(with_canary, dtype=float).ravel(), np.asarray(without_canary, dtype=float).ravel()
     for name, scores in (("with_canary", first), ("without_canary", second)):
-        count(name, scores.size)
+        check_count(name, scores.size)
         if np.isnan(scores).any():
             raise ParameterError(name, "nan", "every run needs a score")
     if not 0 <= delta < 1:

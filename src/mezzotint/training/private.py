@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, Literal
 
 from mezzotint.core.errors import ParameterError
+from mezzotint.privacy.checks import check_count
 from mezzotint.training.accountant import Accountant
 from mezzotint.training.extra import GradSampleModule, ModuleValidator, torch
 from mezzotint.training.loaders import poisson_loader
@@ -14,7 +15,6 @@ from mezzotint.training.optimizers import NoisyOptimizer, ProjectedOptimizer, de
 from mezzotint.training.projection import Projection, projection
 from mezzotint.training.randomness import Draws
 from mezzotint.training.rqp.accounting import noise_multiplier as least_noise
-from mezzotint.training.rqp.checks import count
 from mezzotint.training.rqp.sampling import NEIGHBORINGS, Neighboring
 
 PrivateMethod = Literal["dp-sgd", "proj-dp-sgd", "rqp"]
@@ -88,7 +88,7 @@ def make_private(
     if replicas:
         _start_alike(module)
     made, batches = poisson_loader(loader, rng=partial(draws, "batch"), first=rank, every=world)
-    steps = None if epochs is None else count("epochs", epochs) * len(made)
+    steps = None if epochs is None else check_count("epochs", epochs) * len(made)
     projected = _projection(chosen, bits, q)
     inner: torch.optim.Optimizer = optimizer
     if projected is not None:

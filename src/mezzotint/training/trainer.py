@@ -17,6 +17,7 @@ import numpy.typing as npt
 from mezzotint.core.entropy import key_from
 from mezzotint.core.errors import ParameterError
 from mezzotint.datasets import Dataset
+from mezzotint.privacy.checks import check_count
 from mezzotint.privacy.claim import Claim
 from mezzotint.training.batches import PoissonBatches
 from mezzotint.training.checkpoint import StepLedger, save
@@ -25,7 +26,7 @@ from mezzotint.training.methods import Method
 from mezzotint.training.models import Task
 from mezzotint.training.optimizers import NotFiniteError
 from mezzotint.training.packed import PackedModel, pack_codes, pack_weights
-from mezzotint.training.rqp.checks import count, positive
+from mezzotint.training.rqp.checks import positive
 from mezzotint.training.rqp.sampling import NEIGHBORINGS, Neighboring
 
 
@@ -80,8 +81,8 @@ class Settings:
     averaging: float = 0.0
 
     def __post_init__(self) -> None:
-        count("steps", self.steps)
-        count("batch_size", self.batch_size)
+        check_count("steps", self.steps)
+        check_count("batch_size", self.batch_size)
         positive("step_size", self.step_size)
         if not 0 <= self.averaging <= 1:
             raise ParameterError("averaging", self.averaging, "a share of the steps lies in [0, 1]")

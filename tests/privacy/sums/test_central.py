@@ -17,8 +17,8 @@ from mezzotint.privacy.sums.bound import central_epsilon, dominating_curve
 from mezzotint.privacy.sums.central import as_probabilities, blanket_noise, pair_loss, screen
 from mezzotint.privacy.sums.lattice import lattice_rows
 from mezzotint.privacy.sums.search import candidate_blankets
-from mezzotint.privacy.sums.witness import find_witness
 from reference.sums import exact_delta, exact_delta_fraction, random_rows, sum_pmf
+from reference.witness import find_witness
 
 EPSILONS = np.array([0.0, 0.1, 0.5, 1.0, 2.0])
 

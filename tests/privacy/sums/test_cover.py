@@ -17,8 +17,8 @@ from mezzotint.privacy.sums.bound import central_epsilon, dominating_curve
 from mezzotint.privacy.sums.cover import Cover, case_noises, cover
 from mezzotint.privacy.sums.groups import MAX_ROWS, Group, find_groups
 from mezzotint.privacy.sums.lattice import lattice_rows
-from mezzotint.privacy.sums.witness import find_witness
 from reference.sums import crowd_delta, exact_delta, random_rows, sum_pmf
+from reference.witness import find_witness
 
 
 def data_sets(clients: int, kinds: int) -> Iterator[tuple[int, ...]]:

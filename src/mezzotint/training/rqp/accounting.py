@@ -13,10 +13,11 @@ from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.privacy.account import account
+from mezzotint.privacy.checks import check_count
 from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.propose import Outcome
 from mezzotint.privacy.release import Release
-from mezzotint.training.rqp.checks import check_bits, check_q, count, positive
+from mezzotint.training.rqp.checks import check_bits, check_q, positive
 from mezzotint.training.rqp.contraction import contraction
 from mezzotint.training.rqp.phases import Phase
 from mezzotint.training.rqp.propose import propose_training
@@ -178,7 +179,7 @@ def epsilon(
     """
     phase = Phase(
         noise_multiplier=noise_multiplier, kappa=contraction(q, bits), sampling=_rule(sampling_rate, sampling),
-        steps=count("steps", steps),
+        steps=check_count("steps", steps),
     )  # fmt: skip
     return account(training_release([phase], delta=delta, neighboring=neighboring))
 
@@ -209,7 +210,7 @@ def noise_multiplier(
     """
     positive("target_epsilon", target_epsilon)
     rule = _rule(sampling_rate, sampling)
-    count("steps", steps)
+    check_count("steps", steps)
 
     def spent(noise: float) -> float:
         phase = Phase(noise_multiplier=noise, kappa=1.0, sampling=rule, steps=steps)
@@ -281,8 +282,8 @@ def pure_epsilon(
     levels = check_bits(bits)
     keep = check_q(q, levels)
     positive("noise_multiplier", noise_multiplier)
-    count("dimension", dimension)
-    count("steps", steps)
+    check_count("dimension", dimension)
+    check_count("steps", steps)
     if neighboring not in NEIGHBORINGS:
         raise ParameterError("neighboring", neighboring, 'use "replace_one" or "add_or_remove_one"')
     # One record moves the sum by one clip norm when it comes or goes, by two when it is replaced.

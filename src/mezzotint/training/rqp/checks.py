@@ -33,13 +33,6 @@ def positive(name: str, value: float) -> float:
     return number
 
 
-def count(name: str, value: int) -> int:
-    """The number itself; ParameterError unless it is an integer of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise ParameterError(name, value, "need an integer of at least 1")
-    return int(value)
-
-
 def bisect(holds: Callable[[float], bool], low: float, high: float, *, tolerance: float = 0.0) -> tuple[float, float]:
     """(a, b) around the point from which `holds` is true: false at a or a is low, true at b or b is high.
 

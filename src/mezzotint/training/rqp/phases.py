@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from mezzotint.core.errors import ParameterError
-from mezzotint.training.rqp.checks import count, positive
+from mezzotint.privacy.checks import check_count
+from mezzotint.training.rqp.checks import positive
 from mezzotint.training.rqp.sampling import Sampling
 
 
@@ -37,7 +38,7 @@ class Phase:
         if not 0 <= self.kappa <= 1:
             raise ParameterError("kappa", self.kappa, "a contraction lies in [0, 1]")
         if self.steps != 0:
-            count("steps", self.steps)
+            check_count("steps", self.steps)
 
     @property
     def effective_noise(self) -> float:

@@ -9,7 +9,8 @@ from typing import Literal, final
 from scipy.special import ndtr
 
 from mezzotint.core.errors import ParameterError
-from mezzotint.training.rqp.checks import bisect, check_bits, check_q, count, positive
+from mezzotint.privacy.checks import check_count
+from mezzotint.training.rqp.checks import bisect, check_bits, check_q, positive
 
 SamplingName = Literal["poisson", "with_replacement"]
 
@@ -81,7 +82,7 @@ class RQPSettings:
         for name in ("noise_multiplier", "bound", "clip_norm", "step_size"):
             positive(name, getattr(self, name))
         for name in ("batch_size", "dataset_size", "steps", "dimension"):
-            count(name, getattr(self, name))
+            check_count(name, getattr(self, name))
         if self.sampling not in ("poisson", "with_replacement"):
             raise ParameterError("sampling", self.sampling, 'use "poisson" or "with_replacement"')
 
