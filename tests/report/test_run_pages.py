@@ -76,8 +76,8 @@ def test_a_training_log_quotes_its_claim_and_accounts_the_run_again(
     # The lines to type give the claim.
     names: dict[str, Any] = {}
     code = [line.removeprefix(">>> ") for line in page.sections[-1].code.splitlines()]
-    exec("\n".join(code[:2]), names)
-    assert eval(code[2].removeprefix("print(").removesuffix(")"), names) == claim
+    exec("\n".join(code[:-1]), names)
+    assert eval(code[-1].removeprefix("print(").removesuffix(")"), names) == claim
     assert len(html_page(page).encode()) < 3e6
     assert {path.stem for path in write_png(page, tmp_path)} == {figure.key for figure in page.figures}
 
