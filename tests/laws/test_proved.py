@@ -47,7 +47,7 @@ def proved(release: Any, **options: Any) -> float:
 
 
 @judges("privacy.prove.prove", "privacy.propose.propose_local", "privacy.propose.accepted",
-        "privacy.propose.local_release", "kernel.check.check", "kernel.check.read_claim")  # fmt: skip
+        "kernel.check.check", "kernel.check.read_claim")  # fmt: skip
 @settings(max_examples=10)
 @given(mechanism=law_tables(max_rows=3, max_levels=3), change=st.sampled_from(ROWS))
 def test_proofs_about_reports_know_no_labels(mechanism: Mechanism, change: Change) -> None:
