@@ -328,3 +328,17 @@ def test_tradeoff_data_decrease_in_epsilon_and_bits() -> None:
     assert table[1.0, 2] < table[1.0, 1]
     assert all(row["limit"] <= row["mse"] for row in rows)
     assert not math.isnan(sum(table.values()))
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "code", "reach"),
+    [(0.5, 3.8978, 6), (1.0, 1.8785, 3), (1.5, 1.2150, 3), (2.0, 0.8597, 3), (3.0, 0.5593, 3)],
+)
+def test_the_best_tables_beat_what_the_code_of_optm_prints(epsilon: float, code: float, reach: float) -> None:
+    found = design.optimal(epsilon, levels=4, loss="mae", max_level=reach).loss
+    assert 0.7 * code < found < 0.95 * code
+
+
+@pytest.mark.parametrize(("epsilon", "levels", "code"), [(1.0, 4, 4.147), (2.0, 8, 0.8421)])
+def test_the_best_tables_beat_what_the_code_of_mvu_prints(epsilon: float, levels: int, code: float) -> None:
+    assert design.optimal(epsilon, levels=levels).loss < 0.97 * code

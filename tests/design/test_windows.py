@@ -69,7 +69,7 @@ def test_values_and_derivatives_of_windows_against_sums_over_inputs(loss: str, s
 
 
 @pytest.mark.parametrize("loss", ["mse", "mae"])
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", [pytest.param(k, marks=[pytest.mark.slow] if k >= 20 else []) for k in range(200)])
 def test_best_floors_against_highs_on_their_own_kinks_and_on_a_grid(loss: Any, seed: int) -> None:
     rng = np.random.default_rng(seed)
     epsilon = float(rng.uniform(0.2, 4))
