@@ -49,12 +49,8 @@ def command(
     if as_json:
         print_json({**claim.as_dict(), "claim": str(claim)})
     else:
-        output().print(_text(claim), markup=False, highlight=False, soft_wrap=True)
+        others = "; ".join(f"epsilon {above(epsilon)} by {name}" for name, epsilon in claim.alternatives[1:])
+        also = f"\nAlso valid ({privacy.basis(claim.observer)}): {others}." if others else ""
+        output().print(str(claim) + also, markup=False, highlight=False, soft_wrap=True)
     if proof is not None and not claim.certified:
         raise typer.Exit(1)
-
-
-def _text(claim: privacy.Claim) -> str:
-    """The claim, and what other valid accounting would have said."""
-    others = [f"epsilon {above(epsilon)} by {name}" for name, epsilon in claim.alternatives[1:]]
-    return str(claim) + (f"\nAlso valid ({privacy.basis(claim.observer)}): {'; '.join(others)}." if others else "")

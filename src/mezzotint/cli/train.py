@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -32,6 +31,7 @@ from mezzotint.cli.rooms import datasets, training, vectors
 from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.files import parse_json, read_text, refuse_existing, replacing
 from mezzotint.core.lazy import LazyModule
+from mezzotint.core.records import plain
 
 claims: Any = LazyModule("mezzotint.privacy.claim")
 report: Any = LazyModule("mezzotint.report")
@@ -274,10 +274,6 @@ def _earlier(run: Any, options: dict[str, Any]) -> list[Any]:
     return [training.trainer.Progress(**line) for line in numbers]
 
 
-def _finite(value: Any) -> Any:
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
 @contextmanager
 def _lines(run: Any, options: dict[str, Any]) -> Iterator[Callable[[dict[str, Any]], None]]:
     if options["log"] is None:
@@ -289,9 +285,7 @@ def _lines(run: Any, options: dict[str, Any]) -> Iterator[Callable[[dict[str, An
 
 
 def _line(file: Any, facts: dict[str, Any]) -> None:
-    # JSON lacks NaN (the loss of no batch yet) and infinity.
-    whole = {name: _finite(value) for name, value in facts.items()}
-    file.write(json.dumps(whole, default=str, allow_nan=False) + "\n")
+    file.write(json.dumps(plain(facts), allow_nan=False) + "\n")
     file.flush()  # a run that is killed leaves whole lines
 
 

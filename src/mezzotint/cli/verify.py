@@ -59,22 +59,14 @@ def _mechanism(file: Path, as_json: bool) -> int:
     report = privacy.verify(file)
     claim = claim_of(file) if report.valid else None
     if as_json:
-        print_json(_as_dict(report) | ({} if claim is None else {**claim.standing, "claim": str(claim)}))
+        bias = None if report.max_bias is None else str(report.max_bias)
+        derived: dict[str, Any] = {"max_bias_exact": bias, "sha256": report.sha256, "problems": report.problems}
+        derived |= {"epsilon": report.epsilon_upper, "max_bias": None if bias is None else float(report.max_bias)}
+        derived |= {"observer": "reports", "certified": False} if claim is None else claim.standing
+        derived |= {} if claim is None else {"claim": str(claim)}
+        print_json({"valid": report.valid, **derived})
     else:
         lines = [str(report), *([] if claim is None else [str(claim)])]
         style = "green" if report.valid else "bold red"
         output().print("\n".join(lines), style=style, markup=False, soft_wrap=True)
     return 0 if report.valid else 1
-
-
-def _as_dict(report: Any) -> dict[str, Any]:
-    return {
-        "valid": report.valid,
-        "observer": "reports",
-        "certified": False,
-        "epsilon": report.epsilon_upper,
-        "max_bias": None if report.max_bias is None else float(report.max_bias),
-        "max_bias_exact": None if report.max_bias is None else str(report.max_bias),
-        "sha256": report.sha256,
-        "problems": list(report.problems),
-    }

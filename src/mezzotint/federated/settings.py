@@ -9,6 +9,7 @@ from typing import Any, final
 
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_object
+from mezzotint.core.records import Record
 from mezzotint.federated.encoding import Encoding, FixedPointEncoding, load_encoding
 from mezzotint.federated.tasks import LocalTraining
 from mezzotint.vectors import RankedCodebook
@@ -16,7 +17,7 @@ from mezzotint.vectors import RankedCodebook
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class RunSettings:
+class RunSettings(Record):
     """One federated run.
 
     Arguments:
@@ -124,10 +125,6 @@ class RunSettings:
         if not self.mechanism:
             return FixedPointEncoding(clip=self.clip, l2_norm=norm)
         return load_encoding(Path(self.mechanism), l2_norm=norm)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @classmethod
     def from_config(cls, values: Mapping[str, Any]) -> RunSettings:

@@ -69,7 +69,7 @@ def _basis(claim: dict[str, Any]) -> str:
 
 
 def _epsilon(value: Any) -> str:
-    return above(math.inf if value == "inf" else float(value))
+    return above(float(value))
 
 
 def _learnt(report: Mapping[str, Any], settings: Mapping[str, Any]) -> Section:
