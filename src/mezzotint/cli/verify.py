@@ -61,7 +61,10 @@ def _mechanism(file: Path, as_json: bool) -> int:
     if as_json:
         bias = None if report.max_bias is None else str(report.max_bias)
         derived: dict[str, Any] = {"max_bias_exact": bias, "sha256": report.sha256, "problems": report.problems}
-        derived |= {"epsilon": report.epsilon_upper, "max_bias": None if bias is None else float(report.max_bias)}
+        derived |= {
+            "epsilon": report.epsilon_upper,
+            "max_bias": None if report.max_bias is None else float(report.max_bias),
+        }
         derived |= {"observer": "reports", "certified": False} if claim is None else claim.standing
         derived |= {} if claim is None else {"claim": str(claim)}
         print_json({"valid": report.valid, **derived})
