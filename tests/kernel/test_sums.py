@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mezzotint import Mechanism, families, kernel, privacy
@@ -265,6 +265,7 @@ def test_a_sum_is_not_a_set() -> None:
 
 
 @given(trials=st.integers(1, 60), numerator=st.integers(1, 31), edge=st.integers(-1, 62))
+@example(trials=4, numerator=16, edge=3)
 @settings(max_examples=150)
 def test_binomial_tails_are_bounded_from_above_and_closely(trials: int, numerator: int, edge: int) -> None:
     from math import comb
