@@ -91,6 +91,9 @@ def test_sums_at_equality() -> None:
         {"rows": [], "block": 1, "components": []},
     ):
         assert not _summed(3, [[3]], 4, "1/2", blankets=[blanket])
+    silent = {"rows": [0, 1], "block": 1, "components": []}
+    assert _summed(3, [[]], 4, "1", blankets=[silent])
+    assert not _summed(3, [[]], 4, "1", blankets=[silent], lattice=(0, 1, 1))
     for lattice in ((0, 1, 1), (0, 0, 1), (0, 1, 2**14)):
         assert not _summed(3, [[3]], 4, "1", lattice=lattice)
 
