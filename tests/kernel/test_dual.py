@@ -23,7 +23,7 @@ from reference.kernel import accepts, forgeries, resealed
 @pytest.fixture(scope="module")
 def proven() -> tuple[kernel.Claim, dict[str, Any]]:
     """Two levels, epsilon 1: the optimum is 4.371."""
-    result = design.optimal(epsilon=1.0, levels=2, prove=True, seconds=3.0)
+    result = design.optimal(epsilon=1.0, levels=2, prove=True, seconds=10.0)
     return kernel.read_claim(json.dumps(result.proof))
 
 
@@ -45,14 +45,17 @@ def test_a_designs_proof_is_certified_and_stronger_claims_are_refused(proven: An
 
 
 def test_a_bound_is_accepted_up_to_the_exact_number_and_not_beyond(proven: Any) -> None:
-    """One cut from levels all over the axis bounds any number of levels by q + min(0, least g), a rational."""
+    """One cut from levels all over the axis bounds any number of levels: tau = q + tau/(tau + 1/3) min(0, least g)."""
     said, proof = proven
     one = {**proof, "cuts": proof["cuts"][:1]}
     extra = flint.fmpq(int(Fraction(math.e) * 2**64) + 1000, 2**64) - 1
     unit = flint.fmpq(1, 2 ** proof["scale"])
     q, first, turns = _read_cut(Fields(dict(one["cuts"][0]), "cut"), unit, extra)
-    low = q + min(0, *_least(first, turns, [unit * end for end in proof["axis"]]))
-    near = Fraction(int(low.p), int(low.q))
+    least = min(0, *_least(first, turns, [unit * end for end in proof["axis"]]))
+    height, lowest = (Fraction(int(number.p), int(number.q)) for number in (q, flint.fmpq(least)))
+    half = (height + lowest - Fraction(1, 3)) / 2
+    # Rounded far below the steps.
+    near = half + Fraction(math.isqrt(int((half**2 + height / 3) * 10**40)), 10**20)
     for step, holds in ((-1, True), (1, False)):
         other = _valued(said, levels=9, value=str(near + Fraction(step, 10**12)))
         assert accepts(other, resealed(other, one)) == holds

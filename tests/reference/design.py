@@ -233,7 +233,7 @@ def check_levels_proof(proof: dict[str, Any]) -> Any:
         # Beyond the last cell g only grows: there its slope has the sign of its leading terms.
         for side in (values, values[::-1]):  # the mirror image of a cut is a cut
             for index, value in enumerate(side):
-                if constant + min(Fraction(0), value) < bound:
+                if constant + bound / (bound + Fraction(1, 3)) * min(Fraction(0), value) < bound:
                     masks[index] |= 1 << cuts
             cuts += 1
     for low in (True, False):

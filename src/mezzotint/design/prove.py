@@ -84,7 +84,9 @@ class Prover:
     def hits(self, target: float) -> IntArray:
         """(cuts, cells + 1) how many of the first cells a level below the target may be in."""
         # A float error of a bound is far below 1e-11 of its terms.
-        below = self.constants[:, None] + np.minimum(self.values, 0.0) < target + 1e-11 * abs(target)
+        # A loss below the target leaves the floors no more mass than this: "Rare floors" in the proofs.
+        share = target / (target + 1 / 3) * (1 + 1e-12)
+        below = self.constants[:, None] + share * np.minimum(self.values, 0.0) < target + 1e-11 * abs(target)
         return np.concatenate(
             [np.zeros((len(below), 1), dtype=np.int64), np.cumsum(below, axis=1, dtype=np.int64)], axis=1
         )

@@ -141,12 +141,12 @@ def check_dual(claim: Claim, proof: Fields, tables: Tables) -> None:
     require(axis == [-end for end in reversed(axis)], "axis", "it is not its own mirror image")
     # "Reach" (docs/proofs/design.md): a level stands at or beyond this, and one at or beyond its mirror image.
     reach = 1 + 2 / extra
+    share = tau / (tau + rational(Fraction(1, 3))) if tau > 0 else 1  # "Rare floors"
     columns = [[not end < reach for end in axis] + [True]]
     for entry in proof.items("cuts"):
         tick()
         q, g, turns = _read_cut(Fields(entry, "cut"), unit, extra)
-        columns.append([not q + min(0, least) >= tau for least in _least(g, turns, axis)])
-    # The mirror image of a cut is a cut.
-    columns += [column[::-1] for column in columns]
+        columns.append([not q + share * min(0, least) >= tau for least in _least(g, turns, axis)])
+    columns += [column[::-1] for column in columns]  # the mirror image of a cut is a cut
     cells = [sum(1 << cut for cut, meets in enumerate(cell) if meets) for cell in zip(*columns, strict=True)]
     _require_unmet(cells, (1 << len(columns)) - 1, count)
