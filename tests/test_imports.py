@@ -30,13 +30,6 @@ ALLOWED["report"] = {*ALLOWED}
 ALLOWED["papers"] = {*ALLOWED}
 ALLOWED["cli"] = {*ALLOWED}
 
-# `Mechanism` is the public face of a table and answers `m.epsilon`; what it says comes from `privacy` alone,
-# fetched when asked. This is the only arrow that points back.
-EXCEPTIONS = {
-    ("core/mechanism.py", "mezzotint.privacy.loss"),
-    ("core/mechanism.py", "mezzotint.privacy.certificate"),
-}
-
 HEAVY = ["torch", "flwr", "ray", "cvxpy", "matplotlib", "plotly", "numba", "scipy", "clarabel", "pyarrow", "polars"]
 HEAVY += ["dp_accounting", "typer", "rich", "flint"]
 
@@ -65,9 +58,7 @@ def test_rooms_import_only_what_the_plan_allows(path: Path) -> None:
     file = path.relative_to(SOURCE).as_posix()
     for name in _imported(ast.parse(path.read_text(encoding="utf-8"))):
         other = [*name.split("."), ""][1]
-        permitted = (
-            other == room or other in ALLOWED[room] or any(name.startswith(e) for f, e in EXCEPTIONS if f == file)
-        )
+        permitted = other == room or other in ALLOWED[room]
         assert permitted, f"{file} imports {name}, which room {room!r} may not"
 
 

@@ -20,7 +20,7 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "kernel.claim.Claim.read", "kernel.claim.Release.read", "kernel.claim.stamp", "kernel.losses.Grid.read",
         "kernel.one.Target.read", "privacy.checks.check_delta", "privacy.ledger.Ledger.releases",
         "privacy.ledger.Priced.delta", "privacy.ledger.Priced.epsilon", "privacy.ledger.Charge.of",
-        "privacy.loss.check_epsilon", "smoothed.model.read_loss", "training.methods.Method.codes",
+        "core.loss.check_epsilon", "smoothed.model.read_loss", "training.methods.Method.codes",
         "training.private.make_private", "vectors.ranked.scheme.RankedCodebook.from_json",
         "vectors.ranked.scheme.RankedCodebook.load", "vectors.ranked.table.RankTable.from_dict",
     ),
@@ -60,7 +60,7 @@ def test_laws_and_reasons_name_what_is_there() -> None:
 def test_the_walk_finds_what_is_known_to_issue() -> None:
     """The walk itself can fail to see: a few names of every kind that it must find."""
     known = {
-        "privacy.loss.pure_epsilon", "core.mechanism.Mechanism.epsilon", "core.mechanism.Mechanism.delta",
+        "core.loss.pure_epsilon", "core.mechanism.Mechanism.epsilon", "core.mechanism.Mechanism.delta",
         "privacy.account.account", "vectors.tables.TableScheme.account", "collect.estimate.estimate",
         "collect.mean.safe_half_width", "smoothed.profiles.profile", "training.rqp.accounting.Steps.account",
         "privacy.ledger.Ledger.spent", "design.optimal.optimal", "families.noise.IntegerNoise.renyi",

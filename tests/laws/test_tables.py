@@ -35,14 +35,13 @@ from laws.changes import (
 from laws.registry import judges
 from mezzotint import privacy
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.loss import certify, delta, pure_epsilon, renyi, renyi_pairs, worst_ratio
 from mezzotint.core.mechanism import TOTAL, Mechanism
 from mezzotint.design.metric import metric_epsilon
 from mezzotint.design.vector import vector_epsilon
 from mezzotint.federated.encoding import TableEncoding
-from mezzotint.privacy.certificate import certify
 from mezzotint.privacy.distribution import LossDistribution, composed
 from mezzotint.privacy.local import account_local, dominating_atoms
-from mezzotint.privacy.loss import delta, pure_epsilon, renyi, renyi_pairs, worst_ratio
 from mezzotint.privacy.recursion import worst_sequence_epsilon
 from mezzotint.privacy.sums.bound import central_epsilon, dominating_curve
 from mezzotint.privacy.sums.central import silence
@@ -103,16 +102,16 @@ SERIES = (
 )
 
 SEEN = [
-    Issuer(("privacy.loss.pure_epsilon", "core.mechanism.Mechanism.epsilon"),
+    Issuer(("core.loss.pure_epsilon", "core.mechanism.Mechanism.epsilon"),
            lambda m: [pure_epsilon(m.weights), m.epsilon], 0.0, "a logarithm of one ratio of integers"),
-    Issuer(("privacy.loss.delta", "core.mechanism.Mechanism.delta"),
+    Issuer(("core.loss.delta", "core.mechanism.Mechanism.delta"),
            lambda m: [x for e in EPSILONS for x in (delta(m.weights, e), m.delta(e))],
            0.0, "integers until the last step"),
-    Issuer(("privacy.loss.renyi", "privacy.loss.renyi_pairs", "core.mechanism.Mechanism.renyi"),
+    Issuer(("core.loss.renyi", "core.loss.renyi_pairs", "core.mechanism.Mechanism.renyi"),
            lambda m: [x for a in ORDERS
                       for x in (renyi(m.weights, a), m.renyi(a), float(renyi_pairs(m.weights, a).max()))],
            SERIES, "sums of m terms; over |alpha - 1| >= 0.01"),
-    Issuer(("privacy.loss.worst_ratio", "privacy.certificate.certify", "privacy.certificate.Certificate.epsilon",
+    Issuer(("core.loss.worst_ratio", "core.loss.certify", "core.loss.Certificate.epsilon",
             "core.mechanism.Mechanism.certificate", "privacy.verify.verify"),
            lambda m: [float(Fraction(worst_ratio(m.weights).numerator, max(1, worst_ratio(m.weights).denominator))),
                       certify(m).epsilon, m.certificate().epsilon, privacy.verify(m).epsilon_upper],

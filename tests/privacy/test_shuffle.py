@@ -11,9 +11,9 @@ import pytest
 
 from laws.registry import judges
 from mezzotint import ParameterError
+from mezzotint.core.loss import pure_epsilon
 from mezzotint.families import randomized_response, rqm
 from mezzotint.privacy import account
-from mezzotint.privacy.loss import pure_epsilon
 from mezzotint.privacy.shuffle import clones_epsilon
 from mezzotint.vectors import own_seeds, ranked_codebook
 from mezzotint.vectors.ranked import rank_table

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from laws.registry import judges
 from mezzotint import Mechanism, ParameterError, kernel, privacy
+from mezzotint.core import loss
 from mezzotint.core.errors import FileFormatError, InfeasibleError
-from mezzotint.privacy import loss
 from mezzotint.vectors import RankedCodebook, ranked_codebook
 from mezzotint.vectors.ranked import RankTable, order_statistics, rank_table
 from mezzotint.vectors.ranked.codebook import Codebook

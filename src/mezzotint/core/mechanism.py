@@ -14,36 +14,29 @@ from typing import TYPE_CHECKING, Any, Literal, Self, cast
 import numpy as np
 import numpy.typing as npt
 
+from mezzotint.core import loss as losses
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_text
 from mezzotint.core.lazy import LazyModule
+from mezzotint.core.loss import TOTAL as TOTAL
+from mezzotint.core.loss import Certificate, certify
+from mezzotint.core.loss import FloatArray as FloatArray
+from mezzotint.core.loss import IntArray as IntArray
 
 if TYPE_CHECKING:
     from mezzotint.core import cost, format, priors, sampler
-    from mezzotint.privacy import certificate as certificates
-    from mezzotint.privacy import loss as losses
-    from mezzotint.privacy.certificate import Certificate
 else:
     # Heavy (numba, scipy), or built upon this module: fetched when first used.
     cost = LazyModule("mezzotint.core.cost")
     format = LazyModule("mezzotint.core.format")
     priors = LazyModule("mezzotint.core.priors")
     sampler = LazyModule("mezzotint.core.sampler")
-    # `Mechanism` answers for its privacy by asking the room `privacy`, which alone may speak of it.
-    losses = LazyModule("mezzotint.privacy.loss")
-    certificates = LazyModule("mezzotint.privacy.certificate")
-
-TOTAL = 2**32
-"""Every row of a table sums to this many units of probability."""
 
 MAX_LEVELS = 2**16
 """More levels than this do not fit the 16-bit codes."""
 
 NARROWEST = 2.0**-900
 """Distinct knots are at least this far apart, so that 2**32 / width is a finite float."""
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 
 def _owned(values: npt.NDArray[Any], dtype: Any) -> Any:
@@ -392,7 +385,7 @@ class Mechanism:
             raise ParameterError("codes", array.dtype.str, f"codes are integers from 0 to {self.levels.size - 1}")
         return self.levels[array.astype(np.intp)]
 
-    # Privacy: answered by the room `privacy` -----------------------------------------------------------------
+    # Privacy: answered by exact losses of the rows -------------------------------------------------------------
 
     @property
     def epsilon(self) -> float:
@@ -409,7 +402,7 @@ class Mechanism:
 
     def certificate(self) -> Certificate:
         """The checkable claim of one report: two integers whose ratio is e**epsilon, and where they stand."""
-        return certificates.certify(self)
+        return certify(self)
 
     # Storage -------------------------------------------------------------------------------------------------
 

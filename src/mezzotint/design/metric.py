@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.loss import float_above, log_ratio
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.privacy.loss import float_above, log_ratio
 
 FloatArray = npt.NDArray[np.float64]
 

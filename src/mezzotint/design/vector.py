@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.errors import InfeasibleError, ParameterError
+from mezzotint.core.loss import log_ratio
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.design.metric import spacing_of
 from mezzotint.design.optimal import optimal
 from mezzotint.design.problem import finite
 from mezzotint.design.result import DesignResult
-from mezzotint.privacy.loss import log_ratio
 from mezzotint.privacy.sums.near import concave_majorant
 
 FloatArray = npt.NDArray[np.float64]

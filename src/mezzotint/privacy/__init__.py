@@ -1,20 +1,20 @@
 """What reports cost: exact losses of one table, certificates and their independent check, whole releases."""
 
+from mezzotint.core.loss import Certificate as Certificate
+from mezzotint.core.loss import certify as certify
+from mezzotint.core.loss import delta as delta
+from mezzotint.core.loss import pure_epsilon as pure_epsilon
+from mezzotint.core.loss import renyi as renyi
 from mezzotint.privacy.account import account as account
 from mezzotint.privacy.account import described as described
 from mezzotint.privacy.calibrate import Calibration as Calibration
 from mezzotint.privacy.calibrate import calibrate as calibrate
-from mezzotint.privacy.certificate import Certificate as Certificate
-from mezzotint.privacy.certificate import certify as certify
 from mezzotint.privacy.claim import Claim as Claim
 from mezzotint.privacy.claim import basis as basis
 from mezzotint.privacy.ledger import Charge as Charge
 from mezzotint.privacy.ledger import Entry as Entry
 from mezzotint.privacy.ledger import Ledger as Ledger
 from mezzotint.privacy.ledger import Spent as Spent
-from mezzotint.privacy.loss import delta as delta
-from mezzotint.privacy.loss import pure_epsilon as pure_epsilon
-from mezzotint.privacy.loss import renyi as renyi
 from mezzotint.privacy.propose import Outcome as Outcome
 from mezzotint.privacy.prove import check_report as check_report
 from mezzotint.privacy.prove import prove as prove

@@ -9,10 +9,10 @@ from fractions import Fraction
 from typing import Any
 
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.loss import float_above, pure_epsilon
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.local import PURE, account_local
-from mezzotint.privacy.loss import float_above, pure_epsilon
 from mezzotint.privacy.release import Accountable, Release, Released
 from mezzotint.privacy.shuffle import account_shuffled
 from mezzotint.privacy.sums.account import account_sum

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from mezzotint.privacy.loss import UNIT
+from mezzotint.core.loss import UNIT
 
 
 def renyi_to_epsilon(divergence: float, alpha: float, delta: float) -> float:

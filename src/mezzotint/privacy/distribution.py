@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.lazy import LazyModule
+from mezzotint.core.loss import UNIT
 from mezzotint.core.mechanism import FloatArray
-from mezzotint.privacy.loss import UNIT
 from mezzotint.privacy.sums.convolution import sum_bounds
 
 signal = LazyModule("scipy.signal")

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mezzotint.core.loss import UNIT, pure_epsilon, renyi
 from mezzotint.core.mechanism import TOTAL
 from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.conversion import renyi_to_epsilon, seen_renyi
 from mezzotint.privacy.distribution import Atoms, LossDistribution, composed, fits
-from mezzotint.privacy.loss import UNIT, pure_epsilon, renyi
 from mezzotint.privacy.recursion import worst_sequence_epsilon
 from mezzotint.privacy.release import Release
 from mezzotint.privacy.sampling import poisson_add, poisson_remove, poisson_replace_one, revealed

@@ -14,9 +14,9 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 from mezzotint import kernel
+from mezzotint.core.loss import pure_epsilon
 from mezzotint.privacy.distribution import grid_step
 from mezzotint.privacy.local import dominating_atoms
-from mezzotint.privacy.loss import pure_epsilon
 
 if TYPE_CHECKING:
     from mezzotint.core.mechanism import Mechanism

@@ -17,8 +17,8 @@ from typing import final
 
 import numpy as np
 
+from mezzotint.core.loss import UNIT
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray
-from mezzotint.privacy.loss import UNIT
 
 MAX_ROWS = 8
 """Tables with more different rows are left to the dominating pair."""

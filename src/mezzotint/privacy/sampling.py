@@ -10,9 +10,9 @@ import math
 
 import numpy as np
 
+from mezzotint.core.loss import UNIT
 from mezzotint.core.mechanism import FloatArray
 from mezzotint.privacy.distribution import Atoms
-from mezzotint.privacy.loss import UNIT
 
 _UP = 8 * UNIT
 

@@ -12,11 +12,11 @@ from dataclasses import replace
 import numpy as np
 
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.loss import UNIT
 from mezzotint.core.mechanism import TOTAL
 from mezzotint.privacy.checks import check_delta, check_others
 from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.local import account_local
-from mezzotint.privacy.loss import UNIT
 from mezzotint.privacy.release import Release
 from mezzotint.privacy.sums.blanket import Blanket, Component, dyad
 from mezzotint.privacy.sums.central import blanket_noise, pair_loss

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.loss import check_weights, float_above
 from mezzotint.core.mechanism import TOTAL, IntArray
-from mezzotint.privacy.loss import check_weights, float_above
 
 if TYPE_CHECKING:
     from mezzotint.core.mechanism import Mechanism

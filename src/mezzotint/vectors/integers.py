@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.loss import UNIT
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray
 from mezzotint.families.noise import IntegerNoise
 from mezzotint.privacy.claim import Claim
-from mezzotint.privacy.loss import UNIT
 from mezzotint.privacy.release import Release
 from mezzotint.privacy.sums.account import renyi_to_epsilon
 from mezzotint.vectors.checks import check_count, check_norm, check_probability, check_residues, check_vector

@@ -10,9 +10,9 @@ import numpy as np
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.lazy import LazyModule
+from mezzotint.core.loss import UNIT
 from mezzotint.core.mechanism import TOTAL, FloatArray
 from mezzotint.families.noise import IntegerNoise
-from mezzotint.privacy.loss import UNIT
 from mezzotint.privacy.sums.convolution import sum_bounds
 
 kernels: Any = LazyModule("mezzotint.vectors.kernels")

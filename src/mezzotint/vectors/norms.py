@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from mezzotint.privacy.loss import UNIT
+from mezzotint.core.loss import UNIT
 from mezzotint.privacy.sums.bound import kept_variance, shortlist
 from mezzotint.privacy.sums.central import Noise, blanket_noise, silence
 from mezzotint.privacy.sums.geometry import quadratic_renyi, squared_distance

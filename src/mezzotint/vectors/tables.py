@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.loss import UNIT
 from mezzotint.core.mechanism import FloatArray, IntArray, Mechanism
 from mezzotint.privacy.account import account
 from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.conversion import renyi_to_epsilon
-from mezzotint.privacy.loss import UNIT
 from mezzotint.privacy.release import Release
 from mezzotint.privacy.sums.account import PURE_L2, RENYI_L2
 from mezzotint.privacy.sums.lattice import Lattice, find_lattice

@@ -10,9 +10,9 @@ import pytest
 
 from laws.registry import judges
 from mezzotint import ParameterError
+from mezzotint.core.loss import delta as local_delta
+from mezzotint.core.loss import pure_epsilon
 from mezzotint.families import rqm
-from mezzotint.privacy.loss import delta as local_delta
-from mezzotint.privacy.loss import pure_epsilon
 from mezzotint.privacy.sums.bound import central_epsilon, dominating_curve
 from mezzotint.privacy.sums.central import as_probabilities, blanket_noise, pair_loss, screen
 from mezzotint.privacy.sums.lattice import lattice_rows

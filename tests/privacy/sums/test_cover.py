@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from laws.registry import judges
+from mezzotint.core.loss import pure_epsilon
 from mezzotint.families import randomized_response, rqm
-from mezzotint.privacy.loss import pure_epsilon
 from mezzotint.privacy.sums.bound import central_epsilon, dominating_curve
 from mezzotint.privacy.sums.cover import Cover, case_noises, cover
 from mezzotint.privacy.sums.groups import MAX_ROWS, Group, find_groups

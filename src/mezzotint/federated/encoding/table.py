@@ -11,12 +11,12 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
+from mezzotint.core.loss import pure_epsilon
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.federated.encoding.base import Encoding, Integers, Vector
 from mezzotint.federated.secagg.plan import Overflow, bits_needed
 from mezzotint.privacy.account import account
 from mezzotint.privacy.claim import Claim
-from mezzotint.privacy.loss import pure_epsilon
 from mezzotint.privacy.sums.lattice import Lattice, find_lattice
 from mezzotint.vectors import TableScheme
 from mezzotint.vectors.checks import check_norm, check_vector

@@ -7,10 +7,10 @@ from typing import Any
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.lazy import LazyModule
+from mezzotint.core.loss import UNIT
 from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.conversion import renyi_to_epsilon, seen_renyi
 from mezzotint.privacy.distribution import Atoms, composed, fits
-from mezzotint.privacy.loss import UNIT
 from mezzotint.privacy.release import Release
 from mezzotint.privacy.sampling import poisson_replace_one, revealed
 from mezzotint.privacy.sums.bound import central_epsilon, dominating_curve, kept_variance, shortlist

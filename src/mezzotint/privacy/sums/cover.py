@@ -16,8 +16,8 @@ from typing import final
 
 import numpy as np
 
+from mezzotint.core.loss import UNIT
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray
-from mezzotint.privacy.loss import UNIT
 from mezzotint.privacy.sums.cells import ladder_cells
 from mezzotint.privacy.sums.central import Noise, as_probabilities, likelier, pairs_by_gap, screen, silence
 from mezzotint.privacy.sums.convolution import sum_bounds

@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.loss import UNIT, float_above
 from mezzotint.core.mechanism import FloatArray
 from mezzotint.privacy.checks import check_delta
 from mezzotint.privacy.distribution import Atoms
-from mezzotint.privacy.loss import UNIT, float_above
 
 _UP = 1 + 2.0**-40
 """Factor that covers the few roundings of an interpolation, and more."""

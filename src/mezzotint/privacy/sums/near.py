@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from mezzotint.core.loss import UNIT
 from mezzotint.core.mechanism import FloatArray, IntArray
-from mezzotint.privacy.loss import UNIT
 from mezzotint.privacy.sums.geometry import squared_distance
 
 if TYPE_CHECKING:

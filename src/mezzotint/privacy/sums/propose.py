@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mezzotint import kernel
+from mezzotint.core.loss import pure_epsilon
 from mezzotint.core.mechanism import IntArray
-from mezzotint.privacy.loss import pure_epsilon
 from mezzotint.privacy.propose import RAISES, Outcome, Proof, accepted, exact_rate, sealed
 from mezzotint.privacy.sums.blanket import Blanket
 from mezzotint.privacy.sums.bound import central_epsilon, shortlist

@@ -20,10 +20,10 @@ from mezzotint.core.entropy import draw_words, key_from
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_text
 from mezzotint.core.lazy import LazyModule
+from mezzotint.core.loss import float_above
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray
 from mezzotint.privacy.account import account
 from mezzotint.privacy.claim import Claim, basis, counted
-from mezzotint.privacy.loss import float_above
 from mezzotint.privacy.propose import Outcome
 from mezzotint.privacy.prove import prove
 from mezzotint.privacy.ranks import MOST_INDICES, SEED_RULE, canonical_hash, check_ranks, propose_ranks

@@ -10,8 +10,8 @@ from typing import Any, final
 import numpy as np
 
 from mezzotint.core.errors import InfeasibleError, ParameterError
+from mezzotint.core.loss import exp_below
 from mezzotint.core.mechanism import TOTAL, IntArray, Mechanism
-from mezzotint.privacy.loss import exp_below
 from mezzotint.privacy.ranks import table_ratio
 
 

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.loss import delta, exp_below, pure_epsilon, renyi, renyi_pairs, worst_ratio
 from mezzotint.core.mechanism import TOTAL, Mechanism
-from mezzotint.privacy.loss import delta, exp_below, pure_epsilon, renyi, renyi_pairs, worst_ratio
 from reference.privacy import rows_of, worst_divergence, worst_hockey_stick
 from strategies import random_weights, tables
 
