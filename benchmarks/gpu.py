@@ -21,8 +21,7 @@ from rich.table import Table
 
 from mezzotint.core.entropy import fresh_key
 from mezzotint.core.gpu import plain, tensors
-from mezzotint.core.gpu.chacha import key_on
-from mezzotint.core.gpu.tables import tables_on
+from mezzotint.core.gpu.plain import key_on, tables_on
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.rounding import round_rows
 

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from mezzotint import Mechanism, design, families
-from mezzotint.core.alias import alias_cells
 from mezzotint.core.entropy import ElementWords, key_from
+from mezzotint.core.lookup import alias_cells
 from mezzotint.core.sampler import codes_from_words
 
 FOLDER = Path(__file__).resolve().parent

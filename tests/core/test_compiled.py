@@ -12,7 +12,7 @@ from types import ModuleType
 
 import pytest
 
-from mezzotint.core.compiled import uninterrupted
+from mezzotint.core.kernels import uninterrupted
 
 INTERRUPTED = """
 import signal, sys, _thread
@@ -91,7 +91,7 @@ def test_processes_that_compile_at_once_do_not_take_each_others_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "doubling.py"
-    path.write_text("from mezzotint.core.compiled import compiled\n\n@compiled\ndef double(x):\n    return 2 * x\n")
+    path.write_text("from mezzotint.core.kernels import compiled\n\n@compiled\ndef double(x):\n    return 2 * x\n")
     ints, floats = _module(path).double, _module(path).double
     # As if each had read the index before the other wrote it.
     for one in (ints, floats):

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 
 from mezzotint import Mechanism, ParameterError
-from mezzotint.core.cost import cost_matrix
-from mezzotint.core.priors import as_prior
+from mezzotint.core.priors import as_prior, cost_matrix
 from strategies import mechanisms
 
 TOTAL = 2**32

@@ -13,8 +13,7 @@ import pytest
 
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.datasets import dirichlet_split, load_federation
-from mezzotint.federated.rehearsal import Rehearsal
-from mezzotint.federated.tasks import LocalTraining, Softmax, model_for
+from mezzotint.federated.tasks import LocalTraining, Rehearsal, Softmax, model_for
 
 
 def test_every_record_goes_to_exactly_one_client():

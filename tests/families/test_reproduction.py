@@ -11,7 +11,7 @@ from scipy.stats import norm
 
 import mezzotint as mz
 from mezzotint import families
-from mezzotint.families.rqm import rqm_rows
+from mezzotint.families.selection import rqm_rows
 from reference.families import log_ratio, renyi
 
 HALF_UNIT = {1: 0.05, 2: 0.005, 3: 0.0005, 4: 0.00005, 5: 0.000005}

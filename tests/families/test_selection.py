@@ -13,9 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mezzotint import ParameterError, families
-from mezzotint.families.erm import erm_rows
-from mezzotint.families.rqm import rqm_rows
-from mezzotint.families.selection import pair_rows
+from mezzotint.families.selection import erm_rows, pair_rows, rqm_rows
 from reference import families as twin
 
 

@@ -17,10 +17,9 @@ from mezzotint.core.errors import FileFormatError, InfeasibleError, ParameterErr
 from mezzotint.core.files import RepairWarning, locked
 from mezzotint.families import discrete_gaussian, stochastic_rounding
 from mezzotint.federated.app import make_client_app, run_server
-from mezzotint.federated.checkpoint import Checkpoint
 from mezzotint.federated.encoding import canonical, load_encoding, noise_encoding
 from mezzotint.federated.folder import write_app
-from mezzotint.federated.ledger import RunLedger
+from mezzotint.federated.ledger import Checkpoint, RunLedger
 from mezzotint.federated.settings import RunSettings
 
 CLIENTS = 12

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from mezzotint.core import packing
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.federated.secagg import MalformedMessage, bits_needed, plan_graph, safe_threshold
-from mezzotint.federated.secagg.graph import neighbour_graph
-from mezzotint.federated.secagg.masks import add_mask, pack_words, unpack_words, word_type
-from mezzotint.federated.secagg.sharing import combine, split
+from mezzotint.federated.secagg.masks import add_mask, combine, pack_words, split, unpack_words, word_type
+from mezzotint.federated.secagg.plan import neighbour_graph
 
 
 @given(bits=st.integers(1, 32), count=st.integers(0, 200), seed=st.integers(0, 2**32))

@@ -19,7 +19,7 @@ from mezzotint.federated.mod import SecureUpdates
 from mezzotint.federated.policy import Policy
 from mezzotint.federated.records import RECORD
 from mezzotint.federated.secagg import Client, DuplicateAnswer, MalformedMessage, RoundPlan, messages
-from mezzotint.federated.secagg.keys import sign
+from mezzotint.federated.secagg.masks import sign
 from mezzotint.federated.strategy import SecureStrategy
 
 CLIENTS, SIZE = 4, 3

@@ -25,9 +25,9 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "vectors.ranked.scheme.RankedCodebook.load", "vectors.ranked.table.RankTable.from_dict",
     ),
     "a published formula under its own name, false or said to be no guarantee: a law would fail; tests/ compare it": (
-        "families.erm.published_erm_epsilon", "families.noise.published_discrete_gaussian_renyi",
+        "families.selection.published_erm_epsilon", "families.noise.published_discrete_gaussian_renyi",
         "families.noise.published_discrete_laplace_epsilon", "families.noise.published_skellam_renyi",
-        "families.rqm.published_rqm_epsilon",
+        "families.selection.published_rqm_epsilon",
         "smoothed.published.noisy_epsilon", "smoothed.published.published_table1_noise_epsilon",
         "training.rqp.published.published_epsilon", "training.rqp.utility.published_utility_bound",
     ),
@@ -40,7 +40,7 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
     ),
     "starts or holds a run: what it returns are `RunLedger.claims`, `Encoding.claims` and `RankedCodebook.claim`": (
         "federated.app.run_server", "federated.local.LocalStrategy.claims", "federated.rounds.RoundStrategy.claims",
-        "federated.simulation.simulate", "federated.strategy.SecureStrategy.claims",
+        "federated.folder.simulate", "federated.strategy.SecureStrategy.claims",
     ),
 }  # fmt: skip
 

@@ -9,8 +9,7 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.datasets import load_federation
 from mezzotint.families import discrete_gaussian, rqm
 from mezzotint.federated.encoding import FixedPointEncoding, TableEncoding, noise_encoding
-from mezzotint.federated.rehearsal import Rehearsal, mean_update
-from mezzotint.federated.tasks import model_for
+from mezzotint.federated.tasks import Rehearsal, mean_update, model_for
 from mezzotint.papers import rqm as figures
 
 

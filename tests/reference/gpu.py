@@ -13,8 +13,7 @@ import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
 from mezzotint import Mechanism
-from mezzotint.core.gpu.chacha import key_on
-from mezzotint.core.gpu.tables import tables_on
+from mezzotint.core.gpu.plain import key_on, tables_on
 
 CPU = torch.device("cpu")
 

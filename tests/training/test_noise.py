@@ -16,9 +16,8 @@ from scipy.stats import chisquare, norm
 
 from mezzotint import ParameterError
 from mezzotint.core.entropy import ElementWords
-from mezzotint.training.noise import gaussian
-from mezzotint.training.noise.gaussian import ERROR, RoundedGaussian
-from mezzotint.training.noise.kernels import CELLS, LOWEST_OCTAVE, TERMS, UNDECIDED, draw
+from mezzotint.training import noise as gaussian
+from mezzotint.training.noise import CELLS, ERROR, LOWEST_OCTAVE, TERMS, UNDECIDED, RoundedGaussian, draw
 
 SIGMA = 72_000.0
 LOW = 2**63 - 1

@@ -14,7 +14,7 @@ from reference.training import drawn_codes
 
 torch = pytest.importorskip("torch")
 opacus = pytest.importorskip("opacus")
-samples = pytest.importorskip("mezzotint.training.samples")
+samples = pytest.importorskip("mezzotint.training.batches")
 
 # Opacus listens with full backward hooks on modules whose inputs need no gradient; torch remarks on that.
 pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook is firing")

@@ -20,7 +20,7 @@ from mezzotint import FileFormatError, ParameterError, families
 from mezzotint.core import entropy
 from mezzotint.datasets import Dataset
 from mezzotint.training import checkpoint, methods, models, notices, optimizers, rqp, trainer
-from mezzotint.training.noise.gaussian import RoundedGaussian
+from mezzotint.training.noise import RoundedGaussian
 from mezzotint.training.projection import projection, projection_from
 from training.runs import make
 

@@ -21,11 +21,11 @@ claims_of: Any = LazyModule("mezzotint.privacy.claim")
 design: Any = LazyModule("mezzotint.design")
 encodings: Any = LazyModule("mezzotint.federated.encoding")
 tasks: Any = LazyModule("mezzotint.federated.tasks")
-checkpoints: Any = LazyModule("mezzotint.federated.checkpoint")
+checkpoints: Any = LazyModule("mezzotint.federated.ledger")
 families: Any = LazyModule("mezzotint.families")
 folders: Any = LazyModule("mezzotint.federated.folder")
 run_settings: Any = LazyModule("mezzotint.federated.settings")
-simulation: Any = LazyModule("mezzotint.federated.simulation")
+simulation: Any = LazyModule("mezzotint.federated.folder")
 
 EXAMPLE = "mezzotint federate --mechanism quantize --bits 4 --rounds 6 --out run --json"
 

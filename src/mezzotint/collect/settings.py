@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, final
 from mezzotint.collect.memo import Memo
 from mezzotint.collect.sources import BLOCK_ROWS
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.threads import usable_cores
+from mezzotint.core.kernels import usable_cores
 from mezzotint.privacy import Ledger
 from mezzotint.privacy.ledger import Charge
 from mezzotint.privacy.prove import report_claim

@@ -24,10 +24,10 @@ from mezzotint.core.loss import FloatArray as FloatArray
 from mezzotint.core.loss import IntArray as IntArray
 
 if TYPE_CHECKING:
-    from mezzotint.core import cost, format, priors, sampler
+    from mezzotint.core import format, priors, sampler
 else:
     # Heavy (numba, scipy), or built upon this module: fetched when first used.
-    cost = LazyModule("mezzotint.core.cost")
+    priors = LazyModule("mezzotint.core.priors")
     format = LazyModule("mezzotint.core.format")
     priors = LazyModule("mezzotint.core.priors")
     sampler = LazyModule("mezzotint.core.sampler")
@@ -321,7 +321,7 @@ class Mechanism:
 
     def _expected_loss(self, loss: Literal["mse", "mae"], prior: Any) -> float:
         known = priors.as_prior(prior, lower=self.lower, upper=self.upper)
-        table = cost.cost_matrix(knots=self.knots, levels=self.levels, prior=known, loss=loss)
+        table = priors.cost_matrix(knots=self.knots, levels=self.levels, prior=known, loss=loss)
         return float(np.sum(table * self.probabilities))
 
     # Reports -------------------------------------------------------------------------------------------------

@@ -15,12 +15,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import minimize
 
-from mezzotint.core.cost import cost_matrix
 from mezzotint.core.errors import InfeasibleError
 from mezzotint.core.mechanism import TOTAL
-from mezzotint.core.priors import Prior
-from mezzotint.families.erm import erm_rows
-from mezzotint.families.rqm import rqm_rows
+from mezzotint.core.priors import Prior, cost_matrix
+from mezzotint.families.selection import erm_rows, rqm_rows
 
 FloatArray = npt.NDArray[np.float64]
 Batch = tuple[FloatArray, FloatArray, FloatArray]

@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.design.optm_program import Box, Constraints, Found, Tables, solve_box
-from mezzotint.families.erm import erm_choices
-from mezzotint.families.rqm import rqm_choices
+from mezzotint.families.selection import erm_choices, rqm_choices
 
 FloatArray = npt.NDArray[np.float64]
 

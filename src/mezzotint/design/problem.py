@@ -10,9 +10,8 @@ from typing import Any, Literal, cast, final, get_args
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.cost import cost_matrix
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.priors import Prior, as_prior
+from mezzotint.core.priors import Prior, as_prior, cost_matrix
 
 FloatArray = npt.NDArray[np.float64]
 Loss = Literal["mse", "mae", "minimax", "cdf"]

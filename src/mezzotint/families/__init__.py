@@ -2,9 +2,6 @@
 
 from mezzotint.families.categorical import categorical as categorical
 from mezzotint.families.categorical import frequency_variance as frequency_variance
-from mezzotint.families.erm import erm as erm
-from mezzotint.families.erm import published_erm_epsilon as published_erm_epsilon
-from mezzotint.families.erm import published_erm_error as published_erm_error
 from mezzotint.families.noise import IntegerNoise as IntegerNoise
 from mezzotint.families.noise import discrete_gaussian as discrete_gaussian
 from mezzotint.families.noise import discrete_laplace as discrete_laplace
@@ -19,7 +16,10 @@ from mezzotint.families.pbm import published_pbm_mse as published_pbm_mse
 from mezzotint.families.response import k_randomized_response as k_randomized_response
 from mezzotint.families.response import randomized_response as randomized_response
 from mezzotint.families.response import stochastic_rounding as stochastic_rounding
-from mezzotint.families.rqm import published_rqm_epsilon as published_rqm_epsilon
-from mezzotint.families.rqm import rqm as rqm
 from mezzotint.families.selection import biased_selection as biased_selection
+from mezzotint.families.selection import erm as erm
+from mezzotint.families.selection import published_erm_epsilon as published_erm_epsilon
+from mezzotint.families.selection import published_erm_error as published_erm_error
+from mezzotint.families.selection import published_rqm_epsilon as published_rqm_epsilon
+from mezzotint.families.selection import rqm as rqm
 from mezzotint.families.selection import selection as selection

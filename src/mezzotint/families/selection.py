@@ -1,7 +1,8 @@
-"""The pair-selection family: pick a bin on each side of the input at random, round to one of the two, unbiased."""
+"""Selection of a pair of levels: RQM, ERM and any tables of chances."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -175,3 +176,192 @@ def _exponential_rows(
     to_left: npt.NDArray[np.float64] = near * np.einsum("xlr,r->xl", down, far)
     to_right = far * np.einsum("xlr,l->xr", up, near)
     return np.concatenate([to_left, to_right], axis=1)
+
+
+_SNAP = 1e-13
+
+
+def rqm_bins(*, lower: float, upper: float, levels: int, extension: float) -> FloatArray:
+    """(levels,) evenly spaced from lower - extension to upper + extension, data units."""
+    bins = np.linspace(lower - extension, upper + extension, levels)
+    # A bin that belongs on an end of the range may miss it by a rounding error, and would then open a cell between
+    # itself and the end that the exact mechanism does not have.
+    for end in (lower, upper):
+        bins[np.abs(bins - end) <= _SNAP * (bins[-1] - bins[0])] = end
+    return bins
+
+
+def rqm_choices(levels: int, q: float | FloatArray) -> list[FloatArray]:
+    """Selection probabilities (..., j) for j = 1 .. levels - 1 bins on a side, outermost first; q of shape (...)."""
+    keep = np.asarray(q, dtype=np.float64)[..., None]
+    # The nearest kept bin on a side with j bins is the i-th from outside: it is kept (q, the outermost always), the
+    # j - i nearer ones are not.
+    outermost = np.ones_like(keep)
+    return [
+        np.concatenate([outermost, np.repeat(keep, j - 1, axis=-1)], axis=-1) * (1 - keep) ** np.arange(j - 1, -1, -1.0)
+        for j in range(1, levels)
+    ]
+
+
+def rqm_rows(
+    *, lower: float, upper: float, levels: int, extension: float, q: float | FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Bins, knots and float64 pmfs (..., knots, levels) of `rqm` before rounding to integers; unchecked arguments."""
+    bins = rqm_bins(lower=lower, upper=upper, levels=levels, extension=extension)
+    choices = rqm_choices(levels, q)
+    knots, rows = pair_rows(bins, choices, choices, lower=lower, upper=upper)
+    return bins, knots, rows
+
+
+def rqm(
+    *, lower: float = -1.0, upper: float = 1.0, levels: int = 16, extension: float = 1.0, q: float = 0.42
+) -> Mechanism:
+    """The Randomized Quantization Mechanism: keep each inner bin with probability q, round between kept neighbours.
+
+    Arguments:
+        lower, upper: input range, data units (the paper's -c and c).
+        levels: number m of evenly spaced bins, outermost included, >= 2.
+        extension: how far the bins reach beyond the range on each side, data units (the paper's Delta), >= 0.
+        q: probability that an inner bin is kept, in [0, 1].
+
+    Raises:
+        ParameterError: naming the parameter, its value and the remedy.
+
+    Guarantees:
+        The rows are Lemma 5.3's pmf at both one-sided limits of every bin, rounded to integers.
+        Unbiased up to `max_bias`.
+    Edge cases: q=0 is randomized response on the two outermost bins; q=1 is stochastic rounding; extension=0 has
+        epsilon inf. Where a probability is below 2**-32 the table gives it one unit, and epsilon is that table's.
+
+    Source: Youn, Hu, Ziani, Abernethy 2023, Algorithm 2 and Lemma 5.3.
+    """
+    low, high = inputs.bounded_range(lower, upper)
+    size = inputs.count("levels", levels, least=2)
+    reach = inputs.finite("extension", extension)
+    if reach < 0:
+        raise ParameterError("extension", reach, "must be 0 or more; the bins have to cover the input range")
+    keep = inputs.finite("q", q)
+    if not 0 <= keep <= 1:
+        raise ParameterError("q", keep, "is a probability; choose it in [0, 1]")
+    bins, knots, rows = rqm_rows(lower=low, upper=high, levels=size, extension=reach, q=keep)
+    name = f"RQM(levels={size}, extension={reach:g}, q={keep:g})"
+    return table(knots=knots, levels=bins, probabilities=rows, name=name)
+
+
+def published_rqm_epsilon(*, lower: float, upper: float, levels: int, extension: float, q: float) -> float:
+    """Theorem 5.4's upper bound on RQM's epsilon: log(2 (1-q)^2 (1 + c/Delta)) + m log(1/(1-q)), c the half range.
+
+    It is far above the exact value; `rqm(...).epsilon` is exact. Nothing in this package relies on it.
+
+    Arguments:
+        lower, upper, levels, extension, q: as in `rqm`; extension > 0 and q in (0, 1), as the theorem asks.
+
+    Raises:
+        ParameterError: outside the theorem's range.
+
+    Source: Youn, Hu, Ziani, Abernethy 2023, Theorem 5.4.
+    """
+    low, high = inputs.bounded_range(lower, upper)
+    size = inputs.count("levels", levels, least=2)
+    reach, keep = inputs.finite("extension", extension), inputs.finite("q", q)
+    if reach <= 0:
+        raise ParameterError("extension", reach, "Theorem 5.4 needs extension > 0")
+    if not 0 < keep < 1:
+        raise ParameterError("q", keep, "Theorem 5.4 needs q strictly between 0 and 1")
+    half = (high - low) / 2
+    return math.log(2 * (1 - keep) ** 2 * (1 + half / reach)) - size * math.log1p(-keep)
+
+
+def erm_choices(bins: FloatArray, gamma: float | FloatArray) -> list[FloatArray]:
+    """q_j(i) proportional to exp(gamma (B_i - B_j) / (2 (B_j - B_1))) (eq. 2), j = 1 .. m-1, each (..., j)."""
+    decay = np.asarray(gamma, dtype=np.float64)[..., None]
+    choices = [np.ones_like(decay)]
+    for j in range(2, bins.size):
+        exponent = decay * (bins[:j] - bins[j - 1]) / (2 * (bins[j - 1] - bins[0]))
+        weights = np.exp(exponent - exponent.max(axis=-1, keepdims=True))
+        choices.append(weights / weights.sum(axis=-1, keepdims=True))
+    return choices
+
+
+def erm_rows(
+    bins: FloatArray, *, lower: float, upper: float, gamma: float | FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Knots and float64 pmfs (..., knots, m) of `erm` before rounding to integers; unchecked arguments."""
+    # The right side measures distances from B_{j+1} up: the left side's rule on the mirrored bins.
+    left, right = erm_choices(bins, gamma), erm_choices(-bins[::-1], gamma)
+    return pair_rows(bins, left, right, lower=lower, upper=upper)
+
+
+def erm(*, lower: float = -1.0, upper: float = 1.0, bins: Values, gamma: float = 1.0) -> Mechanism:
+    """The Exponential Randomized Mechanism: each side's bin is drawn with a weight that decays with its distance.
+
+    Arguments:
+        lower, upper: input range, data units.
+        bins: (m,) output levels, data units, increasing, reaching from lower or below to upper or above. The paper's
+            are symmetric; others work by the same rule on each side.
+        gamma: decay, finite; 0 draws evenly, negative prefers far bins (needed for small epsilon).
+
+    Raises:
+        ParameterError: naming the parameter, its value and the remedy.
+
+    Guarantees:
+        Unbiased up to `max_bias`. `epsilon` is exact, also where Theorem 1 fails.
+    Edge cases: an outermost bin equal to lower or upper makes epsilon inf.
+
+    Source: Cai, Zhang, Khalili 2024, Section 3.3, eq. (2).
+    """
+    low, high = inputs.bounded_range(lower, upper)
+    levels = inputs.covering("bins", bins, lower=low, upper=high)
+    decay = inputs.finite("gamma", gamma)
+    knots, rows = erm_rows(levels, lower=low, upper=high, gamma=decay)
+    return table(knots=knots, levels=levels, probabilities=rows, name=f"ERM({levels.size} bins, gamma={decay:g})")
+
+
+def published_erm_epsilon(*, lower: float, upper: float, levels: int, extension: float, gamma: float) -> float:
+    """Theorem 1's claim for ERM on an even grid: gamma + log(2 m (c + Delta) / c). NOT a bound in general.
+
+    It fails for small extensions: m=4, gamma=0.1, Delta=c/4 has exact epsilon 3.222 against the claimed 2.403. In
+    the cases checked it held for Delta >= c. `erm(...).epsilon` is exact; nothing in this package relies on this.
+
+    Arguments:
+        lower, upper: input range, data units; c is half its width.
+        levels: number m of evenly spaced bins from lower - extension to upper + extension.
+        extension: the paper's Delta, data units, >= 0.
+        gamma: as in `erm`.
+
+    Raises:
+        ParameterError: naming the parameter, its value and the remedy.
+
+    Source: Cai, Zhang, Khalili 2024, Theorem 1.
+    """
+    low, high, size, reach, decay = _grid(lower, upper, levels, extension, gamma)
+    half = (high - low) / 2
+    return decay + math.log(2 * size * (half + reach) / half)
+
+
+def published_erm_error(*, lower: float, upper: float, levels: int, extension: float, gamma: float) -> float:
+    """Theorem 2's bound on ERM's mean absolute error: (4/gamma) log(m) (c + Delta) + (2c + 2 Delta)/(m - 1).
+
+    Arguments: as `published_erm_epsilon`; gamma > 0. Data units.
+
+    Raises:
+        ParameterError: naming the parameter, its value and the remedy.
+
+    Source: Cai, Zhang, Khalili 2024, Theorem 2.
+    """
+    low, high, size, reach, decay = _grid(lower, upper, levels, extension, gamma)
+    if decay <= 0:
+        raise ParameterError("gamma", decay, "Theorem 2 needs gamma > 0")
+    half_width = (high - low) / 2 + reach
+    return 4 / decay * math.log(size) * half_width + 2 * half_width / (size - 1)
+
+
+def _grid(
+    lower: float, upper: float, levels: int, extension: float, gamma: float
+) -> tuple[float, float, int, float, float]:
+    low, high = inputs.bounded_range(lower, upper)
+    size = inputs.count("levels", levels, least=2)
+    reach, decay = inputs.finite("extension", extension), inputs.finite("gamma", gamma)
+    if reach < 0:
+        raise ParameterError("extension", reach, "must be 0 or more; the bins have to cover the input range")
+    return low, high, size, reach, decay

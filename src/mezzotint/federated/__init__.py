@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from mezzotint.federated.encoding import TableEncoding as TableEncoding
     from mezzotint.federated.encoding import load_encoding as load_encoding
     from mezzotint.federated.encoding import noise_encoding as noise_encoding
+    from mezzotint.federated.folder import simulate as simulate
     from mezzotint.federated.ledger import RunLedger as RunLedger
     from mezzotint.federated.local import LocalStrategy as LocalStrategy
     from mezzotint.federated.local import LocalUpdates as LocalUpdates
@@ -21,10 +22,9 @@ if TYPE_CHECKING:
     from mezzotint.federated.policy import Policy as Policy
     from mezzotint.federated.policy import PolicyRefusal as PolicyRefusal
     from mezzotint.federated.policy import load_policy as load_policy
-    from mezzotint.federated.rehearsal import Rehearsal as Rehearsal
     from mezzotint.federated.settings import RunSettings as RunSettings
-    from mezzotint.federated.simulation import simulate as simulate
     from mezzotint.federated.strategy import SecureStrategy as SecureStrategy
+    from mezzotint.federated.tasks import Rehearsal as Rehearsal
 
 _HOMES = {
     "encoding": ("Encoding", "FixedPointEncoding", "NoiseEncoding", "TableEncoding", "load_encoding", "noise_encoding"),

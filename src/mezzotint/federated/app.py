@@ -27,8 +27,7 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import locked, replacing
 from mezzotint.core.records import Record
 from mezzotint.datasets import load_federation
-from mezzotint.federated.checkpoint import NAME, Checkpoint
-from mezzotint.federated.ledger import RunLedger
+from mezzotint.federated.ledger import NAME, Checkpoint, RunLedger
 from mezzotint.federated.local import LocalStrategy, LocalUpdates
 from mezzotint.federated.mod import SecureUpdates
 from mezzotint.federated.records import log

@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize
 
-from mezzotint.core.cost import cost_matrix
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.priors import cost_matrix
 from mezzotint.design.optm import covering_bins, is_mirrored, table_of
 from mezzotint.design.optm_program import Box, Tables, solve_rows, unit
 from mezzotint.design.problem import Problem, make_problem

@@ -15,7 +15,7 @@ from mezzotint import datasets, design, families
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.federated import encoding as encodings
-from mezzotint.federated import rehearsal, tasks
+from mezzotint.federated import tasks
 from mezzotint.papers.reproduction import Reproduction, Series
 
 ORDER = 1.5
@@ -260,7 +260,7 @@ def training_figure(number: int, theta: float, experiment: Experiment | None = N
     """Figures 4, 5 and 6 of the RQM paper: loss and accuracy of federated training on FEMNIST."""
     how = Experiment() if experiment is None else experiment
     federation = _federation()
-    run = rehearsal.Rehearsal(
+    run = tasks.Rehearsal(
         federation=federation,
         model=tasks.model_for(how.model, federation),
         per_round=PER_ROUND,

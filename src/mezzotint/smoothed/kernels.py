@@ -11,7 +11,7 @@ from functools import partial
 
 import numpy as np
 
-from mezzotint.core.compiled import compiled, inlined
+from mezzotint.core.kernels import compiled, inlined
 
 # 2**27 + 1 splits a 53-bit significand in two halves whose products are exact.
 _SPLIT = 134217729.0

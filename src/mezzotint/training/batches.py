@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
+from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import final
+from typing import Any, cast, final
 
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.entropy import BLOCK, ElementWords
+from mezzotint.core.entropy import BLOCK, ElementWords, fresh_key
 from mezzotint.core.errors import ParameterError
+from mezzotint.training.extra import GradSampleModule, torch
 from mezzotint.training.rqp.sampling import Poisson
 
 _WORDS = 2**64
@@ -62,3 +65,103 @@ class PoissonBatches:
             words.fill(drawn)
             found.append(first + np.flatnonzero(drawn < np.uint64(self.threshold)))
         return np.concatenate(found)
+
+
+_FACTORS = "mezzotint_factors"
+
+
+@final
+class FactoredGradSampleModule(GradSampleModule):
+    """Opacus's module, but the gradients of a dense layer's weight are not multiplied out.
+
+    Where a layer sends back b (n, out) for inputs a (n, in), record i's gradient is the outer product of b[i] and a[i].
+    Opacus writes these n * out * in numbers twice; here `factors` gives b and a. What Opacus's own optimizers would
+    read instead is NaN, so that none takes a step with it.
+
+    Raises:
+        RuntimeError: a second backward pass before the step.
+    """
+
+    def capture_backprops_hook(
+        self,
+        module: torch.nn.Module,
+        _forward_input: torch.Tensor,
+        forward_output: torch.Tensor,
+        loss_reduction: str,
+        batch_first: bool,
+    ) -> None:
+        parameters: list[Any] = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        if any(factors(parameter.grad_sample) is not None for parameter in parameters):
+            raise RuntimeError("one backward pass to a step: gradients of dense layers are not accumulated")
+        if not self.hooks_enabled or not _is_simple(module, parameters):
+            super().capture_backprops_hook(module, _forward_input, forward_output, loss_reduction, batch_first)
+            return
+        activations, back = self.rearrange_grad_samples(
+            module=module, backprops=forward_output[0].detach(), loss_reduction=loss_reduction, batch_first=batch_first
+        )
+        del module.max_batch_len
+        weight, *bias = parameters
+        given = cast(Any, activations)[0].to(back.dtype)
+        weight.grad_sample = back.new_full((1, 1, 1), math.nan).expand(len(back), *weight.shape)
+        setattr(weight.grad_sample, _FACTORS, (back, given))
+        for parameter in bias:
+            parameter.grad_sample = back
+        for parameter in parameters:
+            parameter._forward_counter -= 1
+
+
+def factors(sample: Any) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """What was sent back, (n, out), and given, (n, in), where gradients are left factored; None for others."""
+    return getattr(sample, _FACTORS, None)
+
+
+def _is_simple(module: torch.nn.Module, parameters: list[Any]) -> bool:
+    """A dense layer that was called once, with a vector per record, and whose parameters nothing else has used."""
+    calls: Any = getattr(module, "activations", ())
+    return (
+        type(module) is torch.nn.Linear
+        and module.weight.requires_grad
+        and len(calls) == 1
+        and calls[0][0].dim() == 2
+        and all(
+            parameter._forward_counter == 1
+            and parameter.grad_sample is None
+            and not hasattr(parameter, "_current_grad_sample")  # the part of another call
+            for parameter in parameters
+        )
+    )
+
+
+@final
+class Draws:
+    """What to hand to `core.entropy.key_from` for each draw of a run, by its purpose.
+
+    Arguments:
+        seed: None for private draws; an integer for a simulation that can be repeated, which is NOT private.
+        replicas: whether the processes of PyTorch's default group take part in the run: they then draw the same noise
+            and the same codes, each its own batches.
+
+    Guarantees: without a seed no key is ever given out twice, to whatever fork or replica.
+    """
+
+    def __init__(self, seed: int | None = None, *, replicas: bool = False) -> None:
+        self.seed, self.replicas = seed, replicas
+        self._drawn: Counter[str] = Counter()
+
+    def __call__(self, purpose: str) -> int | None:
+        """For "noise" and "table" the same on all replicas; for "batch" each replica's own."""
+        own = purpose == "batch"
+        if self.seed is not None:
+            if own and self.replicas:
+                purpose = f"batch {torch.distributed.get_rank()}"
+            self._drawn[purpose] += 1
+            text = f"mezzotint {self.seed} {self._drawn[purpose]} {purpose}"
+            return int.from_bytes(hashlib.sha256(text.encode()).digest(), "little")
+        if own or not self.replicas:
+            return None
+        # Rank 0 draws for all; 256 bits, as good as a key of the operating system's.
+        shared = torch.frombuffer(bytearray(fresh_key()), dtype=torch.uint8).clone()
+        if torch.distributed.get_backend() == "nccl":
+            shared = shared.cuda()
+        torch.distributed.broadcast(shared, src=0)
+        return int.from_bytes(bytes(shared.cpu().tolist()), "little")

@@ -14,6 +14,7 @@ from mezzotint.core.mechanism import Mechanism
 from mezzotint.privacy.account import account
 from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.release import Release
+from mezzotint.training.batches import FactoredGradSampleModule
 from mezzotint.training.extra import DPOptimizer, GradSampleModule, torch
 from mezzotint.training.notices import warn_about
 from mezzotint.training.optimizers import (
@@ -27,7 +28,6 @@ from mezzotint.training.projection import Projection
 from mezzotint.training.rqp.accounting import training_release
 from mezzotint.training.rqp.phases import Phase
 from mezzotint.training.rqp.sampling import Neighboring, Poisson
-from mezzotint.training.samples import FactoredGradSampleModule
 from mezzotint.vectors import RankedCodebook
 
 

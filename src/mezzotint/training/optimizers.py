@@ -16,13 +16,12 @@ from mezzotint.core.entropy import draw_words, key_from
 from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.privacy.sums.lattice import Lattice, find_lattice
+from mezzotint.training.batches import factors
 from mezzotint.training.extra import BatchSplittingSampler, DPOptimizer, check_unused, mark_used, torch
-from mezzotint.training.noise.gaussian import RoundedGaussian
-from mezzotint.training.noise.sums import ClippedSums
+from mezzotint.training.noise import ClippedSums, RoundedGaussian
 from mezzotint.training.notices import LeftOutWarning
 from mezzotint.training.projection import Projection
-from mezzotint.training.quantized.sums import Gradients, RecordSums
-from mezzotint.training.samples import factors
+from mezzotint.training.quantized import Gradients, RecordSums
 from mezzotint.vectors import RankedCodebook, round_seeds
 
 Codes = npt.NDArray[Any]

@@ -8,12 +8,12 @@ from typing import Any, Literal
 from mezzotint.core.errors import ParameterError
 from mezzotint.privacy.checks import check_count
 from mezzotint.training.accountant import Accountant
+from mezzotint.training.batches import Draws
 from mezzotint.training.extra import GradSampleModule, ModuleValidator, torch
 from mezzotint.training.loaders import poisson_loader
 from mezzotint.training.notices import warn_about
 from mezzotint.training.optimizers import NoisyOptimizer, ProjectedOptimizer, derived_bound
 from mezzotint.training.projection import Projection, projection
-from mezzotint.training.randomness import Draws
 from mezzotint.training.rqp.accounting import noise_multiplier as least_noise
 from mezzotint.training.rqp.sampling import NEIGHBORINGS, Neighboring
 

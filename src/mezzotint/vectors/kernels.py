@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from mezzotint.core.compiled import compiled, inlined
+from mezzotint.core.kernels import compiled, inlined
 
 
 @inlined

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from mezzotint import Mechanism
-from mezzotint.core.gpu.tables import Tables, tables_on
+from mezzotint.core.gpu.plain import Tables, tables_on
 from mezzotint.core.sampler import codes_from_words
 from reference.gpu import CPU, chacha_words, fused_codes, interpreter, outside
 from reference.sampler import inputs_for, telltale

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
-from mezzotint.core.gpu.tables import Tables
+from mezzotint.core.gpu.plain import Tables
 
 if TYPE_CHECKING:
     # Triton carries no types, and it is there only where torch has it for its devices.

@@ -1,12 +1,153 @@
-"""The draw in plain torch operations: `core/kernels.py` step by step, for devices without the fused kernel."""
+"""The draw in plain torch, for tensors on any device: tables once on each, words from a ChaCha20 keystream."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal, cast, final
+
+import numpy as np
+import numpy.typing as npt
 import torch
 
-from mezzotint.core.gpu.chacha import WORDS_PER_BLOCK, halves
-from mezzotint.core.gpu.tables import Tables
-from mezzotint.core.kernels import UNIT
+from mezzotint.core.kernels import UNIT, draw_bucketed, draw_uniform
+from mezzotint.core.lookup import compile_lookup
+from mezzotint.core.mechanism import Mechanism
+
+_torch = cast(Any, torch)
+
+
+def to_device(array: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
+    """A copy of `array` on `device`: the array may be read-only, and torch knows no such thing."""
+    return _torch.from_numpy(array.copy()).to(device)
+
+
+def to_integers(x: torch.Tensor) -> tuple[int, ...]:
+    """The elements of a 1-D integer tensor. Waits for the device."""
+    return tuple(cast(Any, x).tolist())
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Tables:
+    """What a draw reads, on one device.
+
+    Arguments:
+        search: how the segment of an input is found; as the CPU's kernel for this table and input type.
+        numbers: (5,) float64: lower, upper, scale (0 for "searched"), 1/2, 2**32 + 1/2.
+        last: index of the last segment ("uniform"), or the halvings of the search ("searched"), else 0.
+        first, knots, slope: "bucketed": `first`, `split`, `slope`; "searched": unused, `start`, `slope`; else unused.
+        cells: int32 with the bits of the CPU's uint32 alias cells.
+        bits: bits of one report.
+        code_type: uint8 up to 256 levels, else int32.
+    """
+
+    search: Literal["uniform", "bucketed", "searched"]
+    numbers: torch.Tensor
+    last: int
+    first: torch.Tensor
+    knots: torch.Tensor
+    slope: torch.Tensor
+    cells: torch.Tensor
+    bits: int
+    code_type: torch.dtype
+
+
+@lru_cache(maxsize=32)
+def tables_on(mechanism: Mechanism, dtype: np.dtype[Any], device: torch.device) -> Tables:
+    """The tables for inputs of type float32 or float64; the 32 used last are kept, on their devices."""
+    lookup = compile_lookup(mechanism, dtype)
+    lower, upper, *middle, cells, bits = lookup.arguments
+    none = np.zeros(1)
+    scale, last, first, knots, slope = 0.0, 0, none.astype(np.int32), none, none
+    if lookup.kernel is draw_uniform:
+        search = "uniform"
+        scale, last = middle
+    elif lookup.kernel is draw_bucketed:
+        search = "bucketed"
+        scale, first, knots, slope = middle
+    else:
+        search = "searched"
+        last, knots, slope = middle
+    numbers = np.array([lower, upper, scale, 0.5, UNIT + 0.5])
+    first, knots, slope, cells, numbers = (
+        to_device(array, device) for array in (first, knots, slope, cells.view(np.int32), numbers)
+    )
+    return Tables(
+        search=search,
+        numbers=numbers,
+        last=int(last),
+        first=first,
+        knots=knots,
+        slope=slope,
+        cells=cells,
+        bits=bits,
+        code_type=torch.uint8 if lookup.code_dtype == np.uint8 else torch.int32,
+    )
+
+
+WORDS_PER_BLOCK = 8
+"""A ChaCha block is 64 bytes: eight words of 64 bits."""
+
+_CONSTANTS = (0x61707865, 0x3320646E, 0x79622D32, 0x6B206574)  # "expand 32-byte k", little-endian
+
+
+def key_on(key: bytes, device: torch.device) -> torch.Tensor:
+    """The 32 bytes of a key as (8,) int32 on `device`. Whoever asks for it overwrites it after use."""
+    return to_device(np.frombuffer(key, dtype="<i4").astype(np.int32), device)
+
+
+# torch's unsigned types know few operations. Signed ones add and shift left modulo 2^32 just the same; only the shift
+# right drags the sign along, and the mask takes it off.
+def _rotate(x: torch.Tensor, count: int) -> torch.Tensor:
+    return (x << count) | ((x >> (32 - count)) & ((1 << count) - 1))
+
+
+def _quarters(
+    a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, d: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Four quarter rounds at once, one per row of the (4, blocks) arguments (RFC 8439, 2.1)."""
+    a = a + b
+    d = _rotate(d ^ a, 16)
+    c = c + d
+    b = _rotate(b ^ c, 12)
+    a = a + b
+    d = _rotate(d ^ a, 8)
+    c = c + d
+    b = _rotate(b ^ c, 7)
+    return a, b, c, d
+
+
+def halves(key: torch.Tensor, first: int, blocks: int, nonce: tuple[int, int] = (0, 0)) -> torch.Tensor:
+    """Consecutive words of the keystream, as pairs of halves.
+
+    Arguments:
+        key: (8,) int32, from `key_on`; its device does the work.
+        first: number of the first block, 0 to 2**63 - 1: the 64-bit counter of the original ChaCha20. (The RFC's
+            32-bit counter and first nonce word are its low and high half.)
+        blocks: how many blocks, >= 0; 8 words each.
+        nonce: the two words after the counter, below 2**31. Keys are used for one call only, so it stays 0.
+
+    Returns: (8 * blocks, 2) int32: low and high half of each word, so that the bytes in memory are the keystream.
+
+    Guarantees: the bytes equal those of the RFC's test vectors and of `cryptography`.
+
+    Source: Bernstein (2008), ChaCha, a variant of Salsa20; RFC 8439, 2.3.
+    """
+    counters = torch.arange(first, first + blocks, dtype=torch.int64, device=key.device)
+    halves_of_counter = counters.view(torch.int32).reshape(-1, 2).T
+    fixed = torch.tensor([*_CONSTANTS, *nonce], dtype=torch.int32, device=key.device)[:, None].expand(-1, blocks)
+    rows = (fixed[:4], key[:4, None].expand(-1, blocks), key[4:, None].expand(-1, blocks))
+    start = (*rows, torch.cat([halves_of_counter, fixed[4:]]))
+    a, b, c, d = start
+    for _ in range(10):
+        a, b, c, d = _quarters(a, b, c, d)
+        # The diagonals of the 4 x 4 state become columns, and go back.
+        a, b, c, d = _quarters(a, b.roll(-1, 0), c.roll(-2, 0), d.roll(-3, 0))
+        b, c, d = b.roll(1, 0), c.roll(2, 0), d.roll(3, 0)
+    state = torch.cat([now + then for now, then in zip((a, b, c, d), start, strict=True)])
+    return state.T.reshape(-1, 2)
+
 
 CHUNK = 1 << 20
 """Elements at a time: the scratch tensors take some 100 bytes for each of them."""

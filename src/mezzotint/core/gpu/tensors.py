@@ -1,4 +1,4 @@
-"""Reports for a torch tensor on the device that holds it: types, engine, key, and which input to blame."""
+"""Drawing for tensors on a device: tables once on each device, words and codes there and back."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ import torch
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.gpu import plain
-from mezzotint.core.gpu.chacha import key_on
-from mezzotint.core.gpu.tables import tables_on
-from mezzotint.core.gpu.transfer import to_integers
+from mezzotint.core.gpu.plain import key_on, tables_on, to_integers
 from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import Mechanism
 

@@ -19,11 +19,11 @@ from mezzotint.federated.secagg.errors import TamperedShare as TamperedShare
 from mezzotint.federated.secagg.errors import TooFewClients as TooFewClients
 from mezzotint.federated.secagg.errors import UnknownSender as UnknownSender
 from mezzotint.federated.secagg.errors import WrongStage as WrongStage
-from mezzotint.federated.secagg.graph import GraphPlan as GraphPlan
-from mezzotint.federated.secagg.graph import plan_graph as plan_graph
 from mezzotint.federated.secagg.messages import STAGES as STAGES
+from mezzotint.federated.secagg.plan import GraphPlan as GraphPlan
 from mezzotint.federated.secagg.plan import RoundPlan as RoundPlan
 from mezzotint.federated.secagg.plan import bits_needed as bits_needed
+from mezzotint.federated.secagg.plan import plan_graph as plan_graph
 from mezzotint.federated.secagg.plan import safe_threshold as safe_threshold
 from mezzotint.federated.secagg.server import SecureSum as SecureSum
 from mezzotint.federated.secagg.server import Server as Server

@@ -25,22 +25,27 @@ from mezzotint.federated.secagg.errors import (
     UnknownSender,
     WrongStage,
 )
-from mezzotint.federated.secagg.keys import (
+from mezzotint.federated.secagg.masks import (
     SEED_BYTES,
+    SHARE_BYTES,
+    add_mask,
     agree,
+    checked_integers,
+    commitment,
     derive,
+    pack_words,
     pair_purpose,
     private_from_seed,
     public_bytes,
+    reduced,
     seal,
     sign,
     signed,
+    split,
     unseal,
 )
-from mezzotint.federated.secagg.masks import add_mask, checked_integers, pack_words, reduced
 from mezzotint.federated.secagg.messages import Advertisement, Confirmation, SealedShare, Stage
 from mezzotint.federated.secagg.plan import RoundPlan, safe_threshold
-from mezzotint.federated.secagg.sharing import SHARE_BYTES, commitment, split
 from mezzotint.federated.secagg.wire import number
 
 _SESSIONS = 256

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import Literal, final
 
 from mezzotint.federated.secagg.errors import DuplicateAnswer, MalformedMessage, ReplayedRound, WrongStage
-from mezzotint.federated.secagg.keys import KEY_BYTES, SIGNATURE_BYTES, TAG_BYTES
+from mezzotint.federated.secagg.masks import COMMITMENT_BYTES, KEY_BYTES, SHARE_BYTES, SIGNATURE_BYTES, TAG_BYTES
 from mezzotint.federated.secagg.plan import RoundPlan
-from mezzotint.federated.secagg.sharing import COMMITMENT_BYTES, SHARE_BYTES
 from mezzotint.federated.secagg.wire import Reader, number
 
 Stage = Literal["advertise", "share", "mask", "confirm", "unmask"]

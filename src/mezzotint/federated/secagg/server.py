@@ -21,12 +21,19 @@ from mezzotint.federated.secagg.errors import (
     UnknownSender,
     WrongStage,
 )
-from mezzotint.federated.secagg.graph import neighbour_graph
-from mezzotint.federated.secagg.keys import has_large_order, public_bytes, signed
-from mezzotint.federated.secagg.masks import add_mask, reduced, unpack_words, word_type
+from mezzotint.federated.secagg.masks import (
+    add_mask,
+    combine,
+    commitment,
+    has_large_order,
+    public_bytes,
+    reduced,
+    signed,
+    unpack_words,
+    word_type,
+)
 from mezzotint.federated.secagg.messages import Advertisement, Confirmation, SealedShare, Stage
-from mezzotint.federated.secagg.plan import RoundPlan
-from mezzotint.federated.secagg.sharing import combine, commitment
+from mezzotint.federated.secagg.plan import RoundPlan, neighbour_graph
 
 
 @final

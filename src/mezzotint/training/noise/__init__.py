@@ -1,1 +1,0 @@
-"""What makes a step of DP-SGD private: clipped sums of integers, and Gaussian noise rounded to integers."""
