@@ -24,7 +24,7 @@ $(VENV)/.core: $(VENV)/.created $(SETUP)
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.core $(SETUP)
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev,torch,export,flower,ray,explore,docs]'
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev,report,polars,torch,export,flower,ray,explore,docs]'
 	$(BIN)/pyright --version
 	touch $@
 

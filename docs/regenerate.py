@@ -14,9 +14,9 @@ from typing import Any
 
 from PIL import Image
 
-from mezzotint.cli.common import _plain
 from mezzotint.cli.reproduce import _reproductions
 from mezzotint.core.errors import MezzotintError
+from mezzotint.core.records import plain
 
 RESULTS = Path(__file__).resolve().parent / "results"
 COLOURS = 48
@@ -39,7 +39,7 @@ def store(name: str, reproduction: Any) -> None:
         result.png(figure)
         # Lines on white need few colours: a quarter of the bytes.
         Image.open(figure).convert("RGB").quantize(COLOURS).save(figure, optimize=True)
-    (RESULTS / f"{name}.json").write_text(json.dumps(_plain(facts), indent=1) + "\n", encoding="utf-8")
+    (RESULTS / f"{name}.json").write_text(json.dumps(plain(facts), indent=1) + "\n", encoding="utf-8")
     print(f"{name}: {facts['seconds']} s")
 
 

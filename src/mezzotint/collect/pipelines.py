@@ -15,7 +15,7 @@ from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.sampler import privatize
 
-polars: Any = LazyModule("polars")
+polars: Any = LazyModule("polars", extra="polars")
 
 OutOfRange = Literal["clip", "error"]
 MissingValues = Literal["error", "keep"]

@@ -45,3 +45,7 @@ class FileFormatError(MezzotintError, ValueError):
 
 class InfeasibleError(MezzotintError, ValueError):
     """No mechanism satisfies what was asked; the message says by how much it is missed and what would help."""
+
+
+class MissingExtraError(MezzotintError, ImportError):
+    """A library is not installed that only some uses need; the message names the extra that brings it."""

@@ -15,7 +15,7 @@ from mezzotint.core.lazy import LazyModule
 from mezzotint.report.content import Curve, Figure, Page, Slider, Table
 from mezzotint.report.plots import COLOURS, GREY, HEIGHT, height_of, names_things
 
-drawings: Any = LazyModule("matplotlib.figure")
+drawings: Any = LazyModule("matplotlib.figure", extra="report")
 
 
 def write_png(page: Page, folder: Path, *, overwrite: bool = False) -> tuple[Path, ...]:
