@@ -18,8 +18,11 @@ from mezzotint.core.errors import FileFormatError, ParameterError
 AIR_TIME = "air_time"
 """Minutes, int16, missing values included; 336,776 rows."""
 
-ORIGIN, CARRIER = "origin", "carrier"
-"""Text: EWR, JFK or LGA; the carrier's two-letter code."""
+ORIGIN = "origin"
+"""Text: EWR, JFK or LGA."""
+
+CARRIER = "carrier"
+"""Text: the carrier's two-letter code."""
 
 
 def flights() -> AbstractContextManager[Path]:
