@@ -260,7 +260,7 @@ def test_account_prints_the_claim(invoke: Invoke, mechanism_file: Path) -> None:
 def test_a_room_is_listed_without_being_loaded_and_loaded_when_entered() -> None:
     code = (
         "import sys; from mezzotint.cli import run; status = run(sys.argv[1:])\n"
-        "print(status, 'mezzotint.smoothed.profiles' in sys.modules)"
+        "print(status, 'mezzotint.cli.smoothed' in sys.modules)"
     )
 
     def entered(*arguments: str) -> str:

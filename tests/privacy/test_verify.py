@@ -277,3 +277,15 @@ def test_a_certificate_that_points_just_outside_the_table_is_a_problem(
     outside = len(document["levels"]) if field == "level" else len(document["knots"])
     document["certificate"][field] = outside
     assert any("does not stand where it says" in problem for problem in check(tmp_path, document).problems)
+
+
+@pytest.mark.parametrize("bits", [6, 10, 17])
+def test_logarithms_are_enclosed_at_every_precision(bits):
+    """Few bits, so that a single integer rounded the wrong way is seen."""
+    for top in range(2, 60):
+        for bottom in range(1, top):
+            low, high = module.enclose_log(Fraction(top, bottom), bits)
+            with mpmath.workdps(40):
+                truth = mpmath.log(mpmath.mpf(top) / bottom)
+                assert mpmath.mpf(low.numerator) / low.denominator <= truth
+                assert truth <= mpmath.mpf(high.numerator) / high.denominator
