@@ -229,7 +229,7 @@ def test_counts_travel_as_json(tmp_path: Path) -> None:
     whole = json.loads(path.read_text())
     for edited, words in (
         ("{", "not whole JSON"),
-        (json.dumps([]), "mezzotint-counts"),
+        (json.dumps([]), "not a whole JSON object"),
         (json.dumps({**whole, "version": 2}), "version 1"),
         (json.dumps({**whole, "more": 1}), "need the keys"),
         (json.dumps({**whole, "counts": [1, -1]}), "cannot be negative"),
