@@ -339,6 +339,9 @@ def test_levels_only_outside_or_only_inside() -> None:
         ({"delta": 1e-12}, "delta"),
         ({"delta": 0.1, "alpha": 2.0}, "delta"),
         ({"alpha": 1.0}, "alpha"),
+        ({"alpha": 1e8}, "alpha"),
+        ({"lower": -1e100, "upper": 1e100}, "upper"),
+        ({"lower": 0.0, "upper": 1e-100}, "upper"),
         ({"metric": "l3"}, "metric"),
         ({"metric": "squared"}, "knots"),
         ({"max_bias": -1.0}, "max_bias"),
@@ -358,6 +361,16 @@ def test_bad_input_is_named(options: dict[str, Any], named: str) -> None:
     with pytest.raises(ParameterError) as caught:
         design.optimal(**{"epsilon": 1.0, "levels": LEVELS, **options})
     assert caught.value.parameter == named
+
+
+def test_a_histogram_is_a_prior_and_tiny_epsilons_end() -> None:
+    edges = np.array([-1.0, -0.5, 0.3, 1.0])
+    shaped = stats.rv_histogram((np.array([1.0, 3.0, 2.0]), edges), density=False)
+    result = design.optimal(1.0, levels=LEVELS, prior=shaped)
+    assert result.gap is not None
+    assert result.gap <= 1e-3 * result.loss
+    assert result.loss == pytest.approx(result.mechanism.mse(shaped), rel=1e-12)
+    assert 0 < design.optimal(1e-6, levels=2).mechanism.epsilon <= 1e-6
 
 
 def test_worst_mse_is_the_supremum_over_inputs() -> None:

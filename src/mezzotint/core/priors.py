@@ -128,7 +128,8 @@ def as_prior(prior: Any, *, lower: float, upper: float) -> Prior:
         return UniformPrior()
     if isinstance(prior, Prior):
         return prior
-    if callable(getattr(prior, "freeze", None)):
+    # A histogram needs no parameters to be frozen.
+    if callable(getattr(prior, "freeze", None)) and type(prior).__name__ != "rv_histogram":
         raise ParameterError(
             "prior", type(prior).__name__, "give a frozen distribution: with its parameters, as in norm(0, 1)"
         )

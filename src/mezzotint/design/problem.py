@@ -20,6 +20,8 @@ Metric = Literal["absolute", "squared"]
 _LARGEST_EPSILON = 22.0
 """e**22 is 2**31.7: beyond it a 32-bit table cannot express the ratio, and a design would be the same as at 22."""
 
+_LARGEST_ORDER = 1e4
+
 
 @final
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +104,8 @@ def _check_privacy(epsilon: float, delta: float, alpha: float | None, metric: An
         raise ParameterError("metric", metric, 'use None, "absolute" or "squared"')
     if alpha is not None and not alpha > 1:
         raise ParameterError("alpha", alpha, "the Renyi order must exceed 1; math.inf is pure epsilon")
+    if alpha is not None and _LARGEST_ORDER < alpha < math.inf:
+        raise ParameterError("alpha", alpha, "too large an order for a solver; math.inf, pure epsilon, implies it")
     if (delta > 0) + (alpha is not None) + (metric is not None) > 1:
         raise ParameterError("delta", delta, "delta, alpha and metric are three different guarantees: give one")
 
@@ -124,6 +128,8 @@ def make_problem(
     alpha = None if alpha is None else _number("alpha", alpha)
     if not lower < upper or not math.isfinite(upper - lower):
         raise ParameterError("upper", upper, f"must exceed lower={lower:g}")
+    if not 1e-70 <= upper - lower <= 1e70:
+        raise ParameterError("upper", upper, "fourth powers of the range are no floats: rescale the data")
     _check_privacy(epsilon, delta, alpha, metric)
     if loss not in get_args(Loss):
         raise ParameterError("loss", loss, f"use one of {', '.join(get_args(Loss))}")
