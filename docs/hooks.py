@@ -33,7 +33,7 @@ def public_names(package: str) -> list[str]:
     folder = SOURCE / package.replace(".", "/")
     found = []
     for node in ast.walk(ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(package):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("mezzotint"):
             public = package == "mezzotint" and node.module != package  # its rooms are named for type checkers alone
             found += [alias.name for alias in node.names if public or alias.asname == alias.name]
     if not found:
