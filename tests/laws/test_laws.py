@@ -57,7 +57,7 @@ def replaced(mechanism: Mechanism, **changes: object) -> Mechanism:
 
 def test_every_family_is_in_the_catalogue() -> None:
     functions = {name for name, value in vars(families).items() if inspect.isfunction(value)}
-    # `pbm_exact` and `frequency_variance` return no table; tables about categories have no numbers to be unbiased for, and tests of their own.
+    # `pbm_exact` and `frequency_variance` return no table; categories have no numbers to be unbiased for.
     other = {"pbm_exact", "categorical", "frequency_variance"}
     constructors = {name for name in functions if not name.startswith("published_")} - other
     named = {key.replace("-", "_") for key in FAMILIES}
