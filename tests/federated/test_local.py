@@ -207,6 +207,12 @@ def test_rounds_beyond_the_policys_are_refused_and_not_charged():
     assert strategy.ledger.charges == {"0": 2, "1": 2, "2": 2, "3": 1}
 
 
+def test_rounds_are_counted_from_one():
+    grid = _grid(1)
+    assert REFUSED in _ask(grid, 10, _strategy(), 0, 0)
+    assert REFUSED not in _ask(grid, 10, _strategy(), 1, 0)
+
+
 def test_a_client_for_sums_sends_no_single_report_and_the_other_way_round():
     for app in (make_client_app(trust="sum"), make_client_app(trust="local")):
         grid = LocalGrid([app])

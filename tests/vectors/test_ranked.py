@@ -38,6 +38,15 @@ def simplex(dimension, epsilon, codewords, top, kind="S", **more):
     return RankedCodebook(table=table, kind=kind, dimension=dimension, norms="unit", **more)
 
 
+@pytest.mark.parametrize("bits", [None, 8, 80])
+@pytest.mark.parametrize("epsilon", [18.0, 40.0, 200.0])
+def test_there_is_a_codebook_for_each_epsilon_that_may_be_asked_for(epsilon, bits):
+    scheme = ranked_codebook(100, epsilon, bits)
+    assert scheme.epsilon <= epsilon
+    assert scheme.bits <= (62 if bits is None else min(bits, 62))
+    assert scheme.mse >= scheme.optimum > 0
+
+
 # Constants -----------------------------------------------------------------------------------------------------
 
 

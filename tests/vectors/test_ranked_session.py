@@ -87,3 +87,31 @@ def test_a_file_of_answers_belongs_to_one_scheme_and_client(tmp_path):
     for scheme, client in [(SCHEME, "bob"), (ranked_codebook(20, 1.0, 8, beacon="other"), "ann")]:
         with pytest.raises(FileFormatError):
             RankedSession(scheme, client=client, ledger=Ledger(), budget=(9.0, 0.0), path=path)
+
+
+def test_a_second_draw_is_charged_whatever_its_bits():
+    """Six objects that do not share answers draw six times; of one bit each, some must agree."""
+    coarse, ledger = ranked_codebook(3, 1.0, 1), Ledger()
+    for attempt in range(1, 7):
+        session = RankedSession(coarse, client="ann", ledger=ledger, budget=(6.0, 0.0))
+        session.answer([1.0, 0.0, 0.0], round_number=0, slot=0)
+        assert ledger.spent("ann").epsilon == pytest.approx(attempt * coarse.epsilon, rel=1e-12)
+
+
+def test_a_refusal_tells_nothing_of_a_second_draw():
+    coarse = ranked_codebook(3, 1.0, 1)
+    for _ in range(20):  # a refusal that depended on the bits would be missing in half of them
+        ledger = Ledger()
+        first, second = (RankedSession(coarse, client="ann", ledger=ledger, budget=(1.0, 0.0)) for _ in range(2))
+        first.answer([1.0, 0.0, 0.0], round_number=0, slot=0)
+        with pytest.raises(BudgetError):
+            second.answer([-1.0, 0.0, 0.0], round_number=0, slot=0)
+
+
+def test_answers_that_a_caller_kept_are_charged_once():
+    ledger = Ledger()
+    first = RankedSession(SCHEME, client="ann", ledger=ledger, budget=(9.0, 0.0))
+    report = first.answer(vector(0), round_number=0, slot=3)
+    later = RankedSession(SCHEME, client="ann", ledger=ledger, budget=(9.0, 0.0), answers=first.answers)
+    assert later.answer(-vector(0), round_number=0, slot=3) == report
+    assert ledger.spent("ann").releases == 1

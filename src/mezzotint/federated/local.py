@@ -82,8 +82,8 @@ class LocalUpdates(Updates):
         scheme = _announced(described)
         policy.check_report(scheme)  # it may have been changed since
         number, slot = _question(payload)
-        if number > policy.rounds:
-            raise PolicyRefusal(f"rounds={number}: this client answers at most {policy.rounds} rounds of a session")
+        if not 1 <= number <= policy.rounds:
+            raise PolicyRefusal(f"rounds={number}: this client answers rounds 1 to {policy.rounds} of a session")
         size = flatten(only(message.content.array_records.values())).size
         if size != scheme.dimension:
             raise PolicyRefusal(f"dimension={scheme.dimension}: the model has {size} parameters")
@@ -117,14 +117,14 @@ def _session(scheme: RankedCodebook, context: Context, policy: Policy, answers: 
     budget = (policy.budget, 0.0)
     folder = context.node_config.get("records")
     if folder is None:
-        found = {int(number): (slot, report) for number, (slot, report) in json.loads(answers).items()}
+        found = {int(number): tuple(answer) for number, answer in json.loads(answers).items()}
         return RankedSession(scheme, client=_name(context), ledger=Ledger(), budget=budget, answers=found)
     place = Path(str(folder))
     path = place / f"answers-{scheme.sha256[:16]}.jsonl"
     return RankedSession(scheme, client=_name(context), ledger=Ledger(place / "ledger.jsonl"), budget=budget, path=path)
 
 
-def _keep(context: Context, described: bytes, answers: dict[int, tuple[int, int]]) -> None:
+def _keep(context: Context, described: bytes, answers: dict[int, tuple[int, int, str]]) -> None:
     context.state[RECORD] = ConfigRecord({_CODEBOOK: described, _ANSWERS: json.dumps(answers).encode()})
 
 

@@ -21,6 +21,9 @@ MOST_BITS = 14
 CHOSEN_BITS = 12
 """Most bits of one index that are chosen when the caller does not say."""
 
+REPORT_BITS = 62
+"""Most bits of a report of several indices, which is one 64-bit integer."""
+
 DENSE = 2048
 """Up to so many coordinates codewords are as long as the vectors; beyond it they live in a subspace."""
 
@@ -120,11 +123,16 @@ def ranked_codebook(
                 found.append(design)
         return min(found, key=lambda one: one.mse, default=None)
 
-    splits = range(1, 2 if epsilon < SPLIT else max(2, round(epsilon / 3)) + 1)
+    most = 1 if epsilon < SPLIT else min(max(2, round(epsilon / 3)), REPORT_BITS)
+    splits = range(1, most + 1)
     if bits is not None:
-        designs = [best(2 ** min(bits // b, MOST_BITS), b) for b in splits if bits >= b]
+        room = min(bits, REPORT_BITS)
+        designs = [best(2 ** min(room // b, MOST_BITS), b) for b in splits if room >= b]
     else:
-        designs = [_fewest(lambda limit, b=b: best(limit, b), epsilon, tolerance) for b in splits]
+        designs = [
+            _fewest(lambda limit, b=b: best(limit, b), epsilon, tolerance, min(CHOSEN_BITS, REPORT_BITS // b))
+            for b in splits
+        ]
         good = [one for one in designs if one is not None and one.mse <= (1 + tolerance) * one.optimum]
         if good:
             return replace(min(good, key=lambda one: (one.bits, one.mse)), clip_norm=clip_norm)
@@ -197,15 +205,17 @@ def _best_top(build: Callable[[int], RankedCodebook], codewords: int, epsilon: f
             step //= 2
 
 
-def _fewest(best: Callable[[int], RankedCodebook | None], epsilon: float, tolerance: float) -> RankedCodebook | None:
+def _fewest(
+    best: Callable[[int], RankedCodebook | None], epsilon: float, tolerance: float, most: int
+) -> RankedCodebook | None:
     """The fewest bits within tolerance, or most bits; the search starts where the rule of thumb points."""
 
     def good(design: RankedCodebook | None) -> bool:
         return design is not None and design.mse <= (1 + tolerance) * design.optimum
 
-    at = min(max(1, round(3 + 0.8 * epsilon)), CHOSEN_BITS)
+    at = min(max(1, round(3 + 0.8 * epsilon)), most)
     design = best(2**at)
-    while not good(design) and at < CHOSEN_BITS:
+    while not good(design) and at < most:
         at += 1
         design = best(2**at)
     while at > 1 and good(design):

@@ -56,7 +56,7 @@ def top_normal(count: int, top: int) -> tuple[float, float]:
     if top in (0, count):
         return 0.0, float(top)
     share = top / count
-    centre = float(special.ndtri(1 - share))
+    centre = float(-special.ndtri(share))
     spread = math.sqrt(share * (1 - share) / count) / _density(centre)
     x, weights = _grid(-_FARTHEST, _FARTHEST, centre, spread)
     mass = count * weights * np.exp(-x * x / 2) / math.sqrt(2 * math.pi)
@@ -117,7 +117,7 @@ def gaussian_constant(epsilon: float) -> tuple[float, float]:
     # q e^eps / (1 - q) is searched on a log grid, then by golden section: A is unimodal in log q.
     def constant(log_share: float) -> float:
         share = math.exp(log_share)
-        density = _density(float(special.ndtri(1 - share)))
+        density = _density(float(-special.ndtri(share)))
         # (q e^eps + 1 - q) / (e^eps - 1), without overflow.
         ratio = (share + (1 - share) * math.exp(-epsilon)) / -math.expm1(-epsilon)
         return (ratio / density) ** 2
@@ -138,5 +138,5 @@ def gaussian_error(dimension: int, epsilon: float) -> float:
     by m; the other coordinates are N(0, 1).
     """
     constant, share = gaussian_constant(epsilon)
-    square = 1 + float(special.ndtri(1 - share)) / math.sqrt(constant)
+    square = 1 + float(-special.ndtri(share)) / math.sqrt(constant)
     return constant * (dimension - 1 + square) - 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 from collections.abc import Iterable, Mapping
 from typing import Any, final
 
@@ -47,14 +48,16 @@ class RankedSession:
         ledger: what is charged, before an answer is handed out.
         budget: (epsilon, delta) that the client's releases may not exceed together.
         path: file of the answers given; None keeps them in memory, which a restart forgets.
-        answers: round -> (slot, report) of answers that an earlier object gave and the caller kept (`answers`), for
-            sessions without a file; they are on the ledger from now on.
+        answers: round -> (slot, report, nonce) of answers that an earlier object gave and the caller kept (`answers`),
+            for sessions without a file; they are on the ledger from now on.
 
     Guarantees:
         The client's program chooses no seed: a seed is made of round and slot, which the server assigns.
         One answer per round: asked again for the same round and slot, also after a crash or for another vector, the
         same report comes back, and nothing more is charged. Another slot of an answered round is refused.
-        A report leaves only after it is on disk and charged (a repeated question is the same bits, charged once).
+        A report leaves only after it is on disk and charged. A repeated question gets the stored draw, charged once; a
+            second draw, where the first was lost, is charged as one of its own also if its bits are the same, so that
+            neither the ledger nor a refusal tells of the bits.
 
     Example:
         >>> from mezzotint.vectors import ranked_codebook
@@ -72,22 +75,22 @@ class RankedSession:
         ledger: Ledger,
         budget: tuple[float, float],
         path: str | os.PathLike[str] | None = None,
-        answers: Mapping[int, tuple[int, int]] | None = None,
+        answers: Mapping[int, tuple[int, int, str]] | None = None,
     ) -> None:
         self.scheme, self.client = scheme, client
         self._ledger, self._budget = ledger, budget
-        self._answers: dict[int, tuple[int, int]] = dict(answers or {})
-        for round_number, (slot, report) in self._answers.items():
-            self._ledger.charge(self._release(round_number, slot, report))
-        header = {"format": "mezzotint-ranked-answers", "version": 1, "sha256": scheme.sha256, "client": client}
+        self._answers: dict[int, tuple[int, int, str]] = dict(answers or {})
+        for round_number, (slot, _, nonce) in self._answers.items():
+            self._ledger.charge(self._release(round_number, slot, nonce))
+        header = {"format": "mezzotint-ranked-answers", "version": 2, "sha256": scheme.sha256, "client": client}
         self._log = AppendLog(path, header=header, take=self._take, what="file of answers")
 
     def _take(self, line: Line) -> None:
-        self._answers[line["round"]] = (line["slot"], line["report"])
+        self._answers[line["round"]] = (line["slot"], line["report"], line["nonce"])
 
     @property
-    def answers(self) -> dict[int, tuple[int, int]]:
-        """round -> (slot, report) of every answer given."""
+    def answers(self) -> dict[int, tuple[int, int, str]]:
+        """round -> (slot, report, nonce of its draw) of every answer given."""
         self._log.refresh()
         return dict(self._answers)
 
@@ -109,23 +112,23 @@ class RankedSession:
             if known is not None and known[0] != slot:
                 raise ParameterError("slot", slot, "this round was answered under another slot; one answer per round")
             if known is None:
-                report = int(self.scheme.encode(np.asarray(vector), seed))
-                append({"round": round_number, "slot": slot, "report": report})
+                report, nonce = int(self.scheme.encode(np.asarray(vector), seed)), secrets.token_hex(16)
+                append({"round": round_number, "slot": slot, "report": report, "nonce": nonce})
             else:
-                report = known[1]
+                _, report, nonce = known
         # After a crash in between, the stored answer is charged now, before it leaves; else it has been charged.
-        self._ledger.reserve(self._release(round_number, slot, report), budget=self._budget)
+        self._ledger.reserve(self._release(round_number, slot, nonce), budget=self._budget)
         return report
 
-    def _release(self, round_number: int, slot: int, report: int) -> Charge:
-        """The charge of an answer; its fingerprint tells a repeated answer from a second one."""
+    def _release(self, round_number: int, slot: int, nonce: str) -> Charge:
+        """The charge of an answer; its fingerprint tells a repeated answer from a second draw, equal bits or not."""
         (seed,) = round_seeds(round_number, [slot]).tolist()
-        bits = f"{self.scheme.sha256} {seed} {report}"
+        drawn = f"{self.scheme.sha256} {seed} {nonce}"
         return Charge(
             identity=f"ranked {self.scheme.sha256[:16]} round {round_number} slot {slot} of {self.client}",
             client=self.client,
             epsilon=self.scheme.epsilon,
             delta=0.0,
             description=f"one index of {self.scheme.name}, {self.scheme.bits} bits",
-            fingerprint=hashlib.sha256(bits.encode()).hexdigest(),
+            fingerprint=hashlib.sha256(drawn.encode()).hexdigest(),
         )
