@@ -411,3 +411,20 @@ def test_renyi_designs_near_the_least_feasible_divergence(
     # Outermost levels alone are a table of these levels too, and need log(...) = 0.66: the optimum is below its error.
     ends = design.optimal(epsilon=divergence, alpha=1.5, lower=-1, upper=1, levels=[-reach, reach], knots=knots)
     assert result.loss < ends.loss
+
+
+@pytest.mark.parametrize("knots", [None, 2, 3, 17])
+@pytest.mark.parametrize("levels", [[-178.66, 112.5, 750.01], [-750.01, -112.5, 178.66]])
+def test_far_levels_do_not_hide_a_bias_that_a_cone_solver_left(levels, knots) -> None:
+    """The solver's tolerance is nothing beside levels of 750 and a third of the range; no unbiased table has less than
+    the least average error, whatever its inputs."""
+    least = design.optimal(0.0112, levels=levels).lower_bound
+    try:
+        result = design.optimal(0.0112, levels=levels, loss="minimax", knots=knots)
+    except InfeasibleError:
+        assert knots is not None
+        return
+    span = levels[-1] - levels[0]
+    assert result.mechanism.max_bias <= 4 * span / 2**32
+    assert result.loss >= least * (1 - 1e-9)
+    assert result.slack <= 1e-6 * result.loss

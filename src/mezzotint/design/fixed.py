@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.priors import SamplePrior
+from mezzotint.core.priors import SamplePrior, UniformPrior
 from mezzotint.design.floors import best_floors, bound_for_atoms, lower_bound
 from mezzotint.design.integers import IntegerWindows, integer_windows, refitted, table
 from mezzotint.design.parts import WorstErrorPart
@@ -38,6 +38,8 @@ _ROUNDS = 12
 _TARGET = 1e-7
 _SPREADS = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4)
 """Over how much of half the range point masses are spread, one after another."""
+_CLOSE = 1e-6
+"""Of half the range: what floors may miss the ends by, before integers are made of them, which do not."""
 _FEW_ENTRIES = 4000
 """Point masses times levels up to which a linear program is solved at the masses."""
 
@@ -83,6 +85,29 @@ class Floors:
 
 def _floors_of(problem: Problem, solution: Solution) -> FloatArray:
     return solution.floors * math.exp(-problem.epsilon / 2)
+
+
+def _reaching(units: FloatArray, floors: FloatArray, ratio: float) -> FloatArray:
+    """These floors (m,), moved as little as it takes towards floors whose windows reach both ends of the range.
+
+    A cone solver's floors may miss the ends by its tolerance, which is nothing beside far levels and much beside the
+    range. Floors that reach are a convex set, and those of the best average error are in it.
+    """
+    floors = np.maximum(floors, 0.0)
+    if _misses(units, floors, ratio) <= _CLOSE:
+        return floors
+    inside = best_floors(units, ratio, law_of(UniformPrior(), -1.0, 1.0), "mse").floors
+    for share in np.geomspace(1e-9, 1.0, 46):
+        mixed = (1 - share) * floors + share * inside
+        if _misses(units, mixed, ratio) <= _CLOSE:
+            return mixed
+    return inside
+
+
+def _misses(units: FloatArray, floors: FloatArray, ratio: float) -> float:
+    """By how much windows fail to reach the ends of the range, in half ranges."""
+    means = make_windows(units, floors, ratio).means
+    return max(float(means[0]) + 1, 1 - float(means[-1]))
 
 
 def _by_newton(problem: Problem, levels: FloatArray) -> Floors:
@@ -138,7 +163,7 @@ def _by_worst_inputs(problem: Problem, levels: FloatArray) -> Floors:
         solution = solve(program)
         bound, iterations = max(bound, safe_bound(program, solution.dual)), iterations + solution.iterations
         price = max(price, price_of_means(program, solution.dual, units))
-        floors = _floors_of(problem, solution)
+        floors = _reaching(units, _floors_of(problem, solution), ratio)
         worst, errors, _, _ = peaks(make_windows(units, floors, ratio))
         if errors.max() < least:
             least, best = float(errors.max()), floors
@@ -152,12 +177,13 @@ def _on_knots(problem: Problem, levels: FloatArray, knots: FloatArray) -> Floors
     """The table program on these knots."""
     solution = solve(program_on(problem, levels, knots, problem.epsilon))
     asked = program_on(problem, levels, knots, math.nextafter(problem.epsilon, math.inf))
+    units = centered(problem, levels)
     return Floors(
-        floors=_floors_of(problem, solution),
+        floors=_reaching(units, _floors_of(problem, solution), math.exp(problem.epsilon)),
         bound=safe_bound(asked, solution.dual),
         scope=ON_KNOTS,
         iterations=solution.iterations,
-        price=price_of_means(asked, solution.dual, centered(problem, levels)) / (problem.width / 2),
+        price=price_of_means(asked, solution.dual, units) / (problem.width / 2),
     )
 
 
