@@ -266,3 +266,18 @@ def test_other_files_are_refused(name: str, text: str, complaint: str, tmp_path:
 def test_only_reports_have_columns(folder: Path) -> None:
     with pytest.raises(ParameterError, match="only reports have columns"):
         page_of(folder, column="x")
+
+
+def test_a_run_of_single_reports_says_what_it_costs_and_speaks_of_no_sum(folder: Path) -> None:
+    report = json.loads((folder / "report.json").read_text())
+    del report["claims"]["central"]
+    (folder / "report.json").write_text(json.dumps(report))
+    settings = json.loads((folder / "settings.json").read_text())
+    (folder / "settings.json").write_text(json.dumps({**settings, "trust": "local"}))
+    page = page_of(folder)
+    words = f"{page.summary} {' '.join(word for section in page.sections for word in section.words)}"
+    words += " ".join(name for section in page.sections if section.table for name, *_ in section.table.rows)
+    assert "every single report" in page.summary
+    assert not [
+        word for word in ("no privacy", "masked", "sum of all", "aggregation", "per coordinate and") if word in words
+    ]

@@ -22,6 +22,9 @@ DELTAS = tuple(10.0**-k for k in range(3, 11))
 
 _SIMULATED = "Simulation; not private: this run was seeded and can be repeated bit for bit."
 
+_REPORTS = ("quantized-gradient", "ranked-gradient")
+"""Methods that draw each gradient from a table."""
+
 _PROGRESS = ("step", "loss", "train_accuracy", "test_accuracy", "epsilon")
 
 
@@ -43,7 +46,7 @@ def training_page(source: Path) -> Page:
     if header is None or not history:
         raise FileFormatError(f"{source.name}: holds no report of a training run; make one with mezzotint train --log")
     last = history[-1]
-    spent = "" if last["epsilon"] is None else f"epsilon {above(last['epsilon'])} spent ({basis('model')})"
+    spent = "" if last["epsilon"] is None else f"epsilon {above(last['epsilon'])} spent ({basis(_observer(header))})"
     cost = spent or "no privacy is claimed"
     cost = f"simulation; not private ({cost})" if header.get("seed") is not None else cost
     method = (header if end is None else end).get("method", "no method")
@@ -53,6 +56,11 @@ def training_page(source: Path) -> Page:
         f"test accuracy {100 * last['test_accuracy']:.4g} %; {cost} at delta {above(header.get('delta', 0.0), 4)}.",
         sections=(_learnt(header, end, history), _cost(header, end, history), _verify(header, end)),
     )
+
+
+def _observer(header: Mapping[str, Any]) -> str:
+    """Whom the claim is against: gradients drawn from a table are reports, each of which may be seen."""
+    return "reports" if header.get("method") in _REPORTS else "model"
 
 
 def _lines(source: Path) -> list[dict[str, Any]]:
@@ -216,9 +224,10 @@ def _profile(header: Mapping[str, Any], end: Mapping[str, Any] | None) -> Figure
 
 
 def _verify(header: Mapping[str, Any], end: Mapping[str, Any] | None) -> Section:
+    source, act = ("table", "draws from this table") if _observer(header) == "reports" else ("noise", "adds this noise")
     words = (
-        "The claim follows from the noise, the sampling and the number of steps alone, whatever the records are. "
-        "That the program adds this noise is not seen in a log: read it, or audit it (mezzotint.training.audit).",
+        f"The claim follows from the {source}, the sampling and the number of steps alone, whatever the records are. "
+        f"That the program {act} is not seen in a log: read it, or audit it (mezzotint.training.audit).",
     )
     phase = _phase(header, end)
     if end is None or phase is None:

@@ -42,18 +42,24 @@ def federated_page(source: Path) -> Page:
         raise FileFormatError(f"{source.name}: no report of a federated run; it lacks {', '.join(missing)}")
     settings = _read(folder / SETTINGS) if (folder / SETTINGS).is_file() else {}
     table = Mechanism.load(folder / MECHANISM) if (folder / MECHANISM).is_file() else None
-    sections = [_learnt(report, settings), _cost(report), _wire(report), _rounds(report), _verify(report, settings)]
+    sections = [_learnt(report, settings), _cost(report), _wire(report, settings), _rounds(report, settings)]
+    sections.append(_verify(report, settings))
     if table is not None:
         sections += [what_it_does(table), what_it_guarantees(table)]
-    central = report["claims"].get("central")
-    cost = "no privacy is claimed" if central is None else f"epsilon {_epsilon(central['epsilon'])} ({_basis(central)})"
+    claim = report["claims"].get("central") or report["claims"].get("local")
+    cost = "no privacy is claimed" if claim is None else f"epsilon {_epsilon(claim['epsilon'])} ({_basis(claim)})"
     released = sum(outcome == "released" for outcome in report["ledger"]["rounds"].values())
     return Page(
         title=f"Federated run: {settings.get('model', 'a model')} on {settings.get('dataset', 'clients')}",
         summary=f"{released} rounds; accuracy {100 * report['accuracy'][-1]:.4g} %; {report['report_bits']} bits per "
-        f"coordinate and report; {cost}.",
+        f"{'vector' if _single(settings) else 'coordinate and report'}; {cost}.",
         sections=tuple(sections),
     )
+
+
+def _single(settings: Mapping[str, Any]) -> bool:
+    """Whether the server saw single reports, each one index of a ranked codebook, rather than sums."""
+    return settings.get("trust") == "local"
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -102,10 +108,12 @@ def _cost(report: Mapping[str, Any]) -> Section:
         return Section(title="What it cost", words=words)
     claims = {view: claim for view, claim in claims.items() if view in _VIEWS}
     words = [f"To {_VIEWS[view]}: {claim['text']}" for view, claim in claims.items()]
-    words.append(
-        "Both are about the client that took part most often. The second trusts the aggregation protocol and relies on "
-        "the honest clients' randomness; the first relies on nothing but the client's own."
-    )
+    words.append("Claims are about the client that took part most often.")
+    if "central" in claims:
+        words.append(
+            "That about sums trusts the aggregation protocol and relies on the honest clients' randomness; one about "
+            "single reports relies on nothing but the client's own."
+        )
     rows = tuple(
         (_VIEWS[view], name, _epsilon(value), above(float(claim["delta"]), 4))
         for view, claim in claims.items()
@@ -130,45 +138,57 @@ def _cost(report: Mapping[str, Any]) -> Section:
     return Section(title="What it cost", words=tuple(words), figures=(charged,), table=table)
 
 
-def _wire(report: Mapping[str, Any]) -> Section:
+def _wire(report: Mapping[str, Any], settings: Mapping[str, Any]) -> Section:
     coordinates = int(report["ledger"].get("coordinates", 0))
+    single = _single(settings)
+    sent = (
+        [
+            ("bits of a report about the whole vector", str(report["report_bits"])),
+            ("bytes of one client's report, per round", f"{math.ceil(report['report_bits'] / 8):,}"),
+        ]
+        if single
+        else [
+            ("bits of a report, per coordinate", str(report["report_bits"])),
+            ("bits on the wire, per coordinate: room for the sum of all", str(report["bits"])),
+            ("bytes of one client's masked vector, per round", f"{math.ceil(coordinates * report['bits'] / 8):,}"),
+        ]
+    )
     rows = [
         ("coordinates of a vector", f"{coordinates:,}"),
-        ("bits of a report, per coordinate", str(report["report_bits"])),
-        ("bits on the wire, per coordinate: room for the sum of all", str(report["bits"])),
-        ("bytes of one client's masked vector, per round", f"{math.ceil(coordinates * report['bits'] / 8):,}"),
-        ("the same as 32-bit floats", f"{4 * coordinates:,}"),
+        *sent,
+        ("the vector as 32-bit floats, bytes", f"{4 * coordinates:,}"),
         ("seconds of the whole run, as measured", number(float(report["seconds"]), 4)),
     ]
     error = report.get("mse")
     if isinstance(error, (int, float)) and math.isfinite(error):
-        rows.append(("mean squared error of one report, uniform inputs", number(float(error))))
+        about = "of one report, per coordinate, norm 1" if single else "of one report, uniform inputs"
+        rows.append((f"mean squared error {about}", number(float(error))))
     return Section(title="What went over the wire", table=Table(headings=("what", "value"), rows=tuple(rows)))
 
 
-def _rounds(report: Mapping[str, Any]) -> Section:
+def _rounds(report: Mapping[str, Any], settings: Mapping[str, Any]) -> Section:
     ledger, found = report["ledger"], Counter((round_, name) for round_, _, name in report["incidents"])
     rows = tuple(
         (number, outcome, ", ".join(f"{name} x {n}" for (k, name), n in found.items() if str(k) == number) or "none")
         for number, outcome in ledger["rounds"].items()
     )
     words = (
-        f"The smallest sum that was released, or may have been, is of {ledger['smallest_sum']} clients. An announced "
-        "round that never ended is charged to everybody who was asked, as the smallest sum that it may have been.",
-    )
+        "A round that never ended is charged to everybody who was asked.",
+        f"The smallest sum that was released, or may have been, is of {ledger['smallest_sum']} clients; a round that "
+        "never ended counts as the smallest that it may have been.",
+    )[: 1 if _single(settings) else 2]
     table = Table(headings=("round", "outcome", "refused"), rows=rows)
     return Section(title="What happened", words=words, table=table)
 
 
 def _verify(report: Mapping[str, Any], settings: Mapping[str, Any]) -> Section:
-    words = (
-        "The ledger beside the report holds every round with the clients in it, written before anything was unmasked. "
-        "With the mechanism file it gives the claims again:",
-    )
+    kept = "The ledger beside the report holds every round with the clients in it, written before "
+    kept += "reports were asked for." if _single(settings) else "anything was unmasked."
     charged = max(report["ledger"]["charges"].values(), default=0)
     claim = report["claims"].get("central")
     if claim is None or not settings.get("mechanism") or charged == 0:
-        return Section(title="How to verify it", words=words[:1])
+        return Section(title="How to verify it", words=(kept,))
+    words = (kept, "With the mechanism file it gives the claims again:")
     shared = f"--coordinates {report['ledger']['coordinates']} --rounds {charged} --delta {claim['delta']!r}"
     code = (
         f"$ mezzotint verify {MECHANISM}\n"
