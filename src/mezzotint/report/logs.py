@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from mezzotint.core.errors import FileFormatError
 from mezzotint.core.files import parse_json, read_text
@@ -58,7 +58,7 @@ def training_page(source: Path) -> Page:
     )
 
 
-def _observer(header: Mapping[str, Any]) -> str:
+def _observer(header: Mapping[str, Any]) -> Literal["reports", "model"]:
     """Whom the claim is against: gradients drawn from a table are reports, each of which may be seen."""
     return "reports" if header.get("method") in _REPORTS else "model"
 

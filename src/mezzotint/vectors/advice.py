@@ -228,7 +228,9 @@ def _judged(option: Option, ranked: Sequence[Option], setting: Setting, yardstic
         words.insert(0, f"{option.mse / best.mse:.3g} x the error of the best")
     else:
         words.insert(0, "about as good as the best")
-    if option is not best and (option.wire_bits or 0) < (best.wire_bits or 0):
+    # A ranked codebook's bits are those of a whole vector.
+    alike = RANKED not in (option.name, best.name)
+    if option is not best and alike and (option.wire_bits or 0) < (best.wire_bits or 0):
         words.append(f"{(best.wire_bits or 0) - (option.wire_bits or 0)} bits fewer than the best")
     if option.mse > setting.answering_zero:
         words.append(f"HOPELESS: {option.mse / setting.answering_zero:.3g} x the error of answering 0")

@@ -189,11 +189,12 @@ def calibrated_table(setting: Setting, family: Family) -> tuple[float, TableSche
 
 def calibrated_ranked(setting: Setting) -> RankedCodebook:
     """The ranked codebook of the largest epsilon a round that meets the setting's claim; local view only."""
-    # Beyond 60 bits nothing is gained; `bits` of a setting are per value, of which a vector has `dimension`.
-    bits = None if setting.bits is None else min(60, setting.bits * setting.dimension)
+    # `bits` of a setting are per value, of which a vector has `dimension`.
+    most_bits = math.inf if setting.bits is None else setting.bits * setting.dimension
 
     def make(epsilon: float) -> RankedCodebook:
-        return ranked_codebook(setting.dimension, epsilon, bits)
+        chosen = ranked_codebook(setting.dimension, epsilon)
+        return chosen if chosen.bits <= most_bits else ranked_codebook(setting.dimension, epsilon, int(most_bits))
 
     def exact(scheme: RankedCodebook) -> float:
         return scheme.claim(rounds=setting.rounds, delta=setting.delta).epsilon
