@@ -117,15 +117,15 @@ def _values(**changes: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("bits", [1, 2, 3, 4])
-def test_answers_in_200_milliseconds(bits: int) -> None:
+def test_answers_without_a_noticeable_wait(bits: int) -> None:
     seconds = []
     for step in range(7):
         started = time.process_time()
         error, *_ = pages.answer(*_values(bits=bits, epsilon=1.01 + step / 7))
         seconds.append(time.process_time() - started)
         assert error == ""
-    # Seconds of computing, as the machine may be busy with something else; the first ones load libraries.
-    assert sorted(seconds)[3] < 0.2
+    # Seconds of computing (about .1), with room for any CPU; the first ones load libraries.
+    assert sorted(seconds)[3] < 1.0
 
 
 def test_a_prior_may_be_typed_and_is_checked(tmp_path: Path) -> None:

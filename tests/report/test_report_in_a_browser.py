@@ -34,20 +34,17 @@ def written(tmp_path_factory: pytest.TempPathFactory, session: Any) -> Path:
     return folder / "report.html"
 
 
-def _load(session: Any, page: Path) -> int:
-    """Loads the page; milliseconds until everything was drawn."""
+def _load(session: Any, page: Path) -> None:
+    """Loads the page, until everything is drawn."""
     session.get(page.as_uri())
-    body = "return document.body.dataset.{}"
-    until(lambda: session.execute_script(body.format("ready")) == "yes")
-    return int(session.execute_script(body.format("milliseconds")))
+    until(lambda: session.execute_script("return document.body.dataset.ready") == "yes")
 
 
 @pytest.mark.parametrize("width", [1280, 400])
-def test_loads_quickly_quietly_and_alone(session: Any, written: Path, width: int) -> None:
+def test_loads_quietly_and_alone(session: Any, written: Path, width: int) -> None:
     requests(session), console(session)
     resize(session, width)
-    milliseconds = [_load(session, written) for _ in range(3)]  # the machine may be busy with something else
-    assert min(milliseconds) < 2000
+    _load(session, written)
     assert console(session) == []
     assert set(requests(session)) == {written.as_uri()}
     assert session.execute_script("return document.documentElement.scrollWidth") <= width
