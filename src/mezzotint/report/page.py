@@ -75,7 +75,6 @@ for (const [key, one] of Object.entries(figures)) {
 Promise.all(drawn).then(() => {
   document.getElementById('js-plotly-tester')?.setAttribute('aria-hidden', 'true');  // plotly measures texts in it
   document.body.dataset.ready = 'yes';
-  document.body.dataset.milliseconds = Math.round(performance.now());
 });
 const attached = document.getElementById('attachment');
 if (attached) {
