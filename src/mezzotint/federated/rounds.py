@@ -6,6 +6,7 @@ import os
 import random
 import time
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from logging import INFO, WARNING
@@ -315,8 +316,4 @@ def rounds_within(budget: float, spent: Callable[[int], float], rounds: int) -> 
             f"one round costs epsilon {least:g}, the budget is {budget:g}: nothing was sent; "
             "use a noisier mechanism, more clients or fewer parameters"
         )
-    low, high = 1, rounds
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if spent(middle) <= budget else (low, middle)
-    return low
+    return 1 + bisect_right(range(2, rounds), budget, key=spent)
