@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import cast, final
 
 import numpy as np
@@ -87,21 +89,26 @@ def _floors_of(problem: Problem, solution: Solution) -> FloatArray:
     return solution.floors * math.exp(-problem.epsilon / 2)
 
 
-def _reaching(units: FloatArray, floors: FloatArray, ratio: float) -> FloatArray:
+def _reaching(units: FloatArray, floors: FloatArray, ratio: float, inside: Callable[[], FloatArray]) -> FloatArray:
     """These floors (m,), moved as little as it takes towards floors whose windows reach both ends of the range.
 
     A cone solver's floors may miss the ends by its tolerance, which is nothing beside far levels and much beside the
-    range. Floors that reach are a convex set, and those of the best average error are in it.
+    range. Floors that reach are a convex set; `inside` gives some of it.
     """
     floors = np.maximum(floors, 0.0)
     if _misses(units, floors, ratio) <= _CLOSE:
         return floors
-    inside = best_floors(units, ratio, law_of(UniformPrior(), -1.0, 1.0), "mse").floors
+    reached = inside()
     for share in np.geomspace(1e-9, 1.0, 46):
-        mixed = (1 - share) * floors + share * inside
+        mixed = (1 - share) * floors + share * reached
         if _misses(units, mixed, ratio) <= _CLOSE:
             return mixed
-    return inside
+    return reached
+
+
+def _inside(units: FloatArray, ratio: float) -> Callable[[], FloatArray]:
+    """The floors of the best average error, found when first asked for."""
+    return cache(lambda: best_floors(units, ratio, law_of(UniformPrior(), -1.0, 1.0), "mse").floors)
 
 
 def _misses(units: FloatArray, floors: FloatArray, ratio: float) -> float:
@@ -155,6 +162,7 @@ def _by_worst_inputs(problem: Problem, levels: FloatArray) -> Floors:
     inputs = np.unique(np.concatenate([np.linspace(-1.0, 1.0, 9), units[np.abs(units) < 1]]))
     best = np.zeros(units.size)
     least, bound, price, iterations = math.inf, -math.inf, 0.0, 0
+    inside = _inside(units, ratio)
     for _ in range(_ROUNDS):
         costs = np.zeros((inputs.size, units.size))
         parts = [RatioPart(epsilon=epsilon), WorstErrorPart(aims=inputs, levels=units, between=())]
@@ -163,7 +171,7 @@ def _by_worst_inputs(problem: Problem, levels: FloatArray) -> Floors:
         solution = solve(program)
         bound, iterations = max(bound, safe_bound(program, solution.dual)), iterations + solution.iterations
         price = max(price, price_of_means(program, solution.dual, units))
-        floors = _reaching(units, _floors_of(problem, solution), ratio)
+        floors = _reaching(units, _floors_of(problem, solution), ratio, inside)
         worst, errors, _, _ = peaks(make_windows(units, floors, ratio))
         if errors.max() < least:
             least, best = float(errors.max()), floors
@@ -177,9 +185,9 @@ def _on_knots(problem: Problem, levels: FloatArray, knots: FloatArray) -> Floors
     """The table program on these knots."""
     solution = solve(program_on(problem, levels, knots, problem.epsilon))
     asked = program_on(problem, levels, knots, math.nextafter(problem.epsilon, math.inf))
-    units = centered(problem, levels)
+    units, ratio = centered(problem, levels), math.exp(problem.epsilon)
     return Floors(
-        floors=_reaching(units, _floors_of(problem, solution), math.exp(problem.epsilon)),
+        floors=_reaching(units, _floors_of(problem, solution), ratio, _inside(units, ratio)),
         bound=safe_bound(asked, solution.dual),
         scope=ON_KNOTS,
         iterations=solution.iterations,
