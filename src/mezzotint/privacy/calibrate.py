@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import final
 
 from mezzotint.core.errors import InfeasibleError, ParameterError
+from mezzotint.core.search import bracket
 from mezzotint.privacy.account import account
 from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.release import Release
@@ -81,19 +82,19 @@ def calibrate(
     release, claim = at(quiet)
     if claim.epsilon <= epsilon:
         return Calibration(parameter=quiet, release=release, claim=claim, tried=tuple(tried))
-    good, (release, claim) = loud, at(loud)
+    release, claim = at(loud)
     if claim.epsilon > epsilon:
         raise InfeasibleError(_advice(release, claim, epsilon, loud))
-    bad = quiet
-    for _ in range(_STEPS):
-        if abs(math.log(good / bad)) <= tolerance:
-            break
-        middle = math.sqrt(good * bad)
-        made, found = at(middle)
+
+    def fits(parameter: float) -> bool:
+        nonlocal release, claim
+        made, found = at(parameter)
         if found.epsilon <= epsilon:
-            good, release, claim = middle, made, found
-        else:
-            bad = middle
+            release, claim = made, found
+        return found.epsilon <= epsilon
+
+    # |log(a / b)| <= t where the difference is at most 1 - e^-t of the larger one.
+    good, _ = bracket(fits, loud, quiet, tolerance=-math.expm1(-tolerance), steps=_STEPS, geometric=True)
     return Calibration(parameter=good, release=release, claim=claim, tried=tuple(tried))
 
 

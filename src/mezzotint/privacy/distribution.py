@@ -20,6 +20,7 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.core.lazy import LazyModule
 from mezzotint.core.loss import UNIT
 from mezzotint.core.mechanism import FloatArray
+from mezzotint.core.search import bracket
 from mezzotint.privacy.sums.convolution import sum_bounds
 
 signal = LazyModule("scipy.signal")
@@ -194,10 +195,7 @@ class LossDistribution:
         # The last grid loss has only the infinite mass beyond it; rounding may keep it above delta by an ulp.
         high = (self.start + (int(grid[0]) if grid.size else self.masses.size)) * self.step * (1 + 4 * UNIT)
         low = max(0.0, high - 2 * self.step) if grid.size and grid[0] > 0 else 0.0
-        for _ in range(60):
-            middle = (low + high) / 2
-            low, high = (low, middle) if self._one(middle) <= delta else (middle, high)
-        return high
+        return bracket(lambda epsilon: self._one(epsilon) <= delta, high, low, steps=60)[0]
 
     def _one(self, epsilon: float) -> float:
         """The curve at one epsilon by its definition, rounded up."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import functools
 import heapq
 import itertools
@@ -156,10 +157,7 @@ def _second_count(sample: Sample, vertices: tuple[Distribution, ...], goal: floa
         tails = [log_tail(2 * b - 2, n, share, above=False) for share in pairs]
         return _log_rate(sample) + float(np.logaddexp.reduce(np.array(tails)))
 
-    good, bad = 0, n // 2 + 1
-    while bad - good > 1:
-        middle = (good + bad) // 2
-        good, bad = (middle, bad) if crowded(middle) <= goal else (good, middle)
+    good = bisect.bisect_left(range(1, n // 2 + 1), True, key=lambda b: crowded(b) > goal)
     return good, crowded(good)
 
 

@@ -191,14 +191,8 @@ def _high_end(sample: Sample, loss: Loss, share: Fraction, peak: int, goal: floa
 
 def _low_end(n: int, share: Fraction, peak: int, goal: float) -> int:
     # The largest count below which the binomial mass is under exp(goal).
-    inside, outside = peak, -1
-    while inside - outside > 1:
-        middle = (inside + outside) // 2
-        if log_tail(middle - 1, n, share, above=False) <= goal:
-            outside = middle
-        else:
-            inside = middle
-    return max(0, outside)
+    inside = bisect.bisect_left(range(peak), True, key=lambda count: log_tail(count - 1, n, share, above=False) > goal)
+    return max(0, inside - 1)
 
 
 def evaluate(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+from bisect import bisect_left
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
@@ -101,13 +102,8 @@ class StepLedger:
             claim = self._trainer.claim(self._trainer.spent + count)
             return claim is None or claim.epsilon <= target_epsilon
 
-        if fits(steps):
-            return steps
-        low, high = 0, steps  # none are always affordable; all are not
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if fits(middle) else (low, middle)
-        return low
+        # No step at all is always affordable.
+        return steps if fits(steps) else bisect_left(range(1, steps), True, key=lambda count: not fits(count))
 
 
 def save(trainer: Trainer, checkpoint: str | os.PathLike[str]) -> None:

@@ -12,6 +12,7 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.core.lazy import LazyModule
 from mezzotint.core.loss import UNIT
 from mezzotint.core.mechanism import TOTAL, FloatArray
+from mezzotint.core.search import bracket
 from mezzotint.families.noise import IntegerNoise
 from mezzotint.privacy.sums.convolution import sum_bounds
 
@@ -136,10 +137,7 @@ class _Side:
             if high > 600:
                 return math.inf
             low, high = high, 2 * high
-        while high - low > 1e-7 * high:
-            middle = (low + high) / 2
-            low, high = (low, middle) if self.delta(middle) <= delta else (middle, high)
-        return high
+        return bracket(lambda epsilon: self.delta(epsilon) <= delta, high, low, tolerance=1e-7)[0]
 
 
 def _mean_excess(parts: list[FloatArray], alpha: float) -> float:

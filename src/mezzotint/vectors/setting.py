@@ -8,6 +8,7 @@ from typing import Any, Literal, final
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.lazy import LazyModule
+from mezzotint.core.search import bracket
 from mezzotint.vectors.checks import check_count
 from mezzotint.vectors.rotation import MAX_DIMENSION
 
@@ -116,7 +117,4 @@ def gaussian_shift(epsilon: float, delta: float) -> float:
     low, high = 0.0, 1.0
     while excess(high) <= 0:
         low, high = high, 2 * high
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if excess(middle) <= 0 else (low, middle)
-    return low
+    return bracket(lambda mu: excess(mu) <= 0, low, high)[0]

@@ -13,6 +13,7 @@ import numpy as np
 from mezzotint.core.lazy import LazyModule
 from mezzotint.core.loss import pure_epsilon
 from mezzotint.core.mechanism import FloatArray, IntArray
+from mezzotint.core.search import bracket
 from mezzotint.privacy.checks import check_delta, check_others
 from mezzotint.privacy.sums.blanket import Blanket
 from mezzotint.privacy.sums.cells import multinomial_cells
@@ -90,14 +91,13 @@ def _score(blanket: Blanket, others: int, gap: float, delta: float) -> float:
     )
     variance = cells.counts @ variances
     mu = gap / np.sqrt(np.maximum(variance, 1e-3))
-    low, high = 0.0, 200.0
-    for _ in range(60):
-        epsilon = (low + high) / 2
+
+    def enough(epsilon: float) -> bool:
         first = np.exp(special.log_ndtr(-epsilon / mu + mu / 2))
         second = np.exp(np.minimum(epsilon + special.log_ndtr(-epsilon / mu - mu / 2), 0.0))
-        value = float(cells.probability @ (first - second))
-        low, high = (epsilon, high) if value > delta else (low, epsilon)
-    return high + (1e6 if blanket.leaks else 0.0)
+        return float(cells.probability @ (first - second)) <= delta
+
+    return bracket(enough, 200.0, 0.0, tolerance=1e-9)[0] + (1e6 if blanket.leaks else 0.0)
 
 
 def shortlist(rows: IntArray, others: int, delta: float) -> list[Blanket]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import FloatArray, IntArray
+from mezzotint.core.search import bracket
 
 stats: Any = LazyModule("scipy.stats")
 
@@ -92,10 +93,7 @@ def _spacings(clients: int, masses: FloatArray, variances: FloatArray, budget: i
         return float(np.prod(np.where(spacing >= 2 * _CORE, 1.0, parts)))
 
     low, high = 1e-3 * float(waste.min()), 1e4 * float(waste.max())
-    for _ in range(60):
-        level = math.sqrt(low * high)
-        low, high = (level, high) if cells(level / waste) > budget else (low, level)
-    return high / waste
+    return bracket(lambda level: cells(level / waste) <= budget, high, low, geometric=True)[0] / waste
 
 
 def multinomial_cells(

@@ -18,6 +18,7 @@ import numpy as np
 
 from mezzotint.core.loss import UNIT
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray
+from mezzotint.core.search import bracket
 from mezzotint.privacy.sums.cells import ladder_cells
 from mezzotint.privacy.sums.central import Noise, as_probabilities, likelier, pairs_by_gap, screen, silence
 from mezzotint.privacy.sums.convolution import sum_bounds
@@ -104,13 +105,10 @@ def _pair_epsilon(noise: Noise, first: FloatArray, second: FloatArray, delta: fl
     target = (delta - noise.outside) * (1 - (upper.size + 8) * UNIT)
     if gap(0.0) <= target:
         return 0.0
-    low, high = 0.0, min(limit, 64.0)
+    high = min(limit, 64.0)
     if gap(high) > target:
         return limit
-    while high - low > 2e-4 * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if gap(middle) > target else (low, middle)
-    return high
+    return bracket(lambda epsilon: gap(epsilon) <= target, high, 0.0, tolerance=2e-4)[0]
 
 
 def division(groups: Sequence[Group], case: IntArray) -> tuple[int, tuple[int, int], list[int], list[IntArray]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, final
@@ -78,18 +79,12 @@ def _integers(levels: FloatArray, step: float | None) -> IntArray | None:
 
 def _least_denominator(ratio: Fraction, scale: int) -> int:
     """The least q <= MAX_SPAN with |ratio - p/q| <= TOLERANCE * scale; MAX_SPAN + 1 when there is none."""
-    low, high = 1, MAX_SPAN
     allowed = Fraction(TOLERANCE) * scale
-    if abs(ratio.limit_denominator(high) - ratio) > allowed:
-        return MAX_SPAN + 1
     # limit_denominator(q) gives the closest fraction, and its error shrinks with q: bisection finds the least q.
-    while low < high:
-        middle = (low + high) // 2
-        if abs(ratio.limit_denominator(middle) - ratio) <= allowed:
-            high = middle
-        else:
-            low = middle + 1
-    return low
+    near = bisect.bisect_left(
+        range(1, MAX_SPAN + 1), True, key=lambda q: abs(ratio.limit_denominator(q) - ratio) <= allowed
+    )
+    return 1 + near
 
 
 def find_lattice(levels: FloatArray, *, step: float | None = None) -> Lattice:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 
@@ -31,23 +30,3 @@ def positive(name: str, value: float) -> float:
     if not 0 < number < math.inf:
         raise ParameterError(name, number, "need a finite number above 0")
     return number
-
-
-def bisect(holds: Callable[[float], bool], low: float, high: float, *, tolerance: float = 0.0) -> tuple[float, float]:
-    """(a, b) around the point from which `holds` is true: false at a or a is low, true at b or b is high.
-
-    Arguments:
-        holds: false up to some point of [low, high], true from it on.
-        tolerance: relative width to stop at; 0 for neighbouring floats. If `holds` is false everywhere, (high, high).
-    """
-    if not holds(high):
-        return high, high
-    while high - low > tolerance * high:
-        middle = (low + high) / 2
-        if not low < middle < high:
-            break
-        if holds(middle):
-            high = middle
-        else:
-            low = middle
-    return low, high

@@ -9,8 +9,9 @@ from typing import Literal, final
 from scipy.special import ndtr
 
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.search import bracket
 from mezzotint.privacy.checks import check_count
-from mezzotint.training.rqp.checks import bisect, check_bits, check_q, positive
+from mezzotint.training.rqp.checks import check_bits, check_q, positive
 
 SamplingName = Literal["poisson", "with_replacement"]
 
@@ -168,6 +169,8 @@ def published_q(settings: RQPSettings, *, target: float = 1.0) -> PublishedValue
     positive("target", target)
 
     # The published value grows with q: the ratio of two numbers that both mix with the same u.
-    root = bisect(lambda q: float(published_epsilon(settings, q=q)) > target, 1 / settings.levels, 1.0)[0]
+    least = 1 / settings.levels
+    within = float(published_epsilon(settings, q=1.0)) <= target
+    root = 1.0 if within else bracket(lambda q: float(published_epsilon(settings, q=q)) <= target, least, 1.0)[0]
     meaning = f"the q at which the published epsilon of RQP-SGD reads {target:g}"
     return PublishedValue(value=root, meaning=meaning, reasons=settings.reasons())

@@ -6,9 +6,9 @@ import math
 
 from scipy.special import ndtr
 
+from mezzotint.core.search import bracket
 from mezzotint.training.rqp.gaussian import RELATIVE_ERROR
 
-_HALVINGS = 80
 _FAR = 40.0
 
 
@@ -28,15 +28,13 @@ def coordinate_loss(shift: float, gap: float, other: float) -> float:
     """
     if shift == 0 or gap == 0:
         return 0.0
+
     # r' = -r (x + r), and x + r grows wherever it is 0: r rises to one peak and falls. So the window [x, x + shift]
     # that holds most of it is the only one with r(x) = r(x + shift), and bisection finds it.
-    left, right = -_FAR - shift, _FAR
-    for _ in range(_HALVINGS):
-        middle = (left + right) / 2
-        if _rate(middle, gap, other) < _rate(middle + shift, gap, other):
-            left = middle
-        else:
-            right = middle
+    def rising(x: float) -> bool:
+        return _rate(x, gap, other) < _rate(x + shift, gap, other)
+
+    left, right = bracket(rising, -_FAR - shift, _FAR)
     # Numerator at the right end and denominator at the left end bound every x between.
     above, below = gap * float(ndtr(right + shift)) + other, gap * float(ndtr(left)) + other
     return math.log(above / below) * (1 + RELATIVE_ERROR) + RELATIVE_ERROR
