@@ -30,9 +30,6 @@ ALLOWED["report"] = {*ALLOWED}
 ALLOWED["papers"] = {*ALLOWED}
 ALLOWED["cli"] = {*ALLOWED}
 
-HEAVY = ["torch", "flwr", "ray", "cvxpy", "matplotlib", "plotly", "numba", "scipy", "clarabel", "pyarrow", "polars"]
-HEAVY += ["dp_accounting", "typer", "rich", "flint"]
-
 
 def _imported(tree: ast.AST) -> list[str]:
     """Every mezzotint module that a file names in an import or hands to LazyModule."""
@@ -71,17 +68,12 @@ def _fresh(code: str) -> str:
     return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
 
 
-def test_importing_the_package_loads_nothing_heavy() -> None:
-    loaded = json.loads(_fresh("import json, sys, mezzotint; print(json.dumps(sorted(sys.modules)))"))
-    assert "numpy" in loaded
-    assert not [name for name in HEAVY if name in loaded]
-
-
-def test_importing_the_package_is_fast() -> None:
-    # Processor time: what else the machine does lengthens the wall's.
-    code = "import time; a = time.process_time(); import mezzotint; print(time.process_time() - a)"
-    _fresh(code)  # the first time may compile byte code and warm the disk cache
-    assert min(float(_fresh(code)) for _ in range(5)) < 0.3
+def test_importing_the_package_loads_numpy_and_little_of_the_standard_library() -> None:
+    code = "import json, sys, numpy; a = {*sys.modules}; import mezzotint; print(json.dumps([*({*sys.modules} - a)]))"
+    loaded = json.loads(_fresh(code))
+    others = {name.split(".")[0] for name in loaded} - {"mezzotint", "numpy"}
+    assert others <= sys.stdlib_module_names
+    assert len(loaded) <= 50  # 38 on Python 3.11
 
 
 def test_the_public_names_resolve() -> None:

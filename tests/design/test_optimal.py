@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 from scipy import stats
 
 import mezzotint as mz
+from counting import calls
 from mezzotint import InfeasibleError, ParameterError, design, families
 from mezzotint.design.cache import clear_cache
 from mezzotint.design.rounding import worst_mse
@@ -279,7 +279,6 @@ def test_a_large_sample_is_searched_in_cells_and_designed_exactly() -> None:
     result = design.optimal(1.0, levels=3, prior=sample)
     assert result.loss == pytest.approx(result.mechanism.mse(sample), rel=1e-12)
     assert result.loss == pytest.approx(design.optimal(1.0, levels=3, prior=stats.norm(0.5, 0.2)).loss, rel=3e-3)
-    assert result.seconds < 30
 
 
 @pytest.mark.parametrize("loss", ["mse", "mae"])
@@ -287,9 +286,7 @@ def test_many_point_masses_and_uneven_levels(loss: Any) -> None:
     rng = np.random.default_rng(1)
     levels = np.concatenate([[-3.0], np.sort(rng.uniform(-3, 3, 22)), [3.0]])
     sample = rng.normal(0, 0.5, 200)
-    started = time.process_time()
     result = design.optimal(1.0, levels=levels, prior=sample, loss=loss)
-    assert time.process_time() - started < 5  # a fraction of a second; a machine may be slow
     points, counts = np.unique(np.clip(sample, -1, 1), return_counts=True)
     counts = counts / sample.size  # the sample reaches both ends
     error = (levels - points[:, None]) ** 2 if loss == "mse" else np.abs(levels - points[:, None])
@@ -381,7 +378,7 @@ def test_worst_mse_is_the_supremum_over_inputs() -> None:
         assert error.max() >= worst_mse(mechanism) * (1 - 1e-3)
 
 
-def test_cache_returns_the_same_design_in_microseconds() -> None:
+def test_cache_designs_once() -> None:
     clear_cache()
     sample = np.linspace(-1, 1, 11)
     first = design.cache(1.0, levels=LEVELS, prior=stats.norm(0.5, 0.1))
@@ -392,10 +389,7 @@ def test_cache_returns_the_same_design_in_microseconds() -> None:
     for options in ({"bits": 2, "levels": 4}, {"bits": 1.5}, {"bits": 0}, {"epsilon": "one"}, {"lower": None}):
         with pytest.raises(ParameterError):
             design.cache(**options)
-    started = time.process_time()
-    for _ in range(100):
-        design.cache(1.0, bits=2, lower=0.0)
-    assert time.process_time() - started < 1.0  # a few microseconds each; 100 designs would take longer on any CPU
+    assert calls(lambda: design.cache(1.0, bits=2, lower=0.0)) < 1000  # a design makes several hundred thousand
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from typing import Any
 
 import numpy as np
@@ -29,15 +28,13 @@ SYMMETRIC = {0.5: 16.088, 1.0: 4.0429, 2.0: 0.8289, 4.0: 0.1487}
 
 @pytest.mark.parametrize(("epsilon", "count"), [(e, m) for e in REFERENCE for m in range(2, 9)])
 def test_searched_levels_against_reference_values(epsilon: float, count: int) -> None:
-    started = time.process_time()  # other processes do not count
     result = design.optimal(epsilon, levels=count)
-    seconds = time.process_time() - started
     assert result.loss <= REFERENCE[epsilon][count - 2] * (1 + 3e-4)
     assert result.mechanism.levels.size == count
     assert result.gap is not None
     assert result.gap <= 1e-5 * result.loss
     assert result.mechanism.epsilon <= epsilon
-    assert seconds < 10  # about a second; a machine may be slow
+    assert result.iterations <= 60  # rounds, each of a program; at most 19 were seen
     if count == 4:
         assert result.loss <= SYMMETRIC[epsilon] * (1 + 3e-4)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from fractions import Fraction
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from counting import calls
 from mezzotint import ParameterError, families
 from mezzotint.families.selection import erm_rows, pair_rows, rqm_rows
 from reference import families as twin
@@ -138,13 +138,13 @@ def test_rqm_limits_of_q() -> None:
 
 
 @pytest.mark.parametrize("levels", [16, 64, 256])
-def test_many_levels_are_fast_unbiased_and_keep_every_report_possible(levels: int) -> None:
-    start = time.perf_counter()
+def test_many_levels_are_unbiased_and_keep_every_report_possible(levels: int) -> None:
     mechanism = families.rqm(levels=levels, extension=1.0, q=0.42)
-    assert time.perf_counter() - start < 5.0  # about 0.3 s at 256 levels on one core; room for a busy machine
     assert mechanism.max_bias < 1e-8
     assert (mechanism.weights >= 1).all()
     assert math.isfinite(mechanism.epsilon)
+    # Linear in levels (rounding is exact arithmetic on those of them that need it); a loop over pairs of them is not.
+    assert calls(lambda: families.rqm(levels=levels, extension=1.0, q=0.42)) < 1000 * levels + 5000
 
 
 def test_pair_rows_keep_relative_accuracy_of_tiny_probabilities() -> None:
