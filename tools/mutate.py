@@ -1,52 +1,57 @@
 """Mutation of the rooms that promise: flips comparisons and drops error terms, and lists what no test notices.
 
-    python tools/mutate.py map tests/privacy tests/kernel tests/laws      which test runs which line (once; resumable)
-    python tools/mutate.py run src/mezzotint/privacy --share 0.2          mutants against the tests of their lines
+    python tools/mutate.py map tests/kernel tests/privacy tests/laws      which test runs which line; resumable
+    python tools/mutate.py run src/mezzotint/kernel --only comparisons    mutants against the tests of their lines
+    python tools/mutate.py run src/mezzotint/kernel --again               survivors once more, after tests were written
     python tools/mutate.py report                                         survivors, reasons from tools/mutants.toml
 
 Mutants: each comparison with its boundary moved and negated; each factor 1 +- .. and each summand that is made of
 rounding constants dropped; nextafter, ceil and the like dropped or turned round; +-1 dropped; max and min swapped.
 
-One process imports everything once and forks for every mutant. The fork puts the mutant's code into the functions that
-are already there, wherever they were imported to, and runs the tests of the line, fastest first, until one fails.
-What runs at import time (constants, defaults of arguments) is not mutated.
+One process imports and collects everything once and forks for every mutant. The fork puts the mutant's code into the
+functions that are already there, wherever they were imported to, and runs the tests of the line: those that killed
+another mutant of the function first, then the fastest, until one fails or the seconds allowed are spent. A test that
+fails without a mutant kills nothing. What runs at import time (constants, defaults of arguments) is not mutated.
+Results are kept in .mutation/ and hold as long as the function that was changed stays as it is.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import contextlib
 import gc
 import hashlib
+import importlib
 import inspect
 import json
 import os
+import resource
 import signal
 import sys
 import time
 import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 STORE = ROOT / ".mutation"
 MAP, RESULTS = STORE / "map.jsonl", STORE / "results.jsonl"
 REASONS = ROOT / "tools" / "mutants.toml"
-OPTIONS = ["-q", "-x", "-m", "not slow", "-p", "no:xdist", "-p", "no:randomly", "-W", "ignore::pytest.PytestWarning"]
+OPTIONS = ["-q", "-m", "not slow", "-p", "no:xdist", "-p", "no:randomly", "-W", "ignore::pytest.PytestWarning"]
+SLOW = 8
+"""Seconds after which a test is too slow to be mapped."""
 
-OUTCOMES = {
-    0: "survived", 1: "killed", 2: "killed (at collection)", None: "killed (too slow)", 8: "no test", 9: "not applied",
-}  # fmt: skip
-"""What pytest's exit status says; the last two are this script's own."""
+OUTCOMES = {0: "survived", 1: "killed", 4: "unsure", 8: "no test", 9: "not applied"}
+"""What the exit status of a fork says: 4 where a test fails without a mutant too."""
 
 BOUNDARY = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt}
 NEGATED = {
     ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
 }  # fmt: skip
 SWAPPED = {
     "max": "min",
@@ -74,6 +79,8 @@ class Mutant:
     after: str
     start: int
     end: int
+    digest: str
+    """Of the outermost function's text: a result holds until it changes."""
 
 
 # Making mutants -------------------------------------------------------------------------------------------------------
@@ -133,26 +140,28 @@ def mutants_of(path: Path) -> list[Mutant]:
     found: list[Mutant] = []
     seen: Counter[str] = Counter()
 
-    def visit(node: ast.AST, function: str) -> None:
+    def visit(node: ast.AST, function: str, digest: str) -> None:
         for child in ast.iter_child_nodes(node):
             if isinstance(child, (ast.FunctionDef, ast.ClassDef)):
-                visit(child, f"{function}.{child.name}" if function else child.name)
+                own = hashlib.sha256(ast.unparse(child).encode()).hexdigest()[:12]
+                inside = digest if isinstance(node, ast.FunctionDef) else own
+                visit(child, f"{function}.{child.name}" if function else child.name, inside)
                 continue
             if function and isinstance(child, ast.expr):
                 for kind, replacement in _changes(child):
-                    add(child, function, kind, replacement)
-            visit(child, function)
+                    add(child, function, digest, kind, replacement)
+            visit(child, function, digest)
 
-    def add(node: ast.expr, function: str, kind: str, replacement: ast.expr) -> None:
+    def add(node: ast.expr, function: str, digest: str, kind: str, replacement: ast.expr) -> None:
         start, end = starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
         before, after = text.encode()[start:end].decode(), f"({ast.unparse(ast.fix_missing_locations(replacement))})"
         stem = f"{path.relative_to(ROOT).as_posix()} {function} {kind}: {' '.join(before.split())} -> {after}"
         seen[stem] += 1
         name = stem if seen[stem] == 1 else f"{stem} #{seen[stem]}"
         place = path.relative_to(ROOT).as_posix()
-        found.append(Mutant(name, place, node.lineno, function, kind, before, after, start, end))
+        found.append(Mutant(name, place, node.lineno, function, kind, before, after, start, end, digest))
 
-    visit(ast.parse(text), "")
+    visit(ast.parse(text), "", "")
     return [one for one in found if "." in one.function or not one.function[0].isupper()]
 
 
@@ -163,16 +172,25 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
             yield from _codes(constant)
 
 
-def apply(mutant: Mutant) -> int:
+def functions_of(paths: Iterable[Path]) -> dict[str, list[FunctionType]]:
+    """All functions that these files have defined so far."""
+    found: dict[str, list[FunctionType]] = {str(path): [] for path in paths}
+    for function in gc.get_objects():
+        if inspect.isfunction(function) and function.__code__.co_filename in found:
+            found[function.__code__.co_filename].append(function)
+    return found
+
+
+def apply(mutant: Mutant, functions: dict[str, list[FunctionType]]) -> int:
     """Puts the mutant's code into the functions that are loaded; how many were changed."""
     path = ROOT / mutant.file
     source = path.read_bytes()
     changed = source[: mutant.start] + mutant.after.encode() + source[mutant.end :]
     codes = {code.co_qualname: code for code in _codes(compile(changed, str(path), "exec"))}
     count = 0
-    for function in [one for one in gc.get_objects() if inspect.isfunction(one)]:
+    for function in functions[str(path)]:
         old = function.__code__
-        if old.co_filename == str(path) and old.co_qualname in codes and "<locals>" not in old.co_qualname:
+        if old.co_qualname in codes and "<locals>" not in old.co_qualname:
             new = codes[old.co_qualname]
             differs = (new.co_code, new.co_consts, new.co_names) != (old.co_code, old.co_consts, old.co_names)
             if new.co_freevars == old.co_freevars and differs:
@@ -195,86 +213,7 @@ def _append(path: Path, record: dict[str, Any]) -> None:
 
 
 def _digest(place: str) -> str:
-    return hashlib.sha256((ROOT / place).read_bytes()).hexdigest()
-
-
-def _child(work: Any, seconds: float) -> int | None:
-    """Exit status of `work` in a fork; None when it took too long."""
-    child = os.fork()
-    if child == 0:
-        os.setpgid(0, 0)
-        with open(os.devnull, "w") as nowhere:
-            os.dup2(nowhere.fileno(), 1)
-            os.dup2(nowhere.fileno(), 2)
-        status = 3
-        try:
-            status = int(work())
-        finally:
-            os._exit(status)
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.01)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return None
-
-
-def warm() -> None:
-    """Loads what all tests load, once."""
-    import hypothesis  # noqa: F401
-    import mpmath  # noqa: F401
-    import numpy  # noqa: F401
-    import pytest  # noqa: F401
-    import scipy.optimize
-    import scipy.stats  # noqa: F401
-
-    sys.path.insert(0, str(ROOT / "tests"))
-    for package in ("privacy", "privacy.sums.account", "privacy.propose", "privacy.sums.propose", "kernel.check"):
-        with contextlib.suppress(ImportError):
-            __import__(f"mezzotint.{package}")
-    import laws.test_tables  # noqa: F401
-
-
-class _Lines:
-    """Tells coverage which test runs, and notes how long each takes."""
-
-    def __init__(self, coverage: Any) -> None:
-        self.coverage = coverage
-        self.seconds: dict[str, float] = defaultdict(float)
-
-    def pytest_runtest_logstart(self, nodeid: str) -> None:
-        self.coverage.switch_context(nodeid)
-
-    def pytest_runtest_logreport(self, report: Any) -> None:
-        self.seconds[report.nodeid] += report.duration
-
-
-def _map_file(file: Path) -> int:
-    import coverage
-    import pytest
-
-    data = STORE / f"{file.stem}.coverage"
-    recorder = coverage.Coverage(data_file=str(data), source=[str(ROOT / "src" / "mezzotint")], config_file=False)
-    plugin = _Lines(recorder)
-    recorder.start()
-    status = pytest.main([*[o for o in OPTIONS if o != "-x"], str(file)], plugins=[plugin])
-    recorder.stop()
-    found = recorder.get_data()
-    lines: dict[str, dict[str, list[int]]] = defaultdict(dict)
-    for measured in found.measured_files():
-        place = Path(measured).relative_to(ROOT).as_posix()
-        for line, contexts in found.contexts_by_lineno(measured).items():
-            for context in contexts:
-                if context:
-                    lines[context].setdefault(place, []).append(line)
-    for test, places in lines.items():
-        record = {"file": str(file.relative_to(ROOT)), "test": test, "seconds": plugin.seconds[test], "lines": places}
-        _append(MAP, record | {"sources": {place: _digest(place) for place in places}})
-    return int(status)
+    return hashlib.sha256((ROOT / place).read_bytes()).hexdigest()[:12]
 
 
 def _files(places: Iterable[str], pattern: str) -> list[Path]:
@@ -286,90 +225,334 @@ def _files(places: Iterable[str], pattern: str) -> list[Path]:
     ]
 
 
-def map_tests(places: Iterable[str], limit: float) -> None:
-    """Which test of these files and folders runs which line; files that are mapped already are passed over."""
-    done = {record["file"] for record in _read(MAP)}
-    files = _files(places, "test_*.py")
-    warm()
-    for file in files:
-        if str(file.relative_to(ROOT)) not in done:
-            begun = time.monotonic()
-            status = _child(lambda file=file: _map_file(file), limit)
-            print(f"{file.relative_to(ROOT)}: status {status}, {time.monotonic() - begun:.0f} s", flush=True)
+class _Forks:
+    """So many forks at a time; `then` is told how each ended: exit status (None: too slow), its words, seconds."""
+
+    def __init__(self, jobs: int) -> None:
+        self.jobs = jobs
+        self.running: dict[int, tuple[Callable[..., None], float, float, int]] = {}
+
+    def start(self, work: Callable[[int], int], processor: float, then: Callable[..., None]) -> None:
+        """Forks for `work`, which may write to the descriptor it is given, when fewer than so many are running."""
+        while len(self.running) >= self.jobs:
+            self.step()
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.setpgid(0, 0)
+            with open(os.devnull, "w") as nowhere:
+                os.dup2(nowhere.fileno(), 1)
+                os.dup2(nowhere.fileno(), 2)
+            resource.setrlimit(resource.RLIMIT_CPU, (int(processor) + 1, int(processor) + 2))
+            status = 3
+            try:
+                status = int(work(write))
+            finally:
+                os._exit(status)
+        os.close(write)
+        begun = time.monotonic()
+        self.running[child] = then, begun, begun + 6 * processor + 60, read
+
+    def step(self) -> None:
+        """Waits for one of them to end."""
+        while True:
+            for child, (then, begun, deadline, read) in self.running.items():
+                late = time.monotonic() > deadline
+                if late:
+                    os.killpg(child, signal.SIGKILL)
+                done, status = os.waitpid(child, 0 if late else os.WNOHANG)
+                if done:
+                    del self.running[child]
+                    said = os.read(read, 4096).decode()
+                    os.close(read)
+                    code = os.waitstatus_to_exitcode(status)
+                    slow = late or code in (-signal.SIGXCPU, -signal.SIGKILL)
+                    then(None if slow else code, said, time.monotonic() - begun)
+                    return
+            time.sleep(0.01)
+
+    def finish(self) -> None:
+        """Waits for all of them."""
+        while self.running:
+            self.step()
 
 
-def _tests_of(mutant: Mutant, table: list[dict[str, Any]], seconds: float) -> list[str]:
-    """Tests of the line, fastest first, as many as the time allows; at least one.
+def warm(paths: Iterable[Path]) -> None:
+    """Loads what all tests load, and these files."""
+    import hypothesis.internal.conjecture.engine as engine
 
-    Where the file has changed since it was mapped, lines mean nothing any more: all tests of the file.
+    # A mutant is dead when an example fails, however long the example is.
+    engine.ConjectureRunner.shrink_interesting_examples = lambda self: None  # type: ignore[method-assign]
+    sys.path.insert(0, str(ROOT / "tests"))
+    for path in paths:
+        module = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
+        importlib.import_module(module)
+
+
+class _Lines:
+    """Tells coverage which test runs, stops slow ones, and notes how long each takes and whether it passes."""
+
+    def __init__(self, coverage: Any) -> None:
+        self.coverage = coverage
+        self.seconds: dict[str, float] = defaultdict(float)
+        self.failed: set[str] = set()
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self.coverage.switch_context(nodeid)
+
+        def stop(*_: object) -> None:
+            raise TimeoutError("too slow to be mapped")
+
+        signal.signal(signal.SIGVTALRM, stop)
+        signal.setitimer(signal.ITIMER_VIRTUAL, SLOW)
+
+    def pytest_runtest_logfinish(self) -> None:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        self.seconds[report.nodeid] += report.duration
+        if not report.passed:
+            self.failed.add(report.nodeid)
+
+
+def _map_file(file: Path) -> int:
+    import coverage
+    import pytest
+
+    data = STORE / f"{file.stem}.{os.getpid()}.coverage"
+    recorder = coverage.Coverage(data_file=str(data), source=[str(ROOT / "src" / "mezzotint")], config_file=False)
+    plugin = _Lines(recorder)
+    sources = {str(path.relative_to(ROOT)): _digest(str(path)) for path in (ROOT / "src").rglob("*.py")}
+    recorder.start()
+    status = pytest.main([*OPTIONS, str(file)], plugins=[plugin])
+    recorder.stop()
+    found = recorder.get_data()
+    lines: dict[str, dict[str, list[int]]] = defaultdict(dict)
+    for measured in found.measured_files():
+        place = Path(measured).relative_to(ROOT).as_posix()
+        for line, contexts in found.contexts_by_lineno(measured).items():
+            for context in contexts:
+                if context and context not in plugin.failed:
+                    lines[context].setdefault(place, []).append(line)
+    record = {"file": str(file.relative_to(ROOT)), "digest": _digest(str(file.relative_to(ROOT)))}
+    _append(MAP, record | {"test": "", "seconds": 0, "lines": {}})  # also when no test is fast enough
+    for test, places in lines.items():
+        functions = {place: sorted(_functions_at(ROOT / place, found)) for place, found in places.items()}
+        seconds = round(plugin.seconds[test], 3)
+        more: dict[str, Any] = {"sources": {place: sources[place] for place in places}}
+        more |= {"test": test, "seconds": seconds, "lines": places, "functions": functions}
+        _append(MAP, record | more)
+    return int(status)
+
+
+def _functions_at(path: Path, lines: Iterable[int]) -> set[str]:
+    """Names of the functions that hold these lines."""
+    found: set[str] = set()
+    wanted = set(lines)
+
+    def visit(node: ast.AST, name: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, (ast.FunctionDef, ast.ClassDef)):
+                inner = f"{name}.{child.name}" if name else child.name
+                if wanted & set(range(child.lineno, (child.end_lineno or child.lineno) + 1)):
+                    found.add(inner)
+                    visit(child, inner)
+            else:
+                visit(child, name)
+
+    visit(ast.parse(path.read_text(encoding="utf-8")), "")
+    return found
+
+
+def _table() -> list[dict[str, Any]]:
+    """The map, without files of tests that have changed since."""
+    records = _read(MAP)
+    now = {file: _digest(file) for file in {record["file"] for record in records} if (ROOT / file).exists()}
+    return [record for record in records if now.get(record["file"]) == record["digest"]]
+
+
+def map_tests(places: Iterable[str], limit: float, jobs: int) -> None:
+    """Which test of these files and folders runs which line; files that are mapped as they are now are passed over."""
+    done = {record["file"] for record in _table()}
+    STORE.mkdir(exist_ok=True)
+    warm([])
+    forks = _Forks(jobs)
+    for file in _files(places, "test_*.py"):
+        name = str(file.relative_to(ROOT))
+        if name not in done:
+
+            def told(status: int | None, said: str, seconds: float, name: str = name) -> None:
+                print(f"{name}: status {status}, {seconds:.0f} s", flush=True)
+
+            forks.start(lambda _, file=file: _map_file(file), limit, told)
+    forks.finish()
+
+
+def _tests_of(
+    mutant: Mutant, table: list[dict[str, Any]], killers: Counter[tuple[str, str, str]], seconds: float
+) -> list[dict[str, Any]]:
+    """Tests of the line, as many as the time allows; at least one.
+
+    Where the file has changed since it was mapped, lines mean nothing any more: all tests of the function.
     """
-    chosen, total = [], 0.0
-    span, digest = range(mutant.line, mutant.line + mutant.before.count("\n") + 1), _digest(mutant.file)
-    hits = [
-        one
-        for one in table
-        if set(span) & set(one["lines"].get(mutant.file, ()))
-        or (mutant.file in one["lines"] and one.get("sources", {}).get(mutant.file) != digest)
-    ]
-    for one in sorted(hits, key=lambda one: one["seconds"]):
-        if chosen and total + one["seconds"] > seconds:
-            break
-        chosen.append(one["test"])
-        total += one["seconds"]
+    span, digest = set(range(mutant.line, mutant.line + mutant.before.count("\n") + 1)), _digest(mutant.file)
+    hits: list[dict[str, Any]] = []
+    for one in table:
+        if mutant.file in one["lines"]:
+            same = one["sources"][mutant.file] == digest
+            if span & set(one["lines"][mutant.file]) if same else mutant.function in one["functions"][mutant.file]:
+                hits.append(one)
+    hits.sort(key=lambda one: (-killers[mutant.file, mutant.function, one["test"]], one["seconds"]))
+    chosen, total = list[dict[str, Any]](), 0.0
+    for one in hits:
+        if not chosen or total + one["seconds"] <= seconds:
+            chosen.append(one)
+            total += one["seconds"]
     return chosen
 
 
-def _try(mutant: Mutant, tests: Sequence[str]) -> int:
+class _Mutation:
+    """Instead of pytest's own loop: collects once, then a fork for each mutant."""
+
+    def __init__(self, mutants: list[Mutant], seconds: float, until: float, jobs: int) -> None:
+        self.mutants, self.seconds, self.until, self.jobs = mutants, seconds, until, jobs
+        self.failure: Callable[[str], None] = lambda test: None
+        self.healthy: dict[str, bool] = {}
+        self.killers: Counter[tuple[str, str, str]] = Counter()
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.failed:
+            self.failure(report.nodeid)
+
+    def pytest_runtestloop(self, session: Any) -> bool:
+        items = {item.nodeid: item for item in session.items}
+        table = [record for record in _table() if record["test"] in items]
+        functions = functions_of({ROOT / mutant.file for mutant in self.mutants})
+        gc.collect()
+        gc.freeze()
+        forks, begun, left = _Forks(self.jobs), time.monotonic(), len(self.mutants)
+        for mutant in self.mutants:
+            left -= 1
+            if time.monotonic() - begun > self.until:
+                break
+            tests = _tests_of(mutant, table, self.killers, self.seconds)
+
+            def told(
+                status: int | None, said: str, seconds: float, mutant: Mutant = mutant, left: int = left,
+                tests: list[dict[str, Any]] = tests,
+            ) -> None:  # fmt: skip
+                outcome = "killed (by time)" if status is None else OUTCOMES.get(status, "error")
+                outcome = "killed (crash)" if status is not None and status < 0 else outcome
+                if outcome == "killed":
+                    self.killers[mutant.file, mutant.function, said] += 1
+                    outcome = "killed" if self._passes(items, said) else "unsure"
+                record = asdict(mutant) | {"outcome": outcome, "by": said, "tests": len(tests)}
+                _append(RESULTS, record | {"seconds": round(seconds, 2)})
+                print(f"{left} left, {outcome} ({seconds:.1f} s): {mutant.name}", flush=True)
+
+            if not tests:
+                told(8, "", 0.0)
+                continue
+
+            def work(write: int, mutant: Mutant = mutant, tests: list[dict[str, Any]] = tests) -> int:
+                if apply(mutant, functions) == 0:
+                    return 9
+                return self._run([items[one["test"]] for one in tests], write)
+
+            forks.start(work, 3 * sum(one["seconds"] for one in tests) + 10, told)
+        forks.finish()
+        return True
+
+    def _run(self, items: list[Any], write: int) -> int:
+        """1 at the first failure."""
+
+        def failed(test: str) -> None:
+            os.write(write, test.encode())
+            os._exit(1)
+
+        self.failure = failed
+        for item in items:
+            item.ihook.pytest_runtest_protocol(item=item, nextitem=None)
+        return 0
+
+    def _passes(self, items: dict[str, Any], test: str) -> bool:
+        """Whether the test passes without a mutant, here."""
+        if test not in self.healthy:
+            alone = _Forks(1)
+
+            def told(status: int | None, said: str, seconds: float) -> None:
+                self.healthy[test] = status == 0
+
+            alone.start(lambda write: self._run([items[test]], write), 300, told)
+            alone.finish()
+        return self.healthy[test]
+
+
+def run(places: Iterable[str], only: str, seconds: float, until: float, again: bool, jobs: int) -> None:
+    """The mutants of these files and folders; known results are passed over."""
     import pytest
 
-    os.chdir(ROOT)
-    if apply(mutant) == 0:
-        return 9
-    return int(pytest.main([*OPTIONS, *tests]))
-
-
-def run(places: Iterable[str], share: float, seed: int, seconds: float, until: float, again: bool) -> None:
-    """A share of the mutants of these files and folders, in a random but fixed order; known results are passed over."""
     files = _files(places, "*.py")
-    everything = [mutant for file in files for mutant in mutants_of(file)]
-    # By name, so that a larger share holds the smaller one and a changed file keeps its choice.
-    key = {m.name: hashlib.sha256(f"{seed} {m.name}".encode()).hexdigest() for m in everything}
-    chosen = sorted(everything, key=lambda mutant: key[mutant.name])[: round(share * len(everything))]
-    known = {record["name"]: record["outcome"] for record in _read(RESULTS)}
-    done = {name for name, outcome in known.items() if not (again and outcome in ("survived", "no test"))}
-    chosen = [mutant for mutant in chosen if mutant.name in known] if again else chosen
-    table = _read(MAP)
-    warm()
-    begun = time.monotonic()
-    for i, mutant in enumerate(chosen):
-        if mutant.name in done or time.monotonic() - begun > until:
-            continue
-        tests = _tests_of(mutant, table, seconds)
-        started = time.monotonic()
-        status = _child(lambda mutant=mutant, tests=tests: _try(mutant, tests), 10 * seconds + 60) if tests else 8
-        outcome = OUTCOMES.get(status, "killed (crash)" if status is not None and status < 0 else "error")
-        record = asdict(mutant) | {"outcome": outcome, "status": status, "tests": len(tests)}
-        _append(RESULTS, record | {"seconds": round(time.monotonic() - started, 2)})
-        print(f"{i + 1}/{len(chosen)} {outcome}: {mutant.name}", flush=True)
+    mutants = [mutant for file in files for mutant in mutants_of(file)]
+    if only:
+        mutants = [mutant for mutant in mutants if (mutant.kind in ("boundary", "negated")) == (only == "comparisons")]
+    known = {(record["name"], record["digest"]): record["outcome"] for record in _read(RESULTS)}
+    repeat = ("survived", "no test", "unsure", "error") if again else ("unsure", "error")
+    chosen = [m for m in mutants if known.get((m.name, m.digest), "" if not again else "killed") in ("", *repeat)]
+    os.chdir(ROOT)
+    warm(files)
+    tests = sorted({record["file"] for record in _table()})
+    pytest.main([*OPTIONS, *tests], plugins=[_Mutation(chosen, seconds, until, jobs)])
+
+
+def _current() -> dict[str, list[tuple[Mutant, str]]]:
+    """By file: its mutants and what came of each; "" where it was not run as it is now."""
+    found: dict[str, list[tuple[Mutant, str]]] = {}
+    known = {(record["name"], record["digest"]): record["outcome"] for record in _read(RESULTS)}
+    for file in sorted({record["file"] for record in _read(RESULTS)}):
+        if (ROOT / file).exists():
+            found[file] = [(m, known.get((m.name, m.digest), "")) for m in mutants_of(ROOT / file)]
+    return found
 
 
 def report() -> str:
     """A page: what was run, and the survivors with their reasons."""
     reasons = tomllib.loads(REASONS.read_text()) if REASONS.exists() else {}
     known = {one["name"]: one["reason"] for one in reasons.get("survivor", [])}
-    results = {record["name"]: record for record in _read(RESULTS)}
-    rooms: dict[str, Counter[str]] = defaultdict(Counter)
-    for record in results.values():
-        rooms["/".join(Path(record["file"]).parts[2:-1])][record["outcome"].split(" (")[0]] += 1
-    lines = ["| room | mutants run | killed | survived | no test |", "|---|---|---|---|---|"]
-    for room, counts in sorted(rooms.items()):
-        lines.append(f"| {room} | {counts.total()} | {counts['killed']} | {counts['survived']} | {counts['no test']} |")
-    lines += ["", "| survivor | reason |", "|---|---|"]
-    for record in sorted(results.values(), key=lambda one: one["name"]):
-        if record["outcome"] in ("survived", "no test"):
-            name = record["name"].replace("|", "\\|")
-            lines.append(f"| `{name}` | {known.get(record['name'], 'open')} |")
+    lines = [
+        "| file | comparisons | killed | survived | other mutants | killed | survived | not run |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    sums: Counter[str] = Counter()
+    survivors: list[Mutant] = []
+    for file, results in _current().items():
+        counts: Counter[str] = Counter()
+        for mutant, outcome in results:
+            group = "comparison" if mutant.kind in ("boundary", "negated") else "other"
+            end = outcome.split(" (")[0] if outcome.startswith(("killed", "survived")) else ""
+            end = "survived" if outcome == "no test" else end or "not run"
+            counts[f"{group} {end}"] += 1
+            counts[group] += 1
+            if end == "survived":
+                survivors.append(mutant)
+        lines.append(_row(file.removeprefix("src/mezzotint/"), counts))
+        sums += counts
+    lines += [_row("all", sums), "", "| survivor | reason |", "|---|---|"]
+    for mutant in sorted(survivors, key=lambda one: one.name):
+        name = mutant.name.removeprefix("src/mezzotint/").replace("|", "\\|")
+        lines.append(f"| `{name}` | {known.get(mutant.name, 'open')} |")
+    unused = sorted(set(known) - {mutant.name for mutant in survivors})
+    print(
+        f"{sum(m.name not in known for m in survivors)} open, {len(unused)} reasons without survivor", file=sys.stderr
+    )
     return "\n".join(lines)
+
+
+def _row(name: str, counts: Counter[str]) -> str:
+    ends = [counts["comparison"], counts["comparison killed"], counts["comparison survived"]]
+    ends += [counts["other"], counts["other killed"], counts["other survived"]]
+    ends += [counts["comparison not run"] + counts["other not run"]]
+    return f"| {name} | " + " | ".join(map(str, ends)) + " |"
 
 
 def main() -> None:
@@ -377,22 +560,23 @@ def main() -> None:
     verbs = parser.add_subparsers(dest="verb", required=True)
     mapping = verbs.add_parser("map")
     mapping.add_argument("places", nargs="+")
-    mapping.add_argument("--limit", type=float, default=900.0, help="seconds for one file of tests")
+    mapping.add_argument("--limit", type=float, default=900.0, help="seconds of processor time for one file of tests")
+    mapping.add_argument("--jobs", type=int, default=1)
     running = verbs.add_parser("run")
     running.add_argument("places", nargs="+")
-    running.add_argument("--share", type=float, default=1.0, help="of all mutants")
-    running.add_argument("--seed", type=int, default=0)
+    running.add_argument("--only", choices=("comparisons", "others"), default="")
     running.add_argument("--seconds", type=float, default=10.0, help="of tests per mutant, by their recorded times")
     running.add_argument("--until", type=float, default=1e9, help="seconds in all")
-    running.add_argument("--again", action="store_true", help="only those that survived, with more --seconds")
+    running.add_argument("--again", action="store_true", help="only those that survived")
+    running.add_argument("--jobs", type=int, default=1)
     verbs.add_parser("report")
     counting = verbs.add_parser("count")
     counting.add_argument("places", nargs="+")
     given = parser.parse_args()
     if given.verb == "map":
-        map_tests(given.places, given.limit)
+        map_tests(given.places, given.limit, given.jobs)
     elif given.verb == "run":
-        run(given.places, given.share, given.seed, given.seconds, given.until, given.again)
+        run(given.places, given.only, given.seconds, given.until, given.again, given.jobs)
     elif given.verb == "report":
         print(report())
     else:

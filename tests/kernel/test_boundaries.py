@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 from mezzotint import Mechanism, kernel
+from mezzotint.kernel import losses, real, sums, units
+from mezzotint.kernel.__main__ import main
 from mezzotint.kernel.dual import _least, _read_cut
 from mezzotint.kernel.gaussian import check_contraction
-from mezzotint.kernel.units import Fields, canonical, set_deadline, sha256
+from mezzotint.kernel.units import BITS, WHOLE, Fields, canonical, set_deadline, sha256
 from reference.kernel import accepts, claim, release, sealed
 
 TOTAL = 2**32
@@ -178,3 +180,177 @@ def test_models_keep_codes_with_a_probability_above_zero() -> None:
     for change in ({"kept": "0"}, {"noise_multiplier": "0"}, {"kept": "3/2"}, {"noise_multiplier": "2/2"}):
         with pytest.raises(kernel.Unreadable):
             kernel.Release.read({**document, **change})
+
+
+def test_a_ball_is_at_most_another_when_all_of_it_is() -> None:
+    one, third = flint.arb(1), flint.arb(1) / 3
+    assert real.at_most(one, one)
+    assert real.at_most(third, one)
+    assert not real.at_most(one, third)
+    assert not real.at_most(third, third)  # undecided: it stands for any number it holds
+    assert not real.at_most(flint.arb("nan"), one)
+
+
+@pytest.mark.parametrize("rate", ["0", "3/2"])
+@pytest.mark.parametrize("kind", ["none", "poisson", "revealed"])
+def test_rates_are_probabilities_above_zero(kind: str, rate: str) -> None:
+    document = release(TWO).document()
+    assert kernel.Release.read(document) == release(TWO)
+    with pytest.raises(kernel.Unreadable, match="does not go with the rate"):
+        kernel.Release.read({**document, "sampling": {"kind": kind, "rate": rate}})
+
+
+def test_the_largest_epsilon_that_is_worth_claiming() -> None:
+    assert _local("ratio", TWO, str(10**6))
+    assert not _local("ratio", TWO, str(10**6 + 1))
+
+
+def test_a_renyi_divergence_says_nothing_at_delta_zero() -> None:
+    said = claim(release(TWO), "5", "0")
+    with pytest.raises(kernel.Refused, match="says nothing at delta = 0"):
+        kernel.check(said, sealed(said, "renyi", tables=[TWO.canonical()], order="2"))
+
+
+def test_files_of_just_the_largest_size_are_read(tmp_path: Any, monkeypatch: Any, capsys: Any) -> None:
+    said = claim(release(EQUAL), "0")
+    path = tmp_path / "claim.json"
+    text = kernel.write_claim(said, sealed(said, "ratio", tables=[EQUAL.canonical()]))
+    path.write_text(text)
+    monkeypatch.setattr("mezzotint.kernel.__main__.MAX_TEXT", len(text))
+    monkeypatch.setattr(units, "MAX_TEXT", len(text))
+    assert main([str(path)]) == 0
+    assert "certified" in capsys.readouterr().out
+    path.write_text(text + " ")
+    assert main([str(path)]) == 2
+    assert "too large" in capsys.readouterr().out
+    with pytest.raises(kernel.Unreadable, match="longer than"):
+        units.read_json(text + " ")
+
+
+def test_lists_of_just_the_largest_size_are_read() -> None:
+    assert Fields({"a": [1, 2]}, "it").items("a", 2) == [1, 2]
+    with pytest.raises(kernel.Unreadable):
+        Fields({"a": [1, 2, 3]}, "it").items("a", 2)
+
+
+def test_the_limit_of_time_itself_is_allowed(monkeypatch: Any) -> None:
+    now = 10**9
+    monkeypatch.setattr(units.time, "process_time_ns", lambda: now)
+    set_deadline(3)
+    now += 3 * 10**9
+    units.tick()
+    now += 1
+    with pytest.raises(kernel.Unfinished):
+        units.tick()
+    monkeypatch.undo()
+    set_deadline(600)
+
+
+def _grid(low: int, high: int, step: Fraction) -> losses.Grid:
+    return losses.Grid.read(Fields({"low": low, "high": high}, "grid"), step)
+
+
+def test_grids_at_the_edge(monkeypatch: Any) -> None:
+    one = Fraction(1)
+    assert _grid(10**5, 10**5, one).low == 10**5
+    assert _grid(-100, -100, one).low == -100
+    for low, high, step in (
+        (10**5, 10**5 + 1, one), (-101, -100, one),
+        (0, 1, Fraction(1, 2**300)),  # two points that 256 bits do not tell apart
+    ):  # fmt: skip
+        with pytest.raises(kernel.Refused):
+            _grid(low, high, step)
+    least = Fraction(1, 2**30)
+    assert losses.read_step(Fields({"step": str(least)}, "proof")) == least
+    with pytest.raises(kernel.Refused):
+        losses.read_step(Fields({"step": str(least * Fraction(99, 100))}, "proof"))
+    monkeypatch.setattr(losses, "MAX_ENTRIES", 4)
+    assert len(_grid(-2, 2, one).points) == 5
+    with pytest.raises(kernel.Refused):
+        _grid(-2, 3, one)
+    pair = losses.Measure(flint.fmpz_poly([WHOLE // 2, WHOLE // 2]), 0)
+    assert (pair * pair).deficit == 0
+    with pytest.raises(kernel.Refused):
+        pair * losses.Measure(flint.fmpz_poly([WHOLE // 2, 0, WHOLE // 2]), 0)
+
+
+def test_curves_of_rounds_are_asked_at_positive_factors_alone() -> None:
+    asked: list[int] = []
+
+    def curve(numerator: int, denominator: int) -> int:
+        assert numerator > 0
+        assert denominator > 0
+        asked.append(numerator)
+        return max(0, denominator - numerator) * WHOLE // denominator
+
+    sampled = release(TWO, sampling="poisson", rate=Fraction(1, 2), neighboring="add_or_remove_one")
+    add, remove = losses.sampled_curves(sampled, curve)
+    # Every divergence at c = 1 - rate or below is 1 - c, and none is left above 1/(1 - rate).
+    assert add(1, 2) == WHOLE // 2
+    assert remove(2, 1) == 0
+    assert not asked
+    assert abs(3 * add(2, 3) - WHOLE) <= 6
+    (replace,) = losses.sampled_curves(release(TWO, sampling="poisson", rate=Fraction(1, 2)), curve)
+    assert replace(1, 1) == 0
+    assert replace(1, 2) == WHOLE // 2
+
+
+def test_chances_of_few_hits_at_the_edge() -> None:
+    half = Fraction(1, 2)
+    assert sums.binomial_below(2, half, 0) == 0
+    assert sums.binomial_below(2, Fraction(1), 2) == 0
+    assert sums.binomial_below(2, Fraction(1), 3) == WHOLE
+    # P(N < 2) = 3/4, but from the mean on nothing is computed.
+    assert sums.binomial_below(2, half, 2) == WHOLE
+    assert WHOLE // 4 <= sums.binomial_below(2, half, 1) <= WHOLE // 2
+
+
+def test_blankets_and_divisions_of_just_the_largest_size() -> None:
+    def read(rows: int) -> Any:
+        return sums._read_blanket(
+            Fields({"rows": [0] * rows, "block": 1, "components": []}, "blanket"), [[TOTAL]], WHOLE >> BITS
+        )
+
+    assert read(10**4).shapes == []
+    with pytest.raises(kernel.Refused, match="too many combinations"):
+        read(10**4 + 1)
+
+    def depth(levels: int) -> list[Any]:
+        node: dict[str, Any] = {"corners": [[]]}
+        for _ in range(levels):
+            node = {"group": 0, "first": 0, "second": 0, "cuts": [0, 4], "children": [node]}
+        return list(sums._cases(Fields(node, "cases"), {0: 3}, [read(1)], 0))
+
+    assert depth(200) == [({0: 3}, [[]])]
+    with pytest.raises(kernel.Refused, match="too deeply"):
+        depth(201)
+
+
+TWOFOLD = "6931471805599453094/10000000000000000000"
+"""An epsilon whose E is 2, rounded up: levels then reach to 3."""
+
+
+def _bound(axis: list[int], epsilon: str = TWOFOLD, levels: int = 2, root: int = 8, more: int = 0) -> bool:
+    """Roots -y, y on one cell: q = y^2 - 1/3, and g is not negative beyond them."""
+    value = Fraction(root**2, 16) - Fraction(1, 3) + Fraction(more, 10**6)
+    statement = {"kind": "lower_bound", "loss": "mse", "prior": "uniform"}
+    statement |= {"levels": levels, "epsilon": epsilon, "value": str(value)}
+    said = kernel.Claim(release=None, statement=statement)
+    cut = {"edges": [-4, 4], "roots": [[-root, root]], "ends": [[0, 0], [0, 0]]}
+    return accepts(said, sealed(said, "dual", scale=2, axis=axis, cuts=[cut]))
+
+
+def test_lower_bounds_at_the_edge() -> None:
+    assert _bound([-8, 8])
+    assert not _bound([-8, 8], more=1)
+    assert not _bound([-8, 8], levels=3)
+    assert _bound([-11, 11])
+    assert not _bound([-12, 12])  # a level at 3 is in the middle cell and reaches far enough
+    assert not _bound([-8, -8, 8, 8])
+    assert _bound([-3, 3], root=3, epsilon="100")
+    assert not _bound([-3, 3], root=3, epsilon="1001/10")
+    assert not _bound([-8, 8], epsilon="0")
+    wide = [*range(-8 - 999, -7), *range(8, 8 + 1000)]
+    assert len(wide) == 2000
+    assert _bound(wide, epsilon="1/10000")
+    assert not _bound([-(10**4), *wide, 10**4], epsilon="1/10000")

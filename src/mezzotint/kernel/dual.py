@@ -66,18 +66,17 @@ def _least(g: Quadratic, turns: list[Any], axis: list[Rational]) -> list[Rationa
     Between neighbouring turns g is one quadratic; its curvature is positive, the cells' weights being so.
     """
     found: list[Rational] = []
-    left, best = None, None
+    left, values = None, list[Rational]()
     ends = [(place, None, 0) for place in axis]
     for place, change, factor in [*sorted(turns + ends, key=lambda turn: turn[0]), (None, None, 0)]:
         at = -g[1] / (2 * g[2])
-        at = left if left is not None and at < left else at
-        at = place if place is not None and place < at else at
-        value = (g[2] * at + g[1]) * at + g[0]
-        best = value if best is None or value < best else best
+        at = at if left is None else max(at, left)
+        at = at if place is None else min(at, place)
+        values.append((g[2] * at + g[1]) * at + g[0])
         left = place
         if change is None:
-            found.append(best)
-            best = None
+            found.append(min(values))
+            values = []
         else:
             g = _plus(g, change, factor)
     return found
@@ -141,7 +140,7 @@ def check_dual(claim: Claim, proof: Fields, tables: Tables) -> None:
     require(axis == [-end for end in reversed(axis)], "axis", "it is not its own mirror image")
     # "Reach" (docs/proofs/design.md): a level stands at or beyond this, and one at or beyond its mirror image.
     reach = 1 + 2 / extra
-    share = tau / (tau + rational(Fraction(1, 3))) if tau > 0 else 1  # "Rare floors"
+    share = tau / (tau + rational(Fraction(1, 3)))  # "Rare floors"
     columns = [[not end < reach for end in axis] + [True]]
     for entry in proof.items("cuts"):
         tick()

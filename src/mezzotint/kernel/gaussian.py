@@ -12,7 +12,7 @@ from fractions import Fraction
 from mezzotint.kernel.claim import Claim
 from mezzotint.kernel.losses import Curve, check_sampled, read_step
 from mezzotint.kernel.one import Target
-from mezzotint.kernel.real import Ball, ball, ceil_scaled, exp_floor
+from mezzotint.kernel.real import Ball, at_most, ball, ceil_scaled, exp_floor
 from mezzotint.kernel.table import Tables
 from mezzotint.kernel.units import BITS, WHOLE, Fields, require, tick
 
@@ -50,7 +50,7 @@ def check_contraction(low: Fraction, high: Fraction, kappa: Fraction, reach: Fra
 
     def holds(nearest: Fraction, first: Ball, last: Ball) -> bool:
         top = ball(high - low) * (-ball(nearest**2) / 2).exp()
-        return (top <= ball(kappa) * first) is True and (top <= ball(kappa) * last) is True
+        return at_most(top, ball(kappa) * first) and at_most(top, ball(kappa) * last)
 
     ends = height(-reach, low), height(reach, low)
     outside = holds(reach, height(None, low), ends[0]) and holds(reach, ends[1], height(None, high))
@@ -59,8 +59,7 @@ def check_contraction(low: Fraction, high: Fraction, kappa: Fraction, reach: Fra
     while boxes:
         tick()
         a, b, first, last, left = boxes.pop()
-        nearest = Fraction(0) if a < 0 < b else (-b if b <= 0 else a)
-        if holds(nearest, first, last):
+        if holds(max(a, -b, Fraction(0)), first, last):
             continue
         require(left > 0, "kappa", "kappa is too small, or the depth is", kappa, depth)
         middle = (a + b) / 2
@@ -72,8 +71,7 @@ def check_gaussian(claim: Claim, proof: Fields, tables: Tables) -> None:
     """(epsilon, delta) of all steps of a run, for one record."""
     target, kappa = Target.read(claim, "model", "dp"), proof.number("kappa")
     release = target.release
-    plain = not release.tables and release.sampling != "revealed"
-    require(plain, "gaussian", "nothing is proved here about this release")
+    require(not release.tables and release.sampling != "revealed", "gaussian", "nothing is proved about this release")
     if proof.has("by") and proof.text("by", ("removal",)):
         # Replacing is removing, then adding: (2 e, (1 + exp e) d) follows from (e, d) for either.
         half = target.epsilon / 2

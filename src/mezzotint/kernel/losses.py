@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, final
 
 from mezzotint.kernel.claim import Claim, Release
 from mezzotint.kernel.one import Target
-from mezzotint.kernel.real import Ball, ball, ball_polynomial, exp_floor, polynomial
+from mezzotint.kernel.real import Ball, at_most, ball, ball_polynomial, exp_floor, polynomial
 from mezzotint.kernel.table import Tables, table_rows
 from mezzotint.kernel.units import BITS, FINE, MAX_ENTRIES, ONE, TOTAL, WHOLE, Fields, ceil_div, require, tick
 
@@ -199,7 +199,7 @@ def check_delta_of(measure: Measure, step: Fraction, target: Target) -> None:
     tilted: Ball = ball_polynomial(entries)((-ball(step)).exp()) * ball(epsilon - low * step).exp()
     total: Ball = measure.deficit + sum(int(entry) for entry in entries) - tilted
     bound = ball(target.delta) * WHOLE
-    require(total <= bound, "delta", "delta is too small at this epsilon", total / WHOLE, target.delta)
+    require(at_most(total, bound), "delta", "delta is too small at this epsilon", total / WHOLE, target.delta)
 
 
 def check_rounds(target: Target, proof: Fields, step: Fraction, cut: int, single: Measure) -> None:
@@ -226,7 +226,7 @@ def check_losses(claim: Claim, proof: Fields, tables: Tables) -> None:
     target, step, cut = Target.read(claim, "reports", "dp"), read_step(proof), WHOLE >> proof.integer("tail", 0, BITS)
     described, grids = target.release.tables, proof.items("grids")
     require(len(grids) == len(described), "grids", "not one grid per table")
-    total: Measure | None = None
+    total = Measure(polynomial([WHOLE]), 0, cut)
     for (digest, coordinates), raw in zip(described, grids, strict=True):
         grid = Grid.read(Fields(raw, "grid"), step)
         values = [0] * len(grid.points)
@@ -235,7 +235,5 @@ def check_losses(claim: Claim, proof: Fields, tables: Tables) -> None:
             values = list(map(max, values, pair_values(grid, zip(first, second, strict=True))))
         scale = TOTAL << FINE
         whole = [ceil_div(value * WHOLE, scale) for value in values]
-        measure = measure_of(grid, whole, cut).power(coordinates)
-        total = measure if total is None else total * measure
-    assert total is not None
+        total *= measure_of(grid, whole, cut).power(coordinates)
     check_rounds(target, proof, step, cut, total)

@@ -11,7 +11,7 @@ from itertools import permutations
 from typing import final
 
 from mezzotint.kernel.claim import Claim, Release
-from mezzotint.kernel.real import Ball, ball, exp_floor, log_fraction
+from mezzotint.kernel.real import Ball, at_most, ball, exp_floor, log_fraction
 from mezzotint.kernel.table import Tables, single_table, table_rows, worst_ratio
 from mezzotint.kernel.units import TOTAL, Fields, Refused, canonical, require, sha256, tick
 
@@ -76,7 +76,8 @@ def check_ratio(claim: Claim, proof: Fields, tables: Tables) -> None:
     if release.sampling == "poisson":
         require(release.observer == "reports", "pure", "nothing is proved here about secret participation in sums")
         total = (1 + ball(release.rate) * total.expm1()).log()
-    require(release.rounds * total <= ball(epsilon), "pure", "epsilon is too small", epsilon, release.rounds * total)
+    total *= release.rounds
+    require(at_most(total, ball(epsilon)), "pure", "epsilon is too small", epsilon, total)
 
 
 def check_delta(claim: Claim, proof: Fields, tables: Tables) -> None:
@@ -119,16 +120,16 @@ def check_renyi(claim: Claim, proof: Fields, tables: Tables) -> None:
             upper = _power_sum(first, second, order).log().upper()
             # A ball too wide to take the logarithm of is no number: it would lose every comparison.
             require(upper.is_finite(), "precision", "a divergence could not be enclosed", order)
-            worst = upper if upper >= worst else worst
+            worst = max(worst, upper)
         round_log += coordinates * worst
     if release.sampling == "revealed":
         round_log = (1 - ball(release.rate) + ball(release.rate) * round_log.exp()).log()
     above = ball(order - 1)
     total = release.rounds * round_log / above
     if target.order is not None:
-        require(total <= ball(epsilon), "renyi", "epsilon is too small", epsilon, total)
+        require(at_most(total, ball(epsilon)), "renyi", "epsilon is too small", epsilon, total)
         return
     # Canonne, Kamath and Steinke 2020, Proposition 12, with the logarithm of delta on both sides.
     bound = above * (total - ball(epsilon)) + ball(order) * (above / ball(order)).log() - above.log()
     require(delta > 0, "renyi", "a Renyi divergence says nothing at delta = 0")
-    require(bound <= ball(delta).log(), "renyi", "delta is too small at this epsilon", delta, bound.exp())
+    require(at_most(bound, ball(delta).log()), "renyi", "delta is too small at this epsilon", delta, bound.exp())

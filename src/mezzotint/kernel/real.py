@@ -29,13 +29,18 @@ def ball(value: Fraction | int) -> Ball:
     return flint.arb(rational(value))
 
 
+def at_most(value: Ball, bound: Ball) -> bool:
+    """Whether all of one ball is at or below all of another."""
+    return (value <= bound) is True
+
+
 def floor_scaled(value: Ball, bits: int) -> int:
     """An integer at or below value * 2**bits."""
     if value.is_finite() is not True:
         raise Refused("precision", "a number could not be enclosed", value)
     mantissa, exponent = value.lower().man_exp()
     shift = int(exponent) + bits
-    return int(mantissa) << shift if shift > 0 else int(mantissa) >> -shift
+    return int(mantissa) << max(shift, 0) >> max(-shift, 0)
 
 
 def ceil_scaled(value: Ball, bits: int) -> int:

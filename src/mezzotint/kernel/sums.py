@@ -129,8 +129,7 @@ def _steps(counts: dict[int, int], corners: list[list[int]], blankets: list[_Bla
         if count >= blankets[group].block
         for chance, shape in zip(blankets[group].chances, blankets[group].shapes, strict=True)
     ]
-    counted = bool(corners) and all(len(corner) == len(parts) for corner in corners)
-    require(counted, "ladder", "a corner has too few counts")
+    require({len(corner) for corner in corners} == {len(parts)}, "ladder", "a corner has too few counts")
     missed = [WHOLE]
     for corner in corners:
         tick()
@@ -167,7 +166,7 @@ def case_values(rows: list[list[int]], steps: Steps, factor: int, grid: Grid | N
         for (i, j), sums in totals.items():
             tick()
             if grid is None:
-                sums[0] += weight * sum(p - q for p, q in zip(scaled[i][0], scaled[j][1], strict=True) if p > q)
+                sums[0] += weight * sum(max(p - q, 0) for p, q in zip(scaled[i][0], scaled[j][1], strict=True))
             else:
                 values = pair_values(grid, zip(seen[i], seen[j], strict=True))
                 sums[:] = [a + weight * b for a, b in zip(sums, values, strict=True)]
