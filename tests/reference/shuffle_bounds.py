@@ -8,9 +8,9 @@ from typing import final
 
 import numpy as np
 
+from mezzotint.core.arguments import check_delta, check_others
 from mezzotint.core.loss import UNIT, check_weights, pure_epsilon
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray
-from mezzotint.privacy.checks import check_delta, check_others
 from mezzotint.privacy.shuffle import _coin_epsilon  # pyright: ignore[reportPrivateUsage]
 from mezzotint.privacy.sums.cells import Cells, multinomial_cells
 from mezzotint.privacy.sums.central import as_probabilities, pairs_by_gap

@@ -8,9 +8,9 @@ from typing import final
 
 import numpy as np
 
+from mezzotint.core.arguments import check_delta, check_others
 from mezzotint.core.loss import pure_epsilon
 from mezzotint.core.mechanism import FloatArray, IntArray
-from mezzotint.privacy.checks import check_delta, check_others
 from mezzotint.privacy.sums.central import as_probabilities, pairs_by_gap, row_means, spread
 from mezzotint.privacy.sums.convolution import UNIT, SumBounds, sum_bounds
 

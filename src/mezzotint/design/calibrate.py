@@ -12,14 +12,21 @@ from typing import Any, Literal, final
 import numpy as np
 from scipy.optimize import brentq
 
+from mezzotint.core.arguments import (
+    FloatArray,
+    Values,
+    check_count,
+    check_covering,
+    check_epsilon,
+    check_finite,
+    check_range,
+)
 from mezzotint.core.errors import InfeasibleError, ParameterError
-from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.mechanism import MAX_LEVELS, Mechanism
 from mezzotint.core.priors import Prior, SamplePrior, UniformPrior, as_prior
 from mezzotint.core.rounding import MARGIN, table
 from mezzotint.design.families import ErmFamily, Family, RqmFamily, Search, float_epsilon
 from mezzotint.design.result import DesignResult, without_bound
-from mezzotint.families import inputs
-from mezzotint.families.inputs import FloatArray, Values
 from mezzotint.families.pbm import PoissonBinomial, pbm_exact, pbm_rows
 from mezzotint.families.response import k_randomized_response
 
@@ -125,7 +132,7 @@ def calibrate(
     """
     started = time.perf_counter()
     if callable(family):
-        low, high = inputs.bounded_range(lower, upper)
+        low, high = check_range(lower, upper)
         known, mechanism = as_prior(prior, lower=low, upper=high), calibrate_function(family, epsilon)
         value = mechanism.mse(known) if loss == "mse" else mechanism.mae(known)
         return without_bound(mechanism, loss=value, status="calibrated", started=started, iterations=1)
@@ -209,21 +216,21 @@ def _check(
     max_level: Any,
     knots: Any,
 ) -> _Request:
-    low, high = inputs.bounded_range(lower, upper)
+    low, high = check_range(lower, upper)
     if loss not in ("mse", "mae"):
         raise ParameterError("loss", loss, 'use "mse" or "mae"')
-    bins = None if np.ndim(levels) == 0 else inputs.covering("levels", levels, lower=low, upper=high)
-    asked = inputs.positive_epsilon(epsilon)
+    bins = None if np.ndim(levels) == 0 else check_covering("levels", levels, lower=low, upper=high)
+    asked = check_epsilon(epsilon)
     request = _Request(
         epsilon=asked,
         lower=low,
         upper=high,
-        count=inputs.count("levels", levels, least=2) if bins is None else bins.size,
+        count=check_count("levels", levels, least=2, most=MAX_LEVELS) if bins is None else bins.size,
         bins=bins,
         loss=loss,
         prior=as_prior(prior, lower=low, upper=high),
-        max_level=None if max_level is None else inputs.finite("max_level", max_level),
-        knots=inputs.count("knots", knots, least=2),
+        max_level=None if max_level is None else check_finite("max_level", max_level),
+        knots=check_count("knots", knots, least=2, most=MAX_LEVELS),
     )
     if asked < 1e-8:
         raise ParameterError("epsilon", asked, "2**32 units cannot tell inputs so little apart; ask for 1e-8 or more")

@@ -15,10 +15,10 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from mezzotint.core.arguments import check_epsilon
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import MAX_LEVELS, MISSING, OTHER, TOTAL, Mechanism, category_name
 from mezzotint.core.rounding import ratio_below
-from mezzotint.families import inputs
 
 Method = Literal["best", "krr", "subset", "hadamard", "projective", "affine", "hashing"]
 Sets = npt.NDArray[np.bool_]
@@ -71,7 +71,7 @@ def categorical(
     names += [OTHER] * other + [MISSING] * missing
     if len(set(names)) != len(names) or not 2 <= len(names) <= MAX_CATEGORIES:
         raise ParameterError("categories", f"{len(names)} names", f"need 2 to {MAX_CATEGORIES} different ones")
-    asked = min(inputs.positive_epsilon(epsilon), 64 * math.log(2))
+    asked = min(check_epsilon(epsilon), 64 * math.log(2))
     if method not in get_args(Method):
         raise ParameterError("method", method, f"use one of {', '.join(get_args(Method))}")
     methods = ("krr", "subset", "hadamard", "projective", "affine") if method == "best" else (method,)

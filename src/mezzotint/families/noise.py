@@ -11,10 +11,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ive
 
+from mezzotint.core.arguments import FloatArray, check_count, check_finite
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import MAX_LEVELS, TOTAL, IntArray, Mechanism
-from mezzotint.families import inputs
-from mezzotint.families.inputs import FloatArray
 
 _TAIL_SLACK = 2.0**-30
 """Relative amount by which a tail mass summed in floats is raised."""
@@ -63,7 +62,7 @@ class IntegerNoise:
         if weights[0] == 0 or weights[-1] == 0:
             raise ParameterError("weights", weights.tolist(), "drop the outer offsets that have no weight")
         if self.modulus is not None:
-            object.__setattr__(self, "modulus", inputs.count("modulus", self.modulus, least=2, most=2**62))
+            object.__setattr__(self, "modulus", check_count("modulus", self.modulus, least=2, most=2**62))
         for field, array in (("offsets", offsets), ("weights", weights)):
             array = array.copy()
             array.setflags(write=False)
@@ -91,7 +90,7 @@ class IntegerNoise:
         Raises:
             ParameterError: more reports are possible than a table has levels.
         """
-        step = inputs.count("shift", shift, least=1, most=2**62)
+        step = check_count("shift", shift, least=1, most=2**62)
         rows = [self.offsets, self.offsets + step]
         if self.modulus is not None:
             rows = [row % self.modulus for row in rows]
@@ -106,7 +105,7 @@ class IntegerNoise:
         return Mechanism(knots=np.array([0.0, step]), levels=reports, weights=table, name=self.name)
 
     def _pairs(self, sensitivity: int) -> list[Mechanism]:
-        most = inputs.count("sensitivity", sensitivity, least=1, most=MAX_LEVELS)
+        most = check_count("sensitivity", sensitivity, least=1, most=MAX_LEVELS)
         return [self.pair(shift) for shift in range(1, most + 1)]
 
     def epsilon(self, *, sensitivity: int = 1) -> float:
@@ -159,7 +158,7 @@ class IntegerNoise:
         Raises:
             ParameterError: bounds that are no increasing integers; a modulus (wrapped reports are biased).
         """
-        low, high = (inputs.count(n, v, least=-(2**31), most=2**31) for n, v in (("lower", lower), ("upper", upper)))
+        low, high = (check_count(n, v, least=-(2**31), most=2**31) for n, v in (("lower", lower), ("upper", upper)))
         if not low < high:
             raise ParameterError("lower", low, f"must lie below upper={high}")
         if self.modulus is not None:
@@ -178,7 +177,7 @@ def _symmetric(
     """Integer noise from the probabilities at 0, 1, 2, .. (`half`, then `tail`) of a symmetric distribution."""
     units = np.rint(half[1:] * TOTAL).astype(np.int64)
     if bound is not None:
-        units = units[: inputs.count("bound", bound, least=1, most=MAX_LEVELS)]
+        units = units[: check_count("bound", bound, least=1, most=MAX_LEVELS)]
     reach = int(np.flatnonzero(units)[-1]) + 1 if units.any() else 0
     units = units[:reach]
     # The middle takes what is left: the noise stays exactly symmetric, so exactly unbiased.
@@ -194,7 +193,7 @@ def _symmetric(
 
 
 def _scale(parameter: str, value: Any, *, most: float) -> float:
-    number = inputs.finite(parameter, value)
+    number = check_finite(parameter, value)
     if number <= 0 or number > most:
         raise ParameterError(parameter, number, f"must lie in (0, {most:g}], so that the noise fits a 16-bit table")
     return number
@@ -270,7 +269,7 @@ def published_discrete_laplace_epsilon(*, scale: float, sensitivity: int = 1) ->
 
     Source: Ghosh, Roughgarden, Sundararajan 2009.
     """
-    return inputs.count("sensitivity", sensitivity, least=1) / _scale("scale", scale, most=math.inf)
+    return check_count("sensitivity", sensitivity, least=1, most=MAX_LEVELS) / _scale("scale", scale, most=math.inf)
 
 
 def published_discrete_gaussian_renyi(*, sigma: float, alpha: float, sensitivity: int = 1) -> float:
@@ -280,7 +279,7 @@ def published_discrete_gaussian_renyi(*, sigma: float, alpha: float, sensitivity
 
     Source: Canonne, Kamath, Steinke 2020, Theorem 4 (concentrated differential privacy).
     """
-    steps = inputs.count("sensitivity", sensitivity, least=1)
+    steps = check_count("sensitivity", sensitivity, least=1, most=MAX_LEVELS)
     return _order(alpha) * steps**2 / (2 * _scale("sigma", sigma, most=math.inf) ** 2)
 
 
@@ -292,14 +291,17 @@ def published_skellam_renyi(*, variance: float, alpha: float, sensitivity: int =
 
     Source: Agarwal, Kairouz, Liu 2021, Theorem 3.5 for one coordinate.
     """
-    s, v = inputs.count("sensitivity", sensitivity, least=1), _scale("variance", variance, most=math.inf)
+    s, v = (
+        check_count("sensitivity", sensitivity, least=1, most=MAX_LEVELS),
+        _scale("variance", variance, most=math.inf),
+    )
     order = _order(alpha)
     extra = min(((2 * order - 1) * s**2 + 6 * s) / (4 * v**2), 3 * s / (2 * v))
     return order * s**2 / (2 * v) + extra
 
 
 def _order(alpha: Any) -> float:
-    order = inputs.finite("alpha", alpha)
+    order = check_finite("alpha", alpha)
     if order <= 1:
         raise ParameterError("alpha", order, "the published bound is for Renyi orders above 1")
     return order

@@ -10,11 +10,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import gammaln, xlog1py, xlogy
 
+from mezzotint.core.arguments import FloatArray, check_count, check_finite, check_range
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import MAX_LEVELS, Mechanism
 from mezzotint.core.rounding import table
-from mezzotint.families import inputs
-from mezzotint.families.inputs import FloatArray
 
 _SLACK = 2.0**-40
 """Relative amount by which losses computed in floats are raised: far above their rounding error (about 2**-48)."""
@@ -49,11 +48,11 @@ class PoissonBinomial:
     theta: float = 0.25
 
     def __post_init__(self) -> None:
-        low, high = inputs.bounded_range(self.lower, self.upper)
+        low, high = check_range(self.lower, self.upper)
         object.__setattr__(self, "lower", low)
         object.__setattr__(self, "upper", high)
-        object.__setattr__(self, "trials", inputs.count("trials", self.trials, least=1, most=MAX_LEVELS - 1))
-        theta = inputs.finite("theta", self.theta)
+        object.__setattr__(self, "trials", check_count("trials", self.trials, least=1, most=MAX_LEVELS - 1))
+        theta = check_finite("theta", self.theta)
         if not 0 < theta <= 0.5:
             raise ParameterError("theta", theta, "choose it in (0, 1/2]: 1/2 + theta is the largest coin bias")
         object.__setattr__(self, "theta", theta)
@@ -188,7 +187,7 @@ def pbm(
     Source: Chen, Ozgur, Kairouz 2022; the interpolation is docs/proofs/families.md.
     """
     raw = pbm_exact(lower=lower, upper=upper, trials=trials, theta=theta)
-    grid, rows = pbm_rows(raw, inputs.count("knots", knots, least=2))
+    grid, rows = pbm_rows(raw, check_count("knots", knots, least=2, most=MAX_LEVELS))
     name = f"PBM(trials={raw.trials}, theta={raw.theta:g}, knots={grid.size})"
     return table(knots=grid, levels=raw.levels, probabilities=rows, name=name)
 

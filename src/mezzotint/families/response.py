@@ -6,11 +6,10 @@ import math
 
 import numpy as np
 
+from mezzotint.core.arguments import Values, check_epsilon, check_range, grid_or_values
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import TOTAL, Mechanism
 from mezzotint.core.rounding import ratio_below, table
-from mezzotint.families import inputs
-from mezzotint.families.inputs import Values
 
 _LARGEST = 64 * math.log(2)
 
@@ -36,12 +35,12 @@ def k_randomized_response(
 
     Source: Kairouz, Oh, Viswanath 2014 (k-ary randomized response), debiased for a numeric mean.
     """
-    low, high = inputs.bounded_range(lower, upper)
-    points = inputs.grid_or_values("levels", levels, lower=low, upper=high)
+    low, high = check_range(lower, upper)
+    points = grid_or_values("levels", levels, lower=low, upper=high)
     if points[0] != low or points[-1] != high:
         raise ParameterError("levels", points.tolist(), f"must run from lower={low:g} to upper={high:g} exactly")
     # No ratio of two weights exceeds 2**32: beyond that nothing changes, and e**epsilon need not be a float.
-    asked = min(inputs.positive_epsilon(epsilon), _LARGEST)
+    asked = min(check_epsilon(epsilon), _LARGEST)
     rare, often = _units(points.size, asked)
 
     # A report is j with probability r, the own point i with p = r + s. Debiasing needs levels v with
@@ -100,8 +99,8 @@ def stochastic_rounding(*, lower: float = -1.0, upper: float = 1.0, levels: int 
     Edge cases: two levels strictly outside [lower, upper] are randomized response, with a finite epsilon; a level
         that no input can report stays, with probability 0.
     """
-    low, high = inputs.bounded_range(lower, upper)
-    outputs = inputs.grid_or_values("levels", levels, lower=low, upper=high)
+    low, high = check_range(lower, upper)
+    outputs = grid_or_values("levels", levels, lower=low, upper=high)
     inner = outputs[(outputs > low) & (outputs < high)]
     knots = np.concatenate([[low], inner, [high]])
     left = np.clip(np.searchsorted(outputs, knots, side="right") - 1, 0, outputs.size - 2)

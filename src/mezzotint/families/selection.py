@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mezzotint.core.arguments import FloatArray, Values, check_count, check_covering, check_finite, check_range
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.mechanism import MAX_LEVELS, Mechanism
 from mezzotint.core.rounding import table
-from mezzotint.families import inputs
-from mezzotint.families.inputs import FloatArray, Values
 
 Choices = Sequence[Values]
 """Selection probabilities, one row per number of bins on that side: [[q_1(1)], [q_2(1), q_2(2)], ...]."""
@@ -105,8 +104,8 @@ def selection(
 
     Source: Cai, Zhang, Khalili 2024, Algorithm 1 and eq. (4); Section 4.2 for two separate sides.
     """
-    low, high = inputs.bounded_range(lower, upper)
-    levels = inputs.covering("bins", bins, lower=low, upper=high)
+    low, high = check_range(lower, upper)
+    levels = check_covering("bins", bins, lower=low, upper=high)
     near = checked_choices("left", left, levels.size)
     far = near if right is None else checked_choices("right", right, levels.size)
     knots, rows = pair_rows(levels, near, far, lower=low, upper=high)
@@ -142,12 +141,12 @@ def biased_selection(
 
     Source: Cai, Zhang, Khalili 2024, Section 5 (biased quantization).
     """
-    low, high = inputs.bounded_range(lower, upper)
-    levels = inputs.covering("bins", bins, lower=low, upper=high)
+    low, high = check_range(lower, upper)
+    levels = check_covering("bins", bins, lower=low, upper=high)
     near = checked_choices("left", left, levels.size)
     far = near if right is None else checked_choices("right", right, levels.size)
-    rate = inputs.finite("gamma", gamma) / (2 * (high - low))
-    grid = np.linspace(low, high, inputs.count("knots", knots, least=2))
+    rate = check_finite("gamma", gamma) / (2 * (high - low))
+    grid = np.linspace(low, high, check_count("knots", knots, least=2, most=MAX_LEVELS))
 
     points: list[FloatArray] = []
     rows: list[FloatArray] = []
@@ -235,12 +234,12 @@ def rqm(
 
     Source: Youn, Hu, Ziani, Abernethy 2023, Algorithm 2 and Lemma 5.3.
     """
-    low, high = inputs.bounded_range(lower, upper)
-    size = inputs.count("levels", levels, least=2)
-    reach = inputs.finite("extension", extension)
+    low, high = check_range(lower, upper)
+    size = check_count("levels", levels, least=2, most=MAX_LEVELS)
+    reach = check_finite("extension", extension)
     if reach < 0:
         raise ParameterError("extension", reach, "must be 0 or more; the bins have to cover the input range")
-    keep = inputs.finite("q", q)
+    keep = check_finite("q", q)
     if not 0 <= keep <= 1:
         raise ParameterError("q", keep, "is a probability; choose it in [0, 1]")
     bins, knots, rows = rqm_rows(lower=low, upper=high, levels=size, extension=reach, q=keep)
@@ -261,9 +260,9 @@ def published_rqm_epsilon(*, lower: float, upper: float, levels: int, extension:
 
     Source: Youn, Hu, Ziani, Abernethy 2023, Theorem 5.4.
     """
-    low, high = inputs.bounded_range(lower, upper)
-    size = inputs.count("levels", levels, least=2)
-    reach, keep = inputs.finite("extension", extension), inputs.finite("q", q)
+    low, high = check_range(lower, upper)
+    size = check_count("levels", levels, least=2, most=MAX_LEVELS)
+    reach, keep = check_finite("extension", extension), check_finite("q", q)
     if reach <= 0:
         raise ParameterError("extension", reach, "Theorem 5.4 needs extension > 0")
     if not 0 < keep < 1:
@@ -310,9 +309,9 @@ def erm(*, lower: float = -1.0, upper: float = 1.0, bins: Values, gamma: float =
 
     Source: Cai, Zhang, Khalili 2024, Section 3.3, eq. (2).
     """
-    low, high = inputs.bounded_range(lower, upper)
-    levels = inputs.covering("bins", bins, lower=low, upper=high)
-    decay = inputs.finite("gamma", gamma)
+    low, high = check_range(lower, upper)
+    levels = check_covering("bins", bins, lower=low, upper=high)
+    decay = check_finite("gamma", gamma)
     knots, rows = erm_rows(levels, lower=low, upper=high, gamma=decay)
     return table(knots=knots, levels=levels, probabilities=rows, name=f"ERM({levels.size} bins, gamma={decay:g})")
 
@@ -359,9 +358,9 @@ def published_erm_error(*, lower: float, upper: float, levels: int, extension: f
 def _grid(
     lower: float, upper: float, levels: int, extension: float, gamma: float
 ) -> tuple[float, float, int, float, float]:
-    low, high = inputs.bounded_range(lower, upper)
-    size = inputs.count("levels", levels, least=2)
-    reach, decay = inputs.finite("extension", extension), inputs.finite("gamma", gamma)
+    low, high = check_range(lower, upper)
+    size = check_count("levels", levels, least=2, most=MAX_LEVELS)
+    reach, decay = check_finite("extension", extension), check_finite("gamma", gamma)
     if reach < 0:
         raise ParameterError("extension", reach, "must be 0 or more; the bins have to cover the input range")
     return low, high, size, reach, decay

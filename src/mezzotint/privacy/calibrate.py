@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import final
 
+from mezzotint.core.arguments import check_positive
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.search import bracket
 from mezzotint.privacy.account import account
@@ -69,8 +70,7 @@ def calibrate(
         No quieter parameter further than `tolerance` away does, if more noise never costs more.
     """
     for name, value in (("epsilon", epsilon), ("quiet", quiet), ("loud", loud), ("tolerance", tolerance)):
-        if not 0 < value < math.inf:
-            raise ParameterError(name, value, "need a positive, finite number")
+        check_positive(name, value)
     tried: list[tuple[float, float]] = []
 
     def at(parameter: float) -> tuple[Release, Claim]:

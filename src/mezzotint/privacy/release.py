@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, cast, final, runtime_checkable
 
+from mezzotint.core.arguments import check_count, check_delta, check_others, check_rate
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import UNIT, pure_epsilon
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.privacy.checks import check_count, check_delta, check_others, check_rate
 from mezzotint.privacy.claim import Claim, Neighboring, Observer, Sampling, Trust, Unit
 from mezzotint.privacy.sums.lattice import Lattice, lattice_rows
 

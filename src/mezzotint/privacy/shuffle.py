@@ -11,10 +11,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from mezzotint.core.arguments import check_delta, check_others
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import UNIT
 from mezzotint.core.mechanism import TOTAL
-from mezzotint.privacy.checks import check_delta, check_others
 from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.local import account_local
 from mezzotint.privacy.release import Release

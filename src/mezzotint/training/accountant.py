@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, final
 
+from mezzotint.core.arguments import check_positive
 from mezzotint.core.errors import MezzotintError
 from mezzotint.privacy.account import account
 from mezzotint.privacy.claim import Claim
 from mezzotint.training.extra import IAccountant
 from mezzotint.training.rqp.accounting import training_release
-from mezzotint.training.rqp.checks import positive
 from mezzotint.training.rqp.phases import Phase
 from mezzotint.training.rqp.sampling import Neighboring, Poisson
 
@@ -61,7 +61,7 @@ class Accountant(IAccountant):
 
     def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
         """Counts one step."""
-        positive("noise_multiplier", noise_multiplier)
+        check_positive("noise_multiplier", noise_multiplier)
         last = self.history[-1] if self.history else None
         if last is not None and last[:2] == (noise_multiplier, sample_rate):
             self.history[-1] = (noise_multiplier, sample_rate, last[2] + 1)

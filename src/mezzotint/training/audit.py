@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import beta
 
+from mezzotint.core.arguments import check_count, check_delta, check_probability
 from mezzotint.core.errors import ParameterError
-from mezzotint.privacy.checks import check_count
 
 
 @final
@@ -81,10 +81,8 @@ def audit(
         check_count(name, scores.size)
         if np.isnan(scores).any():
             raise ParameterError(name, "nan", "every run needs a score")
-    if not 0 <= delta < 1:
-        raise ParameterError("delta", delta, "lies in [0, 1)")
-    if not 0 < confidence < 1:
-        raise ParameterError("confidence", confidence, "lies in (0, 1)")
+    check_delta(delta)
+    check_probability("confidence", confidence)
     hits, alarms = int((first > threshold).sum()), int((second > threshold).sum())
     # Four one-sided limits, each missed with a quarter of the error.
     error = (1 - confidence) / 4

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, final
 
+from mezzotint.core.arguments import check_positive
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.privacy.account import account
@@ -109,8 +110,7 @@ class NoisySGD(Method):
     def __post_init__(self) -> None:
         if not 0 <= self.noise_multiplier < math.inf:
             raise ParameterError("noise_multiplier", self.noise_multiplier, "need a finite number >= 0")
-        if not 0 < self.clip_norm < math.inf:
-            raise ParameterError("clip_norm", self.clip_norm, "need a finite number above 0")
+        check_positive("clip_norm", self.clip_norm)
 
     def optimizer(self, inner: torch.optim.Optimizer, *, batch_size: int, rng: Callable[[str], Any]) -> DPOptimizer:
         if self.projection is not None:

@@ -12,6 +12,7 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
+from mezzotint.core.arguments import check_positive
 from mezzotint.core.entropy import draw_words, key_from
 from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.mechanism import Mechanism
@@ -376,7 +377,7 @@ class NoisyOptimizer(_CoordinateOptimizer):
         super().__init__(
             inner,
             noise_multiplier=noise_multiplier,
-            max_grad_norm=_positive("clip_norm", clip_norm),
+            max_grad_norm=check_positive("clip_norm", clip_norm),
             expected_batch_size=expected_batch_size,
         )
         self.record, self.replicas = record, replicas
@@ -451,7 +452,7 @@ class ClippedGradientOptimizer(_CoordinateOptimizer):
         super().__init__(
             inner, noise_multiplier=0.0, max_grad_norm=float("inf"), expected_batch_size=expected_batch_size
         )
-        self.clip = _positive("clip", clip)
+        self.clip = check_positive("clip", clip)
 
     def total(self, samples: list[torch.Tensor]) -> torch.Tensor:
         return torch.cat([rows.flatten(1).clamp(-self.clip, self.clip).sum(dim=0) for rows in samples])
@@ -497,7 +498,7 @@ class QuantizedGradientOptimizer(_CoordinateOptimizer):
         )
         if table.lower != -table.upper:
             raise ParameterError("table", (table.lower, table.upper), "need a range symmetric around 0")
-        self.clip = _positive("clip", clip)
+        self.clip = check_positive("clip", clip)
         self.table = table
         self.rng = rng
         try:
@@ -598,9 +599,3 @@ def _squares(rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
 
 def _array(values: torch.Tensor) -> npt.NDArray[np.float32]:
     return values.detach().to("cpu", torch.float32).contiguous().numpy()
-
-
-def _positive(name: str, value: float) -> float:
-    if not 0 < value < float("inf"):
-        raise ParameterError(name, value, "need a finite number above 0")
-    return float(value)

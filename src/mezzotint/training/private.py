@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Literal
 
+from mezzotint.core.arguments import check_count, check_positive
 from mezzotint.core.errors import ParameterError
-from mezzotint.privacy.checks import check_count
 from mezzotint.training.accountant import Accountant
 from mezzotint.training.batches import Draws
 from mezzotint.training.extra import GradSampleModule, ModuleValidator, torch
@@ -204,9 +204,7 @@ def _noise(
     if (target is None) == (given is None):
         raise ParameterError("target_epsilon", str(target), "give one of target_epsilon and noise_multiplier")
     if given is not None:
-        if not 0 < given < float("inf"):
-            raise ParameterError("noise_multiplier", given, "need a finite number above 0")
-        return float(given)
+        return check_positive("noise_multiplier", given)
     if steps is None:
         raise ParameterError("epochs", "None", "the budget is for a number of epochs; give it")
     assert target is not None

@@ -11,8 +11,7 @@ import numpy as np
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import TOTAL, IntArray, Mechanism
-from mezzotint.training.rqp.checks import check_bits, check_q
-from mezzotint.training.rqp.contraction import contraction, table_contraction
+from mezzotint.training.rqp.contraction import check_bits, check_q, contraction, table_contraction
 
 Rounding = Literal["nearest", "stochastic"]
 ROUNDINGS = ("nearest", "stochastic")

@@ -14,10 +14,10 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
+from mezzotint.core.arguments import check_count, check_positive
 from mezzotint.core.entropy import key_from
 from mezzotint.core.errors import ParameterError
 from mezzotint.datasets import Dataset
-from mezzotint.privacy.checks import check_count
 from mezzotint.privacy.claim import Claim
 from mezzotint.training.batches import PoissonBatches
 from mezzotint.training.checkpoint import StepLedger, save
@@ -26,7 +26,6 @@ from mezzotint.training.methods import Method
 from mezzotint.training.models import Task
 from mezzotint.training.optimizers import NotFiniteError
 from mezzotint.training.packed import PackedModel, pack_codes, pack_weights
-from mezzotint.training.rqp.checks import positive
 from mezzotint.training.rqp.sampling import NEIGHBORINGS, Neighboring
 
 
@@ -83,7 +82,7 @@ class Settings:
     def __post_init__(self) -> None:
         check_count("steps", self.steps)
         check_count("batch_size", self.batch_size)
-        positive("step_size", self.step_size)
+        check_positive("step_size", self.step_size)
         if not 0 <= self.averaging <= 1:
             raise ParameterError("averaging", self.averaging, "a share of the steps lies in [0, 1]")
         if self.neighboring not in (None, *NEIGHBORINGS):

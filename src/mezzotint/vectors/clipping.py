@@ -9,9 +9,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from mezzotint.core.arguments import check_positive
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import FloatArray
-from mezzotint.vectors.checks import check_norm
 
 Norm = Literal["linf", "l2", "l1"]
 
@@ -42,7 +42,7 @@ def clip(vector: npt.ArrayLike, *, norm: Norm, bound: float) -> FloatArray:
         raise ParameterError("vector", float(values.ravel()[place]), f"entry {place} is not finite; drop it first")
     if norm not in ("linf", "l2", "l1"):
         raise ParameterError("norm", norm, 'use "linf", "l2" or "l1"')
-    check_norm("bound", bound)
+    check_positive("bound", bound)
     if norm == "linf" or values.size == 0:
         return np.clip(values, -bound, bound)
     project = _l2 if norm == "l2" else _l1

@@ -10,6 +10,7 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
+from mezzotint.core.arguments import check_count, check_positive, check_probability, check_residues, check_vector
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import UNIT
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray
@@ -17,7 +18,6 @@ from mezzotint.families.noise import IntegerNoise
 from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.release import Release
 from mezzotint.privacy.sums.account import renyi_to_epsilon
-from mezzotint.vectors.checks import check_count, check_norm, check_probability, check_residues, check_vector
 from mezzotint.vectors.clipping import clip
 from mezzotint.vectors.noise import MAX_SHIFT, SummedNoise, summed_noise, tail_distance, tail_probability
 from mezzotint.vectors.rotation import Rotation
@@ -75,8 +75,8 @@ class NoiseScheme(VectorScheme):
     slack: float = math.exp(-0.5)
 
     def __post_init__(self) -> None:
-        check_norm("l2_norm", self.l2_norm)
-        check_norm("granularity", self.granularity)
+        check_positive("l2_norm", self.l2_norm)
+        check_positive("granularity", self.granularity)
         check_probability("slack", self.slack)
         check_probability("wrap", self.wrap)
         _ = self._rotation

@@ -8,6 +8,7 @@ from typing import Any, final
 
 import numpy as np
 
+from mezzotint.core.arguments import check_probability
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.lazy import LazyModule
 from mezzotint.core.loss import UNIT
@@ -82,8 +83,7 @@ class SummedNoise:
         Guarantees: of the exact convolution, worst over all shifts and both directions.
         Edge cases: inf when ends of the support tell inputs apart with more than `delta`.
         """
-        if not 0 < delta < 1:
-            raise ParameterError("delta", delta, "a probability in (0, 1)")
+        check_probability("delta", delta)
         epsilon = 0.0
         # The widest shift first: usually it is the worst, and the others are only looked at.
         for s in range(_checked_shift(shift), 0, -1):

@@ -9,10 +9,10 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
+from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import FloatArray
-from mezzotint.vectors.checks import check_count
 
 kernels: Any = LazyModule("mezzotint.vectors.kernels")
 
@@ -47,8 +47,7 @@ class Rotation:
     def __post_init__(self) -> None:
         if check_count("dimension", self.dimension) > MAX_DIMENSION:
             raise ParameterError("dimension", self.dimension, f"between 1 and {MAX_DIMENSION}; split longer vectors")
-        if isinstance(self.seed, bool) or not isinstance(self.seed, (int, np.integer)) or self.seed < 0:
-            raise ParameterError("seed", self.seed, "need an integer >= 0")
+        check_count("seed", self.seed, least=0, most=2**64)
 
     @property
     def padded(self) -> int:

@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal, final
 
+from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.lazy import LazyModule
 from mezzotint.core.search import bracket
-from mezzotint.vectors.checks import check_count
 from mezzotint.vectors.rotation import MAX_DIMENSION
 
 special: Any = LazyModule("scipy.special")
@@ -52,8 +52,7 @@ class Setting:
 
     def __post_init__(self) -> None:
         for name, most in (("clients", MOST), ("dimension", MAX_DIMENSION), ("rounds", MOST)):
-            if check_count(name, getattr(self, name)) > most:
-                raise ParameterError(name, getattr(self, name), f"at most {most}")
+            check_count(name, getattr(self, name), most=most)
         if self.trust not in ("local", "sum"):
             raise ParameterError("trust", self.trust, 'use "local" (every report is seen) or "sum" (only sums are)')
         if not 1e-6 <= self.epsilon <= 1e4:

@@ -11,6 +11,7 @@ from typing import Any, Literal, final
 import numpy as np
 import numpy.typing as npt
 
+from mezzotint.core.arguments import check_count, check_positive, check_residues, check_vector
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import UNIT
 from mezzotint.core.mechanism import FloatArray, IntArray, Mechanism
@@ -21,7 +22,6 @@ from mezzotint.privacy.release import Release
 from mezzotint.privacy.sums.account import PURE_L2, RENYI_L2
 from mezzotint.privacy.sums.lattice import Lattice, find_lattice
 from mezzotint.privacy.sums.near import pure_epsilon_l2
-from mezzotint.vectors.checks import check_count, check_norm, check_residues, check_vector
 from mezzotint.vectors.clipping import clip
 from mezzotint.vectors.norms import others_noise, round_renyi
 from mezzotint.vectors.rotation import Rotation
@@ -67,7 +67,7 @@ class TableScheme(VectorScheme):
         _ = self._rotation
         check_count("clients", self.clients)
         if self.l2_norm is not None:
-            check_norm("l2_norm", self.l2_norm)
+            check_positive("l2_norm", self.l2_norm)
         if self.kept is not None and check_count("kept", self.kept) > self._width:
             raise ParameterError("kept", self.kept, f"between 1 and {self._width} coordinates, or None for all")
         if self.kept_for not in ("run", "round"):

@@ -10,12 +10,12 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
+from mezzotint.core.arguments import check_positive, check_vector
 from mezzotint.core.errors import ParameterError
 from mezzotint.federated.encoding.base import Encoding, Integers, Vector
 from mezzotint.federated.secagg.plan import Overflow, bits_needed
 from mezzotint.privacy.claim import Claim
 from mezzotint.vectors import clip
-from mezzotint.vectors.checks import check_norm, check_vector
 
 
 @final
@@ -39,7 +39,7 @@ class FixedPointEncoding(Encoding):
         if not 2 <= self.grid_bits <= 24:
             raise ParameterError("grid_bits", self.grid_bits, "2 to 24 bits")
         if self.l2_norm is not None:
-            check_norm("l2_norm", self.l2_norm)
+            check_positive("l2_norm", self.l2_norm)
 
     @property
     def span(self) -> int:

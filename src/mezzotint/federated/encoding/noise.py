@@ -13,6 +13,7 @@ from typing import Any, Literal, final
 import numpy as np
 import numpy.typing as npt
 
+from mezzotint.core.arguments import check_positive, check_vector
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import TOTAL
 from mezzotint.families.noise import IntegerNoise
@@ -20,7 +21,6 @@ from mezzotint.federated.encoding.base import Encoding, Integers, Vector, canoni
 from mezzotint.federated.secagg.plan import MAX_BITS, Overflow
 from mezzotint.privacy.claim import Claim
 from mezzotint.vectors import NoiseScheme, Rotation
-from mezzotint.vectors.checks import check_norm, check_vector
 
 Adds = Literal["clients", "server"]
 
@@ -67,7 +67,7 @@ class NoiseEncoding(Encoding):
     name: str = field(default="integer noise", compare=False)
 
     def __post_init__(self) -> None:
-        check_norm("l2_norm", self.l2_norm)
+        check_positive("l2_norm", self.l2_norm)
         if self.adds not in ("clients", "server"):
             raise ParameterError("adds", self.adds, "use 'clients' or 'server'")
         if not 2 <= self.modulus_bits <= MAX_BITS:
@@ -226,10 +226,8 @@ def noise_encoding(
     Raises:
         ParameterError: noise that needs more than 32 bits a coordinate.
     """
-    if not 0 < noise_multiplier < math.inf:
-        raise ParameterError("noise_multiplier", noise_multiplier, "need a number > 0")
-    if not 0 < l2_norm < math.inf:
-        raise ParameterError("l2_norm", l2_norm, "this mechanism needs a clipping norm > 0")
+    check_positive("noise_multiplier", noise_multiplier)
+    check_positive("l2_norm", l2_norm, "this mechanism needs a clipping norm > 0")
     padded = Rotation(dimension=size, seed=seed).padded
     total = noise_multiplier * l2_norm
     each = total / math.sqrt(clients if adds == "clients" else SERVER_DRAWS)

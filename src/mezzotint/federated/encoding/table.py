@@ -11,6 +11,7 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
+from mezzotint.core.arguments import check_positive, check_vector
 from mezzotint.core.loss import pure_epsilon
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.federated.encoding.base import Encoding, Integers, Vector
@@ -19,7 +20,6 @@ from mezzotint.privacy.account import account
 from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.sums.lattice import Lattice, find_lattice
 from mezzotint.vectors import TableScheme
-from mezzotint.vectors.checks import check_norm, check_vector
 
 
 @final
@@ -45,7 +45,7 @@ class TableEncoding(Encoding):
 
     def __post_init__(self) -> None:
         if self.l2_norm is not None:
-            check_norm("l2_norm", self.l2_norm)
+            check_positive("l2_norm", self.l2_norm)
         find_lattice(self.mechanism.levels)  # a table that cannot be summed is refused at once
 
     @cached_property

@@ -10,11 +10,11 @@ from typing import Any, final
 
 import numpy as np
 
+from mezzotint.core.arguments import check_delta, check_others
 from mezzotint.core.lazy import LazyModule
 from mezzotint.core.loss import pure_epsilon
 from mezzotint.core.mechanism import FloatArray, IntArray
 from mezzotint.core.search import bracket
-from mezzotint.privacy.checks import check_delta, check_others
 from mezzotint.privacy.sums.blanket import Blanket
 from mezzotint.privacy.sums.cells import multinomial_cells
 from mezzotint.privacy.sums.central import (

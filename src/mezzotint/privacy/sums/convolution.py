@@ -16,6 +16,7 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
+from mezzotint.core.arguments import check_probability
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import FloatArray, IntArray
@@ -196,8 +197,7 @@ def _check(shapes: Sequence[FloatArray], counts: npt.ArrayLike, tail: float) -> 
     array = np.atleast_2d(np.asarray(counts, dtype=np.int64))
     if len(shapes) == 0 or array.shape[1] != len(shapes) or (array < 0).any():
         raise ParameterError("counts", array.shape, "need one count >= 0 per shape in every row")
-    if not 0 < tail < 1:
-        raise ParameterError("tail", tail, "need a probability in (0, 1)")
+    check_probability("tail", tail)
     for shape in shapes:
         # Sums may miss 1 by the conversion of integer weights, never by more.
         if shape.ndim != 1 or shape.size < 1 or (shape < 0).any() or abs(float(shape.sum()) - 1) > 2.0**-40:

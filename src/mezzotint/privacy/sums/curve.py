@@ -11,10 +11,10 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
+from mezzotint.core.arguments import check_delta
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import UNIT, float_above
 from mezzotint.core.mechanism import FloatArray
-from mezzotint.privacy.checks import check_delta
 from mezzotint.privacy.distribution import Atoms
 
 _UP = 1 + 2.0**-40

@@ -11,14 +11,13 @@ from typing import Any, cast, final
 import numpy as np
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
+from mezzotint.core.arguments import check_count, check_positive
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.privacy.account import account
-from mezzotint.privacy.checks import check_count
 from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.propose import Outcome
 from mezzotint.privacy.release import Release
-from mezzotint.training.rqp.checks import check_bits, check_q, positive
-from mezzotint.training.rqp.contraction import contraction
+from mezzotint.training.rqp.contraction import check_bits, check_q, contraction
 from mezzotint.training.rqp.phases import Phase
 from mezzotint.training.rqp.propose import propose_training
 from mezzotint.training.rqp.pure import step_loss
@@ -208,7 +207,7 @@ def noise_multiplier(
     Guarantees: `epsilon(z, ...)` with the same settings is at most `target_epsilon`.
     Edge cases: q = 1/2**bits needs no noise; the smallest number searched, 0.01 kappa, is returned where it suffices.
     """
-    positive("target_epsilon", target_epsilon)
+    check_positive("target_epsilon", target_epsilon)
     rule = _rule(sampling_rate, sampling)
     check_count("steps", steps)
 
@@ -281,7 +280,7 @@ def pure_epsilon(
     rule = Poisson(rate=sampling_rate)
     levels = check_bits(bits)
     keep = check_q(q, levels)
-    positive("noise_multiplier", noise_multiplier)
+    check_positive("noise_multiplier", noise_multiplier)
     check_count("dimension", dimension)
     check_count("steps", steps)
     if neighboring not in NEIGHBORINGS:

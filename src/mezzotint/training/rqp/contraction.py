@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import TOTAL, Mechanism
-from mezzotint.training.rqp.checks import check_bits, check_q
 from mezzotint.training.rqp.gaussian import RELATIVE_ERROR, isoperimetric, slope
 
 FloatArray = npt.NDArray[np.float64]
@@ -24,6 +24,19 @@ _ROUNDS = 400
 # Half of [0, 1] in octaves, so that a supremum near an end is found without a fine grid.
 _OCTAVES = 2.0 ** -np.arange(1, 61)
 _START = np.concatenate([[0.0], _OCTAVES[::-1]])
+
+
+def check_bits(bits: int) -> int:
+    """Number of levels 2**bits; ParameterError unless bits is an integer from 1 to 16."""
+    return 2 ** check_count("bits", bits, most=16)
+
+
+def check_q(q: float, levels: int) -> float:
+    """The number itself; ParameterError outside [1/levels, 1]."""
+    value = float(q)
+    if not 1 / levels <= value <= 1:
+        raise ParameterError("q", value, f"the probability to keep a code lies in [1/levels, 1] = [{1 / levels:g}, 1]")
+    return value
 
 
 class _Boxes:

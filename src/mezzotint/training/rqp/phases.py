@@ -6,9 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, final
 
+from mezzotint.core.arguments import check_count, check_positive
 from mezzotint.core.errors import ParameterError
-from mezzotint.privacy.checks import check_count
-from mezzotint.training.rqp.checks import positive
 from mezzotint.training.rqp.sampling import Sampling
 
 
@@ -34,7 +33,7 @@ class Phase:
     steps: int
 
     def __post_init__(self) -> None:
-        positive("noise_multiplier", self.noise_multiplier)
+        check_positive("noise_multiplier", self.noise_multiplier)
         if not 0 <= self.kappa <= 1:
             raise ParameterError("kappa", self.kappa, "a contraction lies in [0, 1]")
         if self.steps != 0:

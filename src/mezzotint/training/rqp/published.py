@@ -8,10 +8,10 @@ from typing import Literal, final
 
 from scipy.special import ndtr
 
+from mezzotint.core.arguments import check_count, check_positive
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.search import bracket
-from mezzotint.privacy.checks import check_count
-from mezzotint.training.rqp.checks import check_bits, check_q, positive
+from mezzotint.training.rqp.contraction import check_bits, check_q
 
 SamplingName = Literal["poisson", "with_replacement"]
 
@@ -81,7 +81,7 @@ class RQPSettings:
     def __post_init__(self) -> None:
         check_bits(self.bits)
         for name in ("noise_multiplier", "bound", "clip_norm", "step_size"):
-            positive(name, getattr(self, name))
+            check_positive(name, getattr(self, name))
         for name in ("batch_size", "dataset_size", "steps", "dimension"):
             check_count(name, getattr(self, name))
         if self.sampling not in ("poisson", "with_replacement"):
@@ -166,7 +166,7 @@ def published_q(settings: RQPSettings, *, target: float = 1.0) -> PublishedValue
 
     Source: Feng and Venkitasubramaniam, RQP-SGD, Theorem 1 solved for q.
     """
-    positive("target", target)
+    check_positive("target", target)
 
     # The published value grows with q: the ratio of two numbers that both mix with the same u.
     least = 1 / settings.levels

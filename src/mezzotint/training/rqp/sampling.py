@@ -14,7 +14,7 @@ from dp_accounting.pld import pld_pmf
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution, from_gaussian_mechanism
 from scipy.stats import binom
 
-from mezzotint.core.errors import ParameterError
+from mezzotint.core.arguments import check_count, check_rate
 from mezzotint.training.rqp.gaussian import hockey_stick
 
 FloatArray = npt.NDArray[np.float64]
@@ -66,8 +66,7 @@ class Poisson(Sampling):
     rate: float
 
     def __post_init__(self) -> None:
-        if not 0 < self.rate <= 1:
-            raise ParameterError("sampling_rate", self.rate, "a record's chance to enter a batch lies in (0, 1]")
+        check_rate(self.rate)
 
     def words(self) -> str:
         return f"Poisson sampling at rate {self.rate:.6g}"
@@ -107,8 +106,7 @@ class WithReplacement(Sampling):
 
     def __post_init__(self) -> None:
         for name, value in (("batch_size", self.batch_size), ("dataset_size", self.dataset_size)):
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-                raise ParameterError(name, value, "need an integer of at least 1")
+            check_count(name, value)
 
     def words(self) -> str:
         return f"batches of {self.batch_size} draws with replacement from {self.dataset_size} records"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from mezzotint.core.errors import ParameterError
-from mezzotint.training.rqp.checks import check_q
+from mezzotint.training.rqp.contraction import check_q
 from mezzotint.training.rqp.published import PublishedValue, RQPSettings
 
 Rounding = Literal["nearest", "stochastic"]

@@ -8,8 +8,8 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Literal
 
+from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import InfeasibleError, ParameterError
-from mezzotint.vectors.checks import check_count
 from mezzotint.vectors.ranked.codebook import KINDS, Kind
 from mezzotint.vectors.ranked.order_statistics import gaussian_constant
 from mezzotint.vectors.ranked.scheme import Norms, RankedCodebook

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core import format
+from mezzotint.core.arguments import check_count, check_positive
 from mezzotint.core.entropy import draw_words, key_from
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_text
@@ -29,7 +30,6 @@ from mezzotint.privacy.prove import prove
 from mezzotint.privacy.ranks import MOST_INDICES, SEED_RULE, canonical_hash, check_ranks, propose_ranks
 from mezzotint.privacy.release import Release
 from mezzotint.privacy.verify import enclose_log
-from mezzotint.vectors.checks import check_count, check_norm
 from mezzotint.vectors.ranked import stream
 from mezzotint.vectors.ranked.codebook import KINDS, Codebook, Kind, groups
 from mezzotint.vectors.ranked.order_statistics import gaussian_error
@@ -99,7 +99,7 @@ class RankedCodebook:
             raise ParameterError("norms", self.norms, 'use "unit", "slack" or "null"')
         if (self.table.null is not None) != (self.norms == "null"):
             raise ParameterError("norms", self.norms, 'a table with a null output goes with "null", and no other does')
-        check_norm("clip_norm", self.clip_norm)
+        check_positive("clip_norm", self.clip_norm)
         if check_count("indices", self.indices) > MOST_INDICES or self.table.outputs**self.indices > LARGEST_REPORT:
             raise ParameterError("indices", self.indices, f"at most {MOST_INDICES}, and reports below 2**63")
         if "\0" in self.beacon:

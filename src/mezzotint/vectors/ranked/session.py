@@ -11,10 +11,10 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
+from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import AppendLog, Line
 from mezzotint.privacy.ledger import Charge, Ledger
-from mezzotint.vectors.checks import check_count
 from mezzotint.vectors.ranked.scheme import RankedCodebook
 
 _MOST = 2**32

@@ -1,0 +1,162 @@
+"""What the whole house asks of its arguments; each refusal names the parameter, its value and the remedy."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mezzotint.core.errors import ParameterError
+from mezzotint.core.mechanism import MAX_LEVELS, FloatArray, IntArray
+
+MOST = 10**18
+"""Largest count: products of counts stay far within the floats."""
+
+MAX_CLIENTS = 10**8
+"""More clients than this are accounted as this many: still a bound, and never a wrong one."""
+
+Values = Sequence[float] | npt.NDArray[Any]
+"""What a caller may give where one number per bin, knot or level is wanted."""
+
+
+def check_count(name: str, value: Any, *, least: int = 1, most: int = MOST) -> int:
+    """The number itself, as a plain integer; ParameterError unless it is an integer in [least, most]."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = least - 1
+    if isinstance(value, bool | np.bool_) or not least <= number <= most:
+        shown = f"{most:,}" if most < 10**6 else f"{most:.4g}"
+        raise ParameterError(name, value, f"need an integer >= {least}, at most {shown}")
+    return number
+
+
+def check_finite(name: str, value: Any) -> float:
+    """The number itself, as a float; ParameterError unless it is one finite number."""
+    if not isinstance(value, Real) or isinstance(value, bool | np.bool_) or not math.isfinite(value):
+        raise ParameterError(name, value, "need one finite number")
+    return float(value)
+
+
+def check_positive(name: str, value: Any, remedy: str = "need a finite number above 0") -> float:
+    """The number itself, as a float; ParameterError unless it is finite and above 0."""
+    if not isinstance(value, Real) or isinstance(value, bool | np.bool_) or not 0 < float(value) < math.inf:
+        raise ParameterError(name, value, remedy)
+    return float(value)
+
+
+def check_probability(name: str, value: Any, remedy: str = "need a probability in (0, 1)") -> float:
+    """The number itself, as a float; ParameterError unless it lies in (0, 1)."""
+    if not isinstance(value, Real) or not 0 < float(value) < 1:
+        raise ParameterError(name, value, remedy)
+    return float(value)
+
+
+def check_rate(sampling_rate: float) -> float:
+    """The number itself; ParameterError unless it lies in (0, 1]."""
+    rate = float(sampling_rate)
+    if not 0 < rate <= 1:
+        raise ParameterError("sampling_rate", rate, "a probability in (0, 1]; leave out clients that never take part")
+    return rate
+
+
+def check_delta(delta: float) -> float:
+    """The number itself; ParameterError unless it lies in [0, 1)."""
+    value = float(delta)
+    if not 0 <= value < 1:
+        raise ParameterError("delta", value, "need a probability in [0, 1); 0 asks for pure epsilon; try delta=1e-6")
+    return value
+
+
+def check_others(clients: int, corrupted: int) -> int:
+    """Other clients whose noise counts: clients - 1 - corrupted, at most `MAX_CLIENTS`.
+
+    Raises:
+        ParameterError: fewer than one client, or more corrupted than others.
+    """
+    count = check_count("clients", clients)
+    absent = check_count("corrupted", corrupted, least=0)
+    if absent > count - 1:
+        raise ParameterError("corrupted", corrupted, f"between 0 and clients - 1 = {count - 1} can be dishonest")
+    return min(count - 1 - absent, MAX_CLIENTS)
+
+
+def check_epsilon(epsilon: Any) -> float:
+    """The number itself, as a float; ParameterError unless it is finite and above 0."""
+    return check_positive(
+        "epsilon", check_finite("epsilon", epsilon), "must be above 0: at 0 a report says nothing about its input"
+    )
+
+
+def check_range(lower: Any, upper: Any) -> tuple[float, float]:
+    """The input range: finite, lower < upper, and not so wide or narrow that floats give way."""
+    low, high = check_finite("lower", lower), check_finite("upper", upper)
+    if not low < high:
+        raise ParameterError("lower", low, f"must lie below upper={high:g}; swap them, or widen the range")
+    if not math.isfinite(high - low) or high - low <= 1e-12 * max(abs(low), abs(high)):
+        raise ParameterError(
+            "upper", high, f"upper - lower = {high - low!r} leaves no room for floats; rescale the data"
+        )
+    return low, high
+
+
+def check_vector(vector: npt.ArrayLike, size: int | None = None, *, name: str = "vector") -> FloatArray:
+    """(size,) float64; ParameterError unless it is one vector of so many finite numbers (None: at least one)."""
+    wanted = "some" if size is None else size
+    try:
+        values = np.asarray(vector, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ParameterError(name, type(vector).__name__, f"need {wanted} real numbers") from None
+    if values.shape != (values.size if size is None else size,) or values.size == 0:
+        raise ParameterError(name, str(values.shape), f"need {wanted} coordinates in one dimension")
+    if not np.isfinite(values).all():
+        place = int(np.argmin(np.isfinite(values)))
+        raise ParameterError(name, float(values[place]), f"entry {place} is not finite; drop it first")
+    return values
+
+
+def check_residues(total: npt.ArrayLike, length: int, modulus: int) -> IntArray:
+    """(length,) residues 0 .. modulus - 1; ParameterError unless `total` is that many integers."""
+    values = np.asarray(total)
+    if values.dtype.kind not in "iu" or values.shape != (length,):
+        raise ParameterError("total", f"{values.dtype}{values.shape}", f"need {length} integers")
+    return (values % modulus).astype(np.int64)
+
+
+def check_increasing(name: str, values: Any, *, least: int = 2) -> FloatArray:
+    """`values` as a strictly increasing 1-D float array of `least` to 2**16 finite numbers, or ParameterError."""
+    try:
+        array = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ParameterError(name, values, "need a 1-D sequence of numbers") from None
+    if array.ndim != 1 or not least <= array.size <= MAX_LEVELS:
+        raise ParameterError(name, array.shape, f"need a 1-D sequence of {least} to {MAX_LEVELS} numbers")
+    if not np.isfinite(array).all():
+        raise ParameterError(name, array.tolist(), "every value must be finite")
+    if (np.diff(array) <= 0).any():
+        raise ParameterError(name, array.tolist(), "must increase strictly; sort the values, drop duplicates")
+    return array
+
+
+def check_covering(name: str, values: Any, *, lower: float, upper: float) -> FloatArray:
+    """As `check_increasing`, and the values reach from `lower` or below to `upper` or above."""
+    array = check_increasing(name, values)
+    if array[0] > lower or array[-1] < upper:
+        raise ParameterError(
+            name,
+            array.tolist(),
+            f"must reach from lower={lower:g} or below to upper={upper:g} or above, or no report could be unbiased",
+        )
+    return array
+
+
+def grid_or_values(name: str, values: int | Values, *, lower: float, upper: float) -> FloatArray:
+    """An int becomes that many even values from `lower` to `upper`; a sequence is checked as by `check_covering`."""
+    if isinstance(values, Integral) or np.ndim(values) == 0:
+        return np.linspace(lower, upper, check_count(name, values, least=2, most=MAX_LEVELS))
+    return check_covering(name, values, lower=lower, upper=upper)
