@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import flint
@@ -14,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mezzotint import design, kernel
+from mezzotint import design, kernel, privacy
 from mezzotint.kernel.dual import _least, _read_cut, _require_unmet
 from mezzotint.kernel.units import Fields, set_deadline
 from reference.kernel import accepts, forgeries, resealed
@@ -25,6 +26,14 @@ def proven() -> tuple[kernel.Claim, dict[str, Any]]:
     """Two levels, epsilon 1: the optimum is 4.371."""
     result = design.optimal(epsilon=1.0, levels=2, prove=True, seconds=10.0)
     return kernel.read_claim(json.dumps(result.proof))
+
+
+def test_verify_takes_a_lower_bound_which_promises_no_privacy(proven: Any, tmp_path: Path) -> None:
+    (tmp_path / "bound.json").write_text(kernel.write_claim(*proven))
+    report = privacy.verify(tmp_path / "bound.json")
+    assert report.valid
+    assert report.epsilon_upper == math.inf
+    assert "mean squared error of at least" in str(report)
 
 
 def _valued(said: kernel.Claim, **change: Any) -> kernel.Claim:

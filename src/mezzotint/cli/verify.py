@@ -8,12 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from mezzotint.cli.common import AsJson, claim_of, output, print_json
-from mezzotint.cli.rooms import kernel, privacy
+from mezzotint.cli.rooms import privacy
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.lazy import LazyModule
-
-checker: Any = LazyModule("mezzotint.kernel.__main__")
-claims: Any = LazyModule("mezzotint.kernel.claim")
 
 EXAMPLE = "mezzotint verify m.json --json"
 
@@ -30,23 +26,16 @@ def command(
     """
     if not file.is_file():
         raise ParameterError("file", str(file), "no such file; check the path")
-    status = _claim(file, budget, as_json) if _holds_claim(file) else _mechanism(file, as_json)
+    report = privacy.verify(file, seconds=budget)
+    status = _claim(report, as_json) if report.subject == "claim" else _mechanism(file, report, as_json)
     if status:
         raise typer.Exit(status)
 
 
-def _holds_claim(file: Path) -> bool:
-    try:
-        return f'"{claims.FORMAT}"' in file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return False
-
-
-def _claim(file: Path, budget: int, as_json: bool) -> int:
-    text = file.read_text(encoding="utf-8")
-    status, sentence = checker.verdict(text, budget)
+def _claim(report: Any, as_json: bool) -> int:
+    claim, sentence = report.claim, "; ".join(report.problems) or str(report)
+    status = 0 if report.valid else 2 if claim is None else 1
     if as_json:
-        claim = None if status == 2 else kernel.read_claim(text)[0]
         facts = {"valid": status == 0, "certified": status == 0, "status": status, "verdict": sentence}
         to = {} if claim is None or claim.release is None else {"observer": claim.observer, "trust": claim.trust}
         print_json({**facts, **to, "claim": None if claim is None else claim.document()})
@@ -55,8 +44,7 @@ def _claim(file: Path, budget: int, as_json: bool) -> int:
     return status
 
 
-def _mechanism(file: Path, as_json: bool) -> int:
-    report = privacy.verify(file)
+def _mechanism(file: Path, report: Any, as_json: bool) -> int:
     claim = claim_of(file) if report.valid else None
     if as_json:
         bias = None if report.max_bias is None else str(report.max_bias)

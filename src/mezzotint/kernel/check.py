@@ -14,7 +14,8 @@ from mezzotint.kernel.losses import check_losses
 from mezzotint.kernel.one import check_delta, check_ratio, check_renyi
 from mezzotint.kernel.sums import check_sum
 from mezzotint.kernel.table import Tables, read_table
-from mezzotint.kernel.units import Fields, canonical, read_json, require, set_deadline
+from mezzotint.kernel.units import Fields, Refused, Unfinished, Unreadable, canonical, read_json, require, set_deadline
+from mezzotint.kernel.words import words
 
 KINDS: dict[str, Callable[[Claim, Fields, Tables], None]] = {
     "ratio": check_ratio, "delta": check_delta, "renyi": check_renyi, "losses": check_losses, "sum": check_sum,
@@ -67,3 +68,18 @@ def read_claim(text: str) -> tuple[Claim, dict[str, Any]]:
 def write_claim(claim: Claim, proof: Mapping[str, Any]) -> str:
     """The text of a claim file, which `read_claim` reads."""
     return canonical({**claim.document(), "proof": dict(proof)})
+
+
+def verdict(text: str, seconds: int = 60) -> tuple[int, str, Claim | None]:
+    """Of a claim file's text: 0 certified, 1 refused or not finished, 2 unreadable; a sentence; and the claim."""
+    claim = None
+    try:
+        claim, proof = read_claim(text)
+        claim = check(claim, proof, seconds=seconds)
+        return 0, words(claim), claim
+    except Unreadable as error:
+        return 2, f"UNREADABLE: {error}", None
+    except Refused as error:
+        return 1, f"REFUSED at {error}", claim
+    except Unfinished as error:
+        return 1, f"NOT CHECKED: {error}", claim

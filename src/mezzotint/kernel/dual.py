@@ -14,21 +14,17 @@ from typing import Any, TypeAlias
 from mezzotint.kernel.claim import Claim
 from mezzotint.kernel.real import exp_floor, rational
 from mezzotint.kernel.table import Tables
-from mezzotint.kernel.units import Fields, integers, require, tick
+from mezzotint.kernel.units import Fields, require, tick
 
 Rational: TypeAlias = Any
 Quadratic: TypeAlias = tuple[Rational, Rational, Rational]
 """Constant, slope and curvature in the level."""
 
-_BITS = 64
+_BITS, _LEAST = 64, -(2**200)
 
 
 def _plus(a: Quadratic, b: Quadratic, factor: Rational) -> Quadratic:
     return a[0] + factor * b[0], a[1] + factor * b[1], a[2] + factor * b[2]
-
-
-def _numbers(value: object, unit: Rational) -> list[Rational]:
-    return [entry * unit for entry in integers(value, "cut", -(2**200))]
 
 
 def _read_cut(fields: Fields, unit: Rational, extra: Rational) -> tuple[Rational, Quadratic, list[Any]]:
@@ -36,8 +32,8 @@ def _read_cut(fields: Fields, unit: Rational, extra: Rational) -> tuple[Rational
 
     g sums quadratics, one per cell of inputs, and two lines; where one is negative it counts E = 1 + `extra` times.
     """
-    edges = _numbers(fields.take("edges"), unit)
-    roots, ends = ([_numbers(pair, unit) for pair in fields.items(key)] for key in ("roots", "ends"))
+    edges = [entry * unit for entry in fields.integers("edges", _LEAST)]
+    roots, ends = ([[x * unit for x in pair] for pair in fields.lists(key, _LEAST)] for key in ("roots", "ends"))
     fields.done()
     require(edges[:1] == [-1] and edges[-1:] == [1], "cut", "the edges do not run from -1 to 1")
     require(all(a < b for a, b in pairwise(edges)), "cut", "the edges do not increase")
@@ -134,7 +130,7 @@ def check_dual(claim: Claim, proof: Fields, tables: Tables) -> None:
     require(0 < epsilon <= 100, "claim", "epsilon is outside (0, 100]", epsilon)
     extra = rational(Fraction(exp_floor(epsilon, _BITS) + 1, 1 << _BITS) - 1)
     unit = rational(Fraction(1, 1 << proof.integer("scale", 0, 128)))
-    axis, tau = _numbers(proof.take("axis"), unit), rational(bound)
+    axis, tau = [entry * unit for entry in proof.integers("axis", _LEAST)], rational(bound)
     require(len(axis) <= 2000, "size", "the axis has too many points", len(axis), 2000)
     require(all(a < b for a, b in pairwise(axis)), "axis", "the points do not increase")
     require(axis == [-end for end in reversed(axis)], "axis", "it is not its own mirror image")

@@ -19,7 +19,7 @@ from mezzotint.kernel.losses import Grid, Measure, check_rounds, measure_of, pai
 from mezzotint.kernel.one import Target
 from mezzotint.kernel.real import Ball, ball, ceil_scaled, exp_floor, polynomial
 from mezzotint.kernel.table import Tables, single_table
-from mezzotint.kernel.units import BITS, FINE, TOTAL, WHOLE, Fields, ceil_div, integers, require, tick
+from mezzotint.kernel.units import BITS, FINE, TOTAL, WHOLE, Fields, ceil_div, require, tick
 
 Steps: TypeAlias = Iterator[tuple[int, Measure]]
 """Weights in units of 2**-BITS, and the noise that is there with this weight."""
@@ -48,7 +48,7 @@ def _read_blanket(fields: Fields, rows: list[list[int]], cut: int) -> _Blanket:
     for raw in fields.items("components", 64):
         component = Fields(raw, "component")
         shape = component.integers("shape")
-        places = [integers(entry, "places") for entry in component.items("places")]
+        places = component.lists("places")
         component.done()
         require(sum(shape) > 0, "blanket", "a shape has no mass")
         require(len(places) == len(groups), "blanket", "a group's rows are not all served", len(places), len(groups))
@@ -79,7 +79,7 @@ def _cases(node: Fields, counts: dict[int, int], blankets: list[_Blanket], depth
     """(counts of clients by group, corners) of every leaf; a division's parts hold together what it held."""
     require(depth <= 200, "size", "cases are nested too deeply")
     if node.has("corners"):
-        corners = [integers(corner, "corner") for corner in node.items("corners", 10**4)]
+        corners = node.lists("corners")
         node.done()
         yield counts, corners
         return

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import TypeAlias
 
 from mezzotint.kernel.claim import Release
-from mezzotint.kernel.units import TOTAL, Fields, integers, read_json, require, sha256
+from mezzotint.kernel.units import TOTAL, Fields, read_json, require, sha256
 
 Rows: TypeAlias = list[tuple[int, ...]]
 """Distinct rows in the order in which they first stand, without columns that no row uses."""
@@ -21,9 +21,9 @@ Tables: TypeAlias = dict[str, Rows]
 
 def read_table(text: str) -> tuple[str, Rows]:
     """The hash of a table's text, and its rows: one per knot, 2**32 distributed over the levels in each."""
-    fields = Fields(read_json(text, decimals=True), "a table")
+    fields = Fields(read_json(text, real=str), "a table")
     knots, levels = fields.items("knots"), fields.items("levels", 2**16)
-    weights = [integers(row, "weights") for row in fields.items("weights")]
+    weights = fields.lists("weights")
     if fields.has("categories"):
         fields.items("categories")
     fields.done()

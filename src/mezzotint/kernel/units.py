@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from fractions import Fraction
 from typing import Any, cast, final
@@ -109,13 +109,12 @@ def _refuse(text: str) -> object:
     raise Unreadable(f"{text[:40]} stands where an integer or a text belongs")
 
 
-def read_json(text: str, *, decimals: bool = False) -> object:
-    """Strict JSON: no duplicate keys, no NaN; numbers with a point only where `decimals` keeps them as texts."""
+def read_json(text: str, *, real: Callable[[str], object] = _refuse) -> object:
+    """Strict JSON: no duplicate keys, no NaN; numbers with a point become what `real` makes of their text."""
     if len(text) > MAX_TEXT:
         raise Unreadable(f"longer than {MAX_TEXT} characters")
     try:
-        parse_float = str if decimals else _refuse
-        return json.loads(text, object_pairs_hook=_no_duplicates, parse_constant=_refuse, parse_float=parse_float)
+        return json.loads(text, object_pairs_hook=_no_duplicates, parse_constant=_refuse, parse_float=real)
     except (ValueError, RecursionError) as error:
         raise Unreadable(f"not whole JSON ({error}); truncated or edited") from None
 
@@ -166,27 +165,24 @@ class Fields:
 
     def items(self, key: str, most: int = MAX_ENTRIES) -> list[Any]:
         """A list of at most so many values."""
-        return _items(self.take(key), key, most)
+        value = self.take(key)
+        if not isinstance(value, list) or len(cast("list[Any]", value)) > most:
+            raise Unreadable(f"{key} is not a list of at most {most} values")
+        return cast("list[Any]", value)
 
     def integers(self, key: str, least: int = 0) -> list[int]:
         """A list of integers at or above `least`."""
-        return integers(self.take(key), key, least)
+        found = self.items(key)
+        for entry in found:
+            if type(entry) is not int or not (entry >= least):
+                raise Unreadable(f"{key} holds {_shown(entry)[:60]}, not an integer from {least} on")
+        return found
+
+    def lists(self, key: str, least: int = 0) -> list[list[int]]:
+        """A list of lists of integers at or above `least`."""
+        return [Fields({key: entry}, key).integers(key, least) for entry in self.items(key)]
 
     def done(self) -> None:
         """Refuses what is left."""
         if self.values:
             raise Unreadable(f"{self._name} has unknown keys: {', '.join(sorted(self.values))[:200]}")
-
-
-def _items(value: object, name: str, most: int) -> list[Any]:
-    if not isinstance(value, list) or len(cast("list[Any]", value)) > most:
-        raise Unreadable(f"{name} is not a list of at most {most} values")
-    return cast("list[Any]", value)
-
-
-def integers(value: object, name: str, least: int = 0) -> list[int]:
-    """A list of integers at or above `least`, checked one by one."""
-    for entry in _items(value, name, MAX_ENTRIES):
-        if type(entry) is not int or not (entry >= least):
-            raise Unreadable(f"{name} holds {_shown(entry)[:60]}, not an integer from {least} on")
-    return cast("list[int]", value)

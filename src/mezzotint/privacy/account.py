@@ -29,7 +29,8 @@ def account(released: Release | Released, **options: Any) -> Claim:
         options: of a table: the fields of `Release`, delta=1e-6 where it is not given. The short words view="local",
             "sum" or "shuffled", coordinates, and geometry="l2" with l2_norm mean trust, dimension and clip_norm.
 
-    Returns: the claim; computed. `mezzotint.privacy.prove` has it certified.
+    Returns: the claim; computed. Unpacked it is certified: `claim, proof = account(release)` is what
+        `mezzotint.privacy.prove` returns, whose check takes up to a minute.
 
     Raises:
         ParameterError: what `Release` refuses; options beside a release, or unknown ones.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, final
@@ -151,6 +151,18 @@ class Claim(Record):
     def trust(self) -> Trust:
         """Nobody ("local"), the aggregation ("secure_sum"), whoever adds the noise ("central"), or a "shuffler"."""
         return _TRUST[self.observer]
+
+    def __iter__(self) -> Iterator[Any]:
+        """`claim, proof = account(release)` is `claim, proof = prove(release)`: certified where the kernel accepts it.
+
+        Raises:
+            MezzotintError: a claim that names no release.
+        """
+        from mezzotint.privacy.prove import prove
+
+        if self.release is None:
+            raise MezzotintError("the claim names no release that could be proved; make it with account(Release(...))")
+        return iter(prove(self.release))
 
     @property
     def releases(self) -> int:

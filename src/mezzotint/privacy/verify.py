@@ -1,13 +1,12 @@
-"""An independent check of a mechanism file: everything derived again, in rationals, from the text.
+"""An independent check of files: a mechanism's numbers derived again from the text, a claim's proof checked.
 
-This module shares no code with the rest of the package on purpose: it reads the JSON itself, applies the rules of a
-table itself, and encloses the logarithm itself. It imports the standard library alone. What it says rests on these
-lines and on Python's integers; about ranked codebooks it asks the kernel (`privacy.ranks`).
+What it says about a mechanism rests on these lines, which apply the rules of a table and of its certificate, and on the
+kernel, which reads JSON strictly, takes the largest ratio and encloses the logarithm. Nothing else of the package has a
+part in it (ranked codebooks: the rules of `privacy.ranks`). What it says about a claim is the kernel's verdict.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -18,10 +17,18 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, cast, final
 
+import flint
+
+from mezzotint.kernel.check import verdict
+from mezzotint.kernel.claim import FORMAT, Claim
+from mezzotint.kernel.real import ceil_scaled, log_fraction
+from mezzotint.kernel.table import read_table, worst_ratio
+from mezzotint.kernel.units import BITS, TOTAL, WHOLE, Unreadable, read_json, sha256
+from mezzotint.kernel.words import words
+
 if TYPE_CHECKING:
     from mezzotint.core.mechanism import Mechanism
 
-_TOTAL = 2**32
 _FILE_KEYS = ("format", "version", "name", "knots", "levels", "weights", "sha256", "certificate")
 _CERTIFICATE_KEYS = (
     "epsilon",
@@ -40,37 +47,40 @@ _CERTIFICATE_KEYS = (
 @final
 @dataclass(frozen=True, kw_only=True)
 class VerificationReport:
-    """What an independent reading of a mechanism found.
+    """What an independent reading of a mechanism or of a claim found.
 
     Arguments:
-        epsilon_upper: pure epsilon of one report, the least float at or above it; inf when unbounded or unknown.
-        max_bias: sup over inputs of |E[decoded] - input|, exact, data units; None when the table cannot be read, and
-            for ranked codebooks, whose bias is over seeds.
-        sha256: hash of the table as read; empty when it cannot be read.
+        epsilon_upper: pure epsilon of one report, the least float at or above it; of a claim its epsilon. inf when
+            unbounded or unknown, or when the claim promises no privacy (a lower bound of designs).
+        max_bias: sup over inputs of |E[decoded] - input|, exact, data units; None when the table cannot be read, for
+            ranked codebooks, whose bias is over seeds, and for claims.
+        sha256: hash of the table or claim as read; empty when it cannot be read.
         problems: what is wrong, one sentence each; empty when everything agrees.
+        subject: "mechanism" or "claim": what the file is about.
+        claim: of a claim file that can be read, for `claim.delta`, `claim.observer`, ...; certified when it is valid.
     """
 
     epsilon_upper: float
     max_bias: Fraction | None
     sha256: str
     problems: tuple[str, ...]
+    subject: str = "mechanism"
+    claim: Claim | None = None
 
     @property
     def valid(self) -> bool:
-        """True when the table is one and every claim made about it holds."""
+        """True when the table is one and every claim made about it holds; when the kernel accepts a claim's proof."""
         return not self.problems
 
     def __str__(self) -> str:
         if self.problems:
             return "NOT VALID: " + "; ".join(self.problems)
+        if self.claim is not None:
+            return words(self.claim)
         return (
             f"valid: epsilon <= {self.epsilon_upper!r} per report (computed in rationals, to an observer of every "
             f"single report; replace-one), table {self.sha256[:12]}"
         )
-
-
-class _UnreadableError(ValueError):
-    """The text holds no table: nothing further can be derived."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,30 +94,20 @@ class _Table:
 # Reading -------------------------------------------------------------------------------------------------------
 
 
-def _no_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    document = dict(pairs)
-    if len(document) != len(pairs):
-        raise _UnreadableError("a key stands twice, so two readers could see two tables")
-    return document
-
-
-def _no_constant(text: str) -> object:
-    raise _UnreadableError(f"{text} is not a number that a table can hold")
-
-
-def _read(path: str | os.PathLike[str]) -> Mapping[str, object]:
+def _text(path: str | os.PathLike[str]) -> str:
     file = Path(path)
     if not file.is_file():
-        raise _UnreadableError(f"no such file: {file}")
+        raise Unreadable(f"no such file: {file}")
     try:
-        text = file.read_bytes().decode("utf-8")
-        document: object = json.loads(text, object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
+        return file.read_bytes().decode("utf-8")
     except UnicodeDecodeError:
-        raise _UnreadableError("not a text file") from None
-    except json.JSONDecodeError as error:
-        raise _UnreadableError(f"not whole JSON ({error}); truncated or edited") from None
+        raise Unreadable("not a text file") from None
+
+
+def _object(text: str) -> Mapping[str, object]:
+    document = read_json(text, real=float)
     if not isinstance(document, dict):
-        raise _UnreadableError("the file holds no JSON object")
+        raise Unreadable("the file holds no JSON object")
     return cast("dict[str, object]", document)
 
 
@@ -128,7 +128,7 @@ def _from_object(mechanism: Mechanism) -> Mapping[str, object]:
 
 def _sequence(value: object, key: str) -> list[object]:
     if not isinstance(value, list):
-        raise _UnreadableError(f"{key} is not a list")
+        raise Unreadable(f"{key} is not a list")
     return cast("list[object]", value)
 
 
@@ -136,10 +136,10 @@ def _numbers(value: object, key: str) -> list[float]:
     numbers: list[float] = []
     for entry in _sequence(value, key):
         if isinstance(entry, bool) or not isinstance(entry, (int, float)):
-            raise _UnreadableError(f"{key} holds something that is not a number")
+            raise Unreadable(f"{key} holds something that is not a number")
         number = float(entry) + 0.0  # turns -0.0 into 0.0, as the canonical form has it
         if not math.isfinite(number):
-            raise _UnreadableError(f"{key} holds a number beyond float64")
+            raise Unreadable(f"{key} holds a number beyond float64")
         numbers.append(number)
     return numbers
 
@@ -147,16 +147,16 @@ def _numbers(value: object, key: str) -> list[float]:
 def _integers(value: object) -> list[int]:
     row = _sequence(value, "a row of weights")
     if any(type(entry) is not int for entry in row):
-        raise _UnreadableError("weights holds something that is not an integer")
+        raise Unreadable("weights holds something that is not an integer")
     return cast("list[int]", row)
 
 
 def _require_header(document: Mapping[str, object]) -> None:
     if document.get("format") != "mezzotint-mechanism":
-        raise _UnreadableError('"format" is not "mezzotint-mechanism"; this is some other file')
+        raise Unreadable('"format" is not "mezzotint-mechanism"; this is some other file')
     version = document.get("version")
     if type(version) is not int or version != 1:
-        raise _UnreadableError(f"version {version!r} is not one this check knows (1)")
+        raise Unreadable(f"version {version!r} is not one this check knows (1)")
 
 
 def _header_problems(document: Mapping[str, object]) -> list[str]:
@@ -176,9 +176,9 @@ def _table(document: Mapping[str, object]) -> _Table:
     levels = _numbers(document.get("levels"), "levels")
     weights = [_integers(row) for row in _sequence(document.get("weights"), "weights")]
     if len(knots) < 2 or len(levels) < 2:
-        raise _UnreadableError("fewer than 2 knots or 2 levels")
+        raise Unreadable("fewer than 2 knots or 2 levels")
     if len(weights) != len(knots) or any(len(row) != len(levels) for row in weights):
-        raise _UnreadableError("weights needs one row per knot and one column per level")
+        raise Unreadable("weights needs one row per knot and one column per level")
     categories = _sequence(document["categories"], "categories") if "categories" in document else None
     return _Table(knots=knots, levels=levels, weights=weights, categories=categories)
 
@@ -206,32 +206,19 @@ def _table_problems(table: _Table) -> list[str]:
     for index, row in enumerate(table.weights):
         if min(row) < 0:
             problems.append(f"row {index} has a negative weight")
-        if sum(row) != _TOTAL:
+        if sum(row) != TOTAL:
             problems.append(f"row {index} sums to {sum(row)}, not 2**32")
     return problems
 
 
-def _canonical_hash(table: _Table) -> str:
+def _canonical(table: _Table) -> str:
     ordered: dict[str, object] = {"knots": table.knots, "levels": table.levels, "weights": table.weights}
     if table.categories is not None:
         ordered["categories"] = table.categories
-    return hashlib.sha256(json.dumps(ordered, separators=(",", ":")).encode("ascii")).hexdigest()
+    return json.dumps(ordered, separators=(",", ":"))
 
 
 # What follows from a table -------------------------------------------------------------------------------------
-
-
-def _worst_ratio(table: _Table) -> Fraction | None:
-    """max over levels with mass of max/min over rows; None when a used level has a zero (no bound)."""
-    worst = Fraction(1)
-    for level in range(len(table.levels)):
-        column = [row[level] for row in table.weights]
-        if max(column) == 0:
-            continue
-        if min(column) == 0:
-            return None
-        worst = max(worst, Fraction(max(column), min(column)))
-    return worst
 
 
 def _max_bias(table: _Table) -> Fraction:
@@ -239,43 +226,14 @@ def _max_bias(table: _Table) -> Fraction:
     levels = [Fraction(level) for level in table.levels]
     scale = math.lcm(*(level.denominator for level in levels))
     integers = [int(level * scale) for level in levels]
-    means = (Fraction(sum(w * b for w, b in zip(row, integers, strict=True)), _TOTAL * scale) for row in table.weights)
+    means = (Fraction(sum(w * b for w, b in zip(row, integers, strict=True)), TOTAL * scale) for row in table.weights)
     return max(abs(mean - Fraction(knot)) for mean, knot in zip(means, table.knots, strict=True))
 
 
-def _atanh_series(z: Fraction, bits: int) -> tuple[int, int]:
-    """Integers around 2**bits * atanh(z), 0 <= z <= 1/3, from z + z**3/3 + z**5/5 + ..., rounded outwards."""
-    low = high = 0
-    power_low, power_high = math.floor(z * 2**bits), math.ceil(z * 2**bits)
-    square, order = z * z, 1
-    while power_high > 1:
-        low, high = low + power_low // order, high - (-power_high // order)
-        power_low, power_high = math.floor(power_low * square), math.ceil(power_high * square)
-        order += 2
-    # The tail is at most power/order * (1 + 1/9 + 1/81 + ...) < 2 * power, and power is at most 1 here.
-    return low, high + 2
-
-
-def enclose_log(ratio: Fraction, bits: int = 160) -> tuple[Fraction, Fraction]:
-    """Rationals low <= log(ratio) <= high, about 2**-bits * 2**10 apart.
-
-    Arguments:
-        ratio: a rational at or above 1.
-        bits: binary places of the fixed-point arithmetic.
-
-    Guarantees: rigorous: integers rounded outwards throughout; (0, 0) for ratio 1.
-    Source: log y = 2 atanh((y - 1)/(y + 1)); log of a power of two times y in [1, 2) is k log 2 + log y.
-    """
-    if ratio == 1:
-        return Fraction(0), Fraction(0)
-    doublings = max(0, ratio.numerator.bit_length() - ratio.denominator.bit_length() - 1)
-    while ratio >= 2 ** (doublings + 1):
-        doublings += 1
-    y = ratio / 2**doublings
-    low, high = _atanh_series((y - 1) / (y + 1), bits)
-    two_low, two_high = _atanh_series(Fraction(1, 3), bits)
-    unit = Fraction(2, 2**bits)
-    return unit * (low + doublings * two_low), unit * (high + doublings * two_high)
+def log_above(ratio: Fraction) -> Fraction:
+    """A rational at or above log(ratio), by less than 2**-158; 0 at 1."""
+    with flint.ctx.workprec(BITS + 96):
+        return Fraction(ceil_scaled(log_fraction(ratio), BITS), WHOLE)
 
 
 def _least_float_above(value: Fraction) -> float:
@@ -291,7 +249,7 @@ def _epsilon_problems(claimed: object, ratio: Fraction | None) -> list[str]:
         return [] if claimed == "inf" else [f"claims epsilon {claimed!r}, but it is unbounded"]
     if isinstance(claimed, bool) or not isinstance(claimed, (int, float)) or not math.isfinite(claimed):
         return [f"claims epsilon {claimed!r}, which is not a number"]
-    high = enclose_log(ratio)[1]
+    high = log_above(ratio)
     if Fraction(claimed) < high:
         return [f"claims epsilon {claimed!r}, less than the true {_least_float_above(high)!r}"]
     if Fraction(claimed) > high * (1 + Fraction(1, 2**48)):
@@ -344,7 +302,7 @@ def _derive_ranks(document: Mapping[str, object]) -> VerificationReport:
     if isinstance(certificate, dict):
         claimed = cast("dict[str, object]", certificate).get("epsilon")
         problems += [f"certificate {text}" for text in _epsilon_problems(claimed, ratio)]
-    epsilon = _least_float_above(enclose_log(ratio)[1])
+    epsilon = _least_float_above(log_above(ratio))
     return VerificationReport(epsilon_upper=epsilon, max_bias=None, sha256=digest, problems=tuple(problems))
 
 
@@ -355,14 +313,15 @@ def _derive(document: Mapping[str, object]) -> VerificationReport:
     problems = _header_problems(document)
     table = _table(document)
     rules = _table_problems(table)
-    digest = _canonical_hash(table)
+    text = _canonical(table)
+    digest = sha256(text)
     if document.get("sha256") != digest:
         problems.append("sha256 is not that of the table: it was edited or damaged")
     if rules:
         return VerificationReport(epsilon_upper=math.inf, max_bias=None, sha256=digest, problems=(*problems, *rules))
-    ratio, bias = _worst_ratio(table), _max_bias(table)
+    ratio, bias = worst_ratio(read_table(text)[1]), _max_bias(table)
     problems += _certificate_problems(document.get("certificate"), table, ratio, bias, digest)
-    epsilon = math.inf if ratio is None else _least_float_above(enclose_log(ratio)[1])
+    epsilon = math.inf if ratio is None else _least_float_above(log_above(ratio))
     return VerificationReport(epsilon_upper=epsilon, max_bias=bias, sha256=digest, problems=tuple(problems))
 
 
@@ -370,11 +329,22 @@ def _refused(problem: str) -> VerificationReport:
     return VerificationReport(epsilon_upper=math.inf, max_bias=None, sha256="", problems=(problem,))
 
 
-def verify(mechanism: Mechanism | str | os.PathLike[str]) -> VerificationReport:
-    """Derives everything about a mechanism again in rationals, and compares it with what the file or object claims.
+def _judge(text: str, seconds: int) -> VerificationReport:
+    status, sentence, claim = verdict(text, seconds)
+    bounded = status == 0 and claim is not None and claim.release is not None
+    return VerificationReport(
+        epsilon_upper=_least_float_above(claim.epsilon) if claim is not None and bounded else math.inf, max_bias=None,
+        sha256=claim.sha256 if claim is not None else "", problems=(sentence,) if status else (), subject="claim",
+        claim=claim,
+    )  # fmt: skip
+
+
+def verify(mechanism: Mechanism | str | os.PathLike[str], *, seconds: int = 60) -> VerificationReport:
+    """Derives everything about a mechanism again in rationals; or checks a claim by its proof.
 
     Arguments:
-        mechanism: a mechanism file's path, or a `Mechanism`.
+        mechanism: a mechanism file's path, a claim file's path, or a `Mechanism`.
+        seconds: processor time that checking a claim may take.
 
     Returns: a report; `.valid` is False and `.problems` says why when anything at all is wrong.
 
@@ -383,15 +353,22 @@ def verify(mechanism: Mechanism | str | os.PathLike[str]) -> VerificationReport:
         `epsilon_upper` is the least float64 at or above the exact pure epsilon (the logarithm is enclosed).
         Any change of the table, its hash or its certificate is a problem; only a changed name, and an epsilon
             overstated by less than a relative 2**-48, are not.
+        A valid claim is one that `mezzotint.kernel.check` has accepted in this call.
 
-    Edge cases: missing, truncated, foreign, other version, NaN, numbers beyond float64, duplicate keys: problems.
-    Source: T2 to T4 (docs/proofs/tables.md).
+    Edge cases: missing, truncated, foreign, other version, NaN, numbers beyond float64, duplicate keys, more than
+        16 MiB: problems. A check that does not finish is one as well.
+    Source: T2 to T4 (docs/proofs/tables.md); docs/proofs/kernel.md.
+
+    >>> from mezzotint import families
+    >>> verify(families.randomized_response(lower=-1, upper=1, epsilon=1.0)).valid
+    True
     """
     try:
         if isinstance(mechanism, (str, os.PathLike)):
-            return _derive(_read(mechanism))
+            text = _text(mechanism)
+            return _judge(text, seconds) if f'"{FORMAT}"' in text else _derive(_object(text))
         return _derive(_from_object(mechanism))
-    except _UnreadableError as error:
+    except Unreadable as error:
         return _refused(str(error))
     except (OSError, RecursionError, MemoryError) as error:
         return _refused(f"cannot be read ({type(error).__name__}: {error})")

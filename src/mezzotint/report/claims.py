@@ -11,7 +11,7 @@ from mezzotint.core.lazy import LazyModule
 from mezzotint.core.records import number
 from mezzotint.report.content import Page, Section, Table
 
-checker: Any = LazyModule("mezzotint.kernel.__main__")
+checker: Any = LazyModule("mezzotint.kernel.check")
 kernel: Any = LazyModule("mezzotint.kernel")
 vectors: Any = LazyModule("mezzotint.vectors")
 
@@ -23,10 +23,10 @@ def claim_page(source: Path) -> Page:
         FileFormatError: no claim file.
     """
     text = read_text(source)
-    status, verdict = checker.verdict(text)
+    status, verdict, claim = checker.verdict(text)
     if status == 2:
         raise FileFormatError(f"{source.name}: {verdict}")
-    claim, proof = kernel.read_claim(text)
+    proof = kernel.read_claim(text)[1]
     release = claim.document()["release"] or {}
     rows = {**claim.statement, **{name: value for name, value in release.items() if name != "lattice"}}
     words = ("The numbers stand as they are in the file. The assumptions are what the proof does not show.",)

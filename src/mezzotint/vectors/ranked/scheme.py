@@ -29,7 +29,7 @@ from mezzotint.privacy.propose import Outcome
 from mezzotint.privacy.prove import prove
 from mezzotint.privacy.ranks import MOST_INDICES, SEED_RULE, canonical_hash, check_ranks, propose_ranks
 from mezzotint.privacy.release import Release
-from mezzotint.privacy.verify import enclose_log
+from mezzotint.privacy.verify import log_above
 from mezzotint.vectors.ranked import stream
 from mezzotint.vectors.ranked.codebook import KINDS, Codebook, Kind, groups
 from mezzotint.vectors.ranked.order_statistics import gaussian_error
@@ -145,7 +145,7 @@ class RankedCodebook:
     @cached_property
     def epsilon(self) -> float:
         """Pure epsilon of one report about the whole vector, rounded up."""
-        return float_above(enclose_log(self.ratio)[1])
+        return float_above(log_above(self.ratio))
 
     def account(self, release: Release) -> Claim:
         """What reports in so many rounds, each under a fresh seed, cost one client.
@@ -177,7 +177,7 @@ class RankedCodebook:
 
     def _pure(self, rounds: int) -> float:
         """Pure epsilon of so many rounds, rounded up."""
-        return float_above(rounds * enclose_log(self.ratio)[1])
+        return float_above(rounds * log_above(self.ratio))
 
     def prove(self, *, rounds: int = 1) -> Outcome:
         """The pure claim of so many rounds, certified by the kernel, with the proof that shows it.
