@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from logging import INFO, WARNING
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Unpack, final
 
 import numpy as np
 import numpy.typing as npt
@@ -20,11 +20,10 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord
 from flwr.serverapp import Grid
 
 from mezzotint.core.errors import BudgetError, MezzotintError, ParameterError
-from mezzotint.federated.ledger import RunLedger
 from mezzotint.federated.mod import Train, Updates, as_bytes, name_of, trained_update
 from mezzotint.federated.policy import Policy, PolicyRefusal
 from mezzotint.federated.records import ENCODING, NAME, PAYLOAD, RECORD, RETURNS, STAGE, flatten, log, only, reply
-from mezzotint.federated.rounds import Returns, RoundStrategy, Running, Sampling
+from mezzotint.federated.rounds import RoundOptions, RoundStrategy, Running
 from mezzotint.federated.secagg import DuplicateAnswer, MalformedMessage, TooFewClients
 from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.ledger import Ledger
@@ -175,34 +174,21 @@ class LocalStrategy(RoundStrategy[_Local]):
     Arguments:
         scheme: the ranked codebook, of as many coordinates as the model has parameters. Its beacon is joined with the
             session, so that no two runs ask under the same seeds.
-        minimum: fewest reports that move the model; fewer are charged all the same.
-        others: see `RoundStrategy`.
+        options: see `RoundStrategy`. Fewer than `minimum` reports, usually 1, do not move the model, and are charged
+            all the same.
 
     Guarantees:
         Every client that was asked and did not refuse is charged, whether its report arrived or not.
         A slot is a place among the nodes drawn, which no client's vector has a say in.
     """
 
-    def __init__(
-        self,
-        *,
-        scheme: RankedCodebook,
-        per_round: int,
-        minimum: int | None = None,
-        sampling: Sampling = "fixed",
-        learning_rate: float = 1.0,
-        returns: Returns = "weights",
-        stage_timeout: float = 600.0,
-        ledger: RunLedger | None = None,
-        most_rounds: int | None = None,
-        session: bytes | None = None,
-    ) -> None:
-        super().__init__(
-            per_round=per_round, minimum=1 if minimum is None else minimum, sampling=sampling,
-            learning_rate=learning_rate, returns=returns, stage_timeout=stage_timeout, ledger=ledger,
-            most_rounds=most_rounds, session=session,
-        )  # fmt: skip
+    def __init__(self, *, scheme: RankedCodebook, per_round: int, **options: Unpack[RoundOptions]) -> None:
+        super().__init__(per_round=per_round, **options)
         self.scheme = replace(scheme, beacon=f"{scheme.beacon} {self.session.hex()}".strip())
+
+    @staticmethod
+    def usual_minimum(per_round: int) -> int:
+        return 1
 
     def claims(self, *, size: int, delta: float, corrupted: int) -> dict[str, Claim]:
         """What the client asked most has been charged, to an observer of every report: the server itself."""

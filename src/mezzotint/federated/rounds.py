@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from logging import INFO, WARNING
-from typing import Any, Generic, Literal, TypeVar, final
+from typing import Any, Generic, Literal, TypedDict, TypeVar, final
 
 import numpy as np
 import numpy.typing as npt
@@ -66,12 +66,25 @@ class Running:
         return self.names.get(place, str(self.nodes[place]))
 
 
+class RoundOptions(TypedDict, total=False):
+    """The arguments of every `RoundStrategy` that have a default; described there."""
+
+    minimum: int | None
+    sampling: Sampling
+    learning_rate: float
+    returns: Returns
+    stage_timeout: float
+    ledger: RunLedger | None
+    most_rounds: int | None
+    session: bytes | None
+
+
 class RoundStrategy(Strategy, ABC, Generic[R]):
     """Training rounds in several exchanges, the last but one of which travels as Flower's own train messages.
 
     Arguments:
         per_round: clients of a round ("fixed": drawn without replacement), or the expected number ("poisson").
-        minimum: fewest clients that a round goes on with.
+        minimum: fewest clients that a round goes on with; None is what the protocol calls usual.
         sampling: "fixed" or "poisson"; neither is claimed to amplify, for the server knows who took part.
         learning_rate: factor of the mean update.
         returns: what clients' train functions return: "weights" (new parameters) or "update" (what is added).
@@ -88,21 +101,21 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         self,
         *,
         per_round: int,
-        minimum: int,
-        sampling: Sampling,
-        learning_rate: float,
-        returns: Returns,
-        stage_timeout: float,
-        ledger: RunLedger | None,
-        most_rounds: int | None,
-        session: bytes | None,
+        minimum: int | None = None,
+        sampling: Sampling = "fixed",
+        learning_rate: float = 1.0,
+        returns: Returns = "weights",
+        stage_timeout: float = 600.0,
+        ledger: RunLedger | None = None,
+        most_rounds: int | None = None,
+        session: bytes | None = None,
     ) -> None:
         if per_round < 2:
             raise ParameterError("per_round", per_round, "need at least 2 clients; one alone hides nothing")
         if sampling not in ("fixed", "poisson"):
             raise ParameterError("sampling", sampling, "use 'fixed' or 'poisson'")
         self.per_round = per_round
-        self.minimum = minimum
+        self.minimum = self.usual_minimum(per_round) if minimum is None else minimum
         self.sampling = sampling
         self.learning_rate = learning_rate
         self.returns = returns
@@ -117,6 +130,11 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         self._running: R | None = None
 
     # What a protocol is made of ------------------------------------------------------------------------------------
+
+    @staticmethod
+    @abstractmethod
+    def usual_minimum(per_round: int) -> int:
+        """Fewest clients that a round goes on with unless told otherwise."""
 
     @abstractmethod
     def claims(self, *, size: int, delta: float, corrupted: int) -> dict[str, Claim]:

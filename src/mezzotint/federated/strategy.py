@@ -10,16 +10,15 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from logging import INFO
-from typing import Any, final
+from typing import Any, Unpack, final
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.federated.encoding import Encoding, packed
-from mezzotint.federated.ledger import RunLedger
 from mezzotint.federated.records import ENCODING, RETURNS, flatten, log
-from mezzotint.federated.rounds import Returns, RoundStrategy, Running, Sampling
+from mezzotint.federated.rounds import RoundOptions, RoundStrategy, Running
 from mezzotint.federated.secagg import ProtocolError, RoundPlan, SecureSum, Server, safe_threshold
 from mezzotint.privacy.claim import Claim
 
@@ -40,9 +39,9 @@ class SecureStrategy(RoundStrategy[_Secure]):
 
     Arguments:
         encoding: clipping and mechanism, the same for all clients.
-        minimum: fewest summands; a round with fewer is refused and nothing is learnt. Default: half of per_round + 1.
         neighbours, threshold: of the protocol's graph; by default 20 (or all) and the least safe threshold.
-        others: see `RoundStrategy`.
+        options: see `RoundStrategy`. A round with fewer than `minimum` summands, usually half of per_round + 1, is
+            refused and nothing is learnt.
 
     Guarantees:
         A round that fails at any stage leaves the model as it was; its reasons are in `incidents`.
@@ -54,27 +53,20 @@ class SecureStrategy(RoundStrategy[_Secure]):
         *,
         encoding: Encoding,
         per_round: int,
-        minimum: int | None = None,
         neighbours: int | None = None,
         threshold: int | None = None,
-        sampling: Sampling = "fixed",
-        learning_rate: float = 1.0,
-        returns: Returns = "weights",
-        stage_timeout: float = 600.0,
-        ledger: RunLedger | None = None,
-        most_rounds: int | None = None,
-        session: bytes | None = None,
+        **options: Unpack[RoundOptions],
     ) -> None:
-        super().__init__(
-            per_round=per_round, minimum=per_round // 2 + 1 if minimum is None else minimum, sampling=sampling,
-            learning_rate=learning_rate, returns=returns, stage_timeout=stage_timeout, ledger=ledger,
-            most_rounds=most_rounds, session=session,
-        )  # fmt: skip
+        super().__init__(per_round=per_round, **options)
         self.encoding = encoding
         self.neighbours = neighbours
         self.threshold = threshold
         self.last_sum: SecureSum | None = None
         self.plan(per_round, 1, 1)  # refuses now what could never run
+
+    @staticmethod
+    def usual_minimum(per_round: int) -> int:
+        return per_round // 2 + 1
 
     # Planning ------------------------------------------------------------------------------------------------------
 

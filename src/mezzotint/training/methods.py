@@ -7,14 +7,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, NamedTuple, final
 
 from mezzotint.core.arguments import check_positive
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.privacy.account import account
 from mezzotint.privacy.claim import Claim
-from mezzotint.privacy.release import Release
 from mezzotint.training.batches import FactoredGradSampleModule
 from mezzotint.training.extra import DPOptimizer, GradSampleModule, torch
 from mezzotint.training.notices import warn_about
@@ -30,6 +29,17 @@ from mezzotint.training.rqp.accounting import training_release
 from mezzotint.training.rqp.phases import Phase
 from mezzotint.training.rqp.sampling import Neighboring, Poisson
 from mezzotint.vectors import RankedCodebook
+
+
+class Course(NamedTuple):
+    """What a run does as far as its cost goes; arguments of `Method.claim`."""
+
+    steps: int
+    sampling_rate: float
+    coordinates: int
+    delta: float
+    neighboring: Neighboring
+    contraction: float
 
 
 class Method(ABC):
@@ -55,7 +65,6 @@ class Method(ABC):
         """The module that makes the per-sample gradients of a sum of losses which the optimizer reads."""
         return GradSampleModule(module, loss_reduction="sum")
 
-    @abstractmethod
     def claim(
         self,
         *,
@@ -71,11 +80,20 @@ class Method(ABC):
         Arguments:
             contraction: what follows the noise leaves this share of its privacy loss, as the optimizer says
                 (`ProjectedOptimizer.contraction`); 1 where nothing is projected.
+
+        Raises:
+            ParameterError: reports of gradients under add-or-remove-one. A report is drawn from the same codes whatever
+                the record is, but a record that is absent sends nothing: it hides what was sent, not that it was.
         """
+        if self.relation == "replace_one" != neighboring:
+            raise ParameterError("neighboring", neighboring, "reports of gradients hide replacement only: replace_one")
+        return self._claim(Course(steps, sampling_rate, coordinates, delta, neighboring, contraction))
 
     @abstractmethod
-    def warn(self, *, step_size: float, batch_size: int, steps: int) -> None:
-        """Warns about settings that harm training."""
+    def _claim(self, run: Course) -> Claim | None: ...
+
+    def warn(self, *, step_size: float, batch_size: int, steps: int) -> None:  # noqa: B027 - most have nothing to say
+        """Warns about settings that harm training; of reports and sums, what they claim or print says it."""
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
@@ -126,25 +144,16 @@ class NoisySGD(Method):
     def wrap(self, module: torch.nn.Module) -> GradSampleModule:
         return FactoredGradSampleModule(module, loss_reduction="sum")
 
-    def claim(
-        self,
-        *,
-        steps: int,
-        sampling_rate: float,
-        coordinates: int,
-        delta: float,
-        neighboring: Neighboring,
-        contraction: float,
-    ) -> Claim | None:
+    def _claim(self, run: Course) -> Claim | None:
         if self.noise_multiplier == 0:
             return None
         phase = Phase(
             noise_multiplier=self.noise_multiplier,
-            kappa=contraction,
-            sampling=Poisson(rate=sampling_rate),
-            steps=steps,
+            kappa=run.contraction,
+            sampling=Poisson(rate=run.sampling_rate),
+            steps=run.steps,
         )
-        return account(training_release([phase], delta=delta, neighboring=neighboring))
+        return account(training_release([phase], delta=run.delta, neighboring=run.neighboring))
 
     def warn(self, *, step_size: float, batch_size: int, steps: int) -> None:
         if self.projection is None:
@@ -210,28 +219,12 @@ class QuantizedSGD(Method):
     def wrap(self, module: torch.nn.Module) -> GradSampleModule:
         return FactoredGradSampleModule(module, loss_reduction="sum")
 
-    def claim(
-        self,
-        *,
-        steps: int,
-        sampling_rate: float,
-        coordinates: int,
-        delta: float,
-        neighboring: Neighboring,
-        contraction: float,
-    ) -> Claim | None:
-        # A record's report is integers whatever the record is, but a record that is absent sends nothing: the table
-        # hides which gradient was sent, not that one was. So participation counts as seen.
-        if neighboring != "replace_one":
-            raise ParameterError("neighboring", neighboring, "a table on gradients hides replacement only: replace_one")
-        if steps == 0:
+    def _claim(self, run: Course) -> Claim | None:
+        if run.steps == 0:
             return None
         return account(
-            Release(mechanism=self.table, dimension=coordinates, rounds=steps, sampling_rate=sampling_rate, delta=delta)
+            self.table, dimension=run.coordinates, rounds=run.steps, sampling_rate=run.sampling_rate, delta=run.delta
         )
-
-    def warn(self, *, step_size: float, batch_size: int, steps: int) -> None:
-        """Nothing to warn about: the claim itself says what all coordinates cost."""
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -267,25 +260,12 @@ class RankedSGD(Method):
             public=partial(rng, "codebook"),
         )
 
-    def claim(
-        self,
-        *,
-        steps: int,
-        sampling_rate: float,
-        coordinates: int,
-        delta: float,
-        neighboring: Neighboring,
-        contraction: float,
-    ) -> Claim | None:
-        # As with tables: a record that is absent sends nothing, so participation counts as seen.
-        if neighboring != "replace_one":
-            raise ParameterError("neighboring", neighboring, "reports of gradients hide replacement only: replace_one")
-        if coordinates != self.scheme.dimension:
-            raise ParameterError("coordinates", coordinates, f"the codebook is for {self.scheme.dimension} weights")
-        return self.scheme.claim(rounds=steps, delta=delta, sampling_rate=sampling_rate) if steps else None
-
-    def warn(self, *, step_size: float, batch_size: int, steps: int) -> None:
-        """Nothing to warn about: the codebook's printed error says what a step is worth."""
+    def _claim(self, run: Course) -> Claim | None:
+        if run.coordinates != self.scheme.dimension:
+            raise ParameterError("coordinates", run.coordinates, f"the codebook is for {self.scheme.dimension} weights")
+        if run.steps == 0:
+            return None
+        return self.scheme.claim(rounds=run.steps, delta=run.delta, sampling_rate=run.sampling_rate)
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -312,20 +292,8 @@ class ClippedSGD(Method):
     def optimizer(self, inner: torch.optim.Optimizer, *, batch_size: int, rng: Callable[[str], Any]) -> DPOptimizer:
         return ClippedGradientOptimizer(inner, clip=self.clip, expected_batch_size=batch_size)
 
-    def claim(
-        self,
-        *,
-        steps: int,
-        sampling_rate: float,
-        coordinates: int,
-        delta: float,
-        neighboring: Neighboring,
-        contraction: float,
-    ) -> Claim | None:
+    def _claim(self, run: Course) -> Claim | None:
         return None
-
-    def warn(self, *, step_size: float, batch_size: int, steps: int) -> None:
-        """Nothing to warn about: there is no claim."""
 
     def describe(self) -> dict[str, Any]:
         return {"method": "clipped", "clip": self.clip}
