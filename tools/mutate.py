@@ -239,7 +239,6 @@ class _Forks:
         read, write = os.pipe()
         child = os.fork()
         if child == 0:
-            os.setpgid(0, 0)
             with open(os.devnull, "w") as nowhere:
                 os.dup2(nowhere.fileno(), 1)
                 os.dup2(nowhere.fileno(), 2)
@@ -259,7 +258,7 @@ class _Forks:
             for child, (then, begun, deadline, read) in self.running.items():
                 late = time.monotonic() > deadline
                 if late:
-                    os.killpg(child, signal.SIGKILL)
+                    os.kill(child, signal.SIGKILL)
                 done, status = os.waitpid(child, 0 if late else os.WNOHANG)
                 if done:
                     del self.running[child]
@@ -368,7 +367,8 @@ def _table() -> list[dict[str, Any]]:
     """The map, without files of tests that have changed since."""
     records = _read(MAP)
     now = {file: _digest(file) for file in {record["file"] for record in records} if (ROOT / file).exists()}
-    return [record for record in records if now.get(record["file"]) == record["digest"]]
+    fresh = [record for record in records if now.get(record["file"]) == record["digest"]]
+    return list({(record["file"], record["test"]): record for record in fresh}.values())
 
 
 def map_tests(places: Iterable[str], limit: float, jobs: int) -> None:
@@ -411,6 +411,14 @@ def _tests_of(
     return chosen
 
 
+def _outcomes() -> defaultdict[tuple[str, str], list[str]]:
+    """What came of each mutant of a function as it is now, every time it was run."""
+    found: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for record in _read(RESULTS):
+        found[record["name"], record["digest"]].append(record["outcome"])
+    return found
+
+
 class _Mutation:
     """Instead of pytest's own loop: collects once, then a fork for each mutant."""
 
@@ -430,11 +438,13 @@ class _Mutation:
         functions = functions_of({ROOT / mutant.file for mutant in self.mutants})
         gc.collect()
         gc.freeze()
-        forks, begun, left = _Forks(self.jobs), time.monotonic(), len(self.mutants)
+        forks, begun, left, before = _Forks(self.jobs), time.monotonic(), len(self.mutants), _outcomes()
         for mutant in self.mutants:
             left -= 1
             if time.monotonic() - begun > self.until:
                 break
+            if len(_outcomes()[mutant.name, mutant.digest]) > len(before[mutant.name, mutant.digest]):
+                continue  # another process of this script was faster
             tests = _tests_of(mutant, table, self.killers, self.seconds)
 
             def told(
@@ -488,7 +498,9 @@ class _Mutation:
         return self.healthy[test]
 
 
-def run(places: Iterable[str], only: str, seconds: float, until: float, again: bool, jobs: int) -> None:
+def run(
+    places: Iterable[str], only: str, seconds: float, until: float, again: bool, backwards: bool, jobs: int
+) -> None:
     """The mutants of these files and folders; known results are passed over."""
     import pytest
 
@@ -496,22 +508,23 @@ def run(places: Iterable[str], only: str, seconds: float, until: float, again: b
     mutants = [mutant for file in files for mutant in mutants_of(file)]
     if only:
         mutants = [mutant for mutant in mutants if (mutant.kind in ("boundary", "negated")) == (only == "comparisons")]
-    known = {(record["name"], record["digest"]): record["outcome"] for record in _read(RESULTS)}
-    repeat = ("survived", "no test", "unsure", "error") if again else ("unsure", "error")
-    chosen = [m for m in mutants if known.get((m.name, m.digest), "" if not again else "killed") in ("", *repeat)]
+    known = _outcomes()
+    wanted = ("survived", "no test", "unsure", "error") if again else ("", "unsure", "error")
+    chosen = [m for m in mutants if (known[m.name, m.digest] or [""])[-1] in wanted]
+    chosen = chosen[::-1] if backwards else chosen
     os.chdir(ROOT)
     warm(files)
     tests = sorted({record["file"] for record in _table()})
-    pytest.main([*OPTIONS, *tests], plugins=[_Mutation(chosen, seconds, until, jobs)])
+    pytest.main([*OPTIONS, "-s", *tests], plugins=[_Mutation(chosen, seconds, until, jobs)])
 
 
 def _current() -> dict[str, list[tuple[Mutant, str]]]:
     """By file: its mutants and what came of each; "" where it was not run as it is now."""
     found: dict[str, list[tuple[Mutant, str]]] = {}
-    known = {(record["name"], record["digest"]): record["outcome"] for record in _read(RESULTS)}
+    known = _outcomes()
     for file in sorted({record["file"] for record in _read(RESULTS)}):
         if (ROOT / file).exists():
-            found[file] = [(m, known.get((m.name, m.digest), "")) for m in mutants_of(ROOT / file)]
+            found[file] = [(m, (known[m.name, m.digest] or [""])[-1]) for m in mutants_of(ROOT / file)]
     return found
 
 
@@ -568,6 +581,7 @@ def main() -> None:
     running.add_argument("--seconds", type=float, default=10.0, help="of tests per mutant, by their recorded times")
     running.add_argument("--until", type=float, default=1e9, help="seconds in all")
     running.add_argument("--again", action="store_true", help="only those that survived")
+    running.add_argument("--backwards", action="store_true", help="the last first: a second process beside another")
     running.add_argument("--jobs", type=int, default=1)
     verbs.add_parser("report")
     counting = verbs.add_parser("count")
@@ -576,7 +590,7 @@ def main() -> None:
     if given.verb == "map":
         map_tests(given.places, given.limit, given.jobs)
     elif given.verb == "run":
-        run(given.places, given.only, given.seconds, given.until, given.again, given.jobs)
+        run(given.places, given.only, given.seconds, given.until, given.again, given.backwards, given.jobs)
     elif given.verb == "report":
         print(report())
     else:

@@ -118,6 +118,25 @@ def test_delta_with_more_ties_than_are_recomputed() -> None:
     assert exact <= delta(weights, 1.0) <= exact + 48 * 2.0**-52
 
 
+def test_delta_holds_where_the_worst_of_many_near_ties_is_not_recomputed() -> None:
+    # 380 pairs within the margin. Those of the row that is sorted last are the worst, by less than the margin:
+    # their level has 2000 units less in all rows, and e**epsilon counts each of the other row's units twice, nearly.
+    k, epsilon = 20, 2.0**-30
+    weights = np.full((k, k + 1), TOTAL // 30, dtype=np.int64)
+    weights[np.arange(k), np.arange(k)] += TOTAL // 10
+    weights[:, 0] -= 2000
+    weights[:, k] = 0
+    weights[:, k] = TOTAL - weights.sum(axis=1)
+    ratio = exp_below(epsilon)
+
+    def exact(a: list[int], b: list[int]) -> Fraction:
+        return sum((max(p - ratio * q, Fraction(0)) for p, q in zip(a, b, strict=True)), Fraction(0)) / TOTAL
+
+    ordered = [[exact(a, b) for b in weights[::-1].tolist() if a != b] for a in weights[::-1].tolist()]
+    assert max(ordered[-1]) > max(map(max, ordered[:-1])) + Fraction(1, 2**52)
+    assert max(ordered[-1]) <= Fraction(delta(weights, epsilon)) <= max(ordered[-1]) + (k + 9) * Fraction(1, 2**51)
+
+
 @pytest.mark.parametrize("epsilon", [-1e-9, -math.inf, math.nan])
 def test_delta_refuses(epsilon: float) -> None:
     with pytest.raises(ParameterError, match="epsilon="):

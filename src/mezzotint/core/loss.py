@@ -255,14 +255,14 @@ def _renyi_below_one(weights: IntArray, alpha: float) -> FloatArray:
     with np.errstate(divide="ignore"):
         logs = np.log(shares)
     for b in range(weights.shape[0]):
-        common = (weights > 0) & (weights[b] > 0)
+        near, far = np.minimum(weights, weights[b]), np.abs(weights - weights[b])
+        common = near > 0
         # S: logarithms are at most 23 and err by UNIT of that, as do exponents: `unit` covers them and the sum.
         powers = np.where(common, alpha * np.where(common, logs, 0.0) - beta * np.where(common, logs[b], 0.0), -np.inf)
         with np.errstate(divide="ignore"):
             direct = (np.log(np.exp(powers).sum(axis=1)) - unit) / beta
         # S - 1 = sum over common levels of P_a (e^(beta L) - 1), less what P_a has elsewhere; L = log(P_a / P_b), from
         # exact differences. expm1 passes relative errors of its argument on, 24 times at most.
-        near, far = np.minimum(weights, weights[b]), np.abs(weights - weights[b])
         sizes = np.log1p(np.where(common, far, 0) / np.maximum(near, 1))
         terms = np.where(common, shares * np.expm1(beta * np.where(weights > weights[b], sizes, -sizes)), -shares)
         lowest = terms.sum(axis=1) - unit * np.abs(terms).sum(axis=1)

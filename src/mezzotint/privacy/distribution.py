@@ -182,7 +182,7 @@ class LossDistribution:
         # Linear in e**epsilon between grid losses; below the grid the left end is e**epsilon = 0.
         into = np.clip(place - left, 0.0, 1.0) * self.step
         share = np.where(left < 0, np.exp(np.minimum(place, 0.0) * self.step), np.expm1(into) / math.expm1(self.step))
-        share = np.where(left >= self.masses.size - 1, 1.0, np.clip(share * (1 - 2.0**-40), 0.0, 1.0))
+        share = np.clip(share * (1 - 2.0**-40), 0.0, 1.0)
         return (values[left + 1] + share * (values[left + 2] - values[left + 1])) * (1 + 8 * UNIT)
 
     def epsilon(self, delta: float) -> float:
