@@ -21,6 +21,15 @@ BENCHMARKS = "{{ benchmarks }}"
 PROOFS = "{{ proofs }}"
 NOTEBOOKS = "{{ notebooks }}"
 RESULTS = Path(__file__).resolve().parent / "results"
+PAPERS = {
+    "optm": "OPTM: Cai, Zhang, Khalili 2024, Privacy-Aware Randomized Quantization via Linear Programming",
+    "rqm": "RQM: Youn, Hu, Ziani, Abernethy 2023, Randomized Quantization is All You Need",
+    "rqp": "RQP-SGD: Feng, Venkitasubramaniam 2024",
+    "smoothed": "Smoothed DP: Liu, Xia, Wang, Rudin 2023",
+    "tradeoff": "Beside the papers",
+}
+"""First word of a name -> its paper."""
+
 MOST_ROWS = 30
 """Longer tables are points of a curve: the figure shows them, and a file holds them."""
 
@@ -68,24 +77,38 @@ def reproductions() -> dict[str, str]:
             if getattr(target, "id", "") == "REPRODUCTIONS" and isinstance(node.value, ast.Dict):
                 pairs = zip(node.value.keys, node.value.values, strict=True)
                 found |= {key.value: _title(path, value) for key, value in pairs}
-    return dict(sorted(found.items()))
+    return dict(
+        sorted(found.items(), key=lambda item: [int(part) if part.isdigit() else part for part in _runs(item[0])])
+    )
+
+
+def _runs(name: str) -> list[str]:
+    """Digits and the rest by turns, so that figure10 comes after figure9."""
+    return re.split(r"(\d+)", name)
 
 
 def gallery() -> str:
-    """Every reproduction: its command, and its stored figure and numbers."""
-    return "\n\n".join(_shown(name, title) for name, title in reproductions().items())
+    """Every reproduction, paper by paper: its stored figure or numbers first, then what to know, and its command."""
+    parts = []
+    for paper, heading in PAPERS.items():
+        parts.append(f"## {heading}")
+        named = {name: title for name, title in reproductions().items() if name.split("-")[0] == paper}
+        parts += [_shown(name, title) for name, title in named.items()]
+    return "\n\n".join(parts)
 
 
 def _shown(name: str, title: str) -> str:
-    parts = [f"### {name}", title, f"`mezzotint reproduce {name}`"]
+    heading, command = f"### {name}", f"`mezzotint reproduce {name}`"
     stored = RESULTS / f"{name}.json"
     if not stored.is_file():
-        return "\n\n".join([*parts, "No result is stored: run the command."])
+        return "\n\n".join([heading, title, f"{command} computes it; no result is stored here."])
     facts = json.loads(stored.read_text(encoding="utf-8"))
-    parts[1] = f"**{facts['title']}**"
-    parts.append(f"{facts['note']} (Took {facts['seconds']} s.)")
+    parts = [heading]
     if stored.with_suffix(".png").is_file():
-        parts.append(f"![{facts['title']}](results/{name}.png)")
+        parts.append(f"![{facts['title']}](results/{name}.png)")  # its title stands in the picture
+    else:
+        parts.append(f"**{facts['title']}**")
+    parts.append(f"{facts['note']} {command} took {facts['seconds']} s.")
     rows = facts["rows"]
     if len(rows) <= MOST_ROWS:
         parts.append(_table(rows))

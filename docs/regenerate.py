@@ -1,14 +1,17 @@
 """Stores what the gallery shows: numbers and figure of every reproduction, recomputed.
 
-`python docs/regenerate.py` takes half an hour for all; `python docs/regenerate.py table1 table2` does those alone. What
-needs data that is not shipped (MEZZOTINT_MNIST, MEZZOTINT_FEMNIST) stays as it is where these are not set.
+`python docs/regenerate.py` takes half an hour for all; `python docs/regenerate.py optm-table1 rqm-figure8` does those
+alone; `--draw` draws the stored curves again. What needs data that is not shipped (MEZZOTINT_MNIST, MEZZOTINT_FEMNIST,
+MEZZOTINT_CIFAR) stays as it is where these are not set.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
+import math
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ from PIL import Image
 from mezzotint.cli.reproduce import _reproductions
 from mezzotint.core.errors import MezzotintError
 from mezzotint.core.records import plain
+from mezzotint.papers.reproduction import Reproduction, Series
 
 RESULTS = Path(__file__).resolve().parent / "results"
 COLOURS = 48
@@ -30,26 +34,63 @@ def store(name: str, reproduction: Any) -> None:
     except MezzotintError as error:  # data that is not there
         print(f"{name}: nothing to store; {error}")
         return
-    facts = {"name": name, **result.as_dict(), "seconds": round(time.perf_counter() - begin)}
+    facts = {"name": name, **asdict(result), "seconds": round(time.perf_counter() - begin)}
     if not facts["rows"]:
         print(f"{name}: nothing to store; {facts['note']}")
         return
-    figure = RESULTS / f"{name}.png"
+    (RESULTS / f"{name}.json").write_text(_lines(plain(facts)), encoding="utf-8")
+    draw(name)
+    print(f"{name}: {facts['seconds']} s", flush=True)
+
+
+def _lines(facts: dict[str, Any]) -> str:
+    """JSON with a line for each row and each curve."""
+    parts = []
+    for key, value in facts.items():
+        inner = ",\n  ".join(map(json.dumps, value)) if isinstance(value, list) else json.dumps(value)
+        parts.append(f' "{key}": ' + (f"[\n  {inner}\n ]" if isinstance(value, list) else inner))
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+def stored(name: str) -> Reproduction:
+    """What was stored under this name."""
+    facts = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    series = tuple(
+        Series(**{key: tuple(map(_number, value)) if isinstance(value, list) else value for key, value in one.items()})
+        for one in facts["series"]
+    )
+    given = {key: facts[key] for key in ("title", "note", "x_label", "log_x")}
+    each = {key: tuple(facts[key]) if isinstance(facts[key], list) else facts[key] for key in ("y_label", "log_y")}
+    return Reproduction(**given, **each, rows=tuple(facts["rows"]), series=series)
+
+
+def _number(value: Any) -> float:
+    return math.nan if value is None else float(value)  # infinities are words in these files
+
+
+def draw(name: str) -> None:
+    """NAME.png from what is stored, if it has curves."""
+    result, figure = stored(name), RESULTS / f"{name}.png"
     if result.series:
         result.png(figure)
         # Lines on white need few colours: a quarter of the bytes.
         Image.open(figure).convert("RGB").quantize(COLOURS).save(figure, optimize=True)
-    (RESULTS / f"{name}.json").write_text(json.dumps(plain(facts), indent=1) + "\n", encoding="utf-8")
-    print(f"{name}: {facts['seconds']} s")
 
 
-def main(names: list[str]) -> None:
+def main() -> None:
     """Stores the named ones, or all."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--draw", action="store_true", help="draw what is stored again")
+    given = parser.parse_args()
     RESULTS.mkdir(exist_ok=True)
     known = _reproductions()
-    for name in names or sorted(known):
-        store(name, known[name])
+    for name in given.names or sorted(known):
+        if not given.draw:
+            store(name, known[name])
+        elif (RESULTS / f"{name}.json").is_file():
+            draw(name)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

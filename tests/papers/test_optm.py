@@ -90,7 +90,7 @@ def test_figure_3_has_the_optimum_lowest_on_average() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["figure4a", "figure4b"])
+@pytest.mark.parametrize("name", ["optm-figure4a", "optm-figure4b"])
 def test_figure_4_errors_are_those_of_the_mechanisms(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -98,7 +98,7 @@ def test_figure_4_errors_are_those_of_the_mechanisms(
     result = figures.REPRODUCTIONS[name]()
     rows = {row["mechanism"]: row for row in result.rows}
     assert rows["optimal"]["error"] < rows["OPTM"]["error"] < rows["RQM"]["error"]
-    dimension, uniform_square = (10, 1 / 3) if name == "figure4a" else (100, 1 / 102)
+    dimension, uniform_square = (10, 1 / 3) if name == "optm-figure4a" else (100, 1 / 102)
     assert all(row["certified_epsilon"] <= 1 for row in rows.values())
     # One-bit response at epsilon 1 has conditional variance coth(1/2)^2 - x^2; the optimum is below it.
     bit = dimension * (1 / np.tanh(0.5) ** 2 - uniform_square)

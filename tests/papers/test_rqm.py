@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
+import pickle
+
 import numpy as np
 import pytest
 
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.mechanism import Mechanism
 from mezzotint.datasets import load_federation
 from mezzotint.families import discrete_gaussian, rqm
 from mezzotint.federated.encoding import FixedPointEncoding, TableEncoding, noise_encoding
 from mezzotint.federated.tasks import Rehearsal, mean_update, model_for
 from mezzotint.papers import rqm as figures
+from mezzotint.papers import rqm_training as training
 
 
 def test_figure2_against_known_divergences():
@@ -26,10 +31,75 @@ def test_figure2_against_known_divergences():
             assert rows[theta, alpha]["PBM - RQM"] > 0
 
 
+def test_figure_8_has_the_two_values_that_the_paper_prints():
+    result = figures.figure8()
+    printed = {row["x / c"]: row for row in result.rows if row["paper, order 1000"] is not None}
+    assert {round(x, 4): row["paper, order 1000"] for x, row in printed.items()} == {1.0: 5.46838, 0.9333: 5.46190}
+    assert all(abs(row["difference"]) < 5e-6 for row in printed.values())
+    # "Minor fluctuations at quantization levels", "then a swift incline": a local maximum, below the value at c.
+    curve = next(one for one in result.series if one.panel == "order 1000")
+    kink = curve.x.index(max(x for x in curve.x if x < 0.94))
+    assert max(curve.y[kink - 1], curve.y[kink + 1]) < curve.y[kink] < curve.y[-1]
+
+
+def test_figure_7_peaks_at_opposite_ends_and_is_the_divergence_of_the_tables_rows():
+    result = figures.figure7()
+    for order in figures.PAIR_ORDERS:
+        curves = [one for one in result.series if one.panel == f"order {order:g}"]
+        peak = max(max(one.y) for one in curves)
+        assert [curves[0].y[-1], curves[-1].y[0]] == pytest.approx([peak, peak], rel=1e-8)  # weights are rounded
+        assert all(value >= 0 for one in curves for value in one.y)
+        assert peak <= figures.randomized(figures.PAIRS[0.25][0]).renyi(order)
+    table = Mechanism(
+        knots=[-1, 1], levels=[-1, 0, 1], weights=np.array([[2**31, 2**30, 2**30], [2**30, 2**30, 2**31]])
+    )
+    two = math.log(0.25 / 0.25 + 0.0625 / 0.25 + 0.0625 / 0.5)
+    assert figures.divergence(table, -1.0, 1.0, 2.0) == pytest.approx(two, rel=1e-12)
+
+
+def test_figure_9_is_figure_2_at_low_orders():
+    rows = {row["alpha"]: row for row in figures.figure9().rows}
+    assert rows[1.5]["RQM"] == pytest.approx(2.911, abs=6e-4)
+    for alpha, row in rows.items():
+        # 15 tosses, each between 0.65 and 0.35: sums by hand.
+        tosses = (
+            15 * math.log(0.65**alpha * 0.35 ** (1 - alpha) + 0.35**alpha * 0.65 ** (1 - alpha)) if alpha != 1 else 0
+        )
+        if alpha != 1:
+            assert row["PBM"] == pytest.approx(tosses / (alpha - 1), rel=1e-9)
+        assert row["RQM"] < row["PBM"] if alpha >= 1 else row["RQM"] < 1.053 * row["PBM"]
+
+
+def test_figure_11_in_small(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    for name, count in (("train", 600), ("test", 200)):
+        y = rng.integers(0, 5, count)
+        x = rng.integers(0, 60, (count, 3072), dtype=np.uint8)
+        x[np.arange(count)[:, None], y[:, None] * 50 + np.arange(50)] = 255
+        (tmp_path / name).write_bytes(pickle.dumps({b"data": x, b"fine_labels": y.tolist()}))
+    monkeypatch.setenv(training.CIFAR_VARIABLE, str(tmp_path))
+    monkeypatch.setattr(training, "PER_ROUND", 4)
+    how = training.Experiment(rounds=2, seeds=2, evaluations=2)
+    found = training.figure11(how)
+    rows = {row["method"]: row for row in found.rows}
+    assert list(rows) == [
+        "noise-free clipped",
+        "PBM",
+        "RQM Delta=1c q=0.42",
+        "central Gaussian",
+        "noise-free, no clipping",
+    ]
+    assert "CIFAR-100" in found.title
+    assert all(row["loss"] < math.log(100) for row in rows.values())
+    monkeypatch.delenv(training.CIFAR_VARIABLE)
+    with pytest.raises(ParameterError, match=training.CIFAR_VARIABLE):
+        training.figure11()
+
+
 def test_the_optimal_table_has_the_divergence_of_rqm_and_a_smaller_error():
     table = figures.randomized(figures.PAIRS[0.25][0])
-    best = figures.optimal_at(table.renyi(figures.TRAINING_ORDER), 1e-5)
-    assert best.renyi(figures.TRAINING_ORDER) <= table.renyi(figures.TRAINING_ORDER)
+    best = training.optimal_at(table.renyi(training.TRAINING_ORDER), 1e-5)
+    assert best.renyi(training.TRAINING_ORDER) <= table.renyi(training.TRAINING_ORDER)
     assert (best.lower, best.upper) == (-1e-5, 1e-5)
     assert best.mse() < 0.5 * table.mse() * 1e-10
     assert np.ptp(np.diff(best.levels)) < 1e-14
@@ -48,9 +118,9 @@ def _write(folder) -> str:
 
 
 def test_a_training_figure_in_small(tmp_path, monkeypatch):
-    monkeypatch.setenv(figures.FOLDER_VARIABLE, _write(tmp_path))
-    how = figures.Experiment(rounds=4, seeds=2, evaluations=2, learning_rate=500.0)
-    found = figures.training_figure(4, 0.15, how)
+    monkeypatch.setenv(training.FOLDER_VARIABLE, _write(tmp_path))
+    how = training.Experiment(rounds=4, seeds=2, alone_seeds=2, evaluations=2, learning_rate=500.0)
+    found = training.training_figure(4, 0.15, how)
     names = [row["mechanism"] for row in found.rows]
     assert names[:2] == ["noise-free clipped", "PBM"]
     assert len(names) == 6
@@ -59,15 +129,19 @@ def test_a_training_figure_in_small(tmp_path, monkeypatch):
         assert row["accuracy"] > 50
         assert row["epsilon of a report"] > 3
     assert found.rows[1]["loss below PBM"] == 0
-    assert [curve.x for curve in found.series] == [(2.0, 4.0)] * 12
+    assert [curve.x for curve in found.series] == [(2.0, 4.0)] * 18
+    assert "cannot tell the mechanisms apart" in found.note
+    alone = {row["mechanism"]: row["one client: loss above noise-free"] for row in found.rows}
+    assert alone["noise-free clipped"] == 0
+    assert alone["PBM"] > alone["optimal table"]
     found.png(tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 5000
 
 
 def test_without_the_data_the_remedy_is_named(monkeypatch):
-    monkeypatch.delenv(figures.FOLDER_VARIABLE, raising=False)
-    with pytest.raises(ParameterError, match=figures.FOLDER_VARIABLE):
-        figures.figure4()
+    monkeypatch.delenv(training.FOLDER_VARIABLE, raising=False)
+    with pytest.raises(ParameterError, match=training.FOLDER_VARIABLE):
+        training.figure4()
 
 
 def test_plain_sums_of_a_rehearsal_are_unbiased_means():

@@ -106,7 +106,7 @@ def _tradeoff(
     if png is not None:
         with replacing(png, overwrite=overwrite, parameter="png") as temporary:
             title = f"MSE against epsilon, inputs on [{problem['lower']:g}, {problem['upper']:g}]"
-            report.draw_sheet([report.tradeoff_figure(rows)], temporary, title=title)
+            report.sheet([report.tradeoff_figure(rows)], title=title).savefig(temporary, format="png")
     if data is not None:
         names = list(rows[0])
         lines = [",".join(names), *(",".join(repr(row[name]) for name in names) for row in rows)]

@@ -17,7 +17,7 @@ from mezzotint.cli.common import AsJson, Overwrite, busy, number, output, print_
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import replacing
 
-EXAMPLE = "mezzotint reproduce table1 --json"
+EXAMPLE = "mezzotint reproduce optm-table1 --json"
 
 
 def command(
@@ -35,6 +35,7 @@ def command(
     if name == "list":
         _list(known, as_json)
         return
+    name = f"optm-{name}" if f"optm-{name}" in known else name  # what these were called before there were other papers
     if name not in known:
         raise ParameterError("name", name, f"use one of: {', '.join(sorted(known)) or 'none are built in'}")
     if "progress" in inspect.signature(known[name]).parameters:

@@ -336,7 +336,7 @@ def finish(run: Any, history: list[Any], options: dict[str, Any]) -> dict[str, A
     size = None if options["out"] is None else packed.save(options["out"], overwrite=options["overwrite"])
     if options["plot"] is not None:
         with replacing(options["plot"], overwrite=options["overwrite"], parameter="plot") as temporary:
-            report.draw_sheet([report.history_figure(history)], temporary)
+            report.sheet([report.history_figure(history)]).savefig(temporary, format="png")
     return {
         "data": run.data.name,
         "model": options["model"],

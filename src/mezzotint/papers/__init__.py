@@ -12,9 +12,10 @@ if TYPE_CHECKING:
     from mezzotint.papers import optm_programs as optm_programs
     from mezzotint.papers import reproduction as reproduction
     from mezzotint.papers import rqm as rqm
+    from mezzotint.papers import rqm_training as rqm_training
     from mezzotint.papers import rqp as rqp
     from mezzotint.papers import smoothed as smoothed
 
 __getattr__, __dir__ = on_demand(
-    __name__, dict.fromkeys(("optm", "optm_programs", "reproduction", "rqm", "rqp", "smoothed"), "")
+    __name__, dict.fromkeys(("optm", "optm_programs", "reproduction", "rqm", "rqm_training", "rqp", "smoothed"), "")
 )

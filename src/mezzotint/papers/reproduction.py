@@ -42,8 +42,9 @@ class Reproduction:
     Arguments:
         title, note: what it is, and what to know when comparing.
         rows: one mapping per line.
-        series: what to draw; x_label, y_label: the axes; log_x, log_y: logarithmic ones. Where values lie below the
-            range of floats, heights are their log10 and the label says so.
+        series: what to draw; x_label, y_label: the axes; log_x, log_y: logarithmic ones. What belongs to the vertical
+            axis may be given for each panel. Where values lie below the range of floats, heights are their log10 and
+            the label says so.
     """
 
     title: str
@@ -51,9 +52,9 @@ class Reproduction:
     rows: tuple[Mapping[str, Any], ...]
     series: tuple[Series, ...] = ()
     x_label: str = ""
-    y_label: str = ""
+    y_label: str | tuple[str, ...] = ""
     log_x: bool = False
-    log_y: bool = False
+    log_y: bool | tuple[bool, ...] = False
 
     def as_dict(self) -> dict[str, Any]:
         """Title, note and rows as plain values."""
@@ -70,10 +71,14 @@ class Reproduction:
             sections=(report.Section(title="Recomputed", figures=self._figures(), table=table),),
         )
 
-    def png(self, path: str | Path) -> None:
-        """Draws all panels, or the rows where there are no curves, into one PNG file."""
+    def drawing(self) -> Any:
+        """All panels, or the rows where there are no curves, as a matplotlib figure."""
         page = self.page()
-        report.draw_sheet(page.figures, path, title=self.title, table=page.sections[0].table)
+        return report.sheet(page.figures, title=self.title, table=page.sections[0].table)
+
+    def png(self, path: str | Path) -> None:
+        """Draws it into a PNG file."""
+        self.drawing().savefig(path, format="png")
 
     def html(self, path: str | Path) -> None:
         """Writes an HTML page that needs no network."""
@@ -91,20 +96,20 @@ class Reproduction:
                     y=series.y,
                     low=tuple(max(value, floor) for value in series.low),
                     high=series.high,
-                    style="dashed" if series.name in ("DP", "1/n") else "line",
+                    style="dashed" if series.name in ("DP", "1/n", "limit") else "line",
                 )
             )
         return tuple(
             report.Figure(
-                key=f"panel-{place}",
+                key=f"panel-{place + 1}",
                 title=name,
                 x_label=self.x_label,
-                y_label=self.y_label,
+                y_label=self.y_label if isinstance(self.y_label, str) else self.y_label[place],
                 curves=tuple(curves),
                 log_x=self.log_x,
-                log_y=self.log_y,
+                log_y=self.log_y if isinstance(self.log_y, bool) else self.log_y[place],
             )
-            for place, (name, curves) in enumerate(panels.items(), start=1)
+            for place, (name, curves) in enumerate(panels.items())
         )
 
 

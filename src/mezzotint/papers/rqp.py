@@ -246,6 +246,7 @@ def rqp_figure1(*, progress: Progress | None = None) -> Reproduction:
         rows=(*rows, projected),
         series=series,
         x_label="sigma",
+        y_label=("q", "bound of the excess loss"),
     )
 
 
@@ -301,6 +302,7 @@ def rqp_figure2(
         rows=tuple(rows),
         series=tuple(series),
         x_label="noise multiplier",
+        y_label="percent",
     )
 
 

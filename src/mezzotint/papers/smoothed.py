@@ -50,7 +50,7 @@ def table1() -> Reproduction:
         },
     )
     return Reproduction(
-        title="Table 1: DP and smoothed DP of the sampling histogram, eta = 0.998",
+        title="Smoothed DP, Table 1: DP and smoothed DP of the sampling histogram, eta = 0.998",
         note="The smoothed row is a computed value with a certificate; the paper gives its order only.",
         rows=rows,
     )
@@ -61,7 +61,7 @@ def figure1() -> Reproduction:
     rows = [_election_row(one.top(2), LOSS, ODDS) for one in datasets.national_elections()]
     third = smoothed.profile((81_283_501, 74_223_975, 1_870_000), loss_rate=LOSS, ratio=ODDS)
     return Reproduction(
-        title="Figure 1: privacy of US presidential elections, 0.2 % of votes lost, threshold 51 %",
+        title="Smoothed DP, Figure 1: privacy of US presidential elections, 0.2 % of votes lost, threshold 51 %",
         note="The paper's curves run from about 1e-8 (1920) to 1e-32 (2020) and stay below 1/n up to 2020; exact here. "
         "Top two candidates only: publishing 1.87 million third-party votes of 2020, too, makes delta "
         f"10^{third.log10_delta:.1f}.",
@@ -105,7 +105,7 @@ def figure3() -> Reproduction:
             rows += [{"panel": panel, **line} for line in lines]
             series += _election_series(panel, lines)
     return Reproduction(
-        title="Figure 3: privacy of US presidential elections under other settings",
+        title="Smoothed DP, Figure 3: privacy of US presidential elections under other settings",
         note="At t = 0.5 the ratio e^epsilon is 1: delta is the total variation distance, which falls like n^(-1/2).",
         rows=tuple(rows),
         series=tuple(series),
@@ -122,7 +122,7 @@ def figure2_left() -> Reproduction:
     sizes = (*(mantissa * 10**power for power in range(3, 8) for mantissa in (1, 3)), 10**8)
     rows, series = _smoothed_panel("", _district_shares(), LOSS, sizes)
     return Reproduction(
-        title="Figure 2 (left): smoothed delta, districts of 2020, 0.2 % of votes lost",
+        title="Smoothed DP, Figure 2 (left): smoothed delta, districts of 2020, 0.2 % of votes lost",
         note="Certified values; the optimum is all votes from DC. Below 500 votes nothing is lost and delta is 1. The "
         "paper names NE-2 as the other corner of the hull; it is NE-3.",
         rows=rows,
@@ -145,7 +145,7 @@ def figure4() -> Reproduction:
             rows += lines
             series += curves
     return Reproduction(
-        title="Figure 4: smoothed delta for other sets of distributions",
+        title="Smoothed DP, Figure 4: smoothed delta for other sets of distributions",
         note="The paper does not print its loss ratios; 0.2 % and 1 % are used here.",
         rows=tuple(rows),
         series=tuple(series),
@@ -195,7 +195,7 @@ def figure2_right(*, sizes: Sequence[int] = (64, 100, 196, 400), draws: int = 8)
     pair = (smoothed.quantized_gaussian(0.0, 0.12), smoothed.quantized_gaussian(0.2, 0.12))
     rows, series = _gradient_panel("", pair, sizes, draws)
     return Reproduction(
-        title="Figure 2 (right): smoothed delta of SGD with 8-bit gradients, N(0, 0.12^2) and N(0.2, 0.12^2)",
+        title="Smoothed DP, Figure 2 (right): SGD with 8-bit gradients, N(0, 0.12^2) and N(0.2, 0.12^2)",
         note=f"Means of exact delta(x) over {draws} databases, the worst of three compositions; 99 % intervals. It is "
         "the sampling average: a histogram of 256 levels would have delta = eta. Not exp(-Theta(n)): delta is of "
         "order 1/C(n, sqrt(n)) at least.",
@@ -226,7 +226,7 @@ def figure5(*, sizes: Sequence[int] = (64, 144, 256), draws: int = 6) -> Reprodu
         rows += lines
         series += curves
     return Reproduction(
-        title="Figure 5: smoothed delta of SGD with 8-bit gradients, other distributions",
+        title="Smoothed DP, Figure 5: smoothed delta of SGD with 8-bit gradients, other distributions",
         note=f"Means of exact delta(x) over {draws} databases, the worst of three compositions; 99 % intervals. "
         "L(mu, sigma^2) is read as the Laplace distribution of variance sigma^2.",
         rows=tuple(rows),

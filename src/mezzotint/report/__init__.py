@@ -1,6 +1,6 @@
 """Pages about the user's own mechanisms, reports and runs: pure data first, drawing last.
 
-`page_of` reads a file and says what it holds; `html_page`, `write_png` and `draw_sheet` draw what it returns.
+`page_of` reads a file and says what it holds; `html_page`, `write_png` and `sheet` draw what it returns.
 """
 
 from mezzotint.report.collected import reports_page as reports_page
@@ -13,7 +13,7 @@ from mezzotint.report.files import page_of as page_of
 from mezzotint.report.logs import history_figure as history_figure
 from mezzotint.report.mechanism import mechanism_page as mechanism_page
 from mezzotint.report.page import html_page as html_page
-from mezzotint.report.png import draw_sheet as draw_sheet
+from mezzotint.report.png import sheet as sheet
 from mezzotint.report.png import write_png as write_png
 from mezzotint.report.rivals import tradeoff_figure as tradeoff_figure
 from mezzotint.report.runs import federated_page as federated_page

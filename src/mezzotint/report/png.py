@@ -15,6 +15,11 @@ from mezzotint.core.lazy import LazyModule
 from mezzotint.report.content import Curve, Figure, Page, Slider, Table
 from mezzotint.report.plots import COLOURS, GREY, HEIGHT, height_of, names_things
 
+MARKERS = "os^DvP"
+DASHES = ("--", ":", "-.")
+FEW = 40
+"""Curves of at most so many points show them, so that lines on top of each other can be told apart."""
+
 drawings: Any = LazyModule("matplotlib.figure", extra="report")
 
 
@@ -40,31 +45,45 @@ def write_png(page: Page, folder: Path, *, overwrite: bool = False) -> tuple[Pat
     return tuple(drawn)
 
 
-def draw_sheet(figures: Sequence[Figure], path: str | Path, *, title: str = "", table: Table | None = None) -> None:
-    """Draws figures side by side into one PNG file, or a table where there are none.
+def sheet(figures: Sequence[Figure], *, title: str = "", table: Table | None = None) -> Any:
+    """Figures side by side as one drawing, or a table where there are none.
 
     Arguments:
-        figures: in reading order, three to a line.
-        path: the file; its folder exists.
-        title: above all of them.
+        figures: in reading order, three to a line. One legend below explains them: a name looks the same everywhere.
+        title: above all of them; of a single figure it replaces the figure's own.
         table: drawn where there are no figures.
+
+    Returns: a matplotlib figure.
     """
     columns = min(3, max(1, len(figures)))
     lines = -(-max(1, len(figures)) // columns)
-    size = (6.2 * columns, 4.4 * lines) if figures else (16.0, 5.0)
-    sheet = drawings.Figure(figsize=size, layout="constrained")
-    sheet.suptitle(title)
+    alone = 7.4 if len(figures) == 1 else 6.2
+    size = (alone * columns, 4.6 * lines) if figures else (16.0, 5.0)
+    drawing = drawings.Figure(figsize=size, dpi=110, layout="constrained")
+    drawing.suptitle(textwrap.fill(title, round(10 * size[0])))
+    looks = _looks(figures)
     for place, figure in enumerate(figures, start=1):
-        _draw_onto(sheet.add_subplot(lines, columns, place), figure)
+        axes = drawing.add_subplot(lines, columns, place)
+        _draw_onto(axes, figure, looks, legend=len(figures) == 1)
+        if len(figures) == 1 and title:
+            axes.set_title("")
+    if len(figures) > 1 and len(looks) > 1:
+        found = {
+            label: handle
+            for axes in drawing.axes
+            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+        }
+        inside = {"ncols": min(len(found), 3 * columns), "frameon": False}
+        drawing.legend(found.values(), found, loc="outside lower center", **inside)
     if not figures and table is not None:
-        axes = sheet.add_subplot()
+        axes = drawing.add_subplot()
         axes.axis("off")
         cells = [[textwrap.fill(cell, 30) for cell in row] for row in table.rows]
         drawn = axes.table(cellText=cells, colLabels=table.headings, loc="center", cellLoc="left")
         drawn.auto_set_font_size(False)
         drawn.set_fontsize(7)
         drawn.scale(1.0, max(text.count("\n") for row in cells for text in row) + 1.0)
-    sheet.savefig(path, format="png", dpi=110)
+    return drawing
 
 
 def _draw_slider(slider: Slider) -> Any:
@@ -83,15 +102,42 @@ def _draw_slider(slider: Slider) -> Any:
 
 def _draw_figure(figure: Figure) -> Any:
     drawing = drawings.Figure(figsize=(6.4, 4.2 * height_of(figure) / HEIGHT), layout="constrained")
-    _draw_onto(drawing.subplots(), figure)
+    _draw_onto(drawing.subplots(), figure, _looks([figure]))
     return drawing
 
 
-def _draw_onto(axes: Any, figure: Figure) -> None:
+def _looks(figures: Sequence[Figure]) -> dict[str, dict[str, Any]]:
+    """Colour, line and marker of every name, in order of appearance: bounds are grey and dashed."""
+    found: dict[str, dict[str, Any]] = {}
+    grey = 0
+    for curve in (curve for figure in figures for curve in figure.curves):
+        if curve.name in found:
+            continue
+        place = len(found) - grey
+        if curve.style == "dashed":
+            found[curve.name] = {"color": GREY, "linestyle": DASHES[grey % len(DASHES)], "marker": ""}
+            grey += 1
+        else:
+            line = "-" if place < len(COLOURS) else "-."
+            found[curve.name] = {
+                "color": COLOURS[place % len(COLOURS)],
+                "linestyle": line,
+                "marker": MARKERS[place % len(MARKERS)],
+            }
+    return found
+
+
+def _draw_onto(axes: Any, figure: Figure, looks: dict[str, dict[str, Any]], *, legend: bool = True) -> None:
     lying = names_things(figure)
     for place, curve in enumerate(figure.curves):
-        colour = GREY if curve.style == "dashed" else COLOURS[place % len(COLOURS)]
-        (_draw_lying if lying else _draw_curve)(axes, curve, colour)
+        look = dict(looks[curve.name])
+        if len(curve.x) > FEW:
+            look["marker"] = ""
+        if lying:
+            _draw_lying(axes, curve, look["color"])
+        else:
+            above = sum(_coincide(curve, other, figure) for other in figure.curves[place + 1 :])
+            _draw_curve(axes, curve, look, above)
     axes.set_title(figure.title)
     axes.set_xlabel(figure.y_label if lying else figure.x_label)
     axes.set_ylabel(figure.x_label if lying else figure.y_label)
@@ -101,8 +147,19 @@ def _draw_onto(axes: Any, figure: Figure) -> None:
         axes.set_xscale("log" if figure.log_x else "linear")
         axes.set_yscale("log" if figure.log_y else "linear")
     axes.grid(alpha=0.3)
-    if len(figure.curves) > 1:
+    if legend and len(figure.curves) > 1:
         axes.legend(fontsize="small")
+
+
+def _coincide(first: Curve, second: Curve, figure: Figure) -> bool:
+    """Whether two lines lie within a fiftieth of the plot's height of each other, everywhere."""
+    if "bars" in (first.style, second.style) or first.x != second.x:
+        return False
+    scale = np.log if figure.log_y else np.asarray
+    heights = [scale(np.array(curve.y, dtype=np.float64)) for curve in figure.curves]
+    span = max(float(np.nanmax(one)) for one in heights) - min(float(np.nanmin(one)) for one in heights)
+    gap = scale(np.array(first.y, dtype=np.float64)) - scale(np.array(second.y, dtype=np.float64))
+    return bool(np.nanmax(np.abs(gap)) <= span / 50)
 
 
 def _ends(curve: Curve) -> Any:
@@ -110,13 +167,16 @@ def _ends(curve: Curve) -> Any:
     return np.maximum(ends, 0.0)
 
 
-def _draw_curve(axes: Any, curve: Curve, colour: str) -> None:
+def _draw_curve(axes: Any, curve: Curve, look: dict[str, Any], above: int) -> None:
+    """A line under `above` others that coincide with it is so much wider, and its markers are rings around theirs."""
     if curve.style == "bars":
-        axes.bar(curve.x, curve.y, color=colour, label=curve.name, width=_bar_width(curve))
+        axes.bar(curve.x, curve.y, color=look["color"], label=curve.name, width=_bar_width(curve))
     else:
-        axes.plot(curve.x, curve.y, "--" if curve.style == "dashed" else "-", color=colour, label=curve.name)
+        ring: dict[str, Any] = {"markerfacecolor": "none"} if above else {}
+        wide = {"linewidth": 1.6 + 2.4 * above, "markersize": 4 + 4 * above, "alpha": 0.55 if above else 1.0}
+        axes.plot(curve.x, curve.y, label=curve.name, **look, **wide, **ring)
     if curve.low:
-        axes.errorbar(curve.x, curve.y, yerr=_ends(curve), fmt="none", ecolor="#333333", capsize=3)
+        axes.errorbar(curve.x, curve.y, yerr=_ends(curve), fmt="none", ecolor=look["color"], capsize=3, alpha=0.7)
 
 
 def _bar_width(curve: Curve) -> float:

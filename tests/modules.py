@@ -1,0 +1,17 @@
+"""Modules outside the package: scripts of docs/ and tools/."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+
+def load(path: Path) -> ModuleType:
+    """The module in this file."""
+    spec = importlib.util.spec_from_file_location(f"of_{path.parent.name}_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
