@@ -21,9 +21,8 @@ from scipy import optimize, sparse
 
 from mezzotint import Mechanism, design
 from mezzotint.design.fixed import program_on
-from mezzotint.design.optm import bin_sets, table_of
-from mezzotint.design.optm_program import Tables
-from mezzotint.design.optm_search import BoxSearch
+from mezzotint.design.optm import BoxSearch, bin_sets, table_of
+from mezzotint.design.optm_program import Tables, theorem5
 from mezzotint.design.problem import make_problem
 from mezzotint.design.program import Program
 from mezzotint.design.solver import safe_bound, solve
@@ -91,8 +90,7 @@ def algorithm_2(progress: Callable[[int, int], None]) -> tuple[Mechanism, int]:
     sets = bin_sets(problem, 4)
     for done, bins in enumerate(sets, start=1):
         tables = Tables(bins=bins, lower=-1.0, upper=1.0, sides=1)
-        target, _ = tables.proxy(problem.prior)
-        search = BoxSearch(tables=tables, epsilon=EPSILON, target=target, constraints="theorem5", points=99, finest=1.0)
+        search = BoxSearch(tables=tables, problem=problem, epsilon=EPSILON, constraints=theorem5, points=99)
         found, programs = search.run(), programs + search.programs
         if found is not None:
             # Boxes minimise the bound on the error; sets of bins are compared by the error itself.

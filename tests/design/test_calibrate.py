@@ -14,7 +14,8 @@ from scipy.stats import norm
 from laws.registry import judges
 from mezzotint import InfeasibleError, ParameterError, families
 from mezzotint.design.calibrate import calibrate
-from mezzotint.design.families import RqmFamily, float_epsilon
+from mezzotint.design.families import float_epsilon
+from mezzotint.families.selection import rqm_rows
 
 NAMES = ["rqm", "erm", "pbm", "k_randomized_response"]
 
@@ -77,7 +78,7 @@ def test_no_rqm_on_a_fine_grid_is_better(levels: int, epsilon: float, loss: Any)
     least = 1 / math.tanh(epsilon / 2)
     best = math.inf
     for reach in least * np.geomspace(1, levels - 1, 60):
-        _, _, rows = RqmFamily(levels=levels, least=1, most=2, reach=reach).batch(np.zeros(0), np.linspace(0, 1, 201))
+        _, _, rows = rqm_rows(lower=-1.0, upper=1.0, levels=levels, extension=reach - 1, q=np.linspace(0, 1, 201))
         meets = np.flatnonzero(float_epsilon(rows) <= epsilon)
         for q in np.linspace(0, 1, 201)[meets[-2:]]:
             mechanism = families.rqm(levels=levels, extension=reach - 1, q=q)

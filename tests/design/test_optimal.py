@@ -12,7 +12,7 @@ from scipy import stats
 import mezzotint as mz
 from counting import calls
 from mezzotint import InfeasibleError, ParameterError, design, families
-from mezzotint.design.cache import clear_cache
+from mezzotint.design import clear_cache
 from mezzotint.design.rounding import worst_mse
 from mezzotint.privacy import verify
 from reference.design import floor_program, linear_program, loss_integrals, two_level_epsilon

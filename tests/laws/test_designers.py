@@ -144,7 +144,7 @@ LOCAL = ("mvu", "imvu", "optm")
 
 
 @judges(
-    "design.cache.cache", "design.mvu.mvu", "design.mvu.imvu", "design.optm.optm", "design.calibrate.calibrate",
+    "design.optimal.cache", "design.mvu.mvu", "design.mvu.imvu", "design.optm.optm", "design.calibrate.calibrate",
     "design.families.Search.dial", "design.families.Search.run",
 )  # fmt: skip
 @pytest.mark.parametrize("name", DESIGNERS)

@@ -10,7 +10,7 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "design.general.Setting.delta",
         "design.general.make_setting", "design.general.Setting.part", "privacy.account.described",
         "design.levels.thinned", "design.problem.Problem.width",
-        "design.problem.Problem.with_epsilon", "design.problem.make_problem", "design.result.without_bound",
+        "design.problem.make_problem", "design.result.without_bound",
         "core.arguments.check_epsilon", "federated.encoding.files.encoding_from",
         "federated.encoding.files.load_encoding", "federated.encoding.files.unpacked",
         "federated.encoding.table.TableEncoding.scheme",

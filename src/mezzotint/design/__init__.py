@@ -1,7 +1,5 @@
 """Design: a problem in, the provably best table out; and the papers' own designs beside it."""
 
-from mezzotint.design.cache import cache as cache
-from mezzotint.design.cache import clear_cache as clear_cache
 from mezzotint.design.calibrate import calibrate as calibrate
 from mezzotint.design.compare import Row as Row
 from mezzotint.design.compare import compare as compare
@@ -11,6 +9,8 @@ from mezzotint.design.limit import limit as limit
 from mezzotint.design.metric import metric_epsilon as metric_epsilon
 from mezzotint.design.mvu import imvu as imvu
 from mezzotint.design.mvu import mvu as mvu
+from mezzotint.design.optimal import cache as cache
+from mezzotint.design.optimal import clear_cache as clear_cache
 from mezzotint.design.optimal import optimal as optimal
 from mezzotint.design.optm import optm as optm
 from mezzotint.design.result import DesignResult as DesignResult

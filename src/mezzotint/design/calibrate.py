@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, final
+from typing import Any, Literal, cast, final
 
 import numpy as np
 from scipy.optimize import brentq
@@ -25,7 +26,9 @@ from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import MAX_LEVELS, Mechanism
 from mezzotint.core.priors import Prior, SamplePrior, UniformPrior, as_prior
 from mezzotint.core.rounding import MARGIN, table
-from mezzotint.design.families import ErmFamily, Family, RqmFamily, Search, float_epsilon
+from mezzotint.core.search import bracket
+from mezzotint.design.families import Family, Search, erm_family, float_epsilon, rqm_family
+from mezzotint.design.problem import cell_means
 from mezzotint.design.result import DesignResult, without_bound
 from mezzotint.families.pbm import PoissonBinomial, pbm_exact, pbm_rows
 from mezzotint.families.response import k_randomized_response
@@ -38,8 +41,6 @@ _MARGINS = tuple(MARGIN * 4.0**k for k in range(9))
 _WIDEST = 16.0
 """Bins are searched this many times as far out as unbiased reports need, or levels - 1 times where that is more: so
 far out the two innermost bins of an even grid alone are randomized response."""
-
-_CELLS = 2048
 
 _MOST_POINTS = 1024
 
@@ -59,7 +60,7 @@ class _Request:
     bins: FloatArray | None
     loss: Literal["mse", "mae"]
     prior: Prior
-    max_level: float | None
+    max_level: float
     knots: int
 
     @property
@@ -71,21 +72,16 @@ class _Request:
         return self.lower + self.half
 
     @property
-    def needed(self) -> float:
-        """Half ranges from the middle to the outermost level that an unbiased report needs: coth(epsilon / 2)."""
-        # E[B | upper] - E[B | lower] = 2 c is at most 2 R tanh(epsilon / 2), the most that two distributions with
-        # likelihood ratio e**epsilon can differ in mean on [-R, R].
-        return 1 / math.tanh(self.epsilon / 2)
+    def unit_bins(self) -> FloatArray | None:
+        """The bins in half ranges."""
+        return None if self.bins is None else (self.bins - self.centre) / self.half
 
     def unit_prior(self) -> Prior:
         """The prior on [-1, 1], as point masses unless uniform: one pass over the data, then each loss is cheap."""
         if isinstance(self.prior, UniformPrior):
             return self.prior
-        edges = np.linspace(self.lower, self.upper, _CELLS + 1)
-        moments = self.prior.moments(edges)
-        used = moments[:, 0] > 0
-        points = edges[:-1][used] + moments[used, 1] / moments[used, 0]
-        return SamplePrior(points=(points - self.centre) / self.half, masses=moments[used, 0])
+        cells = cell_means(self.prior, self.lower, self.upper)
+        return SamplePrior(points=(cells.points - self.centre) / self.half, masses=cells.masses)
 
 
 def calibrate(
@@ -139,17 +135,16 @@ def calibrate(
     if family not in _FAMILIES:
         raise ParameterError("family", family, f"known families: {', '.join(_FAMILIES)}")
     default = 2 if family == "randomized_response" else 4
-    request = _check(
-        epsilon=epsilon,
-        lower=lower,
-        upper=upper,
-        levels=default if levels is None else levels,
-        loss=loss,
-        prior=prior,
-        max_level=max_level,
-        knots=knots,
-    )
-    return _calibrated(family, request, started)
+    request = _check(epsilon, lower, upper, default if levels is None else levels, loss, prior, max_level, knots)
+    mechanism, evaluations = _FAMILIES[family](request)
+    reach = float(np.abs(mechanism.levels - request.centre).max())
+    if reach > request.max_level * (1 + 1e-9):
+        raise InfeasibleError(
+            f"max_level={request.max_level:g}: {family} at epsilon={request.epsilon:g} has levels up to {reach:.6g} "
+            "from the middle of the range; raise max_level or epsilon, or choose another family"
+        )
+    value = mechanism.mse(request.prior) if loss == "mse" else mechanism.mae(request.prior)
+    return without_bound(mechanism, loss=value, status="calibrated", started=started, iterations=evaluations)
 
 
 def calibrate_function(build: Callable[[float], Mechanism], epsilon: float) -> Mechanism:
@@ -180,48 +175,32 @@ def calibrate_function(build: Callable[[float], Mechanism], epsilon: float) -> M
         if (one <= epsilon) == (other <= epsilon):
             continue
         inside, outside = (a, b) if one <= epsilon else (b, a)
-        for _ in range(40):
-            middle = (inside + outside) / 2
-            inside, outside = (middle, outside) if spent(middle) <= epsilon else (inside, middle)
+        bracket(lambda exponent: spent(exponent) <= epsilon, inside, outside, steps=40)
     if not found:
         raise InfeasibleError(f"epsilon={epsilon:g}: no number from 2**-40 to 2**40 gives a table within it")
     return max(found, key=lambda pair: pair[0])[1]
 
 
-def _calibrated(family: str, request: _Request, started: float) -> DesignResult:
-    mechanism, evaluations = _FAMILIES[family](request)
-    reach = float(np.abs(mechanism.levels - request.centre).max())
-    if request.max_level is not None and reach > request.max_level * (1 + 1e-9):
-        raise InfeasibleError(
-            f"max_level={request.max_level:g}: {family} at epsilon={request.epsilon:g} has levels up to {reach:.6g} "
-            "from the middle of the range; raise max_level or epsilon, or choose another family"
-        )
-    return without_bound(
-        mechanism,
-        loss=mechanism.mse(request.prior) if request.loss == "mse" else mechanism.mae(request.prior),
-        status="calibrated",
-        started=started,
-        iterations=evaluations,
-    )
-
-
 def _check(
-    *,
-    epsilon: Any,
-    lower: Any,
-    upper: Any,
-    levels: Any,
-    loss: Any,
-    prior: Any,
-    max_level: Any,
-    knots: Any,
+    epsilon: Any, lower: Any, upper: Any, levels: Any, loss: Any, prior: Any, max_level: Any, knots: Any
 ) -> _Request:
     low, high = check_range(lower, upper)
     if loss not in ("mse", "mae"):
         raise ParameterError("loss", loss, 'use "mse" or "mae"')
     bins = None if np.ndim(levels) == 0 else check_covering("levels", levels, lower=low, upper=high)
     asked = check_epsilon(epsilon)
-    request = _Request(
+    if asked < 1e-8:
+        raise ParameterError("epsilon", asked, "2**32 units cannot tell inputs so little apart; ask for 1e-8 or more")
+    farthest = math.inf if max_level is None else check_finite("max_level", max_level)
+    # E[B | upper] - E[B | lower] = 2 c is at most 2 R tanh(epsilon / 2), the most that two distributions with
+    # likelihood ratio e**epsilon can differ in mean on [-R, R].
+    needed = (high - low) / 2 / math.tanh(asked / 2)
+    if farthest < needed:
+        raise InfeasibleError(
+            f"max_level={farthest:g}: an unbiased report at epsilon={asked:g} needs levels {needed:.6g} from the "
+            "middle of the range; raise max_level or epsilon"
+        )
+    return _Request(
         epsilon=asked,
         lower=low,
         upper=high,
@@ -229,17 +208,9 @@ def _check(
         bins=bins,
         loss=loss,
         prior=as_prior(prior, lower=low, upper=high),
-        max_level=None if max_level is None else check_finite("max_level", max_level),
+        max_level=farthest,
         knots=check_count("knots", knots, least=2, most=MAX_LEVELS),
     )
-    if asked < 1e-8:
-        raise ParameterError("epsilon", asked, "2**32 units cannot tell inputs so little apart; ask for 1e-8 or more")
-    if request.max_level is not None and request.max_level < request.needed * request.half:
-        raise InfeasibleError(
-            f"max_level={request.max_level:g}: an unbiased report at epsilon={asked:g} needs levels "
-            f"{request.needed * request.half:.6g} from the middle of the range; raise max_level or epsilon"
-        )
-    return request
 
 
 def _aims(epsilon: float) -> list[float]:
@@ -247,18 +218,16 @@ def _aims(epsilon: float) -> list[float]:
     return [min(epsilon, 32 * math.log(2)) * (1 - margin) for margin in _MARGINS]
 
 
-def _searched(request: _Request, build: Callable[[float, float], Family]) -> tuple[Mechanism, int]:
+def _searched(request: _Request, build: Callable[..., Family]) -> tuple[Mechanism, int]:
     """Searches at epsilon; then lowers the dial a little at a time until the rounded table is certified.
 
     Arguments:
-        build: (least, most) distance of the outermost bin in half ranges -> the family on [-1, 1].
+        build: `rqm_family` or `erm_family`.
     """
     aims = _aims(request.epsilon)
     least = (1 + 1e-9) / math.tanh(aims[0] / 2)
-    most = least * max(_WIDEST, request.count - 1)
-    if request.max_level is not None:
-        most = min(most, request.max_level / request.half)
-    family = build(least, max(least, most))
+    most = min(least * max(_WIDEST, request.count - 1), request.max_level / request.half)
+    family = build(request.count, least, max(least, most), request.unit_bins)
     search = Search(family, epsilon=aims[0], loss=request.loss, prior=request.unit_prior())
     best = search.run()
     for aim in aims:
@@ -268,50 +237,29 @@ def _searched(request: _Request, build: Callable[[float, float], Family]) -> tup
             best = search.run()  # this shape is out of reach at the lower aim
             setting = best
         levels, knots, rows = family.batch(setting.shape, np.array([setting.dial]))
-        name = family.name(setting.shape, setting.dial, request.half)
+        # In data units, with given bins and the ends of the range as they are.
+        knots = np.concatenate([[request.lower], request.centre + request.half * knots[1:-1], [request.upper]])
         try:
-            return _table(request, levels, knots, rows[0], name), search.evaluations
+            mechanism = table(
+                knots=knots,
+                levels=request.centre + request.half * levels if request.bins is None else request.bins,
+                probabilities=rows[0],
+                name=family.name(setting.shape, setting.dial, request.half),
+                epsilon=request.epsilon,
+            )
         except InfeasibleError:
             continue
+        return mechanism, search.evaluations
     raise InfeasibleError(
         f"epsilon={request.epsilon:g}: no member of this family survives rounding to 2**32 units; use fewer levels"
     )
 
 
-def _table(request: _Request, levels: FloatArray, knots: FloatArray, rows: FloatArray, name: str) -> Mechanism:
-    """The table in data units, certified at most `epsilon`."""
-    outputs = request.bins if request.bins is not None else request.centre + request.half * levels
-    inner = request.centre + request.half * knots[1:-1]
-    return table(
-        knots=np.concatenate([[request.lower], inner, [request.upper]]),
-        levels=outputs,
-        probabilities=rows,
-        name=name,
-        epsilon=request.epsilon,
-    )
-
-
 def _rqm(request: _Request) -> tuple[Mechanism, int]:
-    reach = None
-    if request.bins is not None:
-        unit = (request.bins - request.centre) / request.half
-        if np.abs(unit - np.linspace(-unit[-1], unit[-1], unit.size)).max() > 1e-9 * unit[-1]:
-            raise ParameterError("levels", request.bins.tolist(), "RQM needs evenly spaced bins around the middle")
-        reach = float(unit[-1])
-
-    def build(least: float, most: float) -> Family:
-        return RqmFamily(levels=request.count, least=least, most=most, reach=reach)
-
-    return _searched(request, build)
-
-
-def _erm(request: _Request) -> tuple[Mechanism, int]:
-    bins = None if request.bins is None else (request.bins - request.centre) / request.half
-
-    def build(least: float, most: float) -> Family:
-        return ErmFamily(levels=request.count, least=least, most=most, bins=bins)
-
-    return _searched(request, build)
+    unit = request.unit_bins
+    if unit is not None and np.abs(unit - np.linspace(-unit[-1], unit[-1], unit.size)).max() > 1e-9 * unit[-1]:
+        raise ParameterError("levels", unit.tolist(), "RQM needs evenly spaced bins around the middle of the range")
+    return _searched(request, rqm_family)
 
 
 def _counted(request: _Request, family: str) -> int:
@@ -324,30 +272,23 @@ def _counted(request: _Request, family: str) -> int:
 
 def _pbm(request: _Request) -> tuple[Mechanism, int]:
     trials = _counted(request, "pbm") - 1
-    evaluations = 0
 
     def at(theta: float) -> PoissonBinomial:
         return pbm_exact(lower=request.lower, upper=request.upper, trials=trials, theta=theta)
 
     def excess(theta: float, aim: float) -> float:
-        nonlocal evaluations
-        evaluations += 1
         return float(float_epsilon(at(theta).pmf(np.array([[request.lower, request.upper]])))[0]) - aim
 
-    for aim in _aims(request.epsilon):
+    for tries, aim in enumerate(_aims(request.epsilon), start=1):
         # epsilon = n log((1/2 + theta) / (1/2 - theta)) = 2 n atanh(2 theta), while no report is rarer than one unit.
         theta = math.tanh(aim / (2 * trials)) / 2
         if excess(theta, aim) < -MARGIN * aim and excess(_THETA, aim) > 0:
-            root: Any = brentq(excess, theta, _THETA, args=(aim,), xtol=1e-12)
-            theta = float(root)
+            theta = cast(float, brentq(excess, theta, _THETA, args=(aim,), xtol=1e-12))
         raw = at(min(theta, _THETA))
         grid, rows = pbm_rows(raw, request.knots)
         name = f"PBM(trials={trials}, theta={raw.theta:.6g})"
-        try:
-            mechanism = table(knots=grid, levels=raw.levels, probabilities=rows, name=name, epsilon=request.epsilon)
-        except InfeasibleError:
-            continue
-        return mechanism, evaluations
+        with contextlib.suppress(InfeasibleError):
+            return table(knots=grid, levels=raw.levels, probabilities=rows, name=name, epsilon=request.epsilon), tries
     raise InfeasibleError(
         f"epsilon={request.epsilon:g}: PBM does not survive rounding to 2**32 units; use fewer levels"
     )
@@ -368,7 +309,7 @@ def _k_randomized_response(request: _Request) -> tuple[Mechanism, int]:
 
 _FAMILIES: dict[str, Callable[[_Request], tuple[Mechanism, int]]] = {
     "rqm": _rqm,
-    "erm": _erm,
+    "erm": lambda request: _searched(request, erm_family),
     "pbm": _pbm,
     "randomized_response": _randomized_response,
     "k_randomized_response": _k_randomized_response,

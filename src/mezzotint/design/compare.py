@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, Literal, final
 
+from mezzotint.core.arguments import check_increasing
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import Record
@@ -21,7 +22,7 @@ from mezzotint.design.limit import limit_of
 from mezzotint.design.mvu import imvu, mvu
 from mezzotint.design.optimal import optimal
 from mezzotint.design.optm import Progress, optm
-from mezzotint.design.problem import check_levels, make_problem
+from mezzotint.design.problem import make_problem
 from mezzotint.design.result import DesignResult
 from mezzotint.design.rounding import worst_mse
 from mezzotint.privacy.prove import report_claim
@@ -57,17 +58,17 @@ class Row(Record):
     """
 
     family: str
-    mechanism: Mechanism | None = field(repr=False)
-    epsilon: float | None
-    bits: int | None
-    mse: float | None
-    mae: float | None
-    worst: float | None
-    cdf: float | None
-    max_bias: float | None
-    above_limit: float | None
-    seconds: float
-    note: str
+    mechanism: Mechanism | None = field(default=None, repr=False)
+    epsilon: float | None = None
+    bits: int | None = None
+    mse: float | None = None
+    mae: float | None = None
+    worst: float | None = None
+    cdf: float | None = None
+    max_bias: float | None = None
+    above_limit: float | None = None
+    seconds: float = 0.0
+    note: str = ""
 
     beside = ("observer", "trust", "certified")
     observer: Literal["reports"] = field(default="reports", init=False, repr=False)
@@ -80,48 +81,42 @@ class Row(Record):
 
 
 def _design(
-    family: str, epsilon: float, lower: float, upper: float, levels: Any, prior: Any, loss: Literal["mse", "mae"]
+    family: str, epsilon: float, levels: Any, prior: Any, loss: Literal["mse", "mae"], span: dict[str, Any]
 ) -> DesignResult:
-    span: dict[str, Any] = {"lower": lower, "upper": upper}
+    count = levels if isinstance(levels, int) else len(levels)
     if family == "optimal":
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UnboundedLevelsWarning)
             return optimal(epsilon, levels=levels, prior=prior, loss=loss, **span)
     if family == "cdf":
-        count = levels if isinstance(levels, int) else len(levels)
         return optimal(epsilon, levels=count, prior=prior, loss="cdf", knots=max(2, count // 2) + 1, **span)
-    if family == "three_outputs":
-        return optimal(epsilon, levels=3, loss="minimax", **span)
-    if family == "n_outputs":
-        count = levels if isinstance(levels, int) else len(levels)
-        return optimal(epsilon, levels=symmetric_levels(epsilon, count, **span), loss="minimax", **span)
+    if family in ("three_outputs", "n_outputs"):
+        size: Any = 3 if family == "three_outputs" else symmetric_levels(epsilon, count, **span)
+        return optimal(epsilon, levels=size, loss="minimax", **span)
     if family == "optm":
         size = {"levels": levels} if isinstance(levels, int) else {"bins": levels}
         return optm(epsilon, prior=prior, **size, **span)
-    if family == "mvu":
-        return mvu(epsilon, levels=levels, **span)
-    if family == "imvu":
-        return imvu(epsilon, levels=levels, **span)
-    if family == "randomized_response":
-        return calibrate(family, epsilon=epsilon, prior=prior, **span)
-    return calibrate(family, epsilon=epsilon, levels=levels, prior=prior, loss=loss, **span)
+    if family in ("mvu", "imvu"):
+        return (mvu if family == "mvu" else imvu)(epsilon, levels=levels, **span)
+    size = None if family == "randomized_response" else levels
+    return calibrate(family, epsilon=epsilon, levels=size, prior=prior, loss=loss, **span)
 
 
-def _continuous(family: str, epsilon: float, lower: float, upper: float, prior: Any, floor: float) -> Row:
+def _above(mse: float, floor: float) -> float | None:
+    return 100 * (mse / floor - 1) if floor > 0 else None
+
+
+def _continuous(family: str, epsilon: float, prior: Any, floor: float, span: dict[str, Any]) -> Row:
     known = baselines.variance(family, epsilon)
-    mse = known.mse(lower=lower, upper=upper, prior=prior)
+    mse = known.mse(prior=prior, **span)
     return Row(
         family=family,
-        mechanism=None,
         epsilon=epsilon,
         bits=1 if family == "duchi" else None,
         mse=mse,
-        mae=None,
-        worst=known.worst(lower=lower, upper=upper),
-        cdf=None,
+        worst=known.worst(**span),
         max_bias=0.0,
-        above_limit=100 * (mse / floor - 1) if floor > 0 else None,
-        seconds=0.0,
+        above_limit=_above(mse, floor),
         note=known.note,
     )
 
@@ -140,20 +135,7 @@ def _row(family: str, design: Callable[[], DesignResult | Mechanism], prior: Any
     try:
         result = design()
     except (InfeasibleError, ParameterError) as error:
-        return Row(
-            family=family,
-            mechanism=None,
-            epsilon=None,
-            bits=None,
-            mse=None,
-            mae=None,
-            worst=None,
-            cdf=None,
-            max_bias=None,
-            above_limit=None,
-            seconds=time.perf_counter() - started,
-            note=str(error),
-        )
+        return Row(family=family, seconds=time.perf_counter() - started, note=str(error))
     table = result if isinstance(result, Mechanism) else result.mechanism
     mse, bias = table.mse(prior), table.max_bias
     biased = bias > 1e-6 * (table.upper - table.lower)
@@ -167,7 +149,7 @@ def _row(family: str, design: Callable[[], DesignResult | Mechanism], prior: Any
         worst=worst_mse(table),
         cdf=cdf_error(table, cells, prior),
         max_bias=bias,
-        above_limit=100 * (mse / floor - 1) if floor > 0 else None,
+        above_limit=_above(mse, floor),
         seconds=time.perf_counter() - started,
         note="biased" if biased else "",
     )
@@ -179,7 +161,7 @@ def _levels(bits: int | None, levels: int | Sequence[float] | None) -> int | lis
     if bits is not None and not 1 <= bits <= 8:
         raise ParameterError("bits", bits, "need 1 to 8 bits; try bits=2")
     if levels is not None and not isinstance(levels, int):
-        return check_levels(levels).tolist()
+        return check_increasing("levels", levels).tolist()
     count = 2 ** (2 if bits is None else bits) if levels is None else levels
     if isinstance(count, bool) or not isinstance(count, int) or not 2 <= count <= 256:
         raise ParameterError("levels", count, "need 2 to 256 levels; try levels=4")
@@ -223,18 +205,17 @@ def compare(
     unknown = [name for name in families if isinstance(name, str) and name not in (*FAMILIES, *BASELINES)]
     if unknown:
         raise ParameterError("families", unknown, f"use some of {', '.join((*FAMILIES, *BASELINES))}")
-    problem = make_problem(epsilon=epsilon, lower=lower, upper=upper, loss="mse", prior=prior)
-    floor = limit_of(problem, None)[0]
+    span: dict[str, Any] = {"lower": lower, "upper": upper}
+    floor = limit_of(make_problem(epsilon=epsilon, loss="mse", prior=prior, **span), None)[0]
     cells = max(2, (count if isinstance(count, int) else len(count)) // 2)
     rows: list[Row] = []
     for name in families:
         if not isinstance(name, str):
             rows.append(_row(*own(name, epsilon), prior, floor, cells))
         elif name in baselines.NAMES:
-            rows.append(_continuous(name, epsilon, lower, upper, prior, floor))
+            rows.append(_continuous(name, epsilon, prior, floor, span))
         else:
-            design = partial(_design, name, epsilon, lower, upper, count, prior, loss)
-            rows.append(_row(name, design, prior, floor, cells))
+            rows.append(_row(name, partial(_design, name, epsilon, count, prior, loss, span), prior, floor, cells))
         on_row(rows[-1])
     return sorted(rows, key=lambda row: float("inf") if row.mse is None else row.mse)
 
@@ -270,21 +251,16 @@ def tradeoff(
         floor = limit_of(problem, None)[0]
         for count, levels in zip(bits, counts, strict=True):
             table = optimal(epsilon, lower=lower, upper=upper, levels=levels, prior=prior).mechanism
-            rows.append(
-                {
-                    "epsilon": float(epsilon),
-                    "bits": float(count),
-                    "mse": table.mse(prior),
-                    "mae": table.mae(prior),
-                    "limit": floor,
-                }
-            )
+            rows.append(_point(table, epsilon, prior) | {"bits": float(count), "limit": floor})
             if progress is not None:
                 progress(len(rows), len(epsilons) * len(bits))
     for epsilon, family in itertools.product(epsilons, families):
         name, build = own(family, epsilon)
         table = build()
         if table.epsilon <= epsilon:
-            losses = {"mse": table.mse(prior), "mae": table.mae(prior)}
-            rows.append({"family": name, "epsilon": float(epsilon), "bits": float(table.bits), **losses})
+            rows.append({"family": name, **_point(table, epsilon, prior), "bits": float(table.bits)})
     return rows
+
+
+def _point(table: Mechanism, epsilon: float, prior: Any) -> dict[str, Any]:
+    return {"epsilon": float(epsilon), "mse": table.mse(prior), "mae": table.mae(prior)}

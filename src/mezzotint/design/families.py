@@ -7,7 +7,7 @@ rounding, and the table's own integers say what its epsilon is.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, final
 
@@ -30,109 +30,70 @@ _MANY_LEVELS = 32
 _CLOSEST = 1e-4
 
 
-class Family(ABC):
-    """A family with one dial: for given shape numbers, the rows at many dial positions at once, on [-1, 1]."""
-
-    levels: int
-
-    @property
-    def many(self) -> bool:
-        """Whether rows are so long that the search should spare them."""
-        return self.levels > _MANY_LEVELS
-
-    @property
-    @abstractmethod
-    def dials(self) -> FloatArray:
-        """(D,) increasing dial positions that are scanned; in between the search refines."""
-
-    @abstractmethod
-    def batch(self, shape: FloatArray, dials: FloatArray) -> Batch:
-        """Levels, knots and rows at the dial positions."""
-
-    @abstractmethod
-    def name(self, shape: FloatArray, dial: float, half: float) -> str:
-        """What a member is called, with its parameters in data units; `half` is half the input range."""
-
-    @abstractmethod
-    def shapes(self) -> list[FloatArray]:
-        """(S,) axes of a grid of shape numbers: where the search starts. No axis: nothing but the dial."""
-
-
 @final
-@dataclass(frozen=True, kw_only=True)
-class RqmFamily(Family):
-    """RQM: the dial is q, the one shape number is the log of the outermost bin."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Family:
+    """A family with one dial: for given shape numbers, the rows at many dial positions at once, on [-1, 1].
 
-    levels: int
-    least: float
-    most: float
-    reach: float | None = None
+    Arguments:
+        is_large: whether rows are so long that the search should spare them.
+        dials: (D,) increasing dial positions that are scanned; in between the search refines.
+        axes: of a grid of shape numbers, where the search starts. No axis: nothing but the dial.
+        batch: from shape numbers and dial positions.
+        name: what a member is called, from shape, dial and half the input range in data units.
+    """
 
-    @property
-    def dials(self) -> FloatArray:
-        inner = 1 / (1 + np.exp(-np.linspace(-9, 9, 13 if self.many else 37)))
-        return np.concatenate([[0.0], inner, [1.0]])
-
-    def _extension(self, shape: FloatArray) -> float:
-        return max((self.reach if self.reach is not None else math.exp(shape[0])) - 1, 0.0)
-
-    def batch(self, shape: FloatArray, dials: FloatArray) -> Batch:
-        return rqm_rows(lower=-1.0, upper=1.0, levels=self.levels, extension=self._extension(shape), q=dials)
-
-    def name(self, shape: FloatArray, dial: float, half: float) -> str:
-        return f"RQM(levels={self.levels}, extension={self._extension(shape) * half:.6g}, q={dial:.6g})"
-
-    def shapes(self) -> list[FloatArray]:
-        return (
-            []
-            if self.reach is not None
-            else [np.linspace(math.log(self.least), math.log(self.most), 12 if self.many else 32)]
-        )
+    is_large: bool
+    dials: FloatArray
+    axes: list[FloatArray]
+    batch: Callable[[FloatArray, FloatArray], Batch]
+    name: Callable[[FloatArray, float, float], str]
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class ErmFamily(Family):
+def rqm_family(levels: int, least: float, most: float, bins: FloatArray | None) -> Family:
+    """RQM: the dial is q, the one shape number the log of the outermost bin, from `least` to `most` half ranges."""
+    is_large = levels > _MANY_LEVELS
+    inner = 1 / (1 + np.exp(-np.linspace(-9, 9, 13 if is_large else 37)))
+    axis = np.linspace(math.log(least), math.log(most), 12 if is_large else 32)
+
+    def extension(shape: FloatArray) -> float:
+        return max((math.exp(shape[0]) if bins is None else float(bins[-1])) - 1, 0.0)
+
+    return Family(
+        is_large=is_large,
+        dials=np.concatenate([[0.0], inner, [1.0]]),
+        axes=[axis] if bins is None else [],
+        batch=lambda shape, q: rqm_rows(lower=-1.0, upper=1.0, levels=levels, extension=extension(shape), q=q),
+        name=lambda shape, q, half: f"RQM(levels={levels}, extension={extension(shape) * half:.6g}, q={q:.6g})",
+    )
+
+
+def erm_family(levels: int, least: float, most: float, bins: FloatArray | None) -> Family:
     """ERM on symmetric bins +-R u**p, u even on [0, 1]: the dial is gamma, the shape (log R, log p)."""
-
-    levels: int
-    least: float
-    most: float
-    bins: FloatArray | None = None
-
-    @property
-    def dials(self) -> FloatArray:
-        return np.sinh(np.linspace(-math.asinh(400), math.asinh(400), 21 if self.many else 41))
-
-    def _bins(self, shape: FloatArray) -> FloatArray:
-        if self.bins is not None:
-            return self.bins
-        even = np.linspace(-1, 1, self.levels)
-        power = math.exp(shape[1]) if len(shape) > 1 else 1.0
-        return math.exp(shape[0]) * np.sign(even) * np.abs(even) ** power
-
-    def batch(self, shape: FloatArray, dials: FloatArray) -> Batch:
-        bins = self._bins(shape)
-        knots, rows = erm_rows(bins, lower=-1.0, upper=1.0, gamma=dials)
-        return bins, knots, rows
-
-    def name(self, shape: FloatArray, dial: float, half: float) -> str:
-        return f"ERM(levels={self.levels}, gamma={dial:.6g})"
-
-    def shapes(self) -> list[FloatArray]:
-        if self.bins is not None:
-            return []
-        reach = np.linspace(math.log(self.least), math.log(self.most), 12)
-        if self.levels < 4:
-            return [reach]  # no inner bin to move
+    even, axes = np.linspace(-1, 1, levels), [np.linspace(math.log(least), math.log(most), 12)]
+    if levels >= 4:  # there is an inner bin to move
         # Bins closer together than this share of R would only be one bin twice, and are beyond rounding.
-        first = 2 / (self.levels - 1) if self.levels % 2 else 1 / (self.levels - 1)
-        steepest = min(8.0, math.log(_CLOSEST) / math.log(first))
-        return [reach, np.linspace(math.log(0.25), math.log(steepest), 9)]
+        first = 2 / (levels - 1) if levels % 2 else 1 / (levels - 1)
+        axes.append(np.linspace(math.log(0.25), math.log(min(8.0, math.log(_CLOSEST) / math.log(first))), 9))
+
+    def batch(shape: FloatArray, gamma: FloatArray) -> Batch:
+        chosen = bins
+        if chosen is None:
+            power = math.exp(shape[1]) if len(shape) > 1 else 1.0
+            chosen = math.exp(shape[0]) * np.sign(even) * np.abs(even) ** power
+        return chosen, *erm_rows(chosen, lower=-1.0, upper=1.0, gamma=gamma)
+
+    return Family(
+        is_large=levels > _MANY_LEVELS,
+        dials=np.sinh(np.linspace(-math.asinh(400), math.asinh(400), 21 if levels > _MANY_LEVELS else 41)),
+        axes=axes if bins is None else [],
+        batch=batch,
+        name=lambda shape, gamma, half: f"ERM(levels={levels}, gamma={gamma:.6g})",
+    )
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Setting:
     """The best member found: its shape numbers, dial position and float loss on [-1, 1]."""
 
@@ -172,7 +133,7 @@ class Search:
         self.loss: Literal["mse", "mae"] = loss
         self.prior = prior
         self.evaluations = 0
-        self.points, self.refinements, self.starts = (5, 10, 1) if family.many else (17, 6, 2)
+        self.points, self.refinements, self.starts = (5, 10, 1) if family.is_large else (17, 6, 2)
 
     def _evaluate(self, shape: FloatArray, dials: FloatArray) -> tuple[FloatArray, FloatArray]:
         """(D,) losses and epsilons."""
@@ -186,12 +147,10 @@ class Search:
         cut = np.linspace(0, 1, self.points)
         for _ in range(self.refinements):
             dials = inside[:, None] + (outside - inside)[:, None] * cut
-            _, epsilons = self._evaluate(shape, dials.ravel())
-            broken = epsilons.reshape(dials.shape) > self.epsilon
+            broken = self._evaluate(shape, dials.ravel())[1].reshape(dials.shape) > self.epsilon
             broken[:, 0], broken[:, -1] = False, True
             first = np.argmax(broken, axis=1)[:, None]
-            inside = np.take_along_axis(dials, first - 1, axis=1)[:, 0]
-            outside = np.take_along_axis(dials, first, axis=1)[:, 0]
+            inside, outside = (np.take_along_axis(dials, first - back, axis=1)[:, 0] for back in (1, 0))
         return inside
 
     def dial(self, shape: FloatArray) -> Setting:
@@ -199,25 +158,17 @@ class Search:
         dials = self.family.dials
         losses, epsilons = self._evaluate(shape, dials)
         meets = epsilons <= self.epsilon
-        if not meets.any():
-            least = int(np.argmin(epsilons))
-            return Setting(loss=math.inf, epsilon=float(epsilons[least]), shape=shape, dial=float(dials[least]))
         # Epsilon need not be monotone in the dial: every place where it crosses is a candidate beside the best scanned
         # position that meets it, unless both of its ends are worse than that one.
-        best = int(np.argmin(np.where(meets, losses, np.inf)))
+        best = int(np.argmin(np.where(meets, losses, np.inf))) if meets.any() else int(np.argmin(epsilons))
         crossing = np.flatnonzero((meets[:-1] != meets[1:]) & (np.minimum(losses[:-1], losses[1:]) <= losses[best]))
-        if crossing.size == 0:
-            return Setting(
-                loss=float(losses[best]), epsilon=float(epsilons[best]), shape=shape, dial=float(dials[best])
-            )
-        inner, outer = np.where(meets[crossing], [crossing, crossing + 1], [crossing + 1, crossing])
-        candidates = np.append(self._edges(shape, dials[inner], dials[outer]), dials[best])
-        losses, epsilons = self._evaluate(shape, candidates)
-        losses = np.where(epsilons <= self.epsilon, losses, np.inf)
-        best = int(np.argmin(losses))
-        return Setting(
-            loss=float(losses[best]), epsilon=float(epsilons[best]), shape=shape, dial=float(candidates[best])
-        )
+        if meets.any() and crossing.size:
+            inner, outer = np.where(meets[crossing], [crossing, crossing + 1], [crossing + 1, crossing])
+            dials = np.append(self._edges(shape, dials[inner], dials[outer]), dials[best])
+            losses, epsilons = self._evaluate(shape, dials)
+            best = int(np.argmin(np.where(epsilons <= self.epsilon, losses, np.inf)))
+        loss = float(losses[best]) if epsilons[best] <= self.epsilon else math.inf
+        return Setting(loss=loss, epsilon=float(epsilons[best]), shape=shape, dial=float(dials[best]))
 
     def run(self) -> Setting:
         """The best member found: a grid of shapes, then a simplex search from the best of them.
@@ -225,44 +176,35 @@ class Search:
         Raises:
             InfeasibleError: no shape and dial position meets epsilon; the message says what is the least.
         """
-        axes = self.family.shapes()
-        if not axes:
-            settings = [self.dial(np.zeros(0))]
-        else:
-            grid = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
-            settings = sorted((self.dial(shape) for shape in grid), key=lambda s: s.loss)
-            settings += [self._improve(s, axes) for s in _apart(settings, axes, self.starts)]
-        best = min(settings, key=lambda s: s.loss)
+        axes = self.family.axes
+        shapes = (
+            np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes)) if axes else np.zeros((1, 0))
+        )
+        settings = sorted((self.dial(shape) for shape in shapes), key=_loss)
+        settings += [self._improve(setting) for setting in _apart(settings, axes, self.starts) if axes]
+        best = min(settings, key=_loss)
         if best.loss == math.inf:
-            least = min(s.epsilon for s in settings)
+            least = min(setting.epsilon for setting in settings)
             raise InfeasibleError(
                 f"epsilon={self.epsilon:g}: this family reaches no less than epsilon={least:.6g} on these levels; "
                 "ask for a larger epsilon, give an int to have the levels chosen, or raise max_level"
             )
         return best
 
-    def _improve(self, start: Setting, axes: list[FloatArray]) -> Setting:
-        best = start
+    def _improve(self, start: Setting) -> Setting:
+        tried = [start]
 
         def loss(shape: FloatArray) -> float:
-            nonlocal best
-            setting = self.dial(np.array(shape))
-            best = min(best, setting, key=lambda s: s.loss)
-            return setting.loss if setting.loss < math.inf else 1e300
+            tried.append(self.dial(np.array(shape)))
+            return min(tried[-1].loss, 1e300)
 
-        steps = [axis[1] - axis[0] for axis in axes]
-        simplex = np.stack([start.shape, *(start.shape + np.diag(steps) / 2)])
-        bounds = [(axis[0], axis[-1]) for axis in axes]
-        minimize(
-            loss,
-            start.shape,
-            method="Nelder-Mead",
-            bounds=bounds,
-            options={
-                "initial_simplex": np.clip(simplex, *np.array(bounds).T),
-                "xatol": 1e-4,
-                "fatol": 1e-7 * start.loss,
-                "maxfev": 30 * len(axes),
-            },
-        )
-        return best
+        bounds = [(axis[0], axis[-1]) for axis in self.family.axes]
+        steps = [axis[1] - axis[0] for axis in self.family.axes]
+        simplex = np.clip(np.stack([start.shape, *(start.shape + np.diag(steps) / 2)]), *np.array(bounds).T)
+        options = {"initial_simplex": simplex, "xatol": 1e-4, "fatol": 1e-7 * start.loss, "maxfev": 30 * len(bounds)}
+        minimize(loss, start.shape, method="Nelder-Mead", bounds=bounds, options=options)
+        return min(tried, key=_loss)
+
+
+def _loss(setting: Setting) -> float:
+    return setting.loss

@@ -51,12 +51,6 @@ def centered(problem: Problem, values: FloatArray) -> FloatArray:
     return (values - problem.center) / (problem.width / 2)
 
 
-def from_centered(problem: Problem, values: FloatArray) -> FloatArray:
-    """Back to data units; -1 and 1 become lower and upper exactly."""
-    knots = problem.center + values * (problem.width / 2)
-    return np.where(values == -1, problem.lower, np.where(values == 1, problem.upper, knots))
-
-
 def ratio_above(epsilon: float) -> float:
     """A float at or above e**epsilon: bounds hold for every mechanism of this epsilon."""
     return math.exp(epsilon) * (1 + 2.0**-50)

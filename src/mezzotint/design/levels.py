@@ -10,11 +10,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize
 
+from mezzotint.core.arguments import check_finite
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.priors import SamplePrior, UniformPrior
 from mezzotint.design.fixed import centered, program_on
 from mezzotint.design.general import make_setting, solve_pairs
-from mezzotint.design.problem import Problem, finite
+from mezzotint.design.problem import Problem, cell_means
 from mezzotint.design.program import Program, mean_offset
 from mezzotint.design.reach import required_overhang
 from mezzotint.design.search import search
@@ -24,7 +25,7 @@ from mezzotint.design.windows import law_of
 FloatArray = npt.NDArray[np.float64]
 
 _FEW_KNOTS = 9
-_CELLS = 2048
+_MANY_POINTS = 4096
 _CLOSEST = 1e-4
 """Levels stay this far apart (units of half the range) during the search."""
 
@@ -48,7 +49,7 @@ def level_bounds(problem: Problem, max_level: float | None, knots: FloatArray | 
         raise InfeasibleError(f"epsilon={problem.epsilon:g}: no levels, however far, are enough; use fewer knots")
     least = 1 + overhang
     if max_level is not None:
-        largest = finite("max_level", max_level) / half
+        largest = check_finite("max_level", max_level) / half
         if not largest >= least * (1 + 1e-9):
             raise ParameterError(
                 "max_level",
@@ -208,10 +209,6 @@ def _surely(problem: Problem, least: float) -> float:
 def thinned(problem: Problem) -> Problem:
     """The problem with a large sample replaced by its cells' masses and means: a search needs no more."""
     prior = problem.prior
-    if not isinstance(prior, SamplePrior) or prior.points.size <= 2 * _CELLS:
+    if not isinstance(prior, SamplePrior) or prior.points.size <= _MANY_POINTS:
         return problem
-    edges = np.linspace(problem.lower, problem.upper, _CELLS + 1)
-    moments = prior.moments(edges)
-    used = moments[:, 0] > 0
-    points = edges[:-1][used] + moments[used, 1] / moments[used, 0]
-    return replace(problem, prior=SamplePrior(points=points, masses=moments[used, 0]))
+    return replace(problem, prior=cell_means(prior, problem.lower, problem.upper))

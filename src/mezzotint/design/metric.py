@@ -44,21 +44,28 @@ def metric_epsilon(mechanism: Mechanism, metric: str) -> float:
         return _absolute(mechanism)
     if metric != "squared":
         raise ParameterError("metric", metric, 'use "absolute" or "squared"')
-    spacing = Fraction(spacing_of(mechanism.knots))
-    worst = Fraction(0)
-    rows = mechanism.weights
+    spacing, losses = Fraction(spacing_of(mechanism.knots)), row_losses(mechanism)
+    if np.isinf(losses).any():
+        return math.inf
+    return float_above(max(Fraction(loss) / (apart * spacing) ** 2 for apart, loss in enumerate(losses.tolist(), 1)))
+
+
+def row_losses(mechanism: Mechanism) -> FloatArray:
+    """(K,) entry j-1: the largest log-ratio of two rows j knots apart, rounded up; inf where a row misses a level."""
+    rows, result = mechanism.weights, np.zeros(len(mechanism.weights) - 1)
     for apart in range(1, rows.shape[0]):
         high, low = np.maximum(rows[apart:], rows[:-apart]), np.minimum(rows[apart:], rows[:-apart])
         used = high > 0
         if (low[used] == 0).any():
-            return math.inf
+            result[apart - 1] = math.inf
+            continue
         ratios = np.where(used, high / np.maximum(low, 1), 0.0)
         # The float quotient picks the largest up to rounding; 2**-50 covers that.
         where = np.unravel_index(int(np.argmax(ratios)), ratios.shape)
-        loss = Fraction(log_ratio(int(high[where]), int(low[where]))) + Fraction(1, 2**50)
-        if int(high[where]) > int(low[where]):
-            worst = max(worst, loss / (apart * spacing) ** 2)
-    return float_above(worst)
+        top, bottom = int(high[where]), int(low[where])
+        if top > bottom:
+            result[apart - 1] = float_above(Fraction(log_ratio(top, bottom)) + Fraction(1, 2**50))
+    return result
 
 
 def _absolute(mechanism: Mechanism) -> float:

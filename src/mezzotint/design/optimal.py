@@ -1,21 +1,24 @@
-"""`design.optimal`: the provably best table for a problem."""
+"""`design.optimal`: the provably best table for a problem; and `design.cache`, which remembers it."""
 
 from __future__ import annotations
 
+import hashlib
 import time
-from dataclasses import replace
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any, Literal, final
 
 import numpy as np
 import numpy.typing as npt
 
+from mezzotint.core.arguments import check_count, check_finite, check_increasing
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import MAX_LEVELS, Mechanism
 from mezzotint.design.distribution import design_cells
 from mezzotint.design.fixed import design_fixed
 from mezzotint.design.general import design_general, refine_even
 from mezzotint.design.levels import search_levels
-from mezzotint.design.problem import Problem, check_knots, check_levels, make_problem
+from mezzotint.design.problem import Problem, check_knots, make_problem
 from mezzotint.design.prove import Progress
 from mezzotint.design.prove import prove as prove_levels
 from mezzotint.design.reach import check_reach
@@ -52,7 +55,7 @@ def _chosen_levels(problem: Problem, levels: Any, max_level: float | None, knots
     if isinstance(levels, bool) or not isinstance(levels, int | np.integer):
         if max_level is not None:
             raise ParameterError("max_level", max_level, "bounds the search for levels; these levels are fixed")
-        return check_levels(levels)
+        return check_increasing("levels", levels)
     if not 2 <= levels <= MAX_LEVELS:
         raise ParameterError("levels", int(levels), f"need 2 to {MAX_LEVELS} output levels; try levels=4")
     return search_levels(problem, int(levels), max_level=max_level, knots=knots)
@@ -158,3 +161,66 @@ def _designed(problem: Problem, levels: Any, knots: Any, max_level: float | None
     check_reach(problem, values, np.array([problem.lower, problem.upper]) if inputs is None else inputs)
     draft, mechanism = _design(problem, values, inputs, free=isinstance(levels, int | np.integer))
     return record(problem, draft, mechanism, started=started)
+
+
+# Designs on demand ----------------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """What `optimal` is asked for: equal where the key is."""
+
+    key: Any
+    options: dict[str, Any] = field(compare=False)
+
+
+@lru_cache(maxsize=4096)
+def _remembered(asked: _Asked) -> DesignResult:
+    return optimal(**asked.options)
+
+
+def _token(value: Any) -> Any:
+    """Something hashable that is equal for equal problems: arrays by content, distributions by their parameters."""
+    if value is None or isinstance(value, str | int | float):
+        return (type(value).__name__, value)
+    if isinstance(value, np.generic):
+        return _token(value.item())
+    frozen = getattr(value, "dist", None)
+    if frozen is not None and hasattr(value, "args"):
+        return (type(frozen).__name__, frozen.name, value.args, tuple(sorted(value.kwds.items())))
+    array = np.ascontiguousarray(value, dtype=np.float64)
+    return (array.shape, hashlib.sha256(array.tobytes()).digest())
+
+
+def cache(
+    epsilon: float = 1.0, *, bits: int | None = None, lower: float = -1.0, upper: float = 1.0, **options: Any
+) -> DesignResult:
+    """`optimal`, remembered: a run can ask for (bits, range, epsilon) as it goes.
+
+    Arguments:
+        epsilon, lower, upper: as in `optimal`.
+        bits: levels = 2**bits; or give `levels` among the options.
+        options: everything else that `optimal` takes.
+
+    Returns: the same `DesignResult` object for the same problem; it is frozen, so sharing it is safe.
+
+    Raises: as `optimal`; ParameterError when bits and levels are both given.
+
+    Guarantees: equal problems are solved once per process (up to 4096 of them; then the least recently used is
+        forgotten). Arrays count by content, frozen distributions by family and parameters. Threads may share it.
+    Edge cases: a failure is not remembered.
+    """
+    if bits is not None:
+        if "levels" in options:
+            raise ParameterError("bits", bits, "give bits or levels, not both")
+        options["levels"] = 2 ** check_count("bits", bits, least=1, most=16)
+    span = {"epsilon": epsilon, "lower": lower, "upper": upper}
+    options |= {name: check_finite(name, value) for name, value in span.items()}
+    key = tuple((name, _token(options[name])) for name in sorted(options))
+    return _remembered(_Asked(key=key, options=options))
+
+
+def clear_cache() -> None:
+    """Forgets every design."""
+    _remembered.cache_clear()

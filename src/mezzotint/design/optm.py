@@ -1,38 +1,38 @@
-"""`design.optm`: the optimal pair-selection mechanism as published, and the exact optimum of that family at m = 4."""
+"""`design.optm`: the optimal pair-selection mechanism as published (Cai et al. 2024, Algorithm 2)."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal, final
 
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.errors import InfeasibleError, MezzotintError, ParameterError
+from mezzotint.core.arguments import check_covering
+from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.priors import UniformPrior
 from mezzotint.core.rounding import table
-from mezzotint.design.optm_program import BUILDERS, Constraints, Found, Tables
-from mezzotint.design.optm_search import BoxSearch
-from mezzotint.design.problem import Problem, check_levels, make_problem
+from mezzotint.design.optm_program import Constraints, Found, Tables, solve_rows, theorem5, theorem6
+from mezzotint.design.problem import Problem, make_problem
 from mezzotint.design.result import DesignResult, without_bound
 from mezzotint.design.rounding import achieved_loss, first_certified
-from mezzotint.families.selection import pair_rows
+from mezzotint.families.selection import erm_choices, pair_rows, rqm_choices
 
 FloatArray = npt.NDArray[np.float64]
 Progress = Callable[[int, int], None]
 
+BUILDERS: dict[str, Constraints] = {"theorem5": theorem5, "theorem6": theorem6}
+
 _OUTER = (1.05, 1.15, 1.3, 1.5, 1.75, 2.0, 2.4, 2.8, 3.4, 4.0)
+_INNER = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.97)
 _FINEST = 1e-4
 _FEW_BOXES = 9
 _FINALISTS = 3
-_INNER = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.97)
-
-
-class _NoBoxError(MezzotintError):
-    """No box has a solution: a smaller epsilon would not have one either."""
+_MOST_BOXES = 2000
 
 
 def is_mirrored(bins: FloatArray, problem: Problem) -> bool:
@@ -41,29 +41,19 @@ def is_mirrored(bins: FloatArray, problem: Problem) -> bool:
         return False
     if isinstance(problem.prior, UniformPrior):
         return True
-    edges = np.linspace(problem.lower, problem.upper, 65)
-    masses = problem.prior.moments(edges)[:, 0]
+    masses = problem.prior.moments(np.linspace(problem.lower, problem.upper, 65))[:, 0]
     return bool(np.abs(masses - masses[::-1]).max() <= 1e-9)
-
-
-def covering_bins(bins: Any, problem: Problem) -> FloatArray:
-    """The bins, checked: increasing and reaching beyond the range on both sides."""
-    values = check_levels(bins)
-    if values[0] > problem.lower or values[-1] < problem.upper:
-        raise ParameterError("bins", values.tolist(), f"must cover [{problem.lower:g}, {problem.upper:g}]")
-    return values
 
 
 def bin_sets(problem: Problem, levels: int) -> list[FloatArray]:
     """Symmetric bin sets: 10 outer distances times up to 11 inner spreads, about as many as the paper's code has."""
     half, needed = problem.width / 2, 1 + 2 / math.expm1(problem.epsilon)
-    result = []
-    for outer, inner in itertools.product(_OUTER, _INNER):
-        middle = np.linspace(-inner, inner, levels - 2) if inner > 0 or levels <= 3 else None
-        if middle is not None and (levels > 2 or inner == _INNER[0]):
-            units = np.concatenate([[-outer * needed], middle, [outer * needed]])
-            result.append(problem.center + half * units)
-    return result
+    spreads = [inner for inner in _INNER if inner > 0 or levels <= 3]
+    inside = [np.linspace(-inner, inner, levels - 2) for inner in (spreads if levels > 3 else spreads[:1])]
+    return [
+        problem.center + half * np.concatenate([[-outer * needed], middle, [outer * needed]])
+        for outer, middle in itertools.product(_OUTER, inside)
+    ]
 
 
 def table_of(problem: Problem, tables: Tables, y: FloatArray, *, name: str, epsilon: float) -> Any:
@@ -74,23 +64,81 @@ def table_of(problem: Problem, tables: Tables, y: FloatArray, *, name: str, epsi
     return table(knots=knots, levels=tables.bins, probabilities=rows, name=name, epsilon=epsilon)
 
 
-def _search(
-    problem: Problem, bins: FloatArray, epsilon: float, constraints: Constraints, boxes: int, finest: float
-) -> tuple[Tables, Found | None, int]:
-    sides = 1 if is_mirrored(bins, problem) else 2
-    if constraints == "theorem6" and sides == 2:
-        raise ParameterError("constraints", constraints, "Theorem 6 is about symmetric bins and priors; use theorem5")
-    tables = Tables(bins=bins, lower=problem.lower, upper=problem.upper, sides=sides)
-    points = boxes if sides == 1 else max(3, round(math.sqrt(boxes)))
-    search = BoxSearch(
-        tables=tables,
-        epsilon=epsilon,
-        target=tables.proxy(problem.prior)[0],
-        constraints=constraints,
-        points=points,
-        finest=finest,
-    )
-    return tables, search.run(), search.programs
+@final
+@dataclass(kw_only=True, eq=False)
+class BoxSearch:
+    """The search over the pinned selection probabilities: a grid, then smaller and smaller moves from its best point.
+
+    The paper's boxes bound products of two probabilities; the smallest boxes, points, are the best ones.
+
+    Arguments:
+        points: grid points per free probability.
+        finest: the moves stop at this size; 1 for none.
+        programs: linear programs so far.
+    """
+
+    tables: Tables
+    problem: Problem
+    epsilon: float
+    constraints: Constraints
+    points: int
+    finest: float = 1.0
+    programs: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self.rows = self.tables.pinned_rows()
+        self.target, _ = self.tables.proxy(self.problem.prior)
+
+    def at(self, pinned: FloatArray) -> Found | None:
+        """(value, y) of the linear program with these pinned probabilities, or None if it has no solution."""
+        self.programs += 1
+        constraints = self.constraints(self.tables, self.tables.forms(pinned), self.epsilon)
+        return solve_rows(self.tables, *self.tables.box(pinned), self.target, constraints)
+
+    def run(self) -> Found | None:
+        """The best point found, or None where no point of the grid has a solution."""
+        answers = (self.at(pinned) for pinned in self._grid())
+        found = min((answer for answer in answers if answer is not None), key=_value, default=None)
+        step = 1 / (self.points + 1)
+        while found is not None and step > self.finest:
+            moved = (self.at(pinned) for pinned in self._moves(found[1], step))
+            better = min([found, *(answer for answer in moved if answer is not None)], key=_value)
+            if better[0] >= found[0] - 1e-12:
+                step /= 2
+            found = better
+        return found
+
+    def _grid(self) -> Iterator[FloatArray]:
+        """Positive multiples of 1 / (points + 1); where they are too many, the shapes of RQM and ERM."""
+        tables, counts = self.tables, [row.stop - row.start for row in self.rows]
+        if math.prod(math.comb(self.points, count - 1) for count in counts) > _MOST_BOXES:
+            for q in np.linspace(0.01, 0.7, 30).tolist():
+                yield self._joined([rqm_choices(tables.bins.size, q)] * 2)
+            for gamma in np.linspace(-6, 6, 30).tolist():
+                yield self._joined([erm_choices(tables.bins, gamma), erm_choices(-tables.bins[::-1], gamma)])
+            return
+        total = self.points + 1
+        cuts = [itertools.combinations(range(1, total), count - 1) for count in counts]
+        for choice in itertools.product(*cuts):
+            pinned = np.zeros(tables.size)
+            for row, cut in zip(self.rows, choice, strict=True):
+                pinned[row] = np.diff([0, *cut, total]) / total
+            yield pinned
+
+    def _joined(self, sides: list[list[FloatArray]]) -> FloatArray:
+        return np.concatenate([row for side in sides[: self.tables.sides] for row in side])
+
+    def _moves(self, y: FloatArray, step: float) -> Iterator[FloatArray]:
+        for row in self.rows:
+            for gives, takes in itertools.permutations(range(row.start, row.stop), 2):
+                moved, amount = y.copy(), min(step, y[gives])
+                moved[gives], moved[takes] = y[gives] - amount, y[takes] + amount
+                if amount > 0:
+                    yield moved
+
+
+def _value(found: Found) -> float:
+    return found[0]
 
 
 def optm(
@@ -101,7 +149,7 @@ def optm(
     bins: Any = None,
     levels: int = 4,
     prior: Any = None,
-    constraints: Constraints = "theorem5",
+    constraints: Literal["theorem5", "theorem6"] = "theorem5",
     boxes: int = 99,
     progress: Progress | None = None,
 ) -> DesignResult:
@@ -114,9 +162,8 @@ def optm(
             both sides, others one table per side (Theorem 4). None searches 100 symmetric bin sets or so.
         levels: how many bins to search when `bins` is None.
         prior: None (uniform), a frozen scipy.stats distribution or a 1-D sample; only the masses of cells enter.
-        constraints: "theorem5" (corrected: every pair of candidates), "theorem6" (three boxes; needs
-            epsilon > ln 2 and is often infeasible), "published_theorem5" (as printed: NO guarantee; the mechanism is
-            certified at whatever it truly has).
+        constraints: "theorem5" (corrected: every pair of candidates) or "theorem6" (one ratio for all outputs; needs
+            epsilon > ln 2 and is often infeasible).
         boxes: grid points per free probability in the exhaustive pass of the box search.
         progress: called as progress(done, total) after each bin set.
 
@@ -128,7 +175,7 @@ def optm(
         ParameterError: a bad value.
         InfeasibleError: no box has a solution; names the constraints.
 
-    Guarantees: certified epsilon <= epsilon, except under "published_theorem5"; unbiased.
+    Guarantees: certified epsilon <= epsilon; unbiased.
     Source: Cai, Zhang, Khalili 2024, Algorithm 2, Theorems 3-6; corrections in docs/proofs/design.md, "OPTM".
     """
     started = time.perf_counter()
@@ -139,80 +186,74 @@ def optm(
         raise ParameterError("boxes", boxes, "need between 1 and 10000 grid points; try 99")
     if bins is None and not 3 <= levels <= 64:
         raise ParameterError("levels", levels, "bins are searched for 3 to 64 levels")
-    sets = bin_sets(problem, levels) if bins is None else [covering_bins(bins, problem)]
-    best, programs = _search_sets(problem, sets, constraints, boxes, progress, started)
+    sets = (
+        bin_sets(problem, levels)
+        if bins is None
+        else [check_covering("bins", bins, lower=problem.lower, upper=problem.upper)]
+    )
+    if constraints == "theorem6" and not is_mirrored(sets[0], problem):
+        raise ParameterError("constraints", constraints, "Theorem 6 is about symmetric bins and priors; use theorem5")
+    best = best_pairs(problem, sets, BUILDERS[constraints], boxes=boxes, started=started, progress=progress)
     if best is None:
         hint = "; it always needs epsilon > ln 2" if constraints == "theorem6" else ""
         raise InfeasibleError(
             f"bins={bins}: no selection probabilities satisfy {constraints} at epsilon={epsilon:g}{hint}; "
             "move the outer bins out, raise epsilon, or use design.optimal"
         )
-    return _final(best, started, programs)
+    return best
 
 
-def _search_sets(
+def best_pairs(
     problem: Problem,
     sets: list[FloatArray],
     constraints: Constraints,
+    *,
     boxes: int,
-    progress: Progress | None,
     started: float,
-) -> tuple[DesignResult | None, int]:
-    """All bin sets with few boxes, then the best few with all of them."""
-    programs, found = 0, []
-    total = len(sets) + (min(_FINALISTS, len(sets)) if len(sets) > 1 else 0)
-    for done, candidate in enumerate(sets, start=1):
-        few, finest = (boxes, _FINEST) if len(sets) == 1 else (min(boxes, _FEW_BOXES), 1.0)
-        result, count = _at_bins(problem, candidate, constraints, few, finest, started)
-        programs += count
-        found += [result] if result is not None else []
-        if progress is not None:
-            progress(done, total)
-    if len(sets) > 1:
-        finalists = sorted(found, key=_loss)[:_FINALISTS]
-        for done, finalist in enumerate(finalists, start=len(sets) + 1):
-            result, count = _at_bins(problem, finalist.mechanism.levels, constraints, boxes, _FINEST, started)
-            programs += count
-            found += [result] if result is not None else []
+    progress: Progress | None = None,
+    is_private: bool = True,
+) -> DesignResult | None:
+    """The best pair selection on any of these bins: all sets with few boxes, the best few with all; None if none is.
+
+    Arguments:
+        is_private: whether the constraints imply epsilon; if not, the table is certified at whatever it has.
+    """
+    found: list[tuple[float, Any]] = []
+    programs, total = 0, len(sets) + (min(_FINALISTS, len(sets)) if len(sets) > 1 else 0)
+
+    def at(bins: FloatArray, points: int, finest: float) -> None:
+        sides = 1 if is_mirrored(bins, problem) else 2
+        tables = Tables(bins=bins, lower=problem.lower, upper=problem.upper, sides=sides)
+        points = points if sides == 1 else max(3, round(math.sqrt(points)))
+
+        def build(epsilon: float) -> Any:
+            nonlocal programs
+            search = BoxSearch(
+                tables=tables, problem=problem, epsilon=epsilon, constraints=constraints, points=points, finest=finest
+            )
+            answer, programs = search.run(), programs + search.programs
+            allowed = problem.epsilon if is_private else math.inf
+            return answer and table_of(problem, tables, answer[1], name="OPTM", epsilon=allowed)
+
+        try:
+            mechanism: Any = first_certified(build, epsilon=problem.epsilon)
+        except InfeasibleError:
+            return
+        if mechanism is not None:
+            found.append((achieved_loss(problem, mechanism), mechanism))
+
+    def each(chosen: list[FloatArray], points: int, finest: float, before: int = 0) -> None:
+        for done, bins in enumerate(chosen, start=before + 1):
+            at(bins, points, finest)
             if progress is not None:
                 progress(done, total)
-    return min(found, key=_loss, default=None), programs
 
-
-def _loss(result: DesignResult) -> float:
-    return result.loss
-
-
-def _final(best: DesignResult, started: float, programs: int) -> DesignResult:
-    return without_bound(best.mechanism, loss=best.loss, status=best.status, started=started, iterations=programs)
-
-
-def _at_bins(
-    problem: Problem, bins: FloatArray, constraints: Constraints, boxes: int, finest: float, started: float
-) -> tuple[DesignResult | None, int]:
-    published = constraints == "published_theorem5"
-    programs = 0
-
-    def build(epsilon: float) -> Any:
-        nonlocal programs
-        tables, found, count = _search(problem, bins, epsilon, constraints, boxes, finest)
-        programs += count
-        if found is None:
-            raise _NoBoxError(f"bins={bins.tolist()}: {constraints} has no solution")
-        allowed = math.inf if published else problem.epsilon
-        return table_of(problem, tables, found[1], name=f"OPTM ({constraints})", epsilon=allowed)
-
-    try:
-        mechanism = first_certified(build, epsilon=problem.epsilon)
-    except (_NoBoxError, InfeasibleError):
-        return None, programs
-    return (
-        without_bound(
-            mechanism,
-            loss=achieved_loss(problem, mechanism),
-            status="no guarantee" if published else "heuristic",
-            started=started,
-            iterations=programs,
-        ),
-        programs,
-    )
+    if len(sets) > 1:
+        each(sets, min(boxes, _FEW_BOXES), 1.0)
+        sets = [mechanism.levels for _, mechanism in sorted(found, key=_value)[:_FINALISTS]]
+    each(sets, boxes, _FINEST, before=total - len(sets) if found else 0)
+    if not found:
+        return None
+    loss, mechanism = min(found, key=_value)
+    status = "heuristic" if is_private else "no guarantee"
+    return without_bound(mechanism, loss=loss, status=status, started=started, iterations=programs)

@@ -1,30 +1,21 @@
-"""OPTM's linear program (Cai et al. 2024): selection probabilities within boxes, so that privacy is linear in them."""
+"""OPTM's linear programs (Cai et al. 2024): selection probabilities, those of inner cells pinned, the others free."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, final
+from typing import final
 
 import numpy as np
 import numpy.typing as npt
 from scipy import optimize
 
 from mezzotint.core.priors import Prior
-from mezzotint.families.selection import cells
+from mezzotint.families.selection import cells, pair_rows
 
 FloatArray = npt.NDArray[np.float64]
 Found = tuple[float, FloatArray]
-Constraints = Literal["theorem5", "theorem6", "published_theorem5"]
-
-
-@final
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Box:
-    """o <= y <= u, entrywise."""
-
-    low: FloatArray
-    high: FloatArray
 
 
 @final
@@ -51,12 +42,9 @@ class Tables:
     def size(self) -> int:
         return self.sides * self.half
 
-    def start(self, side: int, n: int) -> int:
-        """Where q_n of a side (0 left, 1 right) begins; it has n entries, the outermost bin first."""
-        return (side % self.sides) * self.half + n * (n - 1) // 2
-
     def row(self, side: int, n: int) -> slice:
-        start = self.start(side, n)
+        """Where q_n of a side (0 left, 1 right) stands; it has n entries, the outermost bin first."""
+        start = (side % self.sides) * self.half + n * (n - 1) // 2
         return slice(start, start + n)
 
     def choices(self, y: FloatArray, side: int) -> list[FloatArray]:
@@ -71,146 +59,107 @@ class Tables:
     def own(self, j: int, i: int) -> int:
         """Index of the probability with which bin i (1-based) is drawn on its side in cell j."""
         m = self.bins.size
-        return self.start(0, j) + i - 1 if i <= j else self.start(1, m - j) + m - i
+        return self.row(0, j).start + i - 1 if i <= j else self.row(1, m - j).start + m - i
 
-    def others(self, j: int, x: float, i: int) -> FloatArray:
-        """(size,) coefficients c with p(x, i) = y[own(j, i)] * (c @ y) at x in the closed cell j."""
-        m, bins = self.bins.size, self.bins
-        result = np.zeros(self.size)
-        if i <= j:
-            for r in range(j + 1, m + 1):
-                result[self.start(1, m - j) + m - r] += (bins[r - 1] - x) / (bins[r - 1] - bins[i - 1])
-        else:
-            for left in range(1, j + 1):
-                result[self.start(0, j) + left - 1] += (x - bins[left - 1]) / (bins[i - 1] - bins[left - 1])
-        return result
+    def pinned_rows(self) -> list[slice]:
+        """The q_n whose products with one another occur: where these are pinned, every probability is linear in y."""
+        inner = [j for j, _, _ in self.used() if min(j, self.bins.size - j) >= 2]
+        rows = {(0, j) for j in inner} | {(1 % self.sides, self.bins.size - j) for j in inner}
+        return [self.row(side, n) for side, n in sorted(rows)]
 
-    def is_linear(self, j: int, i: int) -> bool:
-        """Whether p(., i) on cell j is linear in y: the other side has one bin only, drawn for certain."""
-        return (self.bins.size - j if i <= j else j) == 1
+    def free(self) -> npt.NDArray[np.bool_]:
+        """(size,) which entries are neither pinned nor certain, as q_1(1) = 1 is."""
+        free = np.ones(self.size, dtype=bool)
+        for row in (*self.pinned_rows(), self.row(0, 1), self.row(1, 1)):
+            free[row] = False
+        return free
 
-    def least(self, box: Box, j: int, x: float, i: int) -> FloatArray:
-        """A linear form of y that bounds p(x, i) from below within the box; eq. (12)."""
-        return self._form(box.low, j, x, i)
+    def box(self, pinned: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Bounds (size,) of y from below and above with the pinned entries of `pinned` (size,)."""
+        low, high = np.where(self.free(), 0.0, 1.0), np.ones(self.size)
+        for row in self.pinned_rows():
+            low[row] = high[row] = pinned[row]
+        return low, high
 
-    def most(self, box: Box, j: int, x: float, i: int) -> FloatArray:
-        """A linear form of y that bounds p(x, i) from above within the box; eq. (11)."""
-        return self._form(box.high, j, x, i)
+    def forms(self, pinned: FloatArray) -> FloatArray:
+        """(cells, 2, m, size) coefficients on y of the probabilities at both ends of the used cells.
 
-    def _form(self, side: FloatArray, j: int, x: float, i: int) -> FloatArray:
-        own, others = self.own(j, i), self.others(j, x, i)
-        # q_1(1) = 1: with a single bin on the other side no box is needed.
-        return unit(self.size, own) * others.sum() if self.is_linear(j, i) else side[own] * others
-
-    def masses(self, prior: Prior) -> FloatArray:
-        """Prior mass of each used cell."""
-        edges = np.array([start for _, start, _ in self.used()] + [self.upper])
-        return prior.moments(edges)[:, 0]
+        q_1(1) = 1 carries the constants. Only the pinned entries of `pinned` (size,) matter.
+        """
+        free = np.flatnonzero(self.free())
+        y = np.zeros((1 + free.size, self.size))
+        y[1 + np.arange(free.size), free] = 1.0
+        for row in self.pinned_rows():
+            y[:, row] = pinned[row]
+        for side in range(self.sides):
+            y[:, self.row(side, 1)] = 1.0
+        left, right = ([y[:, self.row(side, n)] for n in range(1, self.bins.size)] for side in (0, 1))
+        values = pair_rows(self.bins, left, right, lower=self.lower, upper=self.upper)[1]
+        result = np.zeros((self.size, *values.shape[1:]))
+        result[0], result[free] = values[0], values[1:] - values[0]
+        return np.moveaxis(result, 0, -1).reshape(-1, 2, self.bins.size, self.size)
 
     def proxy(self, prior: Prior) -> tuple[FloatArray, float]:
         """Coefficients and constant of the bound on the MAE (Lemma 1, Theorem 3; Theorem 4 for two sides)."""
-        m, result, constant = self.bins.size, np.zeros(self.size), 0.0
-        for (j, _, _), mass in zip(self.used(), self.masses(prior).tolist(), strict=True):
+        m, result, constant, used = self.bins.size, np.zeros(self.size), 0.0, self.used()
+        edges = np.array([start for _, start, _ in used] + [self.upper])
+        for (j, _, _), mass in zip(used, prior.moments(edges)[:, 0].tolist(), strict=True):
             result[self.row(0, j)] += mass / 2 * (self.bins[j - 1] - self.bins[:j])
             # Right bins are counted from the outermost: B_m - B_{j+1}, ..., 0.
             result[self.row(1, m - j)] += mass / 2 * (self.bins[j:][::-1] - self.bins[j])
             constant += mass / 2 * float(self.bins[j] - self.bins[j - 1])
         return result, constant
 
-
-def unit(size: int, index: int) -> FloatArray:
-    result = np.zeros(size)
-    result[index] = 1.0
-    return result
-
-
-def _bounds_of_level(tables: Tables, box: Box, i: int) -> tuple[list[FloatArray], list[FloatArray]]:
-    """Linear forms that bound p(., i) from above at its candidates for the maximum, from below for the minimum."""
-    uppers: list[FloatArray] = []
-    lowers: list[FloatArray] = []
-    inner = tables.lower <= tables.bins[i - 1] <= tables.upper
-    for j, start, stop in tables.used():
-        near, far = (start, stop) if i <= j else (stop, start)
-        own = tables.own(j, i)
-        lowers.append(tables.least(box, j, far, i))
-        # p <= q_j(i) <= q_i(i) for an inner bin (the second by constraint); z of eq. (11) for an outer one.
-        if not inner:
-            uppers.append(tables.most(box, j, near, i))
-        elif i in (j, j + 1):
-            uppers.append(unit(tables.size, own))
-    return uppers, lowers
+    def unit(self, index: int) -> FloatArray:
+        """(size,) the coefficients of one entry of y."""
+        result = np.zeros(self.size)
+        result[index] = 1.0
+        return result
 
 
-def theorem5(tables: Tables, box: Box, epsilon: float) -> FloatArray:
-    """Rows A of A y <= 0 that imply epsilon-DP for every y in the box: Theorem 5, corrected and for any bins.
+Constraints = Callable[[Tables, FloatArray, float], FloatArray]
+"""Rows A of A y <= 0 that stand for epsilon-DP, from the tables, the `forms` of the pinned entries, and epsilon."""
 
-    As printed the theorem leaves outputs without constraints (see `published_theorem5`). Here every candidate for
-    the maximum of p(., i) over the range is held against every candidate for its minimum: in each cell p(., i) is
-    monotone, so these are the two ends of each cell.
+
+def largest_at_own_bin(tables: Tables, i: int) -> list[FloatArray]:
+    """q_j(i) - q_i(i) <= 0 on both sides, for inner bins (1-based)."""
+    if not tables.lower <= tables.bins[i - 1] <= tables.upper:
+        return []
+    pairs = [(tables.own(j, i), tables.own(i, i) if i <= j else tables.own(i - 1, i)) for j, _, _ in tables.used()]
+    return [tables.unit(own) - tables.unit(nearest) for own, nearest in pairs if own != nearest]
+
+
+def theorem5(tables: Tables, forms: FloatArray, epsilon: float) -> FloatArray:
+    """Theorem 5, corrected and for any bins.
+
+    As printed the theorem leaves outputs without constraints (`papers.optm_programs.published_theorem5`). Here every
+    candidate for the maximum of p(., i) over the range is held against every candidate for its minimum: in each cell
+    p(., i) is monotone, so these are the two ends of each cell. With pinned entries its boxes [o, u] have no width,
+    and the bounds (11) and (12) are the probabilities themselves.
     """
-    ratio = math.exp(epsilon)
-    rows: list[FloatArray] = []
+    numbers, rows = np.array([j for j, _, _ in tables.used()]), list[FloatArray]()
     for i in range(1, tables.bins.size + 1):
-        uppers, lowers = _bounds_of_level(tables, box, i)
-        rows += [upper - ratio * lower for upper in uppers for lower in lowers]
-        rows += _largest_at_own_bin(tables, i)
+        cell, near = np.arange(numbers.size), np.where(i <= numbers, 0, 1)
+        uppers, lowers = forms[cell, near, i - 1], forms[cell, 1 - near, i - 1]
+        if tables.lower <= tables.bins[i - 1] <= tables.upper:
+            # p <= q_j(i) <= q_i(i), the second by constraint, and q_i(i) = p(B_i, i).
+            uppers = uppers[(numbers == i) | (numbers == i - 1)]
+        rows += [upper - math.exp(epsilon) * lower for upper in uppers for lower in lowers]
+        rows += largest_at_own_bin(tables, i)
     return np.array(rows)
 
 
-def _largest_at_own_bin(tables: Tables, i: int) -> list[FloatArray]:
-    """q_j(i) - q_i(i) <= 0 on both sides, for inner bins."""
-    if not tables.lower <= tables.bins[i - 1] <= tables.upper:
-        return []
-    rows = []
-    for j, _, _ in tables.used():
-        nearest = tables.own(i, i) if i <= j else tables.own(i - 1, i)
-        own = tables.own(j, i)
-        if own != nearest:
-            rows.append(unit(tables.size, own) - unit(tables.size, nearest))
-    return rows
-
-
-def published_theorem5(tables: Tables, box: Box, epsilon: float) -> FloatArray:
-    """Theorem 5 as printed: NO guarantee. Bin t has no constraint at all, and outer bins lack pairs of cells.
-
-    Its mechanisms can exceed the nominal epsilon; they are certified at what they truly have.
-    """
-    ratio, last = math.exp(epsilon), tables.used()[-1]
-    inside = {j: start for j, start, _ in tables.used() if start == tables.bins[j - 1]}
-    rows: list[FloatArray] = []
-    for i in range(1, tables.bins.size + 1):
-        if tables.bins[i - 1] > tables.upper:
-            continue
-        at_end = tables.least(box, last[0], tables.upper, i)
-        for k, x in inside.items():
-            if k <= i:
-                continue
-            limit = tables.least(box, k - 1, x, i)
-            if tables.bins[i - 1] >= tables.lower:
-                uppers = [unit(tables.size, tables.own(i, i)), unit(tables.size, tables.own(i - 1, i))]
-            else:
-                first = tables.used()[0]
-                uppers = [
-                    tables.most(box, k, x, i),
-                    tables.most(box, first[0], tables.lower, i),
-                ]
-            rows += [upper - ratio * lower for upper in uppers for lower in (limit, at_end)]
-        rows += _largest_at_own_bin(tables, i)
-    return np.array(rows) if rows else np.zeros((1, tables.size))
-
-
-def theorem6(tables: Tables, box: Box, epsilon: float) -> FloatArray:
-    """Rows A of A y <= 0 of Theorem 6, its indices as its proof uses them; symmetric bins only.
+def theorem6(tables: Tables, forms: FloatArray, epsilon: float) -> FloatArray:
+    """Theorem 6, its indices as its proof uses them; symmetric bins only.
 
     One ratio for all outputs at once: the largest p is p(lower, s-1) or q_s(s), the least p(., 1) at B_t or at
     upper. Since q_1(1) = 1 it forces epsilon > ln 2, and on many bins it is infeasible at every epsilon.
     """
-    m, size, bins, ratio = tables.bins.size, tables.size, tables.bins, math.exp(epsilon)
-    first, last = tables.used()[0][0], tables.used()[-1][0]
-    s, t = first + 1, last
+    m, bins, used = tables.bins.size, tables.bins, tables.used()
+    s, t = used[0][0] + 1, used[-1][0]
 
     def q(n: int, i: int) -> FloatArray:
-        return unit(size, tables.start(0, n) + i - 1)
+        return tables.unit(tables.row(0, n).start + i - 1)
 
     rows = [q(j + 1, i) - q(j, i) for j in range(1, m - 1) for i in range(1, j + 1)]
     rows += [q(j, i) - q(j, i + 1) for j in range(2, m) for i in range(1, j)]
@@ -221,36 +170,24 @@ def theorem6(tables: Tables, box: Box, epsilon: float) -> FloatArray:
             for n in (m - k, m - k - 1):
                 if m - r + 1 <= n and n + 1 <= m - 1:
                     rows.append(narrow * q(n, m - r + 1) - wide * q(n + 1, m - r + 1))
-    z = tables.most(box, first, tables.lower, first)
-    lowers = [tables.least(box, last, tables.upper, 1)]
+    lowers, uppers = [forms[-1, 1, 0]], [forms[0, 0, s - 2]]
     if s <= t:
-        lowers.append(tables.least(box, t - 1, float(bins[t - 1]), 1))
-    uppers = [z] + ([q(s, s)] if s <= t else [])
-    rows += [upper - ratio * lower for upper in uppers for lower in lowers]
+        lowers, uppers = [*lowers, forms[t - s, 1, 0]], [*uppers, q(s, s)]
+    rows += [upper - math.exp(epsilon) * lower for upper in uppers for lower in lowers]
     return np.array(rows)
 
 
-BUILDERS = {"theorem5": theorem5, "theorem6": theorem6, "published_theorem5": published_theorem5}
+def solve_rows(tables: Tables, low: FloatArray, high: FloatArray, target: FloatArray, rows: FloatArray) -> Found | None:
+    """(value, y): the least target @ y for selection probabilities low <= y <= high with rows @ y <= 0; or None.
 
-
-def solve_box(tables: Tables, box: Box, epsilon: float, target: FloatArray, constraints: Constraints) -> Found | None:
-    """(value, y) of the box's linear program, or None if it has no solution."""
-    return solve_rows(tables, box, target, BUILDERS[constraints](tables, box, epsilon))
-
-
-def solve_rows(tables: Tables, box: Box, target: FloatArray, rows: FloatArray) -> Found | None:
-    """(value, y): the least target @ y for selection probabilities in the box with rows @ y <= 0, or None (HiGHS)."""
-    sums = np.zeros((tables.sides * (tables.bins.size - 1), tables.size))
-    for side in range(tables.sides):
-        for n in range(1, tables.bins.size):
-            sums[side * (tables.bins.size - 1) + n - 1, tables.row(side, n)] = 1.0
-    answer = optimize.linprog(
-        target,
-        A_ub=rows,
-        b_ub=np.zeros(len(rows)),
-        A_eq=sums,
-        b_eq=np.ones(len(sums)),
-        bounds=np.stack([box.low, box.high], axis=1),
-        method="highs",
-    )
-    return (float(answer.fun), np.asarray(answer.x)) if answer.status == 0 else None
+    Columns of `target` and `rows` beyond those of y are numbers >= 0 that are free otherwise.
+    """
+    slices = [tables.row(side, n) for side in range(tables.sides) for n in range(1, tables.bins.size)]
+    sums = np.zeros((len(slices), target.size))
+    for total, row in zip(sums, slices, strict=True):
+        total[row] = 1.0
+    bounds = np.tile([0.0, np.inf], (target.size, 1))
+    bounds[: tables.size] = np.stack([low, high], axis=1)
+    limits, ones = np.zeros(len(rows)), np.ones(len(sums))
+    answer = optimize.linprog(target, A_ub=rows, b_ub=limits, A_eq=sums, b_eq=ones, bounds=bounds, method="highs")
+    return (float(answer.fun), np.asarray(answer.x)[: tables.size]) if answer.status == 0 else None

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, cast, final, get_args
 
 import numpy as np
 import numpy.typing as npt
 
+from mezzotint.core.arguments import check_finite
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.priors import Prior, as_prior, cost_matrix
+from mezzotint.core.priors import Prior, SamplePrior, as_prior, cost_matrix
 
 FloatArray = npt.NDArray[np.float64]
 Loss = Literal["mse", "mae", "minimax", "cdf"]
@@ -68,14 +69,18 @@ class Problem:
         """Whether the constraint is pure epsilon-DP over all pairs of inputs."""
         return self.delta == 0 and self.alpha is None and self.metric is None
 
-    def with_epsilon(self, epsilon: float) -> Problem:
-        """The same problem at another epsilon."""
-        return replace(self, epsilon=epsilon)
-
     def costs(self, knots: FloatArray, levels: FloatArray) -> FloatArray:
         """(K+1, m) weights C with expected loss = sum(C * P), data units; for "minimax" those of the MSE."""
         loss = "mae" if self.loss == "mae" else "mse"
         return cost_matrix(knots=knots, levels=levels, prior=self.prior, loss=loss)
+
+
+def cell_means(prior: Prior, lower: float, upper: float) -> SamplePrior:
+    """Point masses at the means of 2048 cells: where a search reads a prior again and again."""
+    edges = np.linspace(lower, upper, 2049)
+    moments = prior.moments(edges)
+    used = moments[:, 0] > 0
+    return SamplePrior(points=edges[:-1][used] + moments[used, 1] / moments[used, 0], masses=moments[used, 0])
 
 
 def _number(parameter: str, value: Any) -> float:
@@ -83,14 +88,6 @@ def _number(parameter: str, value: Any) -> float:
         return float(value)
     except (TypeError, ValueError):
         raise ParameterError(parameter, value, "give a number") from None
-
-
-def finite(parameter: str, value: Any) -> float:
-    """The value as a finite float; ParameterError otherwise."""
-    number = _number(parameter, value)
-    if not math.isfinite(number):
-        raise ParameterError(parameter, number, "must be finite")
-    return number
 
 
 def _check_privacy(epsilon: float, delta: float, alpha: float | None, metric: Any) -> None:
@@ -123,8 +120,8 @@ def make_problem(
     max_bias: float = 0.0,
 ) -> Problem:
     """A checked `Problem` from a caller's values; alpha=inf becomes pure epsilon."""
-    epsilon, lower, upper = finite("epsilon", epsilon), finite("lower", lower), finite("upper", upper)
-    delta, max_bias = finite("delta", delta), _number("max_bias", max_bias)
+    epsilon, lower, upper = check_finite("epsilon", epsilon), check_finite("lower", lower), check_finite("upper", upper)
+    delta, max_bias = check_finite("delta", delta), _number("max_bias", max_bias)
     alpha = None if alpha is None else _number("alpha", alpha)
     if not lower < upper or not math.isfinite(upper - lower):
         raise ParameterError("upper", upper, f"must exceed lower={lower:g}")
@@ -146,21 +143,6 @@ def make_problem(
         metric=cast("Metric | None", metric),
         max_bias=max_bias,
     )
-
-
-def check_levels(levels: Sequence[float] | npt.ArrayLike) -> FloatArray:
-    """The levels as an increasing float array; raises ParameterError for fewer than 2, unsorted or not finite."""
-    try:
-        values = np.asarray(levels, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ParameterError("levels", levels, "give a number of levels or a sequence of numbers") from None
-    if values.ndim != 1 or values.size < 2:
-        raise ParameterError("levels", values.tolist(), "need at least 2 output levels; try levels=[-3, -1, 1, 3]")
-    if not np.isfinite(values).all():
-        raise ParameterError("levels", values.tolist(), "every level must be finite")
-    if (np.diff(values) <= 0).any():
-        raise ParameterError("levels", values.tolist(), "levels must increase strictly; sort them, drop duplicates")
-    return values
 
 
 def check_knots(knots: int | Sequence[float] | npt.ArrayLike, problem: Problem) -> FloatArray:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.errors import InfeasibleError
+from mezzotint.core.search import bracket
 from mezzotint.design.problem import Problem
 
 FloatArray = npt.NDArray[np.float64]
@@ -85,10 +86,7 @@ def required_overhang(problem: Problem, knots: FloatArray) -> float:
         high *= 4
         if high > 1e12 * problem.width:
             return math.inf
-    for _ in range(100):
-        middle = (low + high) / 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high
+    return bracket(holds, high, low)[0]
 
 
 def check_reach(problem: Problem, levels: FloatArray, knots: FloatArray) -> None:

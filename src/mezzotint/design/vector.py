@@ -11,12 +11,11 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from mezzotint.core.arguments import check_count, check_positive
 from mezzotint.core.errors import InfeasibleError, ParameterError
-from mezzotint.core.loss import log_ratio
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.design.metric import spacing_of
+from mezzotint.design.metric import row_losses, spacing_of
 from mezzotint.design.optimal import optimal
-from mezzotint.design.problem import finite
 from mezzotint.design.result import DesignResult
 from mezzotint.privacy.sums.near import concave_majorant
 
@@ -27,34 +26,6 @@ _STEPS = 14
 _UNEVEN = 1e-8
 """Added to a vector's epsilon, relative: knots count as even up to 1e-9 of their distance."""
 _HALVINGS = 60
-
-
-def _row_losses(mechanism: Mechanism) -> FloatArray:
-    """(K,) entry j-1: the largest log-ratio of two rows at most j knots apart, rounded up."""
-    rows = mechanism.weights
-    result = []
-    for apart in range(1, rows.shape[0]):
-        high, low = np.maximum(rows[apart:], rows[:-apart]), np.minimum(rows[apart:], rows[:-apart])
-        used = high > 0
-        if (low[used] == 0).any():
-            result.append(math.inf)
-            continue
-        ratios = np.where(used, high / np.maximum(low, 1), 0.0)
-        where = np.unravel_index(int(np.argmax(ratios)), ratios.shape)
-        result.append(log_ratio(int(high[where]), int(low[where])) + 2.0**-49)
-    return np.maximum.accumulate(np.array(result))
-
-
-def _positive(parameter: str, value: Any) -> float:
-    number = finite(parameter, value)
-    if not number > 0:
-        raise ParameterError(parameter, number, "must be positive")
-    return number
-
-
-def _check_dimension(dimension: Any) -> None:
-    if isinstance(dimension, bool) or not isinstance(dimension, int | np.integer) or dimension < 1:
-        raise ParameterError("dimension", dimension, "need a whole number of coordinates, at least one")
 
 
 def vector_epsilon(
@@ -77,13 +48,13 @@ def vector_epsilon(
     Guarantees: for two vectors within the distance, no report is more than e**epsilon times as likely under one as
         under the other (docs/proofs/design.md, "Vectors").
     """
-    _check_dimension(dimension)
+    dimension = check_count("dimension", dimension, least=1)
     if not l2_distance >= 0 or math.isinf(l2_distance):
         raise ParameterError("l2_distance", l2_distance, "need a finite distance >= 0")
     if inputs not in ("grid", "real"):
         raise ParameterError("inputs", inputs, 'use "grid" or "real"')
     spacing = spacing_of(mechanism.knots)
-    losses = _row_losses(mechanism)
+    losses = np.maximum.accumulate(row_losses(mechanism))
     if math.isinf(losses[-1]):
         return math.inf
     distance = float(l2_distance)
@@ -153,8 +124,8 @@ def vector(
     Source: Chaudhuri, Guo, Rabbat 2022, Lemma 6; docs/proofs/design.md, "Vectors".
     """
     started = time.perf_counter()
-    epsilon, l2_norm = _positive("epsilon", epsilon), _positive("l2_norm", l2_norm)
-    _check_dimension(dimension)
+    epsilon, l2_norm = check_positive("epsilon", epsilon), check_positive("l2_norm", l2_norm)
+    dimension = check_count("dimension", dimension, least=1)
 
     def design(rate: float, metric: Literal["squared"] | None = "squared") -> DesignResult:
         return optimal(rate, lower=-l2_norm, upper=l2_norm, levels=levels, prior=prior, knots=knots, metric=metric)

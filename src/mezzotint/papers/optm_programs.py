@@ -1,4 +1,4 @@
-"""Two programs that only the OPTM paper's numbers need: the exact optimum on four bins, and one ratio for all outputs.
+"""Programs that only the OPTM paper's numbers need: Theorem 5 as printed, four bins exactly, one ratio for all outputs.
 
 Cai, Zhang, Khalili 2024; docs/proofs/design.md, "OPTM".
 """
@@ -16,77 +16,85 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize
 
+from mezzotint.core.arguments import check_covering
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.priors import cost_matrix
-from mezzotint.design.optm import covering_bins, is_mirrored, table_of
-from mezzotint.design.optm_program import Box, Tables, solve_rows, unit
+from mezzotint.design.optm import best_pairs, is_mirrored, table_of
+from mezzotint.design.optm_program import Tables, largest_at_own_bin, solve_rows
 from mezzotint.design.problem import Problem, make_problem
 from mezzotint.design.result import DesignResult, without_bound
 from mezzotint.design.rounding import achieved_loss, first_certified
-from mezzotint.families.selection import pair_rows
 
 FloatArray = npt.NDArray[np.float64]
 
 _POINTS = 49
 
 
-def _corners(problem: Problem, tables: Tables, middle: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Knots, and the rows as a linear function of q_3: (knots,), (sides, 3, knots, m), (knots, m) constant part.
+def published_theorem5(tables: Tables, forms: FloatArray, epsilon: float) -> FloatArray:
+    """Theorem 5 as printed: NO guarantee. Bin t has no constraint at all, and outer bins lack pairs of cells.
 
-    `middle` holds q_2(1) of each side. Cells 1 and 3 pair q_3 with q_1 = 1, cell 2 pairs q_2 with q_2: with q_2
-    fixed every probability, hence the true epsilon and the true loss, is linear in q_3.
+    Arguments: as the constraints of `design.optm`, see `design.optm_program.theorem5`.
     """
-    y = np.zeros(tables.size)
+    cells = {j: place for place, (j, _, _) in enumerate(tables.used())}
+    first = min(cells)
+    rows: list[FloatArray] = []
+    for i in range(1, tables.bins.size + 1):
+        if tables.bins[i - 1] > tables.upper:
+            continue
+        at_end = forms[-1, 1, i - 1]
+        # The bins k inside the range, to the right of bin i.
+        for k in range(max(first, i) + 1, max(cells) + 1):
+            if tables.bins[i - 1] >= tables.lower:
+                uppers = [tables.unit(tables.own(i, i)), tables.unit(tables.own(i - 1, i))]
+            else:
+                uppers = [forms[cells[k], 0, i - 1], forms[0, 0, i - 1]]
+            lowers = (forms[cells[k - 1], 1, i - 1], at_end)
+            rows += [upper - math.exp(epsilon) * lower for upper in uppers for lower in lowers]
+        rows += largest_at_own_bin(tables, i)
+    return np.array(rows) if rows else np.zeros((1, tables.size))
 
-    def rows_at(thirds: FloatArray) -> tuple[FloatArray, FloatArray]:
-        for side in range(tables.sides):
-            y[tables.row(side, 1)] = 1.0
-            y[tables.row(side, 2)] = [middle[side], 1 - middle[side]]
-            y[tables.row(side, 3)] = thirds[side]
-        sides = [[y[tables.row(s % tables.sides, n)] for n in (1, 2, 3)] for s in (0, 1)]
-        return pair_rows(tables.bins, sides[0], sides[1], lower=problem.lower, upper=problem.upper)
 
-    knots, constant = rows_at(np.zeros((tables.sides, 3)))
-    parts = np.zeros((tables.sides, 3, knots.size, tables.bins.size))
-    for side in range(tables.sides):
-        for entry in range(3):
-            thirds = np.zeros((tables.sides, 3))
-            thirds[side, entry] = 1.0
-            parts[side, entry] = rows_at(thirds)[1] - constant
-    return knots, parts, constant
+def optm_as_printed(epsilon: float = 1.0, *, bins: Any, prior: Any = None, boxes: int = 99) -> DesignResult:
+    """`design.optm` with the constraints of Theorem 5 as printed: its tables can exceed the nominal epsilon.
+
+    Arguments: as `design.optm`, for inputs in [-1, 1].
+
+    Raises:
+        ParameterError, InfeasibleError: as `design.optm`.
+
+    Guarantees: none but the certificate of the mechanism, at the epsilon that it truly has.
+    Source: Cai, Zhang, Khalili 2024, Theorem 5; docs/proofs/design.md, "OPTM".
+    """
+    started = time.perf_counter()
+    problem = make_problem(epsilon=epsilon, lower=-1.0, upper=1.0, loss="mae", prior=prior)
+    sets = [check_covering("bins", bins, lower=problem.lower, upper=problem.upper)]
+    best = best_pairs(problem, sets, published_theorem5, boxes=boxes, started=started, is_private=False)
+    if best is None:
+        raise InfeasibleError(f"bins={bins}: no selection probabilities satisfy the constraints at epsilon={epsilon:g}")
+    return best
 
 
 def _best_thirds(problem: Problem, tables: Tables, middle: FloatArray, epsilon: float) -> tuple[float, FloatArray]:
-    """(loss, y): the best q_3 for this q_2 by one linear program; loss inf if there is none."""
-    knots, parts, constant = _corners(problem, tables, middle)
+    """(loss, y): the best q_3 for these q_2(1) of each side by one linear program; loss inf if there is none.
+
+    Cells 1 and 3 pair q_3 with q_1 = 1, cell 2 pairs q_2 with q_2: with q_2 fixed every probability, hence the true
+    epsilon and the true loss, is linear in q_3.
+    """
+    pinned, m = np.zeros(tables.size), tables.bins.size
+    for side in range(tables.sides):
+        pinned[tables.row(side, 2)] = middle[side], 1 - middle[side]
+    forms = tables.forms(pinned).reshape(-1, m, tables.size)
+    knots = np.array([end for _, *ends in tables.used() for end in ends])
     costs = cost_matrix(
         knots=knots, levels=tables.bins, prior=problem.prior, loss="mae" if problem.loss == "mae" else "mse"
     )
-    flat = parts.reshape(tables.sides * 3, -1)
-    count, m = len(flat), tables.bins.size
-    floors = np.tile(np.eye(m), (knots.size, 1))
-    upper = np.concatenate([np.hstack([-flat.T, floors]), np.hstack([flat.T, -math.exp(epsilon) * floors])])
-    limits = np.concatenate([constant.ravel(), -constant.ravel()])
-    sums = np.zeros((tables.sides, count + m))
-    for side in range(tables.sides):
-        sums[side, 3 * side : 3 * side + 3] = 1.0
-    answer = optimize.linprog(
-        np.concatenate([flat @ costs.ravel(), np.zeros(m)]),
-        A_ub=upper,
-        b_ub=limits,
-        A_eq=sums,
-        b_eq=np.ones(tables.sides),
-        method="highs",
-    )
-    y = np.zeros(tables.size)
-    if answer.status != 0:
-        return math.inf, y
-    for side in range(tables.sides):
-        y[tables.row(side, 1)] = 1.0
-        y[tables.row(side, 2)] = [middle[side], 1 - middle[side]]
-        y[tables.row(side, 3)] = answer.x[3 * side : 3 * side + 3]
-    return float(answer.fun) + float((costs * constant).sum()), y
+    # Beside y stand the floors of the levels.
+    flat, floors = forms.reshape(-1, tables.size), np.tile(np.eye(m), (knots.size, 1))
+    private = np.concatenate([np.hstack([-flat, floors]), np.hstack([flat, -math.exp(epsilon) * floors])])
+    target = np.concatenate([np.einsum("kmn,km->n", forms, costs), np.zeros(m)])
+    answer = solve_rows(tables, *tables.box(pinned), target, private)
+    return (math.inf, pinned) if answer is None else answer
 
 
 def _best_middle(problem: Problem, tables: Tables, epsilon: float) -> tuple[float, FloatArray]:
@@ -133,7 +141,7 @@ def optm_exact(
     """
     started = time.perf_counter()
     problem = make_problem(epsilon=epsilon, lower=lower, upper=upper, loss=loss, prior=prior)
-    levels = covering_bins(bins, problem)
+    levels = check_covering("bins", bins, lower=problem.lower, upper=problem.upper)
     inside = (levels > problem.lower) & (levels < problem.upper)
     if levels.size != 4 or inside.sum() != 2:
         raise ParameterError("bins", levels.tolist(), "need four bins, the inner two inside the range")
@@ -166,6 +174,17 @@ BIN_SETS = tuple(
 )
 
 
+def _others(tables: Tables, j: int, x: float, i: int) -> FloatArray:
+    """(size,) coefficients c with p(x, i) = y[own(j, i)] * (c @ y) at x in the closed cell j; bins count from 1."""
+    m, bins = tables.bins.size, tables.bins
+    result = np.zeros(tables.size)
+    if i <= j:
+        result[tables.row(1, m - j)] += ((bins[j:] - x) / (bins[j:] - bins[i - 1]))[::-1]
+    else:
+        result[tables.row(0, j)] += (x - bins[:j]) / (bins[i - 1] - bins[:j])
+    return result
+
+
 def one_ratio(tables: Tables, low: FloatArray, epsilon: float) -> FloatArray:
     """Rows A of A y <= 0 that imply epsilon-DP for every y >= low: any p(x, i) <= exp(epsilon) times any p(x', i').
 
@@ -173,16 +192,20 @@ def one_ratio(tables: Tables, low: FloatArray, epsilon: float) -> FloatArray:
     """
     uppers: list[FloatArray] = []
     lowers: list[FloatArray] = []
-    # No upper bounds u of q are used: u = 1.
-    loose = Box(low=low, high=np.ones(tables.size))
     for i, (j, start, stop) in itertools.product(range(1, tables.bins.size + 1), tables.used()):
         near, far = (start, stop) if i <= j else (stop, start)
-        own = unit(tables.size, tables.own(j, i))
-        # p(B_i, i) is q itself.
-        uppers.append(own if near == tables.bins[i - 1] else tables.most(loose, j, near, i))
+        own = tables.unit(tables.own(j, i))
+        at_near, at_far = _others(tables, j, near, i), _others(tables, j, far, i)
+        # With a single bin on the other side, drawn for certain, p is linear in y.
+        certain = (tables.bins.size - j if i <= j else j) == 1
+        # p(B_i, i) is q itself; no upper bounds of q are used, that is u = 1.
+        uppers.append(own if near == tables.bins[i - 1] else own * at_near.sum() if certain else at_near)
         # A cell with one bin on a side is linear in y; elsewhere the other side's q is replaced by its lower bound.
-        linear = min(j, tables.bins.size - j) == 1
-        lowers.append(tables.least(loose, j, far, i) if linear else own * (tables.others(j, far, i) @ low))
+        if certain:
+            lowers.append(own * at_far.sum())
+        else:
+            alone = min(j, tables.bins.size - j) == 1
+            lowers.append(low[tables.own(j, i)] * at_far if alone else own * (at_far @ low))
     return np.array([upper - math.exp(epsilon) * lower for upper in uppers for lower in lowers])
 
 
@@ -205,9 +228,9 @@ class _Search:
     def _descend(self, tables: Tables, first: tuple[int, int], last: tuple[int, int]) -> None:
         """Boxes first .. last of the two sides. Their union with the largest lower bound as factor is a relaxation."""
         target, constant = tables.proxy(self.problem.prior)
-        box, factors = self._union(tables, first, last)
+        low, high, factors = self._union(tables, first, last)
         self.programs += 1
-        answer = solve_rows(tables, box, target, one_ratio(tables, factors, self.epsilon))
+        answer = solve_rows(tables, low, high, target, one_ratio(tables, factors, self.epsilon))
         if answer is None or answer[0] + constant >= self.value:
             return
         if first == last:
@@ -218,15 +241,17 @@ class _Search:
         self._descend(tables, first, _replaced(last, side, middle))
         self._descend(tables, _replaced(first, side, middle + 1), last)
 
-    def _union(self, tables: Tables, first: tuple[int, int], last: tuple[int, int]) -> tuple[Box, FloatArray]:
+    def _union(
+        self, tables: Tables, first: tuple[int, int], last: tuple[int, int]
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
         low, high = np.full(tables.size, _LEAST), np.ones(tables.size)
         factors = low.copy()
         for side in (0, 1):
             low[tables.row(side, 1)] = factors[tables.row(side, 1)] = 1.0
-            pinned = tables.start(side, 2)
+            pinned = tables.row(side, 2).start
             low[pinned], high[pinned] = _GRID[first[side]], _GRID[last[side]] + _WIDTH
             factors[pinned] = _GRID[last[side]]
-        return Box(low=low, high=high), factors
+        return low, high, factors
 
 
 def _replaced(pair: tuple[int, int], side: int, value: int) -> tuple[int, int]:
@@ -234,7 +259,7 @@ def _replaced(pair: tuple[int, int], side: int, value: int) -> tuple[int, int]:
 
 
 def _four_bins(bins: Any, problem: Problem) -> FloatArray:
-    values = covering_bins(bins, problem)
+    values = check_covering("bins", bins, lower=problem.lower, upper=problem.upper)
     if values.size != 4 or not problem.lower < values[1] < values[2] < problem.upper:
         raise ParameterError("bin_sets", values.tolist(), "each needs four bins, the inner two inside the range")
     return values
