@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from mezzotint import Mechanism, ParameterError, design, families
-from mezzotint.design.baselines import NAMES, variance
 from mezzotint.design.compare import BASELINES
+from mezzotint.families.continuous import NAMES, variance
 
 
 def piecewise_moments(epsilon: float, u: float) -> tuple[float, float]:

@@ -11,7 +11,7 @@ import pytest
 from scipy import optimize
 
 from mezzotint import InfeasibleError, Mechanism, ParameterError, design
-from mezzotint.design.metric import metric_epsilon
+from mezzotint.design import metric_epsilon
 from mezzotint.privacy import verify
 from reference.design import linear_program, loss_integrals, metric_losses
 

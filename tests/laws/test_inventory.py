@@ -32,7 +32,7 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "training.rqp.published.published_epsilon", "training.rqp.utility.published_utility_bound",
     ),
     "a float inside a search for a table: what is issued is read off the integers afterwards, by laws": (
-        "design.distribution.design_cells", "design.families.float_epsilon", "design.general.spent",
+        "design.distribution.design_cells", "families.search.float_epsilon", "design.general.spent",
     ),
     "the smaller of two curves, point by point, both of which have laws": ("privacy.sums.curve.HockeyStick.best",),
     "a bound on weights, chosen from public ones: it promises no privacy, and any value is sound": (

@@ -37,11 +37,10 @@ from mezzotint import privacy
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import certify, delta, pure_epsilon, renyi, renyi_pairs, worst_ratio
 from mezzotint.core.mechanism import TOTAL, Mechanism
-from mezzotint.design.metric import metric_epsilon
-from mezzotint.design.vector import vector_epsilon
 from mezzotint.federated.encoding import TableEncoding
 from mezzotint.privacy.distribution import LossDistribution, composed
 from mezzotint.privacy.local import account_local, dominating_atoms
+from mezzotint.privacy.metric import metric_epsilon, vector_epsilon
 from mezzotint.privacy.recursion import worst_sequence_epsilon
 from mezzotint.privacy.sums.bound import central_epsilon, dominating_curve
 from mezzotint.privacy.sums.central import silence
@@ -317,7 +316,7 @@ APART = [
            lambda m: [TableScheme(mechanism=m, size=2, clients=1, l2_norm=0.3).claim(clients=1, delta=DELTA).epsilon,
                       TableScheme(mechanism=m, size=2, clients=1, l2_norm=0.3).claim(clients=1, delta=0.0).epsilon],
            1e-6, "sums of floats, and logarithms of them over delta"),
-    Issuer(("design.metric.metric_epsilon",),
+    Issuer(("privacy.metric.metric_epsilon",),
            lambda m: [metric_epsilon(m, "absolute")], 2.0**-48, "one rounding up of a fraction"),
 ]  # fmt: skip
 
@@ -393,7 +392,7 @@ def test_a_distance_is_never_promised_less_than_any_pair_of_inputs(mechanism: Me
                 assert hockey_stick(pmfs[x], pmfs[y], claim) <= DELTA
 
 
-@judges("design.vector.vector_epsilon")
+@judges("privacy.metric.vector_epsilon")
 @settings(max_examples=20)
 @given(mechanism=law_tables(max_rows=4, max_levels=3, jumps=False), dimension=st.integers(1, 2))
 def test_vectors_on_even_knots(mechanism: Mechanism, dimension: int) -> None:
@@ -412,7 +411,7 @@ def drawn_rows(mechanism: Mechanism, segment: int, step: int) -> list[Fraction]:
     return [Fraction((TOTAL - step) * a + step * b, TOTAL**2) for a, b in zip(left, right, strict=True)]
 
 
-@judges("design.vector.vector_epsilon")
+@judges("privacy.metric.vector_epsilon")
 @settings(max_examples=20)
 @given(mechanism=law_tables(max_rows=3, max_levels=3, jumps=False), step=st.sampled_from([0, 5, TOTAL // 2, TOTAL - 1]))
 def test_inputs_however_near_may_be_drawn_for_positions_one_step_apart(mechanism: Mechanism, step: int) -> None:

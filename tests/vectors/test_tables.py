@@ -10,8 +10,8 @@ import pytest
 from mezzotint import ParameterError
 from mezzotint.core.rounding import table
 from mezzotint.design.vector import vector as metric_table
-from mezzotint.design.vector import vector_epsilon
 from mezzotint.families import rqm
+from mezzotint.privacy import vector_epsilon
 from mezzotint.privacy.sums.central import silence
 from mezzotint.privacy.sums.near import loss_profile, pure_epsilon_l2
 from mezzotint.vectors import TableScheme, clip, one_bit

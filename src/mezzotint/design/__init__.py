@@ -6,7 +6,6 @@ from mezzotint.design.compare import compare as compare
 from mezzotint.design.compare import tradeoff as tradeoff
 from mezzotint.design.levels import UnboundedLevelsWarning as UnboundedLevelsWarning
 from mezzotint.design.limit import limit as limit
-from mezzotint.design.metric import metric_epsilon as metric_epsilon
 from mezzotint.design.mvu import imvu as imvu
 from mezzotint.design.mvu import mvu as mvu
 from mezzotint.design.optimal import cache as cache
@@ -15,4 +14,5 @@ from mezzotint.design.optimal import optimal as optimal
 from mezzotint.design.optm import optm as optm
 from mezzotint.design.result import DesignResult as DesignResult
 from mezzotint.design.vector import vector as vector
-from mezzotint.design.vector import vector_epsilon as vector_epsilon
+from mezzotint.privacy.metric import metric_epsilon as metric_epsilon
+from mezzotint.privacy.metric import vector_epsilon as vector_epsilon

@@ -14,8 +14,7 @@ from mezzotint.core.arguments import check_increasing
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import Record
-from mezzotint.design import baselines
-from mezzotint.design.calibrate import calibrate, calibrate_function
+from mezzotint.design.calibrate import calibrate
 from mezzotint.design.distribution import cdf_error
 from mezzotint.design.levels import UnboundedLevelsWarning, symmetric_levels
 from mezzotint.design.limit import limit_of
@@ -25,12 +24,14 @@ from mezzotint.design.optm import Progress, optm
 from mezzotint.design.problem import make_problem
 from mezzotint.design.result import DesignResult
 from mezzotint.design.rounding import worst_mse
+from mezzotint.families import continuous
+from mezzotint.families.members import member_of
 from mezzotint.privacy.prove import report_claim
 
 Family = str | Mechanism | Callable[[float], Mechanism]
 """A name, a table as it is, or a function of one number whose tables have a larger epsilon the larger it is."""
 
-BASELINES = ("cdf", "three_outputs", "n_outputs", *baselines.NAMES)
+BASELINES = ("cdf", "three_outputs", "n_outputs", *continuous.NAMES)
 """What can be asked for beside `FAMILIES`: the table for distributions, and rivals of the literature."""
 
 FAMILIES = ("optimal", "optm", "mvu", "imvu", "rqm", "erm", "pbm", "k_randomized_response", "randomized_response")
@@ -107,7 +108,7 @@ def _above(mse: float, floor: float) -> float | None:
 
 
 def _continuous(family: str, epsilon: float, prior: Any, floor: float, span: dict[str, Any]) -> Row:
-    known = baselines.variance(family, epsilon)
+    known = continuous.variance(family, epsilon)
     mse = known.mse(prior=prior, **span)
     return Row(
         family=family,
@@ -127,7 +128,7 @@ def own(family: Family, epsilon: float) -> tuple[str, Callable[[], Mechanism]]:
         return family.name, lambda: family
     if not callable(family):
         raise ParameterError("families", family, f"use {', '.join((*FAMILIES, *BASELINES))}, a Mechanism or a function")
-    return getattr(family, "__name__", type(family).__name__), lambda: calibrate_function(family, epsilon)
+    return getattr(family, "__name__", type(family).__name__), lambda: member_of(family, epsilon)
 
 
 def _row(family: str, design: Callable[[], DesignResult | Mechanism], prior: Any, floor: float, cells: int) -> Row:
@@ -212,7 +213,7 @@ def compare(
     for name in families:
         if not isinstance(name, str):
             rows.append(_row(*own(name, epsilon), prior, floor, cells))
-        elif name in baselines.NAMES:
+        elif name in continuous.NAMES:
             rows.append(_continuous(name, epsilon, prior, floor, span))
         else:
             rows.append(_row(name, partial(_design, name, epsilon, count, prior, loss, span), prior, floor, cells))

@@ -13,12 +13,12 @@ from mezzotint.core import rounding
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import TOTAL, Mechanism
 from mezzotint.design.fixed import ON_KNOTS, centered
-from mezzotint.design.metric import metric_epsilon, spacing_of
 from mezzotint.design.parts import DeltaPart, PairRatioPart, Pairs, RenyiPart, WorstErrorPart, all_pairs
 from mezzotint.design.problem import Problem
 from mezzotint.design.program import Part, Program, RatioPart, View, assemble, price_of_means, view_of
 from mezzotint.design.rounding import Draft, without_unused
 from mezzotint.design.solver import Solution, safe_bound, solve
+from mezzotint.privacy.metric import metric_epsilon, spacing_of
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -12,10 +12,10 @@ from scipy import optimize
 
 from mezzotint.core.arguments import check_finite
 from mezzotint.core.errors import InfeasibleError, ParameterError
-from mezzotint.core.priors import SamplePrior, UniformPrior
+from mezzotint.core.priors import SamplePrior, UniformPrior, cell_means
 from mezzotint.design.fixed import centered, program_on
 from mezzotint.design.general import make_setting, solve_pairs
-from mezzotint.design.problem import Problem, cell_means
+from mezzotint.design.problem import Problem
 from mezzotint.design.program import Program, mean_offset
 from mezzotint.design.reach import required_overhang
 from mezzotint.design.search import search

@@ -121,31 +121,19 @@ Constraints = Callable[[Tables, FloatArray, float], FloatArray]
 """Rows A of A y <= 0 that stand for epsilon-DP, from the tables, the `forms` of the pinned entries, and epsilon."""
 
 
-def largest_at_own_bin(tables: Tables, i: int) -> list[FloatArray]:
-    """q_j(i) - q_i(i) <= 0 on both sides, for inner bins (1-based)."""
-    if not tables.lower <= tables.bins[i - 1] <= tables.upper:
-        return []
-    pairs = [(tables.own(j, i), tables.own(i, i) if i <= j else tables.own(i - 1, i)) for j, _, _ in tables.used()]
-    return [tables.unit(own) - tables.unit(nearest) for own, nearest in pairs if own != nearest]
-
-
 def theorem5(tables: Tables, forms: FloatArray, epsilon: float) -> FloatArray:
     """Theorem 5, corrected and for any bins.
 
-    As printed the theorem leaves outputs without constraints (`papers.optm_programs.published_theorem5`). Here every
-    candidate for the maximum of p(., i) over the range is held against every candidate for its minimum: in each cell
-    p(., i) is monotone, so these are the two ends of each cell. With pinned entries its boxes [o, u] have no width,
-    and the bounds (11) and (12) are the probabilities themselves.
+    As printed the theorem leaves outputs without constraints (`papers.optm_programs.published_theorem5`). In each cell
+    p(., i) is monotone; here its larger end in every cell is held against its smaller end in every cell. With pinned
+    entries the boxes [o, u] have no width, the bounds (11) and (12) are the probabilities themselves, and this is
+    privacy itself: that q_i(i) be the largest q_j(i) need not be asked for.
     """
     numbers, rows = np.array([j for j, _, _ in tables.used()]), list[FloatArray]()
-    for i in range(1, tables.bins.size + 1):
-        cell, near = np.arange(numbers.size), np.where(i <= numbers, 0, 1)
-        uppers, lowers = forms[cell, near, i - 1], forms[cell, 1 - near, i - 1]
-        if tables.lower <= tables.bins[i - 1] <= tables.upper:
-            # p <= q_j(i) <= q_i(i), the second by constraint, and q_i(i) = p(B_i, i).
-            uppers = uppers[(numbers == i) | (numbers == i - 1)]
-        rows += [upper - math.exp(epsilon) * lower for upper in uppers for lower in lowers]
-        rows += largest_at_own_bin(tables, i)
+    for i in range(tables.bins.size):
+        cell, near = np.arange(numbers.size), np.where(i < numbers, 0, 1)
+        larger, smaller = forms[cell, near, i], forms[cell, 1 - near, i]
+        rows += [upper - math.exp(epsilon) * lower for upper in larger for lower in smaller]
     return np.array(rows)
 
 

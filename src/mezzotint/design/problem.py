@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from mezzotint.core.arguments import check_finite
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.priors import Prior, SamplePrior, as_prior, cost_matrix
+from mezzotint.core.priors import Prior, as_prior, cost_matrix
 
 FloatArray = npt.NDArray[np.float64]
 Loss = Literal["mse", "mae", "minimax", "cdf"]
@@ -73,14 +73,6 @@ class Problem:
         """(K+1, m) weights C with expected loss = sum(C * P), data units; for "minimax" those of the MSE."""
         loss = "mae" if self.loss == "mae" else "mse"
         return cost_matrix(knots=knots, levels=levels, prior=self.prior, loss=loss)
-
-
-def cell_means(prior: Prior, lower: float, upper: float) -> SamplePrior:
-    """Point masses at the means of 2048 cells: where a search reads a prior again and again."""
-    edges = np.linspace(lower, upper, 2049)
-    moments = prior.moments(edges)
-    used = moments[:, 0] > 0
-    return SamplePrior(points=edges[:-1][used] + moments[used, 1] / moments[used, 0], masses=moments[used, 0])
 
 
 def _number(parameter: str, value: Any) -> float:

@@ -21,7 +21,7 @@ from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.priors import cost_matrix
 from mezzotint.design.optm import best_pairs, is_mirrored, table_of
-from mezzotint.design.optm_program import Tables, largest_at_own_bin, solve_rows
+from mezzotint.design.optm_program import Tables, solve_rows
 from mezzotint.design.problem import Problem, make_problem
 from mezzotint.design.result import DesignResult, without_bound
 from mezzotint.design.rounding import achieved_loss, first_certified
@@ -29,6 +29,14 @@ from mezzotint.design.rounding import achieved_loss, first_certified
 FloatArray = npt.NDArray[np.float64]
 
 _POINTS = 49
+
+
+def _largest_at_own_bin(tables: Tables, i: int) -> list[FloatArray]:
+    """q_j(i) - q_i(i) <= 0 on both sides, for inner bins (1-based)."""
+    if not tables.lower <= tables.bins[i - 1] <= tables.upper:
+        return []
+    pairs = [(tables.own(j, i), tables.own(i, i) if i <= j else tables.own(i - 1, i)) for j, _, _ in tables.used()]
+    return [tables.unit(own) - tables.unit(nearest) for own, nearest in pairs if own != nearest]
 
 
 def published_theorem5(tables: Tables, forms: FloatArray, epsilon: float) -> FloatArray:
@@ -51,7 +59,7 @@ def published_theorem5(tables: Tables, forms: FloatArray, epsilon: float) -> Flo
                 uppers = [forms[cells[k], 0, i - 1], forms[0, 0, i - 1]]
             lowers = (forms[cells[k - 1], 1, i - 1], at_end)
             rows += [upper - math.exp(epsilon) * lower for upper in uppers for lower in lowers]
-        rows += largest_at_own_bin(tables, i)
+        rows += _largest_at_own_bin(tables, i)
     return np.array(rows) if rows else np.zeros((1, tables.size))
 
 

@@ -15,6 +15,8 @@ from mezzotint.privacy.ledger import Charge as Charge
 from mezzotint.privacy.ledger import Entry as Entry
 from mezzotint.privacy.ledger import Ledger as Ledger
 from mezzotint.privacy.ledger import Spent as Spent
+from mezzotint.privacy.metric import metric_epsilon as metric_epsilon
+from mezzotint.privacy.metric import vector_epsilon as vector_epsilon
 from mezzotint.privacy.propose import Outcome as Outcome
 from mezzotint.privacy.prove import check_report as check_report
 from mezzotint.privacy.prove import prove as prove

@@ -1,18 +1,26 @@
-"""Metric privacy of a table: epsilon per unit of distance, for all real inputs and not only for the knots."""
+"""Metric privacy of a table: epsilon per unit of distance, for all real inputs; and of vectors reported by it."""
 
 from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import float_above, log_ratio
 from mezzotint.core.mechanism import Mechanism
+from mezzotint.privacy.sums.near import concave_majorant
 
 FloatArray = npt.NDArray[np.float64]
+
+UNEVEN = 1e-8
+"""Added to a vector's epsilon, relative: knots count as even up to 1e-9 of their distance."""
+
+_HALVINGS = 60
 
 
 def spacing_of(knots: FloatArray) -> float:
@@ -85,3 +93,72 @@ def _absolute(mechanism: Mechanism) -> float:
         slope = max(Fraction(int(difference[i]), int(low[i])) for i in near.tolist())
         worst = max(worst, slope / (knots[k + 1] - knots[k]))
     return float_above(worst)
+
+
+def vector_epsilon(
+    mechanism: Mechanism,
+    *,
+    dimension: int,
+    l2_distance: float,
+    inputs: Literal["grid", "real"] = "real",
+    segments: int = 64,
+) -> float:
+    """Pure epsilon of a vector whose coordinates are reported independently by `mechanism`, an upper bound.
+
+    Arguments:
+        mechanism: a table on evenly spaced knots.
+        dimension: number of coordinates, >= 1.
+        l2_distance: largest L2 distance of two neighbouring vectors, data units (2 C for vectors of norm C).
+        inputs: "grid": every coordinate is on a knot (MVU's Lemma 6 speaks about these). "real": any coordinates in
+            the range; dithering between knots is paid for, and that positions between them are rounded (S1).
+
+    Returns: epsilon, rounded up.
+
+    Raises:
+        ParameterError: dimension < 1, a negative distance, uneven knots.
+
+    Guarantees: for two vectors within the distance, no report is more than e**epsilon times as likely under one as
+        under the other (docs/proofs/design.md, "Vectors").
+    """
+    dimension = check_count("dimension", dimension, least=1)
+    if not l2_distance >= 0 or math.isinf(l2_distance):
+        raise ParameterError("l2_distance", l2_distance, "need a finite distance >= 0")
+    if inputs not in ("grid", "real"):
+        raise ParameterError("inputs", inputs, 'use "grid" or "real"')
+    spacing = spacing_of(mechanism.knots)
+    losses = np.maximum.accumulate(row_losses(mechanism))
+    if math.isinf(losses[-1]):
+        return math.inf
+    distance = float(l2_distance)
+    if inputs == "real" and distance > 0:
+        # A row is drawn for a position off by 2^-32 of its segment at most (S1), whichever way, in both vectors.
+        distance += 2 * math.sqrt(dimension) * spacing * 2.0**-32
+    if inputs == "grid":
+        squares, values = (np.arange(losses.size + 1) * spacing) ** 2, np.concatenate([[0.0], losses])
+    else:
+        squares, values = _real_profile(losses, spacing, segments)
+    # sum_i profile(d_i^2) <= sum_i hull(d_i^2) <= dimension * hull(distance^2 / dimension), hull concave (Jensen).
+    share = distance**2 / dimension
+    return dimension * concave_majorant(squares, values, share) * (1 + UNEVEN)
+
+
+def _real_profile(losses: FloatArray, spacing: float, segments: int) -> tuple[FloatArray, FloatArray]:
+    """Squared distances and bounds of the log-ratio of any two real inputs at most so far apart."""
+    # Comonotone dithering: inputs d apart draw rows floor(d/h) or ceil(d/h) apart, so the loss is at most
+    # losses[ceil(d/h)]. And log p has slope at most (e**losses[1] - 1) / h, so d = j h + rest costs at most
+    # losses[j] + rest * slope. The smaller of the two, taken at the right end of each small step.
+    slope = math.expm1(losses[0]) / spacing
+    whole = np.concatenate([[0.0], losses])
+    steps = np.arange(1, losses.size * segments + 1)
+    full, rest = np.divmod(steps, segments)
+    above = whole[np.minimum(full + (rest > 0), losses.size)]
+    values = np.minimum(above, whole[full] + rest / segments * spacing * slope)
+    # The profile between two steps is at most its value at the right one: each value stands at the left end, so the
+    # hull of the points lies above the whole profile. Against squared distances the profile starts like a square
+    # root, above every chord from 0, and many coordinates share small distances: the first step is halved again and
+    # again.
+    first = spacing / segments
+    near = first * 0.5 ** np.arange(_HALVINGS, -1, -1)
+    distance = np.concatenate([[0.0], near, steps[1:-1] * first])
+    values = np.concatenate([np.minimum(near * slope, values[0]), values[1:]])
+    return distance**2, np.maximum.accumulate(values)
