@@ -144,7 +144,8 @@ LOCAL = ("mvu", "imvu", "optm")
 
 
 @judges(
-    "design.optimal.cache", "design.mvu.mvu", "design.mvu.imvu", "design.optm.optm", "design.calibrate.calibrate",
+    "design.optimal.cache", "design.mvu.mvu", "design.mvu.imvu", "design.optm.optm",
+    "design.optm.best_pairs", "design.calibrate.calibrate",
     "families.search.Search.dial", "families.search.Search.run",
 )  # fmt: skip
 @pytest.mark.parametrize("name", DESIGNERS)
