@@ -35,7 +35,7 @@ test: check
 	$(PYTEST) -m "not slow"
 
 test-all: check
-	$(PYTEST)
+	EXAMPLES=3 $(PYTEST)
 
 test-old-cpu: check
 	$(OLD_CPU) $(PYTEST) -m "not slow"

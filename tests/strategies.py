@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 from hypothesis import strategies as st
 
 from mezzotint.core.mechanism import TOTAL, IntArray, Mechanism
+
+EXAMPLES = int(os.environ.get("EXAMPLES", "1"))
+
+
+def examples(count: int) -> int:
+    """How many examples a slow law tries: these in `make test`, EXAMPLES times as many in `make test-all`."""
+    return count * EXAMPLES
+
 
 SPREADS = (0.0, 1e-6, 0.01, 1.0, 4.0, 20.0)
 SPACINGS = ("even", "uneven", "clustered")

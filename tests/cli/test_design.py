@@ -43,7 +43,7 @@ def test_negative_levels_are_read(invoke: Invoke) -> None:
     # The optimum for these levels, 1.7005 at 17 evenly spread knots or better, is from the reproduction notes.
     outcome = invoke("design", "--epsilon", 1, "--levels=-3,-0.5,0.5,3", "--lower", -1, "--upper", 1, "--json")
     assert outcome.json["levels"] == [-3, -0.5, 0.5, 3]
-    assert outcome.json["gap"] <= 1e-5
+    assert outcome.json["gap"] <= 1e-5  # of a loss of about 4: what a search promises, twice
     assert outcome.json["lower_bound"] <= outcome.json["mse"]
 
 
@@ -222,7 +222,7 @@ def test_the_demo(invoke: Invoke, tmp_path: Path) -> None:
     outcome = invoke("demo", "--folder", folder, "--json")
     assert outcome.status == 0, outcome.err
     facts = outcome.json
-    assert facts["true_mean"] == pytest.approx(150.68646, abs=1e-5)
+    assert facts["true_mean"] == pytest.approx(150.68646, abs=1e-5)  # as printed
     assert facts["rows"] == 327_346
     assert len(facts["mechanisms"]) == 6
     for row in facts["mechanisms"]:

@@ -21,6 +21,7 @@ from mezzotint.collect.decoders import FLOOR, FOLDS, dominating, folds_of, great
 from mezzotint.collect.mean import mean_interval, spread_of
 from mezzotint.core.mechanism import Mechanism
 from strategies import mechanisms
+from tolerances import FEW, MANY, printed
 
 RR = families.randomized_response(lower=0, upper=1, epsilon=1.0)
 KRR4 = families.k_randomized_response(lower=0, upper=1, levels=4, epsilon=1.0)
@@ -41,6 +42,7 @@ def test_decoders_of_the_reference() -> None:
     """k-RR has one decoder for an indicator, its inverse; RR at five nodes has the two values that a solver gave."""
     indicator = np.array([1.0, 0, 0, 0])
     found = dominating(KRR4.probabilities, indicator, np.full(4, 0.25), width=0.01)
+    # To the linear program's own tolerance of 1e-7, over decoders of size 10.
     assert found == pytest.approx([2.74593012, *[-0.58197671] * 3], abs=1e-6)
     below = (np.linspace(0, 1, 5) <= 0.25).astype(float)
     found = dominating(RR.pmf(np.linspace(0, 1, 5)), below, np.array([0.5, 0.5]), width=0.01)
@@ -74,7 +76,7 @@ def test_the_best_decoder_against_a_linear_program() -> None:
     values = (np.linspace(0, 1, 65) <= 0.2).astype(float)
     shares = OPT4.pmf(np.random.default_rng(1).beta(2, 5, 1000)).mean(axis=0)
     primal = optimize.linprog(-values, A_eq=pmf.T, b_eq=shares, bounds=(0, None))
-    assert greatest_expectation(pmf, values, shares) == pytest.approx(-primal.fun, abs=1e-6)
+    assert greatest_expectation(pmf, values, shares) == pytest.approx(-primal.fun, abs=1e-6)  # both programs to 1e-7
 
 
 @pytest.mark.parametrize("failure", ["nan", "garbage"])
@@ -93,8 +95,8 @@ def test_a_solver_that_fails_makes_intervals_wider_and_never_wrong(
     assert result.mean == usual.mean
     assert result.histogram is not None
     assert usual.histogram is not None
-    assert (result.histogram.low <= usual.histogram.low + 1e-9).all()
-    assert (result.histogram.high >= usual.histogram.high - 1e-9).all()
+    assert (result.histogram.low <= usual.histogram.low + MANY).all()
+    assert (result.histogram.high >= usual.histogram.high - MANY).all()
     assert result.input_variance.high >= usual.input_variance.high
 
 
@@ -132,7 +134,7 @@ def test_folds_deal_every_report_once_and_depend_on_the_counts_alone(n: int) -> 
         assert one.counts.tolist() == other.counts.tolist()
         assert one.expected.tolist() == other.expected.tolist()
         assert one.expected.sum() == pytest.approx(1)
-        assert (one.expected >= FLOOR * nodes.pmf.mean(axis=0) * (1 - 1e-9)).all()
+        assert (one.expected >= FLOOR * nodes.pmf.mean(axis=0) * (1 - MANY)).all()
 
 
 def test_a_fold_does_not_see_its_own_reports() -> None:
@@ -162,7 +164,7 @@ def test_counts_on_which_a_solver_once_failed() -> None:
     for method, more in product(("asymptotic", "safe"), asked):  # "safe" alone is what failed
         result = collect.estimate(counts, method=method, **more)
         assert result.mean.value == pytest.approx(3.0347485967, abs=1e-6)
-        assert result.standard_error == pytest.approx(0.0121838358, rel=1e-6)
+        assert result.standard_error == pytest.approx(0.0121838358, rel=1e-6)  # as written down
         assert result.mean.low < result.mean.value < result.mean.high
 
 
@@ -175,7 +177,7 @@ def test_points_do_not_move_with_what_is_asked_for(method: Any) -> None:
     assert plain.input_variance.value == fine.input_variance.value == coarse.input_variance.value
     assert fine.histogram is not None
     assert coarse.histogram is not None
-    assert fine.histogram.share[:2].sum() == pytest.approx(coarse.histogram.share[0], abs=1e-12)
+    assert fine.histogram.share[:2].sum() == pytest.approx(coarse.histogram.share[0], abs=FEW)
     assert fine.quantiles is not None
     assert coarse.quantiles is not None
     assert fine.quantiles.values[0].value == coarse.quantiles.values[1].value
@@ -230,18 +232,19 @@ def test_what_the_table_leaves_open_is_told_from_what_few_reports_leave_open() -
         (families.k_randomized_response(lower=20, upper=700, levels=8, epsilon=1.0), (0.390, 0.840)),
     ):
         share = open_share(table, values, 156.0)
-        assert share.identified == pytest.approx(open_ends, abs=6e-3)
+        assert share.identified == pytest.approx(open_ends, abs=printed(2))
         assert share.low <= open_ends[0] + 6e-3 < truth < open_ends[1] - 6e-3 <= share.high
         assert share.high - share.low < open_ends[1] - open_ends[0] + 0.04  # the table is to blame, not n
     share = open_share(stepped(10, 1.0, lower=20, upper=700), values, 156.0)
     assert share.identified is not None
-    assert share.identified[1] - share.identified[0] < 1e-3
+    assert share.identified[1] - share.identified[0] < 1e-3  # the region is open by the rounding of the edges alone
     assert share.low <= truth <= share.high
     assert (share.high - share.low) / 2 == pytest.approx(0.0103, abs=2e-3)
 
 
 def test_variances_of_a_report_of_the_reference() -> None:
     spread = spread_of(OPT4)
+    # As written down: the table's levels are designed to 1e-6.
     assert spread.least(np.array([0.5, 0.0])) == pytest.approx([0.9778865834, 1.1158031], abs=1e-5)
     assert spread.greatest(np.array([0.5, 0.0])) == pytest.approx([1.3658031151, 1.1158031], abs=1e-5)
 
@@ -269,7 +272,7 @@ def test_intervals_of_a_constant_column_cover(x: float) -> None:
         assert result.histogram is not None
         for (low, high), least, most in zip(pairwise(EDGES), result.histogram.low, result.histogram.high, strict=True):
             inside = low <= x < high or x == high == 1
-            hits[high] += least <= 1 - 1e-9 <= most + 1e-9 if inside else least <= 1e-12
+            hits[high] += least <= 1 - MANY <= most + MANY if inside else least <= 1e-12
     assert min(hits.values()) >= fewest(draws), hits
 
 

@@ -14,6 +14,7 @@ import pytest
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.datasets import dirichlet_split, load_federation
 from mezzotint.federated.tasks import LocalTraining, Rehearsal, Softmax, model_for
+from tolerances import SINGLE
 
 
 def test_every_record_goes_to_exactly_one_client():
@@ -62,7 +63,7 @@ def test_femnist_is_split_by_writer(tmp_path):
     assert [len(y) for _, y in federation.clients] == [4] * 8
     assert len(federation.test_y) == 8
     with np.load(path) as file:
-        np.testing.assert_allclose(federation.clients[2][0][1], 1 - file["x"][11] / 255, atol=1e-6)
+        np.testing.assert_allclose(federation.clients[2][0][1], 1 - file["x"][11] / 255, atol=SINGLE)
     assert len(load_federation("femnist", folder=str(path), clients=3).clients) == 3
     (tmp_path / "bad.npz").write_bytes(b"nothing")
     with pytest.raises(FileFormatError, match="no npz"):
@@ -94,7 +95,7 @@ def test_mnist_files_are_read_packed_or_not(tmp_path):
         (tmp_path / f"{name}-images-idx3-ubyte.gz").write_bytes(gzip.compress(_idx(images)))
         (tmp_path / f"{name}-labels-idx1-ubyte").write_bytes(_idx(labels))
     federation = load_federation("mnist", folder=str(tmp_path), clients=3, alpha=5.0)
-    np.testing.assert_allclose(federation.test_x, images / 255, atol=1e-6)
+    np.testing.assert_allclose(federation.test_x, images / 255, atol=SINGLE)
     assert sum(len(y) for _, y in federation.clients) == 20
     (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(_idx(labels)[:-1])
     with pytest.raises(FileFormatError, match="header says"):
@@ -141,6 +142,7 @@ def test_softmax_gradients_are_those_of_finite_differences():
         other = at.copy()
         other[place] += step
         slope = (model.evaluate(other, x, y)[0] - model.evaluate(at, x, y)[0]) / step
+        # A step of the forward difference, times curvatures below 1.
         assert slope == pytest.approx(found[place], abs=1e-4)
 
 

@@ -16,6 +16,7 @@ from mezzotint import InfeasibleError, ParameterError, families
 from mezzotint.design.calibrate import calibrate
 from mezzotint.families.search import float_epsilon
 from mezzotint.families.selection import rqm_rows
+from tolerances import MANY, SOLVED
 
 NAMES = ["rqm", "erm", "pbm", "k_randomized_response"]
 
@@ -30,7 +31,7 @@ def test_certified_epsilon_is_as_asked_and_loss_is_the_tables(family: str, epsil
     assert epsilon * (1 - 1e-5) <= mechanism.epsilon <= epsilon
     assert mechanism.levels.size == 4
     assert result.loss == (mechanism.mse() if loss == "mse" else mechanism.mae())
-    assert mechanism.max_bias < 1e-9 * float(np.abs(mechanism.levels).max())
+    assert mechanism.max_bias < MANY * float(np.abs(mechanism.levels).max())
     assert result.status == "calibrated"
     assert result.lower_bound is None
     assert result.gap is None
@@ -65,6 +66,7 @@ def test_pbm_slope_in_closed_form() -> None:
     mechanism = calibrate("pbm", epsilon=2.0, levels=8, knots=9).mechanism
     theta = math.tanh(2.0 / 14) / 2
     assert mechanism.knots.size == 9
+    # Theta is searched to the share of epsilon that may be left.
     assert mechanism.levels[-1] == pytest.approx(1 / (2 * theta), rel=1e-5)
 
 
@@ -131,8 +133,10 @@ def test_epsilon_one_half_is_no_gap_in_the_table() -> None:
 def test_data_units_scale_the_loss(family: str) -> None:
     unit = calibrate(family, epsilon=2.0)
     data = calibrate(family, epsilon=2.0, lower=20.0, upper=695.0)
+    # A search in other units ends a step elsewhere, where the loss is flat.
     assert data.loss == pytest.approx(unit.loss * 337.5**2, rel=1e-4)
     assert (data.mechanism.lower, data.mechanism.upper) == (20.0, 695.0)
+    # A search in other units ends a step elsewhere, where the loss is flat.
     np.testing.assert_allclose(data.mechanism.levels, 357.5 + 337.5 * unit.mechanism.levels, rtol=1e-3, atol=1e-3)
 
 
@@ -149,6 +153,7 @@ def test_a_large_sample_is_read_once_and_agrees_with_its_distribution() -> None:
     sample = np.random.default_rng(5).normal(0.5, 0.1, 200_000)
     from_sample = calibrate("rqm", epsilon=2.0, prior=sample)
     assert from_sample.loss == from_sample.mechanism.mse(sample)
+    # 200,000 draws: a standard error of .0007 of their second moment.
     assert from_sample.loss == pytest.approx(calibrate("rqm", epsilon=2.0, prior=norm(0.5, 0.1)).loss, rel=2e-3)
 
 
@@ -160,14 +165,14 @@ def test_given_bins_are_kept() -> None:
     assert rqm.loss == pytest.approx(1.9950, abs=1e-4)
     erm = calibrate("erm", epsilon=1.0, levels=[-5.1, -0.1, 0.1, 5.1], loss="mae")
     np.testing.assert_array_equal(erm.mechanism.levels, [-5.1, -0.1, 0.1, 5.1])
-    assert erm.loss == pytest.approx(2.2062, abs=1e-3)
+    assert erm.loss == pytest.approx(2.2062, abs=1e-3)  # written down from a coarser search
     shifted = calibrate("rqm", epsilon=1.0, lower=0.0, upper=2.0, levels=[b + 1 for b in bins], loss="mae")
-    assert shifted.loss == pytest.approx(rqm.loss, rel=1e-6)
+    assert shifted.loss == pytest.approx(rqm.loss, rel=SOLVED)
 
 
 def test_max_level_is_respected() -> None:
     result = calibrate("rqm", epsilon=1.0, loss="mae", max_level=2.4)
-    assert result.mechanism.levels[-1] <= 2.4 * (1 + 1e-9)
+    assert result.mechanism.levels[-1] <= 2.4 * (1 + MANY)
     assert result.loss > calibrate("rqm", epsilon=1.0, loss="mae").loss
 
 

@@ -10,6 +10,7 @@ import pytest
 from mezzotint import Mechanism, ParameterError, design, families
 from mezzotint.design.compare import BASELINES
 from mezzotint.families.continuous import NAMES, variance
+from tolerances import FEW, MANY, SOLVED
 
 
 def piecewise_moments(epsilon: float, u: float) -> tuple[float, float]:
@@ -30,8 +31,8 @@ def piecewise_moments(epsilon: float, u: float) -> tuple[float, float]:
 def test_the_piecewise_variance_is_that_of_its_density(epsilon: float, u: float) -> None:
     mean, spread = piecewise_moments(epsilon, u)
     known = variance("piecewise", epsilon)
-    assert mean == pytest.approx(u, abs=1e-9)
-    assert known.constant + known.square * u**2 == pytest.approx(spread, rel=1e-8)
+    assert mean == pytest.approx(u, abs=MANY)
+    assert known.constant + known.square * u**2 == pytest.approx(spread, rel=1e-8)  # the twin's quadrature
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0, 6.0])
@@ -48,16 +49,17 @@ def test_the_staircase_variance_is_the_least_over_its_shapes(epsilon: float) -> 
         return total
 
     least = min(spread(gamma) for gamma in np.linspace(1e-3, 1, 2001))
+    # The twin's grid, where the variance is flat.
     assert variance("staircase", epsilon).constant == pytest.approx(least, rel=1e-5)
 
 
 def test_hybrid_duchi_laplace_and_gaussian() -> None:
-    assert variance("hybrid", 1.0).square == pytest.approx(0.0, abs=1e-12)
+    assert variance("hybrid", 1.0).square == pytest.approx(0.0, abs=FEW)
     assert variance("hybrid", 0.5) == variance("duchi", 0.5).__class__(constant=1 / math.tanh(0.25) ** 2, square=-1.0)
     assert variance("laplace", 2.0).constant == 2.0
     one_bit = families.randomized_response(lower=2.0, upper=6.0, epsilon=1.0)
     duchi = variance("duchi", 1.0)
-    assert duchi.mse(lower=2.0, upper=6.0) == pytest.approx(one_bit.mse(), rel=1e-6)
+    assert duchi.mse(lower=2.0, upper=6.0) == pytest.approx(one_bit.mse(), rel=SOLVED)
     assert duchi.mse(lower=2.0, upper=6.0, prior=[4.0]) == pytest.approx(duchi.worst(lower=2.0, upper=6.0))
     # The classical bound sigma = 2 sqrt(2 ln(1.25 / delta)) / epsilon is above the exact one.
     assert 4.0 < variance("gaussian", 1.0).constant < 8 * math.log(1.25e6)
@@ -75,7 +77,7 @@ def test_all_rivals_are_above_the_best_table_of_any_size() -> None:
         assert row.worst is not None
         assert row.above_limit is not None
         assert row.above_limit >= 0 or row.note == "biased"
-        assert row.worst >= row.mse * (1 - 1e-9)
+        assert row.worst >= row.mse * (1 - MANY)
         assert (row.mechanism is None) == (row.family in NAMES)
 
 
@@ -91,9 +93,9 @@ def test_mechanisms_and_functions_of_ones_own() -> None:
     rows = {row.family: row for row in design.compare(epsilon=1.0, families=(mine, response, fading))}
     assert rows[mine.name].mechanism is mine
     for name in ("response", "fading"):
-        assert rows[name].epsilon == pytest.approx(1.0, rel=1e-6)
+        assert rows[name].epsilon == pytest.approx(1.0, rel=SOLVED)
         assert rows[name].epsilon <= 1.0
-    assert design.calibrate(response, epsilon=0.5).mechanism.epsilon == pytest.approx(0.5, rel=1e-6)
+    assert design.calibrate(response, epsilon=0.5).mechanism.epsilon == pytest.approx(0.5, rel=SOLVED)
     points = design.tradeoff(epsilons=[1.0], bits=[1], families=[response, mine])
     assert [point.get("family") for point in points] == [None, "response"] + [mine.name] * (mine.epsilon <= 1.0)
     with pytest.raises(ParameterError, match="families"):

@@ -23,6 +23,7 @@ from mezzotint.papers.optm_programs import (
 )
 from mezzotint.privacy import verify
 from reference.design import grid_of_bins, pair_pmf
+from tolerances import SOLVED
 
 BINS = {0.5: [-6, -0.4, 0.4, 6], 1.0: [-3, -0.5, 0.5, 3], 1.5: [-3, -0.5, 0.5, 3]}
 
@@ -35,11 +36,12 @@ def _grid_mae(mechanism: Any) -> float:
 @pytest.mark.parametrize(("epsilon", "paper"), [(0.5, 3.904), (1.0, 1.882), (1.5, 1.179)])
 def test_optm_reproduces_table_1(epsilon: float, paper: float) -> None:
     result = design.optm(epsilon, bins=BINS[epsilon])
+    # The paper's three decimals; its programs stop at a thousandth.
     assert _grid_mae(result.mechanism) == pytest.approx(paper, abs=2e-3)
     assert epsilon * (1 - 1e-5) <= result.mechanism.epsilon <= epsilon
-    assert result.mechanism.max_bias < 1e-8
+    assert result.mechanism.max_bias < 1e-8  # some 40 units of 2^-32
     exact = optm_exact(epsilon, bins=BINS[epsilon])
-    assert exact.loss <= result.loss * (1 + 1e-7)
+    assert exact.loss <= result.loss * (1 + 1e-7)  # a tenth of what designs promise
     assert design.optimal(epsilon, levels=BINS[epsilon], loss="mae").loss < exact.loss
 
 
@@ -54,7 +56,7 @@ def test_exact_four_bins_with_separate_sides() -> None:
     prior = stats.norm(0.5, 0.2)
     bins = [-4, 0.2, 0.6, 4]
     exact = optm_exact(1.0, bins=bins, prior=prior)
-    assert exact.loss <= design.optm(1.0, bins=bins, prior=prior, boxes=25).loss * (1 + 1e-6)
+    assert exact.loss <= design.optm(1.0, bins=bins, prior=prior, boxes=25).loss * (1 + SOLVED)
     assert exact.loss >= design.optimal(1.0, levels=bins, loss="mae", prior=prior, knots=None).loss
 
 
@@ -73,7 +75,7 @@ def test_the_proxy_is_the_bound_of_lemma_1() -> None:
         for j, start, stop in tables.used():
             for x in np.linspace(start, stop, 200):
                 total += float(pmf(x, j - 1) @ np.abs(levels - x)) * (stop - start) / 200 / 2
-        assert total <= (target @ y + constant) * (1 + 1e-6)
+        assert total <= (target @ y + constant) * (1 + SOLVED)
 
 
 @pytest.mark.parametrize("bins", [[-3, -0.5, 0.5, 3], [-4, 0.2, 0.6, 4], [-3, -1.4, -0.4, 0.4, 1.4, 3]])
@@ -91,6 +93,7 @@ def test_corrected_theorem_5_implies_privacy_for_random_pinned_probabilities(bin
         _, rows = pair_rows(tables.bins, tables.choices(answer[1], 0), tables.choices(answer[1], 1), lower=-1, upper=1)
         np.testing.assert_allclose((forms @ answer[1]).reshape(rows.shape), rows, atol=1e-9)
         used = rows.max(axis=0) > 1e-12
+        # The solver's rows, before they are rounded.
         assert np.log((rows.max(axis=0) / rows.min(axis=0))[used]).max() <= epsilon + 1e-6
     assert solved >= 5
 
@@ -119,11 +122,11 @@ def test_one_ratio_for_all_outputs_gives_table_2(sigma: float) -> None:
     value, bins = TABLE2[sigma]
     prior: Any = stats.norm(0.5, sigma)
     result = optm_one_ratio(1.0, prior=prior)
-    assert result.loss == pytest.approx(value, abs=1e-4)
+    assert result.loss == pytest.approx(value, abs=1e-4)  # four printed decimals
     assert result.mechanism.levels.tolist() == bins
     assert verify(result.mechanism).valid
     assert result.mechanism.epsilon <= 1.0
-    assert result.mechanism.max_bias < 1e-8
+    assert result.mechanism.max_bias < 1e-8  # some 40 units of 2^-32
     probabilities = result.mechanism.probabilities
     # One ratio: not only within each output but between any two of them.
     assert probabilities.max() / probabilities.min() <= math.e * (1 + 1e-6)
@@ -152,7 +155,7 @@ def test_halving_the_boxes_finds_what_trying_all_finds() -> None:
     _, rows = pair_rows(tables.bins, tables.choices(best[1], 0), tables.choices(best[1], 1), lower=-1, upper=1)
     found = optm_one_ratio(1.0, prior=prior, bin_sets=[[-4, -0.2, 0.6, 4]])
     assert found.iterations < 100
-    np.testing.assert_allclose(found.mechanism.probabilities, rows, atol=1e-5)
+    np.testing.assert_allclose(found.mechanism.probabilities, rows, atol=1e-5)  # five printed decimals
 
 
 def test_one_ratio_implies_privacy_for_random_boxes() -> None:
@@ -169,7 +172,7 @@ def test_one_ratio_implies_privacy_for_random_boxes() -> None:
             continue
         solved += 1
         _, rows = pair_rows(tables.bins, tables.choices(answer[1], 0), tables.choices(answer[1], 1), lower=-1, upper=1)
-        assert np.log(rows.max() / rows.min()) <= epsilon + 1e-6
+        assert np.log(rows.max() / rows.min()) <= epsilon + 1e-6  # the solver's rows, before they are rounded
     assert solved >= 5
 
 
@@ -235,6 +238,7 @@ def test_optm_names_bad_input(options: dict[str, Any]) -> None:
 )
 def test_mvu_reproduces_table_1(epsilon: float, alphabet: list[float], paper: float) -> None:
     result = design.mvu(epsilon, levels=alphabet)
+    # The paper's three decimals; its programs stop at a thousandth.
     assert _grid_mae(result.mechanism) == pytest.approx(paper, abs=2e-3)
     assert result.mechanism.knots.size == 4
 
@@ -249,7 +253,7 @@ def test_mvu_is_unbiased_private_and_not_worse_than_one_bit(epsilon: float) -> N
     result = design.mvu(epsilon, input_bits=3)
     table = result.mechanism
     assert epsilon * (1 - 1e-5) <= table.epsilon <= epsilon
-    assert table.max_bias < 1e-8
+    assert table.max_bias < 1e-8  # some 40 units of 2^-32
     assert verify(table).valid
     bit = design.calibrate("randomized_response", epsilon=epsilon).mechanism
     # Its objective is the mean variance on the grid; one-bit response is a member of its search space.
@@ -260,10 +264,10 @@ def test_mvu_is_unbiased_private_and_not_worse_than_one_bit(epsilon: float) -> N
 @pytest.mark.parametrize(("epsilon", "bias"), [(0.5, 0.008), (1.0, 0.031), (1.5, 0.065)])
 def test_imvu_is_biased_between_its_ends_as_noted(epsilon: float, bias: float) -> None:
     table = design.imvu(epsilon).mechanism
-    assert table.max_bias == pytest.approx(bias, abs=6e-4)
+    assert table.max_bias == pytest.approx(bias, abs=6e-4)  # three printed decimals
     assert table.epsilon <= epsilon
-    assert abs(table.mean(-1.0) + 1) < 1e-6
-    assert abs(table.mean(1.0) - 1) < 1e-6
+    assert abs(table.mean(-1.0) + 1) < 1e-6  # the solver's equalities
+    assert abs(table.mean(1.0) - 1) < 1e-6  # the solver's equalities
 
 
 DESIGNS = {
@@ -327,7 +331,7 @@ def test_compare_sorts_all_mechanisms_at_one_certified_epsilon() -> None:
 def test_compare_at_given_levels_reports_what_does_not_fit() -> None:
     rows = design.compare(epsilon=1.0, levels=[-3, -0.5, 0.5, 3], families=("optimal", "pbm", "rqm"))
     by_name = {row.family: row for row in rows}
-    assert by_name["optimal"].mse == pytest.approx(4.4796, abs=1e-3)
+    assert by_name["optimal"].mse == pytest.approx(4.4796, abs=1e-3)  # three decimals of four, written down
     assert by_name["rqm"].mechanism is None
     assert by_name["rqm"].note
     assert rows[-1].mechanism is None

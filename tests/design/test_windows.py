@@ -20,6 +20,7 @@ from mezzotint.design.problem import make_problem
 from mezzotint.design.rounding import BoundError, Draft, record
 from mezzotint.design.windows import average, error, exact_law, law_of, make_windows, peaks
 from reference.design import floor_program, loss_integrals
+from tolerances import FEW, MANY, SOLVED
 
 UNIFORM = law_of(UniformPrior(), -1.0, 1.0)
 TOTAL = 2**32
@@ -47,9 +48,9 @@ def test_values_and_derivatives_of_windows_against_sums_over_inputs(loss: str, s
     windows = make_windows(levels, floors, ratio, split=loss == "mae")
     x = (np.arange(100_000) + 0.5) / 50_000 - 1
     rows = np.stack([np.interp(x, windows.means, column) for column in windows.rows.T], axis=1)
-    np.testing.assert_allclose(rows @ levels, x, atol=1e-9 * np.ptp(levels))
-    assert (rows >= floors - 1e-15).all()
-    assert (rows <= ratio * floors + 1e-12).all()
+    np.testing.assert_allclose(rows @ levels, x, atol=MANY * np.ptp(levels))
+    assert (rows >= floors - 1e-15).all()  # eight roundings of numbers below 1
+    assert (rows <= ratio * floors + FEW).all()
     plain = float((rows * error(loss, levels, x[:, None])).sum(axis=1).mean())
     # The midpoint rule errs by the second derivative over 24 n**2: far below this.
     assert average(windows, UNIFORM, loss).loss == pytest.approx(plain, rel=1e-7)
@@ -65,6 +66,7 @@ def test_values_and_derivatives_of_windows_against_sums_over_inputs(loss: str, s
             for s in (1, -1)
         )
         scale = float(np.abs(found.by_floor).max()) + 1
+        # A central difference of piecewise linear values.
         assert found.by_floor[j] == pytest.approx(float(above - below) / (2 * step), abs=1e-4 * scale)
 
 
@@ -92,7 +94,7 @@ def test_floors_under_atoms_and_densities_against_highs() -> None:
         weight = np.array([np.mean(np.asarray(prior) == point) for point in points])
         costs = weight[:, None] * (levels - points[:, None]) ** 2
         best = floor_program(costs, points, levels, 1.0)
-        assert design.optimal(1.0, levels=levels, prior=prior).loss == pytest.approx(best, rel=1e-6)
+        assert design.optimal(1.0, levels=levels, prior=prior).loss == pytest.approx(best, rel=SOLVED)
 
 
 def test_one_level_that_just_reaches_leaves_the_others_in_use() -> None:
@@ -100,12 +102,13 @@ def test_one_level_that_just_reaches_leaves_the_others_in_use() -> None:
     outer = 1 + 2 / math.expm1(1.0)
     for levels in ([-outer, 0.0, 3.0], [-3.0, 0.0, outer]):
         result = design.optimal(1.0, levels=levels)
+        # Six printed decimals, and the gap that designs promise.
         assert result.loss == pytest.approx(4.894168, abs=2e-6)
         assert result.gap is not None
-        assert result.gap <= 1e-6 * result.loss
+        assert result.gap <= SOLVED * result.loss
         costs = loss_integrals(np.linspace(-1, 1, 65), levels, lambda x: 0.5, "mse")
         wider = floor_program(costs, np.linspace(-1, 1, 65), levels, 1.0 + 1e-9)
-        assert result.loss <= wider * (1 + 1e-6)
+        assert result.loss <= wider * (1 + SOLVED)
 
 
 @pytest.mark.parametrize(
@@ -127,6 +130,7 @@ def test_a_loss_below_its_bound_is_told_and_not_clipped() -> None:
     problem = make_problem(epsilon=1.0, lower=-1, upper=1)
     mechanism = design.optimal(1.0, levels=[-3, -0.5, 0.5, 3]).mechanism
     honest = Draft(lower_bound=mechanism.mse() * (1 - 1e-6), scope="", iterations=1)
+    # A difference of two numbers that agree in six digits.
     assert record(problem, honest, mechanism, started=0.0).gap == pytest.approx(mechanism.mse() * 1e-6, rel=1e-3)
     with pytest.raises(BoundError, match="below its lower bound"):
         record(problem, Draft(lower_bound=mechanism.mse() * 1.001, scope="", iterations=1), mechanism, started=0.0)
@@ -147,8 +151,8 @@ def test_no_floors_and_multipliers_give_a_bound_above_any_windows(seed: int) -> 
     for ends in (best.ends, best.ends + rng.normal(size=(2, 2)), np.zeros((2, 2))):
         for floors, prices in ((best.floors, value), (spoiled, other)):
             covered = make_windows(levels, floors, ratio).means
-            if covered[0] <= -1 + 1e-9 and covered[-1] >= 1 - 1e-9:
-                assert lower_bound(prices, floors, levels, ends, ratio)[0] <= value.loss * (1 + 1e-9)
+            if covered[0] <= -1 + MANY and covered[-1] >= 1 - MANY:
+                assert lower_bound(prices, floors, levels, ends, ratio)[0] <= value.loss * (1 + MANY)
 
 
 def test_exact_laws_have_the_priors_own_integrals() -> None:
@@ -157,9 +161,9 @@ def test_exact_laws_have_the_priors_own_integrals() -> None:
         known = as_prior(prior, lower=2.0, upper=4.0)
         found = exact_law(known, 2.0, 4.0, edges).integrals(edges)
         moments = known.moments(3 + edges)
-        np.testing.assert_allclose(np.diff(found[:, 0]), moments[:, 0], atol=1e-12)
+        np.testing.assert_allclose(np.diff(found[:, 0]), moments[:, 0], atol=FEW)
         first = moments[:, 1] + edges[:-1] * moments[:, 0]
-        np.testing.assert_allclose(np.diff(found[:, 1]), first, atol=1e-12)
+        np.testing.assert_allclose(np.diff(found[:, 1]), first, atol=FEW)
 
 
 def test_the_worst_input_is_found() -> None:
@@ -168,10 +172,10 @@ def test_the_worst_input_is_found() -> None:
     x = np.linspace(-1, 1, 20_001)
     table = result.mechanism
     errors = (table.pmf(x) * (table.levels - x[:, None]) ** 2).sum(axis=1)
-    assert errors.max() == pytest.approx(result.loss, rel=1e-6)
+    assert errors.max() == pytest.approx(result.loss, rel=SOLVED)
     assert result.scope == "all mechanisms with these levels"
     assert result.gap is not None
-    assert result.gap <= 1e-6 * result.loss
+    assert result.gap <= SOLVED * result.loss
     windows = make_windows(levels, best_floors(levels, math.e, UNIFORM, "mse").floors, math.e)
     rows = np.stack([np.interp(x, windows.means, column) for column in windows.rows.T], axis=1)
     assert peaks(windows)[1].max() == pytest.approx(float((rows * (levels - x[:, None]) ** 2).sum(axis=1).max()))

@@ -15,6 +15,7 @@ from mezzotint.core.mechanism import MISSING, OTHER, TOTAL
 from mezzotint.families import categorical
 from mezzotint.families.categorical import frequency_variance
 from mezzotint.privacy import verify
+from tolerances import MANY
 
 METHODS = ("krr", "subset", "hadamard", "projective", "hashing")
 
@@ -52,6 +53,7 @@ def test_the_best_table_is_near_the_best_formula(k: int, slack: float, epsilon: 
 )
 def test_variances_of_the_reference(method: Any, k: int, epsilon: float, expected: float) -> None:
     table = categorical(categories=names(k), epsilon=epsilon, method=method)
+    # Figures as printed, of two or three digits; Hadamard's for 64 categories.
     assert frequency_variance(table) == pytest.approx(expected, rel=0.03 if method == "hadamard" else 5e-3)
 
 
@@ -64,6 +66,7 @@ def test_certificates_are_verified_and_frequencies_unbiased(method: Any, k: int,
     assert report.valid, report
     assert report.epsilon_upper <= table.epsilon <= epsilon
     assert (table.weights.sum(axis=1) == TOTAL).all()
+    # K decoders of size up to 1e4 times a rounding.
     assert table.probabilities @ table.frequency_decoders == pytest.approx(np.eye(k), abs=1e-8)
     worst = max(Fraction(int(column.max()), int(column.min())) for column in table.weights.T)
     assert math.log(worst) <= epsilon
@@ -75,7 +78,7 @@ def test_the_decoder_is_the_best_linear_unbiased_one() -> None:
     shares = table.probabilities.mean(axis=0)
     root = np.sqrt(shares)
     slow = (np.linalg.pinv(table.probabilities / root) / root[:, None]).copy()
-    assert table.frequency_decoders == pytest.approx(slow, abs=1e-9)
+    assert table.frequency_decoders == pytest.approx(slow, abs=MANY)
 
 
 @pytest.mark.parametrize("k", [5, 100])

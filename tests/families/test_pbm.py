@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from mezzotint import ParameterError, families
 from reference.families import binomial_pmf, hockey_stick, renyi
+from tolerances import FEW, MANY
 
 CASES = [
     (1, Fraction(1, 4)),
@@ -31,22 +32,22 @@ def test_raw_pmf_mean_and_mse(trials: int, theta: Fraction) -> None:
     for u in (Fraction(-1), Fraction(-1, 3), Fraction(0), Fraction(1, 2), Fraction(1)):
         pmf = binomial_pmf(trials, HALF + theta * u)
         x = Fraction(5, 2) + Fraction(3, 2) * u
-        np.testing.assert_allclose(raw.pmf(float(x)), [float(p) for p in pmf], rtol=1e-11, atol=1e-300)
+        np.testing.assert_allclose(raw.pmf(float(x)), [float(p) for p in pmf], rtol=MANY, atol=1e-300)
         levels = [Fraction(5, 2) + Fraction(3, 2) * (Fraction(z, trials) - HALF) / theta for z in range(trials + 1)]
-        np.testing.assert_allclose(raw.levels, [float(level) for level in levels], rtol=1e-13, atol=1e-13)
+        np.testing.assert_allclose(raw.levels, [float(level) for level in levels], rtol=FEW, atol=FEW)
         assert sum(p * level for p, level in zip(pmf, levels, strict=True)) == x
-        assert raw.mean(float(x)) == pytest.approx(float(x), rel=1e-14)
+        assert raw.mean(float(x)) == pytest.approx(float(x), rel=FEW)
         mse = sum(p * (level - x) ** 2 for p, level in zip(pmf, levels, strict=True))
-        assert raw.mse(float(x)) == pytest.approx(float(mse), rel=1e-12)
+        assert raw.mse(float(x)) == pytest.approx(float(mse), rel=FEW)
 
 
 def test_uniform_mse_is_the_average() -> None:
     raw = families.pbm_exact(lower=-3.0, upper=5.0, trials=7, theta=0.3)
     nodes, weights = np.polynomial.legendre.leggauss(4)
-    assert raw.uniform_mse == pytest.approx(float(raw.mse(1 + 4 * nodes) @ weights / 2), rel=1e-13)
+    assert raw.uniform_mse == pytest.approx(float(raw.mse(1 + 4 * nodes) @ weights / 2), rel=FEW)
     bound = families.published_pbm_mse(lower=-3.0, upper=5.0, trials=7, theta=0.3)
-    assert raw.mse(1.0) == pytest.approx(bound, rel=1e-13)
-    assert (raw.mse(np.linspace(-3, 5, 9)) <= bound * (1 + 1e-15)).all()
+    assert raw.mse(1.0) == pytest.approx(bound, rel=FEW)
+    assert (raw.mse(np.linspace(-3, 5, 9)) <= bound * (1 + FEW)).all()
 
 
 @pytest.mark.parametrize(("trials", "theta"), CASES)
@@ -72,6 +73,7 @@ def test_raw_epsilon_is_the_limit_of_renyi_and_where_delta_ends(trials: int, the
     exact = trials * mpmath.log(high / (1 - high))
     assert exact <= raw.epsilon <= exact * (1 + 2e-12)
     assert raw.renyi(math.inf) == raw.epsilon
+    # Of order 1e9 it is within a nat over 1e9 of the limit, times log 2^32.
     assert raw.renyi(1e9) == pytest.approx(raw.epsilon, rel=1e-6)
     assert raw.delta(raw.epsilon) == 0.0
 
@@ -96,10 +98,12 @@ def test_table_is_unbiased_and_costs_what_is_promised(knots: int) -> None:
     rise = mechanism.variance(x) - raw.mse(x)
     most = (1 - 1 / 15) * (4 / (knots - 1) / 2) ** 2
     assert rise.min() > -1e-7
+    # A grid of 1001 inputs misses the peak by a fraction of its curvature; weights are rounded.
     assert rise.max() == pytest.approx(most, rel=1e-2, abs=1e-7)
     assert rise.max() < most + 1e-7
-    assert mechanism.epsilon == pytest.approx(raw.epsilon, rel=1e-4)
+    assert mechanism.epsilon == pytest.approx(raw.epsilon, rel=1e-4)  # rare reports of some thousand units of 2^-32
     for alpha in (0.5, 1.0, 2.0):
+        # Rounding to 2^-32, which common reports do not notice.
         assert mechanism.renyi(alpha) == pytest.approx(raw.renyi(alpha), rel=1e-6)
 
 
@@ -115,7 +119,8 @@ def test_many_trials_do_not_overflow() -> None:
     raw = families.pbm_exact(trials=65535, theta=0.4)
     assert 0 <= raw.delta(5000.0) <= 1
     assert raw.delta(raw.epsilon * 0.999) >= 0
-    assert raw.pmf(0.3).sum() == pytest.approx(1, abs=1e-12)
+    assert raw.pmf(0.3).sum() == pytest.approx(1, abs=FEW)
+    # 256 levels of some units of 2^-32 each, times a range of 2.
     assert families.pbm(trials=255, theta=0.25, knots=9).max_bias < 1e-7
 
 

@@ -15,6 +15,7 @@ from counting import calls
 from mezzotint import ParameterError, families
 from mezzotint.families.selection import erm_rows, pair_rows, rqm_rows
 from reference import families as twin
+from tolerances import FEW, GRAIN
 
 
 def twin_rows(pmf: Any, bins: list[Any], lower: Any, upper: Any) -> list[list[Any]]:
@@ -41,7 +42,7 @@ def test_rqm_rows_are_those_of_all_subsets(levels: int, extension: Fraction, q: 
     _, knots, rows = rqm_rows(lower=-1.0, upper=1.0, levels=levels, extension=float(extension), q=float(q))
     assert_same(rows, expected, rel=1e-11)
     inner = [b for b in bins if -1 < b < 1 for _ in range(2)]
-    np.testing.assert_allclose(knots, [float(k) for k in [-1, *inner, 1]], rtol=0, atol=1e-15)
+    np.testing.assert_allclose(knots, [float(k) for k in [-1, *inner, 1]], rtol=0, atol=FEW)
 
 
 def test_rqm_between_the_knots_is_the_published_pmf() -> None:
@@ -49,7 +50,7 @@ def test_rqm_between_the_knots_is_the_published_pmf() -> None:
     mechanism = families.rqm(levels=7, extension=1.0, q=0.42)
     for x in (Fraction(-9, 10), Fraction(-1, 7), Fraction(1, 3), Fraction(99, 100)):
         exact = [float(p) for p in twin.rqm_pmf(x, bins, Fraction(21, 50))]
-        np.testing.assert_allclose(mechanism.pmf(float(x)), exact, rtol=0, atol=4 * 2.0**-32)
+        np.testing.assert_allclose(mechanism.pmf(float(x)), exact, rtol=0, atol=4 * GRAIN)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +118,7 @@ def test_selection_mirrors_the_left_table() -> None:
     bins = [-3.0, -0.5, 0.5, 3.0]
     assert families.selection(bins=bins, left=left) == families.selection(bins=bins, left=left, right=left)
     rows = families.selection(bins=bins, left=left).probabilities
-    np.testing.assert_allclose(rows, rows[::-1, ::-1], rtol=0, atol=2 * 2.0**-32)
+    np.testing.assert_allclose(rows, rows[::-1, ::-1], rtol=0, atol=2 * GRAIN)
 
 
 def test_rqm_and_erm_are_selections() -> None:
@@ -156,7 +157,7 @@ def test_pair_rows_keep_relative_accuracy_of_tiny_probabilities() -> None:
     _, rows = pair_rows(floats, tables, tables, lower=-1.0, upper=1.0)
     exact = twin.pair_pmf(Fraction(-1), [Fraction(b) for b in floats.tolist()], left, left)
     assert min(exact) < 1e-9
-    np.testing.assert_allclose(rows[0], [float(p) for p in exact], rtol=1e-13)
+    np.testing.assert_allclose(rows[0], [float(p) for p in exact], rtol=FEW)
 
 
 # The biased variant ---------------------------------------------------------------------------------------------------
@@ -185,7 +186,7 @@ def test_biased_selection_is_the_exponential_mechanism_at_its_knots(gamma: float
         jump = knot in (-0.5, 0.5) and knot not in seen
         seen.add(knot)
         expected = twin.pair_pmf(knot, bins, left, right, "below" if jump or knot == 1 else "at", choose)
-        np.testing.assert_allclose(row, [float(p) for p in expected], rtol=0, atol=8 * 2.0**-32)
+        np.testing.assert_allclose(row, [float(p) for p in expected], rtol=0, atol=8 * GRAIN)
 
 
 def test_biased_selection_reports_its_bias_and_pays_less_privacy() -> None:

@@ -31,6 +31,7 @@ from mezzotint.federated.encoding import (
 from mezzotint.federated.encoding.noise import NOTHING, SERVER_DRAWS
 from mezzotint.federated.policy import Policy, PolicyRefusal
 from mezzotint.federated.secagg import RoundPlan, safe_threshold
+from tolerances import FEW
 
 SIZE, CLIENTS = 20, 50
 
@@ -86,6 +87,7 @@ def test_the_sum_of_integers_decodes_to_the_mean_of_updates(name):
         expected = (2.0 / CLIENTS) ** 2
     elif name in ("discrete gaussian", "skellam"):
         expected = encoding.mse() / CLIENTS
+        # Noise is cut and rounded to a grid far finer than its deviation.
         assert pytest.approx(encoding.noise_multiplier(CLIENTS), rel=1e-3) == 2.0
     else:
         table = encoding.mechanism
@@ -94,7 +96,7 @@ def test_the_sum_of_integers_decodes_to_the_mean_of_updates(name):
         )
         expected = float(table.variance(values).mean()) / CLIENTS
     assert np.mean(found**2) == pytest.approx(expected, rel=0.35)
-    assert (np.abs(found.mean(axis=0)) < 6 * math.sqrt(expected / len(found)) + 1e-12).all()
+    assert (np.abs(found.mean(axis=0)) < 6 * math.sqrt(expected / len(found)) + FEW).all()
 
 
 @pytest.mark.parametrize("name", ["rotated table", "discrete gaussian", "skellam", "server"])

@@ -19,6 +19,7 @@ from mezzotint import design, kernel, privacy
 from mezzotint.kernel.dual import _least, _read_cut, _require_unmet
 from mezzotint.kernel.units import Fields, set_deadline
 from reference.kernel import accepts, forgeries, resealed
+from strategies import examples
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +103,7 @@ def _cut(generator: np.random.Generator) -> dict[str, Any]:
 
 
 @given(seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(9), deadline=None)
 def test_the_least_value_in_a_cell_is_that_of_the_formula(seed: int) -> None:
     """q and g straight from the page, at many levels; attained up to the spacing of the levels."""
     generator = np.random.default_rng(seed)
@@ -140,7 +141,7 @@ def test_the_least_value_in_a_cell_is_that_of_the_formula(seed: int) -> None:
 
 
 @given(seed=st.integers(0, 2**32 - 1), count=st.integers(1, 3))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(67), deadline=None)
 def test_cells_that_meet_every_cut_are_found_whenever_there_are_any(seed: int, count: int) -> None:
     set_deadline(600)
     generator = np.random.default_rng(seed)

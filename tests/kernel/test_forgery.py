@@ -38,7 +38,7 @@ from reference.kernel import (
     resealed,
 )
 from reference.sums import exact_delta_fraction
-from strategies import random_weights
+from strategies import examples, random_weights
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ BUILDERS: dict[str, Callable[[np.random.Generator], Case]] = {
 
 @pytest.mark.parametrize("kind", [*list(BUILDERS)[:-1], pytest.param("dual", marks=pytest.mark.slow)])
 @given(seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=examples(2), deadline=None)
 def test_no_change_of_a_proof_certifies_a_false_claim(kind: str, seed: int) -> None:
     generator = np.random.default_rng(seed)
     case = BUILDERS[kind](generator)
@@ -212,7 +212,7 @@ def _stronger(said: kernel.Claim) -> list[tuple[str, kernel.Claim]]:
 
 @pytest.mark.parametrize("kind", BUILDERS)
 @given(seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=examples(2), deadline=None)
 def test_no_field_of_a_claim_can_be_improved(kind: str, seed: int) -> None:
     """The tightest claim that is known to be true, each field changed for the better, the proof resealed."""
     case = BUILDERS[kind](np.random.default_rng(seed))

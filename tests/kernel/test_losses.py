@@ -29,7 +29,7 @@ from reference.kernel import (
     release,
     resealed,
 )
-from strategies import mechanisms
+from strategies import examples, mechanisms
 
 SMALL = mechanisms(max_levels=4, max_segments=2, spacings=("even",))
 RQM = families.rqm(lower=-1, upper=1, levels=4, extension=1.0, q=0.42)
@@ -116,7 +116,7 @@ def test_the_larger_of_two_curves_when_sampled_keeps_its_delta() -> None:
 
 
 @given(seed=st.integers(0, 2**32 - 1), noise=st.sampled_from([0.0, 1e-3, 0.1]))
-@settings(max_examples=40)
+@settings(max_examples=examples(14))
 def test_the_envelope_of_any_upper_values_is_a_distribution_above_the_curve(seed: int, noise: float) -> None:
     generator = np.random.default_rng(seed)
     rows = [[Fraction(int(w), 1000) for w in generator.multinomial(1000, np.full(4, 0.25))] for _ in range(3)]
@@ -134,7 +134,7 @@ def test_the_envelope_of_any_upper_values_is_a_distribution_above_the_curve(seed
 
 
 @given(seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=30)
+@settings(max_examples=examples(10))
 def test_values_of_a_pair_are_exact(seed: int) -> None:
     generator = np.random.default_rng(seed)
     entries = [tuple(map(int, generator.integers(0, 50, 2))) for _ in range(8)]
@@ -178,7 +178,7 @@ def test_products_round_down_and_lose_nothing_but_what_they_say() -> None:
 
 @judges("kernel.losses.curve_of")
 @given(mechanism=SMALL, count=st.sampled_from([2, 3]), delta=st.sampled_from([0.3, 0.01, 1e-4]))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(9), deadline=None)
 def test_compositions_are_never_below_enumeration(mechanism: Mechanism, count: int, delta: float) -> None:
     """At the certified epsilon every sequence of one pair of rows has at most the claimed delta."""
     float_epsilon, outcome = _proposed(mechanism, delta, rounds=count)
@@ -254,7 +254,7 @@ def test_no_change_of_one_field_proves_a_false_claim(shape: dict[str, Any]) -> N
 
 
 @given(mechanism=SMALL)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(4), deadline=None)
 def test_mirrors_and_permuted_levels_change_nothing(mechanism: Mechanism) -> None:
     _, outcome = _proposed(mechanism, 1e-3, rounds=5)
     if outcome.proof is None or outcome.proof["kind"] != "losses":

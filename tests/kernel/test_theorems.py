@@ -9,6 +9,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from strategies import examples
+
 Law = list[Fraction]
 FACTORS = [Fraction(1, 4), Fraction(1, 2), Fraction(9, 10), Fraction(1), Fraction(3, 2), Fraction(3)]
 
@@ -26,7 +28,7 @@ def _sum_of(first: Law, second: Law) -> Law:
 
 
 @given(seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_k1_missing_noise_costs_at_most_its_mass_above_and_below_one(seed: int) -> None:
     generator = np.random.default_rng(seed)
     p, q, noise = (_law(generator, size) for size in (3, 3, 4))
@@ -39,7 +41,7 @@ def test_k1_missing_noise_costs_at_most_its_mass_above_and_below_one(seed: int) 
 
 
 @given(seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(14), deadline=None)
 def test_k2_losses_raised_and_masses_lost_stay_above_adaptive_composition(seed: int) -> None:
     """The second report's pair depends on the first report; both pairs are below one curve, that of the atoms."""
     generator = np.random.default_rng(seed)
@@ -84,7 +86,7 @@ def _envelope(points: Law, values: Law) -> tuple[list[tuple[Fraction, Fraction]]
 
 
 @given(seed=st.integers(0, 2**32 - 1), looseness=st.sampled_from([0, 1, 5]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_e_the_envelope_of_any_upper_values_is_a_pair_above_the_curve(seed: int, looseness: int) -> None:
     generator = np.random.default_rng(seed)
     pairs = [(_law(generator, 4), _law(generator, 4)) for _ in range(2)]
@@ -104,7 +106,7 @@ def test_e_the_envelope_of_any_upper_values_is_a_pair_above_the_curve(seed: int,
 
 
 @given(seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(14), deadline=None)
 def test_ladders_hold_for_counts_of_any_joint_law(seed: int) -> None:
     """Two kinds of noise, counts as dependent as can be; the observer may see the counts, which helps him."""
     generator = np.random.default_rng(seed)

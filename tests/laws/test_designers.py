@@ -15,6 +15,7 @@ from mezzotint.core.mechanism import TOTAL, Mechanism
 from mezzotint.design.fixed import floors_at
 from mezzotint.design.problem import make_problem
 from reference.privacy import rows_of, worst_divergence, worst_hockey_stick
+from tolerances import FEW
 
 UNIT = 2.0**-53
 GAP = 2e-6  # the solver's duality gap, relative (docs/proofs/design.md, "Bounds"), and the rounding of weights
@@ -119,8 +120,8 @@ def test_bounds_at_levels_are_below_mechanisms_made_without_a_solver(seed: int) 
         weights = np.ones(2001)
         weights[1:-1] = np.where(np.arange(1, 2000) % 2 == 1, 4, 2)
         loss = float((errors * weights).sum() / weights.sum())
-        assert bounds[0] <= loss * (1 + 1e-12)
-        assert bounds[1] <= errors.mean() * (1 + 1e-12)
+        assert bounds[0] <= loss * (1 + FEW)
+        assert bounds[1] <= errors.mean() * (1 + FEW)
     assert tried > 0
 
 
@@ -173,7 +174,8 @@ def test_comparisons_print_what_their_tables_spend() -> None:
     for point in points:
         assert point["limit"] <= point["mse"] * (1 + GAP)
     assert [p["mse"] for p in points if p["epsilon"] == 1.5 and p["bits"] == 2] == pytest.approx(
-        [row.mse for row in rows if row.family == "optimal"], rel=1e-3
+        [row.mse for row in rows if row.family == "optimal"],
+        rel=1e-3,  # levels of a search, found from two starts
     )
 
 

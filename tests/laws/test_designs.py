@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 
 from laws.registry import judges
 from mezzotint import design
+from strategies import examples
 
 # The solver's duality gap, relative (docs/proofs/design.md, "Bounds"), and the rounding of weights to 2^-32.
 GAP = 2e-6
 
 
 @judges("design.optimal.optimal", "design.limit.limit")
-@settings(max_examples=6)
+@settings(max_examples=examples(2))
 @given(
     epsilon=st.sampled_from([0.5, 1.0, 3.0]),
     inner=st.lists(st.integers(-7, 7), min_size=1, max_size=2, unique=True),

@@ -16,7 +16,8 @@ from mezzotint.families.pbm import pbm_exact
 from mezzotint.federated.encoding.noise import NoiseEncoding
 from mezzotint.vectors import NoiseScheme, summed_noise
 from reference.vectors import hockey_stick, moved_vector_delta, shifted, summed_pmf
-from strategies import random_weights
+from strategies import examples, random_weights
+from tolerances import FEW
 
 UNIT = 2.0**-53
 DELTA = 1e-2
@@ -49,7 +50,7 @@ def wrapped(noise: IntegerNoise) -> IntegerNoise:
 
 
 @judges("families.noise.IntegerNoise.epsilon", "families.noise.IntegerNoise.delta", "families.noise.IntegerNoise.renyi")
-@settings(max_examples=20)
+@settings(max_examples=examples(7))
 @given(noise=noises(), wraps=st.booleans(), sensitivity=st.integers(1, 3))
 def test_noise_has_no_direction_and_no_place(noise: IntegerNoise, wraps: bool, sensitivity: int) -> None:
     noise = wrapped(noise) if wraps else noise
@@ -68,7 +69,7 @@ def test_noise_has_no_direction_and_no_place(noise: IntegerNoise, wraps: bool, s
 
 
 @judges("vectors.noise.summed_noise", "vectors.noise.SummedNoise.epsilon", "vectors.noise.SummedNoise.quadratic_renyi")
-@settings(max_examples=20)
+@settings(max_examples=examples(7))
 @given(noise=noises(), clients=st.integers(1, 3), shift=st.integers(1, 2))
 def test_summed_noise_against_every_shift(noise: IntegerNoise, clients: int, shift: int) -> None:
     pmf = summed_pmf(noise.weights, clients)
@@ -94,7 +95,7 @@ def test_summed_noise_against_every_shift(noise: IntegerNoise, clients: int, shi
     "federated.encoding.noise.NoiseEncoding.claims",
     "federated.encoding.base.Encoding.claims",
 )
-@settings(max_examples=8)
+@settings(max_examples=examples(3))
 @given(noise=noises(width=7), clients=st.integers(1, 2))
 def test_vectors_with_noise_against_every_pair_of_vectors(noise: IntegerNoise, clients: int) -> None:
     """One and two coordinates: every move of an integer vector within the claimed norm, of both directions."""
@@ -107,7 +108,7 @@ def test_vectors_with_noise_against_every_pair_of_vectors(noise: IntegerNoise, c
         assert epsilon == other or math.isclose(epsilon, other, rel_tol=1e-6)  # a bisection each, to 1e-7
         encoding = NoiseEncoding(noise=noise, l2_norm=1.0, granularity=1.0, modulus_bits=16)
         claims = encoding.claims(rounds=1, clients=clients, size=size, delta=DELTA)
-        assert claims["central"].epsilon >= epsilon * (1 - 1e-12)
+        assert claims["central"].epsilon >= epsilon * (1 - FEW)
         if math.isinf(epsilon):
             continue
         pmf = summed_pmf(noise.weights, clients)

@@ -15,6 +15,8 @@ from mezzotint import smoothed
 from mezzotint.smoothed.model import read_loss, read_sample
 from mezzotint.smoothed.profiles import histogram_profile
 from reference import smoothed_exact as exact
+from strategies import examples
+from tolerances import FEW
 
 SLACK = 1e-9  # of a logarithm: the stated relative error of a certified profile (docs/proofs/smoothed.md)
 RATIO = Fraction(3, 2)
@@ -43,7 +45,7 @@ def alike(one: float, other: float) -> bool:
     "smoothed.model.Profile.delta",
 )
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=25)
+@settings(max_examples=examples(9))
 @given(counts=st.lists(st.integers(0, 4), min_size=2, max_size=3), turn=st.integers(1, 2), data=st.data())
 def test_types_have_no_order(kind: str, counts: list[int], turn: int, data: st.DataObject) -> None:
     """Every neighbour in both directions, n = 1 and types without a record included; and a type that never occurs."""
@@ -63,7 +65,7 @@ def test_types_have_no_order(kind: str, counts: list[int], turn: int, data: st.D
 
 
 @judges("smoothed.expectations.expected", "smoothed.model.Expected.delta")
-@settings(max_examples=15)
+@settings(max_examples=examples(5))
 @given(
     records=st.integers(1, 6),
     shares=st.lists(st.integers(1, 9), min_size=1, max_size=3, unique=True),
@@ -109,14 +111,14 @@ def test_guarantees_add_up_in_any_order_and_processing_keeps_them() -> None:
     back = smoothed.compose(each[::-1], randomness="independent")
     assert (there.epsilon, there.log10_delta) == (back.epsilon, back.log10_delta)
     assert there.epsilon >= each[0].epsilon + each[1].epsilon
-    assert 10**there.log10_delta >= sum(10**one.log10_delta for one in each) * (1 - 1e-12)
+    assert 10**there.log10_delta >= sum(10**one.log10_delta for one in each) * (1 - FEW)
     assert smoothed.post_process(there, name="rounding").log10_delta == there.log10_delta
     swapped = smoothed.pre_process(each[0], feature_of_type=[1, 0], vertices=[1 - p for p in vertices])
     assert swapped.log10_delta == each[0].log10_delta
 
 
 @judges("smoothed.averages.average_profile")
-@settings(max_examples=15)
+@settings(max_examples=examples(5))
 @given(records=st.lists(st.integers(0, 6), min_size=2, max_size=6), data=st.data())
 def test_averages_of_records_have_no_order_and_no_direction(records: list[int], data: st.DataObject) -> None:
     draws = data.draw(st.integers(1, len(records)))

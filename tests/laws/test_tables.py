@@ -54,6 +54,7 @@ from reference.privacy import divergence, hockey_stick, pmf_at, rows_of, worst_d
 from reference.shuffle_bounds import blanket_epsilon
 from reference.sums import exact_delta
 from reference.witness import find_witness
+from strategies import examples
 
 
 def account_sum(mechanism: Any, **words: Any) -> privacy.Claim:
@@ -154,7 +155,7 @@ def agree(changed: Sequence[float], given: Sequence[float], slack: float, why: s
 
 
 @pytest.mark.parametrize("issuer", SEEN, ids=IDS)
-@settings(max_examples=20)
+@settings(max_examples=examples(7))
 @given(mechanism=law_tables(), change=st.sampled_from(ROWS))
 def test_where_reports_are_seen_only_the_set_of_rows_counts(
     issuer: Issuer, mechanism: Mechanism, change: Change
@@ -162,7 +163,7 @@ def test_where_reports_are_seen_only_the_set_of_rows_counts(
     agree(issuer.numbers(change(mechanism)), issuer.numbers(mechanism), issuer.slack, issuer.why)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(20))
 @given(mechanism=law_tables())
 def test_losses_of_one_report_are_those_of_the_worst_pair_of_rows(mechanism: Mechanism) -> None:
     rows = rows_of(mechanism.weights)
@@ -192,7 +193,7 @@ BELOW_ONE = (0.01, 0.3, 0.9, 0.99, 0.9999)
 TOUCHING = Mechanism(knots=[0, 1], levels=[0, 1, 2], weights=[[TOTAL - 5, 3, 2], [0, TOTAL, 0]])
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(20))
 @given(mechanism=barely_touching(), change=st.sampled_from(ROWS))
 @example(mechanism=TOUCHING, change=mirrored)
 def test_orders_below_one_are_finite_where_little_is_common_and_never_too_small(
@@ -207,7 +208,7 @@ def test_orders_below_one_are_finite_where_little_is_common_and_never_too_small(
         assert math.isinf(found) or found <= truth * (1 + 16 * UNIT) + 1100 * UNIT / (1 - order)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(14))
 @given(mechanism=law_tables(max_rows=3, max_levels=3), change=st.sampled_from(ROWS))
 def test_two_seen_reports_cost_at_least_every_pair_of_pairs(mechanism: Mechanism, change: Change) -> None:
     """One coordinate more, one delta for both: every choice of both inputs, in the table as it was."""
@@ -221,7 +222,7 @@ def test_two_seen_reports_cost_at_least_every_pair_of_pairs(mechanism: Mechanism
         assert np.maximum(joint[0] - math.exp(claim.epsilon) * joint[1], 0).sum() <= DELTA + 64 * UNIT
 
 
-@settings(max_examples=2)
+@settings(max_examples=examples(2))
 @given(mechanism=law_tables(max_rows=3, max_levels=3), change=st.sampled_from(ROWS))
 def test_a_shuffle_hides_the_order_of_reports_whatever_they_are_called(mechanism: Mechanism, change: Change) -> None:
     numbers = [blanket_epsilon(one.weights, clients=20, delta=DELTA) for one in (mechanism, change(mechanism))]
@@ -260,7 +261,7 @@ ADDED = [
 
 
 @pytest.mark.parametrize("issuer", ADDED, ids=IDS)
-@settings(max_examples=8)
+@settings(max_examples=examples(3))
 @given(mechanism=law_tables(max_rows=3, max_levels=3), change=st.sampled_from(SAME_ROWS))
 def test_where_sums_are_seen_units_and_directions_do_not_count(
     issuer: Issuer, mechanism: Mechanism, change: Change
@@ -268,7 +269,7 @@ def test_where_sums_are_seen_units_and_directions_do_not_count(
     agree(issuer.numbers(change(mechanism)), issuer.numbers(mechanism), issuer.slack, issuer.why)
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(5))
 @given(mechanism=law_tables(max_rows=3, max_levels=3), clients=st.integers(1, 4), change=st.sampled_from(SUMS))
 def test_a_sum_is_never_promised_less_than_its_worst_data_set(
     mechanism: Mechanism, clients: int, change: Change
@@ -287,7 +288,7 @@ def test_a_sum_is_never_promised_less_than_its_worst_data_set(
     assert witness <= central_epsilon(rows, clients=clients, delta=DELTA).epsilon
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(9))
 @given(mechanism=law_tables())
 def test_one_client_alone_is_not_hidden_by_a_sum(mechanism: Mechanism) -> None:
     rows = rows_of(mechanism.weights)
@@ -322,14 +323,14 @@ APART = [
 
 
 @pytest.mark.parametrize("issuer", APART, ids=IDS)
-@settings(max_examples=8)
+@settings(max_examples=examples(3))
 @given(mechanism=law_tables(max_rows=4, max_levels=3, jumps=False))
 def test_distances_have_no_direction(issuer: Issuer, mechanism: Mechanism) -> None:
     """ "For x' < x" is no loss of generality unless both slopes are looked at."""
     agree(issuer.numbers(mirrored(mechanism)), issuer.numbers(mechanism), issuer.slack, issuer.why)
 
 
-@settings(max_examples=8)
+@settings(max_examples=examples(3))
 @given(mechanism=law_tables(max_rows=4, max_levels=3, jumps=False))
 def test_distances_scale_with_their_unit(mechanism: Mechanism) -> None:
     """kappa is per squared unit, metric epsilon per unit."""
@@ -367,7 +368,7 @@ def promised(build: Callable[[], float]) -> float:
 
 
 @judges("privacy.account.account", "vectors.norms.round_renyi", "privacy.sums.near.pure_epsilon_l2")
-@settings(max_examples=30)
+@settings(max_examples=examples(10))
 @given(mechanism=law_tables(max_rows=4, max_levels=3), change=st.sampled_from(DISTANCES))
 def test_a_distance_is_never_promised_less_than_any_pair_of_inputs(mechanism: Mechanism, change: Change) -> None:
     """One coordinate, one client: all pairs of inputs on a grid of the table as it was, with jumps."""
@@ -393,7 +394,7 @@ def test_a_distance_is_never_promised_less_than_any_pair_of_inputs(mechanism: Me
 
 
 @judges("privacy.metric.vector_epsilon")
-@settings(max_examples=20)
+@settings(max_examples=examples(7))
 @given(mechanism=law_tables(max_rows=4, max_levels=3, jumps=False), dimension=st.integers(1, 2))
 def test_vectors_on_even_knots(mechanism: Mechanism, dimension: int) -> None:
     even = Mechanism(knots=np.arange(mechanism.knots.size) / 4.0, levels=mechanism.levels, weights=mechanism.weights)
@@ -412,7 +413,7 @@ def drawn_rows(mechanism: Mechanism, segment: int, step: int) -> list[Fraction]:
 
 
 @judges("privacy.metric.vector_epsilon")
-@settings(max_examples=20)
+@settings(max_examples=examples(7))
 @given(mechanism=law_tables(max_rows=3, max_levels=3, jumps=False), step=st.sampled_from([0, 5, TOTAL // 2, TOTAL - 1]))
 def test_inputs_however_near_may_be_drawn_for_positions_one_step_apart(mechanism: Mechanism, step: int) -> None:
     """Two inputs of one float's distance on either side of where positions are rounded."""
@@ -426,7 +427,7 @@ def test_inputs_however_near_may_be_drawn_for_positions_one_step_apart(mechanism
 
 
 @judges("privacy.sums.account.account_sum")
-@settings(max_examples=20)
+@settings(max_examples=examples(7))
 @given(
     mechanism=law_tables(max_rows=4, max_levels=3), coordinates=st.integers(1, 3), delta=st.sampled_from([0.0, DELTA])
 )

@@ -16,6 +16,7 @@ from mezzotint.federated.encoding import FixedPointEncoding, TableEncoding, nois
 from mezzotint.federated.tasks import Rehearsal, mean_update, model_for
 from mezzotint.papers import rqm as figures
 from mezzotint.papers import rqm_training as training
+from tolerances import FEW, printed
 
 
 def test_figure2_against_known_divergences():
@@ -26,8 +27,8 @@ def test_figure2_against_known_divergences():
         (0.35, (8.406, 22.063), (9.040, 26.017)),
     ):
         for alpha, (ours, rival) in ((1.5, at_low), (1000.0, at_high)):
-            assert rows[theta, alpha]["RQM"] == pytest.approx(ours, abs=6e-4)
-            assert rows[theta, alpha]["PBM"] == pytest.approx(rival, abs=6e-4)
+            assert rows[theta, alpha]["RQM"] == pytest.approx(ours, abs=printed(3))
+            assert rows[theta, alpha]["PBM"] == pytest.approx(rival, abs=printed(3))
             assert rows[theta, alpha]["PBM - RQM"] > 0
 
 
@@ -102,7 +103,7 @@ def test_the_optimal_table_has_the_divergence_of_rqm_and_a_smaller_error():
     assert best.renyi(training.TRAINING_ORDER) <= table.renyi(training.TRAINING_ORDER)
     assert (best.lower, best.upper) == (-1e-5, 1e-5)
     assert best.mse() < 0.5 * table.mse() * 1e-10
-    assert np.ptp(np.diff(best.levels)) < 1e-14
+    assert np.ptp(np.diff(best.levels)) < FEW
 
 
 def _write(folder) -> str:
@@ -175,4 +176,4 @@ def test_the_same_seed_gives_the_same_clients_whatever_the_mechanism(tmp_path):
         size=run.model.initial(0).size,
     )
     exact, near = run.run(FixedPointEncoding(clip=1.0), seed=3), run.run(fine, seed=3)
-    assert near[-1][1] == pytest.approx(exact[-1][1], rel=0.05)
+    assert near[-1][1] == pytest.approx(exact[-1][1], rel=0.05)  # of quality alone: a fine grid learns about as well

@@ -50,8 +50,8 @@ def test_a_chart_of_the_bias_is_drawn_where_there_is_one(page: reports.Page) -> 
 def test_slider_frames_are_distributions_with_the_input_as_mean(page: reports.Page) -> None:
     (slider,) = page.sliders
     frames = np.array(slider.frames)
-    np.testing.assert_allclose(frames.sum(axis=1), 1.0, atol=1e-6)
-    np.testing.assert_allclose(frames @ np.array(slider.levels), slider.inputs, atol=1e-6)
+    np.testing.assert_allclose(frames.sum(axis=1), 1.0, atol=1e-6)  # pages round to seven digits
+    np.testing.assert_allclose(frames @ np.array(slider.levels), slider.inputs, atol=1e-6)  # as above
     assert slider.inputs[0] == -1.0
     assert slider.inputs[-1] == 1.0
 
@@ -60,7 +60,7 @@ def test_profile_of_one_bit_response_is_the_closed_form(page: reports.Page) -> N
     # delta(e) = (e^1 - e^e) / (1 + e^1) for p = e / (1 + e), 1 - p.
     (curve,) = _figure(page, "profile").curves
     expected = [(math.e - math.exp(float(e))) / (1 + math.e) for e in curve.x]
-    np.testing.assert_allclose(curve.y, expected, atol=1e-8)
+    np.testing.assert_allclose(curve.y, expected, atol=1e-8)  # rounding to weights, 2^-32
 
 
 def test_renyi_curve_of_one_bit_response_is_the_closed_form(page: reports.Page) -> None:
@@ -75,7 +75,7 @@ def test_renyi_curve_of_one_bit_response_is_the_closed_form(page: reports.Page) 
 def test_tradeoff_has_the_corner_of_one_bit_response(page: reports.Page) -> None:
     curve = _figure(page, "tradeoff").curves[0]
     p = math.e / (1 + math.e)
-    np.testing.assert_allclose(curve.x, [0.0, 1 - p, 1.0], atol=1e-8)
+    np.testing.assert_allclose(curve.x, [0.0, 1 - p, 1.0], atol=1e-8)  # rounding to weights, 2^-32
     np.testing.assert_allclose(curve.y, [0.0, p, 1.0], atol=1e-8)
     words = " ".join(page.sections[1].words)
     assert percent(0.05 * math.e) in words  # the best detection at 5 % false alarms
@@ -137,6 +137,7 @@ def test_large_tables_are_summed_into_bars_and_stay_small() -> None:
     page = reports.mechanism_page(table)
     (slider,) = page.sliders
     assert len(slider.levels) == reports.MOST_BARS
+    # 255 numbers that the page rounds to seven digits.
     np.testing.assert_allclose(np.array(slider.frames).sum(axis=1), 1.0, atol=1e-4)
     assert len(html_page(page).encode()) < 3e6
 

@@ -22,6 +22,7 @@ from mezzotint.smoothed import (
 )
 from reference import smoothed_subsets
 from reference.smoothed_mpmath import number
+from tolerances import FEW, MANY
 
 
 def test_equals_every_subset_in_exact_fractions() -> None:
@@ -50,7 +51,7 @@ def test_two_levels_are_the_histogram() -> None:
     records = [0] * 30 + [1] * 45
     average = average_profile(records, sampled=60, epsilon=0.3, levels=2)
     histogram = profile((30, 45), sampled=60, epsilon=0.3)
-    assert abs(average.log10_delta - histogram.log10_delta) < 1e-11
+    assert abs(average.log10_delta - histogram.log10_delta) < MANY
 
 
 def test_the_histogram_of_256_levels_would_be_no_use() -> None:
@@ -96,7 +97,7 @@ def test_quantized_distributions_follow_definition_5(mean: float, deviation: flo
         truth = [_exact_gaussian(i, mean, deviation) for i in range(256)]
         total = mp.fsum(truth)
     assert gaussian.shape == (256,)
-    assert max(abs(float(p / (t / total)) - 1) for p, t in zip(gaussian, truth, strict=True) if t > 1e-80) < 1e-11
+    assert max(abs(float(p / (t / total)) - 1) for p, t in zip(gaussian, truth, strict=True) if t > 1e-80) < MANY
     scale = mp.mpf(deviation) / mp.sqrt(2)
 
     def cdf(x: mp.mpf) -> mp.mpf:
@@ -105,7 +106,7 @@ def test_quantized_distributions_follow_definition_5(mean: float, deviation: flo
     laplace = quantized_laplace(mean, deviation)
     exact = [cdf(mp.mpf(i - 127) / 256 - mean) - cdf(mp.mpf(i - 128) / 256 - mean) for i in range(256)]
     whole = mp.fsum(exact)
-    assert max(abs(float(p / (t / whole)) - 1) for p, t in zip(laplace, exact, strict=True)) < 1e-11
+    assert max(abs(float(p / (t / whole)) - 1) for p, t in zip(laplace, exact, strict=True)) < MANY
 
 
 @judges("smoothed.averages.expected_gradients")
@@ -146,7 +147,7 @@ def test_the_default_batch_is_the_square_root() -> None:
 def test_continuous_records_are_not_hidden_at_all() -> None:
     for epsilon in (0.1, 10.0):
         result = continuous_average(1000, sampled=32, epsilon=epsilon)
-        assert abs(result.log10_delta - math.log10(0.032)) < 1e-15
+        assert abs(result.log10_delta - math.log10(0.032)) < FEW
         assert result.log10_delta == result.log10_worst_case <= result.log10_upper
         assert "replace one record" in result.reason
 

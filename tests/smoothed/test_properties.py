@@ -29,6 +29,7 @@ from mezzotint.smoothed import (
     published_theorem5_worst_case,
 )
 from reference import smoothed_exact as exact
+from tolerances import FEW
 
 ODDS = Fraction(3, 2)
 
@@ -200,8 +201,8 @@ def test_equation_2_is_false_and_its_correction_holds() -> None:
         right = {(i,): x for i, x in enumerate(q)}
         delta = max(exact.divergence(left, right, ratio), exact.divergence(right, left, ratio))
         likely = sum(a for a, b in zip(p, q, strict=True) if b <= 2 * ratio * a and a <= 2 * ratio * b)
-        assert likely >= likely_ratio_probability(float(delta), epsilon=math.log(ratio)) - 1e-12
-        broken += float(likely) < published_equation2_probability(float(delta)) - 1e-12
+        assert likely >= likely_ratio_probability(float(delta), epsilon=math.log(ratio)) - FEW
+        broken += float(likely) < published_equation2_probability(float(delta)) - FEW
     assert broken > 0
 
 

@@ -14,6 +14,7 @@ from mezzotint import InfeasibleError, ParameterError, privacy
 from mezzotint.training import rqp
 from mezzotint.training.rqp.gaussian import hockey_stick
 from reference import training as reference
+from tolerances import MANY
 
 DIAGNOSTIC = {"sampling_rate": 10 / 455, "steps": 46, "delta": 1e-7}
 
@@ -28,7 +29,7 @@ DIAGNOSTIC = {"sampling_rate": 10 / 455, "steps": 46, "delta": 1e-7}
 )
 def test_noise_for_one_and_a_ten_millionth(settings: dict[str, float], noise: float) -> None:
     found = rqp.noise_multiplier(1.0, **settings)
-    assert found == pytest.approx(noise, abs=1e-3)
+    assert found == pytest.approx(noise, abs=1e-3)  # three printed decimals, and the grid of losses
     assert 1 - 1e-4 <= rqp.epsilon(found, **settings).epsilon <= 1
 
 
@@ -38,7 +39,7 @@ def test_replacement_lowers_the_noise_by_kappa_and_no_more() -> None:
     for q, printed in ((0.9, 1.198), (0.5, 0.814)):
         found = rqp.noise_multiplier(1.0, q=q, bits=4, **DIAGNOSTIC)
         assert found == pytest.approx(printed, abs=1.5e-3)
-        assert found == pytest.approx(plain * rqp.contraction(q, 4), rel=1e-9)
+        assert found == pytest.approx(plain * rqp.contraction(q, 4), rel=MANY)
         assert rqp.epsilon(found, q=q, bits=4, **DIAGNOSTIC).epsilon <= 1
 
 
@@ -46,8 +47,8 @@ def test_the_paper_s_sampler_costs_far_more() -> None:
     # m draws with replacement, one record replaced, at the noise that Poisson sampling needs for (1, 1e-7).
     first = rqp.epsilon(1.279, steps=46, delta=1e-7, sampling=rqp.WithReplacement(batch_size=10, dataset_size=455))
     second = rqp.epsilon(0.756, steps=938, delta=1e-7, sampling=rqp.WithReplacement(batch_size=64, dataset_size=60_000))
-    assert first.epsilon == pytest.approx(21.1, abs=0.05)
-    assert second.epsilon == pytest.approx(27.3, abs=0.05)
+    assert first.epsilon == pytest.approx(21.1, abs=0.05)  # one printed decimal
+    assert second.epsilon == pytest.approx(27.3, abs=0.05)  # one printed decimal
 
 
 def test_full_batches_are_the_plain_gaussian() -> None:
@@ -68,7 +69,7 @@ def test_sum_of_phases_is_their_composition() -> None:
     one = rqp.Phase(noise_multiplier=1.0, kappa=1.0, sampling=poisson, steps=10)
     two = replace(one, steps=5)
     whole = privacy.account(rqp.training_release([one], delta=1e-6)).epsilon
-    assert privacy.account(rqp.training_release([two, two], delta=1e-6)).epsilon == pytest.approx(whole, rel=1e-9)
+    assert privacy.account(rqp.training_release([two, two], delta=1e-6)).epsilon == pytest.approx(whole, rel=MANY)
     # Noise so different that the grids of losses differ, and a phase that costs nothing.
     loud = replace(one, noise_multiplier=0.15, steps=1)
     free = replace(one, kappa=0.0)
@@ -118,7 +119,7 @@ def test_pure_epsilon() -> None:
         step = 31 * reference.worst_ratio_on_a_grid(q, 4, 1 / noise / math.sqrt(31))
         exact = 46 * math.log1p(10 / 455 * math.expm1(step))
         assert exact - 1e-6 <= claim.epsilon <= exact + 1e-3
-        assert claim.epsilon == pytest.approx(printed, rel=0.015)
+        assert claim.epsilon == pytest.approx(printed, rel=0.015)  # two printed digits
         assert claim.delta == 0
         twice = rqp.pure_epsilon(
             noise, q=q, bits=4, dimension=31, steps=46, sampling_rate=10 / 455, neighboring="replace_one"

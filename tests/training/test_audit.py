@@ -25,7 +25,7 @@ def test_clopper_pearson_limits() -> None:
     grid = np.linspace(0, 1, 200_001)
     power = grid[binom.sf(899, 1000, grid) <= 0.0125].max()
     alarm = grid[binom.cdf(100, 1000, grid) <= 0.0125].min()
-    assert found.epsilon == pytest.approx(math.log(power / alarm), abs=1e-3)
+    assert found.epsilon == pytest.approx(math.log(power / alarm), abs=1e-3)  # the grid of 5e-6, over rates from .1 on
     assert (found.hits, found.misses, found.false_alarms, found.rejections) == (900, 100, 100, 900)
 
 
@@ -68,7 +68,7 @@ def test_breaks_the_published_epsilon_and_not_ours() -> None:
     q = float(rqp.published_q(settings))
     once = replace(settings, steps=1, dataset_size=10)
     nominal = float(rqp.published_epsilon(once, q=q))
-    assert nominal == pytest.approx(0.989, abs=1e-3)
+    assert nominal == pytest.approx(0.989, abs=1e-3)  # three printed decimals
     rng = np.random.default_rng(13)
     means = (0.276 + 0.045 / math.sqrt(31), 0.276)
     ratio = np.log(

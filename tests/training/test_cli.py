@@ -80,7 +80,8 @@ def test_dp_sgd_to_a_target(invoke: Invoke, tmp_path: Path) -> None:
 def test_random_replacement_warns_and_needs_less_noise(invoke: Invoke) -> None:
     plain, _ = invoke("--method", "proj-dp-sgd", "--target-epsilon", 2)
     facts, err = invoke("--method", "rqp", "--q", 0.9, "--projection", "nearest", "--target-epsilon", 2)
-    assert facts["kappa"] == pytest.approx(0.936, abs=1e-3)
+    assert facts["kappa"] == pytest.approx(0.936, abs=1e-3)  # three printed decimals
+    # Kappa's search.
     assert facts["noise_multiplier"] == pytest.approx(plain["noise_multiplier"] * facts["kappa"], rel=1e-6)
     assert facts["epsilon"] <= 2
     assert "warning" in err

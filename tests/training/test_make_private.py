@@ -16,6 +16,7 @@ from mezzotint.training import methods, models, notices, optimizers, rqp, traine
 from mezzotint.training.accountant import BudgetSpentError
 from mezzotint.training.audit import audit
 from mezzotint.training.projection import projection
+from tolerances import FEW, SINGLE
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("opacus")
@@ -86,8 +87,8 @@ def test_weights_stand_on_levels_and_biases_do_not(blobs: Dataset) -> None:
     )
     run(module, optimizer, loader)
     weight, bias = (parameter.detach().numpy() for parameter in module.parameters())
-    assert np.abs(weight[..., None] - np.linspace(-0.7, 0.7, 8)).min(axis=-1).max() < 1e-6
-    assert np.abs(bias - np.linspace(-0.7, 0.7, 8)).min() > 1e-6
+    assert np.abs(weight[..., None] - np.linspace(-0.7, 0.7, 8)).min(axis=-1).max() < SINGLE
+    assert np.abs(bias - np.linspace(-0.7, 0.7, 8)).min() > SINGLE
 
 
 def test_kappa_is_claimed_only_where_it_holds(blobs: Dataset) -> None:
@@ -103,7 +104,7 @@ def test_kappa_is_claimed_only_where_it_holds(blobs: Dataset) -> None:
                 *parts(blobs, inner=inner), target_epsilon=2.0, delta=1e-5, epochs=1, method="rqp", q=0.9
             )
         plain = rqp.noise_multiplier(2.0, sampling_rate=accountant.sampling.rate, steps=10, delta=1e-5)
-        assert optimizer.noise_multiplier == pytest.approx(expected * plain, rel=1e-12)
+        assert optimizer.noise_multiplier == pytest.approx(expected * plain, rel=FEW)
         run(module, optimizer, loader)
         assert accountant.claim().release.mechanism.phases[0].kappa == expected
         assert accountant.claim().epsilon <= 2

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from mezzotint import FileFormatError, ParameterError
 from mezzotint.training.packed import PackedModel, PackedTensor, pack_codes, pack_weights
+from tolerances import SINGLE
 
 
 @given(bits=st.integers(1, 8), seed=st.integers(0, 1000), scale=st.floats(1e-6, 1e6))
@@ -20,7 +21,7 @@ def test_rounding_moves_no_weight_far(bits: int, seed: int, scale: float) -> Non
     packed = pack_weights(weights, bits=bits)
     for name, value in packed.values().items():
         most = np.abs(weights[name]).max()
-        assert np.abs(value - weights[name]).max() <= most / (2**bits - 1) * (1 + 1e-6)
+        assert np.abs(value - weights[name]).max() <= most / (2**bits - 1) * (1 + SINGLE)
     assert packed.bits == bits
     assert packed.packed_bytes == -(-21 * bits // 8) + -(-5 * bits // 8)
     assert packed.float_bytes == 104
@@ -64,7 +65,7 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
 def test_codes_as_they_are() -> None:
     codes = [np.array([[0, 3], [1, 2]], dtype=np.uint8)]
     packed = pack_codes(["w"], codes, bounds=[0.5], levels=[-1.0, -1 / 3, 1 / 3, 1.0], note={})
-    np.testing.assert_allclose(packed.values()["w"], [[-0.5, 0.5], [-1 / 6, 1 / 6]], rtol=1e-6)
+    np.testing.assert_allclose(packed.values()["w"], [[-0.5, 0.5], [-1 / 6, 1 / 6]], rtol=SINGLE)
 
 
 def test_bad_input() -> None:

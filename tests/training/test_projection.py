@@ -8,6 +8,7 @@ import pytest
 from mezzotint import ParameterError, families
 from mezzotint.training.projection import projection, projection_from
 from mezzotint.training.rqp import contraction, table_contraction
+from tolerances import FEW, MANY
 
 
 @pytest.mark.parametrize("bits", [1, 2, 4, 8])
@@ -16,7 +17,7 @@ def test_stochastic_is_unbiased_and_between_neighbours(bits: int) -> None:
     assert table.max_bias == 0
     x = np.linspace(-1, 1, 37)
     step = 2 / (2**bits - 1)
-    assert np.all(np.abs(table.levels - x[:, None])[table.pmf(x) > 0] <= step + 1e-12)
+    assert np.all(np.abs(table.levels - x[:, None])[table.pmf(x) > 0] <= step + FEW)
 
 
 @pytest.mark.parametrize("bits", [1, 2, 4, 8])
@@ -36,8 +37,8 @@ def test_replacement(rounding: str, bits: int, q: float) -> None:
     levels = 2**bits
     assert q - levels * 2.0**-32 <= found.q <= q
     at_level = found.table.pmf(found.table.levels)
-    np.testing.assert_allclose(np.diag(at_level), q, atol=1e-7)
-    np.testing.assert_allclose(at_level[0, 1:], (1 - q) / (levels - 1), atol=1e-9)
+    np.testing.assert_allclose(np.diag(at_level), q, atol=1e-7)  # up to 256 units of 2^-32 are given to the kept code
+    np.testing.assert_allclose(at_level[0, 1:], (1 - q) / (levels - 1), atol=MANY)
     assert found.kappa == contraction(q, bits)
     if bits <= 4:
         # The table that is drawn from contracts no less than the formula says.

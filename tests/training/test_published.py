@@ -65,14 +65,14 @@ def test_counterexamples_in_forty_digits(dimension: int, noise: float, start: fl
     q = float(published_q(replace(DIAGNOSTIC, noise_multiplier=noise)))
     once = replace(DIAGNOSTIC, noise_multiplier=noise, dataset_size=10, steps=1, dimension=dimension)
     nominal = published_epsilon(once, q=q)
-    assert float(nominal) == pytest.approx(0.989, abs=1e-3)
+    assert float(nominal) == pytest.approx(0.989, abs=1e-3)  # three printed decimals
     # The record's gradient has norm rho and equal coordinates; the others' gradients vanish
     # (hinge loss, all well classified).
     move = 1.0 * 0.45 / 10 / math.sqrt(dimension)
     loss = dimension * reference.exact_code_loss(
         start=start, move=move, noise=once.weight_noise, q=q, bits=4, bound=0.3
     )
-    assert float(loss) == pytest.approx(true, abs=0.005)
+    assert float(loss) == pytest.approx(true, abs=0.005)  # two printed decimals
     assert float(loss) > 1.3 * float(nominal)
 
 
@@ -98,7 +98,7 @@ def test_published_utility_bound_is_broken_by_a_step_that_never_leaves_its_cell(
         weight = float(levels[np.argmin(np.abs(levels - stepped))])
     excess = settings.clip_norm * abs(weight - 0.3)
     assert excess == pytest.approx(0.270)
-    assert float(published_utility_bound(settings, q=1.0)) == pytest.approx(0.0045, abs=1e-4)
+    assert float(published_utility_bound(settings, q=1.0)) == pytest.approx(0.0045, abs=1e-4)  # four printed decimals
     assert excess <= utility_bound(settings, rounding="nearest", start_distance=0.6)
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from mezzotint import privacy, training
 from mezzotint.training import rqp
+from tolerances import MANY
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("opacus")
@@ -70,7 +71,7 @@ def test_replicas_end_in_the_same_bits(tmp_path: Path) -> None:
     assert all(name % 2 == 1 for batch in also_seen for name in batch)
     assert len({tuple(batch) for batch in seen}) > 1
     phase = rqp.Phase(noise_multiplier=1.0, kappa=1.0, sampling=rqp.Poisson(rate=0.2), steps=5 * EPOCHS)
-    assert epsilon == pytest.approx(privacy.account(rqp.training_release([phase], delta=1e-5)).epsilon, rel=1e-9)
+    assert epsilon == pytest.approx(privacy.account(rqp.training_release([phase], delta=1e-5)).epsilon, rel=MANY)
 
 
 @pytest.mark.slow
@@ -81,6 +82,7 @@ def test_two_replicas_take_the_step_of_one_process(tmp_path: Path) -> None:
     assert [len(batch) for batch in seen] == [60] * EPOCHS
     alone, claim, _ = train(whole=True, noise=1e-3, bits=None)
     assert epsilon == claim.epsilon
+    # The noise and the units named above, over all steps.
     np.testing.assert_allclose(first, alone, atol=3e-4)
     # Half of the records would have led elsewhere.
     torch.manual_seed(0)

@@ -20,6 +20,7 @@ from mezzotint.vectors import Advice, NoiseFamily, Option, RankedCodebook, Setti
 from mezzotint.vectors.advice import ONE_BIT
 from mezzotint.vectors.calibration import CLOSE, rounding_variance, search
 from mezzotint.vectors.setting import gaussian_shift
+from tolerances import MANY
 
 NOISES = [
     NoiseFamily(name="discrete Gaussian", build=lambda deviation: discrete_gaussian(sigma=deviation)),
@@ -165,8 +166,8 @@ def test_the_yardsticks_gaussian_is_exactly_as_private_as_asked(epsilon, delta):
             m, e = mpmath.mpf(shift), mpmath.mpf(epsilon)
             return mpmath.ncdf(-e / m + m / 2) - mpmath.exp(e) * mpmath.ncdf(-e / m - m / 2)
 
-    assert exact(mu) <= delta * (1 + 1e-9)
-    assert exact(mu * (1 + 1e-6)) > delta * (1 - 1e-4)
+    assert exact(mu) <= delta * (1 + MANY)
+    assert exact(mu * (1 + 1e-6)) > delta * (1 - 1e-4)  # a step of 1e-6 moves delta by less than 1e-4 of itself
 
 
 def test_the_search_finds_the_edge_and_says_when_there_is_none():
@@ -241,7 +242,7 @@ def test_the_page_says_what_the_verb_says(heading, trust):
     computed = {option.name: option for option in advice.options if option.feasible}
     assert set(printed) == set(computed)
     for name, (mse, bits) in printed.items():
-        assert computed[name].mse == pytest.approx(mse, rel=0.01)
+        assert computed[name].mse == pytest.approx(mse, rel=0.01)  # as printed, with two digits and more
         assert computed[name].wire_bits == bits
 
 

@@ -21,6 +21,7 @@ from mezzotint.vectors.ranked import RankTable, order_statistics, rank_table
 from mezzotint.vectors.ranked.codebook import Codebook
 from reference import ranked as twin
 from reference.kernel import accepts, forgeries, resealed
+from tolerances import FEW, MANY
 
 UNIT_TABLES = [
     # M, k, epsilon, w_lo, w_hi, r
@@ -54,7 +55,7 @@ def test_sums_of_largest_normals():
     # S_1(2) = 1 / sqrt(pi) and S_1(3) = 3 / (2 sqrt(pi)) in closed form; the others by quadrature with 4000 nodes.
     known = {(2, 1): math.pi**-0.5, (3, 1): 1.5 * math.pi**-0.5, (4096, 1): 3.6260821777, (4096, 100): 234.4674736}
     for (count, top), value in known.items():
-        assert order_statistics.top_normal(count, top)[0] == pytest.approx(value, rel=1e-9)
+        assert order_statistics.top_normal(count, top)[0] == pytest.approx(value, rel=MANY)
     assert order_statistics.top_folded(2, 1) == pytest.approx((math.sqrt(2 / math.pi), 1.0))
     # The larger of two |N(0,1)|: 2 / sqrt(pi).
     assert order_statistics.top_folded(4, 1)[0] == pytest.approx(2 / math.sqrt(math.pi), rel=1e-11)
@@ -68,8 +69,8 @@ def test_sums_of_largest_normals_obey_their_symmetries(count, data):
     assert second + others == pytest.approx(count, rel=1e-10)
     if count % 2 == 0:
         (first, second), (left, others) = (order_statistics.top_folded(count, k) for k in (top, count - top))
-        assert first == pytest.approx(left, abs=1e-10)
-        assert second + others == pytest.approx(count, rel=1e-10)
+        assert first == pytest.approx(left, abs=MANY)
+        assert second + others == pytest.approx(count, rel=MANY)
 
 
 def test_largest_normals_agree_with_simulation():
@@ -88,8 +89,8 @@ def test_constant_of_privunitg():
     }  # fmt: skip
     for epsilon, value in known.items():
         assert order_statistics.gaussian_constant(float(epsilon))[0] == pytest.approx(value, rel=5e-5)
-    assert order_statistics.gaussian_constant(4.0)[1] == pytest.approx(0.0648, abs=5e-5)
-    assert order_statistics.mean_norm(100) ** 2 == pytest.approx(99.501256, rel=1e-7)
+    assert order_statistics.gaussian_constant(4.0)[1] == pytest.approx(0.0648, abs=5e-5)  # four printed decimals
+    assert order_statistics.mean_norm(100) ** 2 == pytest.approx(99.501256, rel=1e-7)  # as printed
 
 
 @pytest.mark.parametrize(
@@ -101,6 +102,7 @@ def test_constant_of_privunitg():
 )  # fmt: skip
 def test_separation_of_the_means(codewords, epsilon, top, spread):
     delta = math.expm1(epsilon) / (top * math.exp(epsilon) + codewords - top)
+    # Eight printed digits.
     assert delta * order_statistics.top_normal(codewords, top)[0] == pytest.approx(spread, rel=2e-8)
 
 
@@ -114,13 +116,14 @@ def test_separation_of_the_means(codewords, epsilon, top, spread):
 def test_error_constants_of_unit_codewords(kind, codewords, epsilon, value):
     scheme = ranked_codebook(2000, epsilon, codewords.bit_length() - 1, codebook=kind, norms="unit", tolerance=0.05)
     constant = (scheme.mse + 1) / order_statistics.mean_norm(2000) ** 2
-    assert constant == pytest.approx(value, rel=1e-5)
+    assert constant == pytest.approx(value, rel=1e-5)  # six printed digits
     if codewords == 2:  # Duchi, Jordan and Wainwright's one bit
         one_bit = math.pi / 2 * ((math.e + 1) / (math.e - 1)) ** 2
         assert constant == pytest.approx(one_bit, rel=1e-8)
 
 
 def test_mean_squared_errors_of_designs():
+    # As printed, here and below.
     assert ranked_codebook(1000, 4.0, 8, codebook="S", norms="unit").mse == pytest.approx(438.792, abs=1e-3)
     assert ranked_codebook(100, 1.0, 4, codebook="S", norms="unit").mse == pytest.approx(655.795, abs=1e-3)
     assert simplex(50, 4.0, 16, 1, kind="G").mse == pytest.approx(25.3481, abs=1e-4)
@@ -130,7 +133,7 @@ def test_mean_squared_errors_of_designs():
     inside = Codebook(kind="G", codewords=16, size=10, subspace=None, beacon="")
     first, _, total = (value / 2**32 for value in inside.moments(table.rows()[0]))
     squared = order_statistics.mean_norm(50) ** 2 / order_statistics.mean_norm(10) ** 2
-    assert squared * total / first**2 - 1 == pytest.approx(30.6048, abs=1e-4)
+    assert squared * total / first**2 - 1 == pytest.approx(30.6048, abs=1e-4)  # four printed decimals
 
 
 # The integers --------------------------------------------------------------------------------------------------
@@ -187,8 +190,8 @@ def test_exact_certificate_over_all_orders(codewords, epsilon, null):
         few, all_pairs = table.dominating.weights, everything
         if everything.shape[0] <= 121:
             for at in np.linspace(0, epsilon, 7):
-                assert loss.delta(few, at) == pytest.approx(loss.delta(all_pairs, at), rel=1e-12, abs=1e-18)
-        assert table.dominating.epsilon == pytest.approx(float(loss.pure_epsilon(everything)), rel=1e-14)
+                assert loss.delta(few, at) == pytest.approx(loss.delta(all_pairs, at), rel=FEW, abs=1e-18)
+        assert table.dominating.epsilon == pytest.approx(float(loss.pure_epsilon(everything)), rel=FEW)
 
 
 @pytest.mark.parametrize("codewords", [2, 3, 4, 5, 6])
@@ -254,7 +257,7 @@ def test_files_come_back_and_are_verified(scheme, tmp_path):
     assert report.sha256 == scheme.sha256
     exact = scheme.table.ratio**scheme.indices
     assert scheme.ratio == exact
-    assert math.log(exact) == pytest.approx(scheme.epsilon, rel=1e-14)
+    assert math.log(exact) == pytest.approx(scheme.epsilon, rel=FEW)
     with pytest.raises(FileFormatError, match="ranked codebook"):
         Mechanism.load(tmp_path / "ranks.json")
 
@@ -293,7 +296,7 @@ def test_every_edit_of_a_file_is_seen(tmp_path):
 def test_claims_of_many_rounds():
     scheme = ranked_codebook(100, 1.0, 6)
     assert scheme.claim().epsilon == scheme.epsilon <= 1.0
-    assert scheme.claim(rounds=10).epsilon == pytest.approx(10 * scheme.epsilon, rel=1e-12)
+    assert scheme.claim(rounds=10).epsilon == pytest.approx(10 * scheme.epsilon, rel=FEW)
     many = scheme.claim(rounds=200, delta=1e-6)
     assert 0 < many.epsilon < 0.75 * 200 * scheme.epsilon
     assert many.sha256 == scheme.sha256
@@ -359,7 +362,7 @@ def test_the_number_on_top_is_the_best_of_all():
     for dimension, epsilon, codewords in [(50, 1.0, 16), (50, 0.5, 32), (50, 6.0, 32)]:
         best = min(simplex(dimension, epsilon, codewords, top).mse for top in range(1, codewords // 2 + 1))
         found = ranked_codebook(dimension, epsilon, codewords.bit_length() - 1, codebook="S", norms="unit")
-        assert found.mse <= best * (1 + 1e-12)
+        assert found.mse <= best * (1 + FEW)
 
 
 def test_more_codewords_of_a_simplex_can_be_worse_and_are_not_chosen():
@@ -422,7 +425,7 @@ def test_reports_and_estimates_are_those_of_dense_codewords(scheme):
                 estimate += codewords[order[rank]][: scheme.dimension]
         assert scheme.encode(vector, seed, rng=11) == code
         assert scheme.decode(code, seed) == pytest.approx(
-            estimate * scheme.scale * scheme.clip_norm / scheme.indices, abs=1e-10 * scheme.clip_norm
+            estimate * scheme.scale * scheme.clip_norm / scheme.indices, abs=MANY * scheme.clip_norm
         )
 
 

@@ -16,6 +16,7 @@ from mezzotint import privacy
 from mezzotint.vectors import RankedCodebook
 from mezzotint.vectors.ranked import stream
 from reference import ranked as twin
+from tolerances import MANY
 
 FOLDER = Path(__file__).resolve().parents[2] / "clients" / "vectors"
 
@@ -34,7 +35,7 @@ def test_published_reports_are_reproduced(document, tmp_path):
         vector, words = np.array(document["inputs"][i]), [int(word) for word in document["words"][i]]
         code = int(document["codes"][i])
         assert scheme.report(vector, seed, words) == code
-        assert scheme.decode(code, seed) == pytest.approx(document["estimates"][i], abs=1e-9)
+        assert scheme.decode(code, seed) == pytest.approx(document["estimates"][i], abs=MANY)
         # No near-tie, which another order of additions could decide otherwise.
         norm = min(1.0, float(np.linalg.norm(vector)) / scheme.clip_norm)
         lifted = vector / np.linalg.norm(vector)
@@ -101,5 +102,5 @@ def test_the_published_files_are_those_of_their_script():
     for name, text in module.files().items():
         made, kept = json.loads(text), json.loads((FOLDER / name).read_text(encoding="utf-8"))
         if isinstance(made, dict):
-            assert np.allclose(made.pop("estimates"), kept.pop("estimates"), atol=1e-9)
+            assert np.allclose(made.pop("estimates"), kept.pop("estimates"), atol=MANY)
         assert made == kept, name

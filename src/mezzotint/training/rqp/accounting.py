@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast, final
@@ -64,6 +65,16 @@ def _doubled(once: PrivacyLossDistribution, delta: float) -> float:
     return 2 * float(halves[met[0]]) if met.size else math.inf
 
 
+@functools.lru_cache(maxsize=256)  # a run asks again and again: for its ledger, its reports and its claim
+def _bounds(lossy: tuple[Phase, ...], neighboring: Neighboring, spent: float, halves: bool) -> Mapping[str, float]:
+    total = _composed(lossy, neighboring)
+    bounds = {PLD: float(total.get_epsilon_for_delta(spent)) if total else math.inf}
+    once = _composed(lossy, "add_or_remove_one") if halves else None
+    if once is not None:
+        bounds[PLD + ", removal then addition"] = _doubled(once, spent)
+    return types.MappingProxyType(bounds)
+
+
 @final
 @dataclass(frozen=True, kw_only=True)
 class Steps:
@@ -92,14 +103,9 @@ class Steps:
             raise ParameterError(
                 "delta", delta, f"composition is exact to {LEAST_DELTA:g}; use pure_epsilon for delta=0"
             )
-        spent = delta - _CONVOLUTION_ERROR
-        lossy = [phase for phase in self.phases if phase.steps > 0 and phase.kappa > 0]
-        total = _composed(lossy, neighboring) if lossy else None
-        bounds = {PLD: float(total.get_epsilon_for_delta(spent)) if total else math.inf if lossy else 0.0}
-        if lossy and neighboring == "replace_one" and all(isinstance(one.sampling, Poisson) for one in self.phases):
-            once = _composed(lossy, "add_or_remove_one")
-            if once is not None:
-                bounds[PLD + ", removal then addition"] = _doubled(once, spent)
+        lossy = tuple(phase for phase in self.phases if phase.steps > 0 and phase.kappa > 0)
+        halves = neighboring == "replace_one" and all(isinstance(one.sampling, Poisson) for one in self.phases)
+        bounds = _bounds(lossy, neighboring, delta - _CONVOLUTION_ERROR, halves) if lossy else {PLD: 0.0}
         return self.claim(release, bounds)
 
     def claim(self, release: Release, bounds: Mapping[str, float]) -> Claim:
