@@ -94,7 +94,7 @@ def _rows_inside(levels: FloatArray, ratio: float, tilt: float) -> tuple[float, 
         rows[:, -1] = (moment - rest * levels[0]) / (levels[-1] - levels[0])
         rows[:, 0] = rest - rows[:, -1]
         low, high = rows.min(axis=0), rows.max(axis=0)
-        if (low > 0).all() and (high < low * ratio).all():
+        if (low > 0).all() and (high < low * ratio * (1 - 1e-14)).all():
             return mass, rows
         mass /= 2
     return 0.0, rows
@@ -264,8 +264,9 @@ def _newton(
         windows = make_windows(levels, point[:count], ratio, split=loss == "mae")
         return windows, average(windows, law, loss)
 
-    windows, value = at(point)
-    slacks = reach.slacks(point)
+    windows, value, slacks = *at(point), reach.slacks(point)
+    if not slacks.min() > 0:
+        raise ConvergenceError("between floats there is no room inside these levels' reach")
     duals, ends = share * float(value.loss) / slacks.size / slacks, np.zeros((2, 2))
     bound, multipliers, least, floors = -math.inf, ends, math.inf, point[:count]
     step, stalled = 0, 0

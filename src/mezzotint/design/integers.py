@@ -10,7 +10,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import final
 
@@ -24,16 +24,13 @@ from mezzotint.core.rounding import ratio_below
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-_MIXES = (0.0, *(10.0 ** (k / 2) for k in range(-18, -3)))
-"""Shares of the two-level mechanism of the longest reach that are mixed in until the ends are reached."""
+_SHRINKS = (0.0, *(10.0 ** (k / 2) for k in range(-18, 0)), 1.0)
+"""Shares of the inner floors that are given up, one after another, until the ends are reached."""
 
-_RARE = 64
-"""Units below which a level may be given up where that helps to reach the ends."""
+_NEARBY = (1, 8, 64)
+"""Among how many units a floor is lowered to where its ceiling loses least to rounding."""
 
-_TRIED = 40
-_POLISHES = 6
-_NEAR_ENOUGH = 0.9
-"""Units of span / 2**32 by which an end may be missed."""
+_ROUNDS = 60
 
 
 @final
@@ -94,105 +91,83 @@ class IntegerWindows:
         return low, high
 
 
-def _candidates(floors: FloatArray, ratio: float) -> Iterator[list[int]]:
-    """Integer floors near the real ones; later ones reach farther."""
-    farthest = np.zeros_like(floors)
-    farthest[[0, -1]] = 1 / (1 + ratio)
-    for share in _MIXES:
-        mixed = ((1 - share) * floors + share * farthest) * TOTAL
-        for rarest in (0.5, _RARE):
-            yield [round(value) if value >= rarest else 0 for value in mixed.tolist()]
+def _miss(levels: list[int], floors: list[int], ratio: Fraction, end: int) -> int:
+    """N times the mean nearest to the first (0) or last (-1) level that floors allow, as a distance from that level.
+
+    The ceiling of the other outermost level does not count: the windows of the other end see to it.
+    """
+    order = range(len(floors)) if end == 0 else range(len(floors) - 1, -1, -1)
+    left, total = TOTAL - sum(floors), 0
+    for j in order:
+        room = min(left, floors[j] * ratio.numerator // ratio.denominator - floors[j]) if j != order[-1] else left
+        left -= room
+        total += (floors[j] + room) * abs(levels[j] - levels[end])
+    return total
 
 
-def _missing(windows: IntegerWindows, lower: Fraction, upper: Fraction, unit: Fraction) -> tuple[float, float]:
-    """By how many units of span / 2**32 the windows miss the two ends; negative where they reach beyond."""
-    if not windows.is_valid:
-        return math.inf, math.inf
-    low, high = windows.reach()
-    return float((low - lower) / unit), float((upper - high) / unit)
+def _least(holds: Callable[[int], bool], start: int, stop: int) -> int:
+    """The least integer in [start, stop] from which on `holds`, `stop` if none does; near the start in a few trials."""
+    step = 1
+    while start < stop and not holds(start):
+        start, step = start + step, 2 * step
+    low = start - step // 2
+    return bisect.bisect_left(range(low, min(start, stop)), True, key=holds) + low if step > 1 else start
 
 
-def _effects(windows: IntegerWindows, levels: FloatArray, end: int) -> FloatArray:
-    """(m, 2 * _TRIED + 1) what changes of each floor do to the mean of the first (0) or last (1) window, in units."""
-    start = 0 if end == 0 else windows.last
-    # The room in which the window's free end lies takes up what the others gain.
-    free = start + windows.spare if end == 0 else start
-    pivot = int(np.clip(np.searchsorted(windows.ends, free, side="right" if end else "left") - 1, 0, levels.size - 1))
-    distance = (levels - levels[pivot]) / (levels[-1] - levels[0])
-    result = np.zeros((levels.size, 2 * _TRIED + 1))
-    for j, floor in enumerate(windows.floors):
-        if floor == 0 or j == pivot:
-            continue
-        full = j < pivot if end == 0 else j > pivot
-        top = int(windows.rooms[j]) + floor
-        for column, change in enumerate(range(-_TRIED, _TRIED + 1)):
-            if floor + change < 1:
-                result[j, column] = math.nan
-                continue
-            ceiling = (floor + change) * windows.ratio.numerator // windows.ratio.denominator
-            result[j, column] = distance[j] * ((ceiling - top) if full else change)
-    return result
+def _reaching(levels: list[int], floors: list[int], ratio: Fraction, most: Sequence[int]) -> list[int] | None:
+    """The floors with the outer two raised by as little as makes both ends miss by at most `most`; None if nothing does.
+
+    A larger floor of an outer level brings the means at its end nearer to it, and those at the other end too: so raising
+    both in turn by what each needs ends at the least pair, if there is one.
+    """
+    floors, settled = list(floors), 0
+    for end in itertools.islice(itertools.cycle((0, -1)), _ROUNDS):
+
+        def holds(floor: int, end: int = end) -> bool:
+            tried = [floor, *floors[1:]] if end == 0 else [*floors[:-1], floor]
+            return _miss(levels, tried, ratio, end) <= most[end]
+
+        before, room = floors[end], TOTAL - sum(floors)
+        if room < 0:
+            return None
+        floors[end] = _least(holds, before, before + room + 1)
+        settled = settled + 1 if floors[end] == before else 0
+        if settled == 2:
+            return floors
+    return None
 
 
-def _polished(windows: IntegerWindows, levels: FloatArray, lower: Fraction, upper: Fraction) -> IntegerWindows:
-    """Floors moved by a few units, two at a time, while that brings the farther end nearer."""
-    unit = (Fraction(float(levels[-1])) - Fraction(float(levels[0]))) / TOTAL
-    best = max(_missing(windows, lower, upper, unit))
-    original = windows.floors
-    for first, last in itertools.product((0, 1, -1, 2, 3), repeat=2):
-        if best <= _NEAR_ENOUGH:
-            break
-        tried = IntegerWindows(levels, [original[0] + first, *original[1:-1], original[-1] + last], windows.ratio)
-        miss = max(_missing(tried, lower, upper, unit))
-        if miss < best:
-            windows, best = tried, miss
-    for _ in range(_POLISHES):
-        if best <= _NEAR_ENOUGH or not windows.is_valid:
-            break
-        low, high = _missing(windows, lower, upper, unit)
-        on_low = _effects(windows, levels, 0)
-        on_high = -_effects(windows, levels, 1)
-        used = np.argsort(-np.abs(on_high).max(axis=1, initial=0.0, where=~np.isnan(on_high)))[:12]
-        one, other = low + on_low[used].ravel(), high + on_high[used].ravel()
-        after = np.maximum(one[:, None] + on_low[used].ravel(), other[:, None] + on_high[used].ravel())
-        which, moved = np.divmod(np.arange(one.size), 2 * _TRIED + 1)
-        moved = np.abs(moved - _TRIED)
-        after[(which[:, None] == which) | np.isnan(after)] = math.inf
-        # Of the moves that come near enough, the smallest changes the loss least.
-        after = np.where(after <= _NEAR_ENOUGH, 1e-3 * (moved[:, None] + moved) - 1, after)
-        improved = False
-        for place in np.argsort(after, axis=None)[:24]:
-            floors = list(windows.floors)
-            for index in np.unravel_index(int(place), after.shape):
-                floors[int(used[index // (2 * _TRIED + 1)])] += int(index) % (2 * _TRIED + 1) - _TRIED
-            tried = IntegerWindows(levels, floors, windows.ratio)
-            miss = max(_missing(tried, lower, upper, unit))
-            if miss < best:
-                windows, best, improved = tried, miss, True
-                break
-        if not improved:
-            break
-    return windows
+def _friendly(floor: int, ratio: Fraction, nearby: int) -> int:
+    """The floor, or one a little below it, whose ceiling loses least to rounding."""
+    tried = range(floor, max(floor - nearby, floor // 2, 0), -1)
+    return min(tried, key=lambda one: one * ratio.numerator % ratio.denominator, default=floor)
 
 
 def integer_windows(
     levels: FloatArray, floors: FloatArray, *, epsilon: float, lower: float, upper: float
 ) -> IntegerWindows:
-    """Integer windows near real floors that reach both ends to within one unit of span / 2**32, if any do."""
+    """Integer windows near real floors that reach both ends to within one unit of span / 2**32, if any do.
+
+    docs/proofs/design.md, "Integers": they do if the levels reach.
+    """
     ratio = ratio_below(epsilon)
-    low, high = Fraction(lower), Fraction(upper)
-    unit = (Fraction(float(levels[-1])) - Fraction(float(levels[0]))) / TOTAL
-    best, least = None, math.inf
-    for candidate in _candidates(floors, float(ratio)):
-        windows = _polished(IntegerWindows(levels, candidate, ratio), levels, low, high)
-        missing = max(_missing(windows, low, high, unit))
-        if missing < least:
-            best, least = windows, missing
-        if least <= 1:
-            break
-    if best is None:
-        raise InfeasibleError(f"epsilon={epsilon:g}: integer weights of 2**-32 are too coarse for it on these levels")
-    return best
+    exact = [Fraction(level) for level in levels.tolist()]
+    scale = math.lcm(*(value.denominator for value in exact))
+    whole, span = [int(value * scale) for value in exact], exact[-1] - exact[0]
+    aims = [(Fraction(lower) - exact[0]) * scale, (exact[-1] - Fraction(upper)) * scale]
+    wanted = [value * TOTAL for value in floors.tolist()]
+    for share in _SHRINKS:
+        kept = [(1 - share) * value for value in wanted[1:-1]]
+        inners = [[round(value) for value in kept]]
+        inners.extend([_friendly(math.floor(value), ratio, nearby) for value in kept] for nearby in _NEARBY)
+        # Outer floors as found; then from below, where they are as small as may be.
+        ways = inners, (Fraction(1, 2), 1), ((wanted[0], wanted[-1]), (0, 0))
+        for inner, units, outer in itertools.product(*ways):
+            most = tuple(math.floor(TOTAL * aim + units * span * scale) for aim in aims)
+            found = _reaching(whole, [round(outer[0]), *inner, round(outer[1])], ratio, most)
+            if found is not None:
+                return IntegerWindows(levels, found, ratio)
+    raise InfeasibleError(f"epsilon={epsilon:g}: integer weights of 2**-32 are too coarse for it on these levels")
 
 
 def refitted(windows: IntegerWindows, levels: FloatArray, lower: float, upper: float) -> FloatArray:
