@@ -106,10 +106,16 @@ class Cut:
         )
 
 
-def cut_at(levels: FloatArray, ratio: float, problem: Problem, *, spread: float = 1e-4) -> tuple[Cut, FloatArray]:
-    """The cut of the best design on these levels (centred units) for the problem's prior, and its floors (m,)."""
+def cut_at(
+    levels: FloatArray, ratio: float, problem: Problem, *, spread: float = 1e-4, doubt: float | None = None
+) -> tuple[Cut, FloatArray]:
+    """The cut of the best design on these levels (centred units) for the problem's prior, and its floors (m,).
+
+    Arguments:
+        doubt: see `best_floors`: any multipliers give a cut.
+    """
     law = law_of(problem.prior, problem.lower, problem.upper, spread=spread)
-    optimum = best_floors(levels, ratio, law, "mse")
+    optimum = best_floors(levels, ratio, law, "mse", doubt=doubt)
     windows = make_windows(levels, optimum.floors, ratio)
     means = np.clip(windows.means, -1.0, 1.0)
     means[0], means[-1] = -1.0, 1.0

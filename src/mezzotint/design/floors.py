@@ -21,7 +21,7 @@ from mezzotint.design.windows import Law, Value, Windows, average, curvature, ma
 
 FloatArray = npt.NDArray[np.float64]
 
-TARGET = 1e-9
+_TARGET = 1e-9
 """Relative gap at which Newton's method stops."""
 
 _STEPS = 100
@@ -224,12 +224,20 @@ def _solve(matrix: FloatArray, right: FloatArray) -> FloatArray:
 
 
 def best_floors(
-    levels: FloatArray, ratio: float, law: Law, loss: str, *, near: Optimum | None = None, share: float = 1.0
+    levels: FloatArray,
+    ratio: float,
+    law: Law,
+    loss: str,
+    *,
+    near: Optimum | None = None,
+    share: float = 1.0,
+    doubt: float | None = None,
 ) -> Optimum:
     """Minimises the expected loss of windows over the floors of these levels (centred units, increasing).
 
     Arguments:
         near, share: the optimum for a law that differs a little: the search starts so (relatively) far from it.
+        doubt: a loss from which the optimum's distance is asked for, not its digits: the search stops once it is told.
 
     Guarantees: none that a caller needs to trust: `lower_bound` holds for any floors and multipliers.
 
@@ -244,8 +252,8 @@ def best_floors(
     found: list[tuple[float, Optimum]] = []
     for way in ways:
         with contextlib.suppress(ConvergenceError):
-            found.append(_newton(way(), levels, ratio, law, loss, near, share))
-            if found[-1][0] < 1e-6:
+            found.append(_newton(way(), levels, ratio, law, loss, near, share, doubt))
+            if doubt is not None or found[-1][0] < 1e-6:
                 break
     if not found:
         raise ConvergenceError(f"no floors were found for {levels.size} levels at a ratio of {ratio:g}")
@@ -253,7 +261,14 @@ def best_floors(
 
 
 def _newton(
-    reach: _Reach, levels: FloatArray, ratio: float, law: Law, loss: str, near: Optimum | None, share: float
+    reach: _Reach,
+    levels: FloatArray,
+    ratio: float,
+    law: Law,
+    loss: str,
+    near: Optimum | None,
+    share: float,
+    doubt: float | None,
 ) -> tuple[float, Optimum]:
     """A primal-dual interior-point method: the relative gap that it proves, and where it ends."""
     count, point = levels.size, reach.point
@@ -276,12 +291,14 @@ def _newton(
         stalled = 0 if found > bound else stalled + 1
         bound, multipliers = (found, ends) if found > bound else (bound, multipliers)
         least, floors = (height, point[:count]) if height < least else (least, floors)
-        if least - bound <= TARGET * least or (stalled > 8 and gap < TARGET * least) or not (slacks > 0).all():
+        # Of what lies far from the loss in doubt a tenth of the distance is enough to know.
+        relative = _TARGET if doubt is None else min(max(1e-6, 0.1 * abs(least / doubt - 1)), 1e-2)
+        if least - bound <= relative * least or (stalled > 8 and gap < relative * least) or not (slacks > 0).all():
             break
         centre = gap / duals.size
         # How centred the point is decides how far ahead to aim.
         ahead = 0.1 if float((duals * slacks).min()) > 0.1 * centre else 0.5
-        target = max(ahead * centre, 0.05 * TARGET * least / duals.size)
+        target = max(ahead * centre, 0.05 * relative * least / duals.size)
         weights, pulls = duals / slacks, target / slacks
         try:
             with np.errstate(all="ignore"):
@@ -292,7 +309,7 @@ def _newton(
             break
         d_slacks = reach.slacks(change, change=True)
         d_duals = pulls - duals - weights * d_slacks
-        length = min(1.0, *(0.99 * _longest(v, d) for v, d in ((slacks, d_slacks), (duals, d_duals))))
+        length, along = (min(1.0, 0.99 * _longest(v, d)) for v, d in ((slacks, d_slacks), (duals, d_duals)))
         # Where the loss is flat on one side and curved on the other, full steps would swing to and fro.
         merit = height - target * float(np.log(slacks).sum())
         for _ in range(_HALVINGS):
@@ -301,7 +318,7 @@ def _newton(
             if after <= merit + 1e-9 * abs(target) + 1e-13 * height:
                 break
             length /= 2
-        point, duals = point + length * change, duals + length * d_duals
+        point, duals = point + length * change, duals + along * d_duals
     return (least - bound) / least, Optimum(floors=floors, ends=multipliers, iterations=step, point=point)
 
 

@@ -115,10 +115,10 @@ def _least(holds: Callable[[int], bool], start: int, stop: int) -> int:
 
 
 def _reaching(levels: list[int], floors: list[int], ratio: Fraction, most: Sequence[int]) -> list[int] | None:
-    """The floors with the outer two raised by as little as makes both ends miss by at most `most`; None if nothing does.
+    """The floors, the outer two raised by as little as makes both ends miss by at most `most`; None if nothing does.
 
-    A larger floor of an outer level brings the means at its end nearer to it, and those at the other end too: so raising
-    both in turn by what each needs ends at the least pair, if there is one.
+    A larger floor of an outer level brings the means at both ends nearer to it: so raising both in turn by what their
+    own ends need stops at the least pair, if there is one.
     """
     floors, settled = list(floors), 0
     for end in itertools.islice(itertools.cycle((0, -1)), _ROUNDS):

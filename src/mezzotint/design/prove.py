@@ -61,6 +61,7 @@ class Prover:
     progress: Progress | None = None
     cuts: list[Cut] = field(default_factory=list[Cut])
     programs: int = 0
+    target: float = 0.0
 
     def __post_init__(self) -> None:
         self.needed = 1 + overhang(self.ratio)
@@ -68,108 +69,132 @@ class Prover:
         # Its own mirror image to the last bit: the kernel reads mirrored cuts off mirrored cells.
         half = np.append(np.linspace(0, reach, _CELLS // 2 + 1), 1e5)
         self.axis = np.concatenate([-half[:0:-1], half])
-        self.constants = np.zeros(0)
-        self.values = np.zeros((0, self.axis.size - 1))
+        self.constants, self.values = np.zeros(0), np.zeros((0, self.axis.size - 1))
+        self.aim(0.0)
 
     def add(self, cut: Cut) -> float:
         """Keeps a cut and its mirror image; its constant."""
-        for one in (cut, cut.mirrored()):
-            self.cuts.append(one)
-            self.constants = np.append(self.constants, one.constant())
-            # Beyond the axis g only grows: its slope there is that of the outermost quadratics.
-            self.values = np.concatenate([self.values, one.least(self.axis, self.ratio)[0][None]])
+        both = (cut, cut.mirrored())
+        self.cuts.extend(both)
+        self.constants = np.append(self.constants, [one.constant() for one in both])
+        known = len(self.cuts) - 2
+        for name in ("values", "after", "before"):
+            rows = getattr(self, name)
+            if len(rows) < known + 2:  # room for twice as many
+                setattr(self, name, np.concatenate([rows, np.zeros((known + 2, rows.shape[1]), dtype=rows.dtype)]))
+        # Beyond the axis g only grows: its slope there is that of the outermost quadratics.
+        self.values[known : known + 2] = [one.least(self.axis, self.ratio)[0] for one in both]
         self.programs += 1
+        self._meet(known)
         return float(self.constants[-1])
 
-    def hits(self, target: float) -> IntArray:
-        """(cuts, cells + 1) how many of the first cells a level below the target may be in."""
+    def aim(self, target: float) -> None:
+        """Which cells a level of a set below the target may be in."""
+        self.target = target
+        self.after = np.zeros((len(self.values), self.axis.size), dtype=np.int16)
+        self.before = self.after.copy()
+        self._meet(0)
+
+    def _meet(self, first: int) -> None:
+        """Of each cut from the `first` on, per cell: the next cell that meets it, and one more than the last before."""
+        last, target, cells = len(self.cuts), self.target, self.axis.size - 1
         # A float error of a bound is far below 1e-11 of its terms.
         # A loss below the target leaves the floors no more mass than this: "Rare floors" in the proofs.
         share = target / (target + 1 / 3) * (1 + 1e-12)
-        below = self.constants[:, None] + share * np.minimum(self.values, 0.0) < target + 1e-11 * abs(target)
-        return np.concatenate(
-            [np.zeros((len(below), 1), dtype=np.int64), np.cumsum(below, axis=1, dtype=np.int64)], axis=1
-        )
+        values = np.minimum(self.values[first:last], 0.0)
+        meets = self.constants[first:, None] + share * values < target + 1e-11 * abs(target)
+        index = np.arange(cells)
+        after = np.where(meets, index, cells)[:, ::-1]
+        self.after[first:last, :-1], self.after[first:last, -1] = np.minimum.accumulate(after, axis=1)[:, ::-1], cells
+        self.before[first:last, 1:] = np.maximum.accumulate(np.where(meets, index + 1, 0), axis=1)
 
-    def shrunk(self, box: Box, hits: IntArray) -> Box | None:
+    def shrunk(self, box: Box) -> Box | None:
         """The box less what no set of levels below the target can be in; None if nothing is left."""
+        count = len(self.cuts)
+        low, high = (np.array(side) for side in zip(*box, strict=True))
         while True:
-            low, high = (np.array(side) for side in zip(*box, strict=True))
+            known = low, high
             low, high = np.maximum.accumulate(low), np.minimum.accumulate(high[::-1])[::-1]
             high[0] = min(high[0], int(np.searchsorted(self.axis, -self.needed, side="right")))
             low[-1] = max(low[-1], int(np.searchsorted(self.axis, self.needed, side="left")) - 1)
             # Of two mirror images the one with y_1 + y_m <= 0 is enough.
             if (low >= high).any() or self.axis[low[0]] + self.axis[low[-1]] > 0:
                 return None
-            inside = hits[:, high] - hits[:, low] > 0
+            first = self.after[:count, low]
+            inside = first < high
             able = inside.sum(axis=1)
-            if (able == 0).any():
+            if not able.all():
                 return None
-            new = list(zip(low.tolist(), high.tolist(), strict=True))
-            for cut in np.flatnonzero(able == 1).tolist():
-                # Only one level can meet this cut: it lies where it does.
-                j = int(np.argmax(inside[cut]))
-                start, stop = new[j]
-                row = hits[cut]
-                first = int(np.searchsorted(row, row[start], side="right")) - 1
-                last = int(np.searchsorted(row, row[stop], side="left"))
-                new[j] = (max(start, first), min(stop, last))
-                if new[j][0] >= new[j][1]:
-                    return None
-            if tuple(new) == tuple(box):
-                return tuple(new)
-            box = tuple(new)
+            # Where only one level can meet a cut, it lies where it does.
+            alone = inside & (able == 1)[:, None]
+            low = np.where(alone, first, low).max(axis=0)
+            high = np.where(alone, self.before[:count, high], high).min(axis=0)
+            if (low == known[0]).all() and (high == known[1]).all():
+                return tuple(zip(low.tolist(), high.tolist(), strict=True))
 
-    def program(self, box: Box) -> float:
-        """The cut of the best design on levels all over the box."""
+    def program(self, box: Box) -> tuple[FloatArray, FloatArray]:
+        """Adds the cut of the best design on levels all over the box; these levels and their floors."""
         spans = sorted(set(box))
         each = max(3, _POINTS // len(spans))
         parts = []
         for low, high in spans:
             start, stop = self.axis[low], self.axis[high]
             if high == self.axis.size - 1:
-                parts.append(np.geomspace(max(start, 0.5), 40 * self.needed, each))
+                parts.append(np.geomspace(max(start, 0.5), 3 * max(start, self.needed), each))
             elif low == 0:
-                parts.append(-np.geomspace(max(-stop, 0.5), 40 * self.needed, each))
+                parts.append(-np.geomspace(max(-stop, 0.5), 3 * max(-stop, self.needed), each))
             else:
                 parts.append(np.linspace(start, stop, each))
         levels = np.unique(np.concatenate(parts))
         outer = self.needed * (1 + 1e-9)
         levels = np.unique(np.concatenate([[min(levels[0], -outer)], levels, [max(levels[-1], outer)]]))
         levels = levels[np.concatenate([[True], np.diff(levels) > 1e-6])]
-        return self.add(cut_at(levels, self.ratio, self.problem)[0])
+        cut, floors = cut_at(levels, self.ratio, self.problem, doubt=self.target)
+        self.add(cut)
+        return levels, floors
+
+    def halves(self, box: Box, levels: FloatArray, floors: FloatArray) -> tuple[Box, Box] | None:
+        """The box cut in two where the design on it spreads one level most; None if it is one set of cells."""
+        best, split = -1.0, None
+        for j, (low, high) in enumerate(box):
+            if high - low < 2:
+                continue
+            weights = np.where((levels >= self.axis[low]) & (levels <= self.axis[high]), floors, 0.0) + 1e-12
+            mean = float(np.average(levels, weights=weights))
+            spread = float(weights @ (levels - mean) ** 2)
+            if spread > best:
+                best, split = spread, (j, low, high, mean)
+        if split is None:
+            return None
+        j, low, high, mean = split
+        middle = int(np.clip(np.searchsorted(self.axis, mean), low + 1, high - 1))
+        middle = int(np.clip(middle, low + (high - low) // 4, high - (high - low) // 4))
+        one, other = ((*box[:j], side, *box[j + 1 :]) for side in ((low, middle), (middle, high)))
+        return one, other
 
     def proves(self, target: float) -> bool:
         """Whether every box is emptied at this target before the time ends."""
-        whole = (0, self.axis.size - 1)
-        boxes: list[tuple[Box, float]] = [(tuple([whole] * self.count), 1.0)]
-        done, hits = 0.0, self.hits(target)
+        self.aim(target)
+        boxes: list[tuple[Box, float]] = [(((0, self.axis.size - 1),) * self.count, 1.0)]
+        done = 0.0
         while boxes:
             if time.monotonic() > self.deadline:
                 return False
             box, share = boxes.pop()
-            small = self.shrunk(box, hits)
+            small, solved = self.shrunk(box), (np.zeros(0), np.zeros(0))
+            if small is not None:
+                with contextlib.suppress(ConvergenceError, np.linalg.LinAlgError):
+                    solved = self.program(small)
+                small = self.shrunk(small)
             if small is None:
                 done += share
                 if self.progress is not None:
                     self.progress(done, 1.0)
                 continue
-            known = len(self.cuts)
-            with contextlib.suppress(ConvergenceError, np.linalg.LinAlgError):
-                self.program(small)
-            if len(self.cuts) > known:
-                hits = self.hits(target)
-                small = self.shrunk(small, hits)
-                if small is None:
-                    done += share
-                    continue
-            j = int(np.argmax([high - low for low, high in small]))
-            low, high = small[j]
-            if high - low < 2:
+            halves = self.halves(small, *solved)
+            if halves is None:
                 return False
-            middle = (low + high) // 2
-            sides = ((low, middle), (middle, high))
-            boxes.extend(((*small[:j], side, *small[j + 1 :]), share / 2) for side in sides)
+            boxes.extend((half, share / 2) for half in halves)
         return True
 
 
@@ -221,7 +246,7 @@ def prove(
     # Dense levels: what no number of levels can beat is a bound too, and the first cut.
     reach = 1.6 * prover.needed + 0.4
     best = prover.add(cut_at(np.linspace(-reach, reach, 161), ratio, problem)[0])
-    best += min(0.0, float(prover.values[-1].min()))
+    best += min(0.0, float(prover.values[1].min()))
     for gap in _GAPS:
         target = loss * (1 - gap)
         if target <= best:

@@ -9,7 +9,7 @@ Everything here is in centred units (inputs in [-1, 1]) and takes leading batch 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 import numpy.typing as npt
@@ -239,6 +239,13 @@ class Prices:
     reduced: FloatArray
 
 
+def _tilt(loss: str, low: FloatArray, high: FloatArray, x: FloatArray) -> FloatArray:
+    """Slope in the level of the line through the errors of two levels."""
+    apart = high > low
+    rise = error(loss, high, x) - error(loss, low, x)
+    return np.where(apart, rise / np.where(apart, high - low, 1.0), _slope(loss, low, x))
+
+
 def prices(levels: FloatArray, x: FloatArray, left: IndexArray, right: IndexArray, loss: str) -> Prices:
     """Multipliers of mass and mean at inputs `x` (...,) with windows that end in the rooms `left`, `right` (...,).
 
@@ -250,10 +257,9 @@ def prices(levels: FloatArray, x: FloatArray, left: IndexArray, right: IndexArra
     def at(values: FloatArray, index: IndexArray) -> FloatArray:
         return np.take_along_axis(values, index[..., None], axis=-1)[..., 0]
 
-    low, high, e_low, e_high = at(levels, left), at(levels, right), at(errors, left), at(errors, right)
-    apart = high > low
-    tilt = np.where(apart, (e_high - e_low) / np.where(apart, high - low, 1.0), _slope(loss, low, x))
-    line = e_low - tilt * low
+    low, high = at(levels, left), at(levels, right)
+    tilt = _tilt(loss, low, high, x)
+    line = error(loss, low, x) - tilt * low
     return Prices(
         x=x, line=line, tilt=tilt, errors=errors, reduced=errors - (line[..., None] + tilt[..., None] * levels)
     )
@@ -269,31 +275,18 @@ class Value:
     by_floor: FloatArray
 
 
-def _spread(windows: Windows, field: IndexArray | FloatArray, nodes: int) -> Any:
-    """(..., P) to (..., P, nodes)."""
-    return np.broadcast_to(field[..., None], (*field.shape, nodes))
-
-
-def _rows_at(windows: Windows, x: FloatArray) -> FloatArray:
-    """(..., P, n, m) rows at inputs x (..., P, n) of each piece."""
-    start, stop = windows.means[..., :-1, None], windows.means[..., 1:, None]
-    t = np.clip((x - start) / np.where(stop > start, stop - start, 1.0), 0.0, 1.0)[..., None]
-    return (1 - t) * windows.rows[..., :-1, None, :] + t * windows.rows[..., 1:, None, :]
-
-
 def _values(windows: Windows, x: FloatArray, loss: str) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Losses (..., P, n) at inputs of each piece, and derivatives (..., P, n, m) by levels and floors."""
-    nodes = x.shape[-1]
-    levels = windows.levels[..., None, None, :]
-    left, right = _spread(windows, windows.left, nodes), _spread(windows, windows.right, nodes)
+    """Losses (..., P) at one input of each piece, and derivatives (..., P, m) by levels and floors."""
+    levels, left, right = windows.levels[..., None, :], windows.left, windows.right
     paid = prices(levels, x, left, right, loss)
-    rows = _rows_at(windows, x)
+    start, stop = windows.means[..., :-1], windows.means[..., 1:]
+    t = np.clip((x - start) / np.where(stop > start, stop - start, 1.0), 0.0, 1.0)[..., None]
+    rows = (1 - t) * windows.rows[..., :-1, :] + t * windows.rows[..., 1:, :]
     index = np.arange(windows.levels.shape[-1])
     full = (index > left[..., None]) & (index < right[..., None])
-    middle = x.mean(axis=-1, keepdims=True)[..., None] if loss == "mae" else x[..., None]
-    by_level = rows * (_slope(loss, levels, middle) - paid.tilt[..., None])
     # Where windows end short of an input, what is missing of its mean counts at its price, as in the bound.
     losses = (rows * paid.errors).sum(axis=-1) + paid.tilt * (x - (rows * levels).sum(axis=-1))
+    by_level = rows * (_slope(loss, levels, x[..., None]) - paid.tilt[..., None])
     return losses, by_level, np.where(full, windows.ratio, 1.0) * paid.reduced
 
 
@@ -302,24 +295,24 @@ def average(windows: Windows, law: Law, loss: str) -> Value:
     edges = np.clip(windows.means, -1.0, 1.0)
     # The outermost pieces take what rounding leaves uncovered.
     edges[..., 0], edges[..., -1] = -1.0, 1.0
-    start, length = edges[..., :-1], np.diff(edges, axis=-1)
-    m0, f1, f2 = np.moveaxis(np.diff(law.integrals(edges), axis=-2), -1, 0)
-    m1, m2 = f1 - start * m0, f2 - 2 * start * f1 + start**2 * m0
-    # Losses are quadratic on a piece: three inputs with these weights give its integral.
-    # On a short piece the last digits of integrals over its length would be any number: kept to what moments may be.
-    safe = np.where(length > 0, length, 1.0)
-    h1 = np.clip(m1 / safe, 0.0, np.maximum(m0, 0.0))
-    h2 = np.clip(m2 / safe**2, h1**2 / np.where(m0 > 0, m0, 1.0), h1)
-    weights = np.stack([m0 - 3 * h1 + 2 * h2, 4 * (h1 - h2), 2 * h2 - h1], axis=-1)
-    weights[length <= 1e-13] = 0.0
-    weights[..., 0] = np.where(length <= 1e-13, m0, weights[..., 0])
-    x = start[..., None] + length[..., None] * np.array([0.0, 0.5, 1.0])
+    start, stop = edges[..., :-1], edges[..., 1:]
+    mass, first, second = np.moveaxis(np.diff(law.integrals(edges), axis=-2), -1, 0)
+    mass = np.maximum(mass, 0.0)
+    # On a short piece the last digits of integrals over its mass would be any number: kept to what moments may be.
+    safe = np.where(mass > 0, mass, 1.0)
+    x = np.clip(first / safe, start, stop)
+    spread = np.clip(second - first**2 / safe, 0.0, mass * (x - start) * (stop - x))
     losses, by_level, by_floor = _values(windows, x, loss)
-    return Value(
-        loss=(weights * losses).sum(axis=(-1, -2)),
-        by_level=np.einsum("...pn,...pnm->...m", weights, by_level),
-        by_floor=np.einsum("...pn,...pnm->...m", weights, by_floor),
-    )
+    by_level = np.einsum("...p,...pm->...m", mass, by_level)
+    # On a piece losses bend downwards, and no derivative bends but this one.
+    if loss == "mae":
+        low, high = (np.take_along_axis(windows.levels, side, axis=-1) for side in (windows.left, windows.right))
+        spread = spread * np.where((low < x) & (x < high), 2 / np.where(high > low, high - low, 1.0), 0.0)
+        wide = np.diff(windows.means, axis=-1)
+        turn = spread / np.where(wide > 0, wide, 1.0)
+        by_level = by_level + np.einsum("...p,...pm->...m", turn, np.diff(windows.rows, axis=-2))
+    total = (mass * losses - spread).sum(axis=-1)
+    return Value(loss=total, by_level=by_level, by_floor=np.einsum("...p,...pm->...m", mass, by_floor))
 
 
 def peaks(windows: Windows) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
@@ -330,11 +323,11 @@ def peaks(windows: Windows) -> tuple[FloatArray, FloatArray, FloatArray, FloatAr
         + np.take_along_axis(windows.levels, windows.right, axis=-1)
     ) / 2
     x = np.clip(middle, edges[..., :-1], edges[..., 1:])
-    losses, by_level, by_floor = _values(windows, x[..., None], "mse")
+    losses, by_level, by_floor = _values(windows, x, "mse")
     # Errors bend upwards at kinks: what is largest is inside a piece or at an end of the range.
     nowhere = (x != middle) & (np.abs(x) < 1 - 1e-9)
-    losses[..., 0][nowhere | (np.diff(windows.starts, axis=-1) <= 0)] = 0.0
-    return x, losses[..., 0], by_level[..., 0, :], by_floor[..., 0, :]
+    losses[nowhere | (np.diff(windows.starts, axis=-1) <= 0)] = 0.0
+    return x, losses, by_level, by_floor
 
 
 def curvature(windows: Windows, law: Law, loss: str) -> FloatArray:
@@ -344,11 +337,10 @@ def curvature(windows: Windows, law: Law, loss: str) -> FloatArray:
     before, after = (windows.left[:-1], windows.right[:-1]), (windows.left[1:], windows.right[1:])
     passes_left = before[0] != after[0]
     pivot = np.where(passes_left, before[1], before[0])
-    low = np.where(passes_left, before[0], before[0])[:, None]
-    high = np.where(passes_left, before[1], after[1])[:, None]
+    low, high = before[0][:, None], np.where(passes_left, before[1], after[1])[:, None]
     full = (index > low) & (index < high)
     direction = np.where(full, windows.ratio, 1.0) * (levels - levels[pivot][:, None])
-    jump = prices(levels, x, *after, loss).tilt - prices(levels, x, *before, loss).tilt
+    old, new = (_tilt(loss, levels[sides[0]], levels[sides[1]], x) for sides in (before, after))
     inside = (x > -1) & (x < 1) & ((before[0] != after[0]) | (before[1] != after[1]))
-    weight = np.where(inside, law.density_at(x) * np.maximum(jump, 0.0), 0.0)
+    weight = np.where(inside, law.density_at(x) * np.maximum(new - old, 0.0), 0.0)
     return (direction * weight[:, None]).T @ direction
