@@ -31,6 +31,12 @@ EQUAL = _mechanism([[2**31, 2**31], [2**31, 2**31]])
 ADDITIVE = _mechanism([[2**31, 2**31, 0], [0, 2**31, 2**31]])
 
 
+@pytest.fixture(autouse=True)
+def _time() -> None:
+    """Enough of it, also for what is called without `check`."""
+    set_deadline(600)
+
+
 def _local(kind: str, mechanism: Mechanism, epsilon: str, delta: str = "0", **more: Any) -> bool:
     order = {"order": more["order"]} if kind == "renyi" and delta == "0" else {}
     said = claim(release(mechanism), epsilon, delta, **order)
@@ -96,7 +102,9 @@ def test_sums_at_equality() -> None:
     silent = {"rows": [0, 1], "block": 1, "components": []}
     assert _summed(3, [[]], 4, "1", blankets=[silent])
     assert not _summed(3, [[]], 4, "1", blankets=[silent], lattice=(0, 1, 1))
-    for lattice in ((0, 1, 1), (0, 0, 1), (0, 1, 2**14)):
+    assert _summed(3, [[]], 4, "1", blankets=[silent], lattice=(0, 1, 2**14 - 1))
+    assert not _summed(3, [[]], 4, "1", blankets=[silent], lattice=(0, 1, 2**14))
+    for lattice in ((0, 1, 1), (0, 0, 1)):
         assert not _summed(3, [[3]], 4, "1", lattice=lattice)
 
 
@@ -117,8 +125,6 @@ def test_a_division_has_no_empty_part() -> None:
 
 
 def test_contractions_at_the_edge() -> None:
-    set_deadline(600)
-
     def check(low: Fraction, high: Fraction, kappa: int, reach: int, depth: int = 30) -> None:
         with flint.ctx.workprec(128):
             check_contraction(low, high, Fraction(kappa), Fraction(reach), depth)
@@ -207,8 +213,17 @@ def test_the_largest_epsilon_that_is_worth_claiming() -> None:
 
 def test_a_renyi_divergence_says_nothing_at_delta_zero() -> None:
     said = claim(release(TWO), "5", "0")
-    with pytest.raises(kernel.Refused, match="says nothing at delta = 0"):
-        kernel.check(said, sealed(said, "renyi", tables=[TWO.canonical()], order="2"))
+    for order, why in (("2", "says nothing at delta = 0"), ("1", "the order must be above 1")):
+        with pytest.raises(kernel.Refused, match=why):
+            kernel.check(said, sealed(said, "renyi", tables=[TWO.canonical()], order=order))
+
+
+def test_visible_participation_lowers_a_renyi_divergence() -> None:
+    # sum P^2/Q = 7/3, and 1 - 1/3 + 7/9 = 13/9, whose logarithm is 0.36772...
+    described = release(TWO, sampling="revealed", rate=Fraction(1, 3))
+    for epsilon, fits in (("0.36773", True), ("0.36772", False)):
+        said = claim(described, epsilon, order="2")
+        assert accepts(said, sealed(said, "renyi", tables=[TWO.canonical()], order="2")) == fits
 
 
 def test_files_of_just_the_largest_size_are_read(tmp_path: Any, monkeypatch: Any, capsys: Any) -> None:
@@ -239,8 +254,6 @@ def test_the_limit_of_time_itself_is_beyond_it(monkeypatch: Any) -> None:
     now += 1
     with pytest.raises(kernel.Unfinished):
         units.tick()
-    monkeypatch.undo()
-    set_deadline(600)
 
 
 def _grid(low: int, high: int, step: Fraction) -> losses.Grid:
@@ -269,6 +282,16 @@ def test_grids_at_the_edge(monkeypatch: Any) -> None:
     assert (pair * pair).deficit == 0
     with pytest.raises(kernel.Refused):
         pair * losses.Measure(flint.fmpz_poly([WHOLE // 2, 0, WHOLE // 2]), 0)
+
+
+def test_a_loss_that_rounds_down_to_the_factor_asked_for_counts_as_above_it() -> None:
+    step = Fraction(1, 8)
+    with flint.ctx.workprec(512):
+        curve = losses.curve_of(losses.Measure(flint.fmpz_poly([WHOLE]), 1), step)
+        below = real.exp_floor(step, units.FINE)
+    # The one loss is 1/8, and e**(1/8) is irrational: above its lower end, the divergence is above 0.
+    assert curve(below, units.ONE) >= 1
+    assert curve(below + 1, units.ONE) == 0
 
 
 def test_curves_of_rounds_are_asked_at_positive_factors_alone() -> None:
@@ -351,3 +374,13 @@ def test_lower_bounds_at_the_edge() -> None:
     assert len(wide) == 2000
     assert _bound(wide, epsilon="1/10000")
     assert not _bound([-(10**4), *wide, 10**4], epsilon="1/10000")
+
+
+def test_sentences_count_rounds_and_coordinates() -> None:
+    def said(described: kernel.Release) -> str:
+        return kernel.words(claim(described, "1", "0.1"))
+
+    assert said(release(TWO)).endswith("in 1 round of 1 coordinate")
+    assert said(release(TWO, coordinates=2, rounds=3)).endswith("in 3 rounds of 2 coordinates")
+    model = kernel.Release(observer="model", noise_multiplier=Fraction(1), rounds=3)
+    assert said(model).endswith("noise taken as ideal, in 3 rounds")
