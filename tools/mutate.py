@@ -131,9 +131,14 @@ def _changes(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
             yield "turned" if called in TURNED else "max and min", ast.Call(target, node.args, node.keywords)
 
 
+SOURCES: dict[Path, bytes] = {}
+"""What was imported, whatever is edited since."""
+
+
 def mutants_of(path: Path) -> list[Mutant]:
     """All mutants of the functions of one file."""
-    text = path.read_text(encoding="utf-8")
+    SOURCES[path] = path.read_bytes()
+    text = SOURCES[path].decode()
     starts = [0]
     for line in text.encode().splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
@@ -184,7 +189,7 @@ def functions_of(paths: Iterable[Path]) -> dict[str, list[FunctionType]]:
 def apply(mutant: Mutant, functions: dict[str, list[FunctionType]]) -> int:
     """Puts the mutant's code into the functions that are loaded; how many were changed."""
     path = ROOT / mutant.file
-    source = path.read_bytes()
+    source = SOURCES[path]
     changed = source[: mutant.start] + mutant.after.encode() + source[mutant.end :]
     codes = {code.co_qualname: code for code in _codes(compile(changed, str(path), "exec"))}
     count = 0

@@ -15,7 +15,7 @@ from counting import calls
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import delta, exp_below, pure_epsilon, renyi, renyi_pairs, worst_ratio
 from mezzotint.core.mechanism import TOTAL, Mechanism
-from reference.privacy import rows_of, worst_divergence, worst_hockey_stick
+from reference.privacy import divergence, rows_of, worst_divergence, worst_hockey_stick
 from strategies import random_weights, tables
 from tolerances import FEW, UNIT
 
@@ -138,6 +138,26 @@ def test_delta_holds_where_the_worst_of_many_near_ties_is_not_recomputed() -> No
     assert max(ordered[-1]) <= Fraction(delta(weights, epsilon)) <= max(ordered[-1]) + (k + 9) * Fraction(1, 2**51)
 
 
+def test_delta_with_just_as_many_ties_as_are_recomputed_is_exact() -> None:
+    # 16 rows with half of their mass on level 0 against 16 with a quarter; other levels matter the other way round.
+    weights = np.zeros((32, 17), dtype=np.int64)
+    weights[:16, 0], weights[16:, 0] = TOTAL // 2, TOTAL // 4
+    for k, row in enumerate(weights):
+        rest = TOTAL - int(row[0])
+        row[1:] = rest // 16
+        row[1] += k
+        row[2] -= k
+        row[16] += TOTAL - int(row.sum())
+    ratio = exp_below(0.4)
+    exact = (Fraction(TOTAL // 2) - ratio * (TOTAL // 4)) / TOTAL
+    assert exact == max(
+        sum(max(p - ratio * q, Fraction(0)) for p, q in zip(a, b, strict=True)) / TOTAL
+        for a in weights.tolist() for b in weights.tolist()
+    )  # fmt: skip
+    ours = Fraction(delta(weights, 0.4))
+    assert exact <= ours < exact + Fraction(1, 2**54)
+
+
 @pytest.mark.parametrize("epsilon", [-1e-9, -math.inf, math.nan])
 def test_delta_refuses(epsilon: float) -> None:
     with pytest.raises(ParameterError, match="epsilon="):
@@ -188,6 +208,16 @@ def test_renyi_pairs_below_one_obey_skew_symmetry(weights: np.ndarray, order: fl
     # (1 - alpha) D_alpha(P || Q) = alpha D_{1 - alpha}(Q || P), on the matrix whose rows are ordered pairs.
     forth, back = renyi_pairs(weights, order), renyi_pairs(weights, 1 - order)
     np.testing.assert_allclose(forth * (1 - order), back.T * order, rtol=1e-9, atol=1e-10)
+
+
+@given(holed(), st.sampled_from([1.0, 1.5, 3.0, 40.0, 1e6]))
+def test_renyi_of_every_pair_of_rows_with_zeros(weights: np.ndarray, order: float) -> None:
+    rows, ours = rows_of(weights), renyi_pairs(weights, order)
+    unit = 128 * (weights.shape[1] + 128) * 2.0**-53 * float(mpmath.log(TOTAL))
+    for a, b in np.ndindex(ours.shape):
+        exact = divergence(rows[a], rows[b], order)
+        assert exact <= ours[a, b]
+        assert ours[a, b] == math.inf if exact == mpmath.inf else ours[a, b] <= exact + unit
 
 
 def test_renyi_below_one_where_hardly_anything_is_common() -> None:

@@ -202,21 +202,18 @@ def delta(weights: IntArray, epsilon: float) -> float:
 
 
 def _log_weights(table: IntArray) -> FloatArray:
-    """log(W / smallest positive weight of the column), -inf for 0, relative error below 16 * UNIT."""
+    """log(W / smallest positive weight of the column), 0 for 0, relative error below 16 * UNIT."""
     smallest = np.where(table > 0, table, TOTAL + 1).min(axis=0)
-    with np.errstate(divide="ignore"):
-        above = np.log1p(np.maximum(table - smallest, 0) / smallest)
-    return np.where(table > 0, above, -np.inf)
+    return np.log1p(np.maximum(table - smallest, 0) / smallest)
 
 
 def _renyi_small(rows: FloatArray, logs: FloatArray, beta: float) -> FloatArray:
     """Renyi divergences of all pairs where |beta| * epsilon <= 1: through expm1, so that beta = 0 is no singularity."""
     # With x = (P_a/c)^beta - 1 and y = (P_b/c)^-beta - 1 for a column constant c,
     # sum P_a^(1+beta) P_b^(-beta) - 1 = sum P_a (x + (1 + x) y); both sums are divided by beta before they are added.
-    own = np.where(rows > 0, logs, 0.0)
     if beta == 0:
-        return (rows * own).sum(axis=1)[:, None] - rows @ logs.T
-    x, y = np.expm1(beta * own), np.expm1(-beta * logs)
+        return (rows * logs).sum(axis=1)[:, None] - rows @ logs.T
+    x, y = np.expm1(beta * logs), np.expm1(-beta * logs)
     tilted = (rows * x / beta).sum(axis=1)[:, None] + (rows * (1 + x)) @ (y / beta).T
     with np.errstate(divide="ignore"):
         return np.log1p(np.maximum(beta * tilted, -1.0)) / beta
@@ -224,18 +221,19 @@ def _renyi_small(rows: FloatArray, logs: FloatArray, beta: float) -> FloatArray:
 
 def _renyi_medium(rows: FloatArray, logs: FloatArray, beta: float) -> FloatArray:
     """The same where 1 < |beta| * epsilon <= 300: one matrix product of powers, which do not overflow."""
-    own = np.where(rows > 0, logs, 0.0)
-    powers = (rows * np.exp(beta * own)) @ np.exp(-beta * logs).T
+    powers = (rows * np.exp(beta * logs)) @ np.exp(-beta * logs).T
     with np.errstate(divide="ignore"):
         return np.log(powers) / beta
 
 
 def _renyi_large(rows: FloatArray, logs: FloatArray, beta: float) -> FloatArray:
-    """The same for large orders (beta > 0): log-sum-exp, one second row at a time."""
+    """The same for large orders (beta > 0): log-sum-exp, one second row at a time.
+
+    An entry without mass has an exponent below 0; one with mass, above 0.
+    """
     result = np.empty((rows.shape[0], rows.shape[0]))
-    own = np.where(rows > 0, logs, -np.inf)
     for b, log_row in enumerate(logs):
-        exponents = beta * (own - log_row)
+        exponents = beta * (logs - log_row)
         top = exponents.max(axis=1)
         result[:, b] = (top + np.log((rows * np.exp(exponents - top[:, None])).sum(axis=1))) / beta
     return result
@@ -295,11 +293,10 @@ def renyi_pairs(weights: IntArray, alpha: float) -> FloatArray:
     spread = float(logs.max())
     beta = order - 1.0
     size = beta * spread
-    # A zero under mass makes orders >= 1 infinite. Those pairs are written last; the powers need finite logarithms.
+    # A zero under mass makes orders >= 1 infinite. Those pairs are written last.
     escapes = ((used > 0).astype(np.float64) @ (used == 0).astype(np.float64).T) > 0
-    finite = np.where(used > 0, logs, 0.0)
     method = _renyi_small if size <= 1 else _renyi_medium if size <= 300 else _renyi_large
-    divergences = method(rows, finite, beta)
+    divergences = method(rows, logs, beta)
     # Error: logarithms err by 16 UNIT * spread, powers by 4 ulp more, sums of m terms by m UNIT relative. For
     # size <= 1 all terms are below 9 * spread and the final log1p multiplies errors by at most 3:
     # (27 m + 900) UNIT * spread. For size > 1 the log turns the relative error (m + 40) UNIT + 32 UNIT * size into
