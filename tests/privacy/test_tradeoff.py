@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import TOTAL, Mechanism
 from mezzotint.privacy import tradeoff
+from mezzotint.privacy.tradeoff import _exact_order
 from reference.privacy import miss_of_best_test, pmf_at, rows_of, worst_hockey_stick
 from strategies import random_table, tables
 
@@ -76,8 +77,23 @@ def test_randomized_response_by_hand() -> None:
 def test_equal_rows_and_disjoint_rows() -> None:
     same = Mechanism(knots=[0, 1], levels=[0, 1], weights=[[5, TOTAL - 5], [5, TOTAL - 5]])
     assert tradeoff(same).power(0.3) == 0.3
+    assert tradeoff(same).false_alarms.tolist() == [0, TOTAL]
     apart = Mechanism(knots=[0, 1], levels=[0, 1], weights=[[TOTAL, 0], [0, TOTAL]])
     assert tradeoff(apart).power(0.0) == 1.0
+
+
+def test_a_level_that_two_rows_never_show_hides_no_order_of_the_others() -> None:
+    rows = [[TOTAL // 2, 0, TOTAL // 2], [TOTAL // 4, 0, 3 * TOTAL // 4], [TOTAL // 2 - 1, 1, TOTAL // 2]]
+    curve = tradeoff(Mechanism(knots=[0, 1, 2], levels=[0, 1, 2], weights=rows))
+    pairs = list(permutations(rows_of(np.array(rows)), 2))
+    for rate in (*RATES, Fraction(1, 4), Fraction(3, 4)):
+        assert curve.exact_miss(rate) <= min(miss_of_best_test(a, b, rate) for a, b in pairs)
+    assert curve.exact_miss(Fraction(1, 2)) <= Fraction(1, 4)
+
+
+def test_the_exact_order_of_levels() -> None:
+    # Ratios: none, 2, 0, 1/2, and a level that neither shows.
+    assert _exact_order([0, 1, 3, 4, 0], [1, 2, 0, 2, 0]) == [0, 4, 1, 3, 2]
 
 
 def test_quotients_that_floats_cannot_tell_apart_are_ordered_exactly() -> None:

@@ -252,6 +252,59 @@ def test_each_rule_is_named(tmp_path: Path, problem: str) -> None:
     assert problem in check(tmp_path, document).problems
 
 
+CATEGORIES: dict[str, Callable[[dict[str, Any]], object]] = {
+    "a category stands twice": lambda d: d["categories"].__setitem__(1, d["categories"][0]),
+    "categories holds something that is not text": lambda d: d["categories"].__setitem__(1, 1),
+    "knots are not the numbers of the categories": lambda d: d["knots"].__setitem__(2, 2.5),
+    "sha256 is not that of the table: it was edited or damaged": lambda d: d.pop("categories"),
+}
+
+
+def _categorical() -> Mechanism:
+    table = random_table(5, rows=3, levels=4)
+    return Mechanism(knots=[0.0, 1.0, 2.0], levels=table.levels, weights=table.weights, categories=["a", "b", "c"])  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("problem", CATEGORIES)
+def test_categories_are_part_of_the_table_and_have_rules(tmp_path: Path, problem: str) -> None:
+    document = json.loads(_categorical().to_json())
+    assert check(tmp_path, document).valid
+    assert verify(_categorical()).valid
+    CATEGORIES[problem](document)
+    assert problem in check(tmp_path, document).problems
+
+
+def test_codes_have_16_bits() -> None:
+    def problems(levels: int) -> list[str]:
+        row = [TOTAL - levels + 1] + [1] * (levels - 1)
+        return module._table_problems(
+            module._Table(
+                knots=[0.0, 1.0], levels=[float(k) for k in range(levels)], weights=[row, row], categories=None
+            )
+        )
+
+    assert problems(2**16) == []
+    assert problems(2**16 + 1) == ["more levels than 16-bit codes"]
+
+
+def test_equal_rows_have_epsilon_zero_exactly(tmp_path: Path) -> None:
+    row = [TOTAL // 4, 3 * (TOTAL // 4)]
+    equal = Mechanism(knots=[0.0, 1.0], levels=[0.0, 1.0], weights=[row, row])  # pyright: ignore[reportArgumentType]
+    assert verify(equal).epsilon_upper == 0
+    document = json.loads(equal.to_json())
+    assert check(tmp_path, document).problems == ()
+    document["certificate"]["epsilon"] = 5e-324
+    assert "not the 0.0 of its table" in " ".join(check(tmp_path, document).problems)
+
+
+@pytest.mark.parametrize(("field", "value"), [("numerator", 0), ("denominator", -1), ("numerator", True)])
+def test_a_certificates_ratio_is_made_of_weights(
+    tmp_path: Path, document: dict[str, Any], field: str, value: int
+) -> None:
+    document["certificate"][field] = value
+    assert "certificate numerator and denominator are not weights" in check(tmp_path, document).problems
+
+
 def test_a_jump_in_the_middle_breaks_no_rule(tmp_path: Path) -> None:
     table = random_table(5, rows=4, levels=5)
     knots = [*table.knots[:2], table.knots[1], table.knots[3]]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mezzotint import Mechanism, ParameterError
-from mezzotint.privacy.sums.lattice import TOLERANCE, find_lattice, lattice_rows
+from mezzotint.privacy.sums.lattice import MAX_SPAN, TOLERANCE, find_lattice, lattice_rows
 
 
 @given(
@@ -64,7 +64,8 @@ def test_unused_levels_do_not_count_and_repeated_rows_are_dropped():
     mechanism = Mechanism(knots=[-1, 0, 1], levels=[-1, np.sqrt(0.1), 1], weights=weights)
     rows, lattice = lattice_rows(mechanism)
     assert rows.tolist() == [[2**31, 2**31], [2**30, 3 * 2**30]]
-    assert lattice.modulus(10) == 11
+    assert (lattice.modulus(1), lattice.modulus(10)) == (2, 11)
+    assert lattice.decode_error == 0
     with pytest.raises(ParameterError, match="clients"):
         lattice.modulus(0)
 
@@ -73,3 +74,22 @@ def test_a_constant_report_is_no_sum():
     weights = np.array([[2**32, 0], [2**32, 0]])
     with pytest.raises(ParameterError, match="only one level"):
         lattice_rows(Mechanism(knots=[-1, 1], levels=[-1, 1], weights=weights))
+
+
+def test_the_largest_span_is_a_lattice_and_one_more_is_not():
+    assert find_lattice(np.array([0.0, 1.0, 2.0, MAX_SPAN])).integers.tolist() == [0, 1, 2, MAX_SPAN]
+    assert find_lattice(np.array([0.0, 2.0, MAX_SPAN]), step=1.0).span == MAX_SPAN
+    for step in (None, 1.0):
+        with pytest.raises(ParameterError, match="even grid or a sparse subset"):
+            find_lattice(np.array([0.0, 1.0, 2.0, MAX_SPAN + 1.0]), step=step)
+
+
+def test_levels_that_coincide_or_nearly_so_are_refused():
+    with pytest.raises(ParameterError, match="strictly increasing"):
+        find_lattice(np.array([0.0, 0.0, 1.0]))
+    with pytest.raises(ParameterError, match="even grid or a sparse subset"):
+        find_lattice(np.array([0.0, 1e-3 * TOLERANCE, 1.0]))
+
+
+def test_a_miss_of_just_the_tolerance_is_allowed():
+    assert find_lattice(np.array([0.0, 1 + 2 * TOLERANCE, 2.0])).integers.tolist() == [0, 1, 2]
