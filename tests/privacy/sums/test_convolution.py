@@ -35,6 +35,14 @@ def test_mass_outside_the_window_is_bounded():
         assert 0 < 1 - inside <= bounds.outside[0]
 
 
+def test_nothing_is_outside_a_window_that_holds_all():
+    half = np.array([0.5, 0.5])
+    assert sum_bounds([half], [[2]]).outside.tolist() == [0.0]
+    assert sum_bounds([half, np.array([0.25, 0.75])], [[2, 3]]).outside.tolist() == [0.0]
+    cut = sum_bounds([half], [[2], [5000]], tail=1e-6)
+    assert cut.outside.tolist() == [0.0, 1e-6]
+
+
 @judges("privacy.sums.convolution.sum_bounds")
 def test_several_shapes_and_cells_agree_with_direct_convolution():
     rng = np.random.default_rng(3)
