@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import math
 from fractions import Fraction
+from statistics import NormalDist
 from typing import Any
 
 import flint
@@ -66,6 +68,7 @@ def test_orders_and_outputs_at_the_edge() -> None:
         ({"M": 4, "k": 1, "T": 102, "w_hi": 26, "w_lo": 25, "r": 1}, True),
         ({"M": 4, "k": 1, "T": 120, "w_hi": 25, "w_lo": 25, "r": 0, "null": [20, 20]}, True),
         ({"M": 4, "k": 1, "T": 120, "w_hi": 25, "w_lo": 25, "r": 0, "null": [20]}, False),
+        ({"M": 4, "k": 4, "T": 100, "w_hi": 25, "w_lo": 25, "r": 0}, False),
         ({"M": 4, "k": 1, "T": 120, "w_hi": 25, "w_lo": 25, "r": 0, "null": [20, 19]}, False),
     ],
 )
@@ -120,8 +123,15 @@ def test_a_division_has_no_empty_part() -> None:
     content: dict[str, Any] = {"tail": 160, "blankets": [whole, *sides], "others": 2, "cases": tree}
     said = claim(described, "0", "1")
     assert accepts(said, sealed(said, "sum", tables=[ADDITIVE.canonical()], **content))
-    content["cases"] = {**tree, "cuts": [0, 0, 1, 2, 3], "children": [{"corners": [[1]]}, *leaves]}
-    assert not accepts(said, sealed(said, "sum", tables=[ADDITIVE.canonical()], **content))
+    for change, why in (
+        ({"cuts": [0, 0, 1, 2, 3], "children": [{"corners": [[1]]}, *leaves]}, "a part is empty"),
+        ({"cuts": [0, 1, 2], "children": leaves[:2]}, r"do not hold all counts \(have 2, want 3\)"),
+        ({"cuts": [1, 2, 3], "children": leaves[1:]}, "do not begin at 0"),
+        ({"group": 3}, "not an integer from 0 to 2"),
+    ):
+        content["cases"] = {**tree, **change}
+        with pytest.raises((kernel.Refused, kernel.Unreadable), match=why):
+            kernel.check(said, sealed(said, "sum", tables=[ADDITIVE.canonical()], **content))
 
 
 def test_contractions_at_the_edge() -> None:
@@ -131,12 +141,33 @@ def test_contractions_at_the_edge() -> None:
 
     check(Fraction(1, 4), Fraction(3, 4), 2, 8)
     half = Fraction(1, 2)
-    for low, high, kappa, reach in (
-        (half, half, 2, 8), (Fraction(0), half, 2, 8), (half, Fraction(1), 2, 8), (Fraction(1, 4), half, 100, 0),
-        (Fraction(1, 4), half, 100, -1),
+    for low, high, reach, why in (
+        (half, half, 8, "likelier"), (Fraction(0), half, 8, "likelier"), (half, Fraction(1), 8, "likelier"),
+        (Fraction(1, 4), half, 0, "range must be positive"), (Fraction(1, 4), half, -1, "range must be positive"),
     ):  # fmt: skip
-        with pytest.raises(kernel.Refused):
-            check(low, high, kappa, reach)
+        with pytest.raises(kernel.Refused, match=why):
+            check(low, high, 100, reach)
+
+
+def test_boxes_are_halved_as_often_as_the_depth_says() -> None:
+    low, high, kappa, reach = Fraction(1, 4), Fraction(3, 4), Fraction(11, 20), Fraction(4)
+    normal = NormalDist()
+
+    def height(x: float) -> float:
+        return math.exp(-(normal.inv_cdf(float(low) + float(high - low) * normal.cdf(x)) ** 2) / 2)
+
+    def depth(a: float, b: float) -> int:
+        nearest = 0.0 if a < 0 < b else min(abs(a), abs(b))
+        if float(high - low) * math.exp(-(nearest**2) / 2) <= float(kappa) * min(height(a), height(b)):
+            return 0
+        return 1 + max(depth(a, (a + b) / 2), depth((a + b) / 2, b))
+
+    needed = depth(-4.0, 4.0)
+    assert needed > 2
+    with flint.ctx.workprec(128):
+        check_contraction(low, high, kappa, reach, needed)
+        with pytest.raises(kernel.Refused, match="or the depth is"):
+            check_contraction(low, high, kappa, reach, needed - 1)
 
 
 def _cut(**change: Any) -> dict[str, Any]:
@@ -268,7 +299,7 @@ def test_grids_at_the_edge(monkeypatch: Any) -> None:
         (10**5, 10**5 + 1, one), (-101, -100, one),
         (0, 1, Fraction(1, 2**300)),  # two points that 256 bits do not tell apart
     ):  # fmt: skip
-        with pytest.raises(kernel.Refused):
+        with flint.ctx.workprec(512), pytest.raises(kernel.Refused):
             _grid(low, high, step)
     least = Fraction(1, 2**30)
     assert losses.read_step(Fields({"step": str(least)}, "proof")) == least
