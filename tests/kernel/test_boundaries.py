@@ -17,6 +17,7 @@ from mezzotint.kernel import losses, real, sums, units
 from mezzotint.kernel.__main__ import main
 from mezzotint.kernel.dual import _least, _read_cut
 from mezzotint.kernel.gaussian import check_contraction
+from mezzotint.kernel.one import Target
 from mezzotint.kernel.units import BITS, WHOLE, Fields, canonical, set_deadline, sha256
 from reference.kernel import accepts, claim, release, sealed
 
@@ -86,6 +87,22 @@ def _summed(others: int, corners: list[list[int]], clients: int, delta: str, **c
     content = {"tail": 160, "blankets": [blanket], "others": others, "cases": {"corners": corners}, **change}
     said = claim(described, "0", delta)
     return accepts(said, sealed(said, "sum", tables=[ADDITIVE.canonical()], **content))
+
+
+def test_one_client_at_least_is_honest() -> None:
+    document = kernel.Release(observer="secure_sum", tables=(("0" * 64, 1),), clients=3, corrupted=2).document()
+    assert kernel.Release.read(document).corrupted == 2
+    with pytest.raises(kernel.Unreadable, match="not an integer from 0 to 2"):
+        kernel.Release.read({**document, "corrupted": 3, "assumptions": ["honest_clients>=0"]})
+
+
+def test_losses_up_to_epsilon_take_nothing_off() -> None:
+    # Losses 0 and 2, half each: at epsilon 1/2 the divergence is (1 - e**-1.5) / 2 = 0.38843...
+    measure = losses.Measure(flint.fmpz_poly([WHOLE // 2, 0, WHOLE // 2]), 0)
+    with flint.ctx.workprec(128):
+        losses.check_delta_of(measure, Fraction(1), Target(release(TWO), Fraction(1, 2), Fraction("0.38844"), None))
+        with pytest.raises(kernel.Refused):
+            losses.check_delta_of(measure, Fraction(1), Target(release(TWO), Fraction(1, 2), Fraction("0.38843"), None))
 
 
 def test_sums_at_equality() -> None:

@@ -1,0 +1,142 @@
+"""Comparisons of the accountants at equality, and the words of claims, where the mutants of each differ."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mezzotint import Mechanism, ParameterError, families
+from mezzotint.core.mechanism import TOTAL
+from mezzotint.privacy import account
+from mezzotint.privacy.claim import Claim
+from mezzotint.privacy.distribution import LossDistribution
+from mezzotint.privacy.ledger import GLOBAL, Charge, _Total
+from mezzotint.privacy.propose import Outcome, accepted, propose_local, sealed
+from mezzotint.privacy.recursion import Curve, worst_sequence_epsilon
+from reference.kernel import claim as kernel_claim
+from reference.kernel import release as kernel_release
+
+
+def _grid(start: int, masses: list[float], *, step: float = 1.0, infinite: float = 0.0) -> LossDistribution:
+    return LossDistribution(step=step, start=start, masses=np.array(masses), infinite=infinite)
+
+
+def test_the_first_cell_of_a_grid_is_a_chord_too() -> None:
+    # delta(1/2) = (1 - e**-1/2) / 2: one of the two losses is larger, by 1/2.
+    value = _grid(0, [0.5, 0.5]).delta(0.5)
+    exact = -math.expm1(-0.5) / 2
+    assert exact <= value <= exact * (1 + 2.0**-39)
+
+
+def test_an_epsilon_below_the_grid_is_found() -> None:
+    # One loss of 1: delta(epsilon) = 1 - e**(epsilon - 1).
+    value = _grid(10, [1.0], step=0.1).epsilon(0.5)
+    exact = 1 + math.log(0.5)
+    assert exact <= value <= exact + 1e-12
+
+
+def test_deltas_that_are_just_met() -> None:
+    rare = _grid(0, [0.5, 0.375], infinite=0.125)
+    assert rare.epsilon(0.125) == pytest.approx(1.0, rel=1e-12)
+    assert rare.epsilon(math.nextafter(0.125, 0)) == math.inf
+    plain = _grid(-1, [0.25, 0.25, 0.5])
+    assert plain.epsilon(plain.delta(0.0)) == 0.0
+
+
+def test_curves_are_met_at_corners_and_at_one() -> None:
+    curve = Curve(points=np.array([0.0, 1.0, 2.0, 4.0]), values=np.array([1.0, 0.5, 0.25, 0.0]))
+    assert curve.epsilon(0.5) == 0.0
+    for delta, c in ((0.25, 2.0), (0.375, 1.5), (0.0, 4.0), (0.125, 3.0)):
+        assert math.log(c) <= curve.epsilon(delta) <= math.log(c) * (1 + 2.0**-49) + 2.0**-49
+    assert curve.epsilon(-0.1) == math.inf
+
+
+def test_a_sampled_worst_sequence_costs_less_and_no_less_than_it_must() -> None:
+    # One report at rate 1/2, seen: delta is half of (3 - c) / 4, c = e**epsilon, and 1/8 is met at c = 2.
+    weights = np.array([[3 * 2**30, 2**30], [2**30, 3 * 2**30]])
+    half = worst_sequence_epsilon(weights, coordinates=1, rounds=1, delta=0.125, rate=0.5)
+    assert half is not None
+    assert math.log(2) <= half <= math.log(2) + 1e-12
+    # Ten reports of eight rows are too many sequences.
+    many = np.array([[TOTAL // 2 + k, TOTAL // 2 - k] for k in range(8)])
+    assert worst_sequence_epsilon(many, coordinates=10**4, rounds=1, delta=0.1) is None
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "remedy"), [("epsilon", -1.0, "number >= 0"), ("delta", 2.0, "in \\[0, 1]")]
+)
+def test_prices_say_what_they_must_be(field: str, value: float, remedy: str) -> None:
+    with pytest.raises(ParameterError, match=remedy):
+        Charge(**{"identity": "a", "client": GLOBAL, "epsilon": 1.0, "delta": 0.0, "description": "", field: value})
+
+
+def test_columns_of_one_table_have_its_hash_and_others_have_none() -> None:
+    one, other = families.randomized_response(epsilon=1.0), families.randomized_response(epsilon=2.0)
+    assert account({"a": one, "b": one}, delta=0.0).sha256 == one.sha256
+    assert account({"a": one, "b": other}, delta=0.0).sha256 == ""
+    assert account({"a": one, "b": other}, delta=0.0).epsilon == pytest.approx(3.0, rel=1e-8)
+
+
+def _sum_claim(clients: int) -> Claim:
+    return account(families.randomized_response(epsilon=1.0), view="sum", clients=clients, delta=1e-6)
+
+
+def test_claims_say_who_adds_randomness_and_what_is_seen() -> None:
+    assert "if no client but the one protected adds honest randomness" in str(_sum_claim(1))
+    assert "if 7 clients add honest randomness" in str(_sum_claim(7))
+    local = str(account(families.randomized_response(epsilon=1.0), rounds=3))
+    assert "in 3 rounds" in local
+    assert "honest randomness" not in local
+
+
+TWO = Mechanism(knots=[0, 1], levels=[0, 1], weights=[[3 * 2**30, 2**30], [2**30, 3 * 2**30]])  # pyright: ignore[reportArgumentType]
+
+
+def test_what_the_kernel_refuses_has_no_file_and_a_reason() -> None:
+    described = kernel_release(TWO)
+
+    def ratio(claim: Any) -> Any:
+        return sealed(claim, "ratio", tables=[TWO.canonical()])
+
+    refused = accepted(described, 0.5, 0.0, ratio)
+    assert refused.proof is None
+    assert refused.text is None
+    assert "epsilon is too small" in refused.reason
+    held = accepted(described, 1.1, 0.0, ratio)
+    assert '"proof"' in (held.text or "")
+    assert isinstance(held, Outcome)
+    assert "no bound is finite" in accepted(described, math.inf, 0.0, ratio).reason
+    assert kernel_claim(described, "1.1").sha256 == held.claim.sha256
+
+
+@pytest.mark.parametrize(
+    ("release", "kind"),
+    [
+        ({"delta": 0.0, "epsilon": 1.1}, "ratio"),
+        ({"delta": 0.25, "epsilon": 0.7}, "delta"),
+        ({"delta": 0.25, "epsilon": 0.7, "sampling": "revealed", "rate": 0.5}, "delta"),
+        ({"delta": 0.25, "epsilon": 0.7, "sampling": "poisson", "rate": 0.5}, "losses"),
+        ({"delta": 0.25, "epsilon": 1.4, "rounds": 2}, "losses"),
+        ({"delta": 1e-9, "epsilon": 2.2, "rounds": 2}, "losses"),
+    ],
+)
+def test_each_release_has_the_proof_that_suits_it(release: dict[str, Any], kind: str) -> None:
+    proof = propose_local(TWO, **release).proof
+    assert proof is not None
+    assert proof["kind"] == kind
+
+
+def test_a_budget_that_is_just_met_is_kept() -> None:
+    total = _Total()
+    for k in range(100):
+        total.add(Charge(identity=str(k), client=GLOBAL, epsilon=0.01, delta=0.0, description=""))
+    least = total._advanced(1e-6)
+    assert least < 1
+    assert total.within(least, 1e-6, 1e-6)
+    assert not total.within(math.nextafter(least, 0), 1e-6, 1e-6)
+    assert not total.within(least, math.nextafter(1e-6, 0), 1e-6)
+    assert total.within(math.nextafter(float(total.epsilon), 2), 0.0, 0.0)
+    assert not total.within(math.nextafter(float(total.epsilon), 0), 0.0, 0.0)
