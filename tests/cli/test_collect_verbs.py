@@ -109,3 +109,28 @@ def test_memoised_reports_need_a_secret_key_file(
     assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
     assert run("c.csv").status == 0
     assert (tmp_path / "a.csv").read_bytes() != (tmp_path / "c.csv").read_bytes()
+
+
+def test_the_most_frequent_of_a_large_domain(invoke: Callable[..., Any], tmp_path: Path) -> None:
+    names = [f"w{i}" for i in range(200)]
+    values = ["w3"] * 6000 + ["w7"] * 3000 + names * 5 + ["unheard"] * 500
+    pq.write_table(pa.table({"word": values}), tmp_path / "in.parquet")
+    domain, out = tmp_path / "domain.txt", tmp_path / "r.parquet"
+    domain.write_text("\n".join(names) + "\n")
+    asked = ("privatize", tmp_path / "in.parquet", "--column", "word", "--domain", domain)
+    assert invoke(*asked, "--out", out, "--epsilon", 2, "--json").json["epsilon"] <= 2
+    listed = ("estimate", out, "--domain", domain, "--top", 2)
+    found = invoke(*listed, "--json").json
+    assert [one["category"] for one in found["heavy_hitters"]] == ["w3", "w7"]
+    assert found["simultaneous"] is True
+    assert "No other category has a share above" in invoke(*listed).out
+    (tmp_path / "short.txt").write_text("a\nb\n")
+    for arguments, message in (
+        (("estimate", out, "--domain", tmp_path / "short.txt"), "another order"),
+        ((*asked, "--out", tmp_path / "n.csv"), "epsilon"),
+        ((*asked, "--out", tmp_path / "n.csv", "--mechanism", "m.json"), "takes the place of --mechanism"),
+        (("privatize", tmp_path / "in.parquet", "--column", "word", "--out", tmp_path / "n.csv"), "mechanism"),
+    ):
+        outcome = invoke(*arguments)
+        assert outcome.status == 2
+        assert message in " ".join(outcome.err.split())

@@ -100,6 +100,13 @@ def load_mechanism(path: Path, *, parameter: str = "mechanism") -> Mechanism:
     return Mechanism.load(path)
 
 
+def read_lines(path: Path, *, parameter: str) -> list[str]:
+    """The lines of a text file that are not empty."""
+    if not path.is_file():
+        raise ParameterError(parameter, str(path), "no such file; give a text file with one name a line")
+    return [line for line in read_text(path).splitlines() if line]
+
+
 def is_ranked(path: Path) -> bool:
     """Whether a file is that of a ranked codebook; one that cannot be read is not."""
     try:

@@ -79,7 +79,7 @@ def command(
         typer.Option(help="A table for categories instead of numbers: their names (a,b,c), or how many (0 to K - 1)."),
     ] = None,
     method: Annotated[
-        str, typer.Option(help="--categories only: best, krr, subset, hadamard, projective or hashing.")
+        str, typer.Option(help="--categories only: best, krr, subset, hadamard, projective, affine, hashing or unary.")
     ] = "best",
     other: Annotated[
         bool, typer.Option("--other", help="--categories only: one more category, for values not listed.")

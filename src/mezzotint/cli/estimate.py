@@ -63,6 +63,10 @@ def command(
     sizes: Annotated[
         str | None, typer.Option(help="With --by: sizes of the strata, a=100,b=250: the population's mean.")
     ] = None,
+    domain: Annotated[
+        Path | None, typer.Option(help="List of the large domain that the reports are about: its most frequent ones.")
+    ] = None,
+    top: Annotated[int, typer.Option(help="With --domain: how many categories to list.")] = 20,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
@@ -73,6 +77,9 @@ def command(
     table = None if mechanism is None else load_mechanism(mechanism)
     _check_options(by=by, against=against, sizes=sizes)
     shown: dict[str, Any] = {"level": level, "allow_seeded": allow_seeded, "as_json": as_json}
+    if domain is not None:
+        groups.hitters(sources, domain=domain, column=column, top=top, **shown)
+        return
     if column is not None and len(column) > 1:
         if by is not None or weights is not None:
             raise ParameterError("column", ", ".join(column), "one at a time by groups or with weights")

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from mezzotint.cli.common import number, output, print_json, progress
-from mezzotint.cli.rooms import collect, privacy
+from mezzotint.cli.common import number, output, print_json, progress, read_lines
+from mezzotint.cli.rooms import collect, families, privacy
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.mechanism import OTHER
+from mezzotint.core.records import above
+
+SEEDED = "drawn from a seed: NOT PRIVATE"
 
 
 def by_groups(
@@ -73,6 +78,40 @@ def by_groups(
         print_json({name: value for name, value in facts.items() if name != "series_text"})
     else:
         output().print(_pictures(facts))
+
+
+def hitters(
+    sources: list[str],
+    *,
+    domain: Path,
+    column: list[str] | None,
+    top: int,
+    level: float,
+    allow_seeded: bool,
+    as_json: bool,
+) -> None:
+    """Prints the most frequent categories of a large domain."""
+    if len(sources) > 1 or len(column or ()) > 1:
+        raise ParameterError("source", ", ".join(sources), "hashed reports are read from one source, one column")
+    names = (*read_lines(domain, parameter="domain"), OTHER)
+    with progress("counting"):
+        counts = collect.read_hashed(
+            sources[0],
+            domain=lambda table: families.HashedDomain(categories=names, mechanism=table),
+            column=column[0] if column else None,
+        )
+    found = collect.heavy_hitters(counts, top=top, level=level, allow_seeded=allow_seeded)
+    if as_json:
+        print_json(found.as_dict())
+        return
+    cost = SEEDED if found.epsilon is None else f"epsilon {above(found.epsilon)} each"
+    table = Table(title=f"{found.n:,} reports of {found.domain:,} categories, {cost}", title_justify="left")
+    for heading in ("category", "share", *(f"{100 * level:.4g} % {end}, all at once" for end in ("low", "high")), ""):
+        table.add_column(heading, justify="left" if heading in ("category", "") else "right")
+    for name, share, sure in zip(found.categories, found.shares, found.certain, strict=True):
+        shown = (f"{value:.5f}" for value in (share.value, share.low, share.high))
+        table.add_row(Text(name), *shown, f"surely among the first {top}" if sure else "")
+    output().print(Group(table, Text(f"No other category has a share above {found.unlisted_at_most:.5f}.")))
 
 
 def _asked(group: collect.Group) -> bool:

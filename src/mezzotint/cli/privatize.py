@@ -16,10 +16,11 @@ from mezzotint.cli.common import (
     output,
     print_json,
     progress,
+    read_lines,
     warn,
     write_proof,
 )
-from mezzotint.cli.rooms import collect, privacy
+from mezzotint.cli.rooms import collect, families, privacy
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import refuse_existing
 from mezzotint.core.mechanism import Mechanism
@@ -33,9 +34,16 @@ Source = Annotated[
 ]
 Columns = Annotated[list[str], typer.Option("--column", help="Column of numbers to privatize; may be repeated.")]
 Mechanisms = Annotated[
-    list[Path],
+    list[Path] | None,
     typer.Option("--mechanism", help="Mechanism file (.json): one for all columns, or one per --column, in order."),
 ]
+Domain = Annotated[
+    Path | None,
+    typer.Option(
+        help="Public list of a large domain's categories, one a line, instead of --mechanism; with --epsilon."
+    ),
+]
+Epsilon = Annotated[float | None, typer.Option(help="With --domain: privacy budget per report, never exceeded.")]
 Out = Annotated[
     str, typer.Option(help=".parquet, .csv or .csv.gz; - writes CSV to stdout; NAME/ writes a folder of parts.")
 ]
@@ -73,8 +81,10 @@ Seed = Annotated[
 def command(
     source: Source,
     column: Columns,
-    mechanism: Mechanisms,
     out: Out,
+    mechanism: Mechanisms = None,
+    domain: Domain = None,
+    epsilon: Epsilon = None,
     keep: Keep = None,
     missing: Missing = "error",
     on_out_of_range: OutOfRange = "clip",
@@ -101,7 +111,7 @@ def command(
     """
     if as_json and out == "-":
         raise ParameterError("out", out, "standard output cannot carry both reports and JSON; name a file")
-    tables = _tables(column, mechanism)
+    tables = _tables(column, mechanism or []) if domain is None else _hashed(column, mechanism, domain, epsilon)
     if proof is not None:
         if seed is not None:
             raise ParameterError("proof", str(proof), "a seeded draw is not private; there is nothing to prove")
@@ -130,7 +140,8 @@ def command(
         else:
             result = collect.privatize_columns(source, out, mechanisms=tables, progress=tell, **options)
     if proof is not None:
-        only = next(iter(tables.values())) if len(tables) == 1 else tables
+        proven = {name: one if isinstance(one, Mechanism) else one.mechanism for name, one in tables.items()}
+        only = next(iter(proven.values())) if len(proven) == 1 else proven
         write_proof(privacy.Release(mechanism=only, delta=0.0), proof, overwrite=overwrite)
     if as_json:
         print_json(result.as_dict())
@@ -138,8 +149,20 @@ def command(
         _print(result)
 
 
-def _tables(columns: list[str], files: list[Path]) -> dict[str, Mechanism]:
+def _hashed(columns: list[str], files: list[Path] | None, domain: Path, epsilon: float | None) -> dict[str, Any]:
+    """The column of a large domain -> its hashes."""
+    if files or len(columns) != 1:
+        raise ParameterError("domain", str(domain), "takes the place of --mechanism, for one --column")
+    if epsilon is None:
+        raise ParameterError("epsilon", None, "say how much each report of the domain may cost: --epsilon 1")
+    names = read_lines(domain, parameter="domain")
+    return {columns[0]: families.hashed(categories=names, epsilon=epsilon, other=True)}
+
+
+def _tables(columns: list[str], files: list[Path]) -> dict[str, Any]:
     """Column -> its mechanism."""
+    if not files:
+        raise ParameterError("mechanism", None, "name the mechanism file (--mechanism m.json)")
     if len(set(columns)) != len(columns):
         raise ParameterError("column", ", ".join(columns), "names a column twice; each report costs its epsilon")
     if len(files) not in (1, len(columns)):

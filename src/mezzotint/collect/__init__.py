@@ -24,6 +24,10 @@ from mezzotint.collect.groups import parts_of as parts_of
 from mezzotint.collect.groups import read_groups as read_groups
 from mezzotint.collect.groups import stratified as stratified
 from mezzotint.collect.groups import total as total
+from mezzotint.collect.hitters import HashedCounts as HashedCounts
+from mezzotint.collect.hitters import HeavyHitters as HeavyHitters
+from mezzotint.collect.hitters import heavy_hitters as heavy_hitters
+from mezzotint.collect.hitters import read_hashed as read_hashed
 from mezzotint.collect.mean import Interval as Interval
 from mezzotint.collect.mean import safe_half_width as safe_half_width
 from mezzotint.collect.memo import Memo as Memo

@@ -173,36 +173,55 @@ def deviance(nodes: Nodes, masses: FloatArray) -> float:
 
 
 def smooth_fit(nodes: Nodes, *, gain: float = 1e-8, window: int = 50, max_iterations: int = 50_000) -> FloatArray:
-    """(J,) masses: plain EM from the uniform density, until the log-likelihood per report gains next to nothing.
+    """(..., J) masses: plain EM from the uniform density, until the log-likelihood per report gains next to nothing.
 
     Stopping early is what keeps the density smooth where reports say little; the tolerance is that of the comparison in
     docs/proofs/estimation.md (E4). It depends on the shares of the codes alone, and does not overfit them.
     """
-    masses = _uniform(nodes)
-    before, steps = _log_likelihood(nodes, masses), 0
-    while steps < max_iterations:
+    shares = nodes.counts / nodes.counts.sum(axis=-1, keepdims=True)
+    whole = _uniform(nodes)
+    masses, left = np.atleast_2d(whole).copy(), np.arange(whole.size // nodes.x.size)
+    observed = np.atleast_2d(shares)
+    before = _log_likelihood(nodes.pmf, observed, masses)
+    for _ in range(0, max_iterations, window):
+        part = masses[left]
         for _ in range(window):
-            masses = _em(nodes, masses)
-        after, steps = _log_likelihood(nodes, masses), steps + window
-        if after - before < gain:
+            part = _em(nodes.pmf, observed[left], part)
+        masses[left] = part
+        after = _log_likelihood(nodes.pmf, observed[left], part)
+        gained = after - before[left] >= gain
+        before[left] = after
+        left = left[gained]
+        if not left.size:
             break
-        before = after
+    return masses.reshape(whole.shape)
+
+
+def quick_fit(nodes: Nodes, *, steps: int) -> FloatArray:
+    """(..., J) masses near the greatest likelihood, after so many steps of accelerated EM from the uniform density."""
+    shares = nodes.counts / np.maximum(1, nodes.counts.sum(axis=-1, keepdims=True))
+    masses = _uniform(nodes)
+    for _ in range(0, steps, SQUAREM_STEPS):
+        masses = _squarem(nodes.pmf, shares, masses)
     return masses
 
 
 def _uniform(nodes: Nodes) -> FloatArray:
-    """(J,) masses of the uniform density, on the nodes that can have given these reports."""
+    """(..., J) masses of the uniform density, on the nodes that can have given any of these reports."""
     width = np.diff(nodes.breaks)
     masses = (width[nodes.first_cell] + width[nodes.last_cell]) / 2
     masses = np.where(nodes.first_cell == nodes.last_cell, masses / 2, masses)
-    possible = (nodes.pmf[:, nodes.counts > 0] > 0).any(axis=1)
-    return np.where(possible, masses, 0.0) / masses[possible].sum()
+    seen = (nodes.counts > 0).astype(np.float64)
+    possible = (seen @ (nodes.pmf > 0).T > 0) | ~seen.any(axis=-1, keepdims=True)
+    masses = np.where(possible, masses, 0.0)
+    return masses / masses.sum(axis=-1, keepdims=True)
 
 
 def fit(nodes: Nodes, *, tolerance: float = 1e-3, max_iterations: int = 5_000) -> Fit:
     """Maximum likelihood by EM from the uniform density, accelerated (SQUAREM), stopped by a bound on the gap.
 
     Arguments:
+        nodes: with one set of reports.
         tolerance: stop when the deviance is provably within this of the least.
         max_iterations: EM steps at most; the result says what gap is left.
 
@@ -211,11 +230,11 @@ def fit(nodes: Nodes, *, tolerance: float = 1e-3, max_iterations: int = 5_000) -
 
     Source: Dempster, Laird, Rubin 1977; Varadhan and Roland 2008 (SQUAREM); the bound: Lindsay 1983.
     """
-    masses = _uniform(nodes)
+    masses, shares = _uniform(nodes), nodes.counts / nodes.n
     steps, gap = 0, float("inf")
     while steps < max_iterations:
-        masses, taken = _squarem(nodes, masses)
-        steps += taken
+        masses = _squarem(nodes.pmf, shares, masses)
+        steps += SQUAREM_STEPS
         gap = gap_at(nodes, masses)
         if gap <= tolerance:
             break
@@ -224,9 +243,7 @@ def fit(nodes: Nodes, *, tolerance: float = 1e-3, max_iterations: int = 5_000) -
 
 def score(nodes: Nodes, masses: FloatArray) -> FloatArray:
     """(J,) derivative of the log-likelihood per report in each mass; at the maximum none exceeds 1."""
-    observed = nodes.counts > 0
-    share = nodes.counts[observed] / nodes.n
-    return nodes.pmf[:, observed] @ (share / (masses @ nodes.pmf[:, observed]))
+    return _score(nodes.pmf, nodes.counts / nodes.n, masses)
 
 
 def gap_at(nodes: Nodes, masses: FloatArray) -> float:
@@ -235,25 +252,37 @@ def gap_at(nodes: Nodes, masses: FloatArray) -> float:
     return max(0.0, 2 * nodes.n * (float(score(nodes, masses).max()) - 1))
 
 
-def _em(nodes: Nodes, masses: FloatArray) -> FloatArray:
-    moved = masses * score(nodes, masses)
-    return moved / moved.sum()
+# Steps of EM for any number of data sets at once: pmf (J, c), shares (..., c), masses (..., J).
 
 
-def _log_likelihood(nodes: Nodes, masses: FloatArray) -> float:
-    return float(np.sum(xlogy(nodes.counts / nodes.n, masses @ nodes.pmf)))
+def _score(pmf: FloatArray, shares: FloatArray, masses: FloatArray) -> FloatArray:
+    return np.divide(shares, masses @ pmf, out=np.zeros_like(shares), where=shares > 0) @ pmf.T
 
 
-def _squarem(nodes: Nodes, start: FloatArray) -> tuple[FloatArray, int]:
-    one = _em(nodes, start)
-    two = _em(nodes, one)
+def _em(pmf: FloatArray, shares: FloatArray, masses: FloatArray) -> FloatArray:
+    moved = masses * _score(pmf, shares, masses)
+    total = moved.sum(axis=-1, keepdims=True)
+    return np.divide(moved, total, out=masses.copy(), where=total > 0)
+
+
+def _log_likelihood(pmf: FloatArray, shares: FloatArray, masses: FloatArray) -> FloatArray:
+    return xlogy(shares, masses @ pmf).sum(axis=-1)
+
+
+SQUAREM_STEPS = 3
+"""Steps of EM in one accelerated step."""
+
+
+def _squarem(pmf: FloatArray, shares: FloatArray, start: FloatArray) -> FloatArray:
+    one = _em(pmf, shares, start)
+    two = _em(pmf, shares, one)
     first, second = one - start, two - 2 * one + start
-    size = float(np.linalg.norm(second))
-    if size == 0:
-        return two, 2
-    length = -max(1.0, float(np.linalg.norm(first)) / size)
+    size = np.linalg.norm(second, axis=-1, keepdims=True)
+    speed = np.linalg.norm(first, axis=-1, keepdims=True)
+    length = -np.maximum(1.0, np.divide(speed, size, out=np.ones_like(size), where=size > 0))
     leap = start - 2 * length * first + length**2 * second
     # A leap out of the simplex is pulled back to where it stays inside, keeping every mass positive.
     leap = np.maximum(leap, two * 1e-3)
-    leap = _em(nodes, leap / leap.sum())
-    return (leap, 3) if _log_likelihood(nodes, leap) >= _log_likelihood(nodes, two) else (two, 3)
+    leap = _em(pmf, shares, leap / leap.sum(axis=-1, keepdims=True))
+    better = _log_likelihood(pmf, shares, leap) >= _log_likelihood(pmf, shares, two)
+    return np.where(better[..., None], leap, two)

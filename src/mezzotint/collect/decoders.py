@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse, special
 
-from mezzotint.collect.cells import Nodes, fit
+from mezzotint.collect.cells import Nodes, quick_fit
 from mezzotint.collect.mean import Spread
 
 FloatArray = npt.NDArray[np.float64]
@@ -53,26 +53,32 @@ class Fold:
     centre: float
 
 
-def folds_of(nodes: Nodes) -> tuple[Fold, ...]:
-    """The reports dealt into FOLDS parts at random, each report by itself; empty parts left out.
+def folds_of(nodes: Nodes) -> list[tuple[Fold, ...]]:
+    """Each data set's reports dealt into FOLDS parts at random, each report by itself; empty parts left out.
 
-    Guarantees: depends on the counts alone; parts are independent of each other given their sizes.
+    Arguments:
+        nodes: with counts of any number of data sets, (D, c).
+
+    Guarantees: depends on a data set's counts alone; parts are independent of each other given their sizes.
     """
+    parts = np.stack([_dealt(counts) for counts in nodes.counts])
+    fitted = quick_fit(nodes.with_counts(nodes.counts[:, None] - parts), steps=STEPS)
+    expected = (1 - FLOOR) * (fitted @ nodes.pmf) + FLOOR * nodes.pmf.mean(axis=0)
+    shares = parts.sum(axis=-1) / nodes.counts.sum(axis=-1, keepdims=True)
+    centres = fitted @ nodes.x
+    return [
+        tuple(
+            Fold(counts=part, share=float(share), expected=codes, centre=float(centre))
+            for part, share, codes, centre in zip(*of_set, strict=True)
+            if share
+        )
+        for of_set in zip(parts, shares, expected, centres, strict=True)
+    ]
+
+
+def _dealt(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     deal = np.random.default_rng(FOLD_SEED)
-    parts = np.stack([deal.multinomial(int(count), [1 / FOLDS] * FOLDS) for count in nodes.counts], axis=1)
-    folds = []
-    average = nodes.pmf.mean(axis=0)
-    for part in parts:
-        if not part.sum():
-            continue
-        rest = nodes.counts - part
-        masses = np.full(nodes.x.size, 1 / nodes.x.size)
-        if rest.sum():
-            masses = fit(nodes.with_counts(rest), max_iterations=STEPS).masses
-        expected = (1 - FLOOR) * (masses @ nodes.pmf) + FLOOR * average
-        share = float(part.sum() / nodes.n)
-        folds.append(Fold(counts=part, share=share, expected=expected, centre=float(masses @ nodes.x)))
-    return tuple(folds)
+    return deal.multinomial(counts, [1 / FOLDS] * FOLDS).T
 
 
 @final

@@ -6,7 +6,7 @@ import hashlib
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, final
+from typing import Any, Literal, Protocol, final
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from mezzotint.collect.columns import arrow, category_positions, numbers
 from mezzotint.collect.memo import Memo
-from mezzotint.collect.reports import code_field
+from mezzotint.collect.reports import code_field, hash_field
 from mezzotint.core.entropy import BLOCK, ElementWords, Words, fresh_key, key_from
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.lookup import compile_lookup
@@ -22,6 +22,38 @@ from mezzotint.core.mechanism import MISSING, OTHER, Mechanism
 
 Present = npt.NDArray[np.bool_]
 Values = npt.NDArray[np.floating]
+
+
+class Hashing(Protocol):
+    """What a run needs of a `families.HashedDomain`."""
+
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """The domain."""
+        ...
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """The table of the cells."""
+        ...
+
+    @property
+    def hashes(self) -> int:
+        """How many hashes there are."""
+        ...
+
+    @property
+    def chances(self) -> tuple[float, float]:
+        """That a report supports its own category, and any other one."""
+        ...
+
+    def cell(self, positions: npt.NDArray[np.int64], hashes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The cells of categories under hashes."""
+        ...
+
+    def supports(self, counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """How many reports support each category."""
+        ...
 
 
 @final
@@ -78,6 +110,7 @@ class Plan:
         missing: "error" or "drop".
         on_out_of_range: "clip" or "error".
         memo: where reports are memoised; the keys are not used then.
+        hashed: column of a large domain -> its hashes; the column's table is that of the cells.
         seeded: True when the keys are reproducible and the reports therefore NOT private.
 
     Raises:
@@ -90,6 +123,7 @@ class Plan:
     missing: str = "error"
     on_out_of_range: str = "clip"
     memo: Memo | None = None
+    hashed: Mapping[str, Hashing] = field(default_factory=dict)
     seeded: bool = False
 
     def __post_init__(self) -> None:
@@ -102,8 +136,12 @@ class Plan:
         for column in self.mechanisms:
             if column in self.keep:
                 raise ParameterError("keep", column, "the raw column beside its reports would undo them; leave it out")
-            if code_field(column) in self.keep:
-                raise ParameterError("keep", code_field(column), "the reports take this name; rename that column first")
+            for taken in (code_field(column), hash_field(column)):
+                if taken in self.keep:
+                    raise ParameterError("keep", taken, "the reports take this name; rename that column first")
+        if self.hashed and self.memo is not None:
+            remedy = "hashed reports are not memoised: every report draws a new hash; leave out one of them"
+            raise ParameterError("memo", self.memo.users, remedy)
         if len(set(self.keep)) != len(self.keep):
             raise ParameterError("keep", ", ".join(self.keep), "names a column twice")
         if self.memo is not None and self.memo.users in self.mechanisms:
@@ -141,6 +179,7 @@ class Plan:
             pa.field(code_field(column), pa.uint8() if mechanism.levels.size <= 256 else pa.uint16())
             for column, mechanism in self.mechanisms.items()
         ]
+        fields += [pa.field(hash_field(column), pa.uint32()) for column in self.hashed]
         extra = zip(self.extra, kinds, strict=True)
         return pa.schema([*fields, *(pa.field(name, kind) for name, kind in extra if name in self.keep)])
 
@@ -174,17 +213,22 @@ class Plan:
         split = [
             numbers(batch.column(i))
             if mechanism.categories is None
-            else _places(batch.column(i), column, mechanism, place)
+            else _places(batch.column(i), column, self._names(column), place)
             for i, (column, mechanism) in enumerate(self.mechanisms.items())
         ]
         present = self._present([mask for _, mask in split], place)
-        fields = []
+        fields, hashes = [], []
         for i, (column, (values, mask)) in enumerate(zip(self.columns, split, strict=True)):
             if present is not None and mask is not present:
                 values = values[present if mask is None else present[mask]]
             if self.memo is not None:  # one value, one report, whatever type a file stores it in
                 values = values.astype(np.float64)
             mechanism = self.mechanisms[column]
+            if column in self.hashed:
+                domain = self.hashed[column]
+                drawn = self._hashes(i, domain.hashes, first, batch.num_rows, present)
+                values = domain.cell(values.astype(np.int64), drawn).astype(np.float64)
+                hashes.append(arrow(drawn.astype(np.uint32)))
             if self.on_out_of_range == "error":
                 _refuse_outside(values, present, column, mechanism, place)
             words = self._words(i, batch, first, present, values)
@@ -196,8 +240,20 @@ class Plan:
             others = others.filter(arrow(present))
         tally.rows += batch.num_rows
         tally.reports += len(fields[0])
-        names = [*(code_field(column) for column in self.columns), *others.schema.names]
-        return pa.RecordBatch.from_arrays([*fields, *others.columns], names=names)
+        names = [*map(code_field, self.columns), *map(hash_field, self.hashed), *others.schema.names]
+        return pa.RecordBatch.from_arrays([*fields, *hashes, *others.columns], names=names)
+
+    def _names(self, column: str) -> tuple[str, ...]:
+        """The categories that a column may hold."""
+        return self.hashed[column].categories if column in self.hashed else self.mechanisms[column].categories or ()
+
+    def _hashes(self, i: int, many: int, first: int, rows: int, present: Present | None) -> npt.NDArray[np.int64]:
+        """The hash of each present row: from a keystream of its own, and from nothing in the row."""
+        words, fill = np.empty(rows, dtype=np.uint64), keystream_words(_hash_key(self.keys[i]), first)
+        for begin in range(0, rows, BLOCK):
+            fill(words[begin : begin + BLOCK])
+        drawn = ((words >> np.uint64(11)) * 2.0**-53 * many).astype(np.int64)
+        return drawn if present is None else drawn[present]
 
     def _words(self, i: int, batch: pa.RecordBatch, first: int, present: Present | None, values: Values) -> NextWords:
         if self.memo is None:
@@ -217,8 +273,12 @@ class Plan:
         return found[0] if len(found) == 1 else np.logical_and.reduce(found)
 
 
+def _hash_key(key: bytes) -> bytes:
+    return hashlib.sha256(b"mezzotint hashes" + key).digest()
+
+
 def plan(
-    mechanisms: Mapping[str, Mechanism],
+    mechanisms: Mapping[str, Mechanism | Hashing],
     *,
     keep: Sequence[str] = (),
     missing: Literal["error", "drop"] = "error",
@@ -232,8 +292,10 @@ def plan(
         rng: None for keys of the operating system; a seed or numpy Generator is reproducible and NOT private.
     """
     generator = np.random.default_rng(rng) if isinstance(rng, (int, np.integer)) else rng
+    hashed = {column: one for column, one in mechanisms.items() if not isinstance(one, Mechanism)}
     return Plan(
-        mechanisms=dict(mechanisms),
+        mechanisms={name: one if isinstance(one, Mechanism) else one.mechanism for name, one in mechanisms.items()},
+        hashed=hashed,
         keys=tuple(key_from(generator) for _ in mechanisms),
         keep=tuple(keep),
         missing=missing,
@@ -296,9 +358,8 @@ def draw(
     return codes, int(below), int(above)
 
 
-def _places(array: pa.Array, column: str, mechanism: Mechanism, place: _Place) -> tuple[Values, Present | None]:
+def _places(array: pa.Array, column: str, names: Sequence[str], place: _Place) -> tuple[Values, Present | None]:
     """The inputs that the present categories of a column stand for, and which are present (None when all are)."""
-    names = mechanism.categories or ()
     places, present = category_positions(array, names, column)
     if MISSING in names:
         places[~present], present = names.index(MISSING), np.ones_like(present)

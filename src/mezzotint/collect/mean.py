@@ -222,14 +222,14 @@ def score_interval(counts: npt.NDArray[np.int64], spread: Spread, *, mean: float
         end = float(np.clip(mean, bottom, top))
         return end, end
     means = np.append(means, np.clip(mean, means[0], means[-1]))
-    kept = means[np.abs(mean - means) <= _widths(spread, means, seen + (mean - means) ** 2, n=n, z=z)]
+    kept = means[np.abs(mean - means) <= score_widths(spread, means, seen + (mean - means) ** 2, n=n, z=z)]
     step = 2 * farthest / (_CANDIDATES - 1)  # what lies between two candidates is given away
     low, high = (kept.min() - step, kept.max() + step) if kept.size else (means[-1], means[-1])
     rounding = 1e-12 * float(np.abs(spread.values).max())
     return max(float(low), bottom) - rounding, min(float(high), top) + rounding
 
 
-def _widths(spread: Spread, means: FloatArray, second: FloatArray, *, n: float, z: float) -> FloatArray:
+def score_widths(spread: Spread, means: FloatArray, second: FloatArray, *, n: float, z: float) -> FloatArray:
     """How far the mean of n decoded reports may be from each expected value, given their mean square about it."""
     least, greatest = spread.least(means), spread.greatest(means)
     believed = np.clip(second, least, greatest) + min(1.0, 8 / n) * (greatest - least)
@@ -253,7 +253,7 @@ def half_width(spread: Spread, *, mean: float, variance: float, n: float, level:
     """
     centre = np.clip([mean], spread.means.min(), spread.means.max())
     z = float(special.ndtri((1 + level) / 2))
-    return float(_widths(spread, centre, variance + (mean - centre) ** 2, n=n, z=z)[0])
+    return float(score_widths(spread, centre, variance + (mean - centre) ** 2, n=n, z=z)[0])
 
 
 def safe_half_width(mechanism: Mechanism, *, n: int, level: float) -> float:

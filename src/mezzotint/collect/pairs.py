@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from mezzotint.collect.columns import open_columns
 from mezzotint.collect.counts import BlockCounter, CodeCounts, codes_in, expected_reports, runs_of
-from mezzotint.collect.estimate import Estimate, estimate
 from mezzotint.collect.mean import Interval, Spread, check_level, half_width, score_interval, spread_of
+from mezzotint.collect.shapes import CrossFitted
 from mezzotint.collect.sources import blocks_of, find_files
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.mechanism import Mechanism
@@ -187,9 +187,7 @@ def relation(pairs: PairCounts, *, level: float = 0.95, allow_seeded: bool = Fal
     """
     _check(pairs, level, allow_seeded, (False, False))
     covariance = _covariance(pairs, level)
-    first = estimate(pairs.margins()[0], level=(1 + level) / 2, allow_seeded=allow_seeded)
-    assert isinstance(first, Estimate)
-    spread, slope = first.input_variance, None
+    spread, slope = CrossFitted(pairs.margins()[0], level=(1 + level) / 2, edges=None).variance(), None
     if spread.low > 0 and spread.value > 0:
         wide = _covariance(pairs, (1 + level) / 2)
         ends = [c / v for c in (wide.low, wide.high) for v in (spread.low, spread.high)]

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from mezzotint.collect import places
 from mezzotint.collect.columns import file_kind
-from mezzotint.collect.drawing import Plan, Tally, plan
+from mezzotint.collect.drawing import Hashing, Plan, Tally, plan
 from mezzotint.collect.reports import open_reports
 from mezzotint.collect.results import ColumnsResult, PrivatizeResult, of_one_column, result_of
 from mezzotint.collect.runs import Run, is_folder
@@ -30,7 +30,7 @@ AnyPath = str | os.PathLike[str]
 
 
 def privatize(
-    source: AnyPath, out: AnyPath, *, column: str, mechanism: Mechanism, **options: Unpack[Options]
+    source: AnyPath, out: AnyPath, *, column: str, mechanism: Mechanism | Hashing, **options: Unpack[Options]
 ) -> PrivatizeResult:
     """Privatizes one column of a file or data set into reports, in constant memory.
 
@@ -38,7 +38,8 @@ def privatize(
         source, out: as `privatize_columns`. The codes go into the field `<column>_code`; the mechanism and its hash go
             along (docs/collect.md).
         column: integers, floats or decimals in data units.
-        mechanism: the table; inputs are clipped to its [lower, upper].
+        mechanism: the table; inputs are clipped to its [lower, upper]. Or a `families.hashed` domain, whose hashes go
+            into the field `<column>_hash`.
         options: see `Settings`.
 
     Raises, Guarantees: as `privatize_columns`.
@@ -47,7 +48,7 @@ def privatize(
 
 
 def privatize_columns(
-    source: AnyPath, out: AnyPath, *, mechanisms: Mapping[str, Mechanism], **options: Unpack[Options]
+    source: AnyPath, out: AnyPath, *, mechanisms: Mapping[str, Mechanism | Hashing], **options: Unpack[Options]
 ) -> ColumnsResult:
     """Privatizes columns of a file or data set in one pass, each by its own table, in constant memory.
 

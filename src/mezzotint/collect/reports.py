@@ -59,6 +59,11 @@ def code_field(column: str) -> str:
     return f"{column}_code"
 
 
+def hash_field(column: str) -> str:
+    """The name under which the hashes of a column of a large domain are written."""
+    return f"{column}_hash"
+
+
 def embedded(mechanism: Mechanism, *, seeded: bool | None) -> dict[str, str]:
     """The mechanism as it stands in other files: its own file's text, or the bare table beside a seeded draw."""
     if seeded:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import final
 
@@ -14,7 +14,7 @@ from scipy import optimize
 
 from mezzotint.collect.cells import deviance, fit, nodes_of, smooth_fit
 from mezzotint.collect.counts import CodeCounts
-from mezzotint.collect.decoders import Bounds, folds_of, greatest_expectation
+from mezzotint.collect.decoders import Bounds, Fold, folds_of, greatest_expectation
 from mezzotint.collect.mean import Interval, mean_interval
 from mezzotint.collect.region import Region, least_deviance
 from mezzotint.core.errors import InfeasibleError
@@ -35,14 +35,17 @@ class Shapes(ABC):
         counts: the reports.
         level: confidence of each interval, in (0, 1).
         edges: the edges of all shares that will be asked for, inside [lower, upper], data units.
+        masses: the fit, if it is known already.
     """
 
-    def __init__(self, counts: CodeCounts, *, level: float, edges: FloatArray | None) -> None:
+    def __init__(
+        self, counts: CodeCounts, *, level: float, edges: FloatArray | None, masses: FloatArray | None = None
+    ) -> None:
         self.counts, self.level, self.edges = counts, level, edges
         self.notes: list[str] = []
         self.base = nodes_of(counts)
         self.nodes = self.base if edges is None else nodes_of(counts, edges=edges)
-        self.masses = smooth_fit(self.base)
+        self.masses = smooth_fit(self.base) if masses is None else masses
         self.shares = self.masses @ self.base.pmf
         self.centre = float(self.masses @ self.base.x)
         self.cumulated = np.concatenate([[0.0], np.cumsum(self.base.mass_per_cell(self.masses))])
@@ -174,10 +177,24 @@ def _last_leading(indices: range, holds: Callable[[int], bool]) -> int | None:
 class CrossFitted(Shapes):
     """Bounds by decoders that are chosen on some of the reports and evaluated on others."""
 
+    @classmethod
+    def of_many(cls, many: Sequence[CodeCounts], *, level: float, edges: FloatArray | None) -> Iterator[CrossFitted]:
+        """Those of equally large data sets of one table, whose fits are computed together: much faster than in turn."""
+        nodes = nodes_of(many[0])
+        nodes = nodes.with_counts(np.stack([nodes_of(counts).counts for counts in many]))
+        for counts, masses, folds in zip(many, smooth_fit(nodes), folds_of(nodes), strict=True):
+            shapes = cls(counts, level=level, edges=edges, masses=masses)
+            shapes._folds = folds
+            yield shapes
+
+    @cached_property
+    def _folds(self) -> tuple[Fold, ...]:
+        return folds_of(self.base.with_counts(self.base.counts[None]))[0]
+
     @cached_property
     def _bounds(self) -> Bounds:
         knots = np.isin(self.base.x, self.counts.mechanism.knots)
-        return Bounds(counts=self.base.counts, folds=folds_of(self.base), rows=self.base.pmf[knots])
+        return Bounds(counts=self.base.counts, folds=self._folds, rows=self.base.pmf[knots])
 
     @property
     def _tail(self) -> float:

@@ -2,6 +2,8 @@
 
 from mezzotint.families.categorical import categorical as categorical
 from mezzotint.families.categorical import frequency_variance as frequency_variance
+from mezzotint.families.hashing import HashedDomain as HashedDomain
+from mezzotint.families.hashing import hashed as hashed
 from mezzotint.families.noise import IntegerNoise as IntegerNoise
 from mezzotint.families.noise import discrete_gaussian as discrete_gaussian
 from mezzotint.families.noise import discrete_laplace as discrete_laplace

@@ -1,4 +1,4 @@
-"""Tables for categories: k-ary response, subset selection, Hadamard, projective and affine response, hashing.
+"""Tables for categories: k-ary response, subset selection, Hadamard, projective, affine response, hashing, unary bits.
 
 Every scheme is the same thing: a report i names a set of categories, and is e**epsilon times as probable from a
 category inside it as from one outside. The schemes differ in the sets. A table holds them all, so that certificate,
@@ -20,7 +20,7 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import MAX_LEVELS, MISSING, OTHER, TOTAL, Mechanism, category_name
 from mezzotint.core.rounding import ratio_below
 
-Method = Literal["best", "krr", "subset", "hadamard", "projective", "affine", "hashing"]
+Method = Literal["best", "krr", "subset", "hadamard", "projective", "affine", "hashing", "unary"]
 Sets = npt.NDArray[np.bool_]
 
 MAX_CATEGORIES = 1024
@@ -48,7 +48,8 @@ def categorical(
         method: "krr", k-ary response; "subset", subset selection; "hadamard", sets of half of the categories;
             "projective", sets of about one in a prime power: points on the hyperplanes of a projective space;
             "affine", sets of one in a power of 2: a subspace of a finite field, multiplied by its elements and shifted;
-            "hashing", k-ary response of a public random hash; or "best": the one whose frequencies vary least at equal
+            "hashing", k-ary response of a public random hash; "unary", noisy one-hot bits of at most 16 categories
+            (OUE: a mixture of subsets of all sizes); or "best": the one whose frequencies vary least at equal
             frequencies, of those whose tables are small enough.
         other: a category of its own, `(other)`, for values that are not listed. Without it they are an error.
         missing: a category of its own, `(missing)`, for values that are not there, so that who is missing is private.
@@ -88,6 +89,8 @@ def categorical(
 
 
 def _mechanism(method: str, names: Sequence[str], asked: float, epsilon: float) -> Mechanism:
+    if method == "unary":
+        return _table(method, names, _one_hot(len(names), asked), epsilon)
     makers: dict[str, Callable[[int, float], Sets]] = {
         "krr": lambda k, _: np.eye(k, dtype=bool),
         "subset": _subsets,
@@ -96,7 +99,10 @@ def _mechanism(method: str, names: Sequence[str], asked: float, epsilon: float) 
         "affine": _affine,
         "hashing": _hashes,
     }
-    weights = _two_valued(makers[method](len(names), asked), asked)
+    return _table(method, names, _two_valued(makers[method](len(names), asked), asked), epsilon)
+
+
+def _table(method: str, names: Sequence[str], weights: npt.NDArray[np.int64], epsilon: float) -> Mechanism:
     return Mechanism(
         knots=np.arange(len(names), dtype=np.float64),
         levels=np.arange(weights.shape[1], dtype=np.float64),
@@ -132,6 +138,22 @@ def _two_valued(sets: Sets, epsilon: float) -> npt.NDArray[np.int64]:
     weights = np.where(sets, high, low).astype(np.int64)
     # The last units go to the first reports of each set.
     return weights + (sets & (np.cumsum(sets, axis=1) <= extra))
+
+
+def _one_hot(k: int, epsilon: float) -> npt.NDArray[np.int64]:
+    """(k, 2**k) weights of optimised unary encoding: the own bit is 1 half the time, every other one 1 in odds + 1.
+
+    A report of s ones is odds times as probable from a category whose bit it sets as from any other: it is a set of s
+    categories, and the sizes of sets are mixed. What rounding leaves over goes to the report without ones.
+    """
+    _check_size("unary", k, 2**k)
+    ratio, flip = ratio_below(epsilon), 1 / (math.exp(epsilon) + 1)
+    sets = np.arange(2**k) >> np.arange(k)[:, None] & 1 > 0
+    low = np.array([math.floor(TOTAL / 2 * flip**s * (1 - flip) ** (k - 1 - s)) for s in range(k)] + [0])
+    high = np.array([0] + [math.floor(ratio * int(low[s])) for s in range(1, k)] + [int(TOTAL / 2 * flip ** (k - 1))])
+    weights = np.where(sets, high[sets.sum(axis=0)], low[sets.sum(axis=0)])
+    weights[:, 0] += TOTAL - weights.sum(axis=1)
+    return weights
 
 
 def _check_size(method: str, k: int, reports: int) -> None:
@@ -226,7 +248,7 @@ def _affine(k: int, epsilon: float) -> Sets:
             designs.append((_variance(k, inside, others), d))
     if not designs:
         raise ParameterError("method", "affine", f"needs a table of {k} categories that is too large; try best")
-    d, rule = min(designs)[1], _primitive(b)
+    d, rule = min(designs)[1], primitive(b)
     element, cosets, parts = np.arange(2**b), np.arange(2 ** (b - d)), []
     for _ in range(2**b - 1):
         parts.append((element[:k] >> d)[:, None] == cosets)
@@ -234,7 +256,7 @@ def _affine(k: int, epsilon: float) -> Sets:
     return np.concatenate(parts, axis=1)
 
 
-def _primitive(b: int) -> int:
+def primitive(b: int) -> int:
     """A polynomial of degree b over GF(2), as bits, modulo which the powers of x are all elements but 0."""
     for rule in range(2**b + 1, 2 ** (b + 1), 2):
         value, steps = 1, 0
