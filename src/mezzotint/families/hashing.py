@@ -19,10 +19,10 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
+from mezzotint.core.arguments import check_epsilon
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import MISSING, OTHER, Mechanism, category_name
 from mezzotint.core.sampler import privatize
-from mezzotint.families import inputs
 from mezzotint.families.categorical import categorical, primitive
 
 IntArray = npt.NDArray[np.int64]
@@ -162,7 +162,7 @@ def hashed(
     names += [OTHER] * other + [MISSING] * missing
     if len(set(names)) != len(names) or not 2 <= len(names) <= MAX_DOMAIN:
         raise ParameterError("categories", f"{len(names)} names", f"need 2 to {MAX_DOMAIN} different ones")
-    odds = math.exp(min(inputs.positive_epsilon(epsilon), 30.0))
+    odds = math.exp(min(check_epsilon(epsilon), 30.0))
     bits = max(2, len(names).bit_length())
 
     def variance(d: int) -> float:
