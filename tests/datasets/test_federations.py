@@ -142,7 +142,7 @@ def test_softmax_gradients_are_those_of_finite_differences():
         other = at.copy()
         other[place] += step
         slope = (model.evaluate(other, x, y)[0] - model.evaluate(at, x, y)[0]) / step
-        # A step of the forward difference, times curvatures below 1.
+        # Far above a forward difference's own error, a step times curvatures below 1.
         assert slope == pytest.approx(found[place], abs=1e-4)
 
 
@@ -183,3 +183,10 @@ def test_a_rehearsal_that_makes_no_sense_is_refused():
     for bad in ({"per_round": 0}, {"per_round": 101}, {"rounds": 0}, {"every": 0}, {"learning_rate": 0.0}):
         with pytest.raises(ParameterError, match=next(iter(bad))):
             Rehearsal(**(good | bad))
+
+
+def test_a_label_without_any_chance_costs_a_finite_loss():
+    model = Softmax(features=1, classes=2)
+    surely_not = np.array([0.0, 0.0, 1000.0, 0.0])  # one row of weights, then the biases
+    loss, accuracy = model.evaluate(surely_not, np.zeros((1, 1), dtype=np.float32), np.array([1]))
+    assert (80 < loss < 100, accuracy) == (True, 0.0)  # log of float32's least normal number: 87.3

@@ -18,7 +18,7 @@ from mezzotint.collect.cells import MAX_CODES, nodes_of
 from mezzotint.collect.columns import numbers, open_columns, plain
 from mezzotint.collect.counts import BlockCounter, CodeCounts, codes_in, expected_reports, runs_of
 from mezzotint.collect.decoders import dominating
-from mezzotint.collect.mean import Interval, Spread, check_level, half_width, spread_of
+from mezzotint.collect.mean import Interval, Spread, check_level, score_sides, spread_of
 from mezzotint.collect.runs import in_threads
 from mezzotint.collect.settings import Settings
 from mezzotint.collect.sources import Block, OpenFile, blocks_of, find_files
@@ -175,18 +175,20 @@ def _labels(batch: pa.RecordBatch, by: str | None) -> tuple[list[str], npt.NDArr
 @final
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """A mean with half the width of its interval, which sums and differences combine.
+    """A mean with the two sides of its interval, which sums and differences combine.
 
     Arguments:
         value: the mean, or the frequency of a category.
-        half: half the width of its interval, before it is cut to what is possible; bias of the table not included.
+        below, above: how far below and above it the interval reaches, before it is cut to what is possible; bias of the
+            table not included.
         bias: by how much the value may be off besides.
         bounds: what is possible at all.
         n: reports.
     """
 
     value: float
-    half: float
+    below: float
+    above: float
     bias: float
     bounds: tuple[float, float]
     n: int
@@ -197,8 +199,8 @@ class Part:
         low, high = self.bounds
         return Interval(
             value=self.value,
-            low=min(self.value, max(low, self.value - self.half - self.bias)),
-            high=max(self.value, min(high, self.value + self.half + self.bias)),
+            low=min(self.value, max(low, self.value - self.below - self.bias)),
+            high=max(self.value, min(high, self.value + self.above + self.bias)),
         )
 
 
@@ -209,8 +211,8 @@ def parts_of(group: Group, *, level: float = 0.95) -> dict[str, Part]:
         group: from `read_groups`.
         level: confidence of each interval, in (0, 1).
 
-    Guarantees: values are unbiased up to the table's bias (weighted: the ratio of two unbiased sums). Widths are those
-        of the score interval at its centre; of weighted reports with as many as they are worth, (sum d)^2 / sum d^2.
+    Guarantees: values are unbiased up to the table's bias (weighted: the ratio of two unbiased sums). Sides are those
+        of the score interval; of weighted reports with as many as they are worth, (sum d)^2 / sum d^2.
     Source: docs/proofs/estimation.md, E1, E9, E10.
     """
     mechanism = group.counts.mechanism
@@ -229,8 +231,8 @@ def _part(group: Group, spread: Spread, level: float, bias: float, bounds: tuple
     mean = float(shares @ spread.values)
     # Of the weighted mean: sum of d^2 (b - mean)^2 over (sum d)^2, times what the reports are worth.
     variance = float(group.squares @ (spread.values - mean) ** 2 / group.squares.sum())
-    half = half_width(spread, mean=mean, variance=variance, n=group.size, level=level)
-    return Part(value=mean, half=half, bias=bias, bounds=bounds, n=group.counts.n)
+    below, above = score_sides(spread, mean=mean, variance=variance, n=group.size, level=level)
+    return Part(value=mean, below=below, above=above, bias=bias, bounds=bounds, n=group.counts.n)
 
 
 def difference(one: Part, other: Part, *, same_people: bool = False) -> Interval:
@@ -241,9 +243,13 @@ def difference(one: Part, other: Part, *, same_people: bool = False) -> Interval
         same_people: True where both groups are about the same people, as rounds are, or the reports were memoised: the
             errors may then agree in whatever way, and their sizes add up. False: they are independent.
     """
-    half = one.half + other.half if same_people else math.hypot(one.half, other.half)
+    together = (lambda a, b: a + b) if same_people else math.hypot
     value, bias = one.value - other.value, one.bias + other.bias
-    return Interval(value=value, low=value - half - bias, high=value + half + bias)
+    return Interval(
+        value=value,
+        low=value - together(one.below, other.above) - bias,
+        high=value + together(one.above, other.below) + bias,
+    )
 
 
 def stratified(parts: Mapping[str, Part], shares: Mapping[str, float]) -> Interval:
@@ -267,9 +273,12 @@ def stratified(parts: Mapping[str, Part], shares: Mapping[str, float]) -> Interv
     value, bias = (
         math.fsum(w * getattr(p, what) for w, p in zip(each, found, strict=True)) for what in ("value", "bias")
     )
-    half = math.hypot(*(w * p.half for w, p in zip(each, found, strict=True)))
+    below, above = (
+        math.hypot(*(w * getattr(p, side) for w, p in zip(each, found, strict=True))) for side in ("below", "above")
+    )
     low, high = (math.fsum(w * p.bounds[i] for w, p in zip(each, found, strict=True)) for i in (0, 1))
-    return Part(value=value, half=half, bias=bias, bounds=(low, high), n=sum(p.n for p in found)).interval
+    n = sum(p.n for p in found)
+    return Part(value=value, below=below, above=above, bias=bias, bounds=(low, high), n=n).interval
 
 
 def total(group: Group, *, level: float = 0.95) -> Interval:

@@ -256,6 +256,28 @@ def half_width(spread: Spread, *, mean: float, variance: float, n: float, level:
     return float(score_widths(spread, centre, variance + (mean - centre) ** 2, n=n, z=z)[0])
 
 
+def score_sides(spread: Spread, *, mean: float, variance: float, n: float, level: float) -> tuple[float, float]:
+    """How far below and above an observed mean the expected one may lie, not cut to what the table can give.
+
+    Such distances may be combined, each with that of the side to which it errs (Zou and Donner 2008): intervals are
+    lopsided where a table's noise depends on its input. Those of intervals that were cut may not.
+
+    Arguments:
+        spread, mean, variance, n, level: as `half_width`.
+
+    Returns: the distances to the ends of the score interval, each at least 0.
+    Source: docs/proofs/estimation.md, E1 and E10.
+    """
+    z = float(special.ndtri((1 + level) / 2))
+    farthest = (z + 0.14) * math.sqrt(spread.greatest_of_all / n) + spread.lattice / n
+    away, step = np.linspace(0.0, farthest, _CANDIDATES, retstep=True)
+    below, above = (
+        float(away[away <= _widths(spread, mean + sign * away, variance + away**2, n=n, z=z)].max(initial=0.0) + step)
+        for sign in (-1, 1)
+    )
+    return below, above
+
+
 def safe_half_width(mechanism: Mechanism, *, n: int, level: float) -> float:
     """Half the width that holds at every n >= 1, data units: known before any report is collected.
 

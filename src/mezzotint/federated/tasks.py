@@ -63,7 +63,8 @@ class Softmax(Model):
 
     def evaluate(self, parameters: Vector, x: npt.NDArray[Any], y: npt.NDArray[Any]) -> tuple[float, float]:
         found = self._probabilities(parameters, x)
-        loss = -np.log(np.maximum(found[np.arange(len(y)), y], 1e-300)).mean()
+        # A label that has no chance in these floats costs what the least chance would.
+        loss = -np.log(np.maximum(found[np.arange(len(y)), y], np.finfo(found.dtype).tiny)).mean()
         return float(loss), float((found.argmax(axis=1) == y).mean())
 
 

@@ -1,0 +1,55 @@
+"""`mezzotint train` killed before each change of a file, and within each write: steps that were begun are paid."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from killing import Runs
+
+pytest.importorskip("torch")
+pytest.importorskip("opacus")
+
+pytestmark = pytest.mark.slow
+
+STEPS, EVERY = 6, 2
+
+
+def _words(folder: Path, *more: str) -> list[str]:
+    words = ["train", "--data", "breast-cancer", "--delta", "1e-5", "--steps", str(STEPS), "--batch-size", "10"]
+    words += ["--every", str(EVERY), "--checkpoint", str(folder / "run.pt"), "--log", str(folder / "log.jsonl")]
+    return [*words, "--out", str(folder / "model.mzq"), "--noise-multiplier", "1", "--json", *more]
+
+
+def _reserved(folder: Path) -> int:
+    ledger = folder / "run.pt.ledger.jsonl"
+    whole = ledger.read_text().split("\n")[:-1] if ledger.exists() else []  # a torn line promised nothing yet
+    return max([json.loads(line).get("reserved", 0) for line in whole], default=0)
+
+
+@pytest.mark.parametrize("torn", [False, True], ids=["before", "within"])
+def test_steps_are_paid_before_they_are_begun_and_never_forgotten(tmp_path: Path, torn: bool) -> None:
+    marks = tmp_path / "marks"
+    with Runs.of("mezzotint.cli:run", counted="mezzotint.training.trainer:Trainer.step", marks=marks) as runs:
+        whole = tmp_path / "whole"
+        whole.mkdir()
+        changes = runs(*_words(whole)).changes
+        assert marks.stat().st_size == STEPS
+        assert changes > 15
+        for at in range(1, changes + 1):
+            folder = tmp_path / str(at)
+            folder.mkdir()
+            before = marks.stat().st_size
+            assert runs(*_words(folder), at=at, torn=torn).status is None
+            begun = marks.stat().st_size - before
+            assert begun <= _reserved(folder)
+            again = runs(*_words(folder, "--resume"))
+            if again.status != 0:  # no checkpoint yet
+                assert begun == 0 or not (folder / "run.pt").exists(), again.output
+                again = runs(*_words(folder, "--overwrite"))
+            assert again.status == 0, again.output
+            begun = marks.stat().st_size - before
+            told = json.loads(again.output[again.output.index("{") : again.output.rindex("}") + 1])
+            assert begun <= told["steps"] == _reserved(folder) <= STEPS + EVERY
