@@ -272,7 +272,9 @@ def score_sides(spread: Spread, *, mean: float, variance: float, n: float, level
     farthest = (z + 0.14) * math.sqrt(spread.greatest_of_all / n) + spread.lattice / n
     away, step = np.linspace(0.0, farthest, _CANDIDATES, retstep=True)
     below, above = (
-        float(away[away <= _widths(spread, mean + sign * away, variance + away**2, n=n, z=z)].max(initial=0.0) + step)
+        float(
+            away[away <= score_widths(spread, mean + sign * away, variance + away**2, n=n, z=z)].max(initial=0.0) + step
+        )
         for sign in (-1, 1)
     )
     return below, above
