@@ -64,7 +64,7 @@ class Curve:
             return math.inf
         j = int(good[0])
         (a, b), (u, v) = self.points[j - 1 : j + 1].tolist(), self.values[j - 1 : j + 1].tolist()
-        c = min(b, max(a, 1.0) if u <= delta else a + (b - a) * (u - delta) / (u - v))
+        c = min(b, max(1.0, a + (b - a) * (u - delta) / (u - v)))
         return math.log(c) * (1 + 8 * UNIT) + 8 * UNIT
 
 
