@@ -130,7 +130,9 @@ class Spread:
         Half the smallest distance of two values, where the reports form a lattice; more where rare far values make the
         reports skewed.
         """
-        step = float(np.diff(np.unique(self.used)).min(initial=self.reach or 0.0))
+        gaps = np.diff(np.unique(self.used))
+        # Values that rounding alone tells apart are one, or the step between the others would be overlooked.
+        step = float(gaps[gaps > 1e-9 * self.reach].min(initial=self.reach))
         deviation = self.values - self.means[:, None]
         third = np.abs(np.einsum("ki,ki->k", self.pmf, deviation**3))
         noisy = self.variances > 1e-12 * self.reach**2
@@ -208,8 +210,8 @@ def score_interval(counts: npt.NDArray[np.int64], spread: Spread, *, mean: float
         mean: of the decoded reports.
         level: confidence, in (0, 1).
 
-    Guarantees: none proved at finite n; coverage is measured (benchmarks/coverage.py) and was at or above the level at
-        0.95 from n = 10 on.
+    Guarantees: none proved at finite n; coverage is measured (benchmarks/coverage.py). At level 0.95 the least that all
+        outcomes of 10 to 2000 reports gave was 0.948 (three levels at epsilon .25, 10 reports).
     Source: docs/proofs/estimation.md, E1.
     """
     n, z = int(counts.sum()), float(special.ndtri((1 + level) / 2))
