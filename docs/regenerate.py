@@ -23,7 +23,7 @@ from mezzotint.core.records import plain
 from mezzotint.papers.reproduction import Reproduction, Series
 
 RESULTS = Path(__file__).resolve().parent / "results"
-COLOURS = 48
+COLOURS = 128
 
 
 def store(name: str, reproduction: Any) -> None:

@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
+from rich.table import Table
 
 from mezzotint import Mechanism, kernel, privacy, vectors
+from mezzotint.cli.tables import Fitted
 
 Invoke = Callable[..., Any]
 ROOT = Path(__file__).resolve().parents[2]
@@ -225,3 +228,60 @@ def test_what_the_kernel_refuses_is_not_called_certified(mechanism_file: Path) -
     assert not less.certified
     assert str(less).startswith("Computed: ")
     assert privacy.check_report(mechanism, "ratio", epsilon=claim.epsilon * (1 - 1e-9), delta=0.0) is False
+
+
+DIGITS = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
+TIMES = re.compile(r"[\d.e-]+ s\b|[\d,]+(?: [a-z]+)?/s\b|seconds\s+[\d.e-]+")
+BOXES = re.compile(r"[\u2500-\u257f]+")
+
+
+def _headings(out: str) -> list[str]:
+    """What the heads of all tables say, column by column."""
+    found: list[str] = []
+    for head in re.findall(r"^┏.*?\n(.*?)^┡", out, re.MULTILINE | re.DOTALL):
+        lines = [line.split("┃")[1:-1] for line in head.splitlines()]
+        found += [" ".join(part.strip() for part in parts if part.strip()) for parts in zip(*lines, strict=True)]
+    return [heading for heading in found if heading]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in CALLS if name != "demo"],
+)
+def test_eighty_columns_cut_no_number_and_repeat_no_heading(
+    invoke: Invoke, files: dict[str, Path], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    if CALLS[name][0] in NEEDS:
+        pytest.importorskip(NEEDS[CALLS[name][0]])
+    words = [word.format(**{key: str(path) for key, path in files.items()}) for word in CALLS[name]]
+    monkeypatch.setenv("COLUMNS", "80")
+    narrow = invoke(*words).out
+    assert "…" not in narrow
+    tables = [line for line in narrow.splitlines() if BOXES.match(line)]
+    assert all(len(line) <= 80 for line in tables)
+    headings = _headings(narrow)
+    assert len(headings) == len(set(headings))
+    if name in ("train", "federate", "smoothed, gradients"):  # these draw anew
+        return
+    monkeypatch.setenv("COLUMNS", "400")
+    wide = invoke(*words).out
+    cells = [set(DIGITS.findall(TIMES.sub("", BOXES.sub(" ", out)))) for out in (narrow, wide)]
+    assert cells[0] == cells[1]
+    assert set(headings) <= set(_headings(wide))
+
+
+def test_a_table_that_is_too_wide_goes_on_below_with_its_rows_named(capsys: pytest.CaptureFixture[str]) -> None:
+    table = Table(title="numbers")
+    for heading, justify in (("who", "left"), *((f"column {i}", "right") for i in range(6)), ("why", "left")):
+        table.add_column(heading, justify=justify)  # type: ignore[arg-type]
+    reason = "for a reason that takes more room than any number does"
+    for i in range(2):
+        table.add_row(f"row {i}", *(f"{(i + 1) * 1.2345e-105 * 10**j:.4e}" for j in range(6)), reason)
+    Console(width=80, no_color=True).print(Fitted(table))
+    out = capsys.readouterr().out
+    assert out.count("e-1") == 12
+    assert out.count("row 0 ") == 2
+    assert f"row 0, row 1: {reason}" in " ".join(out.split())
+    assert _headings(out) == ["who", *(f"column {i}" for i in range(6))]
+    Console(width=200, no_color=True).print(Fitted(table))
+    assert _headings(capsys.readouterr().out)[-1] == "why"

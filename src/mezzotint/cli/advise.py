@@ -11,6 +11,7 @@ import typer
 from rich.table import Table
 
 from mezzotint.cli.common import AsJson, number, output, print_json, steps
+from mezzotint.cli.tables import Fitted
 from mezzotint.core.errors import InfeasibleError, MezzotintError, ParameterError
 from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import Mechanism
@@ -170,7 +171,7 @@ def _show(advice: vectors.Advice) -> None:
     table.add_section()
     table.add_row("a trusted server's noise", number(advice.yardstick, 3), "-", "-", "-", "the yardstick: it sees all")
     table.add_row("answering 0", number(setting.answering_zero, 3), "0", "0", "0", "needs nobody")
-    console.print(table)
+    console.print(Fitted(table))
     for remark in advice.remarks:
         console.print(remark, markup=False, highlight=False, soft_wrap=True)
     if advice.best is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -42,13 +43,18 @@ PRIOR_WARNING = (
 
 
 def output() -> Console:
-    """Console for results; wide enough for tables when it is no terminal."""
-    return Console(width=None if sys.stdout.isatty() else 120)
+    """Console for results."""
+    return Console(width=_width(sys.stdout))
 
 
 def notices() -> Console:
     """Console on standard error."""
-    return Console(stderr=True, width=None if sys.stderr.isatty() else 120)
+    return Console(stderr=True, width=_width(sys.stderr))
+
+
+def _width(stream: Any) -> int | None:
+    """Wide enough for tables where it is no terminal and COLUMNS asks for nothing else; None leaves it to rich."""
+    return None if stream.isatty() or "COLUMNS" in os.environ else 120
 
 
 def warn(text: str) -> None:

@@ -22,6 +22,7 @@ from mezzotint.cli.common import (
     steps,
 )
 from mezzotint.cli.rooms import design, privacy
+from mezzotint.cli.tables import Fitted
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import refuse_existing, replacing
 from mezzotint.core.lazy import LazyModule
@@ -93,7 +94,7 @@ def command(
     for row in facts:
         numbers = [number(row[name]) for name in _COLUMNS[:-1]]
         table.add_row(row["family"], *numbers, row["note"])
-    output().print(table)
+    output().print(Fitted(table))
 
 
 def _tradeoff(

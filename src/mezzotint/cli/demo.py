@@ -13,6 +13,7 @@ from rich.table import Table
 from mezzotint.cli import design as designs
 from mezzotint.cli.common import AsJson, number, output, print_json, progress
 from mezzotint.cli.rooms import collect, datasets, families, privacy
+from mezzotint.cli.tables import Fitted
 from mezzotint.core.files import replacing
 from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import Mechanism
@@ -213,7 +214,7 @@ def _show(facts: dict[str, Any], checked: str) -> None:
         grouped.add_column(heading, justify="left" if heading == _GROUPED[0] else "right")
     for cells in _grouped_rows(facts):
         grouped.add_row(*cells)
-    for part in (about, table, verified, grouped):
+    for part in (about, Fitted(table), verified, Fitted(grouped)):
         console.print(part, highlight=False)
     files = ", ".join(facts["files"].values())
     console.print(f"Written: {files} ({facts['seconds']:.1f} s in all)", markup=False, highlight=False, soft_wrap=True)

@@ -14,6 +14,7 @@ from rich.text import Text
 from mezzotint.cli import groups
 from mezzotint.cli.common import AsJson, Overwrite, load_mechanism, number, output, parse_numbers, print_json, progress
 from mezzotint.cli.rooms import collect
+from mezzotint.cli.tables import Fitted
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.records import above
 
@@ -134,14 +135,14 @@ def _counts(sources: list[str], **options: Any) -> collect.CodeCounts:
     return reduce(lambda one, other: one.merge(other), parts)
 
 
-def _frequencies(result: collect.Frequencies) -> Table:
+def _frequencies(result: collect.Frequencies) -> Fitted:
     table = Table(title=f"{result.n:,} reports, {_privacy(result)}", title_justify="left")
     table.add_column("category")
     for heading in ("share", *(f"{100 * result.level:.4g} % {end}" for end in ("low", "high"))):
         table.add_column(heading, justify="right")
     for name, share in zip(result.categories, result.shares, strict=True):
         table.add_row(Text(name), *(f"{value:.4f}" for value in (share.value, share.low, share.high)))
-    return table
+    return Fitted(table)
 
 
 def _picture(result: Any) -> Group:
@@ -166,7 +167,7 @@ def _picture(result: Any) -> Group:
             ends = f"{bins.identified_low[i]:.4f} .. {bins.identified_high[i]:.4f}"
             table.add_row(label, f"{share:.4f}", f"{bins.low[i]:.4f}", f"{bins.high[i]:.4f}", ends)
     words = [_split(result), *_blame(result), *(f"Note: {note}" for note in result.notes)]
-    return Group(table, Text("\n".join(words)))
+    return Group(Fitted(table), Text("\n".join(words)))
 
 
 def _blame(result: Any) -> list[str]:

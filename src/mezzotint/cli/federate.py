@@ -13,6 +13,7 @@ from rich.table import Table
 
 from mezzotint.cli.common import AsJson, ProofOption, notices, number, output, print_json, write_proof
 from mezzotint.cli.rooms import datasets, vectors
+from mezzotint.cli.tables import Fitted
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.files import replacing
 from mezzotint.core.lazy import LazyModule
@@ -315,7 +316,7 @@ def _show(report: Any, settings: Any, as_json: bool) -> None:
         for view, claim in report.claims.items()
     )
     table.caption_justify = "left"
-    output().print(table)
+    output().print(Fitted(table))
     for view in views:
         text = report.claims.get(view, {}).get("text", _unclaimed(view, report))
         output().print(f"{view}: {text}", markup=False, highlight=False, soft_wrap=True)

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from mezzotint.cli.common import number, output, print_json, progress, read_lines
 from mezzotint.cli.rooms import collect, families, privacy
+from mezzotint.cli.tables import Fitted
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import OTHER
 from mezzotint.core.records import above
@@ -111,7 +112,7 @@ def hitters(
     for name, share, sure in zip(found.categories, found.shares, found.certain, strict=True):
         shown = (f"{value:.5f}" for value in (share.value, share.low, share.high))
         table.add_row(Text(name), *shown, f"surely among the first {top}" if sure else "")
-    output().print(Group(table, Text(f"No other category has a share above {found.unlisted_at_most:.5f}.")))
+    output().print(Group(Fitted(table), Text(f"No other category has a share above {found.unlisted_at_most:.5f}.")))
 
 
 def _asked(group: collect.Group) -> bool:
@@ -154,7 +155,7 @@ def _pictures(facts: dict[str, Any]) -> Group:
     return Group(*shown)
 
 
-def _table(title: str, entries: list[dict[str, Any]], facts: dict[str, Any]) -> Table:
+def _table(title: str, entries: list[dict[str, Any]], facts: dict[str, Any]) -> Fitted:
     table = Table(title=title, title_justify="left")
     for heading in (
         "group",
@@ -170,7 +171,7 @@ def _table(title: str, entries: list[dict[str, Any]], facts: dict[str, Any]) -> 
         for i, (what, found) in enumerate(lines):
             first = (Text(entry["group"]), f"{entry['n']:,}" if "n" in entry else "") if i == 0 else ("", "")
             table.add_row(*first, Text(what), *(number(found[end], 5) for end in ("value", "low", "high")))
-    return table
+    return Fitted(table)
 
 
 # Two columns -------------------------------------------------------------------------------------------------------
@@ -206,4 +207,4 @@ def together(sources: list[str], *, columns: list[str], level: float, allow_seed
         table.add_column(heading)
     for one, other, found in rows:
         table.add_row(Text(one), Text(other), *(number(end, 5) for end in (found.value, found.low, found.high)))
-    output().print(table)
+    output().print(Fitted(table))

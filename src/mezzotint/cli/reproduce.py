@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mezzotint.cli.common import AsJson, Overwrite, busy, number, output, print_json, steps
+from mezzotint.cli.tables import Fitted
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import replacing
 
@@ -94,7 +95,7 @@ def _picture(facts: dict[str, Any]) -> Group:
         table.add_row(*(_cell(row.get(name)) for name in names))
     below = [f"{', '.join(whose)}: {remark}." for remark, whose in remarks.items()]
     basis = "Epsilon and delta: the paper's as printed, ours computed; to the observer that the paper has in mind."
-    return Group(table, Text("\n".join([str(facts.get("note", "")), *below, basis])))
+    return Group(Fitted(table, keys=2), Text("\n".join([str(facts.get("note", "")), *below, basis])))
 
 
 def _cell(value: Any) -> str:

@@ -22,6 +22,7 @@ from mezzotint.cli.common import (
     sparkline,
 )
 from mezzotint.cli.rooms import privacy, vectors
+from mezzotint.cli.tables import Fitted
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import above
 
@@ -126,7 +127,7 @@ def _picture(mechanism: Mechanism, inputs: Any) -> Group:
         f"epsilon {_cost(mechanism)}; mean squared error {number(mechanism.mse())}, "
         f"mean absolute error {number(mechanism.mae())} (uniform inputs), greatest bias {number(mechanism.max_bias, 3)}"
     )
-    return Group(table, Text(facts), Text(str(mechanism.certificate())))
+    return Group(Fitted(table), Text(facts), Text(str(mechanism.certificate())))
 
 
 def _categories(mechanism: Mechanism) -> Group:
@@ -141,7 +142,7 @@ def _categories(mechanism: Mechanism) -> Group:
         f"{len(names)} categories, {mechanism.levels.size} reports ({mechanism.bits} bits){more}\n"
         f"epsilon {_cost(mechanism)}, table {mechanism.sha256[:12]}"
     )
-    return Group(table, Text(facts))
+    return Group(Fitted(table), Text(facts))
 
 
 def _cost(mechanism: Mechanism) -> str:

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from mezzotint.cli.common import AsJson, busy, notices, number, output, print_json
 from mezzotint.cli.rooms import datasets, smoothed
+from mezzotint.cli.tables import Fitted
 from mezzotint.core.errors import ParameterError
 from mezzotint.datasets import Election
 from mezzotint.privacy import claim
@@ -147,7 +148,7 @@ def elections(
         table.add_column(name, justify="left" if name == "election" else "right")
     for row in rows:
         table.add_row(*(f"{value:,}" if isinstance(value, int) else _cell(value) for value in row.values()))
-    output().print(table)
+    output().print(Fitted(table))
 
 
 @app.command("gradients", epilog="Example: mezzotint smoothed gradients --n 400 --epsilon 1 --draws 20 --json")

@@ -28,6 +28,7 @@ from mezzotint.cli.common import (
     write_proof,
 )
 from mezzotint.cli.rooms import datasets, training, vectors
+from mezzotint.cli.tables import Fitted
 from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.files import parse_json, read_text, refuse_existing, replacing
 from mezzotint.core.lazy import LazyModule
@@ -385,7 +386,7 @@ def _summary(facts: dict[str, Any]) -> None:
         str(facts["float32_bytes"]),
     )
     screen = output()
-    screen.print(table)
+    screen.print(Fitted(table))
     screen.print(facts["claim"], markup=False, highlight=False, soft_wrap=True)
     if facts["caveat"]:
         warn(facts["caveat"])

@@ -442,7 +442,7 @@ def optm_figure4c(*, steps: int = 400, runs: int = 20, progress: Progress | None
         steps=steps,
         runs=runs,
         comparison="As in the paper RQM, whose error is largest, is behind in the first 50 steps. OPTM's lead over MVU "
-        "does not show: these two and the optimal table stay within two standard errors of each other, and one to two "
+        "does not show: these two and the optimal table stay within two standard errors of each other, and about two "
         "points below clipping alone.",
     ).reproduction(progress)
 

@@ -86,16 +86,18 @@ def figure3() -> Reproduction:
     return _errors(
         3,
         ORDER,
+        "its order, RQM below PBM everywhere, holds",
         "optimal: the unbiased table with the least MSE on RQM's own levels at the same divergence (4 levels).",
     )
 
 
 def figure10() -> Reproduction:
     """Figure 10 of the RQM paper: mean squared error against Renyi divergence of order 0.5, RQM against PBM."""
-    return _errors(10, LOW_ORDER, "")
+    said = "it has RQM below PBM, which holds from divergence 1 on; below, PBM's error is up to 5.5 % the smaller one"
+    return _errors(10, LOW_ORDER, said, "")
 
 
-def _errors(number: int, order: float, more: str) -> Reproduction:
+def _errors(number: int, order: float, said: str, more: str) -> Reproduction:
     rows: list[Mapping[str, Any]] = []
     series: list[Series] = []
     divergences = DIVERGENCES[order]
@@ -111,8 +113,8 @@ def _errors(number: int, order: float, more: str) -> Reproduction:
     return Reproduction(
         title=f"RQM, Figure {number}: MSE at equal Renyi divergence of order {order:g}",
         note="Mean over 30 even inputs, as in the paper, but exact where the paper draws 100,000 samples; Delta = c, "
-        "in units of c. The paper draws curves and prints no numbers; its order, RQM below PBM everywhere, holds. All "
-        f"divergences are worst cases over all pairs of inputs, and of one coordinate's report. {more}".strip(),
+        f"in units of c. The paper draws curves and prints no numbers; {said}. All divergences are worst cases over "
+        f"all pairs of inputs, and of one coordinate's report. {more}".strip(),
         rows=tuple(rows),
         series=tuple(series),
         x_label=f"Renyi divergence of order {order:g}",

@@ -16,6 +16,9 @@ from mezzotint.report.content import Curve, Figure, Page, Slider, Table
 from mezzotint.report.plots import COLOURS, GREY, HEIGHT, height_of, names_things
 
 MARKERS = "os^DvP"
+MOST_ABOVE = 2
+"""A line gets wider for at most so many others on top of it: beyond, no width would show them all."""
+
 DASHES = ("--", ":", "-.")
 FEW = 40
 """Curves of at most so many points show them, so that lines on top of each other can be told apart."""
@@ -55,7 +58,7 @@ def sheet(figures: Sequence[Figure], *, title: str = "", table: Table | None = N
 
     Returns: a matplotlib figure.
     """
-    columns = min(3, max(1, len(figures)))
+    columns = 2 if len(figures) == 4 else min(3, max(1, len(figures)))
     lines = -(-max(1, len(figures)) // columns)
     alone = 7.4 if len(figures) == 1 else 6.2
     size = (alone * columns, 4.6 * lines) if figures else (16.0, 5.0)
@@ -68,11 +71,11 @@ def sheet(figures: Sequence[Figure], *, title: str = "", table: Table | None = N
         if len(figures) == 1 and title:
             axes.set_title("")
     if len(figures) > 1 and len(looks) > 1:
-        found = {
-            label: handle
-            for axes in drawing.axes
-            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
-        }
+        found: dict[str, Any] = {}
+        for axes in drawing.axes:
+            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+                if label not in found or _width(handle) < _width(found[label]):  # as it is where nothing lies on it
+                    found[label] = handle
         inside = {"ncols": min(len(found), 3 * columns), "frameon": False}
         drawing.legend(found.values(), found, loc="outside lower center", **inside)
     if not figures and table is not None:
@@ -84,6 +87,11 @@ def sheet(figures: Sequence[Figure], *, title: str = "", table: Table | None = N
         drawn.set_fontsize(7)
         drawn.scale(1.0, max(text.count("\n") for row in cells for text in row) + 1.0)
     return drawing
+
+
+def _width(handle: Any) -> float:
+    """Of a legend's line; bars have none."""
+    return handle.get_linewidth() if hasattr(handle, "get_linewidth") else 0.0
 
 
 def _draw_slider(slider: Slider) -> Any:
@@ -137,7 +145,7 @@ def _draw_onto(axes: Any, figure: Figure, looks: dict[str, dict[str, Any]], *, l
             _draw_lying(axes, curve, look["color"])
         else:
             above = sum(_coincide(curve, other, figure) for other in figure.curves[place + 1 :])
-            _draw_curve(axes, curve, look, above)
+            _draw_curve(axes, curve, look, min(above, MOST_ABOVE))
     axes.set_title(figure.title)
     axes.set_xlabel(figure.y_label if lying else figure.x_label)
     axes.set_ylabel(figure.x_label if lying else figure.y_label)

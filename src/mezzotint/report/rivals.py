@@ -120,7 +120,7 @@ def tradeoff_figure(points: Sequence[Mapping[str, Any]]) -> Figure:
     """
     curves = [
         Curve(
-            name=f"{bits} bit" + ("s" if bits > 1 else ""),
+            name=f"{bits:g} bit" + ("s" if bits > 1 else ""),
             x=tuple(point["epsilon"] for point in points if point["bits"] == bits),
             y=tuple(point["mse"] for point in points if point["bits"] == bits),
         )
