@@ -319,9 +319,9 @@ def test_grids_at_the_edge(monkeypatch: Any) -> None:
         with flint.ctx.workprec(512), pytest.raises(kernel.Refused):
             _grid(low, high, step)
     least = Fraction(1, 2**30)
-    assert losses.read_step(Fields({"step": str(least)}, "proof")) == least
+    assert len(_grid(0, 1, least).points) == 2
     with pytest.raises(kernel.Refused):
-        losses.read_step(Fields({"step": str(least * Fraction(99, 100))}, "proof"))
+        _grid(0, 1, least * Fraction(99, 100))
     monkeypatch.setattr(losses, "MAX_ENTRIES", 4)
     assert len(_grid(-2, 2, one).points) == 5
     with pytest.raises(kernel.Refused):
@@ -368,8 +368,13 @@ def test_chances_of_few_hits_at_the_edge() -> None:
     assert sums.binomial_below(2, half, 0) == 0
     assert sums.binomial_below(2, Fraction(1), 2) == 0
     assert sums.binomial_below(2, Fraction(1), 3) == WHOLE
-    # P(N < 2) = 3/4, but from the mean on nothing is computed.
-    assert sums.binomial_below(2, half, 2) == WHOLE
+    assert sums.binomial_below(2, Fraction(0), 1) == WHOLE
+    assert sums.binomial_below(2, half, 3) == WHOLE
+    # Above the mean terms rise before they fall: P(N < 2) = 3/4, P(N < 19) of 20 that hit with 1/20.
+    with flint.ctx.workprec(256):
+        assert 0 <= sums.binomial_below(2, half, 2) - 3 * WHOLE // 4 <= 4
+        rare = 1 - Fraction(20 * 19 + 1, 20**20)
+        assert 0 <= sums.binomial_below(20, Fraction(1, 20), 19) - rare * WHOLE <= WHOLE // 10**40
     assert WHOLE // 4 <= sums.binomial_below(2, half, 1) <= WHOLE // 2
 
 

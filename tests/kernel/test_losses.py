@@ -41,7 +41,7 @@ def _time() -> None:
 
 
 def _grid(step: Fraction, low: int, high: int) -> Grid:
-    return Grid(step, low, [exp_floor(index * step, losses.FINE) for index in range(low, high + 1)])
+    return Grid(low, [exp_floor(index * step, losses.FINE) for index in range(low, high + 1)])
 
 
 def _described(sampling: str, rate: Fraction, neighboring: str = "replace_one", **more: Any) -> kernel.Release:
@@ -128,7 +128,7 @@ def test_the_envelope_of_any_upper_values_is_a_distribution_above_the_curve(seed
     assert min(entries, default=0) >= 0
     assert sum(entries) + made.deficit == WHOLE
     assert made.deficit >= 0
-    curve = curve_of(made, grid.step)
+    curve = curve_of(made, Fraction(1, 20))
     for c in [*(Fraction(p, ONE) for p in grid.points), Fraction(1), Fraction(7, 5), Fraction(100)]:
         assert curve(c.numerator, c.denominator) >= true(c.numerator, c.denominator)
 

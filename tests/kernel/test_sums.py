@@ -110,13 +110,13 @@ def test_never_below_enumeration_of_all_data_sets() -> None:
 
 
 def _stated(mechanism: Mechanism, clients: int, epsilon: str) -> Fraction:
-    """The ladder's sum for the plain blanket, in fractions: tails are exact below the mean and 1 from it on."""
+    """The ladder's sum for the plain blanket, in fractions."""
     rows = [[Fraction(int(w), TOTAL) for w in row] for row in lattice_rows(mechanism)[0].tolist()]
     floor = [min(column) for column in zip(*rows, strict=True)]
     chance, others = sum(floor), clients - 1
     shape = [mass / chance for mass in floor]
     terms = [comb(others, k) * chance**k * (1 - chance) ** (others - k) for k in range(others + 1)]
-    missed = {k: sum(terms[:k]) if k == 0 or k - 1 < others * chance else Fraction(1) for k in range(others + 1)}
+    missed = {k: sum(terms[:k], Fraction(0)) for k in range(others + 1)}
     worst = Fraction(0)
     for i, j in permutations(range(len(rows)), 2):
         first, second, total = rows[i], rows[j], missed[0]
@@ -279,10 +279,7 @@ def test_binomial_tails_are_bounded_from_above_and_closely(trials: int, numerato
     with flint.ctx.workprec(256):
         got = Fraction(binomial_below(trials, chance, edge), WHOLE)
     assert got >= exact
-    if edge - 1 < trials * chance:
-        assert got <= exact * (1 + Fraction(1, 10**9)) + Fraction(4, WHOLE)
-    else:
-        assert got == 1
+    assert got <= exact * (1 + Fraction(1, 10**9)) + Fraction(4, WHOLE)
 
 
 # Proposals -----------------------------------------------------------------------------------------------------

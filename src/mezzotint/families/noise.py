@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, final
 
 import numpy as np
@@ -122,14 +123,21 @@ class IntegerNoise:
 
     # Use -----------------------------------------------------------------------------------------------------
 
+    @cached_property
+    def table(self) -> Mechanism:
+        """What draws come from, before any wrapping: two equal rows, the input picks between them and changes nothing.
+
+        Raises:
+            ParameterError: noise that is one number; a table needs two levels.
+        """
+        levels, rows = self.offsets.astype(np.float64), np.stack([self.weights, self.weights])
+        return Mechanism(knots=np.array([0.0, 1.0]), levels=levels, weights=rows, name=self.name)
+
     def sample(self, shape: int | tuple[int, ...], rng: Any = None) -> IntArray:
         """Independent noise of the given shape, int64; rng None draws from the keystream, a seed is not private."""
         if self.offsets.size == 1:
             return np.full(shape, int(self.offsets[0]), dtype=np.int64)
-        # Two equal rows: the input picks between them, which changes nothing, and the core sampler does the rest.
-        levels, rows = self.offsets.astype(np.float64), np.stack([self.weights, self.weights])
-        source = Mechanism(knots=np.array([0.0, 1.0]), levels=levels, weights=rows, name=self.name)
-        codes = np.asarray(source.privatize(np.zeros(shape), rng))
+        codes = np.asarray(self.table.privatize(np.zeros(shape), rng))
         return self.offsets[codes.astype(np.intp)]
 
     def privatize(self, x: npt.ArrayLike, rng: Any = None) -> IntArray:

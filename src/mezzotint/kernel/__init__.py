@@ -8,7 +8,7 @@ from mezzotint.kernel.check import read_claim as read_claim
 from mezzotint.kernel.check import write_claim as write_claim
 from mezzotint.kernel.claim import Claim as Claim
 from mezzotint.kernel.claim import Release as Release
+from mezzotint.kernel.claim import words as words
 from mezzotint.kernel.units import Refused as Refused
 from mezzotint.kernel.units import Unfinished as Unfinished
 from mezzotint.kernel.units import Unreadable as Unreadable
-from mezzotint.kernel.words import words as words

@@ -7,15 +7,14 @@ from typing import Any
 
 import flint
 
-from mezzotint.kernel.claim import Claim, stamp
+from mezzotint.kernel.claim import Claim, stamp, words
 from mezzotint.kernel.dual import check_dual
 from mezzotint.kernel.gaussian import check_gaussian
-from mezzotint.kernel.losses import check_losses
-from mezzotint.kernel.one import check_delta, check_ratio, check_renyi
+from mezzotint.kernel.losses import check_delta, check_losses
+from mezzotint.kernel.one import check_ratio, check_renyi
 from mezzotint.kernel.sums import check_sum
 from mezzotint.kernel.table import Tables, read_table
 from mezzotint.kernel.units import Fields, Refused, Unfinished, Unreadable, canonical, read_json, require, set_deadline
-from mezzotint.kernel.words import words
 
 KINDS: dict[str, Callable[[Claim, Fields, Tables], None]] = {
     "ratio": check_ratio, "delta": check_delta, "renyi": check_renyi, "losses": check_losses, "sum": check_sum,
@@ -54,11 +53,7 @@ def check(claim: Claim, proof: Mapping[str, Any], *, seconds: int = 60) -> Claim
 
 
 def read_claim(text: str) -> tuple[Claim, dict[str, Any]]:
-    """The claim and the proof of a claim file; nothing is checked yet.
-
-    Raises:
-        Unreadable: it is no claim file.
-    """
+    """The claim and the proof of a claim file, or Unreadable; nothing is checked yet."""
     fields = Fields(read_json(text), "the file")
     claim, proof = Claim.read(fields), fields.fields("proof")
     fields.done()

@@ -5,18 +5,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any, cast, final
+from typing import Any, TypeAlias, final
 
-from mezzotint.kernel.units import Fields, Unreadable, canonical, number, sha256
+from mezzotint.kernel.units import Fields, Refused, Unreadable, canonical, number, require, sha256
 
 FORMAT = "mezzotint-claim"
-OBSERVERS = ("reports", "secure_sum", "model")
 SAMPLINGS = ("none", "revealed", "poisson")
 RELATIONS = ("replace_one", "add_or_remove_one")
 MOST = 10**12
 """Largest number of rounds, coordinates or clients."""
+
+Reader: TypeAlias = Callable[[Fields, str], Any]
+
+
+def _count(least: int, most: int = MOST) -> Reader:
+    return lambda fields, key: fields.integer(key, least, most)
+
+
+_SUM: dict[str, Reader] = {
+    "clients": _count(1),
+    "corrupted": _count(0),
+    "lattice": lambda f, key: tuple(f.integers(key)),
+}
+_NOISY: dict[str, Reader] = {**_SUM, "shift": _count(1), "distance": Fields.number}
+_MODEL: dict[str, Reader] = {"noise_multiplier": Fields.number, "kept": Fields.number, "levels": _count(2, 2**16)}
+KINDS: dict[str, dict[str, Reader]] = {"reports": {}, "secure_sum": _SUM, "noisy_sum": _NOISY, "model": _MODEL}
+"""Of releases, and what each says besides."""
 
 
 @final
@@ -33,8 +50,10 @@ class Release:
         sampling, rate: who takes part in a round: "none" (all), "revealed" (at random and seen), "poisson" (at random
             and in secret).
         neighboring: what differs between the two worlds.
-        clients, corrupted: of a secure sum, and how many of them add no honest randomness.
-        lattice: of a secure sum: the integer that stands for each level in use, increasing from 0.
+        clients, corrupted: of a sum, and how many of them add no honest randomness.
+        lattice: of a sum: the integer that stands for each level in use, increasing from 0.
+        shift, distance: of a sum where the table is noise that every client adds to its integers: the most by which a
+            client moves one of them, and the most that the squares of the moves of one round add up to.
         noise_multiplier: of a model: standard deviation of the Gaussian noise over the clip norm.
         kept, levels: of a model: probability that a code of so many levels is kept, else replaced evenly; 1 and 2
             when nothing is replaced.
@@ -47,9 +66,11 @@ class Release:
     sampling: str = "none"
     rate: Fraction = Fraction(1)
     neighboring: str = "replace_one"
-    clients: int | None = None
+    clients: int = 1
     corrupted: int = 0
     lattice: tuple[int, ...] = ()
+    shift: int = 0
+    distance: Fraction = Fraction(0)
     noise_multiplier: Fraction | None = None
     kept: Fraction = Fraction(1)
     levels: int = 2
@@ -66,20 +87,22 @@ class Release:
         return {"reports": "local", "secure_sum": "secure_sum", "model": "central"}[self.observer]
 
     @property
+    def kind(self) -> str:
+        """The observer, but "noisy_sum" for a sum with integer noise, about which other proofs say nothing."""
+        return "noisy_sum" if self.shift else self.observer
+
+    @property
     def assumptions(self) -> list[str]:
         """What the claim rests on beside its proof."""
-        found = ["distinct_rounds_use_fresh_randomness"]
-        if self.tables:
-            found.append("reports_are_drawn_from_the_tables")
-        if self.observer == "secure_sum":
-            found += [f"honest_clients>={cast('int', self.clients) - self.corrupted}", "only_sums_are_seen"]
-        if self.observer == "model":
-            found += ["gaussian_noise_is_ideal", "gradients_are_clipped"]
-        if self.sampling != "none":
-            found.append("participation_is_independent_of_data")
-        if self.sampling == "poisson":
-            found.append("participation_is_secret")
-        return sorted(found)
+        summed, sampled = self.trust == "secure_sum", self.sampling != "none"
+        needed = {
+            "distinct_rounds_use_fresh_randomness": True, "reports_are_drawn_from_the_tables": bool(self.tables),
+            f"honest_clients>={self.clients - self.corrupted}": summed, "only_sums_are_seen": summed,
+            "integers_are_bounded": self.shift > 0,
+            "gaussian_noise_is_ideal": self.observer == "model", "gradients_are_clipped": self.observer == "model",
+            "participation_is_independent_of_data": sampled, "participation_is_secret": self.sampling == "poisson",
+        }  # fmt: skip
+        return sorted(name for name, holds in needed.items() if holds)
 
     def document(self) -> dict[str, object]:
         """For JSON."""
@@ -94,49 +117,40 @@ class Release:
             "randomness": "seeded" if self.seeded else "keystream",
             "assumptions": self.assumptions,
         }
-        if self.observer == "secure_sum":
-            found |= {"clients": self.clients, "corrupted": self.corrupted, "lattice": list(self.lattice)}
-        if self.observer == "model":
-            found |= {"noise_multiplier": str(self.noise_multiplier), "kept": str(self.kept), "levels": self.levels}
+        for name in KINDS[self.kind]:
+            value = getattr(self, name)
+            found[name] = list(value) if name == "lattice" else value if isinstance(value, int) else str(value)
         return found
 
     @staticmethod
     def read(value: object) -> Release:
         """From JSON; refuses what is unknown, does not belong together or does not follow from the rest."""
         fields = Fields(value, "release")
-        observer, sampling = fields.text("observer", OBSERVERS), fields.fields("sampling")
+        observer, sampling = fields.text("observer", ("reports", "secure_sum", "model")), fields.fields("sampling")
         entries = [Fields(entry, "tables") for entry in fields.items("tables", 1000)]
         tables = [(table.text("sha256"), table.integer("coordinates", 1, MOST)) for table in entries]
-        extra: dict[str, Any] = {}
-        if observer == "secure_sum":
-            extra["clients"] = fields.integer("clients", 1, MOST)
-            extra["corrupted"] = fields.integer("corrupted", 0, extra["clients"] - 1)
-            extra["lattice"] = tuple(fields.integers("lattice"))
-        if observer == "model":
-            extra["noise_multiplier"] = fields.number("noise_multiplier")
-            extra["kept"], extra["levels"] = fields.number("kept"), fields.integer("levels", 2, 2**16)
-        release = Release(
+        kind = "noisy_sum" if observer == "secure_sum" and fields.has("shift") else observer
+        extra = {name: taken(fields, name) for name, taken in KINDS[kind].items()}
+        r = Release(
             observer=observer, tables=tuple(tables), rounds=fields.integer("rounds", 1, MOST),
             sampling=sampling.text("kind", SAMPLINGS), rate=sampling.number("rate"),
             neighboring=fields.text("neighboring", RELATIONS),
             seeded=fields.text("randomness", ("keystream", "seeded")) == "seeded", **extra,
         )  # fmt: skip
-        release.validate()
-        # One text per release: trust, unit and assumptions as they follow, fractions in lowest terms, nothing more.
-        if release.document() != value:
-            raise Unreadable("the release holds unknown keys, or is not written as it follows from its own values")
-        return release
-
-    def validate(self) -> None:
-        """Refuses combinations about which nothing is proved."""
-        if not (0 < self.rate <= 1) or (self.sampling == "none") != (self.rate == 1):
-            raise Unreadable(f"sampling {self.sampling} does not go with the rate {self.rate}")
-        if self.neighboring == "add_or_remove_one" and self.sampling != "poisson" and self.observer != "model":
+        if not (0 < r.rate <= 1) or (r.sampling == "none") != (r.rate == 1):
+            raise Unreadable(f"sampling {r.sampling} does not go with the rate {r.rate}")
+        if r.neighboring == "add_or_remove_one" and r.sampling != "poisson" and r.observer != "model":
             raise Unreadable("one who is seen to be absent cannot be hidden: add_or_remove_one needs poisson sampling")
-        if self.observer != "model" and not self.tables:
+        if r.observer != "model" and not r.tables:
             raise Unreadable("reports come from a table")
-        if self.observer == "model" and (not self.noise_multiplier or not (0 < self.kept <= 1)):
+        if r.trust == "secure_sum" and not (r.corrupted < r.clients):
+            raise Unreadable(f"corrupted is {r.corrupted}, not an integer from 0 to {r.clients - 1}")
+        if r.observer == "model" and (not r.noise_multiplier or not (0 < r.kept <= 1)):
             raise Unreadable("a model needs a noise multiplier above 0 and a probability of keeping a code")
+        # One text per release: trust, unit and assumptions as they follow, fractions in lowest terms, nothing more.
+        if r.document() != value:
+            raise Unreadable("the release holds unknown keys, or is not written as it follows from its own values")
+        return r
 
 
 @final
@@ -201,3 +215,73 @@ _STAMP = object()
 def stamp(claim: Claim) -> Claim:
     """Called by `check` alone, after its last comparison."""
     return replace(claim, _stamp=(_STAMP, claim.sha256))
+
+
+@final
+@dataclass(frozen=True)
+class Target:
+    """What is to be shown of a release: epsilon >= 0 at delta >= 0, or at the order of a Renyi statement."""
+
+    release: Release
+    epsilon: Fraction
+    delta: Fraction
+    order: Fraction | None
+
+    @staticmethod
+    def read(claim: Claim, released: str, *kinds: str) -> Target:
+        """Refuses another kind of release or of statement than those that a proof speaks of."""
+        release, fields = claim.release, Fields(claim.statement, "statement")
+        if release is None or release.kind not in released.split():
+            raise Refused("claim", f"this proof is about {released}")
+        kind, epsilon = fields.text("kind", kinds), fields.number("epsilon")
+        delta = fields.number("delta") if kind == "dp" else Fraction(0)
+        order = fields.number("order") if kind == "renyi" else None
+        fields.done()
+        require(epsilon <= 10**6, "claim", "no guarantee is worth that epsilon", epsilon)
+        return Target(release, epsilon, delta, order)
+
+
+VERSION = 1
+"""Of this kernel, as its sentences name it."""
+
+
+def words(claim: Claim, reason: str = "") -> str:
+    """One sentence: certified when `check` stamped the claim, else computed, with the reason.
+
+    Numbers stand as they were checked, never rounded. Draws from a seed protect nobody, checked or not.
+    """
+    what = _statement(claim)
+    if claim.release is not None and claim.release.seeded:
+        return f"simulation; no privacy: {what}, had the draws been secret"
+    if claim.certified:
+        return f"certified: {what}, checked by mezzotint.kernel {VERSION}"
+    return f"computed: {what}" + (f" ({reason})" if reason else "")
+
+
+def _statement(claim: Claim) -> str:
+    said = claim.statement
+    if claim.release is None:
+        who = f"{said.get('epsilon')}-DP mechanism with {said.get('levels')} levels, inputs uniform on [-1, 1]"
+        return f"mean squared error of at least {said.get('value')} for every unbiased {who}"
+    change = {"replace_one": "replacing one record", "add_or_remove_one": "adding or removing one record"}
+    whole = "replacing everything that one client ever reports about"
+    who = whole if claim.release.unit == "client" else change[claim.release.neighboring]
+    where = f"for {who}, {_seen(claim.release)}"
+    if said["kind"] == "renyi":
+        return f"Renyi divergence of order {said['order']} at most {said['epsilon']} {where}"
+    return f"({said['epsilon']}, {said['delta']})-differential privacy {where}"
+
+
+def _seen(release: Release) -> str:
+    reports = sum(count for _, count in release.tables)
+    each = "" if release.observer == "model" else f" of {reports} coordinate{'s' * (reports != 1)}"
+    summed = f"the secure sums of {release.clients} clients ({release.corrupted} corrupted)"
+    seen = {
+        "reports": "every report",
+        "secure_sum": summed,
+        "noisy_sum": f"{summed}, who move integers by {release.shift} and squares by {release.distance} and add noise",
+        "model": f"every step, noise multiplier {release.noise_multiplier}, noise taken as ideal",
+    }[release.kind]
+    manner = {"none": "", "revealed": ", taking part visibly", "poisson": ", taking part in secret"}[release.sampling]
+    rate = f"{manner} with probability {release.rate}" if manner else ""
+    return f"to an observer of {seen}, in {release.rounds} round{'s' * (release.rounds != 1)}{each}{rate}"

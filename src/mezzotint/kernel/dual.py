@@ -12,19 +12,15 @@ from itertools import pairwise
 from typing import Any, TypeAlias
 
 from mezzotint.kernel.claim import Claim
-from mezzotint.kernel.real import exp_floor, rational
+from mezzotint.kernel.real import exp_floor, rational, rational_polynomial
 from mezzotint.kernel.table import Tables
 from mezzotint.kernel.units import Fields, require, tick
 
 Rational: TypeAlias = Any
-Quadratic: TypeAlias = tuple[Rational, Rational, Rational]
-"""Constant, slope and curvature in the level."""
+Quadratic: TypeAlias = Any
+"""A polynomial in the level."""
 
 _BITS, _LEAST = 64, -(2**200)
-
-
-def _plus(a: Quadratic, b: Quadratic, factor: Rational) -> Quadratic:
-    return a[0] + factor * b[0], a[1] + factor * b[1], a[2] + factor * b[2]
 
 
 def _read_cut(fields: Fields, unit: Rational, extra: Rational) -> tuple[Rational, Quadratic, list[Any]]:
@@ -39,18 +35,18 @@ def _read_cut(fields: Fields, unit: Rational, extra: Rational) -> tuple[Rational
     require(all(a < b for a, b in pairwise(edges)), "cut", "the edges do not increase")
     require(len(roots) == len(edges) - 1 and len(ends) == 2, "cut", "not one pair of roots per cell, and two ends")
     require(all(len(pair) == 2 for pair in roots + ends), "cut", "roots or ends are not pairs")
-    q, g, turns = rational(Fraction(-1, 3)), (0 * unit, 0 * unit, 0 * unit), list[Any]()
+    q, g, turns = rational(Fraction(-1, 3)), rational_polynomial([]), list[Any]()
     for (a, b), pair in zip(pairwise(edges), roots, strict=True):
         (low, high), weight = sorted(pair), (b - a) / 2
-        cell = weight * low * high, -weight * (low + high), weight
+        cell = weight * rational_polynomial([low * high, -low - high, 1])
         q -= cell[0] + (a + b) / 2 * cell[1]
-        g = _plus(g, cell, 1)
+        g = g + cell
         turns += [(low, cell, extra), (high, cell, -extra)]
     for side, (base, slope) in zip((-1, 1), ends, strict=True):
-        line = base, slope, 0 * unit
+        line = rational_polynomial([base, slope])
         q -= base + side * slope
         negative = slope > 0 or (slope == 0 and base < 0)
-        g = _plus(g, line, 1 + extra if negative else 1)
+        g = g + (line * (1 + extra) if negative else line)
         if slope != 0:
             turns.append((-base / slope, line, -extra if negative else extra))
     return q, g, turns
@@ -68,13 +64,13 @@ def _least(g: Quadratic, turns: list[Any], axis: list[Rational]) -> list[Rationa
         at = -g[1] / (2 * g[2])
         at = at if left is None else max(at, left)
         at = at if place is None else min(at, place)
-        values.append((g[2] * at + g[1]) * at + g[0])
+        values.append(g(at))
         left = place
         if change is None:
             found.append(min(values))
             values = []
         else:
-            g = _plus(g, change, factor)
+            g = g + factor * change
     return found
 
 

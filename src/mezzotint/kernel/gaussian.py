@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 
-from mezzotint.kernel.claim import Claim
-from mezzotint.kernel.losses import Curve, check_sampled, read_step
-from mezzotint.kernel.one import Target
+from mezzotint.kernel.claim import Claim, Target
+from mezzotint.kernel.losses import Curve, check_sampled
 from mezzotint.kernel.real import Ball, at_most, ball, ceil_scaled, exp_floor
 from mezzotint.kernel.table import Tables
 from mezzotint.kernel.units import BITS, WHOLE, Fields, require, tick
@@ -87,4 +86,4 @@ def check_gaussian(claim: Claim, proof: Fields, tables: Tables) -> None:
     near, far = gaussian_curve(shift), gaussian_curve(2 * shift)
     # Replacing one of all records moves the sum by two clip norms, as far as it moves a batch that holds it.
     certain = far if release.sampling == "none" and release.neighboring == "replace_one" else near
-    check_sampled(target, proof, read_step(proof), WHOLE >> proof.integer("tail", 0, BITS), certain, far)
+    check_sampled(target, proof, proof.number("step"), WHOLE >> proof.integer("tail", 0, BITS), certain, far)

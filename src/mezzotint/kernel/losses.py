@@ -10,14 +10,14 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import accumulate, permutations
+from itertools import accumulate, permutations, zip_longest
+from operator import add
 from typing import Any, TypeAlias, final
 
-from mezzotint.kernel.claim import Claim, Release
-from mezzotint.kernel.one import Target
+from mezzotint.kernel.claim import Claim, Release, Target
 from mezzotint.kernel.real import Ball, at_most, ball, ball_polynomial, exp_floor, polynomial
-from mezzotint.kernel.table import Tables, table_rows
-from mezzotint.kernel.units import BITS, FINE, MAX_ENTRIES, ONE, TOTAL, WHOLE, Fields, ceil_div, require, tick
+from mezzotint.kernel.table import Tables, single_table, table_rows
+from mezzotint.kernel.units import BITS, FACTOR, FINE, MAX_ENTRIES, ONE, TOTAL, WHOLE, Fields, ceil_div, require, tick
 
 Curve: TypeAlias = Callable[[int, int], int]
 """(numerator, denominator) of c > 0 to an upper bound of the divergence, in units of 2**-BITS."""
@@ -44,9 +44,9 @@ class Measure:
         return trimmed((self.poly * other.poly) // WHOLE, self.start + other.start, self.cut)
 
     def power(self, count: int) -> Measure:
-        """The product of `count` copies, count >= 1."""
-        if count == 1:
-            return self
+        """The product of `count` copies."""
+        if not count:
+            return Measure(polynomial([WHOLE]), 0, self.cut)
         half = self.power(count // 2)
         return half * half * self if count % 2 else half * half
 
@@ -64,13 +64,13 @@ def trimmed(poly: Any, start: int, cut: int) -> Measure:
 class Grid:
     """Losses index * step, index from low to high, and 2**FINE e**loss rounded down."""
 
-    step: Fraction
     low: int
     points: list[int]
 
     @staticmethod
     def read(fields: Fields, step: Fraction) -> Grid:
         """From {"low", "high"}; the grid must be fine enough to tell its points apart."""
+        require(step >= Fraction(1, 2**30), "grid", "the step is too small", step)
         low = fields.integer("low", -MAX_ENTRIES, MAX_ENTRIES)
         high = fields.integer("high", low, MAX_ENTRIES)
         fields.done()
@@ -78,14 +78,7 @@ class Grid:
         require(low * step >= -100 and high * step <= 10**5, "grid", "losses outside [-100, 100000]")
         points = [exp_floor(index * step, FINE) for index in range(low, high + 1)]
         require(all(a < b for a, b in zip([0, *points], points, strict=False)), "grid", "the points do not increase")
-        return Grid(step, low, points)
-
-
-def read_step(proof: Fields) -> Fraction:
-    """Of the grid, at least 2**-30."""
-    step = proof.number("step")
-    require(step >= Fraction(1, 2**30), "grid", "the step is too small", step)
-    return step
+        return Grid(low, points)
 
 
 def pair_values(grid: Grid, entries: Iterable[tuple[int, int]]) -> list[int]:
@@ -100,6 +93,36 @@ def pair_values(grid: Grid, entries: Iterable[tuple[int, int]]) -> list[int]:
     # p - c q is positive at the points up to the pair's own; these are suffix sums.
     up, down = list(accumulate(reversed(first))), list(accumulate(reversed(second)))
     return [(p << FINE) - c * q for p, q, c in zip(reversed(up), reversed(down), grid.points, strict=True)]
+
+
+Steps: TypeAlias = Iterable[tuple[int, Measure]]
+"""Weights in units of 2**-BITS, and the noise that is there with this weight."""
+
+_NO_NOISE: Steps = ((WHOLE, Measure(polynomial([WHOLE]), 0)),)
+
+
+def divergences(rows: Sequence[Sequence[int]], steps: Steps, factor: int, grid: Grid | None) -> list[int]:
+    """The largest divergence over ordered pairs of rows, at c = `factor` / 2**FACTOR or at the points of a grid.
+
+    Of each pair sum over steps of weight * (divergence with the noise that is kept + what the noise misses), by K1.
+    """
+    size = 1 if grid is None else len(grid.points)
+    totals = {pair: [0] * size for pair in permutations(range(len(rows)), 2)}
+    missing = 0
+    for weight, noise in steps:
+        missing += weight * noise.deficit
+        seen = [weight * (polynomial(list(row)) * noise.poly) for row in rows]
+        for (i, j), sums in totals.items():
+            tick()
+            if grid is None:
+                excess: list[Any] = ((seen[i] * 2**FACTOR) - factor * seen[j]).coeffs()
+                sums[0] += int(sum(max(entry, 0) for entry in excess))
+            else:
+                pairs = zip_longest(map(int, seen[i].coeffs()), map(int, seen[j].coeffs()), fillvalue=0)
+                sums[:] = map(add, sums, pair_values(grid, pairs))
+    scale = (TOTAL << BITS) << (FACTOR if grid is None else FINE)
+    largest = [max(column) for column in zip([0] * size, *totals.values(), strict=True)]
+    return [ceil_div(value, scale) + ceil_div(missing, WHOLE) for value in largest]
 
 
 def measure_of(grid: Grid, values: Sequence[int], cut: int) -> Measure:
@@ -223,17 +246,22 @@ def check_sampled(target: Target, proof: Fields, step: Fraction, cut: int, *curv
 
 def check_losses(claim: Claim, proof: Fields, tables: Tables) -> None:
     """(epsilon, delta) of many reports, all seen: coordinates are composed, then sampled, then the rounds."""
-    target, step, cut = Target.read(claim, "reports", "dp"), read_step(proof), WHOLE >> proof.integer("tail", 0, BITS)
-    described, grids = target.release.tables, proof.items("grids")
+    target, step, grids = Target.read(claim, "reports", "dp"), proof.number("step"), proof.items("grids")
+    described, cut = target.release.tables, WHOLE >> proof.integer("tail", 0, BITS)
     require(len(grids) == len(described), "grids", "not one grid per table")
     total = Measure(polynomial([WHOLE]), 0, cut)
     for (digest, coordinates), raw in zip(described, grids, strict=True):
         grid = Grid.read(Fields(raw, "grid"), step)
-        values = [0] * len(grid.points)
-        for first, second in permutations(table_rows(tables, digest), 2):
-            tick()
-            values = list(map(max, values, pair_values(grid, zip(first, second, strict=True))))
-        scale = TOTAL << FINE
-        whole = [ceil_div(value * WHOLE, scale) for value in values]
-        total *= measure_of(grid, whole, cut).power(coordinates)
+        values = divergences(table_rows(tables, digest), _NO_NOISE, 0, grid)
+        total *= measure_of(grid, values, cut).power(coordinates)
     check_rounds(target, proof, step, cut, total)
+
+
+def check_delta(claim: Claim, proof: Fields, tables: Tables) -> None:
+    """(epsilon, delta) of one report, in integers."""
+    target = Target.read(claim, "reports", "dp")
+    release, rows = target.release, single_table(target.release, tables)
+    require(release.rounds == 1 and release.tables[0][1] == 1, "delta", "this proof is about one report")
+    require(release.sampling != "poisson", "delta", "this proof is not about secret participation")
+    shown = release.rate * divergences(rows, _NO_NOISE, exp_floor(target.epsilon, FACTOR), None)[0]
+    require(shown <= target.delta * WHOLE, "delta", "delta is too small at this epsilon", shown / WHOLE, target.delta)

@@ -1,45 +1,19 @@
-"""One report of a table, and what follows from it without a distribution of losses: pure, delta, Renyi, ranks.
+"""What follows from single reports without a distribution of losses: pure epsilons, Renyi divergences, ranks.
 
 Statements: T2, T3 (docs/proofs/tables.md), "One report" (docs/proofs/kernel.md).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
-from itertools import permutations
-from typing import final
+from itertools import accumulate, permutations
+from typing import Any
 
-from mezzotint.kernel.claim import Claim, Release
-from mezzotint.kernel.real import Ball, at_most, ball, exp_floor, log_fraction
-from mezzotint.kernel.table import Tables, single_table, table_rows, worst_ratio
-from mezzotint.kernel.units import TOTAL, Fields, Refused, canonical, require, sha256, tick
-
-_BITS = 64
-
-
-@final
-@dataclass(frozen=True)
-class Target:
-    """What is to be shown of a release: epsilon >= 0 at delta >= 0, or at the order of a Renyi statement."""
-
-    release: Release
-    epsilon: Fraction
-    delta: Fraction
-    order: Fraction | None
-
-    @staticmethod
-    def read(claim: Claim, observers: str, *kinds: str) -> Target:
-        """Refuses another observer, or another kind of statement, than those that a proof speaks of."""
-        release, fields = claim.release, Fields(claim.statement, "statement")
-        if release is None or release.observer not in observers.split():
-            raise Refused("claim", f"this proof is about {observers}")
-        kind, epsilon = fields.text("kind", kinds), fields.number("epsilon")
-        delta = fields.number("delta") if kind == "dp" else Fraction(0)
-        order = fields.number("order") if kind == "renyi" else None
-        fields.done()
-        require(epsilon <= 10**6, "claim", "no guarantee is worth that epsilon", epsilon)
-        return Target(release, epsilon, delta, order)
+from mezzotint.kernel.claim import Claim, Release, Target
+from mezzotint.kernel.losses import Measure
+from mezzotint.kernel.real import Ball, at_most, ball, ball_polynomial, log_fraction, polynomial
+from mezzotint.kernel.table import Rows, Tables, summed_rows, table_rows, worst_ratio
+from mezzotint.kernel.units import BITS, TOTAL, WHOLE, Fields, Refused, canonical, require, sha256, tick
 
 
 def ranks_ratio(value: object) -> Fraction:
@@ -80,53 +54,66 @@ def check_ratio(claim: Claim, proof: Fields, tables: Tables) -> None:
     require(at_most(total, ball(epsilon)), "pure", "epsilon is too small", epsilon, total)
 
 
-def check_delta(claim: Claim, proof: Fields, tables: Tables) -> None:
-    """(epsilon, delta) of one report: the hockey-stick divergence of every ordered pair of rows, in integers."""
-    target = Target.read(claim, "reports", "dp")
-    release, delta, rows = target.release, target.delta, single_table(target.release, tables)
-    require(release.rounds == 1 and release.tables[0][1] == 1, "delta", "this proof is about one report")
-    require(release.sampling != "poisson", "delta", "this proof is not about secret participation")
-    factor = exp_floor(target.epsilon, _BITS)
+def _log_above(power: Ball, divisor: int = 1) -> Ball:
+    """The upper end of log(power) / divisor, which is exact, so that it may be compared."""
+    upper = (power.log() / divisor).upper()
+    # A ball too wide to take the logarithm of is no number: it would lose every comparison.
+    require(upper.is_finite(), "precision", "a divergence could not be enclosed")
+    return upper
+
+
+def _table_cost(rows: Rows, order: Fraction) -> Ball:
+    """The largest log of sum P^a Q^(1-a), which is (a - 1) D_a, over ordered pairs of rows."""
+    worst: Ball = ball(0)
     for first, second in permutations(rows, 2):
         tick()
-        excess = sum(max((p << _BITS) - factor * q, 0) for p, q in zip(first, second, strict=True))
-        require(release.rate * excess <= delta * (TOTAL << _BITS), "delta", "delta is too small at this epsilon")
+        power: Ball = ball(0)
+        for p, q in zip(first, second, strict=True):
+            require(q > 0 or not p, "renyi", "a report is possible under one input and impossible under another")
+            power += p * (ball(order - 1) * log_fraction(Fraction(p, q))).exp() if p else 0
+        worst = max(worst, _log_above(power / TOTAL))
+    return worst
 
 
-def _power_sum(first: tuple[int, ...], second: tuple[int, ...], order: Fraction) -> Ball:
-    """sum P^a Q^(1-a), which is e^((a-1) D_a)."""
-    total: Ball = ball(0)
-    for p, q in zip(first, second, strict=True):
-        if p:
-            require(q > 0, "renyi", "a report is possible under one input and impossible under another")
-            total += p * (ball(order - 1) * log_fraction(Fraction(p, q))).exp()
-    return total / TOTAL
+def _noise_cost(release: Release, tables: Tables, order: Fraction, cut: int) -> tuple[Ball, Fraction]:
+    """The log of the power sum of a round under integer noise, and the mass of a coordinate that it leaves out."""
+    rows = summed_rows(release, tables)
+    require(len(rows) == 1, "noise", "the noise depends on an input")
+    measure = Measure(polynomial([weight * (WHOLE // TOTAL) for weight in rows[0]]), 0, cut)
+    masses = [int(mass) for mass in measure.power(release.clients - release.corrupted).poly.coeffs()]
+    size, shift = len(masses), release.shift
+    require(size <= 2**17, "size", "the noise is too wide", size, 2**17)
+    require(shift < size and all(masses), "noise", "a shift is as wide as the noise, or the noise has a gap")
+    logs = [(ball(mass) / WHOLE).log() for mass in masses]
+    own, other = ([(factor * log).exp() for log in logs] for factor in (ball(order), ball(1 - order)))
+    # Entry size - 1 + s of this product is the sum over i of own[i] * other[i - s].
+    powers: list[Any] = (ball_polynomial(own) * ball_polynomial(other[::-1])).coeffs()
+    moves = [move for move in range(-shift, shift + 1) if move]
+    worst = max([ball(0), *(_log_above(powers[size - 1 + move], move**2) for move in moves)])
+    kept = [0, *accumulate(masses)]
+    left_out = WHOLE - min(kept[size - shift], kept[size] - kept[shift])
+    return ball(release.distance) * worst, Fraction(left_out, WHOLE)
 
 
 def check_renyi(claim: Claim, proof: Fields, tables: Tables) -> None:
     """Renyi divergence of one order, added over releases; and the (epsilon, delta) that follows from it."""
-    target, order = Target.read(claim, "reports", "dp", "renyi"), proof.number("order")
+    target, order = Target.read(claim, "reports noisy_sum", "dp", "renyi"), proof.number("order")
     release, epsilon, delta = target.release, target.epsilon, target.delta
     require(order > 1, "renyi", "the order must be above 1", order)
     require(target.order in (None, order), "renyi", "the proof is about another order", order, target.order)
     require(release.sampling != "poisson", "renyi", "this proof is not about secret participation")
-    round_log: Ball = ball(0)
-    for digest, coordinates in release.tables:
-        rows = table_rows(tables, digest)
-        # The largest over pairs is found by comparing upper ends, which are exact.
-        worst: Ball = ball(0)
-        for first, second in permutations(rows, 2):
-            tick()
-            upper = _power_sum(first, second, order).log().upper()
-            # A ball too wide to take the logarithm of is no number: it would lose every comparison.
-            require(upper.is_finite(), "precision", "a divergence could not be enclosed", order)
-            worst = max(worst, upper)
-        round_log += coordinates * worst
+    if release.shift:
+        round_log, left_out = _noise_cost(release, tables, order, WHOLE >> proof.integer("tail", 0, BITS))
+        delta -= left_out * release.tables[0][1] * release.rounds
+    else:
+        costs = [coordinates * _table_cost(table_rows(tables, digest), order) for digest, coordinates in release.tables]
+        round_log: Ball = sum(costs, ball(0))
     if release.sampling == "revealed":
         round_log = (1 - ball(release.rate) + ball(release.rate) * round_log.exp()).log()
     above = ball(order - 1)
     total = release.rounds * round_log / above
     if target.order is not None:
+        require(delta == 0, "renyi", "what the noise leaves out has no Renyi divergence")
         require(at_most(total, ball(epsilon)), "renyi", "epsilon is too small", epsilon, total)
         return
     # Canonne, Kamath and Steinke 2020, Proposition 12, with the logarithm of delta on both sides.

@@ -15,8 +15,9 @@ from mezzotint.kernel.units import Refused
 Ball: TypeAlias = Any
 
 polynomial: Any = flint.fmpz_poly
+rational_polynomial: Any = flint.fmpq_poly
 ball_polynomial: Any = flint.arb_poly
-"""Of integers, and of balls."""
+"""Of integers, of rationals, and of balls."""
 
 
 def rational(value: Fraction | int) -> Any:

@@ -10,22 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import combinations_with_replacement, pairwise, permutations
-from math import comb, prod
-from typing import Any, TypeAlias, final
+from itertools import combinations_with_replacement, pairwise
+from math import comb
+from typing import Any, final
 
-from mezzotint.kernel.claim import Claim
-from mezzotint.kernel.losses import Grid, Measure, check_rounds, measure_of, pair_values, read_step
-from mezzotint.kernel.one import Target
-from mezzotint.kernel.real import Ball, ball, ceil_scaled, exp_floor, polynomial
-from mezzotint.kernel.table import Tables, single_table
-from mezzotint.kernel.units import BITS, FINE, TOTAL, WHOLE, Fields, ceil_div, require, tick
+from mezzotint.kernel.claim import Claim, Target
+from mezzotint.kernel.losses import Grid, Measure, Steps, check_rounds, divergences, measure_of
+from mezzotint.kernel.real import Ball, ball, ceil_scaled, exp_floor, polynomial, rational_polynomial
+from mezzotint.kernel.table import Tables, summed_rows
+from mezzotint.kernel.units import BITS, FACTOR, TOTAL, WHOLE, Fields, ceil_div, require, tick
 
-Steps: TypeAlias = Iterator[tuple[int, Measure]]
-"""Weights in units of 2**-BITS, and the noise that is there with this weight."""
-
-_FACTOR = _GUARD = 64
-"""Bits of c where one value of it is asked for; further bits of the terms of a binomial sum."""
+_GUARD = 64  # further bits of the terms of a binomial sum
 
 
 @final
@@ -64,14 +59,11 @@ def _read_blanket(fields: Fields, rows: list[list[int]], cut: int) -> _Blanket:
 
 def _require_fit(group: list[list[int]], placed: list[tuple[list[int], list[int]]]) -> None:
     """sum of shape * places <= the convolution of the group's rows, entry by entry, in integers."""
-    report: Any = polynomial([1])
+    rest: Any = rational_polynomial([TOTAL])
     for row in group:
-        report = report * polynomial(row)
-    common = prod(sum(shape) for shape, _ in placed)
-    rest: Any = common * report
+        rest = rest * polynomial(row) / TOTAL
     for shape, places in placed:
-        share = common // sum(shape) * TOTAL ** (len(group) - 1)
-        rest = rest - share * polynomial(shape) * polynomial(places)
+        rest = rest - rational_polynomial(shape) * polynomial(places) / sum(shape)
     require(all(entry >= 0 for entry in rest.coeffs()), "blanket", "a row holds less than its blanket takes")
 
 
@@ -100,20 +92,20 @@ def _cases(node: Fields, counts: dict[int, int], blankets: list[_Blanket], depth
 
 
 def binomial_below(trials: int, chance: Fraction, edge: int) -> int:
-    """An upper bound of P(N < edge), N binomial, in units of 2**-BITS; 1 where the edge is above the mean.
+    """An upper bound of P(N < edge), N binomial, in units of 2**-BITS.
 
-    Terms fall from edge - 1 downwards by ratios that fall themselves, so what follows a term is below a geometric sum.
+    From edge - 1 downwards the ratio of a term to the last one falls: below 1, what follows is below a geometric sum.
     """
     if edge <= 0 or (chance == 1 and edge <= trials):
         return 0
-    if edge - 1 >= trials * chance:
+    if not (edge <= trials and 0 < chance < 1):
         return WHOLE
     k, hit, miss = edge - 1, chance.numerator, chance.denominator - chance.numerator
     log: Ball = ball(trials + 1).lgamma() - ball(k + 1).lgamma() - ball(trials - k + 1).lgamma()
     log += k * ball(chance).log() + (trials - k) * ball(1 - chance).log()
     term = ceil_scaled(log.exp(), BITS + _GUARD)
     total = term
-    while k and term >> (_GUARD // 2):
+    while k and (term >> (_GUARD // 2) or k * miss >= (trials - k + 1) * hit):
         term = ceil_div(term * k * miss, (trials - k + 1) * hit)
         total += term
         k -= 1
@@ -141,38 +133,9 @@ def _steps(counts: dict[int, int], corners: list[list[int]], blankets: list[_Bla
     for position in range(len(corners) - 1, -1, -1):
         for (_, _, shape), edge, reached in zip(parts, corners[position], before, strict=True):
             require(edge >= reached, "ladder", "corners do not fall", edge, reached)
-            if edge > reached:
-                noise = shape.power(edge - reached) * noise
+            noise = shape.power(edge - reached) * noise
         before = corners[position]
         yield missed[position] - missed[position + 1], noise
-
-
-def case_values(rows: list[list[int]], steps: Steps, factor: int, grid: Grid | None) -> list[int]:
-    """The largest divergence over ordered pairs of rows, at `factor` / 2**_FACTOR or at the points of a grid.
-
-    Of each pair sum over steps of weight * (divergence with the noise that is kept + what the noise misses), by K1.
-    """
-    size = 1 if grid is None else len(grid.points)
-    totals = {pair: [0] * size for pair in permutations(range(len(rows)), 2)}
-    missing = 0
-    for weight, noise in steps:
-        missing += weight * noise.deficit
-        if not weight:
-            continue
-        products = [[int(entry) for entry in (polynomial(row) * noise.poly).coeffs()] for row in rows]
-        length = max(map(len, products))
-        seen = [entries + [0] * (length - len(entries)) for entries in products]
-        scaled = [([p << _FACTOR for p in entries], [factor * p for p in entries]) for entries in seen]
-        for (i, j), sums in totals.items():
-            tick()
-            if grid is None:
-                sums[0] += weight * sum(max(p - q, 0) for p, q in zip(scaled[i][0], scaled[j][1], strict=True))
-            else:
-                values = pair_values(grid, zip(seen[i], seen[j], strict=True))
-                sums[:] = [a + weight * b for a, b in zip(sums, values, strict=True)]
-    scale = (TOTAL << BITS) << (_FACTOR if grid is None else FINE)
-    largest = [max(column) for column in zip(*totals.values(), strict=True)]
-    return [ceil_div(value, scale) + ceil_div(missing, WHOLE) for value in largest]
 
 
 def check_sum(claim: Claim, proof: Fields, tables: Tables) -> None:
@@ -180,25 +143,19 @@ def check_sum(claim: Claim, proof: Fields, tables: Tables) -> None:
     target = Target.read(claim, "secure_sum", "dp")
     release = target.release
     require(release.sampling != "poisson", "sum", "nothing is proved here about secret participation")
-    rows, lattice = single_table(release, tables), list(release.lattice)
-    require(lattice[:1] == [0] and len(lattice) == len(rows[0]), "lattice", "not one integer per level, from 0 on")
-    require(all(a < b < 2**14 for a, b in pairwise(lattice)), "lattice", "the integers do not increase up to 2**14")
-    spread = [[0] * (lattice[-1] + 1) for _ in rows]
-    for row, weights in zip(spread, rows, strict=True):
-        for place, weight in zip(lattice, weights, strict=True):
-            row[place] = weight
+    spread = summed_rows(release, tables)
     cut = WHOLE >> proof.integer("tail", 0, BITS)
     blankets = [_read_blanket(Fields(raw, "blanket"), spread, cut) for raw in proof.items("blankets", 1000)]
-    others = proof.integer("others", 0, (release.clients or 1) - 1 - release.corrupted)
-    everyone = frozenset(range(len(rows)))
+    others = proof.integer("others", 0, release.clients - 1 - release.corrupted)
+    everyone = frozenset(range(len(spread)))
     require(bool(blankets) and blankets[0].rows == everyone, "cases", "the first group is not all rows")
     single = release.rounds * release.tables[0][1] == 1 and release.sampling == "none"
-    step = Fraction(0) if single else read_step(proof)
+    step = Fraction(0) if single else proof.number("step")
     grid = None if single else Grid.read(proof.fields("grid"), step)
-    factor = exp_floor(target.epsilon, _FACTOR)
+    factor = exp_floor(target.epsilon, FACTOR)
     worst = [0] * (1 if grid is None else len(grid.points))
     for counts, corners in _cases(proof.fields("cases"), {0: others}, blankets, 0):
-        worst = list(map(max, worst, case_values(spread, _steps(counts, corners, blankets), factor, grid)))
+        worst = list(map(max, worst, divergences(spread, _steps(counts, corners, blankets), factor, grid)))
     if grid is None:
         shown = Fraction(worst[0], WHOLE)
         require(shown <= target.delta, "delta", "delta is too small at this epsilon", shown, target.delta)

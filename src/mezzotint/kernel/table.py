@@ -7,6 +7,7 @@ categories say for which data; they are part of the text that is hashed, and not
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import pairwise
 from typing import TypeAlias
 
 from mezzotint.kernel.claim import Release
@@ -45,6 +46,15 @@ def single_table(release: Release, tables: Tables) -> Rows:
     """The rows of a release that draws from one table only."""
     require(len(release.tables) == 1, "tables", "this proof is about one table")
     return table_rows(tables, release.tables[0][0])
+
+
+def summed_rows(release: Release, tables: Tables) -> list[list[int]]:
+    """The rows of a release that adds up integers, by integer."""
+    rows, lattice = single_table(release, tables), release.lattice
+    require(lattice[:1] == (0,) and len(lattice) == len(rows[0]), "lattice", "not one integer per level, from 0 on")
+    require(all(a < b < 2**14 for a, b in pairwise(lattice)), "lattice", "the integers do not increase up to 2**14")
+    weights = [dict(zip(lattice, row, strict=True)) for row in rows]
+    return [[row.get(place, 0) for place in range(lattice[-1] + 1)] for row in weights]
 
 
 def worst_ratio(rows: Rows) -> Fraction | None:

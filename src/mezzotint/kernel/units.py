@@ -17,8 +17,8 @@ from typing import Any, cast, final
 TOTAL = 2**32
 """What every row of a table sums to."""
 
-BITS, FINE = 160, 256
-"""Masses are integers over 2**BITS, values of c = e**epsilon integers over 2**FINE."""
+BITS, FINE, FACTOR = 160, 256, 64
+"""Masses are integers over 2**BITS, values of c = e**epsilon integers over 2**FINE on grids and 2**FACTOR alone."""
 
 WHOLE, ONE = 1 << BITS, 1 << FINE
 

@@ -26,7 +26,7 @@ Proof: TypeAlias = dict[str, Any]
 RAISES = (0.0, 1e-9, 2e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.06, 0.12, 0.25)
 """By how much of itself epsilon is raised, in turn."""
 
-_TAIL = 110
+TAIL = 110
 """Products drop 2**-110 at each end."""
 
 
@@ -173,7 +173,7 @@ def losses_shape(
     fineness = max(4, math.ceil(1 / min(step / 2, single / (400 if releases <= 1000 else 64))))
     reach = math.ceil(single * fineness) + 1
     shape: dict[str, Any] = {
-        "step": f"1/{fineness}", "tail": _TAIL, "grids": [{"low": max(-reach, -99 * fineness), "high": reach}],
+        "step": f"1/{fineness}", "tail": TAIL, "grids": [{"low": max(-reach, -99 * fineness), "high": reach}],
     }  # fmt: skip
     if sampling != "none":
         wide = min(reach * coordinates, math.ceil((epsilon + 40) * fineness))

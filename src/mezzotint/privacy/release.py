@@ -180,6 +180,11 @@ class Release:
         return check_others(self.clients or 1, self.corrupted)
 
     @property
+    def honest(self) -> int:
+        """Clients of a sum, the one protected among them, whose own randomness counts."""
+        return int(self.clients or 1) - self.corrupted
+
+    @property
     def pure(self) -> float:
         """Pure epsilon of all reports together, rounded up."""
         single = pure_epsilon(self.table.weights)
@@ -200,7 +205,7 @@ class Release:
         finite = [(name, value) for name, value in bounds.items() if math.isfinite(value)]
         valid = sorted(finite, key=lambda item: item[1])
         method, epsilon = valid[0] if valid else (next(iter(bounds)), math.inf)
-        honest = None if self.clients is None else self.clients - self.corrupted
+        honest = None if self.clients is None else self.honest
         fields: dict[str, Any] = {
             "epsilon": epsilon, "delta": self.delta, "neighboring": cast("Neighboring", self.neighboring),
             "unit": self.unit, "observer": self.observer, "honest_clients": honest, "sampling": self.participation,

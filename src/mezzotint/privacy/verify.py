@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING, cast, final
 import flint
 
 from mezzotint.kernel.check import verdict
-from mezzotint.kernel.claim import FORMAT, Claim
+from mezzotint.kernel.claim import FORMAT, Claim, words
 from mezzotint.kernel.real import ceil_scaled, log_fraction
 from mezzotint.kernel.table import read_table, worst_ratio
 from mezzotint.kernel.units import BITS, TOTAL, WHOLE, Unreadable, read_json, sha256
-from mezzotint.kernel.words import words
 
 if TYPE_CHECKING:
     from mezzotint.core.mechanism import Mechanism

@@ -16,8 +16,10 @@ from mezzotint.core.loss import UNIT
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray
 from mezzotint.families.noise import IntegerNoise
 from mezzotint.privacy.claim import Claim
+from mezzotint.privacy.propose import Outcome
 from mezzotint.privacy.release import Release
 from mezzotint.privacy.sums.account import renyi_to_epsilon
+from mezzotint.privacy.sums.propose import propose_noise
 from mezzotint.vectors.clipping import clip
 from mezzotint.vectors.noise import MAX_SHIFT, SummedNoise, summed_noise, tail_distance, tail_probability
 from mezzotint.vectors.rotation import Rotation
@@ -202,34 +204,57 @@ class NoiseScheme(VectorScheme):
         return self._rotation.undo((centred - count * mean) * self.granularity)
 
     def account(self, release: Release) -> Claim:
-        """Renyi composition of the summed noise; the exact loss distribution for a single scalar release."""
-        honest = int(release.clients or 1) - release.corrupted
-        return release.claim(self._epsilons(honest, release.rounds, release.delta), dimension=self.length, sha256="")
+        """Renyi composition of the summed noise; the exact loss distribution for a single scalar release.
 
-    def _epsilons(self, honest: int, rounds: int, delta: float) -> dict[str, float]:
-        # Neighbours differ by 2 rounded_norm at most, each coordinate by 2 reach.
-        shift = min(2 * self.reach, math.floor(2 * self.rounded_norm))
+        Raises:
+            ParameterError: clients who take part in secret, so that nobody knows how much noise is there.
+        """
+        if release.participation == "poisson":
+            remedy = "noise of who stayed away is not in the sum: name the clients of one sum, with sampling='public'"
+            raise ParameterError("sampling", "poisson", remedy)
+        return release.claim(self._epsilons(release), dimension=self.length, sha256="")
+
+    def propose(self, release: Release, claim: Claim, *, seconds: int) -> Outcome | str:
+        """A proof of the claim, by the Renyi divergence of the order that `account` chose."""
+        if not math.isfinite(claim.epsilon):
+            return "no bound is finite"
+        shift, distance = self._moves
+        order = self._renyi(summed_noise(self.noise, release.honest), release.rounds, release.delta)[1]
+        return propose_noise(
+            self.noise.table, release, epsilon=claim.epsilon, dimension=self.length, shift=shift, distance=distance,
+            order=order, seconds=seconds,
+        )  # fmt: skip
+
+    @property
+    def _moves(self) -> tuple[int, int]:
+        """By how much neighbours differ in one coordinate, and in the sum of all squares: integers both."""
+        distance = math.floor(4 * self.rounded_norm**2 * (1 + 16 * UNIT))
+        return min(2 * self.reach, math.isqrt(distance)), distance
+
+    def _epsilons(self, release: Release) -> dict[str, float]:
+        shift, _ = self._moves
         if shift > MAX_SHIFT:
             raise ParameterError(
                 "granularity", self.granularity, f"a coordinate may move by {shift} steps; take a coarser"
             )
-        if delta == 0:
+        if release.delta == 0:
             return {RENYI: math.inf}
-        summed = summed_noise(self.noise, honest)
-        if self.length * rounds == 1:
-            return {EXACT: summed.epsilon(delta, shift=shift)}
-        return {RENYI: self._renyi(summed, shift, rounds, delta)}
+        summed = summed_noise(self.noise, release.honest)
+        if self.length * release.rounds == 1:
+            return {EXACT: summed.epsilon(release.delta, shift=shift)}
+        return {RENYI: self._renyi(summed, release.rounds, release.delta)[0]}
 
-    def _renyi(self, summed: SummedNoise, shift: int, rounds: int, delta: float) -> float:
-        distance = 4 * self.rounded_norm**2 * (1 + 16 * UNIT)
+    def _renyi(self, summed: SummedNoise, rounds: int, delta: float) -> tuple[float, float]:
+        """The least epsilon of a few orders, and its order."""
+        shift, distance = self._moves
         lost = _CUT * delta / (self.length * rounds)
-        best = math.inf
+        found: list[tuple[float, float]] = []
         for alpha in _orders(summed.high, distance, rounds, delta):
             kappa, cut = summed.quadratic_renyi(alpha, shift=shift, lost=lost)
             left = delta - cut * self.length * rounds * (1 + 8 * UNIT)
-            if math.isfinite(kappa) and left > 0:
-                best = min(best, renyi_to_epsilon(rounds * kappa * distance, alpha, left))
-        return best
+            usable = math.isfinite(kappa) and left > 0
+            found.append((renyi_to_epsilon(rounds * kappa * distance, alpha, left) if usable else math.inf, alpha))
+        return min(found)
 
 
 def _orders(pmf: FloatArray, distance: float, rounds: int, delta: float) -> list[float]:

@@ -136,13 +136,15 @@ class TableScheme(VectorScheme):
         A seed that is fixed for the run makes the kept coordinates public: each costs, the others do not.
         """
         rounds, delta = release.rounds, release.delta
-        few = self.l2_norm is None or self.length * rounds <= _FEW
+        # Under the L2 bound the noise of all clients named is counted: not of those who come by chance.
+        bounded = self.l2_norm is not None and release.participation != "poisson"
+        few = not bounded or self.length * rounds <= _FEW
         # Without the L2 bound's help many reports only cost more: the plain claim then carries the checks and words.
         single = replace(
             release, mechanism=self.mechanism, dimension=self.length if few else 1, rounds=rounds if few else 1
         )
         plain = account(single)
-        if self.l2_norm is None:
+        if self.l2_norm is None or not bounded:
             return plain
         found = dict(plain.alternatives if few else ())
         pure = pure_epsilon_l2(self.mechanism, coordinates=self.length, l2_norm=self.l2_norm)

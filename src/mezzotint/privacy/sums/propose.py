@@ -6,6 +6,7 @@ Nothing here is trusted: the kernel checks that blankets fit, that cases hold al
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from mezzotint import kernel
 from mezzotint.core.loss import pure_epsilon
 from mezzotint.core.mechanism import IntArray
-from mezzotint.privacy.propose import RAISES, Outcome, Proof, accepted, exact_rate, sealed
+from mezzotint.privacy.propose import RAISES, TAIL, Outcome, Proof, accepted, exact_rate, exact_text, sealed
 from mezzotint.privacy.sums.blanket import Blanket
 from mezzotint.privacy.sums.bound import central_epsilon, shortlist
 from mezzotint.privacy.sums.cells import ladder_cells
@@ -22,9 +23,7 @@ from mezzotint.privacy.sums.lattice import lattice_rows
 
 if TYPE_CHECKING:
     from mezzotint.core.mechanism import Mechanism
-
-_TAIL = 110
-"""Products drop 2**-110 at each end."""
+    from mezzotint.privacy.release import Release
 
 _TYPICAL = 1e-5
 """A composition lives off the body of one sum's losses: its blanket is chosen at this delta."""
@@ -119,7 +118,7 @@ def propose_sum(
     if pure.proof is not None or delta == 0 or sampling in ("poisson", "without_replacement"):
         return pure
     releases = coordinates * rounds
-    shape: dict[str, Any] = {"tail": _TAIL}
+    shape: dict[str, Any] = {"tail": TAIL}
     if releases > 1 or sampling != "none":
         shape |= _grids(epsilon, pure_epsilon(rows), coordinates, rounds, sampling)
     outcome = pure
@@ -133,6 +132,41 @@ def propose_sum(
         if outcome.proof is not None:
             return outcome
     return outcome
+
+
+def propose_noise(
+    table: Mechanism,
+    release: Release,
+    *,
+    epsilon: float,
+    dimension: int,
+    shift: int,
+    distance: int,
+    order: float,
+    seconds: int = 60,
+) -> Outcome | str:
+    """A certified claim near a float epsilon about sums of vectors to which every client adds integer noise.
+
+    Arguments:
+        table: of the noise, with two equal rows.
+        release: rounds, clients and who takes part.
+        epsilon: what `account` found.
+        dimension: integers in a vector.
+        shift, distance: by how much neighbours differ in one integer, and in the squares of all of one round.
+        order: of the Renyi divergence.
+        seconds: processor time for each check.
+    """
+    if release.participation not in ("none", "public"):
+        return f"no kind of proof is about noise with {release.participation} sampling"
+    used = np.flatnonzero(table.weights[0])
+    described = kernel.Release(
+        observer="secure_sum", tables=((table.sha256, dimension),), rounds=release.rounds,
+        sampling="none" if release.participation == "none" else "revealed", rate=exact_rate(release.sampling_rate),
+        clients=int(release.clients or 1), corrupted=release.corrupted, lattice=tuple((used - used[0]).tolist()),
+        shift=shift, distance=Fraction(distance),
+    )  # fmt: skip
+    content: dict[str, Any] = {"tables": [table.canonical()], "order": exact_text(order), "tail": TAIL}
+    return accepted(described, epsilon, release.delta, lambda said: sealed(said, "renyi", **content), seconds=seconds)
 
 
 def _grids(epsilon: float, single: float, coordinates: int, rounds: int, sampling: str) -> dict[str, Any]:

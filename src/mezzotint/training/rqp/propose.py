@@ -7,10 +7,9 @@ from fractions import Fraction
 from typing import Any
 
 from mezzotint import kernel
-from mezzotint.privacy.propose import Outcome, Proof, accepted, exact_rate, exact_text, sealed
+from mezzotint.privacy.propose import TAIL, Outcome, Proof, accepted, exact_rate, exact_text, sealed
 from mezzotint.training.rqp.contraction import contraction
 
-_TAIL = 110
 _DEPTH = 40
 RAISES = (1e-4, 1e-3, 3e-3, 1e-2)
 """By how much of itself the float epsilon (dp-accounting's, pessimistic by its buckets) is raised, in turn."""
@@ -69,7 +68,7 @@ def propose_training(
 
     def proof(claim: kernel.Claim) -> Proof:
         grid = {"low": -high, "high": high}
-        return sealed(claim, "gaussian", step=f"1/{fine}", tail=_TAIL, sampled=grid, **content)
+        return sealed(claim, "gaussian", step=f"1/{fine}", tail=TAIL, sampled=grid, **content)
 
     outcome = accepted(release, epsilon, delta, proof, raises=RAISES, seconds=seconds)
     if outcome.proof is None and neighboring == "replace_one" and not by_removal:
