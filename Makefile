@@ -11,7 +11,11 @@ PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --num
 OLD_CPU := OPENBLAS_CORETYPE=Prescott NUMBA_CPU_NAME=generic ATEN_CPU_CAPABILITY=default \
 	NPY_DISABLE_CPU_FEATURES="X86_V3 X86_V4 AVX512_ICL AVX512_SPR"
 
-.PHONY: demo test test-all test-old-cpu check bench docs clean
+# Types are checked beside the tests: pyright takes one core for a minute.
+TYPES := $(BIN)/pyright & types=$$!;
+ENDED := ; tests=$$?; wait $$types && exit $$tests
+
+.PHONY: demo test test-all test-old-cpu check style bench docs clean
 .DEFAULT_GOAL := test
 
 $(VENV)/.created:
@@ -31,19 +35,21 @@ $(VENV)/.dev: $(VENV)/.core $(SETUP)
 demo: $(VENV)/.core
 	$(BIN)/mezzotint demo
 
-test: check
-	$(PYTEST) -m "not slow"
+test: style
+	$(TYPES) $(PYTEST) -m "not slow"$(ENDED)
 
-test-all: check
-	EXAMPLES=3 $(PYTEST)
+test-all: style
+	$(TYPES) EXAMPLES=3 $(PYTEST)$(ENDED)
 
-test-old-cpu: check
-	$(OLD_CPU) $(PYTEST) -m "not slow"
+test-old-cpu: style
+	$(TYPES) $(OLD_CPU) $(PYTEST) -m "not slow"$(ENDED)
 
-check: $(VENV)/.dev
+check: style
+	$(BIN)/pyright
+
+style: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright
 
 bench: $(VENV)/.dev
 	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
