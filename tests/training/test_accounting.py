@@ -23,8 +23,8 @@ DIAGNOSTIC = {"sampling_rate": 10 / 455, "steps": 46, "delta": 1e-7}
     ("settings", "noise"),
     [
         (DIAGNOSTIC, 1.279),
-        ({"sampling_rate": 64 / 60_000, "steps": 938, "delta": 1e-7}, 0.756),
-        ({"sampling_rate": 1 / 445, "steps": 445, "delta": 1e-7}, 0.833),
+        pytest.param({"sampling_rate": 64 / 60_000, "steps": 938, "delta": 1e-7}, 0.756, marks=pytest.mark.slow),
+        pytest.param({"sampling_rate": 1 / 445, "steps": 445, "delta": 1e-7}, 0.833, marks=pytest.mark.slow),
     ],
 )
 def test_noise_for_one_and_a_ten_millionth(settings: dict[str, float], noise: float) -> None:
@@ -206,7 +206,7 @@ def test_next_to_no_noise_has_a_claim_that_says_so(neighboring: Any, sampling: A
                 neighboring=neighboring,
             )
         ).epsilon
-        for noise in (0.5, 0.1, 1e-2, 1e-3, 1e-5, 1e-9, 1e-160, 5e-324)
+        for noise in (0.5, 1e-2, 1e-5, 1e-160, 5e-324)
     ]
     assert spent == sorted(spent)
     assert math.isinf(spent[-1])
