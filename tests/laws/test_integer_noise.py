@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import math
-from itertools import product
+from itertools import permutations, product
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laws.registry import judges
 from mezzotint.core.mechanism import TOTAL
-from mezzotint.families import IntegerNoise
+from mezzotint.families import IntegerNoise, discrete_gaussian
 from mezzotint.families.pbm import pbm_exact
-from mezzotint.federated.encoding.noise import NoiseEncoding
+from mezzotint.federated.encoding.noise import NOTHING, SERVER_DRAWS, Adds, NoiseEncoding
 from mezzotint.vectors import NoiseScheme, summed_noise
 from reference.vectors import hockey_stick, moved_vector_delta, shifted, summed_pmf
 from strategies import examples, random_weights
-from tolerances import FEW
+from tolerances import FEW, MANY
 
 UNIT = 2.0**-53
 DELTA = 1e-2
@@ -134,3 +135,63 @@ def test_poisson_binomial_reports_have_no_direction_and_no_unit() -> None:
             for second in pmf:
                 assert hockey_stick(first, second, 0.3) <= here.delta(0.3) + 100 * UNIT
                 assert np.log(first / second).max() <= here.epsilon + 100 * UNIT
+
+
+# The whole way of a vector: clipped, rotated, rounded until it meets its norm, summed with noise, modulo M -----------
+
+
+def rounded(scheme: NoiseScheme, vector: np.ndarray) -> dict[tuple[int, ...], float]:
+    """Chance of every rounding, given that it meets both bounds."""
+    steps = np.clip(scheme._rotation.apply(vector), -scheme._limit, scheme._limit) / scheme.granularity
+    below, chances = np.floor(steps), {}
+    for coins in product((0, 1), repeat=steps.size):
+        found = below + coins
+        if found @ found <= scheme.rounded_norm**2 and np.abs(found).max() <= scheme.reach:
+            chance = float(np.where(coins, steps - below, 1 - steps + below).prod())
+            chances[tuple(found.astype(int))] = chances.get(tuple(found.astype(int)), 0.0) + chance
+    whole = sum(chances.values())
+    return {found: chance / whole for found, chance in chances.items() if chance}
+
+
+def seen(scheme: NoiseScheme, vector: np.ndarray, draws: int) -> np.ndarray:
+    """(M,) or (M, M) chances of the sum of one vector and so many draws of noise, as residues."""
+    wrapped = np.zeros(scheme.modulus)
+    for k, chance in enumerate(summed_pmf(scheme.noise.weights, draws)):
+        wrapped[(draws * int(scheme.noise.offsets[0]) + k) % scheme.modulus] += chance
+    total = np.zeros((scheme.modulus,) * scheme.length)
+    for place, chance in rounded(scheme, vector).items():
+        moved = [np.roll(wrapped, step) for step in place]
+        total += chance * (moved[0] if len(moved) == 1 else np.multiply.outer(*moved))
+    return total
+
+
+@judges("federated.encoding.noise.NoiseEncoding.claims", "vectors.integers.NoiseScheme.account")
+@pytest.mark.parametrize("adds", ["clients", "server"])
+@pytest.mark.parametrize("size", [1, 2])
+def test_the_whole_way_of_a_vector_by_enumeration(size: int, adds: Adds) -> None:
+    vectors = [np.array([math.cos(t), math.sin(t)])[:size] * r for t in (0.0, 0.8, 2.2, 3.9) for r in (1.0, 0.5)]
+    tried = 0
+    for deviation, granularity, delta in product((1.5, 3.0), (0.5, 1.0, 2.0), (1e-2, 1e-5)):
+        noise = discrete_gaussian(sigma=deviation / (math.sqrt(SERVER_DRAWS) if adds == "server" else 1))
+        encoding = NoiseEncoding(noise=noise, l2_norm=1.0, granularity=granularity, modulus_bits=6, adds=adds)
+        epsilon = encoding.claims(rounds=1, clients=2, corrupted=1, size=size, delta=delta)["central"].epsilon
+        if not epsilon < 700:  # nothing is claimed, or nothing that e^epsilon could be taken of
+            continue
+        tried += 1
+        draws = SERVER_DRAWS if adds == "server" else 1
+        found = [seen(encoding.scheme(size), vector, draws) for vector in vectors]
+        for one, other in permutations(found, 2):
+            assert np.maximum(one - math.exp(epsilon) * other, 0).sum() <= delta * (1 + MANY)
+    assert tried >= 4
+
+
+def test_no_rounding_leaves_the_bounds_that_claims_rest_on() -> None:
+    rng = np.random.default_rng(0)
+    for size, granularity in product((1, 2, 7, 50), (0.01, 0.3, 1.0, 5.0)):
+        scheme = NoiseScheme(noise=NOTHING, size=size, l2_norm=1.0, granularity=granularity, modulus_bits=30)
+        for _ in range(20):
+            vector = rng.normal(size=size)
+            residues = scheme.encode(vector / np.linalg.norm(vector) * rng.choice([0.3, 1.0, 5.0]), rng)
+            steps = (residues + 2**29) % 2**30 - 2**29
+            assert int(steps @ steps) <= scheme.rounded_norm**2
+            assert np.abs(steps).max() <= scheme.reach
