@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mezzotint import ParameterError
-from mezzotint.datasets import Dataset, breast_cancer, idx_folder
+from mezzotint import FileFormatError, ParameterError
+from mezzotint.datasets import Dataset, breast_cancer, idx_folder, labelled, load_federation, read_idx
 
 
 def test_breast_cancer() -> None:
@@ -29,6 +29,38 @@ def test_breast_cancer() -> None:
 
 def _idx(array: np.ndarray) -> bytes:
     return b"\0\0\x08" + bytes([array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
+
+
+def test_small_files_that_unpack_to_gigabytes_are_refused_early(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(labelled, "LARGEST", 1 << 20)
+    bomb = tmp_path / "train-images-idx3-ubyte.gz"
+    bomb.write_bytes(gzip.compress(_idx(np.zeros((3000, 28, 28), dtype=np.uint8))))
+    assert bomb.stat().st_size < 10_000
+    with pytest.raises(FileFormatError, match="holds more than 1 MB"):
+        read_idx(bomb)
+    packed = tmp_path / "femnist.npz"
+    np.savez_compressed(packed, x=np.zeros((8000, 28, 28), dtype=np.uint8), y=np.zeros(8000))
+    assert packed.stat().st_size < 40_000
+    with pytest.raises(FileFormatError, match="unpacks to more than 4 MB"):
+        load_federation("femnist", folder=str(packed))
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"\x1f\x8b" + b"\0" * 40, gzip.compress(b"\0\0\x08\x03" * 9)[:-5], b"PK\x03\x04", b"[" * 99]
+)
+def test_damaged_files_of_every_reader_are_named(tmp_path: Path, body: bytes) -> None:
+    for name in ("a.gz", "b", "c.npz", "train", "test"):
+        (tmp_path / name).write_bytes(body)
+    for read in (
+        lambda: read_idx(tmp_path / "a.gz"),
+        lambda: read_idx(tmp_path / "b"),
+        lambda: load_federation("femnist", folder=str(tmp_path / "c.npz")),
+        lambda: load_federation("cifar100", folder=str(tmp_path)),
+    ):
+        with pytest.raises(FileFormatError):
+            read()
 
 
 def test_idx_folder(tmp_path: Path) -> None:

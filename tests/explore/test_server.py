@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from browser import chromium, console, requests, resize, until, violations
+from browser import chromium, colours, console, requests, resize, until, violations
 from counting import calls
 from mezzotint.cli import run
 
@@ -232,10 +232,15 @@ def test_loads_quietly_and_asks_nobody_else(session: Any, server: Server, width:
     assert server.token not in session.current_url
 
 
-def test_everyone_can_use_it(opened: Any) -> None:
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_everyone_can_use_it(opened: Any, scheme: str) -> None:
     resize(opened, 1280)
+    colours(opened, scheme)
     until(lambda: "ERM" in _text(opened, "rivals"))
     assert violations(opened) == []
+    background = opened.execute_script("return getComputedStyle(document.body).backgroundColor")
+    brightness = sum(map(float, re.findall(r"[\d.]+", background)[:3])) / 3
+    assert (brightness > 200) == (scheme == "light"), background
 
 
 def test_a_change_changes_the_answer_and_its_command_runs_as_printed(

@@ -105,6 +105,20 @@ def test_reports_needed_reach_the_width(page: reports.Page, mechanism: Mechanism
     assert 1.959964 * math.sqrt(mechanism.mse() / (needed - 1)) > 0.02 * (1 - 1e-6)
 
 
+def test_rivals_stand_in_one_format_with_this_mechanism_marked(page: reports.Page, mechanism: Mechanism) -> None:
+    table = next(section.table for section in page.sections if section.title == "How good it is")
+    assert table is not None
+    assert table.own is not None
+    assert table.rows[table.own][0] == "this mechanism"
+    for column in (1, 3, 4):
+        decimals = {len(row[column].partition(".")[2]) for row in table.rows}
+        assert len(decimals) == 1
+    assert float(table.rows[table.own][1]) >= mechanism.epsilon
+    assert all(re.fullmatch(r"\d\.\de[-+]\d\d", row[5]) for row in table.rows)
+    text = html_page(page)
+    assert text.count('<tr class="own" aria-current="true"><td>this mechanism</td>') == 1
+
+
 def test_rivals_are_held_to_the_same_epsilon_and_above_the_limit(mechanism: Mechanism) -> None:
     comparison = compare(mechanism)
     assert comparison.limit is not None

@@ -6,6 +6,8 @@ import gzip
 import io
 import pickle
 import struct
+import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -28,12 +30,25 @@ class ImageSet(NamedTuple):
     test_labels: npt.NDArray[np.uint8]
 
 
+LARGEST = 1 << 30
+"""Bytes of one file of a data set, unpacked; the largest known, EMNIST's images, has 0.55 of them."""
+
+
+def _bytes_of(path: Path) -> bytes:
+    """A file of a data set, unpacked if its name ends in .gz; a small one that would unpack to gigabytes is refused."""
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            raw = file.read(LARGEST + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise FileFormatError(f"{path.name}: cannot be read ({error})") from error
+    if len(raw) > LARGEST:
+        raise FileFormatError(f"{path.name}: holds more than {LARGEST >> 20} MB, which no file of these data sets does")
+    return raw
+
+
 def read_idx(path: Path) -> npt.NDArray[np.uint8]:
     """The array of an idx file of bytes, gzipped or not; FileFormatError for anything else."""
-    try:
-        raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except (OSError, EOFError) as error:
-        raise FileFormatError(f"{path.name}: cannot be read ({error})") from error
+    raw = _bytes_of(path)
     if len(raw) < 4 or raw[:3] != b"\x00\x00\x08":
         raise FileFormatError(f"{path.name}: not an idx file of bytes")
     dimensions = raw[3]
@@ -246,9 +261,13 @@ def _femnist(folder: str, clients: int, alpha: float, seed: int) -> Federation:
     if path.is_dir():
         return _leaf(path, clients)
     try:
+        # Sizes as the archive states them; zipfile unpacks no more than that.
+        with zipfile.ZipFile(path) as archive:
+            if sum(part.file_size for part in archive.infolist()) > 4 * LARGEST:
+                raise FileFormatError(f"{path.name}: unpacks to more than {4 * LARGEST >> 20} MB")
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in ("x", "y", "writer", "split")}
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
         raise FileFormatError(f"{path.name}: no npz with x, y, writer and split ({error})") from None
     # LEAF draws dark ink on a white background; the other way round, most pixels are 0.
     x = (1 - arrays["x"].astype(np.float32) / 255).astype(np.float32)
@@ -307,9 +326,14 @@ def _cifar_batches(files: list[Path], label: bytes) -> tuple[Features, Labels]:
     for file in files:
         if not file.is_file():
             raise ParameterError("data", str(file), "no such file; name the folder of CIFAR's python version")
-        batch = _ArraysOnly(io.BytesIO(file.read_bytes()), encoding="bytes").load()
-        x.append(np.asarray(batch[b"data"]).reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
-        y += list(batch[label])
+        try:
+            batch = _ArraysOnly(io.BytesIO(_bytes_of(file)), encoding="bytes").load()
+            x.append(np.asarray(batch[b"data"]).reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
+            y += list(batch[label])
+        except FileFormatError:
+            raise
+        except Exception as error:  # a damaged pickle may raise anything
+            raise FileFormatError(f"{file.name}: no batch of CIFAR's python version ({type(error).__name__})") from None
     return (np.concatenate(x) / np.float32(255)).astype(np.float32), np.asarray(y, dtype=np.int64)
 
 

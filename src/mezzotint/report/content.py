@@ -70,10 +70,11 @@ class Slider:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """Cells of text under headings."""
+    """Cells of text under headings; `own` is the row that the page is about."""
 
     headings: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    own: int | None = None
 
 
 @final

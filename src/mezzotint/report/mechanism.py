@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import ROUND_CEILING, Decimal
 from typing import Any
 
 import numpy as np
@@ -239,21 +240,31 @@ def how_good_it_is(mechanism: Mechanism, comparison: Comparison) -> Section:
         curves=tuple(curves),
     )
     rows = tuple(
-        (
-            rival.name,
-            above(rival.epsilon),
-            str(rival.bits),
-            number(rival.mse),
-            number(rival.mae),
-            above(rival.max_bias, 2),
+        (rival.name, _up(rival.epsilon), str(rival.bits), mse, mae, f"{float(above(rival.max_bias, 2)):.1e}")
+        for rival, mse, mae in zip(
+            ranked, _aligned([one.mse for one in ranked]), _aligned([one.mae for one in ranked]), strict=True
         )
-        for rival in ranked
     )
-    table = Table(
-        headings=("mechanism", f"epsilon ({privacy.basis()})", "bits", "MSE", "MAE", "greatest bias"), rows=rows
-    )
+    headings = ("mechanism", f"epsilon ({privacy.basis()})", "bits", "MSE", "MAE", "greatest bias")
+    table = Table(headings=headings, rows=rows, own=ranked.index(own))
     figures = (figure,) if len(ranked) > 1 else ()
     return Section(title="How good it is", words=tuple(words), figures=figures, table=table)
+
+
+def _up(epsilon: float) -> str:
+    """Four decimals, never less than the value."""
+    if math.isinf(epsilon):
+        return above(epsilon)
+    return str(Decimal(repr(epsilon)).quantize(Decimal("0.0001"), rounding=ROUND_CEILING))
+
+
+def _aligned(values: list[float]) -> list[str]:
+    """One number of decimals for all, four digits of the smallest; six digits each where they span too much."""
+    low, high = min(values), max(values)
+    if not 0 < low <= high < 1e6 * low:
+        return [number(value) for value in values]
+    decimals = max(0, 3 - math.floor(math.log10(low)))
+    return [f"{value:,.{decimals}f}" for value in values]
 
 
 # What n reports buy ------------------------------------------------------------------------------------------

@@ -37,6 +37,7 @@ p { max-width: 75ch; overflow-wrap: anywhere; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 0.93rem; }
 th, td { padding: 4px 14px 4px 0; text-align: left; border-bottom: 1px solid var(--line); vertical-align: top; }
 .number { text-align: right; }
+.own td { background: var(--own); font-weight: 600; }
 pre { background: var(--code); padding: 12px; white-space: pre-wrap; overflow-wrap: anywhere; font-size: 0.9rem; }
 footer { margin-top: 48px; color: var(--quiet); font-size: 0.85rem; }
 """
@@ -162,7 +163,8 @@ def _table(table: Table) -> str:
         "".join(f"<td{look}>{html.escape(cell)}</td>" for look, cell in zip(looks, row, strict=True))
         for row in table.rows
     )
-    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    own = ' class="own" aria-current="true"'
+    body = "".join(f"<tr{own if i == table.own else ''}>{row}</tr>" for i, row in enumerate(rows))
     about = html.escape(", ".join(table.headings), quote=True)
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{about}">'

@@ -22,20 +22,32 @@ from mezzotint.report.rivals import Comparison, compare
 dash: Any = LazyModule("dash")
 
 STYLE = """
-:root { color-scheme: light; }
+:root { color-scheme: light dark; --ink: #222; --page: #fff; --quiet: #595959; --line: #e4e4e4; --code: #f5f5f5;
+  --wrong: #a02020; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e4e4e4; --page: #17191d; --quiet: #b0b0b0; --line: #3d4148; --code: #22252b; --wrong: #ff9d9d; }
+  /* Plotly writes colours into its pictures: these stand above them. */
+  .js-plotly-plot .main-svg { background: transparent !important; }
+  .js-plotly-plot .bg { fill: transparent !important; }
+  .js-plotly-plot text { fill: var(--ink) !important; }
+  .js-plotly-plot .gridlayer path, .js-plotly-plot .zerolinelayer path { stroke: var(--line) !important; }
+}
 * { box-sizing: border-box; }
-body { margin: 0; font: 16px/1.5 system-ui, sans-serif; color: #222; background: #fff; }
+body { margin: 0; font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--page); }
 #page { display: grid; grid-template-columns: minmax(260px, 340px) minmax(0, 1fr); gap: 28px; max-width: 1240px;
-  margin: 0 auto; padding: 0 16px 48px; }
+  margin: 0 auto; padding: 0 16px 48px; --Dash-Text-Primary: var(--ink); --Dash-Text-Strong: var(--ink);
+  --Dash-Text-Weak: var(--quiet); --Dash-Fill-Inverse-Strong: var(--page); --Dash-Stroke-Weak: var(--line);
+  --Dash-Stroke-Strong: var(--quiet); --Dash-Fill-Disabled: var(--line); --Dash-Text-Disabled: var(--quiet); }
 header { grid-column: 1 / -1; }
 h1 { font-size: 1.6rem; margin: 20px 0 0; } h2 { font-size: 1.15rem; margin: 24px 0 6px; }
 .control { margin-bottom: 14px; } .control > label { display: block; font-weight: 600; font-size: 0.92rem; }
-.control input[type=number], .control input[type=text] { width: 100%; padding: 6px; font-size: 1rem; }
+.control input[type=number], .control input[type=text] { width: 100%; padding: 6px; font-size: 1rem;
+  color: var(--ink); background: var(--page); }
 .pair { display: grid; grid-template-columns: 1fr 1fr; gap: 12px; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-td { padding: 4px 16px 4px 0; border-bottom: 1px solid #eee; }
-pre { background: #f5f5f5; padding: 12px; white-space: pre-wrap; overflow-wrap: anywhere; font-size: 0.88rem; }
-#error { color: #a02020; font-weight: 600; } .note { color: #595959; font-size: 0.88rem; }
+td { padding: 4px 16px 4px 0; border-bottom: 1px solid var(--line); }
+pre { background: var(--code); padding: 12px; white-space: pre-wrap; overflow-wrap: anywhere; font-size: 0.88rem; }
+#error { color: var(--wrong); font-weight: 600; } .note { color: var(--quiet); font-size: 0.88rem; }
 @media (max-width: 760px) { #page { grid-template-columns: minmax(0, 1fr); } }
 """
 
@@ -65,6 +77,7 @@ TEMPLATE = (
 
 FIELDS = ("epsilon", "bits", "lower", "upper", "loss", "prior", "clients", "coordinates", "rounds", "view", "delta")
 _WHOLE = ("bits", "clients", "coordinates", "rounds")
+_LIMITS = {**dict.fromkeys(_WHOLE, "; a whole number from 1 on"), "delta": "; a number from 0 to below 1"}
 
 
 def make_app(*, prior: str = "") -> Any:
@@ -136,7 +149,7 @@ def _controls(prior: str) -> list[Any]:
             [_number("coordinates", 1, "coordinates", min=1), _number("rounds", 1, "rounds", min=1)], className="pair"
         ),
         _choice("view", asked.view, "who sees what", {"local": "every report is seen", "sum": "only secure sums are"}),
-        _number("delta", asked.delta, "delta of the total claim", min=0),
+        _number("delta", asked.delta, "delta of the total claim", min=0, max=1),
     ]
 
 
@@ -179,7 +192,7 @@ def question_of(*values: Any) -> Question:
     asked["prior"] = (asked["prior"] or "").strip()
     for name, value in asked.items():
         if value is None:
-            raise ParameterError(name, "nothing", "fill in this field")
+            raise ParameterError(name, "nothing that is allowed", f"fill in this field{_LIMITS.get(name, '')}")
         if name in _WHOLE and isinstance(value, float) and value.is_integer():
             asked[name] = int(value)
     return Question(**asked)
