@@ -10,8 +10,9 @@ rounding constants dropped; nextafter, ceil and the like dropped or turned round
 
 One process imports and collects everything once and forks for every mutant. The fork puts the mutant's code into the
 functions that are already there, wherever they were imported to, and runs the tests of the line: those that killed
-another mutant of the function first, then the fastest, until one fails or the seconds allowed are spent. A test that
-fails without a mutant kills nothing. What runs at import time (constants, defaults of arguments) is not mutated.
+another mutant of the function first, then the fastest and narrowest, until one fails or the seconds allowed are spent.
+A test that fails without a mutant kills nothing. What runs at import time (constants, defaults of arguments) is not
+mutated.
 Results are kept in .mutation/ and hold as long as the function that was changed stays as it is.
 """
 
@@ -412,7 +413,9 @@ def _tests_of(
             same = one["sources"][mutant.file] == digest
             if span & set(one["lines"][mutant.file]) if same else mutant.function in one["functions"][mutant.file]:
                 hits.append(one)
-    hits.sort(key=lambda one: (-killers[mutant.file, mutant.function, one["test"]], one["seconds"]))
+    # A short test that runs few lines is about this one.
+    worth = {one["test"]: one["seconds"] * sum(map(len, one["lines"].values())) for one in hits}
+    hits.sort(key=lambda one: (-killers[mutant.file, mutant.function, one["test"]], worth[one["test"]]))
     chosen, total = list[dict[str, Any]](), 0.0
     for one in hits:
         if not chosen or total + one["seconds"] <= seconds:

@@ -10,12 +10,13 @@ import pytest
 
 from mezzotint import Mechanism, ParameterError, families
 from mezzotint.core.mechanism import TOTAL
-from mezzotint.privacy import account
+from mezzotint.privacy import Release, account
 from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.distribution import LossDistribution
 from mezzotint.privacy.ledger import GLOBAL, Charge, _Total
 from mezzotint.privacy.propose import Outcome, accepted, propose_local, sealed
 from mezzotint.privacy.recursion import Curve, worst_sequence_epsilon
+from mezzotint.privacy.sums.account import _single
 from reference.kernel import claim as kernel_claim
 from reference.kernel import release as kernel_release
 
@@ -140,3 +141,46 @@ def test_a_budget_that_is_just_met_is_kept() -> None:
     assert not total.within(least, math.nextafter(1e-6, 0), 1e-6)
     assert total.within(math.nextafter(float(total.epsilon), 2), 0.0, 0.0)
     assert not total.within(math.nextafter(float(total.epsilon), 0), 0.0, 0.0)
+
+
+def test_norms_and_distinct_values_at_the_edge() -> None:
+    crowd = {"mechanism": TWO, "trust": "secure_sum", "clients": 5, "delta": 1e-6}
+    assert Release(**crowd, clip_norm=1.0).clip_norm == 1.0
+    for norm in (0.0, -1.0, math.inf, math.nan):
+        with pytest.raises(ParameterError, match="clip_norm"):
+            Release(**crowd, clip_norm=norm)
+    with pytest.raises(ParameterError, match="per coordinate"):
+        Release(**{**crowd, "trust": "shuffler"}, clip_norm=1.0)
+    for distinct in (1, 3):
+        assert Release(mechanism=TWO, rounds=3, distinct=distinct, delta=0.0).distinct == distinct
+    for distinct in (0, 4):
+        with pytest.raises(ParameterError, match="distinct"):
+            Release(mechanism=TWO, rounds=3, distinct=distinct, delta=0.0)
+
+
+@pytest.mark.parametrize("levels", [[0.0, 1.0], [-1.0, 0.0]])
+def test_silence_may_be_the_first_or_the_last_level_and_few_others_are_allowed_for(levels: list[float]) -> None:
+    mechanism = Mechanism(knots=[0, 1], levels=levels, weights=TWO.weights)  # pyright: ignore[reportArgumentType]
+    run = Release(
+        mechanism=mechanism, trust="secure_sum", clients=60, sampling="poisson", sampling_rate=0.5, delta=1e-6
+    )
+    curve, missed = _single(run, 1e-6)
+    # So few others that this is as rare as a thousandth of delta at most, and not never.
+    assert 0 < missed <= 1e-9
+    assert 0 < float(curve.delta(0.0)) < 1
+
+
+def test_silence_that_is_no_level_is_refused() -> None:
+    for levels in ([1.0, 2.0], [-2.0, -1.0], [-0.5, 1.0]):
+        mechanism = Mechanism(knots=[0, 1], levels=levels, weights=TWO.weights)  # pyright: ignore[reportArgumentType]
+        run = Release(
+            mechanism=mechanism, trust="secure_sum", clients=10, sampling="poisson", sampling_rate=0.5, delta=1e-6
+        )
+        with pytest.raises(ParameterError, match="an absent client adds 0"):
+            _single(run, 1e-6)
+
+
+def test_certificates_say_whether_there_is_an_epsilon() -> None:
+    never = Mechanism(knots=[0, 1], levels=[0, 1], weights=[[TOTAL, 0], [2**31, 2**31]])  # pyright: ignore[reportArgumentType]
+    assert "has no pure epsilon: level 1 has mass in row 1 and none in row 0" in str(never.certificate())
+    assert "computed epsilon = log(3221225472/1073741824)" in str(TWO.certificate())
