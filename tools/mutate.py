@@ -482,7 +482,7 @@ class _Mutation:
                     return 9
                 return self._run([items[one["test"]] for one in tests], write)
 
-            forks.start(work, 3 * sum(one["seconds"] for one in tests) + 10, told)
+            forks.start(work, 2 * sum(one["seconds"] for one in tests) + 5, told)
         forks.finish()
         return True
 

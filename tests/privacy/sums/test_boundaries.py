@@ -70,6 +70,15 @@ def test_the_pair_of_a_curve_has_that_curve(epsilons: list[float], deltas: list[
         assert any(abs(mirrored - other) < 1e-12 for other in atoms.masses.tolist())
 
 
+def test_a_concave_kink_at_one_is_bridged_by_a_chord() -> None:
+    # (e, 1/4) and its mirror image (1/e, 1 - 3/4/e): the chord between them is below the points at 0 and 1/2.
+    atoms = _curve([0.0, 0.5, 1.0], [0.9, 0.5, 0.25]).atoms()
+    for epsilon in (0.0, 0.25, 0.5, 0.75):
+        own = atoms.infinite + float(atoms.masses @ np.maximum(-np.expm1(epsilon - atoms.losses), 0.0))
+        chord = 0.25 + 0.75 * (math.e - math.exp(epsilon)) / (math.e + 1)
+        assert chord <= own <= chord + 1e-12
+
+
 FIRST, SECOND = np.array([0.4, 0.3, 0.2]), np.array([0.1, 0.15, 0.19])
 
 
