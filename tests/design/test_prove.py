@@ -77,6 +77,19 @@ def test_a_proof_follows_in_rationals_alone(epsilon: float, count: int, gap: flo
         check_levels_proof(fewer)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("epsilon", "count", "programs"), [(1.0, 3, 140), (2.0, 3, 320), (1.0, 4, 720), (2.0, 4, 3800)]
+)
+def test_few_levels_are_settled_to_half_a_percent(epsilon: float, count: int, programs: int) -> None:
+    """Twice the programs that it took, of some 10 ms each: work is counted, never timed."""
+    loss = design.optimal(epsilon, levels=count).loss
+    problem = make_problem(epsilon=epsilon, lower=-1, upper=1)
+    result = prove(problem, count, loss, seconds=3000, least=0.0051)
+    assert loss * (1 - 0.0051) <= result.bound <= loss
+    assert result.programs <= programs
+
+
 def test_a_proven_design_says_what_its_bound_is_about() -> None:
     result = design.optimal(1.0, lower=2.0, upper=6.0, levels=3, prove=True, seconds=4.0)
     plain = design.optimal(1.0, levels=3)

@@ -37,7 +37,7 @@ _POINTS = 40
 _SCALE = 44
 """Numbers of a proof are integers over 2**44."""
 
-_GAPS = (0.2, 0.1, 0.05, 0.03, 0.02, 0.015, 0.01, 0.0075, 0.005, 0.0035, 0.0025, 0.0015, 0.001)
+_GAPS = (0.1, 0.05, 0.03, 0.02, 0.01, 0.005, 0.0025, 0.0015, 0.001)
 """Relative gaps tried one after another: each is proven or the time ends."""
 
 

@@ -210,8 +210,9 @@ def search(
         largest: distance from the middle beyond which levels are penalised.
         symmetric: whether only levels that are their own mirror image are tried.
 
-    Guarantees: a multistart; it proves nothing. Deterministic.
+    Guarantees: a multistart; it proves nothing. Deterministic; mirrored inputs have mirrored levels.
     """
+    law, side = law.leaning_left()
     rng = np.random.default_rng(count)
     best: list[tuple[float, FloatArray]] = []
     shapes = [np.eye(2 * count)] if count < 5 else [np.eye(2 * count), _mirrored(count)]
@@ -234,4 +235,4 @@ def search(
             winner = (float(values[order[0]]), space.levels(points[order[:1]] @ shape.T)[0])
             points = np.concatenate([points[order[:3]], *near])
         best.append(winner)
-    return min(best, key=lambda pair: pair[0])[1]
+    return side * min(best, key=lambda pair: pair[0])[1][::side]
