@@ -247,6 +247,7 @@ def prove(
     reach = 1.6 * prover.needed + 0.4
     best = prover.add(cut_at(np.linspace(-reach, reach, 161), ratio, problem)[0])
     best += min(0.0, float(prover.values[1].min()))
+    needed = 2
     for gap in _GAPS:
         target = loss * (1 - gap)
         if target <= best:
@@ -255,17 +256,17 @@ def prove(
             break
         if not prover.proves(target):
             break
-        best = target
+        best, needed = target, len(prover.cuts)
     return Proven(
         bound=best,
-        proof=proof_of(prover, problem.epsilon, best),
+        proof=proof_of(prover, problem.epsilon, best, needed),
         programs=prover.programs,
         seconds=time.monotonic() - started,
     )
 
 
-def proof_of(prover: Prover, epsilon: float, bound: float) -> dict[str, Any]:
-    """The claim file of a bound (kind `dual`, docs/proofs/design.md): one cut of each two mirror images, rounded."""
+def proof_of(prover: Prover, epsilon: float, bound: float, needed: int) -> dict[str, Any]:
+    """The claim file of a bound (kind `dual`, docs/proofs/design.md): one of each two mirrored cuts needed, rounded."""
 
     def whole(values: FloatArray) -> Any:
         return np.array([int(one) for one in np.rint(np.ldexp(values, _SCALE)).flat], dtype=object).reshape(
@@ -280,5 +281,5 @@ def proof_of(prover: Prover, epsilon: float, bound: float) -> dict[str, Any]:
     return bound_document(
         levels=prover.count, epsilon=Fraction(epsilon), scale=_SCALE, axis=whole(prover.axis[1:-1]).tolist(),
         # Rounded cuts and float errors cost far less than this.
-        value=f"{bound * (1 - 1e-8):.10f}", cuts=[cut_of(cut) for cut in itertools.islice(prover.cuts, 0, None, 2)],
+        value=f"{bound * (1 - 1e-8):.10f}", cuts=[cut_of(cut) for cut in itertools.islice(prover.cuts, 0, needed, 2)],
     )  # fmt: skip

@@ -66,11 +66,12 @@ class Law:
         """This law (and 1) or that of -x (and -1), so rounded that a law and its mirror image give the same."""
         odd = (self.totals - 2 * self.integrals(np.zeros(1))[0])[[0, 2]]
         sign = next((int(np.sign(-one)) for one in (self.totals[1], *odd) if abs(one) > 1e-9), 1)
-        ends = np.round([self.below[0, 0], self.totals[0] - self.below[-1, 0]], 10)[::sign]
+        low, high = [round(float(one), 10) for one in (self.below[0, 0], self.totals[0] - self.below[-1, 0])][::sign]
         edges = np.round(sign * self.edges[::sign], 10)
         below = np.concatenate([[0.0], np.cumsum((self.density * np.diff(self.edges))[::sign])])
         wide = np.append(np.diff(edges) > 0, True)
-        return Law.of(edges[wide], np.round(np.diff(below[wide]), 10), low=float(ends[0]), high=float(ends[1])), sign
+        masses = np.diff(below[wide]).round(10)
+        return Law.of(edges[wide], masses, low=low, high=high), sign
 
     def cell(self, x: FloatArray) -> IndexArray:
         return np.clip(np.searchsorted(self.edges, x, side="right") - 1, 0, self.density.size - 1)
