@@ -171,6 +171,18 @@ def test_formulas_are_drawn_and_unknown_commands_are_refused(hooks: ModuleType) 
         hooks.typeset(r'<span class="arithmatex">\(\nosuchthing{x}\)</span>', "page.md")
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "docs" / "proofs").glob("*.md")), ids=lambda path: path.stem)
+def test_proofs_are_typeset(path: Path, hooks: ModuleType) -> None:
+    text = path.read_text(encoding="utf-8")
+    formulas = re.findall(r"\$\$(.+?)\$\$|\$(.+?)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", text, re.DOTALL)
+    assert len(formulas) > 10
+    for formula in map("".join, formulas):
+        hooks.typeset(rf'<span class="arithmatex">\({formula}\)</span>', path.name)
+    prose = re.sub(r"\$\$.+?\$\$|\$.+?\$|\\\(.+?\\\)|\\\[.+?\\\]|```.+?```|`[^`]+`", "", text, flags=re.DOTALL)
+    prose = re.sub(r"(?m)^ {4,}.*$|\]\([^)]*\)", "", prose)  # files and code, links
+    assert re.findall(r"<=|>=|\^|\b[A-Za-z]_[A-Za-z0-9]\b|sqrt\(|sum_|integral of \w+ d", prose) == []
+
+
 def test_an_api_page_begins_with_what_it_names(hooks: ModuleType) -> None:
     names = hooks.in_order("mezzotint.families", ["mezzotint.families.rqm"])
     assert names[0] == "mezzotint.families.rqm"
