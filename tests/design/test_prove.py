@@ -25,7 +25,7 @@ from tolerances import MANY
 UNIFORM = law_of(UniformPrior(), -1.0, 1.0)
 
 
-@judges("design.prove.prove", "design.prove.Prover.shrunk")
+@judges("design.prove.prove")
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
 def test_cuts_hold_for_random_mechanisms(epsilon: float) -> None:
     ratio, rng = math.exp(epsilon), np.random.default_rng(3)

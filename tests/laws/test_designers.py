@@ -99,7 +99,7 @@ def test_bounds_at_levels_are_below_mechanisms_made_without_a_solver(seed: int) 
     # The second prior is 2001 point masses: Newton's method on spread masses, with a bound of its own.
     priors = (None, np.linspace(-1, 1, 2001))
     bounds = [
-        floors_at(make_problem(epsilon=epsilon, lower=-1.0, upper=1.0, prior=prior), levels, None).bound
+        floors_at(make_problem(epsilon=epsilon, lower=-1.0, upper=1.0, prior=prior), levels, None).lower_bound
         for prior in priors
     ]
     tried = 0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
-from typing import cast, final
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from mezzotint.design.floors import best_floors, bound_for_atoms, lower_bound
 from mezzotint.design.integers import IntegerWindows, integer_windows, refitted, table
 from mezzotint.design.parts import WorstErrorPart
 from mezzotint.design.problem import Problem
-from mezzotint.design.program import Program, RatioPart, assemble, price_of_means, pure_program, view_of
+from mezzotint.design.program import Program, RatioPart, assemble, price_of_means
 from mezzotint.design.rounding import Draft
 from mezzotint.design.solver import Solution, SolverError, safe_bound, solve
 from mezzotint.design.windows import (
@@ -57,39 +57,25 @@ def ratio_above(epsilon: float) -> float:
 
 
 def program_on(problem: Problem, levels: FloatArray, knots: FloatArray, epsilon: float) -> Program:
-    """The table program at these levels and knots (data units) and this pure epsilon."""
-    return pure_program(
+    """The table program of docs/proofs/design.md at these levels and knots (data units) and this pure epsilon."""
+    return assemble(
         aims=centered(problem, knots),
         levels=centered(problem, levels),
         costs=problem.costs(knots, levels),
-        epsilon=epsilon,
+        parts=[RatioPart(epsilon=epsilon)],
         max_bias=problem.max_bias / (problem.width / 2),
     )
 
 
-@final
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Floors:
-    """Floors (m,) in floats with a bound in data units on every competitor of `scope`."""
+def _reaching(
+    units: FloatArray, solution: Solution, epsilon: float, ratio: float, inside: Callable[[], FloatArray]
+) -> FloatArray:
+    """A cone solver's floors (m,), moved as little as it takes towards such whose windows reach both ends of the range.
 
-    floors: FloatArray
-    bound: float
-    scope: str
-    iterations: int
-    price: float
-
-
-def _floors_of(problem: Problem, solution: Solution) -> FloatArray:
-    return solution.floors * math.exp(-problem.epsilon / 2)
-
-
-def _reaching(units: FloatArray, floors: FloatArray, ratio: float, inside: Callable[[], FloatArray]) -> FloatArray:
-    """These floors (m,), moved as little as it takes towards floors whose windows reach both ends of the range.
-
-    A cone solver's floors may miss the ends by its tolerance, which is nothing beside far levels and much beside the
-    range. Floors that reach are a convex set; `inside` gives some of it.
+    They may miss the ends by its tolerance, which is nothing beside far levels and much beside the range. Floors that
+    reach are a convex set; `inside` gives some of it.
     """
-    floors = np.maximum(floors, 0.0)
+    floors = solution.floors * math.exp(-epsilon / 2)
     if _misses(units, floors, ratio) <= _CLOSE:
         return floors
     reached = inside()
@@ -111,13 +97,12 @@ def _misses(units: FloatArray, floors: FloatArray, ratio: float) -> float:
     return max(float(means[0]) + 1, 1 - float(means[-1]))
 
 
-def _by_newton(problem: Problem, levels: FloatArray) -> Floors:
+def _by_newton(problem: Problem, levels: FloatArray) -> Draft:
     """The best floors for the average over the prior, whose point masses are spread less and less."""
     units, ratio, half = centered(problem, levels), ratio_above(problem.epsilon), problem.width / 2
     loss, prior, span = "mae" if problem.loss == "mae" else "mse", problem.prior, (problem.lower, problem.upper)
-    scale = half if loss == "mae" else half**2
     few = has_few_atoms(prior)
-    best, optimum, least = None, None, math.inf
+    optimum, floors, least, bound, price, iterations = None, np.zeros(units.size), math.inf, -math.inf, 0.0, 0
     for spread in _SPREADS if few else _SPREADS[:1]:
         law, share = law_of(prior, *span, spread=spread), 1.0 if optimum is None else spread
         optimum = best_floors(units, ratio, law, loss, near=optimum, share=share)
@@ -127,29 +112,24 @@ def _by_newton(problem: Problem, levels: FloatArray) -> Floors:
         value = average(windows, exact_law(prior, *span, edges), loss)
         if few:
             points, masses = centred_atoms(cast(SamplePrior, prior), *span)
-            edges = np.clip(windows.means, -1.0, 1.0)
-            parts = split_atoms(points, masses, edges, spread)
-            bound = bound_for_atoms(points, parts, windows, optimum.ends, loss)
+            parts = split_atoms(points, masses, np.clip(windows.means, -1.0, 1.0), spread)
+            height = bound_for_atoms(points, parts, windows, optimum.ends, loss)
         else:
-            bound, _ = lower_bound(value, optimum.floors, units, optimum.ends, ratio)
+            height, _ = lower_bound(value, optimum.floors, units, optimum.ends, ratio)
         # Per piece the multiplier of the mean is a sum of two levels (MSE), or at most 1 (MAE).
         price = (1.0 if loss == "mae" else 2 * float(np.ptp(units))) + float(np.abs(optimum.ends[:, 1]).sum())
-        floors = optimum.floors if best is None or float(value.loss) < least else best.floors
-        before, least = least, min(least, float(value.loss))
-        best = Floors(
-            floors=floors,
-            bound=bound * scale if best is None else max(best.bound, bound * scale),
-            scope=AT_LEVELS,
-            iterations=optimum.iterations + (0 if best is None else best.iterations),
-            price=price * scale / half,
-        )
-        if least * scale - best.bound <= _TARGET * least * scale or least > before * (1 - 1e-12):
+        bound, iterations, before = max(bound, height), iterations + optimum.iterations, least
+        if value.loss < least:
+            least, floors = float(value.loss), optimum.floors
+        if least - bound <= _TARGET * least or least > before * (1 - 1e-12):
             break
-    assert best is not None
-    return best
+    scale = half if loss == "mae" else half**2
+    return Draft(
+        floors=floors, lower_bound=bound * scale, scope=AT_LEVELS, iterations=iterations, price=price * scale / half
+    )
 
 
-def _by_worst_inputs(problem: Problem, levels: FloatArray) -> Floors:
+def _by_worst_inputs(problem: Problem, levels: FloatArray) -> Draft:
     """For the largest error over the inputs: rows at some inputs, and at the worst of windows until none is worse."""
     units, half, ratio = centered(problem, levels), problem.width / 2, ratio_above(problem.epsilon)
     epsilon = math.nextafter(problem.epsilon, math.inf)
@@ -160,36 +140,35 @@ def _by_worst_inputs(problem: Problem, levels: FloatArray) -> Floors:
     for _ in range(_ROUNDS):
         costs = np.zeros((inputs.size, units.size))
         parts = [RatioPart(epsilon=epsilon), WorstErrorPart(aims=inputs, levels=units, between=())]
-        view = view_of(inputs, units, costs)
-        program = assemble(aims=inputs, levels=units, costs=costs, view=view, parts=parts, worst=True)
+        program = assemble(aims=inputs, levels=units, costs=costs, parts=parts, worst=True)
         solution = solve(program)
         bound, iterations = max(bound, safe_bound(program, solution.dual)), iterations + solution.iterations
         price = max(price, price_of_means(program, solution.dual, units))
-        floors = _reaching(units, _floors_of(problem, solution), ratio, inside)
+        floors = _reaching(units, solution, problem.epsilon, ratio, inside)
         worst, errors, _, _ = peaks(make_windows(units, floors, ratio))
         if errors.max() < least:
             least, best = float(errors.max()), floors
         if least - bound <= _TARGET * least:
             break
         inputs = np.union1d(inputs, worst[errors > bound])
-    return Floors(floors=best, bound=bound * half**2, scope=AT_LEVELS, iterations=iterations, price=price * half)
+    return Draft(floors=best, lower_bound=bound * half**2, scope=AT_LEVELS, iterations=iterations, price=price * half)
 
 
-def _on_knots(problem: Problem, levels: FloatArray, knots: FloatArray) -> Floors:
+def _on_knots(problem: Problem, levels: FloatArray, knots: FloatArray) -> Draft:
     """The table program on these knots."""
     solution = solve(program_on(problem, levels, knots, problem.epsilon))
     asked = program_on(problem, levels, knots, math.nextafter(problem.epsilon, math.inf))
     units, ratio = centered(problem, levels), math.exp(problem.epsilon)
-    return Floors(
-        floors=_reaching(units, _floors_of(problem, solution), ratio, _inside(units, ratio)),
-        bound=safe_bound(asked, solution.dual),
+    return Draft(
+        floors=_reaching(units, solution, problem.epsilon, ratio, _inside(units, ratio)),
+        lower_bound=safe_bound(asked, solution.dual),
         scope=ON_KNOTS,
         iterations=solution.iterations,
         price=price_of_means(asked, solution.dual, units) / (problem.width / 2),
     )
 
 
-def floors_at(problem: Problem, levels: FloatArray, knots: FloatArray | None) -> Floors:
+def floors_at(problem: Problem, levels: FloatArray, knots: FloatArray | None) -> Draft:
     """The best floors of an unbiased design under pure epsilon; feasibility is settled already."""
     try:
         if knots is not None:
@@ -215,13 +194,11 @@ def design_fixed(
         knots: data units; None puts them where the best rows bend (unbiased problems).
         free: whether the levels may be moved by a little, so that nothing but float error is left of the bias.
     """
-    found = floors_at(problem, levels, knots)
+    draft = floors_at(problem, levels, knots)
     span = {"lower": problem.lower, "upper": problem.upper}
-    windows = integer_windows(levels, found.floors, epsilon=problem.epsilon, **span)
+    windows = integer_windows(levels, draft.floors, epsilon=problem.epsilon, **span)
     if free and knots is None:
         levels = refitted(windows, levels, problem.lower, problem.upper)
         windows = IntegerWindows(levels, windows.floors, windows.ratio)
-        found = floors_at(problem, levels, None)
-    mechanism = table(windows, levels, knots=knots, **span)
-    draft = Draft(lower_bound=found.bound, scope=found.scope, iterations=found.iterations, price=found.price)
-    return draft, mechanism
+        draft = floors_at(problem, levels, None)
+    return draft, table(windows, levels, knots=knots, **span)

@@ -16,7 +16,7 @@ from mezzotint.core.priors import SamplePrior, UniformPrior, cell_means
 from mezzotint.design.fixed import centered, program_on
 from mezzotint.design.general import make_setting, solve_pairs
 from mezzotint.design.problem import Problem
-from mezzotint.design.program import Program, mean_offset
+from mezzotint.design.program import Program
 from mezzotint.design.reach import required_overhang
 from mezzotint.design.search import search
 from mezzotint.design.solver import Solution, SolverError, solve
@@ -112,7 +112,7 @@ def value_and_gradient(problem: Problem, knots: FloatArray, levels: FloatArray) 
     kept = program.view.rows[program.view.rows != program.view.centered]
     if problem.max_bias < math.inf:
         units = centered(problem, levels)
-        start = mean_offset(program.view)
+        start = program.view.rows.size
         scale = max(1.0, float(np.abs(units).max()))
         multipliers = solution.dual[start : start + kept.size] / scale
         if problem.max_bias > 0:

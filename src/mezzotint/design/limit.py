@@ -172,7 +172,6 @@ def _mae_limit(problem: Problem, largest: float) -> float:
         aims=known.aims,
         levels=levels,
         costs=costs,
-        view=plain_view(*costs.shape),
         parts=[RatioPart(epsilon=math.nextafter(problem.epsilon, math.inf))],
         max_bias=problem.max_bias / half,
     )

@@ -133,11 +133,6 @@ def mass_block(view: View, size: int) -> Block:
     return Block(matrix=matrix, rhs=np.ones(entries.shape[0]), cone="zero")
 
 
-def mean_offset(view: View) -> int:
-    """Where the multipliers of the means start among those of all constraints."""
-    return int(view.rows.size)
-
-
 def price_of_means(program: Program, dual: FloatArray, levels: FloatArray) -> float:
     """By how much the program's value can fall per unit (centred) by which all means may miss their aims."""
     mean, start = program.blocks[1], program.blocks[0].rhs.size
@@ -205,26 +200,13 @@ class RatioPart(Part):
         return [Block(matrix=matrix, rhs=np.zeros(2 * count), cone="nonnegative")]
 
 
-def entry_groups(view: View) -> IndexArray:
-    """(entries,) the kept row of each entry variable; each row's entries sum to at most 1."""
-    groups = np.empty(view.entry_count, dtype=np.intp)
-    for group, row in enumerate(view.rows.tolist()):
-        groups[view.entries[row]] = group
-    return groups
-
-
-def objective(view: View, size: int, costs: FloatArray) -> FloatArray:
-    """Coefficients of sum(costs * P) on the variables."""
-    return np.bincount(view.entries.ravel(), weights=costs.ravel(), minlength=size).astype(np.float64)
-
-
 def assemble(
     *,
     aims: FloatArray,
     levels: FloatArray,
     costs: FloatArray,
-    view: View,
     parts: Sequence[Part],
+    view: View | None = None,
     max_bias: float = 0.0,
     worst: bool = False,
 ) -> Program:
@@ -235,11 +217,16 @@ def assemble(
         levels: (m,) increasing, centred units.
         costs: (R, m) objective coefficients of P.
         parts: the first is a `RatioPart` if there is one.
+        view: None for half of the rows of a symmetric problem, all of them otherwise.
         max_bias: allowed distance between row mean and aim, centred units; inf drops the constraint.
         worst: minimise the last part's only variable instead of the costs.
     """
-    caps, groups = [1.0] * view.rows.size, [entry_groups(view)]
-    offsets, size = [], view.entry_count
+    view = view or view_of(aims, levels, costs)
+    offsets, size = list[int](), view.entry_count
+    # Each kept row's entries sum to 1.
+    caps, groups = [1.0] * view.rows.size, [np.zeros(size, dtype=np.intp)]
+    for group, row in enumerate(view.rows.tolist()):
+        groups[0][view.entries[row]] = group
     for part in parts:
         offsets.append(size)
         for count, cap in part.caps(view):
@@ -250,19 +237,13 @@ def assemble(
     ratio = len(blocks) if parts and isinstance(parts[0], RatioPart) else -1
     if ratio < 0:
         index = np.arange(view.entry_count)
-        blocks.append(
-            Block(
-                matrix=sparse_rows((index.size, size), (index, index, -1.0)),
-                rhs=np.zeros(index.size),
-                cone="nonnegative",
-            )
-        )
+        matrix = sparse_rows((index.size, size), (index, index, -1.0))
+        blocks.append(Block(matrix=matrix, rhs=np.zeros(index.size), cone="nonnegative"))
     for part, offset in zip(parts, offsets, strict=True):
         blocks += part.blocks(view, size, offset)
-    target = objective(view, size, costs)
+    target = np.bincount(view.entries.ravel(), weights=costs.ravel(), minlength=size).astype(np.float64)
     if worst:
-        target = np.zeros(size)
-        target[-1] = 1.0
+        target = np.append(np.zeros(size - 1), 1.0)
     return Program(
         view=view,
         objective=target,
@@ -277,20 +258,6 @@ def view_of(aims: FloatArray, levels: FloatArray, costs: FloatArray) -> View:
     """Half of the rows for a symmetric problem, all of them otherwise."""
     view = mirrored_view if is_symmetric(aims, levels, costs) else plain_view
     return view(aims.size, levels.size)
-
-
-def pure_program(
-    *, aims: FloatArray, levels: FloatArray, costs: FloatArray, epsilon: float, max_bias: float = 0.0
-) -> Program:
-    """The table program of docs/proofs/design.md, "The program": pure epsilon over all pairs of rows."""
-    return assemble(
-        aims=aims,
-        levels=levels,
-        costs=costs,
-        view=view_of(aims, levels, costs),
-        parts=[RatioPart(epsilon=epsilon)],
-        max_bias=max_bias,
-    )
 
 
 def stack(blocks: tuple[Block, ...]) -> tuple[Any, FloatArray]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import final
 
 import numpy as np
@@ -32,6 +32,7 @@ class Draft:
     """What a design proves before it is a record.
 
     Arguments:
+        floors: (m,) under pure epsilon at given levels, in floats; empty for other designs.
         lower_bound: what no competitor can beat, data units; None if unknown.
         scope: over which competitors.
         price: by how much the bound may fall per unit of bias: the largest multiplier of a mean, in the loss's units.
@@ -41,6 +42,7 @@ class Draft:
     scope: str
     iterations: int
     price: float = 0.0
+    floors: FloatArray = field(default_factory=lambda: np.zeros(0))
 
 
 def without_unused(rows: FloatArray) -> FloatArray:
