@@ -9,7 +9,7 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
     "reads, checks or passes on a number that a caller gives, or that a record was made with: it computes none": (
         "design.general.Setting.delta",
         "design.general.make_setting", "design.general.Setting.part", "privacy.account.described",
-        "design.levels.thinned", "design.problem.Problem.width",
+        "design.problem.Problem.width",
         "design.problem.make_problem", "design.result.without_bound",
         "core.arguments.check_epsilon", "federated.encoding.files.encoding_from",
         "federated.encoding.files.load_encoding", "federated.encoding.files.unpacked",

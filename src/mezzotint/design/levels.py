@@ -13,13 +13,12 @@ from scipy import optimize
 from mezzotint.core.arguments import check_finite
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.priors import SamplePrior, UniformPrior, cell_means
-from mezzotint.design.fixed import centered, program_on
+from mezzotint.design.fixed import centered
 from mezzotint.design.general import make_setting, solve_pairs
 from mezzotint.design.problem import Problem
-from mezzotint.design.program import Program
 from mezzotint.design.reach import required_overhang
 from mezzotint.design.search import search
-from mezzotint.design.solver import Solution, SolverError, solve
+from mezzotint.design.solver import SolverError
 from mezzotint.design.windows import law_of
 
 FloatArray = npt.NDArray[np.float64]
@@ -69,56 +68,31 @@ def level_bounds(problem: Problem, max_level: float | None, knots: FloatArray | 
     return least, max(4 * least, 8.0)
 
 
-def loss_slopes(problem: Problem, knots: FloatArray, levels: FloatArray) -> FloatArray:
-    """(K+1, m) derivatives of the cost matrix in the level of its column, data units."""
-    # Costs are quadratic in the level for the MSE, so central differences are exact; for the MAE they are once
-    # differentiable wherever the prior has no point mass.
-    step = 1e-5 * problem.width
-    order = np.diff(levels).min()
-    step = min(step, order / 4)
-    return (problem.costs(knots, levels + step) - problem.costs(knots, levels - step)) / (2 * step)
-
-
-def _solved(problem: Problem, knots: FloatArray, levels: FloatArray) -> tuple[Program, Solution]:
-    if problem.is_pure and problem.loss != "minimax":
-        program = program_on(problem, levels, knots, problem.epsilon)
-        return program, solve(program, tolerance=1e-9)
-    setting = make_setting(problem, levels, knots)
-    solution, pairs = solve_pairs(setting, problem.epsilon)
-    return setting.program(pairs, problem.epsilon), solution
-
-
-def _by_differences(problem: Problem, knots: FloatArray, levels: FloatArray) -> tuple[float, FloatArray]:
-    """The same by forward differences: for the worst-case loss, whose multipliers also weigh the levels."""
-    half = problem.width / 2
-    step = 1e-6 * half
-    value = _solved(problem, knots, levels)[1].value * half**2
-    moved = [_solved(problem, knots, levels + step * unit)[1].value * half**2 for unit in np.eye(levels.size)]
-    return value, (np.array(moved) - value) / step
-
-
 def value_and_gradient(problem: Problem, knots: FloatArray, levels: FloatArray) -> tuple[float, FloatArray]:
-    """Optimal loss on these knots and its gradient in the levels, data units.
+    """Optimal loss on these knots and its gradient in the levels, data units; minimax has its value only.
 
     Envelope theorem: at an optimum the derivative of the value is that of the Lagrangian,
     dV/dB_i = sum_k P[k, i] (dC[k, i]/dB_i + v_k), with v_k the multiplier of row k's mean.
 
     Guarantees: equals finite differences of the value wherever that is differentiable.
     """
+    setting, half = make_setting(problem, levels, knots), problem.width / 2
+    solution, _ = solve_pairs(setting, problem.epsilon)
     if problem.loss == "minimax":
-        return _by_differences(problem, knots, levels)
-    program, solution = _solved(problem, knots, levels)
-    gradient = (solution.rows * loss_slopes(problem, knots, levels)).sum(axis=0)
-    kept = program.view.rows[program.view.rows != program.view.centered]
+        return solution.value * half**2, np.zeros_like(levels)
+    # Costs are quadratic in the level for the MSE, so central differences are exact; for the MAE they are once
+    # differentiable wherever the prior has no point mass.
+    step = min(1e-5 * problem.width, float(np.diff(levels).min()) / 4)
+    slopes = (problem.costs(knots, levels + step) - problem.costs(knots, levels - step)) / (2 * step)
+    gradient, view = (solution.rows * slopes).sum(axis=0), setting.view
     if problem.max_bias < math.inf:
-        units = centered(problem, levels)
-        start = program.view.rows.size
-        scale = max(1.0, float(np.abs(units).max()))
-        multipliers = solution.dual[start : start + kept.size] / scale
+        kept, start = view.rows[view.rows != view.centered], view.rows.size
+        multipliers = solution.dual[start : start + kept.size]
         if problem.max_bias > 0:
-            multipliers = multipliers - solution.dual[start + kept.size : start + 2 * kept.size] / scale
-        gradient = gradient + multipliers @ solution.rows[kept] / (problem.width / 2)
-    if program.view.is_symmetric:
+            multipliers = multipliers - solution.dual[start + kept.size : start + 2 * kept.size]
+        scale = half * max(1.0, float(np.abs(centered(problem, levels)).max()))
+        gradient = gradient + multipliers @ solution.rows[kept] / scale
+    if view.is_symmetric:
         # Only half of the rows had multipliers: each level has its own share and its mirror image's.
         gradient = (gradient - gradient[::-1]) / 2
     return solution.value, gradient
@@ -156,13 +130,15 @@ def _descended(
     linear = np.concatenate([np.diff(np.eye(start.size), axis=0), outer, -outer])
     apart = np.full(start.size - 1, -_CLOSEST)
     offset = np.concatenate([apart, np.full(2, -least * (1 + 1e-7)), np.full(2, largest)])
+    # The multipliers of the largest error weigh the levels too: its slopes are differences.
+    smooth = problem.loss != "minimax"
     optimize.minimize(
-        evaluate,
+        evaluate if smooth else lambda units: evaluate(units)[0],
         start,
-        jac=True,
+        jac=True if smooth else "2-point",
         method="SLSQP",
         constraints=[{"type": "ineq", "fun": lambda v: linear @ v + offset, "jac": lambda v: linear}],
-        options={"maxiter": 25, "ftol": 1e-10},
+        options={"maxiter": 25, "ftol": 1e-10} | ({} if smooth else {"eps": 1e-6}),
     )
     return best
 
@@ -186,29 +162,16 @@ def search_levels(
         # Two levels a, b: the errors (b - x)(x - a) and 2 (b - x)(x - a) / (b - a) grow as either level moves out.
         if count > 2:
             law = law_of(problem.prior, problem.lower, problem.upper)
-            units = np.clip(
-                search(count, law, math.exp(problem.epsilon), problem.loss, largest=largest), -largest, largest
-            )
-        # The search meets its bounds up to its own tolerance only.
-        least = _surely(problem, least)
+            units = search(count, law, math.exp(problem.epsilon), problem.loss, largest=largest)
+            units = np.clip(units, -largest, largest)
+        # The search meets its bounds up to its own tolerance only; outer levels must reach far enough in floats too.
+        grain = 8 * math.ulp(max(abs(problem.lower), abs(problem.upper))) / half
+        least += 1e-9 * (least - 1) + grain
         units[0], units[-1] = min(units[0], -least), max(units[-1], least)
         return problem.center + units * half
-    # Levels that reach barely far enough leave the solver no interior.
-    problem, least = thinned(problem), least * (1 + 1e-4)
+    if isinstance(problem.prior, SamplePrior) and problem.prior.points.size > _MANY_POINTS:
+        problem = replace(problem, prior=cell_means(problem.prior, problem.lower, problem.upper))
+    least *= 1 + 1e-4  # levels that reach barely far enough leave the solver no interior
     starts = [np.linspace(-1, 1, count) * min(stretch * least, largest) for stretch in (1.1, 1.5)]
     found = [_descended(problem, grid, start, least, largest) for start in starts]
     return problem.center + min(found, key=lambda pair: pair[0])[1] * half
-
-
-def _surely(problem: Problem, least: float) -> float:
-    """`least` so much larger that outer levels reach far enough in floats too."""
-    grain = 8 * math.ulp(max(abs(problem.lower), abs(problem.upper))) / (problem.width / 2)
-    return least + 1e-9 * (least - 1) + grain
-
-
-def thinned(problem: Problem) -> Problem:
-    """The problem with a large sample replaced by its cells' masses and means: a search needs no more."""
-    prior = problem.prior
-    if not isinstance(prior, SamplePrior) or prior.points.size <= _MANY_POINTS:
-        return problem
-    return replace(problem, prior=cell_means(prior, problem.lower, problem.upper))

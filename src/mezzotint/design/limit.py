@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, replace
-from typing import Any, final
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -59,32 +59,18 @@ def _mse_limit(problem: Problem, least: float, largest: float) -> tuple[float, F
 # With a bias budget, or for the MAE: programs over averages -----------------------------------------------------
 
 
-@final
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Averages:
-    """Two averages per cell of inputs, weighted by 1 - t and t, t the position in the cell; centred units.
+def averages(problem: Problem, edges: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Two averages of reports per cell of inputs, weighted by 1 - t and t, t the position in the cell; centred units.
 
     Any mechanism's averages satisfy the constraints of a table with these aims. docs/proofs/design.md, "Cells".
 
     Arguments:
-        aims: (R,) mean input of each average.
-        weights: (R,) prior mass of each.
-        points: (R,) input at which the loss, linear in the input on a cell, is taken.
-        shifts: (R,) what to subtract from that loss: the squared width where an MSE is made linear.
-        cells: (R,) number of the cell; -1 for the first and the last row, at -1 and 1 with weight 0.
-        constant: part of the expected loss that no mechanism can change.
+        edges: of the cells, data units; for the MAE no level may lie inside a cell.
+
+    Returns: (R,) each: the mean input of each average; its prior mass; the input, an end of the cell, at which a loss
+        linear in the input on the cell is taken; the number of the cell. The first and the last row are those at the
+        ends of the range, with mass 0 and cell -1.
     """
-
-    aims: FloatArray
-    weights: FloatArray
-    points: FloatArray
-    shifts: FloatArray
-    cells: FloatArray
-    constant: float
-
-
-def averages(problem: Problem, edges: FloatArray) -> Averages:
-    """The averages over cells between edges (data units); for the MAE no level may lie inside a cell."""
     half = problem.width / 2
     moments = problem.prior.moments(edges)[:, :3] / half ** np.arange(3)
     edges = (edges - problem.center) / half
@@ -94,8 +80,6 @@ def averages(problem: Problem, edges: FloatArray) -> Averages:
     with np.errstate(divide="ignore", invalid="ignore"):
         right_aim = left + moments[:, 2] / moments[:, 1]
         left_aim = left + (moments[:, 1] - moments[:, 2] / width) / to_left
-    # (B - x)^2 - (x - left)^2 is linear in x, with values (B - left)^2 and (B - right)^2 - width^2 at the ends.
-    shift = width**2 if problem.loss != "mae" else 0 * width
     used = np.stack([to_left, to_right], axis=1).ravel() > 0
 
     def framed(first: FloatArray, second: FloatArray, low: float, high: float) -> FloatArray:
@@ -103,27 +87,23 @@ def averages(problem: Problem, edges: FloatArray) -> Averages:
         return np.concatenate([[low], np.stack([first, second], axis=1).ravel()[used], [high]])
 
     number = np.arange(width.size, dtype=np.float64)
-    return Averages(
-        aims=np.clip(framed(left_aim, right_aim, -1.0, 1.0), -1.0, 1.0),
-        weights=framed(to_left, to_right, 0.0, 0.0),
-        points=framed(left, edges[1:], -1.0, 1.0),
-        shifts=framed(0 * shift, shift, 0.0, 0.0),
-        cells=framed(number, number, -1, -1),
-        constant=math.fsum(moments[:, 2]) if problem.loss != "mae" else 0.0,
-    )
+    aims = np.clip(framed(left_aim, right_aim, -1.0, 1.0), -1.0, 1.0)
+    return aims, framed(to_left, to_right, 0.0, 0.0), framed(left, edges[1:], -1.0, 1.0), framed(number, number, -1, -1)
 
 
 def _biased_limit(problem: Problem, reach: float) -> float:
     """The limit of the MSE with a bias budget: multipliers from dense levels, the least over all real ones."""
-    budget, ratio = problem.max_bias / (problem.width / 2), ratio_above(problem.epsilon)
-    known = averages(problem, np.linspace(problem.lower, problem.upper, _CELLS + 1))
-    levels, count = np.linspace(-reach, reach, 2 * _SHOWN_LEVELS - 1), known.aims.size
-    costs = known.weights[:, None] * ((levels - known.points[:, None]) ** 2 - known.shifts[:, None])
+    half, ratio = problem.width / 2, ratio_above(problem.epsilon)
+    budget = problem.max_bias / half
+    aims, weights, points, _ = averages(problem, np.linspace(problem.lower, problem.upper, _CELLS + 1))
+    levels, count = np.linspace(-reach, reach, 2 * _SHOWN_LEVELS - 1), aims.size
+    # (B - x)^2 - x^2 is linear in x; no mechanism can change the mean of x^2.
+    coefficients = np.stack([np.zeros(count), -2 * weights * points, weights])
     program = assemble(
-        aims=known.aims,
+        aims=aims,
         levels=levels,
-        costs=costs,
-        view=plain_view(*costs.shape),
+        costs=coefficients.T @ levels ** np.arange(3)[:, None],
+        view=plain_view(count, levels.size),
         parts=[RatioPart(epsilon=problem.epsilon)],
         max_bias=budget,
     )
@@ -131,18 +111,14 @@ def _biased_limit(problem: Problem, reach: float) -> float:
     mass, mean = -dual[:count], np.zeros(count)
     if budget < math.inf:
         mean = (dual[2 * count : 3 * count] - dual[count : 2 * count]) / max(1.0, reach)
-    height = math.fsum([*mass, *(mean * known.aims)]) - (float(budget * np.abs(mean).sum()) if mean.any() else 0.0)
-    coefficients = np.stack(
-        [
-            known.weights * (known.points**2 - known.shifts) - mass,
-            -2 * known.weights * known.points - mean,
-            known.weights,
-        ]
-    )
+    height = math.fsum([*mass, *(mean * aims)]) - (float(budget * np.abs(mean).sum()) if mean.any() else 0.0)
+    coefficients = coefficients - np.stack([mass, mean, np.zeros(count)])
     line = np.array([-np.inf, np.inf])
     lowest = min(0.0, float(least_of_quadratics(coefficients, real_roots(coefficients), line, ratio)[0][0]))
     error = 1e-13 * ratio * float(np.abs(coefficients).sum())
-    return (height + known.constant + lowest - error) * (problem.width / 2) ** 2
+    _, first, second = problem.prior.moments(np.array([problem.lower, problem.upper]))[0, :3]
+    constant = float(second / half**2 - 2 * first / half + 1)
+    return (height + constant + lowest - error) * half**2
 
 
 def real_roots(coefficients: FloatArray) -> FloatArray:
@@ -163,13 +139,14 @@ def _mae_limit(problem: Problem, largest: float) -> float:
     pieces: a finite program whose columns are those ends bounds all real levels.
     """
     half, edges = problem.width / 2, np.linspace(-1.0, 1.0, 3 * _CELLS // 2 + 1)
-    known = averages(problem, np.clip(problem.center + half * edges, problem.lower, problem.upper))
+    inside = np.clip(problem.center + half * edges, problem.lower, problem.upper)
+    aims, weights, points, number = averages(problem, inside)
     levels = np.concatenate([[-largest, -1.0], np.repeat(edges, 2)[1:-1], [1.0, largest]])
     cells = np.concatenate([[-2, -2], np.repeat(np.arange(edges.size - 1), 2), [-2, -2]])
-    costs = known.weights[:, None] * np.abs(levels - known.points[:, None])
-    costs[known.cells[:, None] == cells] = 0.0
+    costs = weights[:, None] * np.abs(levels - points[:, None])
+    costs[number[:, None] == cells] = 0.0
     program = assemble(
-        aims=known.aims,
+        aims=aims,
         levels=levels,
         costs=costs,
         parts=[RatioPart(epsilon=math.nextafter(problem.epsilon, math.inf))],
