@@ -24,7 +24,7 @@ from mezzotint.design.fixed import program_on
 from mezzotint.design.optm import BoxSearch, bin_sets, table_of
 from mezzotint.design.optm_program import Tables, theorem5
 from mezzotint.design.problem import make_problem
-from mezzotint.design.program import Program
+from mezzotint.design.program import Program, RatioPart
 from mezzotint.design.solver import safe_bound, solve
 
 EPSILON = 1.0
@@ -67,7 +67,7 @@ def one_size(count: int, repetitions: int, cap: float) -> list[str]:
     """A line of the first table."""
     knots = SIZES[count]
     problem = make_problem(epsilon=EPSILON, lower=-1, upper=1)
-    program = program_on(problem, levels_of(count), np.linspace(-1, 1, knots), EPSILON)
+    program = program_on(problem, levels_of(count), np.linspace(-1, 1, knots), RatioPart(epsilon=EPSILON))
     repetitions = repetitions if count <= 16 else 1
     ours, solution = timed(lambda: solve(program), repetitions)
     whole, result = timed(lambda: design.optimal(EPSILON, levels=levels_of(count), knots=knots), repetitions)

@@ -19,6 +19,7 @@ from mezzotint.design.fixed import program_on
 from mezzotint.design.levels import UnboundedLevelsWarning, search_levels, value_and_gradient
 from mezzotint.design.limit import real_roots
 from mezzotint.design.problem import make_problem
+from mezzotint.design.program import RatioPart
 from mezzotint.design.solver import safe_bound, solve
 from reference.design import continuous_dual
 from tolerances import MANY, SOLVED
@@ -167,7 +168,7 @@ def test_search_for_other_problems_beats_plain_levels(options: dict[str, Any]) -
 def test_safe_bound_holds_for_any_dual_point() -> None:
     problem = make_problem(epsilon=1.0, lower=-1, upper=1)
     levels, knots = np.array([-3.0, -0.5, 0.9, 4.0]), np.linspace(-1, 1, 9)
-    program = program_on(problem, levels, knots, 1.0)
+    program = program_on(problem, levels, knots, RatioPart(epsilon=1.0))
     solution = solve(program)
     assert safe_bound(program, solution.dual) == pytest.approx(solution.value, rel=1e-8)  # the solver's gap
     rng = np.random.default_rng(0)

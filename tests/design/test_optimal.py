@@ -13,7 +13,6 @@ import mezzotint as mz
 from counting import calls
 from mezzotint import InfeasibleError, ParameterError, design, families
 from mezzotint.design import clear_cache
-from mezzotint.design.rounding import worst_mse
 from mezzotint.privacy import verify
 from reference.design import floor_program, linear_program, loss_integrals, two_level_epsilon
 from tolerances import FEW, KEPT, MANY, SOLVED
@@ -379,9 +378,9 @@ def test_worst_mse_is_the_supremum_over_inputs() -> None:
     for mechanism in (families.rqm(levels=4, extension=1.0, q=0.3), families.pbm(trials=3, theta=0.3, knots=5)):
         x = np.linspace(-1, 1, 20001)
         error = (mechanism.pmf(x) * (mechanism.levels - x[:, None]) ** 2).sum(axis=1)
-        assert error.max() <= worst_mse(mechanism) * (1 + FEW)
+        assert error.max() <= mechanism.worst_mse() * (1 + FEW)
         # A grid of inputs misses the peak by a part of its curvature.
-        assert error.max() >= worst_mse(mechanism) * (1 - 1e-3)
+        assert error.max() >= mechanism.worst_mse() * (1 - 1e-3)
 
 
 def test_cache_designs_once() -> None:
@@ -419,12 +418,9 @@ def test_far_levels_do_not_hide_a_bias_that_a_cone_solver_left(levels, knots) ->
     """The solver's tolerance is nothing beside levels of 750 and a third of the range; no unbiased table has less than
     the least average error, whatever its inputs."""
     least = design.optimal(0.0112, levels=levels).lower_bound
-    try:
-        result = design.optimal(0.0112, levels=levels, loss="minimax", knots=knots)
-    except InfeasibleError:
-        assert knots is not None
-        return
+    result = design.optimal(0.0112, levels=levels, loss="minimax", knots=knots)
     span = levels[-1] - levels[0]
-    assert result.mechanism.max_bias <= 4 * span / 2**32
+    assert result.mechanism.max_bias <= span / 2**32
     assert result.loss >= least * (1 - MANY)
-    assert result.slack <= SOLVED * result.loss
+    # Two given knots carry all multipliers, and levels that reach barely far enough make them large.
+    assert result.slack <= 10 * SOLVED * result.loss

@@ -8,7 +8,7 @@ from laws.walk import issuers, records
 WITHOUT_LAW: dict[str, tuple[str, ...]] = {
     "reads, checks or passes on a number that a caller gives, or that a record was made with: it computes none": (
         "design.general.Setting.delta",
-        "design.general.make_setting", "design.general.Setting.part", "privacy.account.described",
+        "design.general.Setting.part", "privacy.account.described",
         "design.problem.Problem.width",
         "design.problem.make_problem", "design.result.without_bound",
         "core.arguments.check_epsilon", "federated.encoding.files.encoding_from",

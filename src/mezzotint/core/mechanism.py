@@ -319,6 +319,26 @@ class Mechanism:
         """Mean absolute error of the decoded report, data units; `prior` as for `mse`."""
         return self._expected_loss("mae", prior)
 
+    def worst_mse(self) -> float:
+        """The largest mean squared error over all inputs, squared data units."""
+        # On a segment the error is quadratic in the position t: E B^2 and E B are linear in t.
+        left, right = self.knots[:-1], self.knots[1:]
+        apart = right > left
+        p, q = self.probabilities[:-1][apart], self.probabilities[1:][apart]
+        left, right = left[apart], right[apart]
+
+        def error(t: float) -> FloatArray:
+            x = left + t * (right - left)
+            return (((1 - t) * p + t * q) * (self.levels - x[:, None]) ** 2).sum(axis=1)
+
+        start, middle, end = error(0.0), error(0.5), error(1.0)
+        curvature = 2 * (start + end) - 4 * middle
+        slope = end - start - curvature
+        with np.errstate(divide="ignore", invalid="ignore"):
+            top = np.where(curvature < 0, -slope / (2 * curvature), 0.0)
+        t = np.clip(np.nan_to_num(top), 0.0, 1.0)
+        return float(np.max([start, end, start + slope * t + curvature * t * t]))
+
     def _expected_loss(self, loss: Literal["mse", "mae"], prior: Any) -> float:
         known = priors.as_prior(prior, lower=self.lower, upper=self.upper)
         table = priors.cost_matrix(knots=self.knots, levels=self.levels, prior=known, loss=loss)

@@ -23,7 +23,6 @@ from mezzotint.design.optimal import optimal
 from mezzotint.design.optm import Progress, optm
 from mezzotint.design.problem import make_problem
 from mezzotint.design.result import DesignResult
-from mezzotint.design.rounding import worst_mse
 from mezzotint.families import continuous
 from mezzotint.families.members import member_of
 from mezzotint.privacy.prove import report_claim
@@ -155,7 +154,7 @@ def _row(family: str, design: Callable[[], DesignResult | Mechanism], prior: Any
         bits=table.bits,
         mse=mse,
         mae=table.mae(prior),
-        worst=worst_mse(table),
+        worst=table.worst_mse(),
         cdf=cdf_error(table, cells, prior),
         max_bias=bias,
         above_limit=_above(mse, floor),

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import lru_cache
 from typing import cast
 
 import numpy as np
@@ -17,7 +16,7 @@ from mezzotint.design.floors import best_floors, bound_for_atoms, lower_bound
 from mezzotint.design.integers import IntegerWindows, integer_windows, refitted, table
 from mezzotint.design.parts import WorstErrorPart
 from mezzotint.design.problem import Problem
-from mezzotint.design.program import Program, RatioPart, assemble, price_of_means
+from mezzotint.design.program import Part, Program, RatioPart, assemble, price_of_means
 from mezzotint.design.rounding import Draft
 from mezzotint.design.solver import Solution, SolverError, safe_bound, solve
 from mezzotint.design.windows import (
@@ -36,6 +35,7 @@ FloatArray = npt.NDArray[np.float64]
 ON_KNOTS = "tables with these levels on these knots"
 AT_LEVELS = "all mechanisms with these levels"
 
+_BETWEEN = (0.25, 0.5, 0.75)
 _ROUNDS = 12
 _TARGET = 1e-7
 _SPREADS = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4)
@@ -56,29 +56,43 @@ def ratio_above(epsilon: float) -> float:
     return math.exp(epsilon) * (1 + 2.0**-50)
 
 
-def program_on(problem: Problem, levels: FloatArray, knots: FloatArray, epsilon: float) -> Program:
-    """The table program of docs/proofs/design.md at these levels and knots (data units) and this pure epsilon."""
+def program_on(
+    problem: Problem,
+    levels: FloatArray,
+    knots: FloatArray,
+    privacy: Part,
+    *,
+    costs: FloatArray | None = None,
+    between: tuple[float, ...] = _BETWEEN,
+) -> Program:
+    """The table program of docs/proofs/design.md at these levels and knots, data units.
+
+    Arguments:
+        privacy: `RatioPart` for pure epsilon.
+        costs: those of the problem, where they are known.
+        between: where else between two knots the largest error counts, for loss "minimax".
+    """
+    aims, units, worst = centered(problem, knots), centered(problem, levels), problem.loss == "minimax"
     return assemble(
-        aims=centered(problem, knots),
-        levels=centered(problem, levels),
-        costs=problem.costs(knots, levels),
-        parts=[RatioPart(epsilon=epsilon)],
+        aims=aims,
+        levels=units,
+        costs=problem.costs(knots, levels) if costs is None else costs,
+        parts=[privacy, WorstErrorPart(aims=aims, levels=units, between=between)] if worst else [privacy],
         max_bias=problem.max_bias / (problem.width / 2),
+        worst=worst,
     )
 
 
-def _reaching(
-    units: FloatArray, solution: Solution, epsilon: float, ratio: float, inside: Callable[[], FloatArray]
-) -> FloatArray:
+def _reaching(units: FloatArray, solution: Solution, epsilon: float) -> FloatArray:
     """A cone solver's floors (m,), moved as little as it takes towards such whose windows reach both ends of the range.
 
     They may miss the ends by its tolerance, which is nothing beside far levels and much beside the range. Floors that
-    reach are a convex set; `inside` gives some of it.
+    reach are a convex set.
     """
-    floors = solution.floors * math.exp(-epsilon / 2)
+    ratio, floors = math.exp(epsilon), solution.floors * math.exp(-epsilon / 2)
     if _misses(units, floors, ratio) <= _CLOSE:
         return floors
-    reached = inside()
+    reached = _inside(tuple(units.tolist()), ratio)
     for share in np.geomspace(1e-9, 1.0, 46):
         mixed = (1 - share) * floors + share * reached
         if _misses(units, mixed, ratio) <= _CLOSE:
@@ -86,9 +100,10 @@ def _reaching(
     return reached
 
 
-def _inside(units: FloatArray, ratio: float) -> Callable[[], FloatArray]:
-    """The floors of the best average error, found when first asked for."""
-    return cache(lambda: best_floors(units, ratio, law_of(UniformPrior(), -1.0, 1.0), "mse").floors)
+@lru_cache(maxsize=16)
+def _inside(units: tuple[float, ...], ratio: float) -> FloatArray:
+    """The floors of the best average error."""
+    return best_floors(np.array(units), ratio, law_of(UniformPrior(), -1.0, 1.0), "mse").floors
 
 
 def _misses(units: FloatArray, floors: FloatArray, ratio: float) -> float:
@@ -129,43 +144,42 @@ def _by_newton(problem: Problem, levels: FloatArray) -> Draft:
     )
 
 
-def _by_worst_inputs(problem: Problem, levels: FloatArray) -> Draft:
-    """For the largest error over the inputs: rows at some inputs, and at the worst of windows until none is worse."""
-    units, half, ratio = centered(problem, levels), problem.width / 2, ratio_above(problem.epsilon)
-    epsilon = math.nextafter(problem.epsilon, math.inf)
-    inputs = np.unique(np.concatenate([np.linspace(-1.0, 1.0, 9), units[np.abs(units) < 1]]))
-    best = np.zeros(units.size)
-    least, bound, price, iterations = math.inf, -math.inf, 0.0, 0
-    inside = _inside(units, ratio)
-    for _ in range(_ROUNDS):
-        costs = np.zeros((inputs.size, units.size))
-        parts = [RatioPart(epsilon=epsilon), WorstErrorPart(aims=inputs, levels=units, between=())]
-        program = assemble(aims=inputs, levels=units, costs=costs, parts=parts, worst=True)
-        solution = solve(program)
-        bound, iterations = max(bound, safe_bound(program, solution.dual)), iterations + solution.iterations
-        price = max(price, price_of_means(program, solution.dual, units))
-        floors = _reaching(units, solution, problem.epsilon, ratio, inside)
-        worst, errors, _, _ = peaks(make_windows(units, floors, ratio))
-        if errors.max() < least:
-            least, best = float(errors.max()), floors
-        if least - bound <= _TARGET * least:
-            break
-        inputs = np.union1d(inputs, worst[errors > bound])
-    return Draft(floors=best, lower_bound=bound * half**2, scope=AT_LEVELS, iterations=iterations, price=price * half)
-
-
-def _on_knots(problem: Problem, levels: FloatArray, knots: FloatArray) -> Draft:
+def _on_knots(problem: Problem, levels: FloatArray, knots: FloatArray, between: tuple[float, ...] = _BETWEEN) -> Draft:
     """The table program on these knots."""
-    solution = solve(program_on(problem, levels, knots, problem.epsilon))
-    asked = program_on(problem, levels, knots, math.nextafter(problem.epsilon, math.inf))
-    units, ratio = centered(problem, levels), math.exp(problem.epsilon)
+    solution = solve(program_on(problem, levels, knots, RatioPart(epsilon=problem.epsilon), between=between))
+    above = RatioPart(epsilon=math.nextafter(problem.epsilon, math.inf))
+    asked = program_on(problem, levels, knots, above, between=between)
+    units, half = centered(problem, levels), problem.width / 2
+    scale = half**2 if problem.loss == "minimax" else 1.0
     return Draft(
-        floors=_reaching(units, solution, problem.epsilon, ratio, _inside(units, ratio)),
-        lower_bound=safe_bound(asked, solution.dual),
+        floors=_reaching(units, solution, problem.epsilon),
+        lower_bound=safe_bound(asked, solution.dual) * scale,
         scope=ON_KNOTS,
         iterations=solution.iterations,
-        price=price_of_means(asked, solution.dual, units) / (problem.width / 2),
+        price=price_of_means(asked, solution.dual, units) * scale / half,
     )
+
+
+def _by_worst_inputs(problem: Problem, levels: FloatArray) -> Draft:
+    """For the largest error over the inputs: rows at some inputs, and at the worst of windows until none is worse."""
+    half, inner = problem.width / 2, (levels > problem.lower) & (levels < problem.upper)
+    inputs = np.union1d(np.linspace(problem.lower, problem.upper, 9), levels[inner])
+    floors, least, bound, price, iterations = np.zeros(levels.size), math.inf, -math.inf, 0.0, 0
+    for _ in range(_ROUNDS):
+        draft = _on_knots(problem, levels, inputs, between=())
+        bound, price, iterations = (
+            max(bound, draft.lower_bound or bound),
+            max(price, draft.price),
+            iterations + draft.iterations,
+        )
+        windows = make_windows(centered(problem, levels), draft.floors, ratio_above(problem.epsilon))
+        worst, errors = (part * scale for part, scale in zip(peaks(windows), (half, half**2), strict=False))
+        if errors.max() < least:
+            least, floors = float(errors.max()), draft.floors
+        if least - bound <= _TARGET * least:
+            break
+        inputs = np.union1d(inputs, np.clip(problem.center + worst[errors > bound], problem.lower, problem.upper))
+    return Draft(floors=floors, lower_bound=bound, scope=AT_LEVELS, iterations=iterations, price=price)
 
 
 def floors_at(problem: Problem, levels: FloatArray, knots: FloatArray | None) -> Draft:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import final
 
 import numpy as np
@@ -12,11 +13,11 @@ import numpy.typing as npt
 from mezzotint.core import rounding
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import TOTAL, Mechanism
-from mezzotint.design.fixed import ON_KNOTS, centered
-from mezzotint.design.parts import DeltaPart, PairRatioPart, Pairs, RenyiPart, WorstErrorPart, all_pairs
+from mezzotint.design.fixed import ON_KNOTS, centered, program_on
+from mezzotint.design.parts import DeltaPart, PairRatioPart, Pairs, RenyiPart, all_pairs
 from mezzotint.design.problem import Problem
-from mezzotint.design.program import Part, Program, RatioPart, View, assemble, price_of_means, view_of
-from mezzotint.design.rounding import Draft, without_unused
+from mezzotint.design.program import Part, Program, RatioPart, price_of_means
+from mezzotint.design.rounding import Draft, first_certified, without_unused
 from mezzotint.design.solver import Solution, safe_bound, solve
 from mezzotint.privacy.metric import metric_epsilon, spacing_of
 
@@ -41,9 +42,12 @@ class Setting:
     problem: Problem
     levels: FloatArray
     knots: FloatArray
-    costs: FloatArray
-    view: View
     spare_rounding: bool = True
+
+    @cached_property
+    def costs(self) -> FloatArray:
+        """(K, m) of the problem."""
+        return self.problem.costs(self.knots, self.levels)
 
     def part(self, pairs: Pairs, epsilon: float) -> Part:
         """The privacy constraint on these pairs of rows."""
@@ -82,21 +86,8 @@ class Setting:
         return losses - epsilon * (self.knots[:, None] - self.knots) ** 2
 
     def program(self, pairs: Pairs, epsilon: float) -> Program:
-        half = self.problem.width / 2
-        aims, levels = centered(self.problem, self.knots), centered(self.problem, self.levels)
-        parts: list[Part] = [RatioPart(epsilon=epsilon)] if self.problem.is_pure else [self.part(pairs, epsilon)]
-        worst = self.problem.loss == "minimax"
-        if worst:
-            parts.append(WorstErrorPart(aims=aims, levels=levels))
-        return assemble(
-            aims=aims,
-            levels=levels,
-            costs=self.costs,
-            view=self.view,
-            parts=parts,
-            max_bias=self.problem.max_bias / half,
-            worst=worst,
-        )
+        part = RatioPart(epsilon=epsilon) if self.problem.is_pure else self.part(pairs, epsilon)
+        return program_on(self.problem, self.levels, self.knots, part, costs=self.costs)
 
     def first_pairs(self) -> Pairs:
         """Pairs to start from: neighbours for a metric (all that "absolute" needs), the two ends otherwise."""
@@ -111,20 +102,11 @@ class Setting:
         return self.problem.is_pure or self.problem.metric == "absolute"
 
 
-def make_setting(problem: Problem, levels: FloatArray, knots: FloatArray) -> Setting:
-    """The setting; checks that a squared metric has even knots."""
-    if problem.metric == "squared":
-        spacing_of(knots)
-    costs = problem.costs(knots, levels)
-    view = view_of(centered(problem, knots), centered(problem, levels), costs)
-    return Setting(problem=problem, levels=levels, knots=knots, costs=costs, view=view)
-
-
 def solve_pairs(setting: Setting, epsilon: float) -> tuple[Solution, Pairs]:
     """Solves with few pairs of rows, adds the violated ones, until none is: the optimum over all pairs."""
-    candidates, pairs = all_pairs(setting.view), setting.first_pairs()
-    solution = solve(setting.program(pairs, epsilon))
-    iterations = solution.iterations
+    pairs = setting.first_pairs()
+    program = setting.program(pairs, epsilon)
+    candidates, solution = all_pairs(program.view), solve(program)
     for _ in range(_ROUNDS):
         if setting.is_complete():
             break
@@ -136,7 +118,6 @@ def solve_pairs(setting: Setting, epsilon: float) -> tuple[Solution, Pairs]:
             break
         pairs = fresh
         solution = solve(setting.program(pairs, epsilon))
-        iterations += solution.iterations
     return solution, pairs
 
 
@@ -168,25 +149,25 @@ def _certified(setting: Setting, rows: FloatArray) -> Mechanism:
 
 def design_general(problem: Problem, levels: FloatArray, knots: FloatArray) -> tuple[Draft, Mechanism]:
     """The optimal table at these levels and knots for any of the constraints and losses."""
-    setting = make_setting(problem, levels, knots)
+    if problem.metric == "squared":
+        spacing_of(knots)  # refuses uneven knots
+    setting = Setting(problem=problem, levels=levels, knots=knots)
     unit = (problem.width / 2) ** 2 if problem.loss == "minimax" else 1.0
-    failure: InfeasibleError | None = None
-    for margin in _MARGINS:
-        solution, pairs = solve_pairs(setting, problem.epsilon * (1 - margin))
-        try:
-            mechanism = _certified(setting, solution.rows)
-        except InfeasibleError as error:
-            failure = error
-            continue
-        # Dropping pairs only lowers the optimum: a bound of the program with some pairs bounds the one with all.
-        asked = replace(setting, spare_rounding=False).program(pairs, problem.epsilon)
-        bound = safe_bound(asked, solution.dual) * unit
-        price = 0.0
-        if math.isfinite(problem.max_bias):
-            price = price_of_means(asked, solution.dual, centered(problem, levels)) * unit / (problem.width / 2)
-        draft = Draft(lower_bound=bound, scope=ON_KNOTS, iterations=solution.iterations, price=price)
-        return draft, mechanism
-    raise failure or InfeasibleError("rounding: no margin was tried")
+    solved: list[tuple[Solution, Pairs]] = []
+
+    def build(epsilon: float) -> Mechanism:
+        solved.append(solve_pairs(setting, epsilon))
+        return _certified(setting, solved[-1][0].rows)
+
+    mechanism = first_certified(build, epsilon=problem.epsilon, margins=_MARGINS)
+    solution, pairs = solved[-1]
+    # Dropping pairs only lowers the optimum: a bound of the program with some pairs bounds the one with all.
+    asked = replace(setting, spare_rounding=False).program(pairs, problem.epsilon)
+    price = 0.0
+    if math.isfinite(problem.max_bias):
+        price = price_of_means(asked, solution.dual, centered(problem, levels)) * unit / (problem.width / 2)
+    bound = safe_bound(asked, solution.dual) * unit
+    return Draft(lower_bound=bound, scope=ON_KNOTS, iterations=solution.iterations, price=price), mechanism
 
 
 def refine_even(problem: Problem, levels: FloatArray) -> tuple[Draft, Mechanism]:

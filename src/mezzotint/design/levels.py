@@ -14,7 +14,7 @@ from mezzotint.core.arguments import check_finite
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.priors import SamplePrior, UniformPrior, cell_means
 from mezzotint.design.fixed import centered
-from mezzotint.design.general import make_setting, solve_pairs
+from mezzotint.design.general import Setting, solve_pairs
 from mezzotint.design.problem import Problem
 from mezzotint.design.reach import required_overhang
 from mezzotint.design.search import search
@@ -76,15 +76,15 @@ def value_and_gradient(problem: Problem, knots: FloatArray, levels: FloatArray) 
 
     Guarantees: equals finite differences of the value wherever that is differentiable.
     """
-    setting, half = make_setting(problem, levels, knots), problem.width / 2
-    solution, _ = solve_pairs(setting, problem.epsilon)
+    setting, half = Setting(problem=problem, levels=levels, knots=knots), problem.width / 2
+    solution, pairs = solve_pairs(setting, problem.epsilon)
     if problem.loss == "minimax":
         return solution.value * half**2, np.zeros_like(levels)
     # Costs are quadratic in the level for the MSE, so central differences are exact; for the MAE they are once
     # differentiable wherever the prior has no point mass.
     step = min(1e-5 * problem.width, float(np.diff(levels).min()) / 4)
     slopes = (problem.costs(knots, levels + step) - problem.costs(knots, levels - step)) / (2 * step)
-    gradient, view = (solution.rows * slopes).sum(axis=0), setting.view
+    gradient, view = (solution.rows * slopes).sum(axis=0), setting.program(pairs, problem.epsilon).view
     if problem.max_bias < math.inf:
         kept, start = view.rows[view.rows != view.centered], view.rows.size
         multipliers = solution.dual[start : start + kept.size]

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.arguments import check_count, check_finite, check_increasing
-from mezzotint.core.errors import InfeasibleError, ParameterError
+from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import MAX_LEVELS, Mechanism
 from mezzotint.design.distribution import design_cells
 from mezzotint.design.fixed import design_fixed
@@ -27,23 +27,12 @@ from mezzotint.design.rounding import Draft, record
 
 FloatArray = npt.NDArray[np.float64]
 
-_MOST_BIAS = 4 * 2.0**-32
-"""Of the span of the levels: what rounding to integers may cost on given knots, with room for the knots' own."""
-
 
 def _design(problem: Problem, levels: FloatArray, knots: FloatArray | None, *, free: bool) -> tuple[Draft, Mechanism]:
-    unbiased = problem.is_pure and problem.max_bias == 0
-    if unbiased and (knots is None or problem.loss != "minimax"):
+    if problem.is_pure and problem.max_bias == 0:
         return design_fixed(problem, levels, knots, free=free)
     if knots is not None:
-        draft, mechanism = design_general(problem, levels, knots)
-        # The largest error on given knots comes from a cone program, whose table may miss the means by far.
-        if unbiased and mechanism.max_bias > _MOST_BIAS * float(np.ptp(levels)):
-            raise InfeasibleError(
-                f"knots: the table found has a bias of {mechanism.max_bias:.3g} and no unbiased one is near; "
-                "leave the knots to the design (knots=None)"
-            )
-        return draft, mechanism
+        return design_general(problem, levels, knots)
     if problem.metric == "squared":
         raise ParameterError(
             "knots", None, "the squared metric speaks about a grid of inputs: give the number of knots"
@@ -123,7 +112,7 @@ def optimal(
         Pure epsilon that binds is met within a relative 1e-5 from below, up to the grain of 32-bit weights.
         loss - lower_bound = gap >= -slack (what the integers' bias may gain), and gap <= 1e-6 * loss for fixed knots
         unless the loss is minimax, where the gap is what it says.
-        Bias at most one unit of span / 2**32 (four for minimax) at the ends of the range and at given knots, one
+        Bias at most one unit of span / 2**32 at the ends of the range and at given knots, one
         rounding of the knot elsewhere; with searched levels float error only (pure, unbiased).
         Never worse than any table on the same levels and knots with the same epsilon.
 

@@ -27,21 +27,9 @@ _LARGEST_ORDER = 1e4
 @final
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """The privacy, loss and prior that a design must meet; levels and knots are chosen beside it.
+    """The privacy, loss and prior that a design must meet, as `optimal` takes them; levels and knots are chosen beside.
 
-    Arguments:
-        epsilon: the privacy budget per report: pure epsilon, the epsilon of (epsilon, delta), the Renyi divergence
-            of order `alpha`, or the rate per unit of the metric.
-        lower, upper: range of the inputs, data units; lower < upper.
-        loss: "mse", "mae", "minimax" (largest MSE over the inputs), or "cdf" (variance of the distribution function).
-        prior: None (uniform), a frozen scipy.stats distribution, or a 1-D sample. Ignored by "minimax".
-        delta: 0 for pure differential privacy.
-        alpha: None, or the Renyi order (> 1) in which `epsilon` is meant.
-        metric: None, or the distance that multiplies `epsilon`: "absolute" |x - x'|, "squared" |x - x'|**2.
-        max_bias: 0 for unbiased, inf for no constraint on the mean, else a bound on |E[report] - x|, data units.
-
-    Raises:
-        ParameterError: any value that cannot be used, or a mixture of delta, alpha and metric.
+    `alpha` is None, or the Renyi order (> 1) in which `epsilon` is meant; "minimax" ignores the prior.
     """
 
     epsilon: float

@@ -52,43 +52,23 @@ def without_unused(rows: FloatArray) -> FloatArray:
     return kept / kept.sum(axis=1, keepdims=True)
 
 
-def worst_mse(mechanism: Mechanism) -> float:
-    """Largest E(report - x)^2 over all inputs, squared data units, computed from the integers."""
-    # On a segment the error is quadratic in the position t: E B^2 and E B are linear in t.
-    left, right = mechanism.knots[:-1], mechanism.knots[1:]
-    apart = right > left
-    p, q = mechanism.probabilities[:-1][apart], mechanism.probabilities[1:][apart]
-    left, right = left[apart], right[apart]
-
-    def error(t: float) -> FloatArray:
-        x = left + t * (right - left)
-        return (((1 - t) * p + t * q) * (mechanism.levels - x[:, None]) ** 2).sum(axis=1)
-
-    start, middle, end = error(0.0), error(0.5), error(1.0)
-    curvature = 2 * (start + end) - 4 * middle
-    slope = end - start - curvature
-    with np.errstate(divide="ignore", invalid="ignore"):
-        top = np.where(curvature < 0, -slope / (2 * curvature), 0.0)
-    t = np.clip(np.nan_to_num(top), 0.0, 1.0)
-    inside = start + slope * t + curvature * t * t
-    return float(np.max([start, end, inside]))
-
-
 def achieved_loss(problem: Problem, mechanism: Mechanism) -> float:
     """The problem's loss of the integer table, data units."""
     if problem.loss == "minimax":
-        return worst_mse(mechanism)
+        return mechanism.worst_mse()
     return float(np.sum(problem.costs(mechanism.knots, mechanism.levels) * mechanism.probabilities))
 
 
-def first_certified(build: Callable[[float], Mechanism], *, epsilon: float) -> Mechanism:
+def first_certified(
+    build: Callable[[float], Mechanism], *, epsilon: float, margins: tuple[float, ...] = MARGINS
+) -> Mechanism:
     """The first of the margins at which `build(epsilon * (1 - margin))` succeeds.
 
     Raises:
         InfeasibleError: none does.
     """
     failure = InfeasibleError(f"epsilon={epsilon:g}: no margin for rounding was tried")
-    for margin in MARGINS:
+    for margin in margins:
         try:
             return build(epsilon * (1 - margin))
         except InfeasibleError as error:

@@ -57,6 +57,8 @@ def _cones(blocks: tuple[Block, ...]) -> list[object]:
     return cones
 
 
+_TOLERANCE = 1e-10
+
 ATTEMPTS = ((1.0, 0.99), (1.0, 0.7), (1.0, 0.5), (1e2, 0.99), (1e4, 0.99))
 """Factor of the tolerance and longest step, as a fraction of the way to the cones' boundary, one attempt after another.
 
@@ -73,12 +75,8 @@ def _settings(tolerance: float, step: float) -> Any:
     return settings
 
 
-def solve(program: Program, *, tolerance: float = 1e-10, quadratic: Any = None) -> Solution:
+def solve(program: Program) -> Solution:
     """Solves the program.
-
-    Arguments:
-        quadratic: None, or a sparse upper-triangular Q: then objective @ x + x'Qx / 2 is minimised. `safe_bound` does
-            not know it.
 
     Raises:
         SolverError: the solver ended without an approximate solution. Feasibility is settled before (`reach`), so
@@ -90,12 +88,12 @@ def solve(program: Program, *, tolerance: float = 1e-10, quadratic: Any = None) 
     status, iterations = "", 0
     for factor, step in ATTEMPTS:
         answer = clarabel.DefaultSolver(
-            sparse.csc_matrix((size, size)) if quadratic is None else sparse.csc_matrix(quadratic) / scale,
+            sparse.csc_matrix((size, size)),
             program.objective / scale,
             matrix,
             rhs,
             _cones(program.blocks),
-            _settings(tolerance * factor, step),
+            _settings(_TOLERANCE * factor, step),
         ).solve()
         point, status, iterations = np.array(answer.x), str(answer.status), iterations + int(answer.iterations)
         # "InsufficientProgress" and the like still end at a point: it is used if it is nearly a table, since whoever
