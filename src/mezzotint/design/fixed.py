@@ -130,7 +130,7 @@ def _by_newton(problem: Problem, levels: FloatArray) -> Draft:
             parts = split_atoms(points, masses, np.clip(windows.means, -1.0, 1.0), spread)
             height = bound_for_atoms(points, parts, windows, optimum.ends, loss)
         else:
-            height, _ = lower_bound(value, optimum.floors, units, optimum.ends, ratio)
+            height = lower_bound(value, optimum.floors, units, optimum.ends, ratio)
         # Per piece the multiplier of the mean is a sum of two levels (MSE), or at most 1 (MAE).
         price = (1.0 if loss == "mae" else 2 * float(np.ptp(units))) + float(np.abs(optimum.ends[:, 1]).sum())
         bound, iterations, before = max(bound, height), iterations + optimum.iterations, least

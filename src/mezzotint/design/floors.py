@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
@@ -60,27 +59,6 @@ def overhang(ratio: float) -> float:
     return 2 / (ratio - 1)
 
 
-class _Reach(ABC):
-    """What makes windows reach -1 and 1, as slacks that are linear in a point; the floors come first in it."""
-
-    point: FloatArray
-
-    @abstractmethod
-    def slacks(self, point: FloatArray, *, change: bool = False) -> FloatArray:
-        """Positive inside; with `change`, their change for a change of the point."""
-
-    @abstractmethod
-    def newton(
-        self, gradient: FloatArray, hessian: FloatArray, point: FloatArray, weights: FloatArray, pulls: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
-        """The step for the loss's derivatives by floors and a barrier's on the slacks; (2, 2) multipliers of the ends.
-
-        Arguments:
-            weights: multiplier over slack, of each slack.
-            pulls: target over slack.
-        """
-
-
 def _rows_inside(levels: FloatArray, ratio: float, tilt: float) -> tuple[float, FloatArray]:
     """Mass of the inner levels, and rows (2, m) at -1 and 1 strictly within the ratio, inner levels tilted."""
     aims = np.array([-1.0, 1.0])
@@ -115,7 +93,7 @@ def _interior(levels: FloatArray, ratio: float) -> tuple[FloatArray, FloatArray]
 
 
 @final
-class _TwoRows(_Reach):
+class _TwoRows:
     """Levels that reach farther than they must on both sides: rows at -1 and 1 between floors and ratio * floors."""
 
     def __init__(self, levels: FloatArray, ratio: float) -> None:
@@ -127,13 +105,19 @@ class _TwoRows(_Reach):
         self.point = np.concatenate([floors, rows.ravel()])
 
     def slacks(self, point: FloatArray, *, change: bool = False) -> FloatArray:
-        """(2, 2, m) rows - floors and ratio * floors - rows."""
+        """(2, 2, m) rows - floors and ratio * floors - rows, positive inside; `change`: of a change of the point."""
         floors, rows = point[: self.levels.size], point[self.levels.size :].reshape(2, -1)
         return np.stack([rows - floors, self.ratio * floors - rows])
 
     def newton(
         self, gradient: FloatArray, hessian: FloatArray, point: FloatArray, weights: FloatArray, pulls: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
+        """The step for the loss's derivatives by floors and a barrier's on the slacks; (2, 2) multipliers of the ends.
+
+        Arguments:
+            weights: multiplier over slack, of each slack.
+            pulls: target over slack.
+        """
         levels, ratio = self.levels, self.ratio
         rows = point[levels.size :].reshape(2, -1)
         matrix, right = hessian.copy(), -gradient - (pulls[0] - ratio * pulls[1]).sum(axis=0)
@@ -163,7 +147,7 @@ class _TwoRows(_Reach):
 
 
 @final
-class _JustReaching(_Reach):
+class _JustReaching:
     """One outer level just reaches: then all other levels are at their floor at its end and full at the other one.
 
     docs/proofs/design.md, "Levels that just reach".
@@ -214,6 +198,10 @@ class _JustReaching(_Reach):
         near, sign, anchor = price + self.ratio * far, 1.0 if self.outer == 0 else -1.0, self.levels[self.outer]
         rows = [(at_near - near * sign * anchor, near * sign), (at_far + far * sign * anchor, -far * sign)]
         return step, np.array(rows if self.outer == 0 else rows[::-1])
+
+
+_Reach = _TwoRows | _JustReaching
+"""What makes windows reach -1 and 1, as slacks that are linear in a point; the floors come first in it."""
 
 
 def _solve(matrix: FloatArray, right: FloatArray) -> FloatArray:
@@ -287,7 +275,7 @@ def _newton(
     step, stalled = 0, 0
     while step < _STEPS:
         step, height, slacks = step + 1, float(value.loss), reach.slacks(point)
-        gap, found = float((duals * slacks).sum()), lower_bound(value, point[:count], levels, ends, ratio)[0]
+        gap, found = float((duals * slacks).sum()), lower_bound(value, point[:count], levels, ends, ratio)
         stalled = 0 if found > bound else stalled + 1
         bound, multipliers = (found, ends) if found > bound else (bound, multipliers)
         least, floors = (height, point[:count]) if height < least else (least, floors)
@@ -327,24 +315,22 @@ def _longest(values: FloatArray, change: FloatArray) -> float:
     return float((values[falling] / -change[falling]).min()) if falling.any() else math.inf
 
 
-def lower_bound(
-    value: Value, floors: FloatArray, levels: FloatArray, ends: FloatArray, ratio: float
-) -> tuple[float, FloatArray]:
-    """What no mechanism at these levels can beat, and the reduced cost (m,) of each floor.
+def lower_bound(value: Value, floors: FloatArray, levels: FloatArray, ends: FloatArray, ratio: float) -> float:
+    """What no mechanism at these levels can beat.
 
     Arguments:
         value: that of the windows of any floors: their prices are multipliers of averages over inputs.
         ends: (2, 2) any multipliers of mass and mean of the rows at -1 and 1.
     """
+    return _bound(float(value.loss - floors @ value.by_floor), value.by_floor, levels, ends, ratio)
+
+
+def _bound(constant: float, cost: FloatArray, levels: FloatArray, ends: FloatArray, ratio: float) -> float:
+    """From what averages over inputs cost, a constant and for each floor (m,), the bound with the rows at -1 and 1."""
     reduced = ends[:, :1] + ends[:, 1:] * levels
-    cost = value.by_floor + np.minimum(reduced, ratio * reduced).sum(axis=0)
-    constant = (
-        float(value.loss - floors @ value.by_floor)
-        - float((ends @ np.array([[1.0], [-1.0]]))[0, 0])
-        - float(ends[1].sum())
-    )
-    most = 1 - 2 / (levels[-1] - levels[0])
-    return constant + most * min(0.0, float(cost.min())), cost
+    cost = cost + np.minimum(reduced, ratio * reduced).sum(axis=0)
+    constant += float(ends[0, 1] - ends[0, 0] - ends[1].sum())
+    return constant + (1 - 2 / float(levels[-1] - levels[0])) * min(0.0, float(cost.min()))
 
 
 def bound_for_atoms(points: FloatArray, parts: FloatArray, windows: Windows, ends: FloatArray, loss: str) -> float:
@@ -358,8 +344,5 @@ def bound_for_atoms(points: FloatArray, parts: FloatArray, windows: Windows, end
     piece, atom = np.nonzero(parts)
     weight, x, levels = parts[piece, atom], points[atom], windows.levels
     paid = prices(levels, x, windows.left[piece], windows.right[piece], loss)
-    low, high = paid.reduced, windows.ratio * paid.reduced
-    reduced = ends[:, :1] + ends[:, 1:] * levels
-    cost = weight @ np.minimum(low, high) + np.minimum(reduced, windows.ratio * reduced).sum(axis=0)
-    constant = float(weight @ (paid.line + paid.tilt * x)) - float(ends[0, 0] - ends[0, 1]) - float(ends[1].sum())
-    return constant + (1 - 2 / float(levels[-1] - levels[0])) * min(0.0, float(cost.min()))
+    cost = weight @ np.minimum(paid.reduced, windows.ratio * paid.reduced)
+    return _bound(float(weight @ (paid.line + paid.tilt * x)), cost, levels, ends, windows.ratio)

@@ -13,6 +13,7 @@ from typing import final
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg import block_diag
 
 from mezzotint.design.floors import overhang
 from mezzotint.design.windows import Law, Windows, average, make_windows, peaks
@@ -193,12 +194,7 @@ def _mirrored(count: int) -> FloatArray:
     for size in (count, 1, count - 1):
         fold = np.minimum(np.arange(size), np.arange(size)[::-1])
         blocks.append(np.eye(size)[:, : (size + 1) // 2][fold])
-    total = np.zeros((2 * count, sum(block.shape[1] for block in blocks)))
-    row = column = 0
-    for block in blocks:
-        total[row : row + block.shape[0], column : column + block.shape[1]] = block
-        row, column = row + block.shape[0], column + block.shape[1]
-    return total
+    return np.asarray(block_diag(*blocks))
 
 
 def search(

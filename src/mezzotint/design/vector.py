@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from mezzotint.core.arguments import check_count, check_positive
 from mezzotint.core.errors import InfeasibleError
+from mezzotint.core.search import bracket
 from mezzotint.design.optimal import optimal
 from mezzotint.design.result import DesignResult
 from mezzotint.privacy.metric import UNEVEN, vector_epsilon
@@ -19,7 +20,7 @@ from mezzotint.privacy.metric import UNEVEN, vector_epsilon
 FloatArray = npt.NDArray[np.float64]
 Inputs = Literal["grid", "real"]
 
-_STEPS = 14
+_STEPS = 13
 
 
 def vector(
@@ -64,42 +65,32 @@ def vector(
         spent = vector_epsilon(result.mechanism, dimension=dimension, l2_distance=2 * l2_norm, inputs=inputs)
         return spent <= epsilon
 
-    found, failures = [], []
-    # Few coordinates may do better with an even share of epsilon each: then the distance does not matter.
-    for attempt in (
-        lambda: _at_largest_rate(design, fits, epsilon / (2 * l2_norm) ** 2 * (1 - 2 * UNEVEN)),
-        lambda: design(epsilon / dimension * (1 - 2 * UNEVEN), None),
-    ):
-        try:
-            found.append(attempt())
-        except InfeasibleError as error:
-            failures.append(error)
-    fitting = [result for result in found if result is not None and fits(result)]
-    if not fitting:
-        raise failures[0] if failures else InfeasibleError(f"epsilon={epsilon:g}: no table meets it; use fewer knots")
-    best = min(fitting, key=lambda result: result.loss)
-    return replace(best, seconds=time.perf_counter() - started)
-
-
-def _at_largest_rate(
-    design: Callable[[float], DesignResult], fits: Callable[[DesignResult], bool], rate: float
-) -> DesignResult | None:
-    """The design at the largest rate of the metric, up to `rate`, that fits; by bisection."""
     # On the grid the metric's rate times the squared distance is the vector's epsilon; dithering needs a smaller one.
-    best, low, high = None, 0.0, rate
-    for step in range(_STEPS):
-        middle = rate if step == 0 else (low + high) / 2
+    rate, found = epsilon / (2 * l2_norm) ** 2 * (1 - 2 * UNEVEN), list[DesignResult]()
+
+    def goes(rate: float) -> bool:
         try:
-            result = design(middle)
+            result = design(rate)
         except InfeasibleError:
-            if step == 0:
-                raise
-            low = middle
-            continue
+            return True  # where a smaller rate fits no table, a larger one may
         if not fits(result):
-            high = middle
-            continue
-        best, low = result, middle
-        if step == 0:
-            break
-    return best
+            return False
+        found.append(result)
+        return True
+
+    failure = InfeasibleError(f"epsilon={epsilon:g}: no table meets it; use fewer knots")
+    try:
+        best = design(rate)
+        if fits(best):
+            found.append(best)
+        else:
+            bracket(goes, 0.0, rate, steps=_STEPS)
+    except InfeasibleError as error:
+        failure = error
+    with contextlib.suppress(InfeasibleError):
+        # Few coordinates may do better with an even share of epsilon each: then the distance does not matter.
+        even = design(epsilon / dimension * (1 - 2 * UNEVEN), None)
+        found += [even] if fits(even) else []
+    if not found:
+        raise failure
+    return replace(min(found, key=lambda result: result.loss), seconds=time.perf_counter() - started)
