@@ -2,7 +2,7 @@
 
     python tools/mutate.py map tests/kernel tests/privacy tests/laws      which test runs which line; resumable
     python tools/mutate.py run src/mezzotint/kernel --only comparisons    mutants against the tests of their lines
-    python tools/mutate.py run src/mezzotint/kernel --again               survivors once more, after tests were written
+    python tools/mutate.py run src/mezzotint/kernel --again               survivors without a reason once more
     python tools/mutate.py report                                         survivors, reasons from tools/mutants.toml
 
 Mutants: each comparison with its boundary moved and negated; each factor 1 +- .. and each summand that is made of
@@ -524,6 +524,8 @@ def run(
     known = _outcomes()
     wanted = ("survived", "no test", "unsure", "error") if again else ("", "unsure", "error")
     chosen = [m for m in mutants if (known[m.name, m.digest] or [""])[-1] in wanted]
+    excused = _reasons() if again else {}
+    chosen = [m for m in chosen if m.name not in excused]
     chosen = chosen[::-1] if backwards else chosen
     os.chdir(ROOT)
     warm(files)
@@ -541,10 +543,14 @@ def _current() -> dict[str, list[tuple[Mutant, str]]]:
     return found
 
 
+def _reasons() -> dict[str, str]:
+    reasons = tomllib.loads(REASONS.read_text()) if REASONS.exists() else {}
+    return {one["name"]: one["reason"] for one in reasons.get("survivor", [])}
+
+
 def report() -> str:
     """A page: what was run, and the survivors with their reasons."""
-    reasons = tomllib.loads(REASONS.read_text()) if REASONS.exists() else {}
-    known = {one["name"]: one["reason"] for one in reasons.get("survivor", [])}
+    known = _reasons()
     lines = [
         "| file | comparisons | killed | survived | other mutants | killed | survived | not run |",
         "|---|---|---|---|---|---|---|---|",
@@ -593,7 +599,7 @@ def main() -> None:
     running.add_argument("--only", choices=("comparisons", "others"), default="")
     running.add_argument("--seconds", type=float, default=10.0, help="of tests per mutant, by their recorded times")
     running.add_argument("--until", type=float, default=1e9, help="seconds in all")
-    running.add_argument("--again", action="store_true", help="only those that survived")
+    running.add_argument("--again", action="store_true", help="only those that survived without a reason")
     running.add_argument("--backwards", action="store_true", help="the last first: a second process beside another")
     running.add_argument("--jobs", type=int, default=1)
     verbs.add_parser("report")
