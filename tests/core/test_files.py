@@ -207,7 +207,7 @@ def test_cut_at_every_byte_it_keeps_what_was_synced_says_so_and_goes_on(tmp_path
     raw = path.read_bytes()
     ends = {raw.index(b"\n") + 1, *sizes}
     for zeros in (0, 7):  # a file system may have lengthened the file before it wrote the blocks
-        for point in range(len(raw) + 1):
+        for point in range(0, len(raw) + 1, 5 if zeros else 1):
             path.write_bytes(raw[:point] + bytes(zeros))
             due = list(range(sum(size <= point for size in sizes)))
             with warnings.catch_warnings(record=True) as caught:
