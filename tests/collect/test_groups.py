@@ -155,7 +155,7 @@ def outcomes(clients: int, q: float) -> tuple[list[groups.Group], np.ndarray]:
 BIT4 = families.randomized_response(lower=0, upper=1, epsilon=4.0)
 
 
-@judges("collect.groups.difference", "collect.mean.score_sides")
+@judges("collect.groups.difference")
 @pytest.mark.parametrize(("n", "other"), [(10, 10), (10, 200), (30, 10), (200, 10), (40, 40)])
 def test_differences_cover_by_enumeration(n: int, other: int) -> None:
     """All outcomes of two groups of bits with little noise, whose mean depends on how much noise they have.
@@ -172,7 +172,7 @@ def test_differences_cover_by_enumeration(n: int, other: int) -> None:
         assert chances[n, first] @ held @ chances[other, second] >= 0.95, (first, second)
 
 
-@judges("collect.groups.parts_of", "collect.mean.score_sides")
+@judges("collect.groups.parts_of")
 def test_a_weighted_mean_covers_the_population(optimal: Mechanism) -> None:
     """Chances in proportion to a size that goes with the value: unweighted means would be off by far."""
     rng = np.random.default_rng(2)
@@ -226,7 +226,7 @@ def joint(first: Mechanism, second: Mechanism, x: Any, y: Any, rng: Any) -> pair
     return pairs.PairCounts.from_codes(first.privatize(x, rng), second.privatize(y, rng), tables=(first, second))
 
 
-@judges("collect.pairs.PairCounts.expectation")
+@judges("collect.pairs.PairCounts.expectation", "collect.mean.half_width")
 @pytest.mark.parametrize("n", [60, 1000])
 def test_covariances_are_unbiased_and_cover(optimal: Mechanism, n: int) -> None:
     rng = np.random.default_rng(n)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from laws.registry import judges
 from mezzotint import Mechanism, families, kernel, privacy, vectors
 from mezzotint.core.errors import ParameterError
 from mezzotint.kernel.check import KINDS
@@ -185,6 +186,7 @@ def _scheme(**change: Any) -> vectors.NoiseScheme:
     )
 
 
+@judges("privacy.sums.propose.propose_noise", "vectors.integers.NoiseScheme.propose")
 @pytest.mark.parametrize("rounds", [1, 7])
 def test_schemes_have_their_claims_certified_without_loss(rounds: int) -> None:
     release = privacy.Release(mechanism=_scheme(), delta=1e-6, trust="secure_sum", clients=100, rounds=rounds)

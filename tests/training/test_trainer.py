@@ -107,7 +107,7 @@ def test_a_table_of_one_s_own_after_the_noise(blobs: Dataset) -> None:
     assert run.claim().epsilon == rqp.epsilon(1.0 / kappa, sampling_rate=rate, steps=20, delta=1e-5).epsilon
 
 
-@judges("training.methods.Method.claim", "training.methods.NoisySGD.claim", "training.methods.ClippedSGD.claim")
+@judges("training.methods.Method.claim")
 def test_claim_counts_what_is_drawn(blobs: Dataset) -> None:
     run = make(blobs, noisy(projection=projection(bits=4, q=0.9), bound=0.5), steps=7)
     with pytest.warns(notices.ContractionWarning):
