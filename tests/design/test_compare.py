@@ -100,3 +100,15 @@ def test_mechanisms_and_functions_of_ones_own() -> None:
     assert [point.get("family") for point in points] == [None, "response"] + [mine.name] * (mine.epsilon <= 1.0)
     with pytest.raises(ParameterError, match="families"):
         design.compare(families=(3,))  # pyright: ignore
+
+
+def test_closed_forms_are_told_first_and_ties_stand_as_they_were_asked_for() -> None:
+    told: list[str] = []
+    rows = design.compare(
+        epsilon=1.0, bits=1, families=["optimal", "rqm", "mvu", "laplace"], on_row=lambda row: told.append(row.family)
+    )
+    assert told == ["rqm", "laplace", "mvu", "optimal"]
+    assert [row.mse for row in rows] == sorted(row.mse or 0.0 for row in rows)
+    table = families.randomized_response(epsilon=1.0)
+    twins = design.compare(epsilon=1.0, bits=1, families=["randomized_response", table])
+    assert [row.family for row in twins] == ["randomized_response", table.name]

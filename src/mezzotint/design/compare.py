@@ -261,16 +261,17 @@ def tradeoff(
         floor = limit_of(problem, None)[0]
         for count, levels in zip(bits, counts, strict=True):
             table = optimal(epsilon, lower=lower, upper=upper, levels=levels, prior=prior).mechanism
-            rows.append(_point(table, epsilon, prior) | {"bits": float(count), "limit": floor})
+            rows.append(_point(table, epsilon, count, prior) | {"limit": floor})
             if progress is not None:
                 progress(len(rows), len(epsilons) * len(bits))
     for epsilon, family in itertools.product(epsilons, families):
         name, build = own(family, epsilon)
         table = build()
         if table.epsilon <= epsilon:
-            rows.append({"family": name, **_point(table, epsilon, prior), "bits": float(table.bits)})
+            rows.append({"family": name, **_point(table, epsilon, table.bits, prior)})
     return rows
 
 
-def _point(table: Mechanism, epsilon: float, prior: Any) -> dict[str, Any]:
-    return {"epsilon": float(epsilon), "mse": table.mse(prior), "mae": table.mae(prior)}
+def _point(table: Mechanism, epsilon: float, bits: int, prior: Any) -> dict[str, Any]:
+    losses = {"mse": table.mse(prior), "mae": table.mae(prior)}
+    return {"epsilon": float(epsilon), "bits": float(bits), **losses}
