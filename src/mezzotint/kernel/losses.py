@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate, permutations, zip_longest
-from operator import add
 from typing import Any, TypeAlias, final
 
 from mezzotint.kernel.claim import Claim, Release, Target
@@ -111,15 +110,16 @@ def divergences(rows: Sequence[Sequence[int]], steps: Steps, factor: int, grid: 
     missing = 0
     for weight, noise in steps:
         missing += weight * noise.deficit
-        seen = [weight * (polynomial(list(row)) * noise.poly) for row in rows]
+        seen = [[int(mass) for mass in (polynomial(list(row)) * noise.poly).coeffs()] for row in rows]
+        above, below = ([[by * mass for mass in masses] for masses in seen] for by in (2**FACTOR, factor))
         for (i, j), sums in totals.items():
             tick()
             if grid is None:
-                excess: list[Any] = ((seen[i] * 2**FACTOR) - factor * seen[j]).coeffs()
-                sums[0] += int(sum(max(entry, 0) for entry in excess))
+                pairs = zip_longest(above[i], below[j], fillvalue=0)
+                sums[0] += weight * sum(p - q for p, q in pairs if p > q)
             else:
-                pairs = zip_longest(map(int, seen[i].coeffs()), map(int, seen[j].coeffs()), fillvalue=0)
-                sums[:] = map(add, sums, pair_values(grid, pairs))
+                values = pair_values(grid, zip_longest(seen[i], seen[j], fillvalue=0))
+                sums[:] = [total + weight * value for total, value in zip(sums, values, strict=True)]
     scale = (TOTAL << BITS) << (FACTOR if grid is None else FINE)
     largest = [max(column) for column in zip([0] * size, *totals.values(), strict=True)]
     return [ceil_div(value, scale) + ceil_div(missing, WHOLE) for value in largest]
