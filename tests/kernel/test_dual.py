@@ -37,6 +37,20 @@ def test_verify_takes_a_lower_bound_which_promises_no_privacy(proven: Any, tmp_p
     assert "mean squared error of at least" in str(report)
 
 
+def test_no_unbiased_mechanism_with_two_levels_is_below_the_bound(proven: Any) -> None:
+    """200 pairs of levels: one chance per input makes both means right; those that are epsilon-DP are not below it."""
+    bound, ratio, private = float(Fraction(proven[0].statement["value"])), math.e, 0
+    generator = np.random.default_rng(16)
+    inputs = np.linspace(-1, 1, 20_001)
+    for low, high in zip(-1 - generator.exponential(2, 200), 1 + generator.exponential(2, 200), strict=True):
+        chance = np.array([-1 - low, 1 - low]) / (high - low)
+        worst = max(chance[1] / max(chance[0], 1e-300), (1 - chance[0]) / max(1 - chance[1], 1e-300))
+        loss = float(np.mean((inputs - low) * (high - inputs)))
+        private += worst <= ratio
+        assert worst > ratio or loss >= bound * (1 - 1e-3)
+    assert private > 10
+
+
 def _valued(said: kernel.Claim, **change: Any) -> kernel.Claim:
     return kernel.Claim(release=None, statement={**said.statement, **change})
 

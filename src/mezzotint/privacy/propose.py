@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Proof: TypeAlias = dict[str, Any]
 
-RAISES = (0.0, 1e-9, 2e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.06, 0.12, 0.25)
+RAISES = (0.0, 1e-9, 2e-4, 1e-3, 3e-3, 5e-3, 1e-2, 2e-2, 3e-2, 0.045, 0.06, 0.09, 0.12, 0.16, 0.2, 0.25)
 """By how much of itself epsilon is raised, in turn."""
 
 TAIL = 110
@@ -39,11 +39,13 @@ class Outcome:
         claim: certified when `proof` is there, else computed.
         proof: for `mezzotint.kernel.check`; None when nothing was accepted.
         reason: why nothing was accepted; empty otherwise.
+        too_large: the proof is too long or too slow to check, so that no larger epsilon would help it.
     """
 
     claim: kernel.Claim
     proof: Proof | None
     reason: str = ""
+    too_large: bool = False
 
     def __str__(self) -> str:
         return kernel.words(self.claim, self.reason)
@@ -109,7 +111,7 @@ def accepted(
     unraised = at(repr(float(epsilon)))
     if not math.isfinite(epsilon):
         return Outcome(claim=unraised, proof=None, reason="no bound is finite")
-    reason = ""
+    reason, large = "", False
     for share in raises:
         claim = at(exact_text(epsilon * (1 + share))) if share else unraised
         proof = prove(claim)
@@ -117,9 +119,10 @@ def accepted(
             return Outcome(claim=kernel.check(claim, proof, seconds=seconds), proof=proof)
         except (kernel.Refused, kernel.Unfinished, kernel.Unreadable) as error:
             reason = str(error)
-            if not isinstance(error, kernel.Refused) or error.step == "size":
+            large = not isinstance(error, kernel.Refused) or error.step == "size"
+            if large:
                 break
-    return Outcome(claim=unraised, proof=None, reason=f"not certified: {reason}")
+    return Outcome(claim=unraised, proof=None, reason=f"not certified: {reason}", too_large=large)
 
 
 def propose_local(

@@ -13,7 +13,7 @@ import numpy as np
 
 from mezzotint import kernel
 from mezzotint.core.loss import pure_epsilon
-from mezzotint.core.mechanism import IntArray
+from mezzotint.core.mechanism import TOTAL, IntArray
 from mezzotint.privacy.propose import RAISES, TAIL, Outcome, Proof, accepted, exact_rate, exact_text, sealed
 from mezzotint.privacy.sums.blanket import Blanket
 from mezzotint.privacy.sums.bound import central_epsilon, shortlist
@@ -24,6 +24,9 @@ from mezzotint.privacy.sums.lattice import lattice_rows
 if TYPE_CHECKING:
     from mezzotint.core.mechanism import Mechanism
     from mezzotint.privacy.release import Release
+
+_GRID = 3
+"""By how much longer a divergence takes at all points of a grid than at one."""
 
 _TYPICAL = 1e-5
 """A composition lives off the body of one sum's losses: its blanket is chosen at this delta."""
@@ -70,20 +73,43 @@ def _single(rows: IntArray, blanket: Blanket | None, others: int, delta: float, 
     return {"blankets": [_blanket(everyone, blanket)], "others": used, "cases": {"corners": corners}}
 
 
-def _shapes(rows: IntArray, others: int, delta: float, steps: int) -> list[tuple[float, dict[str, Any]]]:
-    """(float epsilon of one sum, content of a proof) of the cases, of the best blanket, and of one report alone."""
+def _shapes(rows: IntArray, others: int, delta: float, steps: int, budget: float) -> list[dict[str, Any]]:
+    """Contents of proofs that fit the budget: of the cases, of the best blanket, and in small crowds of all others.
+
+    Arguments:
+        budget: processor seconds of a check, as `_seconds` predicts them.
+    """
     best = central_epsilon(rows, clients=others + 1, delta=delta)
-    found: list[tuple[float, dict[str, Any]]] = []
+    found: list[dict[str, Any]] = []
     if best.cover is not None:
         root = np.where(np.arange(len(best.cover.groups)) == 0, others, 0)
-        cases = _case(best.cover, root, max(10, steps // 4), 1e-4 * delta)
         blankets = [_blanket(group.members, group.blanket) for group in best.cover.groups]
-        found.append((best.epsilon, {"blankets": blankets, "others": others, "cases": cases}))
-    blanket = best.blanket
-    if blanket is None and best.cover is not None:
-        blanket = next(iter(shortlist(rows, others, delta)), None)
-    found.append((best.epsilon, _single(rows, blanket, others, delta, steps)))
-    return found
+        for corners in (max(10, steps // 4), 6):
+            cases = _case(best.cover, root, corners, 1e-4 * delta)
+            found.append({"blankets": blankets, "others": others, "cases": cases})
+    blankets = [] if best.blanket is None else [best.blanket]
+    if best.blanket is None or others <= _FEW:
+        # In small crowds a ladder of several components loses more than a blanket of few components does.
+        blankets += shortlist(rows, others, delta)[: None if others <= _FEW else 1]
+    found += [_single(rows, blanket, others, delta, steps) for blanket in blankets or [None]]
+    affordable = [content for content in found if _seconds(rows, others, content["cases"]) < budget]
+    return affordable or found[-1:]
+
+
+_FEW = 100
+"""Others of whom every blanket is tried: a check takes milliseconds."""
+
+
+def _seconds(rows: IntArray, others: int, cases: dict[str, Any]) -> float:
+    """About how long the kernel takes for the divergences: a microsecond per output, corner and pair of rows."""
+    places, odds = np.arange(float(rows.shape[1])), rows / float(TOTAL)
+    variance = float(np.max(odds @ places**2 - (odds @ places) ** 2))
+    width = min(others * (rows.shape[1] - 1), 17 * math.sqrt(others * variance)) + rows.shape[1]
+    return 1e-6 * _corners(cases) * width * rows.shape[0] * (rows.shape[0] - 1)
+
+
+def _corners(node: dict[str, Any]) -> int:
+    return len(node["corners"]) if "corners" in node else sum(map(_corners, node["children"]))
 
 
 def propose_sum(
@@ -121,16 +147,20 @@ def propose_sum(
     shape: dict[str, Any] = {"tail": TAIL}
     if releases > 1 or sampling != "none":
         shape |= _grids(epsilon, pure_epsilon(rows), coordinates, rounds, sampling)
-    outcome = pure
-    others = clients - 1 - corrupted
-    for _, content in _shapes(rows, others, delta if releases == 1 else max(delta, _TYPICAL), steps):
+    outcome, others = pure, clients - 1 - corrupted
+    typical = delta if releases == 1 else max(delta, _TYPICAL)
+    contents = _shapes(rows, others, typical, steps, seconds / (1 if releases == 1 else _GRID))
+    for share in RAISES[2:]:
+        for content in list(contents):
 
-        def proof(claim: kernel.Claim, content: dict[str, Any] = content) -> Proof:
-            return sealed(claim, "sum", tables=texts, **shape, **content)
+            def proof(claim: kernel.Claim, content: dict[str, Any] = content) -> Proof:
+                return sealed(claim, "sum", tables=texts, **shape, **content)
 
-        outcome = accepted(release, epsilon, delta, proof, raises=RAISES[2:], seconds=seconds)
-        if outcome.proof is not None:
-            return outcome
+            outcome = accepted(release, epsilon, delta, proof, raises=[share], seconds=seconds)
+            if outcome.proof is not None:
+                return outcome
+            if outcome.too_large:
+                contents.remove(content)
     return outcome
 
 
