@@ -1,6 +1,6 @@
 """Certified beside computed: what the exact check costs in epsilon and in seconds, claim by claim.
 
-Run: python benchmarks/kernel.py [--only local|sums|examples|training] [--json]
+Run: python benchmarks/kernel.py [--only local|sums|examples|noise|training] [--json]
 
 computed: the float accountant's epsilon. ratio: certified over computed, or "computed" when nothing was certified.
 check: CPU seconds of one `mezzotint.kernel.check`; account: of the float accountant. kB: size of the claim file.
@@ -17,7 +17,7 @@ from typing import Any
 
 from sums import CLIENTS, TABLES
 
-from mezzotint import design, families, kernel, privacy
+from mezzotint import design, families, kernel, privacy, vectors
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.privacy.propose import Outcome, propose_local
 from mezzotint.privacy.sums.propose import propose_sum
@@ -113,6 +113,27 @@ def examples() -> Iterator[Line]:
         yield _summed(name, mechanism, clients=1000, coordinates=10, rounds=10)
 
 
+def noise() -> Iterator[Line]:
+    """Secure sums of vectors to which every client adds integer noise, delta = 1e-6."""
+    for sigma, size, clients, rounds in ((2.0, 16, 100, 1), (2.0, 1000, 100, 20), (4.0, 64, 1000, 10)):
+        scheme = vectors.NoiseScheme(
+            noise=families.discrete_gaussian(sigma=sigma), size=size, l2_norm=1.0, granularity=0.1, clients=clients
+        )
+        described = privacy.Release(mechanism=scheme, delta=1e-6, trust="secure_sum", clients=clients, rounds=rounds)
+
+        def propose(value: float, scheme: Any = scheme, described: Any = described) -> Outcome:
+            found = scheme.propose(described, privacy.account(described), seconds=60)
+            if isinstance(found, str):
+                raise SystemExit(found)
+            return found
+
+        yield _line(
+            f"noise sigma={sigma:g} integers={size} clients={clients} rounds={rounds}",
+            lambda described=described: privacy.account(described).epsilon,
+            propose,
+        )
+
+
 def training() -> Iterator[Line]:
     """DP-SGD and RQP-SGD, delta = 1e-5."""
     for z, rate, steps, q, bits in (
@@ -125,15 +146,22 @@ def training() -> Iterator[Line]:
             lambda z=z, shape=shape: training_epsilon(z, **shape).epsilon,
             lambda value, z=z, shape=shape: propose_training(epsilon=value, noise_multiplier=z, **shape),
         )
+    for z, rate, steps in ((1.0, 0.01, 1000), (2.0, 0.1, 20), (4.0, 0.2, 100)):
+        shape = {"steps": steps, "sampling_rate": rate, "delta": 1e-5, "neighboring": "replace_one"}
+        yield _line(
+            f"z={z:g} rate={rate:g} steps={steps} replace-one",
+            lambda z=z, shape=shape: training_epsilon(z, **shape).epsilon,
+            lambda value, z=z, shape=shape: propose_training(epsilon=value, noise_multiplier=z, **shape),
+        )
 
 
 def main() -> None:
     """Prints the table, a line at a time."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=["local", "sums", "examples", "training"])
+    parser.add_argument("--only", choices=["local", "sums", "examples", "noise", "training"])
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    parts = {"local": local, "sums": sums, "examples": examples, "training": training}
+    parts = {"local": local, "sums": sums, "examples": examples, "noise": noise, "training": training}
     if not options.json:
         print(f"{'claim':62} {'computed':>10} {'ratio':>8} {'kind':8} account s  check s      kB  reason")
     for name, part in parts.items():

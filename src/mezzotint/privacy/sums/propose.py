@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from mezzotint.core.mechanism import Mechanism
     from mezzotint.privacy.release import Release
 
+_TRIES = 3
+"""Checks at different epsilons that should fit the time of one."""
+
 _GRID = 3
 """By how much longer a divergence takes at all points of a grid than at one."""
 
@@ -101,15 +104,17 @@ _FEW = 100
 
 
 def _seconds(rows: IntArray, others: int, cases: dict[str, Any]) -> float:
-    """About how long the kernel takes for the divergences: a microsecond per output, corner and pair of rows."""
+    """About how long a check takes: a microsecond per output and corner for each pair of rows and each component."""
     places, odds = np.arange(float(rows.shape[1])), rows / float(TOTAL)
     variance = float(np.max(odds @ places**2 - (odds @ places) ** 2))
     width = min(others * (rows.shape[1] - 1), 17 * math.sqrt(others * variance)) + rows.shape[1]
-    return 1e-6 * _corners(cases) * width * rows.shape[0] * (rows.shape[0] - 1)
+    return 1e-6 * width * _pieces(cases, rows.shape[0] * (rows.shape[0] - 1))
 
 
-def _corners(node: dict[str, Any]) -> int:
-    return len(node["corners"]) if "corners" in node else sum(map(_corners, node["children"]))
+def _pieces(node: dict[str, Any], pairs: int) -> int:
+    if "corners" in node:
+        return len(node["corners"]) * (pairs + len(node["corners"][0]))
+    return sum(_pieces(child, pairs) for child in node["children"])
 
 
 def propose_sum(
@@ -149,7 +154,7 @@ def propose_sum(
         shape |= _grids(epsilon, pure_epsilon(rows), coordinates, rounds, sampling)
     outcome, others = pure, clients - 1 - corrupted
     typical = delta if releases == 1 else max(delta, _TYPICAL)
-    contents = _shapes(rows, others, typical, steps, seconds / (1 if releases == 1 else _GRID))
+    contents = _shapes(rows, others, typical, steps, seconds / _TRIES / (1 if releases == 1 else _GRID))
     for share in RAISES[2:]:
         for content in list(contents):
 
