@@ -105,7 +105,7 @@ def _shown(name: str, title: str) -> str:
     facts = json.loads(stored.read_text(encoding="utf-8"))
     parts = [heading]
     if stored.with_suffix(".png").is_file():
-        parts.append(f"![{facts['title']}](results/{name}.png)")  # its title stands in the picture
+        parts.append(f"[![{facts['title']}](results/{name}.png)](results/{name}.png)")
     else:
         parts.append(f"**{facts['title']}**")
     parts.append(f"{facts['note']} {command} took {facts['seconds']} s.")

@@ -60,9 +60,9 @@ def sheet(figures: Sequence[Figure], *, title: str = "", table: Table | None = N
     """
     columns = 2 if len(figures) == 4 else min(3, max(1, len(figures)))
     lines = -(-max(1, len(figures)) // columns)
-    alone = 7.4 if len(figures) == 1 else 6.2
-    size = (alone * columns, 4.6 * lines) if figures else (16.0, 5.0)
-    drawing = drawings.Figure(figsize=size, dpi=110, layout="constrained")
+    # As wide as a page of text shows it without making words small.
+    size = ({1: 7.4, 2: 10.4, 3: 12.6}[columns], {1: 4.6, 2: 4.2, 3: 3.9}[columns] * lines) if figures else (16.0, 5.0)
+    drawing = drawings.Figure(figsize=size, dpi=130, layout="constrained")
     drawing.suptitle(textwrap.fill(title, round(10 * size[0])))
     looks = _looks(figures)
     for place, figure in enumerate(figures, start=1):
@@ -76,7 +76,7 @@ def sheet(figures: Sequence[Figure], *, title: str = "", table: Table | None = N
             for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
                 if label not in found or _width(handle) < _width(found[label]):  # as it is where nothing lies on it
                     found[label] = handle
-        inside = {"ncols": min(len(found), 3 * columns), "frameon": False}
+        inside = {"ncols": min(len(found), 2 * columns), "frameon": False}
         drawing.legend(found.values(), found, loc="outside lower center", **inside)
     if not figures and table is not None:
         axes = drawing.add_subplot()
@@ -146,7 +146,7 @@ def _draw_onto(axes: Any, figure: Figure, looks: dict[str, dict[str, Any]], *, l
         else:
             above = sum(_coincide(curve, other, figure) for other in figure.curves[place + 1 :])
             _draw_curve(axes, curve, look, min(above, MOST_ABOVE))
-    axes.set_title(figure.title)
+    axes.set_title(figure.title, fontsize="medium")
     axes.set_xlabel(figure.y_label if lying else figure.x_label)
     axes.set_ylabel(figure.x_label if lying else figure.y_label)
     if lying:
