@@ -10,9 +10,10 @@ import pytest
 
 from mezzotint import ParameterError
 from mezzotint.core.mechanism import TOTAL
-from mezzotint.privacy.sums.bound import dominating_curve
-from mezzotint.privacy.sums.central import Noise, PairLoss, pair_loss, screen
+from mezzotint.privacy.sums.bound import central_epsilon, dominating_curve
+from mezzotint.privacy.sums.central import Noise, PairLoss, pair_loss, screen, silence
 from mezzotint.privacy.sums.convolution import sum_bounds
+from mezzotint.privacy.sums.cover import _pair_epsilon
 from mezzotint.privacy.sums.curve import MAX_EPSILON, HockeyStick, _exact_hull, _lower_hull, _symmetric_hull
 
 
@@ -140,7 +141,7 @@ def test_epsilons_of_smooth_curves_are_refined() -> None:
     for delta in (1e-2, 1e-4):
         epsilon = pair.epsilon(delta, math.log(3))
         assert pair.deltas(np.array([epsilon]))[0] <= delta
-        assert pair.deltas(np.array([epsilon * (1 - 1e-5)]))[0] > delta
+        assert pair.deltas(np.array([epsilon * (1 - 1e-6)]))[0] > delta
 
 
 def test_shapes_and_counts_at_the_edge() -> None:
@@ -159,3 +160,36 @@ def test_disclosure_stays_at_every_epsilon() -> None:
     assert float(curve.delta(math.inf)) >= 0.5 * (1 - 1e-12)
     bounded = np.array([[3 * 2**30, 2**30], [2**30, 3 * 2**30]])
     assert float(dominating_curve(bounded, clients=1).delta(math.log(3) * (1 + 1e-12))) == 0.0
+
+
+def test_searched_epsilons_of_pairs() -> None:
+    first, second = np.array([0.75, 0.25]), np.array([0.25, 0.75])
+    # 0.75 - 0.25 e**epsilon.
+    found = _pair_epsilon(silence(), first, second, 0.25, math.log(3))
+    assert math.log(2) <= found <= math.log(2) * (1 + 3e-4)
+    assert _pair_epsilon(silence(), first, second, 0.51, math.log(3)) == 0.0
+    assert _pair_epsilon(silence(), np.array([0.5, 0.5]), np.array([1.0, 0.0]), 0.25, math.inf) == math.inf
+
+
+BOUNDED = np.array([[3 * 2**30, 2**30], [2**30, 3 * 2**30]])
+
+
+def test_other_clients_help_where_there_are_any() -> None:
+    crowd = central_epsilon(BOUNDED, clients=300, delta=1e-6)
+    assert crowd.epsilon < 0.6 * math.log(3)
+    assert crowd.method != "one report"
+    assert (crowd.blanket is None) != (crowd.cover is None)
+    alone = central_epsilon(BOUNDED, clients=300, corrupted=299, delta=1e-6)
+    assert (alone.method, alone.blanket) == ("one report", None)
+    assert math.log(3 - 4e-6) <= alone.epsilon <= math.log(3)
+    assert central_epsilon(BOUNDED, clients=300, delta=0.0).epsilon == pytest.approx(math.log(3), rel=1e-12)
+    curve = dominating_curve(BOUNDED, clients=300, delta=1e-6)
+    assert curve.epsilon(1e-6) == pytest.approx(crowd.epsilon, rel=1e-2)
+
+
+def test_an_absent_client_is_one_more_row() -> None:
+    there = dominating_curve(BOUNDED, clients=40)
+    absent = dominating_curve(BOUNDED, clients=40, silent=0)
+    # Seen without others, silence never shows 1: that output is certain disclosure with 3/4.
+    assert float(dominating_curve(BOUNDED, clients=1, silent=0).delta(math.inf)) >= 0.75
+    assert float(absent.delta(0.0)) > float(there.delta(0.0))

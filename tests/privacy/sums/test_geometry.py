@@ -27,6 +27,14 @@ WINDOWS = {
 }  # fmt: skip
 
 
+for _seed in range(4):
+    _draw = np.random.default_rng(_seed)
+    _high = _draw.random((2, 4))
+    WINDOWS[f"random {_seed}"] = Noise(
+        probability=np.array([0.5, 0.5]), low=_high * _draw.random((2, 4)) ** 2, high=_high, outside=0.0
+    )
+
+
 def _slow(noise: Noise, alpha: float) -> list[float]:
     """Per bin the worst of a dense set of distances and ratios between their bounds, summed over places."""
     weights, lowest, highest = geometry._noisy(noise, ROW, SLOPE)
@@ -70,6 +78,7 @@ def test_many_ratios_give_the_same_values_a_row_at_a_time() -> None:
     ratios = np.linspace(-1.5, 1.5, 1001)
     whole = geometry._quotients(ratios, DISTANCES, 2.5)
     assert whole.shape == (DISTANCES.size, ratios.size)
+    np.testing.assert_array_equal(whole[1:2], geometry._quotients(ratios, DISTANCES[1:2], 2.5))
     np.testing.assert_array_equal(whole[:, :1000], geometry._quotients(ratios[:1000], DISTANCES, 2.5))
 
 
