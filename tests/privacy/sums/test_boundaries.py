@@ -10,6 +10,7 @@ import pytest
 
 from mezzotint import ParameterError
 from mezzotint.core.mechanism import TOTAL
+from mezzotint.privacy.sums.blanket import Blanket, Component, dyad
 from mezzotint.privacy.sums.bound import central_epsilon, dominating_curve
 from mezzotint.privacy.sums.central import Noise, PairLoss, pair_loss, screen, silence
 from mezzotint.privacy.sums.convolution import sum_bounds
@@ -185,6 +186,17 @@ def test_other_clients_help_where_there_are_any() -> None:
     assert central_epsilon(BOUNDED, clients=300, delta=0.0).epsilon == pytest.approx(math.log(3), rel=1e-12)
     curve = dominating_curve(BOUNDED, clients=300, delta=1e-6)
     assert curve.epsilon(1e-6) == pytest.approx(crowd.epsilon, rel=1e-2)
+
+
+def test_noise_of_even_widths_alone_leaks_the_parity() -> None:
+    def coins(*widths: int) -> Blanket:
+        shifts = np.array([[1]])
+        return Blanket(components=tuple(Component(shape=dyad(width), shifts=shifts) for width in widths), name="coins")
+
+    assert coins(2).leaks
+    assert coins(2, 4).leaks
+    assert not coins(1).leaks
+    assert not coins(2, 3).leaks
 
 
 def test_an_absent_client_is_one_more_row() -> None:
