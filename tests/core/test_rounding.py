@@ -193,3 +193,13 @@ def test_table_is_certified_at_or_below_epsilon() -> None:
     assert 1 - 3 * MARGIN < mechanism.epsilon <= 1.0
     assert mechanism.exact_max_bias < Fraction(2) * Fraction(2 * level) / TOTAL
     assert mechanism.name == "response"
+
+
+def test_levels_that_nearly_coincide_do_not_take_each_others_mass() -> None:
+    levels = np.array([-1.3, 1.3, 1.3 + 1e-9, 1.3 + 2e-9])
+    ends = np.array([[0.88, 0.06, 0.05, 0.01], [0.12, 0.45, 0.42, 0.01]])
+    rows = np.array([(1 - t) * ends[0] + t * ends[1] for t in np.linspace(0, 1, 9)])
+    weights = round_rows(rows, levels=levels)
+    assert np.abs(weights - rows * TOTAL).max() <= 8
+    # One unit of the span, 2^-32 of it: that is what a table's means are good to.
+    assert np.abs(weights / TOTAL @ levels - rows @ levels).max() <= (levels[-1] - levels[0]) * 2.0**-32

@@ -54,8 +54,9 @@ def test_duality_on_random_problems(seed: int) -> None:
     assert result.lower_bound is not None
     assert result.gap is not None
     # Below the bound only by what the integers' bias explains, and that is little.
-    assert -result.slack <= result.gap <= 1e-6 * result.loss
-    assert result.slack <= 1e-6 * result.loss
+    assert -result.slack <= result.gap <= SOLVED * result.loss
+    # A unit of 2^-32 of the span at each end, times what the mean costs there: dear where a level barely reaches.
+    assert result.slack <= 1000 * np.ptp(result.mechanism.levels) ** (2 if problem["loss"] == "mse" else 1) * 2.0**-32
     assert result.gap == result.loss - result.lower_bound
     table = result.mechanism
     ulp = 2.0**-52 * (abs(table.lower) + abs(table.upper))

@@ -105,9 +105,15 @@ def _candidates(room: IntArray) -> npt.NDArray[np.intp]:
     return np.union1d(roomiest, able[np.linspace(0, able.size - 1, CANDIDATES // 2).astype(np.intp)])
 
 
+_APART = 1e-6
+"""Share of the levels' span below which two of them count as one when means are brought to their aims."""
+
+
 def _cancel_residual(row: IntArray, low: IntArray, high: IntArray, slope: FloatArray, aim: float) -> None:
     """Moves units between pairs of levels while that brings the row's mean closer to its aim."""
-    enough = float(np.diff(slope).min()) / 2
+    gaps = np.diff(slope)
+    # Between levels that nearly coincide it would take nearly all units to cancel what a unit elsewhere does.
+    enough = float(gaps[gaps >= _APART * (slope[-1] - slope[0])].min()) / 2
     for _ in range(8 * row.size):
         residual = aim - float(row @ slope)
         givers, takers = _candidates(row - low), _candidates(high - row)

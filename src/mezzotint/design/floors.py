@@ -31,6 +31,9 @@ _THINNEST = 1e-7
 _LEAST = 1e-10
 """Where both outer levels just reach, the solver sees them so much (relative) farther out."""
 
+_ROOM = 1e-13
+"""Of ratios between rows: what floats need to tell the inside of such levels' windows from its edge."""
+
 
 class ConvergenceError(MezzotintError, RuntimeError):
     """Newton's method found no floors for levels that have some."""
@@ -98,7 +101,7 @@ class _TwoRows:
 
     def __init__(self, levels: FloatArray, ratio: float) -> None:
         # Where outer levels just reach there is no interior: the rows see them a little farther out.
-        least = 1 + overhang(ratio) * (1 + _LEAST) + 1e-15
+        least = 1 + overhang(ratio) * (1 + max(_LEAST, _ROOM / (ratio - 1))) + 1e-15
         self.levels, self.ratio = levels.copy(), ratio
         self.levels[[0, -1]] = min(levels[0], -least), max(levels[-1], least)
         floors, rows = _interior(self.levels, ratio)
