@@ -6,6 +6,7 @@ Run: python benchmarks/design.py [--cap SECONDS] [--repetitions R] [--quick]
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import resource
 import subprocess
@@ -81,6 +82,32 @@ def one_size(count: int, repetitions: int, cap: float) -> list[str]:
             cells.append(f"{seconds:.3g} ({seconds / ours:.1f}x, value {value / solution.value - 1:+.0e})")
     cells.append(f"{result.mechanism.epsilon:.9f}")
     return cells
+
+
+def uneven(console: Console, sizes: list[int]) -> None:
+    """Levels at random, knots left to the design: every loss, and samples as priors."""
+    sample = np.random.default_rng(1).normal(0.2, 0.5, 1000).clip(-1, 1)
+    kinds: dict[str, dict[str, Any]] = {
+        "MSE": {},
+        "MAE": {"loss": "mae"},
+        "minimax": {"loss": "minimax"},
+        "MSE, sample of 1000": {"prior": sample},
+        "MSE, sample of 40": {"prior": sample[:40]},
+    }
+    table = Table(title=f"Uneven levels in [-3, 3], knots=None, epsilon = {EPSILON:g}", title_justify="left")
+    for name in ("levels", "loss", "processor seconds", "gap", "knots", "certified epsilon"):
+        table.add_column(name, justify="left" if name == "loss" else "right")
+    for count, (name, options) in itertools.product(sizes, kinds.items()):
+        inner = np.random.default_rng(count).uniform(-3, 3, count - 2)
+        levels = np.sort(np.concatenate([[-3.0], inner, [3.0]]))
+        started = time.process_time()
+        result = design.optimal(EPSILON, levels=levels, **options)
+        seconds = time.process_time() - started
+        if result.gap is None:
+            raise RuntimeError("a design at given levels has a bound")
+        numbers = (f"{seconds:.2g}", f"{result.gap / result.loss:.0e}", str(result.mechanism.knots.size))
+        table.add_row(str(count), name, *numbers, f"{result.mechanism.epsilon:.9f}")
+    console.print(table)
 
 
 def algorithm_2(progress: Callable[[int, int], None]) -> tuple[Mechanism, int]:
@@ -176,6 +203,7 @@ def main() -> None:
         table.add_row(*one_size(count, arguments.repetitions, arguments.cap))
     console.print(table)
     largest = max(SIZES) if not arguments.quick else 64
+    uneven(console, [64] if arguments.quick else [64, 256])
     console.print(f"Peak memory of a process with one design of {largest} levels: {peak_memory(largest):.2f} GiB")
     if not arguments.quick:
         against_algorithm_2(console, arguments.repetitions)

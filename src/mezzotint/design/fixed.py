@@ -37,6 +37,8 @@ AT_LEVELS = "all mechanisms with these levels"
 
 _BETWEEN = (0.25, 0.5, 0.75)
 _ROUNDS = 12
+_WORST = 32
+"""Inputs at first, and new ones a round at most."""
 _TARGET = 1e-7
 _SPREADS = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4)
 """Over how much of half the range point masses are spread, one after another."""
@@ -162,8 +164,8 @@ def _on_knots(problem: Problem, levels: FloatArray, knots: FloatArray, between: 
 
 def _by_worst_inputs(problem: Problem, levels: FloatArray) -> Draft:
     """For the largest error over the inputs: rows at some inputs, and at the worst of windows until none is worse."""
-    half, inner = problem.width / 2, (levels > problem.lower) & (levels < problem.upper)
-    inputs = np.union1d(np.linspace(problem.lower, problem.upper, 9), levels[inner])
+    half = problem.width / 2
+    inputs = np.linspace(problem.lower, problem.upper, _WORST + 1)
     floors, least, bound, price, iterations = np.zeros(levels.size), math.inf, -math.inf, 0.0, 0
     for _ in range(_ROUNDS):
         draft = _on_knots(problem, levels, inputs, between=())
@@ -176,9 +178,12 @@ def _by_worst_inputs(problem: Problem, levels: FloatArray) -> Draft:
         worst, errors = (part * scale for part, scale in zip(peaks(windows), (half, half**2), strict=False))
         if errors.max() < least:
             least, floors = float(errors.max()), draft.floors
-        if least - bound <= _TARGET * least:
+        if least - bound <= 10 * _TARGET * least:
             break
-        inputs = np.union1d(inputs, np.clip(problem.center + worst[errors > bound], problem.lower, problem.upper))
+        # Of neighbours that are as bad the worst are enough.
+        order = np.argsort(-errors, kind="stable")[:_WORST]
+        worst = problem.center + worst[order[errors[order] > bound]]
+        inputs = np.union1d(inputs, np.clip(worst, problem.lower, problem.upper))
     return Draft(floors=floors, lower_bound=bound, scope=AT_LEVELS, iterations=iterations, price=price)
 
 

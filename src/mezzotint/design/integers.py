@@ -139,6 +139,9 @@ def _reaching(levels: list[int], floors: list[int], ratio: Fraction, most: Seque
 
 def _friendly(floor: int, ratio: Fraction, nearby: int) -> int:
     """The floor, or one a little below it, whose ceiling loses least to rounding."""
+    lost, step = floor * ratio.numerator % ratio.denominator, ratio.numerator - ratio.denominator
+    if nearby > 1 and step < ratio.denominator and lost // step < floor // 2:
+        return floor - lost // step  # each unit less loses so much less
     tried = range(floor, max(floor - nearby, floor // 2, 0), -1)
     return min(tried, key=lambda one: one * ratio.numerator % ratio.denominator, default=floor)
 
