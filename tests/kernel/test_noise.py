@@ -161,6 +161,21 @@ def test_edges_of_noise() -> None:
     assert not accepts(order, _proof(order, FIVE))
 
 
+def test_a_sum_has_an_honest_client() -> None:
+    """As many corrupted as there are clients would leave no noise at all, nor anybody to protect."""
+    document = _release(FIVE, 3, 1, 1, corrupted=2).document()
+    assert kernel.Release.read(document).corrupted == 2
+    three = _release(FIVE, 3, 1, 1, corrupted=3).document()
+    with pytest.raises(kernel.Unreadable, match="corrupted"):
+        kernel.Release.read(three)
+    # Moves are said of sums alone, and both or none.
+    for change in ({"observer": "reports", "trust": "local"}, {"shift": 0}, {"distance": "-1"}):
+        with pytest.raises(kernel.Unreadable):
+            kernel.Release.read({**document, **change})
+    with pytest.raises(kernel.Unreadable, match="distance"):
+        kernel.Release.read({key: value for key, value in document.items() if key != "distance"})
+
+
 def test_no_other_kind_of_proof_speaks_of_noise() -> None:
     """The table alone has one row, so as reports it would cost nothing."""
     said = claim(_release(FIVE, 3, 1, 1), "1/100", "99/100")
