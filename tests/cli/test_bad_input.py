@@ -198,3 +198,28 @@ def test_other_errors_are_not_hidden(invoke: Invoke, mechanism_file: Path, monke
     monkeypatch.setattr(Mechanism, "load", broken)
     with pytest.raises(RuntimeError, match="a fault"):
         invoke("show", mechanism_file)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "begins"),
+    [
+        (("smoothed", "profile", "--counts", "1,2", "--loss-rate", "2", "--epsilon", "1"), "--loss-rate=2: "),
+        (
+            ("smoothed", "expected", "--n", "9", "--vertices", "3", "--loss-rate", "0.1", "--epsilon", "1"),
+            "--vertices[0]=3",
+        ),
+        (("advise", "--clients", "50", "--target-epsilon", "4", "--dim", "0"), "--dim=0: "),
+        (("design", "--epsilon", "1", "--levels=-3,3", "--max-level", "9"), "--max-level=9.0: "),
+        (("design", "--epsilon", "1", "--levels", "4", "--alpha", "1e23"), "--alpha=1e+23: "),
+        (("show", "no-such-file.json"), "file=no-such-file.json: "),
+    ],
+)
+def test_messages_begin_with_what_was_typed(invoke: Invoke, arguments: tuple[str, ...], begins: str) -> None:
+    outcome = invoke(*arguments)
+    assert outcome.status == 2
+    assert outcome.err.startswith(f"mezzotint: {begins}")
+
+
+def test_a_guess_is_offered_once(invoke: Invoke) -> None:
+    assert invoke("desing").err.count("Did you mean") == 1
+    assert invoke("design", "--epsilonn", "1").err.count("Did you mean") == 1

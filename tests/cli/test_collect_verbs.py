@@ -92,11 +92,11 @@ def test_memoised_reports_need_a_secret_key_file(
     key = tmp_path / "memo.key"
     memoised = ["--memoise-by", "id", "--key-file", key]
     for more, words in (
-        (memoised, "key_file=.*no such file.*--new-key"),
-        (memoised[:2], "memoise_by=id: needs the secret key"),
+        (memoised, "--key-file=.*no such file.*--new-key"),
+        (memoised[:2], "--memoise-by=id: needs the secret key"),
         (memoised[2:], "name the users: --memoise-by"),
         ([*memoised, "--new-key", "--seed", "3"], "rng=a seed: memoised reports"),
-        (["--memoise-by", "word", "--key-file", key, "--new-key"], "key_file=.*exists already"),
+        (["--memoise-by", "word", "--key-file", key, "--new-key"], "--key-file=.*exists already"),
         (["--memoise-by", "nobody", "--key-file", key], "users=nobody: no such column"),
         (["--engine", "spark"], 'engine=spark: use "local" or "ray"'),
         (["--address", "auto"], "address=auto"),

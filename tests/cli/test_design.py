@@ -55,7 +55,7 @@ def test_optm_takes_its_bins(invoke: Invoke) -> None:
     assert 1.7 < facts["mae"] < 1.8785 + 2e-3
     assert 0.999 < facts["epsilon"] <= 1
     assert "loss=mse" in invoke(*arguments).err
-    assert "max_level=9" in invoke(*arguments, "--loss", "mae", "--max-level", 9).err
+    assert "--max-level=9" in invoke(*arguments, "--loss", "mae", "--max-level", 9).err
 
 
 CONSTRAINTS = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -26,7 +27,7 @@ from mezzotint.cli import (
     train,
     verify,
 )
-from mezzotint.core.errors import MezzotintError
+from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.lazy import LazyModule
 
 metadata: Any = LazyModule("importlib.metadata")
@@ -69,6 +70,9 @@ EXTRAS = {
     "flask": "explore",
 }
 """Libraries that the core does not need -> the extra that brings them."""
+
+ALIASES = {"dimension": "dim"}
+"""Parameters of the library -> those of verbs, where they differ."""
 
 
 def build(words: Sequence[str]) -> typer.Typer:
@@ -144,6 +148,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         entered = build([*given, *completed])
         status = entered(args=given, prog_name="mezzotint", standalone_mode=False)
         sys.stdout.flush()
+    except ParameterError as error:
+        return _complain(_as_typed(error, entered, given))
     except MezzotintError as error:
         return _complain(str(error))
     except ModuleNotFoundError as error:
@@ -165,8 +171,22 @@ def run(arguments: Sequence[str] | None = None) -> int:
         if not message():  # a room named without a verb: its help is printed already
             return BAD_INPUT
         path = getattr(getattr(error, "ctx", None), "command_path", "mezzotint")
-        return _complain(f"{message()} Try: {path} --help")
+        # Some releases add a guess to a guess.
+        said = re.sub(r"(\(?Did you mean [^?]*\?\)?)( ?\1)+", r"\1", message())
+        return _complain(f"{said} Try: {path} --help")
     return status if isinstance(status, int) else 0
+
+
+def _as_typed(error: ParameterError, entered: typer.Typer, given: Sequence[str]) -> str:
+    """The message with the option's name as it is typed, where the verb has an option for the parameter."""
+    command: Any = typer.main.get_command(entered)
+    for word in given:
+        command = getattr(command, "commands", {}).get(word, command)
+    name, rest = re.match(r"(\w*)(.*)", error.parameter, re.DOTALL).groups()  # type: ignore[union-attr]
+    for option in getattr(command, "params", ()):
+        if option.param_type_name == "option" and ALIASES.get(name, name) == option.name:
+            return str(error).replace(name + rest, option.opts[0] + rest, 1)
+    return str(error)
 
 
 def _close_quietly() -> int:

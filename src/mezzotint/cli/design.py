@@ -95,7 +95,7 @@ def command(
     prove: Annotated[
         bool, typer.Option("--prove", help="Also bound every mechanism with so many levels, wherever they are.")
     ] = False,
-    seconds: Annotated[float, typer.Option(help="Time that --prove may take.")] = 60.0,
+    seconds: Annotated[float, typer.Option(help="Seconds that --prove may take.")] = 60.0,
     proof: Annotated[
         Path | None,
         typer.Option(help="Write what checks the claim about a report here (.json), or with --prove its bound."),

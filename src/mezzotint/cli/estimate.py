@@ -32,7 +32,7 @@ def command(
     mechanism: Annotated[
         Path | None, typer.Option(help="Mechanism file, for bare codes whose file does not carry one.")
     ] = None,
-    level: Annotated[float, typer.Option(help="Confidence of each interval.")] = 0.95,
+    level: Annotated[float, typer.Option(help="Confidence of each interval, in (0, 1).")] = 0.95,
     method: Annotated[
         str, typer.Option(help="asymptotic, or safe: valid at any number of reports, and wider.")
     ] = "asymptotic",

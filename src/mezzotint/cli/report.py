@@ -27,7 +27,7 @@ def command(
     out: Annotated[Path, typer.Option(help="Page to write (.html).")] = Path("report.html"),
     png: Annotated[Path | None, typer.Option(help="Folder for every figure as a PNG file.")] = None,
     column: Annotated[str | None, typer.Option(help="Field of codes, where reports have several.")] = None,
-    level: Annotated[float, typer.Option(help="Confidence of each interval.")] = 0.95,
+    level: Annotated[float, typer.Option(help="Confidence of each interval, in (0, 1).")] = 0.95,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
