@@ -114,6 +114,19 @@ def test_tables_for_distributions_scale_with_the_data_and_know_their_edges() -> 
     assert np.unique(design.optimal(5.0, levels=16, loss="cdf").mechanism.knots).size == 17
 
 
+def test_an_interpolated_table_has_the_same_rows_at_the_middles_of_the_cells() -> None:
+    stepped = design.optimal(1.0, lower=0.0, upper=100.0, levels=6, knots=[0.0, 1.0, 10.0, 100.0], loss="cdf").mechanism
+    table = design.interpolated(stepped)
+    assert table.epsilon == stepped.epsilon
+    middles = np.array([0.5, 5.5, 55.0])
+    assert table.pmf(middles) == pytest.approx(stepped.pmf(middles), abs=0)
+    assert table.pmf(np.array([0.0, 100.0])) == pytest.approx(stepped.pmf(np.array([0.0, 100.0])), abs=0)
+    assert table.pmf(np.array([3.0])) == pytest.approx(stepped.pmf(middles[:2]).mean(axis=0, keepdims=True), abs=1e-9)
+    assert np.diff(table.knots).min() > 0
+    with pytest.raises(ParameterError, match="no constant rows between jumps"):
+        design.interpolated(table)
+
+
 def test_compare_shows_both_kinds_of_error() -> None:
     rows = {row.family: row for row in design.compare(epsilon=1.0, bits=3, families=("optimal", "cdf", "laplace"))}
     errors = [getattr(rows[name], "cdf") for name in ("cdf", "optimal")]  # noqa: B009
