@@ -29,7 +29,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from distribution import square_wave
 from rich.console import Console
 from rich.table import Table
 from scipy import special, stats
@@ -93,6 +92,7 @@ TABLES: dict[str, Callable[[], Mechanism]] = {
     "erm6": lambda: families.erm(lower=0, upper=1, bins=[-0.4, 0.0, 0.3, 0.7, 1.0, 1.4], gamma=1.0),
     "rqm16": lambda: families.rqm(lower=0, upper=1, levels=16, extension=0.5, q=0.42),
     "pbm15": lambda: families.pbm(lower=0, upper=1, trials=15, theta=0.3, knots=17),
+    "wave16": lambda: families.square_wave(lower=0, upper=1, outputs=16, epsilon=1.0),
     "round4": lambda: families.stochastic_rounding(lower=0, upper=1, levels=4),
     "stepped10e4": lambda: stepped(10, 4.0),
     "krr4e5": krr(4, 5.0),
@@ -430,7 +430,10 @@ def print_widths(console: Console, draws: int) -> None:
         table = Table(title=f"widths of 95 % intervals, epsilon {epsilon:g}")
         for head in ("reports", "column", "n", "quantity", "ours", "open", "former region", "safe", "square wave"):
             table.add_column(head)
-        tables = {"ours": TABLES[ours](), "wave": square_wave(outputs, epsilon)}
+        tables = {
+            "ours": TABLES[ours](),
+            "wave": families.square_wave(lower=0, upper=1, outputs=outputs, epsilon=epsilon),
+        }
         for label in ("smooth", "zero-inflated", "90/10"):
             for n in (1000, 20_000):
                 rng = seeded(7, n, ours, label)

@@ -28,7 +28,7 @@ import pyarrow.csv as pacsv
 from rich.console import Console
 from rich.table import Table
 
-from mezzotint import design
+from mezzotint import design, families
 from mezzotint.collect.cells import Nodes, smooth_fit
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.design.distribution import cdf_variance
@@ -109,36 +109,15 @@ def cdf_deviation(pmf: np.ndarray, cells: int) -> float:
     return float(np.sqrt(cdf_variance(rows, np.full(cells, 1 / cells))))
 
 
-def cells_for(outputs: int, epsilon: float) -> int:
-    """How many cells ours is designed for: as many as outputs where these tell them apart well, else half as many."""
-    return min(64, outputs if np.exp(epsilon) >= 3 * outputs else outputs // 2 + 1)
+def ours(outputs: int, epsilon: float) -> Mechanism:
+    return design.for_shape(epsilon, lower=0, upper=1, levels=outputs)
 
 
-def ours(outputs: int, epsilon: float) -> np.ndarray:
-    knots = cells_for(outputs, epsilon) + 1
-    found = design.optimal(epsilon=epsilon, lower=0, upper=1, levels=outputs, loss="cdf", knots=knots)
-    return design.interpolated(found.mechanism).pmf(middles(CELLS))
+def wave(outputs: int, epsilon: float) -> Mechanism:
+    return families.square_wave(lower=0, upper=1, outputs=outputs, epsilon=epsilon)
 
 
-def square_wave(outputs: int, epsilon: float) -> Mechanism:
-    """The square wave of Li et al. 2020, its outputs cut into equal bins: between its kinks its pmf is linear, too."""
-    odds = np.exp(epsilon)
-    half = (epsilon * odds - odds + 1) / (2 * odds * (odds - 1 - epsilon))
-    near, far = odds / (2 * half * odds + 1), 1 / (2 * half * odds + 1)
-    bins = np.linspace(-half, 1 + half, outputs + 1)
-    knots = np.unique(np.clip(np.concatenate([bins - half, bins + half, [0.0, 1.0]]), 0, 1))
-    knots = knots[np.append(True, np.diff(knots) > 1e-9)]
-    wave = np.clip(np.minimum(bins[1:], knots[:, None] + half) - np.maximum(bins[:-1], knots[:, None] - half), 0, None)
-    pmf = far * (bins[1] - bins[0]) + (near - far) * wave
-    weights = np.floor(pmf / pmf.sum(axis=1, keepdims=True) * 2**32).astype(np.int64)
-    weights[np.arange(len(weights)), weights.argmax(axis=1)] += 2**32 - weights.sum(axis=1)
-    return Mechanism(knots=knots, levels=(bins[1:] + bins[:-1]) / 2, weights=weights, name=f"square wave {outputs}")
-
-
-METHODS: dict[str, Callable[[int, float], np.ndarray]] = {
-    "ours": ours,
-    "square wave": lambda outputs, epsilon: square_wave(outputs, epsilon).pmf(middles(CELLS)),
-}
+METHODS: dict[str, Callable[[int, float], Mechanism]] = {"ours": ours, "square wave": wave}
 
 
 def measured(folder: Path, outputs: int, epsilon: float, draws: int) -> list[dict[str, Any]]:
@@ -147,10 +126,11 @@ def measured(folder: Path, outputs: int, epsilon: float, draws: int) -> list[dic
     columns = {name: read_column(folder, name) for name in COLUMNS}
     tables = {name: make(outputs, epsilon) for name, make in METHODS.items()}
     rng = np.random.default_rng([outputs, int(100 * epsilon)])
-    for method, pmf in tables.items():
+    for method, table in tables.items():
+        pmf = table.pmf(middles(CELLS))
         deviation = cdf_deviation(pmf, min(16, outputs // 2))
         for estimator, run in {"EM": em, "EMS": ems}.items():
-            row: dict[str, Any] = {"method": method, "estimator": estimator, "cdf": deviation}
+            row: dict[str, Any] = {"method": method, "table": table.name, "estimator": estimator, "cdf": deviation}
             row |= {"epsilon": epsilon, "outputs": outputs, "used": pmf.shape[1]}
             for name, counts in columns.items():
                 drawn = rng.multinomial(counts.sum(), counts / counts.sum() @ pmf, size=draws)
@@ -206,7 +186,7 @@ def main() -> None:
                 table.add_row(
                     str(row["method"]), str(row["used"]), str(row["estimator"]), *numbers, deviation, excess(row, rows)
                 )
-            console.print(table)
+            console.print(table, f"ours: {rows[0]['table']}")
     console.print(f"{time.process_time() - started:.0f} s of CPU time")
     if asked.json:
         asked.json.write_text(json.dumps(everything, indent=1))

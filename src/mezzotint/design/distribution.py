@@ -8,6 +8,7 @@ it: one program, no local optima. docs/proofs/design.md, "Distributions".
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -18,9 +19,10 @@ from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import MAX_LEVELS, TOTAL, Mechanism
 from mezzotint.core.priors import as_prior
 from mezzotint.core.rounding import round_rows
-from mezzotint.design.problem import Problem, check_knots
+from mezzotint.design.problem import Problem, check_knots, make_problem
 from mezzotint.design.result import DesignResult
 from mezzotint.design.rounding import Draft, first_certified, record
+from mezzotint.families.response import square_wave
 
 FloatArray = npt.NDArray[np.float64]
 Sets = npt.NDArray[np.bool_]
@@ -282,3 +284,63 @@ def interpolated(mechanism: Mechanism) -> Mechanism:
         weights=np.concatenate([weights[:1], weights[::2], weights[-1:]]),
         name=f"{mechanism.name}, interpolated",
     )
+
+
+_FINE = 128
+_ROUGHNESS = 100
+"""Cells of the shapes that are expected, and how even they are: Dirichlet, of so many observations in all."""
+
+
+def shape_error(mechanism: Mechanism, *, reports: int = 50_000) -> float:
+    """Expected error of the best linear estimate of the distribution function, as a share of the range.
+
+    The mean absolute error over the inputs, about a Wasserstein-1 distance, where the shares of 128 cells have a
+    Dirichlet prior around even ones, of 100 observations. Unlike `loss` "cdf" it compares tables that tell no cells
+    apart exactly: what they leave open counts with what the prior says about it.
+
+    Arguments:
+        mechanism: any table of numbers.
+        reports: how many are estimated from, >= 1.
+    """
+    inputs = mechanism.lower + (np.arange(_FINE) + 0.5) / _FINE * (mechanism.upper - mechanism.lower)
+    rows, shares = mechanism.pmf(inputs), np.full(_FINE, 1 / _FINE)
+    prior = (np.diag(shares) - np.outer(shares, shares)) / (_ROUGHNESS + 1)
+    pmf, seen = shares @ rows, prior @ rows
+    noise = (np.diag(pmf) - np.outer(pmf, pmf)) / reports
+    left = prior - seen @ np.linalg.pinv(noise + rows.T @ seen, rcond=1e-12, hermitian=True) @ seen.T
+    below = np.tri(_FINE)[:-1]
+    variance = np.einsum("ij,jk,ik->i", below, left, below)
+    return float(np.sqrt(np.maximum(0, variance)).mean() * math.sqrt(2 / math.pi))
+
+
+def for_shape(
+    epsilon: float = 1.0, *, lower: float = -1.0, upper: float = 1.0, levels: int = 32, reports: int = 50_000
+) -> Mechanism:
+    """The table for the whole shape of a distribution, of those that this release knows, by `shape_error`.
+
+    Arguments:
+        epsilon: pure, of one report.
+        lower, upper: range of the inputs, data units.
+        levels: most different reports, 3 to 1024.
+        reports: about as many as will be estimated from.
+
+    Returns: the square wave, or a table for cells made continuous (`interpolated`), whichever is expected to err less.
+        For shares between given edges a table with those cells is better: `optimal` with loss="cdf".
+    """
+    if isinstance(levels, bool) or not 3 <= levels <= 1024:
+        raise ParameterError("levels", levels, "need 3 to 1024 different reports")
+    span = {"lower": lower, "upper": upper}
+    found = [square_wave(outputs=levels, epsilon=epsilon, **span)]
+    for cells in sorted({min(_MOST_TRIED, levels * part // 16) for part in (11, 16)} - {0, 1}):
+        try:
+            table = design_cells(
+                make_problem(epsilon=epsilon, loss="cdf", **span), levels, cells + 1, started=time.perf_counter()
+            )
+        except InfeasibleError:
+            continue
+        found.append(interpolated(table.mechanism))
+    return min(found, key=lambda table: shape_error(table, reports=reports))
+
+
+_MOST_TRIED = 16
+"""Cells: more take minutes to design."""

@@ -17,6 +17,7 @@ from mezzotint.families.pbm import pbm_exact as pbm_exact
 from mezzotint.families.pbm import published_pbm_mse as published_pbm_mse
 from mezzotint.families.response import k_randomized_response as k_randomized_response
 from mezzotint.families.response import randomized_response as randomized_response
+from mezzotint.families.response import square_wave as square_wave
 from mezzotint.families.response import stochastic_rounding as stochastic_rounding
 from mezzotint.families.selection import biased_selection as biased_selection
 from mezzotint.families.selection import erm as erm
