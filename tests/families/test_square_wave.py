@@ -41,7 +41,7 @@ def test_what_cannot_be() -> None:
         ({"epsilon": 0}, "eps"),
     ):
         with pytest.raises(ParameterError, match=words):
-            families.square_wave(**{"epsilon": 1.0, **options})
+            families.square_wave(**{"epsilon": 1.0, **options})  # type: ignore[arg-type]
 
 
 def test_the_error_of_shapes_is_that_of_linear_estimates() -> None:
