@@ -329,16 +329,13 @@ def for_shape(
     """
     if isinstance(levels, bool) or not 3 <= levels <= 1024:
         raise ParameterError("levels", levels, "need 3 to 1024 different reports")
-    span = {"lower": lower, "upper": upper}
-    found = [square_wave(outputs=levels, epsilon=epsilon, **span)]
+    found = [square_wave(outputs=levels, epsilon=epsilon, lower=lower, upper=upper)]
+    problem = make_problem(epsilon=epsilon, loss="cdf", lower=lower, upper=upper)
     for cells in sorted({min(_MOST_TRIED, levels * part // 16) for part in (11, 16)} - {0, 1}):
         try:
-            table = design_cells(
-                make_problem(epsilon=epsilon, loss="cdf", **span), levels, cells + 1, started=time.perf_counter()
-            )
+            found.append(interpolated(design_cells(problem, levels, cells + 1, started=time.perf_counter()).mechanism))
         except InfeasibleError:
             continue
-        found.append(interpolated(table.mechanism))
     return min(found, key=lambda table: shape_error(table, reports=reports))
 
 
