@@ -254,7 +254,9 @@ def test_levels_within_two_floats_of_what_they_need_are_feasible(
 def test_levels_that_just_reach_are_designed_with_a_bound_that_holds(epsilon: float, levels: list[float]) -> None:
     found = design.optimal(epsilon, levels=levels)
     if len(levels) == 2:  # the one unbiased mechanism there is; 2^-32 of the span may be its bias
-        assert found.lower_bound == pytest.approx(levels[1] ** 2 - 1 / 3, abs=1e-12)
+        assert found.lower_bound == pytest.approx(
+            levels[1] ** 2 - 1 / 3, abs=1e-11
+        )  # moments of pieces; the noise was 4.5e-10
     assert found.status == "optimal"
 
 
