@@ -134,3 +134,24 @@ def test_the_most_frequent_of_a_large_domain(invoke: Callable[..., Any], tmp_pat
         outcome = invoke(*arguments)
         assert outcome.status == 2
         assert message in " ".join(outcome.err.split())
+
+
+def test_where_the_table_is_to_blame_a_better_one_is_named(invoke: Callable[..., Any], tmp_path: Path) -> None:
+    """The command that estimate names makes a table whose shares are far narrower."""
+    x = np.random.default_rng(2).beta(2, 5, 40_000)
+    pq.write_table(pa.table({"x": x}), tmp_path / "in.parquet")
+    families.k_randomized_response(lower=0, upper=1, levels=3, epsilon=4.0).save(tmp_path / "m.json")
+    widths = []
+    for name in ("m", "shares"):
+        asked = ("privatize", tmp_path / "in.parquet", "--column", "x", "--mechanism", tmp_path / f"{name}.json")
+        assert invoke(*asked, "--out", tmp_path / f"{name}.parquet").status == 0
+        shown = invoke("estimate", tmp_path / f"{name}.parquet", "--histogram", "--bins", 4).out
+        found = invoke("estimate", tmp_path / f"{name}.parquet", "--histogram", "--bins", 4, "--json").json["histogram"]
+        widths.append(sum(found["high"]) - sum(found["low"]))
+        if name == "m":
+            words = re.search(r"mezzotint (design --loss cdf .*) --out shares.json", " ".join(shown.split()))
+            assert words is not None
+            assert invoke(*words[1].split(), "--out", tmp_path / "shares.json").status == 0
+        else:
+            assert "hardly narrow" not in shown
+    assert widths[1] < widths[0] / 4

@@ -85,6 +85,48 @@ def test_a_ledger_is_charged_before_and_refuses_beyond_its_budget(source: Path, 
     assert privacy.Ledger(path).worst().epsilon == pytest.approx(3 * MECHANISM.epsilon)
 
 
+@pytest.mark.parametrize("out", ["r.parquet", "folder/"])
+def test_people_pay_for_their_own_rows(tmp_path: Path, out: str) -> None:
+    """Ann has two rows, the others one: the second run of the same file is refused for her, and charges nobody."""
+    pq.write_table(pa.table({"x": [0.1, 0.2, 0.3, 0.4], "id": ["ann", "bob", "ann", "eve"]}), tmp_path / "in.parquet")
+    pq.write_table(pa.table({"x": [0.1, 0.2], "id": ["bob", "dan"]}), tmp_path / "more.parquet")
+    path = tmp_path / "ledger.jsonl"
+    options: dict[str, Any] = {"column": "x", "mechanism": MECHANISM, "ledger": path, "people": "id", "budget": 1.5}
+    for name in ("a", "b", "c", "d"):
+        (tmp_path / name).mkdir()
+    first = collect.privatize(tmp_path / "in.parquet", f"{tmp_path}/a/{out}", **options)
+    assert first.reports == 4
+    spent = {name: privacy.Ledger(path).spent(name).epsilon for name in ("ann", "bob", "eve", "dan")}
+    one = MECHANISM.epsilon
+    assert spent == pytest.approx({"ann": 2 * one, "bob": one, "eve": one, "dan": 0.0})
+    assert spent["ann"] >= 2 * one
+    with pytest.raises(BudgetError, match="ann"):
+        collect.privatize(tmp_path / "in.parquet", f"{tmp_path}/b/{out}", **options)
+    assert [found.name for found in (tmp_path / "b").rglob("*.parquet")] == []
+    assert privacy.Ledger(path).spent("eve").epsilon == pytest.approx(one)
+    collect.privatize(tmp_path / "more.parquet", f"{tmp_path}/c/{out}", **options)
+    assert privacy.Ledger(path).spent("bob").epsilon == pytest.approx(2 * one)
+    # Without a budget everybody is charged and nobody asked.
+    options["budget"] = None
+    collect.privatize(tmp_path / "in.parquet", f"{tmp_path}/d/{out}", **options)
+    assert privacy.Ledger(path).spent("ann").epsilon == pytest.approx(4 * one)
+    assert "id" not in pq.read_table(tmp_path / "a" / out).schema.names
+
+
+def test_people_without_ids_or_without_a_ledger_are_refused(source: Path, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"x": [0.1, 0.2], "id": ["ann", None]}), tmp_path / "in.parquet")
+    path = tmp_path / "ledger.jsonl"
+    cases: tuple[tuple[Path, dict[str, Any], str], ...] = (
+        (tmp_path / "in.parquet", {"ledger": path, "people": "id"}, "people=id: has no id in in.parquet"),
+        (source, {"ledger": path, "people": "id"}, "id"),
+        (source, {"people": "id"}, "says whom the ledger charges"),
+    )
+    for given, options, words in cases:
+        with pytest.raises(ParameterError, match=words):
+            collect.privatize(given, tmp_path / "r.parquet", column="x", mechanism=MECHANISM, **options)
+    assert not (tmp_path / "r.parquet").exists()
+
+
 def test_a_resumed_run_is_charged_once(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "ledger.jsonl"
     options: dict[str, Any] = {"column": "x", "mechanism": MECHANISM, "ledger": path, "budget": 0.6, "block_rows": 300}

@@ -178,9 +178,12 @@ def _blame(result: Any) -> list[str]:
     wide, left_open = (bins.high - bins.low).sum(), (bins.identified_high - bins.identified_low).sum()
     if wide < 0.2 or left_open < wide / 2:
         return []
+    span = f"--lower {bins.edges[0]:g} --upper {bins.edges[-1]:g}"
+    cost = 1.0 if result.epsilon is None else result.epsilon
     return [
-        "More reports of this table would hardly narrow these shares: it leaves most of that open. A table whose rows "
-        "jump at the edges of the histogram can tell them apart (docs/collect.md, a table for a histogram)."
+        "More reports of this table would hardly narrow these shares: it leaves most of that open. A table made for "
+        "them tells them apart (docs/collect.md, a table for a histogram): mezzotint design --loss cdf "
+        f"--epsilon {cost:.4g} {span} --knots {bins.edges.size} --levels {2 * bins.share.size} --out shares.json"
     ]
 
 

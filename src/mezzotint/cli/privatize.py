@@ -72,6 +72,10 @@ Budget = Annotated[
     float | None,
     typer.Option(help="Epsilon that all charges in the ledger may not exceed together; exit 2 if they would."),
 ]
+ChargeBy = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMN", help="Column of ids: the ledger charges each person for the rows that are theirs."),
+]
 Seed = Annotated[
     int | None,
     typer.Option(help="Reproducible draw for tests. NOT PRIVATE: whoever knows the seed knows the inputs."),
@@ -98,6 +102,7 @@ def command(
     new_key: NewKey = False,
     ledger: LedgerFile = None,
     budget: Budget = None,
+    charge_by: ChargeBy = None,
     proof: ProofOption = None,
     seed: Seed = None,
     overwrite: Overwrite = False,
@@ -131,6 +136,7 @@ def command(
         "overwrite": overwrite,
         "ledger": ledger,
         "budget": budget,
+        "people": charge_by,
         "rng": seed,
     }
     with progress("privatizing") as tell:

@@ -138,7 +138,7 @@ def _one_file(work: Plan, files: Sequence[SourceFile], out: AnyPath, chosen: Set
     if os.fspath(out) != "-":
         refuse_existing(out, overwrite=chosen.overwrite)  # a run that cannot be written is not charged
     run = work.new_run()
-    charge(work, chosen, run=run)
+    charge(work, chosen, files=files, run=run)
     with open_reports(
         out,
         schema=first[0].schema,

@@ -159,7 +159,7 @@ class Run:
         with self._state() as state:
             blocks = blocks_of(self.files, block_rows=state["block_rows"])
             left = [block for block in blocks if not (self.out / part_name(block.index)).exists()]
-            charge(self.work, self.settings, run=state["run"], once=True)
+            charge(self.work, self.settings, files=self.files, run=state["run"], once=True)
             tally = self._write(state["run"], left, len(blocks))
             reports = self._finish(state["run"], blocks, tally)
         result = result_of(self.work, tally, out=self.out, seconds=time.perf_counter() - started)

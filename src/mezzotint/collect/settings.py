@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, final
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from mezzotint.collect.memo import Memo
-from mezzotint.collect.sources import BLOCK_ROWS
+from mezzotint.collect.sources import BLOCK_ROWS, SourceFile, open_file
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.kernels import usable_cores
 from mezzotint.privacy import Ledger
@@ -18,6 +23,8 @@ from mezzotint.privacy.prove import report_claim
 
 if TYPE_CHECKING:
     from mezzotint.collect.drawing import Plan
+
+compute: Any = pc  # its functions are made at import time, unseen by type checkers
 
 Progress = Callable[[float | None, int], None]
 """Called after each batch with the fraction done (None when unknown) and the rows so far."""
@@ -41,6 +48,7 @@ class Options(TypedDict, total=False):
     progress: Progress | None
     ledger: str | os.PathLike[str] | Ledger | None
     budget: float | None
+    people: str | None
 
 
 @final
@@ -66,6 +74,8 @@ class Settings:
         ledger: file of a `privacy.Ledger`, or one: the claim is charged to everybody before anything is written. A
             folder's run is charged once, however often it is resumed; privatizing the data again is another charge.
         budget: epsilon that everybody's charges in the ledger may not exceed together; None charges without asking.
+        people: column of ids: the ledger charges each person for the rows that are theirs, instead of everybody for
+            one. It is read before anything is drawn, and not copied; the ledger names the ids, so keep it as safe.
 
     Raises:
         ParameterError: an option that cannot be.
@@ -86,6 +96,7 @@ class Settings:
     progress: Progress | None = None
     ledger: str | os.PathLike[str] | Ledger | None = None
     budget: float | None = None
+    people: str | None = None
 
     def __post_init__(self) -> None:
         if self.engine not in ("local", "ray"):
@@ -98,6 +109,8 @@ class Settings:
             raise ParameterError("threads", self.threads, "need at least one thread; None uses all")
         if self.budget is not None and self.ledger is None:
             raise ParameterError("budget", self.budget, "needs the ledger that knows what was spent (--ledger)")
+        if self.people is not None and self.ledger is None:
+            raise ParameterError("people", self.people, "says whom the ledger charges; name it (--ledger)")
         if self.ledger is not None and self.rng is not None:
             raise ParameterError("ledger", str(self.ledger), "a seeded draw is not private and has no price")
         if self.block_rows < 1:
@@ -109,22 +122,57 @@ class Settings:
         return self.threads or usable_cores()
 
 
-def charge(work: Plan, chosen: Settings, *, run: str, once: bool = False) -> None:
+def charge(work: Plan, chosen: Settings, *, files: Sequence[SourceFile], run: str, once: bool = False) -> None:
     """Charges a run to the ledger of its settings, BEFORE anything is written; nothing where there is none.
 
     Arguments:
+        files: the source.
         run: its name.
         once: the run's parts are the same bits whenever it is resumed: it pays once.
 
     Raises:
         BudgetError: the claim does not fit the budget; nothing was charged or written.
+        ParameterError: a row without the id of a person.
     """
     if chosen.ledger is None:
         return
     ledger = chosen.ledger if isinstance(chosen.ledger, Ledger) else Ledger(chosen.ledger)
     fingerprint = hashlib.sha256(b"mezzotint run " + run.encode()).hexdigest() if once else ""
-    release = Charge.of(report_claim(work.mechanisms), identity=f"privatize {run}", fingerprint=fingerprint)
-    if chosen.budget is None:
-        ledger.charge(release)
+    claim, identity = report_claim(work.mechanisms), f"privatize {run}"
+    if chosen.people is None:
+        releases = [Charge.of(claim, identity=identity, fingerprint=fingerprint)]
     else:
-        ledger.reserve(release, budget=(chosen.budget, 0.0))
+        priced = Charge.of(claim, identity=identity, fingerprint=fingerprint)
+        # Reports of one person's rows add up; the product is rounded up.
+        releases = [
+            replace(
+                priced,
+                identity=f"{identity} of {person}",
+                client=person,
+                epsilon=priced.epsilon if rows == 1 else math.nextafter(rows * priced.epsilon, math.inf),
+            )
+            for person, rows in rows_of_people(files, chosen.people).items()
+        ]
+    budget = math.inf if chosen.budget is None else chosen.budget
+    if chosen.budget is None and len(releases) == 1:
+        ledger.charge(releases[0])
+    else:
+        ledger.reserve_all(releases, budget=(budget, 0.0))
+
+
+def rows_of_people(files: Sequence[SourceFile], column: str) -> dict[str, int]:
+    """How many rows of a data set each person has, by the ids of a column; raises ParameterError for a missing one."""
+    found: Counter[str] = Counter()
+    for file in files:
+        if file.path == "-":
+            raise ParameterError("people", column, "is read before the rows are; name a file, not standard input")
+        rows = 0
+        with open_file(file, numeric=(), extra={column: "people"}) as opened:
+            for batch in opened.batches():
+                counted = compute.value_counts(compute.cast(batch.column(0), pa.string()))
+                for one in counted.to_pylist():
+                    if one["values"] is None:
+                        raise ParameterError("people", column, f"has no id in {file.name}, after data row {rows}")
+                    found[one["values"]] += one["counts"]
+                rows += batch.num_rows
+    return dict(found)
