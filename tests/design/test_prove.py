@@ -12,13 +12,13 @@ import pytest
 
 from laws.registry import judges
 from mezzotint import ParameterError, design, kernel
+from mezzotint.core.laws import law_of
 from mezzotint.core.priors import UniformPrior
 from mezzotint.design.cuts import cut_at
 from mezzotint.design.floors import overhang
 from mezzotint.design.problem import make_problem
 from mezzotint.design.prove import prove
 from mezzotint.design.search import Space
-from mezzotint.design.windows import law_of
 from reference.design import check_levels_proof
 from tolerances import MANY
 

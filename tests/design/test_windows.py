@@ -13,6 +13,7 @@ from scipy import stats
 
 from laws.registry import judges
 from mezzotint import Mechanism, design
+from mezzotint.core.laws import exact_law, law_of
 from mezzotint.core.priors import UniformPrior, as_prior
 from mezzotint.core.rounding import ratio_below
 from mezzotint.design.floors import best_floors, lower_bound, overhang
@@ -21,7 +22,7 @@ from mezzotint.design.integers import _reaching as reaching
 from mezzotint.design.integers import integer_windows, table
 from mezzotint.design.problem import make_problem
 from mezzotint.design.rounding import BoundError, Draft, record
-from mezzotint.design.windows import average, error, exact_law, law_of, make_windows, peaks
+from mezzotint.design.windows import average, error, make_windows, peaks
 from reference.design import floor_program, loss_integrals
 from tolerances import FEW, MANY, SOLVED
 

@@ -12,11 +12,9 @@ from mezzotint.core.priors import as_prior
 from mezzotint.design.result import DesignResult, without_bound
 from mezzotint.families.members import member, member_of
 
-Name = Literal["rqm", "erm", "pbm", "randomized_response", "k_randomized_response"]
-
 
 def calibrate(
-    family: Name | str | Callable[[float], Mechanism],
+    family: str | Callable[[float], Mechanism],
     *,
     epsilon: float,
     lower: float = -1.0,

@@ -10,6 +10,7 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
+from mezzotint.core.laws import centred_atoms, exact_law, has_few_atoms, law_of, split_atoms
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.priors import SamplePrior, UniformPrior
 from mezzotint.design.floors import best_floors, bound_for_atoms, lower_bound
@@ -19,16 +20,7 @@ from mezzotint.design.problem import Problem
 from mezzotint.design.program import Part, Program, RatioPart, assemble, price_of_means
 from mezzotint.design.rounding import Draft
 from mezzotint.design.solver import Solution, SolverError, safe_bound, solve
-from mezzotint.design.windows import (
-    average,
-    centred_atoms,
-    exact_law,
-    has_few_atoms,
-    law_of,
-    make_windows,
-    peaks,
-    split_atoms,
-)
+from mezzotint.design.windows import average, make_windows, peaks
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.errors import MezzotintError
-from mezzotint.design.windows import Law, Value, Windows, average, curvature, make_windows, prices
+from mezzotint.core.laws import Law
+from mezzotint.design.windows import Value, Windows, average, curvature, make_windows, prices
 
 FloatArray = npt.NDArray[np.float64]
 

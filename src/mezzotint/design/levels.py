@@ -12,6 +12,7 @@ from scipy import optimize
 
 from mezzotint.core.arguments import check_finite
 from mezzotint.core.errors import InfeasibleError, ParameterError
+from mezzotint.core.laws import law_of
 from mezzotint.core.priors import SamplePrior, UniformPrior, cell_means
 from mezzotint.design.fixed import centered
 from mezzotint.design.general import Setting, solve_pairs
@@ -19,7 +20,6 @@ from mezzotint.design.problem import Problem
 from mezzotint.design.reach import required_overhang
 from mezzotint.design.search import search
 from mezzotint.design.solver import SolverError
-from mezzotint.design.windows import law_of
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -7,7 +7,6 @@ point is feasible. Many starts go downhill together, in one batch.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
@@ -15,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import block_diag
 
+from mezzotint.core.laws import Law
+from mezzotint.core.search import descend
 from mezzotint.design.floors import overhang
-from mezzotint.design.windows import Law, Windows, average, make_windows, peaks
+from mezzotint.design.windows import Windows, average, make_windows, peaks
 
 FloatArray = npt.NDArray[np.float64]
-Objective = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
-"""(B, n) points to (B,) values and (B, n) derivatives."""
 
 _MOST_STARTS = 16
 _STEPS = (60, 40, 40)
@@ -121,49 +120,6 @@ class Space:
         weights[rows, top] += (smooth - (weights * errors).sum(axis=1)) / most[:, 0]
         weights = weights[:, :, None]
         return smooth, (weights * by_level).sum(axis=1), (weights * by_floor).sum(axis=1)
-
-
-def descend(objective: Objective, points: FloatArray, steps: int) -> tuple[FloatArray, FloatArray]:
-    """(B,) values and (B, n) points after BFGS from each of the points, side by side."""
-    values, slopes = objective(points)
-    inverse = np.tile(np.eye(points.shape[1]), (len(points), 1, 1))
-    active = np.ones(len(points), dtype=bool)
-    for _ in range(steps):
-        direction = -np.einsum("bij,bj->bi", inverse, slopes)
-        fall = (direction * slopes).sum(axis=1)
-        uphill = fall >= 0
-        direction[uphill], inverse[uphill] = -slopes[uphill], np.eye(points.shape[1])
-        fall = (direction * slopes).sum(axis=1)
-        length = np.minimum(1.0, 2.0 / np.maximum(np.abs(direction).max(axis=1), 1e-300))
-        waiting = np.flatnonzero(active)
-        moved, at, by = points.copy(), values.copy(), slopes.copy()
-        for _ in range(12):
-            if not waiting.size:
-                break
-            tried = points[waiting] + length[waiting, None] * direction[waiting]
-            value, slope = objective(tried)
-            good = value <= values[waiting] + 1e-4 * length[waiting] * fall[waiting]
-            done = waiting[good]
-            moved[done], at[done], by[done] = tried[good], value[good], slope[good]
-            waiting = waiting[~good]
-            length[waiting] /= 3
-        step, change = moved - points, by - slopes
-        active &= (values - at) > 1e-11
-        curved = np.einsum("bi,bi->b", step, change)
-        update = curved > 1e-14 * (step**2).sum(axis=1)
-        rho = np.where(update, 1 / np.where(update, curved, 1.0), 0.0)
-        turned = np.einsum("bij,bj->bi", inverse, change)
-        inner = (turned * change).sum(axis=1)
-        outer = step[:, :, None] * turned[:, None, :]
-        inverse = (
-            inverse
-            - rho[:, None, None] * (outer + outer.transpose(0, 2, 1))
-            + (rho**2 * inner + rho)[:, None, None] * step[:, :, None] * step[:, None, :]
-        )
-        points, values, slopes = moved, at, by
-        if not active.any():
-            break
-    return values, points
 
 
 def _starts(count: int, ratio: float, rng: np.random.Generator) -> FloatArray:
