@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, Literal, final
 
-from mezzotint.core.arguments import check_increasing
+import numpy as np
+
+from mezzotint.core.arguments import check_count, check_increasing
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import Record
@@ -166,14 +168,11 @@ def _row(family: str, design: Callable[[], DesignResult | Mechanism], prior: Any
 def _levels(bits: int | None, levels: int | Sequence[float] | None) -> int | list[float]:
     if bits is not None and levels is not None:
         raise ParameterError("bits", bits, "give bits or levels, not both")
-    if bits is not None and not 1 <= bits <= 8:
-        raise ParameterError("bits", bits, "need 1 to 8 bits; try bits=2")
-    if levels is not None and not isinstance(levels, int):
+    if levels is None:
+        return 2 ** check_count("bits", 2 if bits is None else bits, most=8)
+    if np.ndim(levels):
         return check_increasing("levels", levels).tolist()
-    count = 2 ** (2 if bits is None else bits) if levels is None else levels
-    if isinstance(count, bool) or not isinstance(count, int) or not 2 <= count <= 256:
-        raise ParameterError("levels", count, "need 2 to 256 levels; try levels=4")
-    return count
+    return check_count("levels", levels, least=2, most=256)
 
 
 def compare(

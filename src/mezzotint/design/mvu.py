@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core import rounding
-from mezzotint.core.errors import InfeasibleError, ParameterError
+from mezzotint.core.arguments import check_count
+from mezzotint.core.errors import InfeasibleError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.design.optimal import optimal
 from mezzotint.design.problem import make_problem
@@ -46,8 +47,7 @@ def mvu(
     Source: Chaudhuri, Guo, Rabbat 2022, "Privacy-aware compression for federated data analysis".
     """
     started = time.perf_counter()
-    if isinstance(input_bits, bool) or not isinstance(input_bits, int) or not 1 <= input_bits <= 8:
-        raise ParameterError("input_bits", input_bits, "need 1 to 8 bits of input grid; try 2")
+    input_bits = check_count("input_bits", input_bits, most=8)
     problem = make_problem(epsilon=epsilon, lower=lower, upper=upper)
     grid = np.linspace(problem.lower, problem.upper, 2**input_bits)
     found = optimal(epsilon, lower=lower, upper=upper, levels=levels, prior=grid, knots=grid)
@@ -96,8 +96,7 @@ def imvu(
         mechanism design".
     """
     started = time.perf_counter()
-    if isinstance(knots, bool) or not isinstance(knots, int) or knots < 2:
-        raise ParameterError("knots", knots, "need at least 2 even knots; try 65")
+    knots = check_count("knots", knots, least=2)
     problem = make_problem(epsilon=epsilon, lower=lower, upper=upper)
     inputs = np.linspace(lower, upper, knots)
     t = (inputs - lower) / (upper - lower)

@@ -45,9 +45,8 @@ def _chosen_levels(problem: Problem, levels: Any, max_level: float | None, knots
         if max_level is not None:
             raise ParameterError("max_level", max_level, "bounds the search for levels; these levels are fixed")
         return check_increasing("levels", levels)
-    if not 2 <= levels <= MAX_LEVELS:
-        raise ParameterError("levels", int(levels), f"need 2 to {MAX_LEVELS} output levels; try levels=4")
-    return search_levels(problem, int(levels), max_level=max_level, knots=knots)
+    count = check_count("levels", levels, least=2, most=MAX_LEVELS)
+    return search_levels(problem, count, max_level=max_level, knots=knots)
 
 
 def optimal(

@@ -12,7 +12,7 @@ from typing import Any, Literal, final
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.arguments import check_covering
+from mezzotint.core.arguments import check_count, check_covering
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.priors import UniformPrior
 from mezzotint.core.rounding import table
@@ -182,10 +182,7 @@ def optm(
     problem = make_problem(epsilon=epsilon, lower=lower, upper=upper, loss="mae", prior=prior)
     if constraints not in BUILDERS:
         raise ParameterError("constraints", constraints, f"use one of {', '.join(BUILDERS)}")
-    if not 1 <= boxes <= 10_000:
-        raise ParameterError("boxes", boxes, "need between 1 and 10000 grid points; try 99")
-    if bins is None and not 3 <= levels <= 64:
-        raise ParameterError("levels", levels, "bins are searched for 3 to 64 levels")
+    boxes, levels = check_count("boxes", boxes, most=10_000), check_count("levels", levels, least=3, most=64)
     sets = (
         bin_sets(problem, levels)
         if bins is None

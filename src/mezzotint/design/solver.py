@@ -34,14 +34,12 @@ class Solution:
         floors: (m,) per level, the variable of its `RatioPart`; zeros without one.
         value: objective at the solver's point.
         dual: (constraints,) the solver's multipliers, in the order of the blocks.
-        status: the solver's word for how it ended.
     """
 
     rows: FloatArray
     floors: FloatArray
     value: float
     dual: FloatArray
-    status: str
     iterations: int
 
 
@@ -113,7 +111,6 @@ def solve(program: Program) -> Solution:
         floors=floors,
         value=float(answer.obj_val) * scale,
         dual=np.array(answer.z) * scale,
-        status=status,
         iterations=iterations,
     )
 
