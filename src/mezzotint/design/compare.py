@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, Literal, final
 
-import numpy as np
-
 from mezzotint.core.arguments import check_count, check_increasing
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import Mechanism
@@ -170,7 +168,7 @@ def _levels(bits: int | None, levels: int | Sequence[float] | None) -> int | lis
         raise ParameterError("bits", bits, "give bits or levels, not both")
     if levels is None:
         return 2 ** check_count("bits", 2 if bits is None else bits, most=8)
-    if np.ndim(levels):
+    if not isinstance(levels, int):
         return check_increasing("levels", levels).tolist()
     return check_count("levels", levels, least=2, most=256)
 
