@@ -20,7 +20,7 @@ from mezzotint.kernel.units import set_deadline
 from mezzotint.training.rqp.accounting import epsilon as float_epsilon
 from mezzotint.training.rqp.contraction import contraction
 from mezzotint.training.rqp.propose import propose_training
-from reference.kernel import accepts, decimal_text, forgeries, resealed
+from reference.kernel import accepts, claim, decimal_text, forgeries, resealed, sealed
 
 
 @pytest.fixture(autouse=True)
@@ -74,6 +74,16 @@ def test_certified_epsilon_is_that_of_dp_accounting_within_one_percent(case: dic
     # dp-accounting's bound is pessimistic by its buckets, so the kernel's may be a little below it.
     assert 0.99 * float_value <= float(outcome.claim.epsilon) <= 1.0101 * float_value
     assert "noise taken as ideal" in kernel.words(outcome.claim)
+
+
+@pytest.mark.parametrize(("levels", "fits"), [(2, True), (3, False)])
+def test_the_other_codes_share_what_is_not_kept(levels: int, fits: bool) -> None:
+    # Kept with 3/4, of two codes the other takes 1/4: that contracts to 11/20. Of three, each of two takes 1/8: less.
+    described = kernel.Release(observer="model", noise_multiplier=Fraction(1), kept=Fraction(3, 4), levels=levels)
+    said = claim(described, "3", "1/10")
+    grid = {"low": -64, "high": 64}
+    content = {"kappa": "11/20", "range": "4", "depth": 30, "step": "1/16", "tail": 160, "sampled": grid}
+    assert accepts(said, sealed(said, "gaussian", **content)) == fits
 
 
 @judges("training.rqp.propose.propose_training")

@@ -116,6 +116,17 @@ def test_never_below_enumeration_of_all_moves_and_at_the_bound_of_the_page() -> 
     assert close > 50
 
 
+@pytest.mark.parametrize("weights", [[2**31, 3 * 2**29, 2**29], [2**29, 3 * 2**29, 2**31]])
+def test_noise_that_leans_to_one_side_costs_what_the_worse_direction_does(weights: list[int]) -> None:
+    """What a move costs and what it leaves out differ by its direction; the mirrored noise has them the other way."""
+    table = _table(weights)
+    stated = _stated(_summed(table, 1), 1, 1, 1, 1, Fraction(1), 2.0)
+    assert stated < 1
+    for factor, holds in ((1 + 1e-7, True), (1 - 1e-7, False)):
+        said = claim(_release(table, 1, 1, 1), "1", decimal_text(Fraction(stated * factor)))
+        assert accepts(said, _proof(said, table)) == holds
+
+
 TWO = _table([2**31, 2**31])
 FIVE = _table([2**28, 2**30, TOTAL - 2 * 2**28 - 2 * 2**30, 2**30, 2**28])
 

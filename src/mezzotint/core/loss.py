@@ -72,8 +72,8 @@ def worst_ratio(weights: IntArray) -> WorstRatio:
     else:
         used = np.flatnonzero(high > 0)
         ratios = high[used] / low[used]
-        # The float quotient is within one rounding of the truth, so the exact maximum is among these.
-        near: list[int] = used[ratios >= ratios.max() * (1 - 4 * UNIT)].tolist()
+        # Rounding keeps order: the quotient that is exactly the largest is among the largest floats.
+        near: list[int] = used[ratios == ratios.max()].tolist()
         exact = [Fraction(int(high[i]), int(low[i])) for i in near]
         level = near[exact.index(max(exact))]
     return WorstRatio(

@@ -89,7 +89,8 @@ def _absolute(mechanism: Mechanism) -> float:
         if knots[k] == knots[k + 1] or (low[changed] == 0).any():
             return math.inf
         quotient = np.where(changed, difference / np.maximum(low, 1), 0.0)
-        near = np.flatnonzero(quotient >= quotient.max() * (1 - 2.0**-50))
+        # Rounding keeps order: the quotient that is exactly the largest is among the largest floats.
+        near = np.flatnonzero(quotient == quotient.max())
         slope = max(Fraction(int(difference[i]), int(low[i])) for i in near.tolist())
         worst = max(worst, slope / (knots[k + 1] - knots[k]))
     return float_above(worst)
@@ -151,7 +152,7 @@ def _real_profile(losses: FloatArray, spacing: float, segments: int) -> tuple[Fl
     whole = np.concatenate([[0.0], losses])
     steps = np.arange(1, losses.size * segments + 1)
     full, rest = np.divmod(steps, segments)
-    above = whole[np.minimum(full + (rest > 0), losses.size)]
+    above = whole[full + (rest > 0)]
     values = np.minimum(above, whole[full] + rest / segments * spacing * slope)
     # The profile between two steps is at most its value at the right one: each value stands at the left end, so the
     # hull of the points lies above the whole profile. Against squared distances the profile starts like a square
