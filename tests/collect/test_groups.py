@@ -329,6 +329,12 @@ def test_by_on_the_command_line(table: Path, capsys: pytest.CaptureFixture[str])
     assert found["population"]["mean"]["low"] <= 0.4 <= found["population"]["mean"]["high"]
     text = told(capsys, table, "--column", "colour_code", "--by", "region", "--against", "north")
     assert all(word in text for word in ("green", "less north", "south"))
+    everything = told(
+        capsys, table, "--column", "x_code", "--by", "region", "--against", "south",
+        "--sizes", "north=100,south=100,west=100,(missing)=0",
+    )  # fmt: skip
+    assert all(word in everything for word in ("north less south", "population"))
+    assert everything.count("estimate") == everything.count("┃ reports ") == 1  # headings stand once
     shares = told(capsys, table, "--column", "colour_code", "--by", "region", "--json")["groups"]
     assert all(sum(one["value"] for one in entry["frequencies"]) == pytest.approx(1) for entry in shares)
     both = told(capsys, table, "--column", "colour_code", "--column", "x_code", "--json")["together"]

@@ -34,6 +34,21 @@ def test_estimates_are_those_of_collect(reports: Path) -> None:
     assert "10,000 reports" in page.summary
 
 
+@pytest.mark.parametrize("kind", ["file", "folder", "csv.gz"])
+def test_the_page_names_its_column_and_the_units(reports: Path, tmp_path: Path, kind: str) -> None:
+    source = reports if kind == "file" else tmp_path / ("parts" if kind == "folder" else "reports.csv.gz")
+    if kind != "file":
+        table = families.randomized_response(lower=0, upper=1, epsilon=2.0)
+        collect.privatize(tmp_path / "in.parquet", source, column="x", mechanism=table, missing="drop")
+    page = page_of(source)
+    assert page.title == f"Reports of x in {source.name}"
+    (figure,), shown = page.sections[0].figures, page.sections[0].table
+    assert figure.x_label == "x (data units)"
+    assert shown is not None
+    assert shown.headings == ("x, clipped", "estimate", "95 % low", "95 % high")
+    assert all("data units)" in row[0] for row in shown.rows)
+
+
 def test_clipped_and_missing_are_counted_where_recorded(reports: Path) -> None:
     section = reports_page(reports).sections[1]
     counts = {name: count for name, count, _ in section.table.rows}

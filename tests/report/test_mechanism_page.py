@@ -105,6 +105,18 @@ def test_reports_needed_reach_the_width(page: reports.Page, mechanism: Mechanism
     assert 1.959964 * math.sqrt(mechanism.mse() / (needed - 1)) > 0.02 * (1 - 1e-6)
 
 
+def test_what_has_a_unit_names_it(page: reports.Page) -> None:
+    """Errors, biases, widths and ranges: squared data units where they are squared."""
+    labels = [label for figure in page.figures for label in (figure.x_label, figure.y_label)]
+    for table in (section.table for section in page.sections if section.table is not None):
+        labels += [*table.headings, *(row[0] for row in table.rows)]
+    assert sum("data units)" in label for label in labels) > 8
+    for label in labels:
+        squared = "squared error" in label or "MSE" in label
+        if squared or re.search(r"MAE|absolute error|greatest bias|half width|range of|mean of|^input", label):
+            assert label.endswith("(squared data units)" if squared else "(data units)"), label
+
+
 def test_rivals_stand_in_one_format_with_this_mechanism_marked(page: reports.Page, mechanism: Mechanism) -> None:
     table = next(section.table for section in page.sections if section.title == "How good it is")
     assert table is not None

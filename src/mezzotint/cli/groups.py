@@ -140,11 +140,10 @@ def _pictures(facts: dict[str, Any]) -> Group:
     title = (
         f"{n:,} reports" + (f" by {facts['by']}" if facts["by"] else "") + (", weighted" if facts["weights"] else "")
     )
-    shown: list[Any] = [_table(title + (": drawn from a seed, NOT PRIVATE" if seeded else ""), facts["groups"], facts)]
-    if "differences" in facts:
-        shown.append(_table(f"less {facts['against']}", facts["differences"], facts))
-    if "population" in facts:
-        shown.append(_table("population", [{"group": "all", **facts["population"]}], facts))
+    less = [{**entry, "group": f"{entry['group']} less {facts['against']}"} for entry in facts.get("differences", ())]
+    whole = [{"group": "population", **facts["population"]}] if "population" in facts else []
+    title += ": drawn from a seed, NOT PRIVATE" if seeded else ""
+    shown: list[Any] = [_table(title, [facts["groups"], less, whole], level=facts["level"])]
     if "series_text" in facts:
         shown.append(
             Text(
@@ -155,22 +154,26 @@ def _pictures(facts: dict[str, Any]) -> Group:
     return Group(*shown)
 
 
-def _table(title: str, entries: list[dict[str, Any]], facts: dict[str, Any]) -> Fitted:
+def _table(title: str, sections: list[list[dict[str, Any]]], *, level: float) -> Fitted:
+    """One table, so that its headings stand once; a line below each section."""
     table = Table(title=title, title_justify="left")
     for heading in (
         "group",
         "reports",
         "of",
         "estimate",
-        *(f"{100 * facts['level']:.4g} % {end}" for end in ("low", "high")),
+        *(f"{100 * level:.4g} % {end}" for end in ("low", "high")),
     ):
         table.add_column(heading, justify="left" if heading in ("group", "of") else "right")
-    for entry in entries:
-        lines = [("mean", entry["mean"])] if "mean" in entry else [(f["category"], f) for f in entry["frequencies"]]
-        lines += [("total", entry["total"])] if "total" in entry else []
-        for i, (what, found) in enumerate(lines):
-            first = (Text(entry["group"]), f"{entry['n']:,}" if "n" in entry else "") if i == 0 else ("", "")
-            table.add_row(*first, Text(what), *(number(found[end], 5) for end in ("value", "low", "high")))
+    for entries in sections:
+        for entry in entries:
+            lines = [("mean", entry["mean"])] if "mean" in entry else [(f["category"], f) for f in entry["frequencies"]]
+            lines += [("total", entry["total"])] if "total" in entry else []
+            for i, (what, found) in enumerate(lines):
+                first = (Text(entry["group"]), f"{entry['n']:,}" if "n" in entry else "") if i == 0 else ("", "")
+                table.add_row(*first, Text(what), *(number(found[end], 5) for end in ("value", "low", "high")))
+        if entries:
+            table.add_section()
     return Fitted(table)
 
 

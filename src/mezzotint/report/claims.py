@@ -46,7 +46,7 @@ def ranked_page(source: Path) -> Page:
         "vectors": f"{scheme.dimension} coordinates, L2 norm at most {scheme.clip_norm:g}",
         "bits per vector": scheme.bits,
         "codewords": scheme.table.codewords,
-        "mean squared error of a report": number(scheme.mse),
+        "mean squared error of a report (squared units of the vectors)": number(scheme.mse),
         "times the error of PrivUnitG": number(scheme.mse / scheme.optimum, 4),
     }
     return Page(

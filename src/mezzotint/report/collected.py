@@ -16,6 +16,7 @@ from mezzotint.report.mechanism import mechanism_page
 
 collect: Any = LazyModule("mezzotint.collect")
 columns: Any = LazyModule("mezzotint.collect.columns")
+sources: Any = LazyModule("mezzotint.collect.sources")
 descriptions: Any = LazyModule("mezzotint.collect.reports")
 parquet: Any = LazyModule("pyarrow.parquet")
 
@@ -39,16 +40,17 @@ def reports_page(source: Path, *, column: str | None = None, level: float = 0.95
     """
     saved = source.suffix == ".json"
     counts = collect.load_counts(source) if saved else collect.read_counts(source, column=column)
+    name = _name(source, column)
+    title = f"Reports of {name} in {source.name}" if name else f"Reports in {source.name}"
     if counts.mechanism.categories is not None:
-        return _categories_page(source, collect.estimate(counts, level=level, allow_seeded=True))
+        return _categories_page(title, name or "category", collect.estimate(counts, level=level, allow_seeded=True))
     estimate = collect.estimate(counts, level=level, histogram=BINS, allow_seeded=True)
     mean = estimate.mean
     summary = (
         f"{estimate.n:,} reports; mean of the clipped inputs {number(mean.value)}, "
         f"{level:.0%} interval {number(mean.low)} to {number(mean.high)}; {_privacy(estimate)}."
     )
-    sections = [_estimates(estimate), *([] if saved else [_clipped(source, column)])]
-    title = f"Reports in {source.name}"
+    sections = [_estimates(estimate, name or "input"), *([] if saved else [_clipped(source, column)])]
     if counts.seeded:  # a page about the mechanism would state claims that do not hold for these reports
         return Page(title=title, summary=summary, sections=(_seeded(), *sections))
     about = mechanism_page(counts.mechanism, file="mechanism.json")
@@ -59,20 +61,34 @@ def reports_page(source: Path, *, column: str | None = None, level: float = 0.95
     return Page(title=title, summary=summary, sections=tuple(sections), attachment=about.attachment)
 
 
-def _categories_page(source: Path, found: Any) -> Page:
+def _name(source: Path, column: str | None) -> str:
+    """The column that the reports are about, as their file names it; "" where it names none, as counts do not."""
+    if source.suffix == ".json":
+        return ""
+    with columns.open_columns(Path(sources.find_files(source)[0].path)) as reader:
+        described = descriptions.read_description(reader.description, name=source.name)
+    return (column or next(iter(described.tables))).removesuffix("_code")
+
+
+def _categories_page(title: str, name: str, found: Any) -> Page:
     rows = tuple(
         (name, percent(share.value), percent(share.low), percent(share.high))
         for name, share in zip(found.categories, found.shares, strict=True)
     )
-    table = Table(headings=("category", "share", "low", "high"), rows=rows)
+    table = Table(headings=(name, "share", *_ends(found)), rows=rows)
     private = "" if found.seeded else " Computed from private reports alone."
     words = (f"Unbiased shares of the categories, each with its interval.{private}",)
     sections = [Section(title="What was collected", words=words, table=table)]
     return Page(
-        title=f"Reports in {source.name}",
+        title=title,
         summary=f"{found.n:,} reports about {len(found.categories)} categories; {_privacy(found)}.",
         sections=(*([_seeded()] if found.seeded else []), *sections),
     )
+
+
+def _ends(estimate: Any) -> tuple[str, str]:
+    """Headings of an interval's ends."""
+    return f"{100 * estimate.level:.4g} % low", f"{100 * estimate.level:.4g} % high"
 
 
 def _privacy(estimate: Any) -> str:
@@ -90,14 +106,14 @@ def _seeded() -> Section:
     return Section(title="Not private", words=words)
 
 
-def _estimates(estimate: Any) -> Section:
+def _estimates(estimate: Any, name: str) -> Section:
     bins = estimate.histogram
     centres = tuple(float(left + right) / 2 for left, right in zip(bins.edges, bins.edges[1:], strict=False))
     figure = Figure(
         key="histogram",
         title=f"Shares of the inputs, with {estimate.level:.0%} intervals",
-        x_label="input (data units)",
-        y_label="share",
+        x_label=f"{name} (data units)",
+        y_label="share of the inputs",
         curves=(
             Curve(
                 name="share",
@@ -110,12 +126,12 @@ def _estimates(estimate: Any) -> Section:
         ),
     )
     rows = tuple(
-        (name, number(value.value), number(value.low), number(value.high))
-        for name, value in (
-            ("mean", estimate.mean),
-            ("variance", estimate.input_variance),
-            ("standard error of the mean from the rows being a sample", estimate.sampling_error),
-            ("standard error of the mean from privacy", estimate.privacy_error),
+        (what, number(value.value), number(value.low), number(value.high))
+        for what, value in (
+            ("mean (data units)", estimate.mean),
+            ("variance (squared data units)", estimate.input_variance),
+            ("standard error of the mean from the rows being a sample (data units)", estimate.sampling_error),
+            ("standard error of the mean from privacy (data units)", estimate.privacy_error),
         )
     )
     private = (
@@ -126,7 +142,7 @@ def _estimates(estimate: Any) -> Section:
         "The intervals assume nothing about the shape of the inputs: where the table cannot tell two shapes apart, "
         "they are wide, and the point inside is only one shape among many.",
     )
-    table = Table(headings=("of the clipped inputs", "estimate", "low", "high"), rows=rows)
+    table = Table(headings=(f"{name}, clipped", "estimate", *_ends(estimate)), rows=rows)
     return Section(title="What was collected", words=words, figures=(figure,), table=table)
 
 

@@ -84,12 +84,12 @@ def what_it_does(mechanism: Mechanism) -> Section:
         "mean stays at the input (that is the use).",
     )
     rows = (
-        ("range of inputs", f"{mechanism.lower:g} to {mechanism.upper:g}; others are clipped"),
+        ("range of inputs (data units)", f"{mechanism.lower:g} to {mechanism.upper:g}; others are clipped"),
         ("levels", f"{mechanism.levels.size} ({mechanism.bits} bits per report)"),
         ("rows of the table", str(mechanism.knots.size)),
-        ("mean squared error, uniform inputs", number(mechanism.mse())),
-        ("mean absolute error, uniform inputs", number(mechanism.mae())),
-        ("greatest bias", above(mechanism.max_bias, 3)),
+        ("mean squared error, uniform inputs (squared data units)", number(mechanism.mse())),
+        ("mean absolute error, uniform inputs (data units)", number(mechanism.mae())),
+        ("greatest bias (data units)", above(mechanism.max_bias, 3)),
     )
     return Section(
         title="What it does",
@@ -106,7 +106,7 @@ def _over_inputs(mechanism: Mechanism) -> tuple[Figure, ...]:
         key="bias",
         title="Bias over the inputs",
         x_label="input (data units)",
-        y_label="mean of the report - input",
+        y_label="mean of the report - input (data units)",
         curves=(Curve(name="bias", x=_numbers(grid), y=_numbers(_settled(mechanism, mechanism.mean(grid) - grid))),),
     )
     spread = mechanism.variance(grid) + (mechanism.mean(grid) - grid) ** 2
@@ -236,7 +236,7 @@ def how_good_it_is(mechanism: Mechanism, comparison: Comparison) -> Section:
         key="rivals",
         title="Error at the same epsilon",
         x_label="",
-        y_label="MSE, uniform inputs",
+        y_label="MSE, uniform inputs (squared data units)",
         curves=tuple(curves),
     )
     rows = tuple(
@@ -245,7 +245,14 @@ def how_good_it_is(mechanism: Mechanism, comparison: Comparison) -> Section:
             ranked, _aligned([one.mse for one in ranked]), _aligned([one.mae for one in ranked]), strict=True
         )
     )
-    headings = ("mechanism", f"epsilon ({privacy.basis()})", "bits", "MSE", "MAE", "greatest bias")
+    headings = (
+        "mechanism",
+        f"epsilon ({privacy.basis()})",
+        "bits",
+        "MSE (squared data units)",
+        "MAE (data units)",
+        "greatest bias (data units)",
+    )
     table = Table(headings=headings, rows=rows, own=ranked.index(own))
     figures = (figure,) if len(ranked) > 1 else ()
     return Section(title="How good it is", words=tuple(words), figures=figures, table=table)
@@ -308,7 +315,9 @@ def _reports_needed(mechanism: Mechanism) -> Table:
         )
         for share in (0.1, 0.03, 0.01, 0.001)
     )
-    return Table(headings=("half width of the part from privacy", "reports needed (uniform inputs)"), rows=rows)
+    return Table(
+        headings=("half width of the part from privacy (data units)", "reports needed (uniform inputs)"), rows=rows
+    )
 
 
 # How to verify -----------------------------------------------------------------------------------------------

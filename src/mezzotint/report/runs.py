@@ -161,7 +161,9 @@ def _wire(report: Mapping[str, Any], settings: Mapping[str, Any]) -> Section:
     ]
     error = report.get("mse")
     if isinstance(error, (int, float)) and math.isfinite(error):
-        about = "of one report, per coordinate, norm 1" if single else "of one report, uniform inputs"
+        about = (
+            "of one report, per coordinate, norm 1" if single else "of one report, uniform inputs (squared data units)"
+        )
         rows.append((f"mean squared error {about}", number(float(error))))
     return Section(title="What went over the wire", table=Table(headings=("what", "value"), rows=tuple(rows)))
 
