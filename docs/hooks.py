@@ -150,7 +150,7 @@ def notebooks() -> str:
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
-    names = list(dict.fromkeys(key for row in rows for key in row))
+    names = list(dict.fromkeys(key for row in rows for key, value in row.items() if value not in (None, "")))
     lines = ["| " + " | ".join(name.replace("_", " ") for name in names) + " |", "|---" * len(names) + "|"]
     lines += ["| " + " | ".join(_cell(row.get(name)) for name in names) + " |" for row in rows]
     return "\n".join(lines)

@@ -46,6 +46,7 @@ def serve(folder: Path) -> Iterator[str]:
 
 def photograph(session: Any, address: str, path: Path, *, width: int, scheme: str) -> list[str]:
     """One page as PNG; what is wrong with it."""
+    session.get("about:blank")  # the page before must not store the scheme that it had
     feature = [{"name": "prefers-color-scheme", "value": scheme}]
     session.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": feature})
     resize(session, width)

@@ -28,6 +28,17 @@ VERBS: dict[str, tuple[tuple[str, ...], ...]] = {
 }
 """File -> the verbs that read such a file."""
 
+KINDS = {
+    "mechanism": ("m.json",),
+    "codebook": ("ranked.json",),
+    "claim": ("claim.json",),
+    "reports": ("reports.parquet", "reports.csv", "reports.csv.gz"),
+    "counts": ("counts.json",),
+    "training log": ("log.jsonl",),
+    "inputs": ("in.parquet", "in.csv"),
+}
+"""What the table of cases calls them."""
+
 STRANGE: tuple[Any, ...] = (
     None, True, -1, 0, 1e308, float("nan"), float("inf"), 2**70, "", "\x00", "ü" * 50, [], {}, [[]], {"a": {}}, "1e23",
 )  # fmt: skip
@@ -145,15 +156,13 @@ def case(number: int) -> Case:
 def table(numbers: Iterable[int]) -> str:
     """Markdown: damages down, kinds of file across, in each cell how many cases; what must come of it last."""
     cases = [case(number) for number in numbers]
-    counts = Counter((one.damage.name, one.name) for one in cases)
-    lines = [
-        "| | " + " | ".join(f"`{name}`" for name in VERBS) + " | outcome |",
-        "|---|" + "--:|" * len(VERBS) + "---|",
-    ]
+    kinds = {name: kind for kind, names in KINDS.items() for name in names}
+    counts = Counter((one.damage.name, kinds[one.name]) for one in cases)
+    lines = ["| | " + " | ".join(KINDS) + " | outcome |", "|---|" + "--:|" * len(KINDS) + "---|"]
     for damage in DAMAGES:
         outcome = "named error, exit 2" if damage.refused else "named error, exit 2, if not in order"
-        cells = " | ".join(str(counts[damage.name, name]) for name in VERBS)
+        cells = " | ".join(str(counts[damage.name, kind]) for kind in KINDS)
         lines.append(f"| {damage.name} | {cells} | {outcome} |")
-    totals = Counter(one.name for one in cases)
-    lines.append("| together | " + " | ".join(str(totals[name]) for name in VERBS) + f" | {len(cases)} cases |")
+    totals = Counter(kinds[one.name] for one in cases)
+    lines.append("| together | " + " | ".join(str(totals[kind]) for kind in KINDS) + f" | {len(cases)} cases |")
     return "\n".join(lines) + "\n"

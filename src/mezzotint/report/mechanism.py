@@ -234,9 +234,9 @@ def how_good_it_is(mechanism: Mechanism, comparison: Comparison) -> Section:
         curves.append(Curve(name="limit, any number of bits", x=names, y=limit, style="dashed"))
     figure = Figure(
         key="rivals",
-        title="Error at the same epsilon",
+        title="Error at the same epsilon, uniform inputs",
         x_label="",
-        y_label="MSE, uniform inputs (squared data units)",
+        y_label="MSE (squared data units)",
         curves=tuple(curves),
     )
     rows = tuple(

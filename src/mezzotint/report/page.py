@@ -36,6 +36,7 @@ p { max-width: 75ch; overflow-wrap: anywhere; }
 .scroll { overflow-x: auto; margin-top: 14px; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 0.93rem; }
 th, td { padding: 4px 14px 4px 0; text-align: left; border-bottom: 1px solid var(--line); vertical-align: top; }
+td:first-child { min-width: 8em; }
 .number { text-align: right; }
 .own td { background: var(--own); font-weight: 600; }
 pre { background: var(--code); padding: 12px; white-space: pre-wrap; overflow-wrap: anywhere; font-size: 0.9rem; }

@@ -7,7 +7,7 @@ from typing import Any
 
 from mezzotint.report.content import Curve, Figure, Slider
 
-COLOURS = ("#1f5fa8", "#b5481b", "#3c7a3b", "#7a4b94", "#8a6d1d", "#39808a")
+COLOURS = ("#3277c0", "#b5481b", "#3c7a3b", "#7a4b94", "#8a6d1d", "#39808a")
 GREY = "#777777"
 HEIGHT = 360
 _FONT = {"family": "system-ui, sans-serif", "size": 13}
@@ -76,6 +76,7 @@ def _traces(curve: Curve, place: int) -> list[dict[str, Any]]:
         trace["error_y"] = {
             "type": "data",
             "symmetric": False,
+            "color": GREY,  # seen on light and on dark pages
             "array": [high - y for y, high in zip(curve.y, curve.high, strict=True)],
             "arrayminus": [y - low for y, low in zip(curve.y, curve.low, strict=True)],
         }
