@@ -62,7 +62,7 @@ SWAPPED = {
     "argmax": "argmin",
     "argmin": "argmax",
 }
-ROUNDED = {"nextafter", "float_above", "rounded_up", "_upwards", "_raised"}
+ROUNDED = {"nextafter", "float_above", "rounded_up", "_upwards"}
 TURNED = {"ceil": "floor", "floor": "ceil", "ROUND_CEILING": "ROUND_FLOOR"}
 CONSTANTS = {"UNIT", "_UP", "TOLERANCE", "slack", "_slack", "EPS", "ULP"}
 
@@ -123,7 +123,7 @@ def _changes(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
     elif isinstance(node, ast.Call):
         called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         if called in ROUNDED and node.args:
-            yield "rounding", ast.Call(ast.Name("float"), [node.args[0]], []) if called != "_raised" else node.args[0]
+            yield "rounding", ast.Call(ast.Name("float"), [node.args[0]], [])
         swapped = SWAPPED.get(called) or TURNED.get(called)
         if swapped:
             target = (

@@ -17,8 +17,10 @@ def renyi_to_epsilon(divergence: float, alpha: float, delta: float) -> float:
     Guarantees: rounded up.
     Source: Canonne, Kamath and Steinke 2020, Proposition 12.
     """
-    saved = math.log1p(-1 / alpha) - math.log(delta * alpha) / (alpha - 1)
-    return max(0.0, divergence + saved + (abs(divergence) + abs(saved) + 1) * 16 * UNIT)
+    left, odds = math.log1p(-1 / alpha), math.log(delta) + math.log(alpha)
+    # Near order 1 the roundings of 1 / alpha and of the logarithms count 1 / (alpha - 1) times.
+    size = abs(divergence) + abs(left) + (abs(math.log(delta)) + math.log(alpha) + 1) / (alpha - 1) + 1
+    return max(0.0, divergence + left - odds / (alpha - 1) + size * 8 * UNIT)
 
 
 def seen_renyi(divergence: float, alpha: float, rate: float) -> float:
@@ -26,7 +28,8 @@ def seen_renyi(divergence: float, alpha: float, rate: float) -> float:
 
     An absence that everybody sees has likelihood ratio 1: log(1 - rate + rate e**((alpha - 1) D)) / (alpha - 1).
     """
-    power = (alpha - 1) * divergence
+    # Rounded up itself: where rate * e**power is about 1, its error counts `power` times.
+    power = (alpha - 1) * divergence * (1 + 4 * UNIT)
     if rate == 1 or power >= 700:
         return divergence
     return math.log1p(rate * math.expm1(power)) / (alpha - 1) * (1 + 16 * UNIT)

@@ -176,8 +176,10 @@ class LossDistribution:
     def deltas(self, epsilons: npt.ArrayLike) -> FloatArray:
         """The curve at any real epsilons, rounded up (not capped at 1)."""
         wanted = np.asarray(epsilons, dtype=np.float64)
-        values = np.concatenate([[float(self.masses.sum()) + self.infinite], self._at_grid(), [self.infinite]])
-        place = wanted / self.step - self.start
+        total = float(self.masses.sum()) * (1 + (self.masses.size + 4) * UNIT)
+        values = np.concatenate([[total + self.infinite], self._at_grid(), [self.infinite]])
+        steps = wanted / self.step
+        place = steps - self.start - np.abs(steps) * 4 * UNIT  # a place too low only overstates
         left = np.clip(np.floor(place), -1, self.masses.size - 1).astype(np.int64)
         # Linear in e**epsilon between grid losses; below the grid the left end is e**epsilon = 0.
         into = np.clip(place - left, 0.0, 1.0) * self.step
@@ -201,6 +203,7 @@ class LossDistribution:
         """The curve at one epsilon by its definition, rounded up."""
         first = max(0, math.floor(epsilon / self.step) - self.start)
         losses = (np.arange(first, self.masses.size) + float(self.start)) * self.step
+        losses += np.abs(losses) * 2 * UNIT
         gains = -np.expm1(np.minimum(epsilon - losses, 0.0))
         return float(self.masses[first:] @ gains) * (1 + (self.masses.size + 16) * UNIT) + self.infinite
 

@@ -29,17 +29,16 @@ def revealed(atoms: Atoms, rate: float) -> Atoms:
     )
 
 
-def _raised(losses: FloatArray) -> FloatArray:
-    return losses + np.abs(losses) * _UP
-
-
-def _tilted_loss(losses: FloatArray, rate: float) -> FloatArray:
-    """log(1 + rate (e**s - 1)), rounded up, without overflow."""
-    small = np.log1p(rate * np.expm1(np.minimum(losses, 1.0)))
+def _tilted_loss(losses: FloatArray, rate: float) -> tuple[FloatArray, FloatArray]:
+    """log(1 + rate (e**s - 1)) without overflow, and what it may be off by."""
+    # log1p enlarges relative errors 1.8 times at most down to -1.
+    near = np.log1p(rate * np.expm1(np.clip(losses, -1.0, 1.0)))
     high = np.maximum(losses, 0.0)
-    # s + log(rate + (1 - rate) e**-s): the logarithm errs by (4 + s) UNIT, the sum by as much again.
-    large = high + np.log(rate + (1 - rate) * np.exp(-high)) + (16 + 4 * high) * UNIT
-    return _raised(np.where(losses > 1.0, large, small))
+    # For s > 0: s + log(rate + (1 - rate) e**-s). The logarithm errs by (4 + s) UNIT, the sum by as much again.
+    far = high + np.log(rate * np.exp(losses - high) + (1 - rate) * np.exp(-high))
+    is_far = np.abs(losses) > 1.0
+    found = np.where(is_far, far, near)
+    return found, np.where(is_far, (16 + 4 * high) * UNIT, 0.0) + np.abs(found) * _UP
 
 
 def poisson_replace_one(atoms: Atoms, rate: float) -> Atoms:
@@ -53,13 +52,13 @@ def poisson_replace_one(atoms: Atoms, rate: float) -> Atoms:
     positive = atoms.losses > 0
     losses, masses = atoms.losses[positive], atoms.masses[positive]
     # rate h(1 + (c' - 1)/rate) has its kinks at c' = 1 + rate (e**s - 1) with the same second masses e**-s mass.
-    moved = _tilted_loss(losses, rate)
+    moved, error = _tilted_loss(losses, rate)
     second = masses * np.exp(-losses) * (1 + _UP)
     first = masses * (rate + (1 - rate) * np.exp(-losses)) * (1 + _UP)
     infinite = atoms.infinite * rate * (1 + _UP)
     rest = 1.0 - float(first.sum()) - float(second.sum()) - infinite
     return Atoms(
-        losses=np.concatenate([moved, -moved * (1 - 4 * _UP), [0.0]]),
+        losses=np.concatenate([moved + error, error - moved, [0.0]]),
         masses=np.concatenate([first, second, [max(0.0, rest) + losses.size * UNIT]]),
         infinite=infinite,
     )
@@ -72,8 +71,9 @@ def poisson_add(atoms: Atoms, rate: float) -> Atoms:
     """
     second = atoms.masses * np.exp(-np.minimum(atoms.losses, 700.0)) * (1 + _UP)
     missing = max(0.0, 1.0 - float(second.sum())) + second.size * UNIT
+    moved, error = _tilted_loss(atoms.losses, rate)
     return Atoms(
-        losses=np.append(_tilted_loss(atoms.losses, rate), math.log1p(-rate) * (1 - _UP)),
+        losses=np.append(moved + error, math.log1p(-rate) * (1 - _UP)),
         masses=np.append((rate * atoms.masses + (1 - rate) * second) * (1 + _UP), (1 - rate) * missing),
         infinite=atoms.infinite * rate * (1 + _UP),
     )
@@ -85,9 +85,9 @@ def poisson_remove(atoms: Atoms, rate: float) -> Atoms:
     HS_c(Q || (1 - rate) Q + rate P) = sum over atoms s of Q against P of mass_s max(0, 1 - c (1 - rate + rate e**-s)).
     """
     most = -math.log1p(-rate) * (1 + _UP)
-    losses = -np.log1p(rate * np.expm1(-np.maximum(atoms.losses, -700.0)))
+    moved, error = _tilted_loss(-atoms.losses, rate)
     return Atoms(
-        losses=np.append(np.minimum(_raised(losses), most), most),
+        losses=np.append(np.minimum(error - moved, most), most),
         masses=np.append(atoms.masses, atoms.infinite),
         infinite=0.0,
     )
