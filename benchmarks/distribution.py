@@ -30,8 +30,7 @@ from rich.table import Table
 
 from mezzotint import design, families
 from mezzotint.collect.cells import Nodes, smooth_fit
-from mezzotint.core.mechanism import Mechanism
-from mezzotint.design.distribution import cdf_variance
+from mezzotint.core.mechanism import Mechanism, cdf_variance
 
 CELLS = 128
 COLUMNS = {

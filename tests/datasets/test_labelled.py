@@ -48,7 +48,9 @@ def test_small_files_that_unpack_to_gigabytes_are_refused_early(
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"\x1f\x8b" + b"\0" * 40, gzip.compress(b"\0\0\x08\x03" * 9)[:-5], b"PK\x03\x04", b"[" * 99]
+    "body",
+    [b"", b"\x1f\x8b" + b"\0" * 40, gzip.compress(b"\0\0\x08\x03" * 9, mtime=0)[:-5], b"PK\x03\x04", b"[" * 99],
+    ids=["empty", "gzip header", "cut gzip", "zip header", "nested lists"],
 )
 def test_damaged_files_of_every_reader_are_named(tmp_path: Path, body: bytes) -> None:
     for name in ("a.gz", "b", "c.npz", "train", "test"):

@@ -10,7 +10,8 @@ import pytest
 from scipy import stats
 
 from mezzotint import InfeasibleError, ParameterError, design, families
-from mezzotint.design.distribution import _Program, cdf_error, cdf_variance, intervals
+from mezzotint.core.mechanism import cdf_variance
+from mezzotint.design.distribution import _Program, intervals
 from mezzotint.privacy import verify
 from tolerances import MANY, SOLVED
 
@@ -96,7 +97,7 @@ def test_fewer_reports_cost_little_and_never_more_than_k_ary_response() -> None:
     shares = np.full(16, 1 / 16)
     assert losses[3] <= cdf_variance(response.probabilities, shares) * (1 + SOLVED)
     # A linear table of 4 levels tells no 8 cells apart.
-    assert cdf_error(design.optimal(1.0, levels=[-3, -0.5, 0.5, 3]).mechanism, 8) == math.inf
+    assert design.optimal(1.0, levels=[-3, -0.5, 0.5, 3]).mechanism.cdf_error(8) == math.inf
 
 
 def test_tables_for_distributions_scale_with_the_data_and_know_their_edges() -> None:

@@ -15,10 +15,8 @@ import numpy.typing as npt
 from scipy.special import xlogy
 
 from mezzotint.collect.counts import CodeCounts
-from mezzotint.core.mechanism import Mechanism
-
-FloatArray = npt.NDArray[np.float64]
-IndexArray = npt.NDArray[np.intp]
+from mezzotint.core.loss import IndexArray
+from mezzotint.core.mechanism import FloatArray, Mechanism
 
 FINE_CELLS = 128
 """Cells of equal width laid over [lower, upper], besides the knots and the edges asked for."""

@@ -19,8 +19,7 @@ from scipy import sparse, special
 
 from mezzotint.collect.cells import Nodes, quick_fit
 from mezzotint.collect.mean import Spread
-
-FloatArray = npt.NDArray[np.float64]
+from mezzotint.core.loss import FloatArray
 
 clarabel: Any = importlib.import_module("clarabel")  # a compiled module without type information
 

@@ -9,7 +9,6 @@ from itertools import pairwise
 from typing import Any, final
 
 import numpy as np
-import numpy.typing as npt
 
 from mezzotint.collect.cells import deviance, fit, nodes_of
 from mezzotint.collect.counts import CodeCounts
@@ -18,11 +17,10 @@ from mezzotint.collect.mean import Interval, Method, check_level, mean_interval,
 from mezzotint.collect.region import least_deviance
 from mezzotint.collect.shapes import CrossFitted, OfRegion, Shapes
 from mezzotint.core.errors import InfeasibleError, ParameterError
+from mezzotint.core.loss import FloatArray
 from mezzotint.core.records import Record, plain
 from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.prove import report_claim
-
-FloatArray = npt.NDArray[np.float64]
 
 DEFAULT_BINS = 10
 DEFAULT_PROBABILITIES = (0.05, 0.25, 0.5, 0.75, 0.95)

@@ -23,11 +23,10 @@ from mezzotint.collect.runs import in_threads
 from mezzotint.collect.settings import Settings
 from mezzotint.collect.sources import Block, OpenFile, blocks_of, find_files
 from mezzotint.core.errors import FileFormatError, ParameterError
-from mezzotint.core.mechanism import MISSING, Mechanism
+from mezzotint.core.mechanism import MISSING, FloatArray, Mechanism
 
 compute: Any = pc  # its functions are made at import time, unseen by type checkers
 
-FloatArray = npt.NDArray[np.float64]
 
 MAX_GROUPS = 10_000
 

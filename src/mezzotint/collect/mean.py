@@ -14,11 +14,10 @@ from scipy import special
 
 from mezzotint.collect.counts import CodeCounts
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.mechanism import FloatArray, Mechanism
 from mezzotint.core.records import Record
 
 Method = Literal["asymptotic", "safe"]
-FloatArray = npt.NDArray[np.float64]
 
 
 @final

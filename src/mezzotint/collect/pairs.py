@@ -17,10 +17,8 @@ from mezzotint.collect.mean import Interval, Spread, check_level, half_width, sc
 from mezzotint.collect.shapes import CrossFitted
 from mezzotint.collect.sources import blocks_of, find_files
 from mezzotint.core.errors import FileFormatError, ParameterError
-from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.mechanism import FloatArray, Mechanism
 from mezzotint.core.records import Record
-
-FloatArray = npt.NDArray[np.float64]
 
 MAX_CELLS = 1 << 22
 """Pairs of inputs times pairs of codes."""

@@ -12,13 +12,11 @@ from functools import cached_property
 from typing import Any, final
 
 import numpy as np
-import numpy.typing as npt
 from scipy import optimize, sparse
 
 from mezzotint.collect.cells import Fit, Nodes, deviance, gap_at, score
 from mezzotint.core.errors import InfeasibleError
-
-FloatArray = npt.NDArray[np.float64]
+from mezzotint.core.loss import FloatArray
 
 clarabel: Any = importlib.import_module("clarabel")  # a compiled module without type information
 

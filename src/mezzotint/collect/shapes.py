@@ -18,8 +18,7 @@ from mezzotint.collect.decoders import Bounds, Fold, folds_of, greatest_expectat
 from mezzotint.collect.mean import Interval, mean_interval
 from mezzotint.collect.region import Region, least_deviance
 from mezzotint.core.errors import InfeasibleError
-
-FloatArray = npt.NDArray[np.float64]
+from mezzotint.core.loss import FloatArray
 
 COARSE = 8
 """Quantiles are searched for among every eighth break first."""

@@ -9,12 +9,9 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-import numpy.typing as npt
 
+from mezzotint.core.loss import FloatArray, IndexArray
 from mezzotint.core.priors import DistributionPrior, Prior, SamplePrior, UniformPrior
-
-FloatArray = npt.NDArray[np.float64]
-IndexArray = npt.NDArray[np.intp]
 
 _GRID = 4096
 """Cells in which a continuous prior is taken as uniform, and a sample of more points than this as a histogram."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+IndexArray = npt.NDArray[np.intp]
 
 TOTAL = 2**32
 """Every row of a table sums to this many units of probability."""

@@ -132,6 +132,25 @@ def _check_categories(categories: tuple[str, ...], knots: FloatArray) -> None:
         raise ParameterError("knots", knots.tolist(), "category i has the row of knot i: 0, 1, 2, ...")
 
 
+def cdf_variance(rows: FloatArray, shares: FloatArray) -> float:
+    """n times the variance of an efficient estimate of the distribution function, averaged over the inner edges.
+
+    Arguments:
+        rows: (K, m) the pmf of a report from each cell.
+        shares: (K,) the true shares of the cells.
+
+    Returns: inf where the reports do not tell the cells apart, whatever their number.
+    """
+    pmf = shares @ rows
+    used = pmf > 0
+    information = (rows[:, used] / pmf[used]) @ rows[:, used].T
+    below = np.tri(shares.size)[:-1]
+    if np.linalg.matrix_rank(information, tol=1e-11 * float(information.trace()), hermitian=True) < shares.size:
+        return math.inf
+    inner = below @ np.linalg.solve(information, below.T)
+    return float((inner.trace() - ((below @ shares) ** 2).sum()) / len(below))
+
+
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Mechanism:
     """A scalar mechanism as a table: inputs (knots), outputs (levels) and integer probabilities (weights).
@@ -318,6 +337,19 @@ class Mechanism:
     def mae(self, prior: Any = None) -> float:
         """Mean absolute error of the decoded report, data units; `prior` as for `mse`."""
         return self._expected_loss("mae", prior)
+
+    def cdf_error(self, cells: int, prior: Any = None) -> float:
+        """Root of n times the variance of the estimated distribution function of n reports' inputs.
+
+        Arguments:
+            cells: of the range, even ones; averaged over their inner edges. Inputs count as the middle of their cell.
+            prior: as for `mse`; no cell is taken as rarer than 1e-6.
+
+        Returns: inf where the table does not tell the cells apart.
+        """
+        edges = np.linspace(self.lower, self.upper, cells + 1)
+        shares = np.maximum(priors.as_prior(prior, lower=self.lower, upper=self.upper).moments(edges)[:, 0], 1e-6)
+        return math.sqrt(cdf_variance(self.pmf((edges[1:] + edges[:-1]) / 2), shares / shares.sum()))
 
     def worst_mse(self) -> float:
         """The largest mean squared error over all inputs, squared data units."""

@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.errors import ParameterError
-
-FloatArray = npt.NDArray[np.float64]
+from mezzotint.core.loss import FloatArray
 
 ORDERS = 4
 """Moments of order 0..3 suffice: a table is linear in x and a squared error quadratic (T6)."""

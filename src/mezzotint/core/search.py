@@ -11,9 +11,9 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
+from mezzotint.core.loss import FloatArray
+
 Objective = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
 """(B, n) points to (B,) values and (B, n) derivatives."""
 

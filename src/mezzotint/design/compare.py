@@ -15,7 +15,6 @@ from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import Record
 from mezzotint.design.calibrate import calibrate
-from mezzotint.design.distribution import cdf_error
 from mezzotint.design.levels import UnboundedLevelsWarning, symmetric_levels
 from mezzotint.design.limit import limit_of
 from mezzotint.design.mvu import imvu, mvu
@@ -155,7 +154,7 @@ def _row(family: str, design: Callable[[], DesignResult | Mechanism], prior: Any
         mse=mse,
         mae=table.mae(prior),
         worst=table.worst_mse(),
-        cdf=cdf_error(table, cells, prior),
+        cdf=table.cdf_error(cells, prior),
         max_bias=bias,
         above_limit=_above(mse, floor),
         seconds=time.perf_counter() - started,

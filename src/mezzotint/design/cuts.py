@@ -10,15 +10,13 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-import numpy.typing as npt
 
 from mezzotint.core.laws import centred_atoms, exact_law, has_few_atoms, law_of, split_atoms
+from mezzotint.core.loss import FloatArray
 from mezzotint.core.priors import SamplePrior
 from mezzotint.design.floors import best_floors
 from mezzotint.design.problem import Problem
 from mezzotint.design.windows import make_windows
-
-FloatArray = npt.NDArray[np.float64]
 
 
 def least_of_quadratics(

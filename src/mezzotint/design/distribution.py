@@ -16,15 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.errors import InfeasibleError, ParameterError
-from mezzotint.core.mechanism import MAX_LEVELS, TOTAL, Mechanism
-from mezzotint.core.priors import as_prior
+from mezzotint.core.mechanism import MAX_LEVELS, TOTAL, FloatArray, Mechanism, cdf_variance
 from mezzotint.core.rounding import round_rows
 from mezzotint.design.problem import Problem, check_knots, make_problem
 from mezzotint.design.result import DesignResult
 from mezzotint.design.rounding import Draft, first_certified, record
 from mezzotint.families.response import square_wave
 
-FloatArray = npt.NDArray[np.float64]
 Sets = npt.NDArray[np.bool_]
 
 MOST_CELLS = 64
@@ -34,36 +32,6 @@ _STEPS = 200
 _TARGET = 1e-9
 _RARE = 1e-6
 """Reports less frequent than this are left out."""
-
-
-def cdf_variance(rows: FloatArray, shares: FloatArray) -> float:
-    """n times the variance of an efficient estimate of the distribution function, averaged over the inner edges.
-
-    Arguments:
-        rows: (K, m) the pmf of a report from each cell.
-        shares: (K,) the true shares of the cells.
-
-    Returns: inf where the reports do not tell the cells apart, whatever their number.
-    """
-    pmf = shares @ rows
-    used = pmf > 0
-    information = (rows[:, used] / pmf[used]) @ rows[:, used].T
-    below = np.tri(shares.size)[:-1]
-    if np.linalg.matrix_rank(information, tol=1e-11 * float(information.trace()), hermitian=True) < shares.size:
-        return math.inf
-    inner = below @ np.linalg.solve(information, below.T)
-    return float((inner.trace() - ((below @ shares) ** 2).sum()) / len(below))
-
-
-def cdf_error(mechanism: Mechanism, cells: int, prior: Any = None) -> float:
-    """Root of n times the variance of the estimated distribution function, averaged over the inner edges of even cells.
-
-    Inputs are taken at the middle of their cell. inf where the table does not tell the cells apart.
-    """
-    edges = np.linspace(mechanism.lower, mechanism.upper, cells + 1)
-    shares = as_prior(prior, lower=mechanism.lower, upper=mechanism.upper).moments(edges)[:, 0]
-    shares = np.maximum(shares, _RARE) / np.maximum(shares, _RARE).sum()
-    return math.sqrt(cdf_variance(mechanism.pmf((edges[1:] + edges[:-1]) / 2), shares))
 
 
 @final

@@ -8,10 +8,9 @@ from functools import lru_cache
 from typing import cast
 
 import numpy as np
-import numpy.typing as npt
 
 from mezzotint.core.laws import centred_atoms, exact_law, has_few_atoms, law_of, split_atoms
-from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.mechanism import FloatArray, Mechanism
 from mezzotint.core.priors import SamplePrior, UniformPrior
 from mezzotint.design.floors import best_floors, bound_for_atoms, lower_bound
 from mezzotint.design.integers import IntegerWindows, integer_windows, refitted, table
@@ -21,8 +20,6 @@ from mezzotint.design.program import Part, Program, RatioPart, assemble, price_o
 from mezzotint.design.rounding import Draft
 from mezzotint.design.solver import Solution, SolverError, safe_bound, solve
 from mezzotint.design.windows import average, make_windows, peaks
-
-FloatArray = npt.NDArray[np.float64]
 
 ON_KNOTS = "tables with these levels on these knots"
 AT_LEVELS = "all mechanisms with these levels"

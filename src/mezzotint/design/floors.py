@@ -13,13 +13,11 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-import numpy.typing as npt
 
 from mezzotint.core.errors import MezzotintError
 from mezzotint.core.laws import Law
+from mezzotint.core.loss import FloatArray
 from mezzotint.design.windows import Value, Windows, average, curvature, make_windows, prices
-
-FloatArray = npt.NDArray[np.float64]
 
 _TARGET = 1e-9
 """Relative gap at which Newton's method stops."""

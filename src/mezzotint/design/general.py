@@ -8,20 +8,18 @@ from functools import cached_property
 from typing import final
 
 import numpy as np
-import numpy.typing as npt
 
 from mezzotint.core import rounding
 from mezzotint.core.errors import InfeasibleError, ParameterError
-from mezzotint.core.mechanism import TOTAL, Mechanism
+from mezzotint.core.loss import IndexArray
+from mezzotint.core.mechanism import TOTAL, FloatArray, Mechanism
 from mezzotint.design.fixed import ON_KNOTS, centered, program_on
-from mezzotint.design.parts import DeltaPart, PairRatioPart, Pairs, RenyiPart, all_pairs
+from mezzotint.design.parts import DeltaPart, PairRatioPart, RenyiPart, all_pairs
 from mezzotint.design.problem import Problem
 from mezzotint.design.program import Part, Program, RatioPart, price_of_means
 from mezzotint.design.rounding import Draft, first_certified, without_unused
 from mezzotint.design.solver import Solution, safe_bound, solve
 from mezzotint.privacy.metric import metric_epsilon, spacing_of
-
-FloatArray = npt.NDArray[np.float64]
 
 _MARGINS = (2.0**-30, 2.0**-24, 2.0**-20, 2.0**-17, 1e-4, 1e-3, 1e-2)
 """Relative reductions of epsilon to try until the integers are certified."""
@@ -49,7 +47,7 @@ class Setting:
         """(K, m) of the problem."""
         return self.problem.costs(self.knots, self.levels)
 
-    def part(self, pairs: Pairs, epsilon: float) -> Part:
+    def part(self, pairs: IndexArray, epsilon: float) -> Part:
         """The privacy constraint on these pairs of rows."""
         problem = self.problem
         if problem.delta > 0:
@@ -85,11 +83,11 @@ class Setting:
         losses = np.stack([np.log(p / row).max(axis=1) for row in p], axis=1)
         return losses - epsilon * (self.knots[:, None] - self.knots) ** 2
 
-    def program(self, pairs: Pairs, epsilon: float) -> Program:
+    def program(self, pairs: IndexArray, epsilon: float) -> Program:
         part = RatioPart(epsilon=epsilon) if self.problem.is_pure else self.part(pairs, epsilon)
         return program_on(self.problem, self.levels, self.knots, part, costs=self.costs)
 
-    def first_pairs(self) -> Pairs:
+    def first_pairs(self) -> IndexArray:
         """Pairs to start from: neighbours for a metric (all that "absolute" needs), the two ends otherwise."""
         last = self.knots.size - 1
         if self.problem.metric is None:
@@ -102,7 +100,7 @@ class Setting:
         return self.problem.is_pure or self.problem.metric == "absolute"
 
 
-def solve_pairs(setting: Setting, epsilon: float) -> tuple[Solution, Pairs]:
+def solve_pairs(setting: Setting, epsilon: float) -> tuple[Solution, IndexArray]:
     """Solves with few pairs of rows, adds the violated ones, until none is: the optimum over all pairs."""
     pairs = setting.first_pairs()
     program = setting.program(pairs, epsilon)
@@ -153,7 +151,7 @@ def design_general(problem: Problem, levels: FloatArray, knots: FloatArray) -> t
         spacing_of(knots)  # refuses uneven knots
     setting = Setting(problem=problem, levels=levels, knots=knots)
     unit = (problem.width / 2) ** 2 if problem.loss == "minimax" else 1.0
-    solved: list[tuple[Solution, Pairs]] = []
+    solved: list[tuple[Solution, IndexArray]] = []
 
     def build(epsilon: float) -> Mechanism:
         solved.append(solve_pairs(setting, epsilon))

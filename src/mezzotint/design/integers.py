@@ -15,14 +15,10 @@ from fractions import Fraction
 from typing import final
 
 import numpy as np
-import numpy.typing as npt
 
 from mezzotint.core.errors import InfeasibleError
-from mezzotint.core.mechanism import NARROWEST, TOTAL, Mechanism
+from mezzotint.core.mechanism import NARROWEST, TOTAL, FloatArray, IntArray, Mechanism
 from mezzotint.core.rounding import ratio_below
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 _SHRINKS = (0.0, *(10.0 ** (k / 2) for k in range(-18, 0)), 1.0)
 """Shares of the inner floors that are given up, one after another, until the ends are reached."""
@@ -54,10 +50,6 @@ class IntegerWindows:
         pairs = [float(level).as_integer_ratio() for level in levels]
         self.scale = max(denominator for _, denominator in pairs)
         self.integers = np.array([numerator * (self.scale // below) for numerator, below in pairs], dtype=object)
-
-    @property
-    def is_valid(self) -> bool:
-        return self.spare >= 0 and self.last >= 0
 
     def rows(self, starts: IntArray) -> IntArray:
         """(n, m) rows of windows that start there."""

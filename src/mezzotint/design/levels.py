@@ -7,12 +7,12 @@ import warnings
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 from scipy import optimize
 
 from mezzotint.core.arguments import check_finite
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.laws import law_of
+from mezzotint.core.loss import FloatArray
 from mezzotint.core.priors import SamplePrior, UniformPrior, cell_means
 from mezzotint.design.fixed import centered
 from mezzotint.design.general import Setting, solve_pairs
@@ -20,8 +20,6 @@ from mezzotint.design.problem import Problem
 from mezzotint.design.reach import required_overhang
 from mezzotint.design.search import search
 from mezzotint.design.solver import SolverError
-
-FloatArray = npt.NDArray[np.float64]
 
 _FEW_KNOTS = 9
 _MANY_POINTS = 4096

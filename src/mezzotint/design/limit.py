@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.loss import FloatArray
 from mezzotint.design.cuts import cut_at, least_of_quadratics
 from mezzotint.design.fixed import design_fixed, ratio_above
 from mezzotint.design.general import design_general
@@ -20,8 +20,6 @@ from mezzotint.design.program import RatioPart, assemble, plain_view
 from mezzotint.design.result import DesignResult
 from mezzotint.design.rounding import record
 from mezzotint.design.solver import safe_bound, solve
-
-FloatArray = npt.NDArray[np.float64]
 
 EVERY_MECHANISM = "all mechanisms, any number of levels anywhere"
 _LEVELS = 81

@@ -7,18 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from mezzotint.core import rounding
 from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import InfeasibleError
-from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.mechanism import FloatArray, Mechanism
 from mezzotint.design.optimal import optimal
 from mezzotint.design.problem import make_problem
 from mezzotint.design.result import DesignResult, without_bound
 from mezzotint.design.rounding import achieved_loss
-
-FloatArray = npt.NDArray[np.float64]
 
 
 def mvu(

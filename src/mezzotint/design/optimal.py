@@ -9,11 +9,10 @@ from functools import lru_cache
 from typing import Any, Literal, final
 
 import numpy as np
-import numpy.typing as npt
 
 from mezzotint.core.arguments import check_count, check_finite, check_increasing
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.mechanism import MAX_LEVELS, Mechanism
+from mezzotint.core.mechanism import MAX_LEVELS, FloatArray, Mechanism
 from mezzotint.design.distribution import design_cells
 from mezzotint.design.fixed import design_fixed
 from mezzotint.design.general import design_general, refine_even
@@ -24,8 +23,6 @@ from mezzotint.design.prove import prove as prove_levels
 from mezzotint.design.reach import check_reach
 from mezzotint.design.result import DesignResult
 from mezzotint.design.rounding import Draft, record
-
-FloatArray = npt.NDArray[np.float64]
 
 
 def _design(problem: Problem, levels: FloatArray, knots: FloatArray | None, *, free: bool) -> tuple[Draft, Mechanism]:

@@ -7,13 +7,14 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, Literal, final
 
 import numpy as np
-import numpy.typing as npt
 
 from mezzotint.core.arguments import check_count, check_covering
 from mezzotint.core.errors import InfeasibleError, ParameterError
+from mezzotint.core.loss import FloatArray
 from mezzotint.core.priors import UniformPrior
 from mezzotint.core.rounding import table
 from mezzotint.design.optm_program import Constraints, Found, Tables, solve_rows, theorem5, theorem6
@@ -22,7 +23,6 @@ from mezzotint.design.result import DesignResult, without_bound
 from mezzotint.design.rounding import achieved_loss, first_certified
 from mezzotint.families.selection import erm_choices, pair_rows, rqm_choices
 
-FloatArray = npt.NDArray[np.float64]
 Progress = Callable[[int, int], None]
 
 BUILDERS: dict[str, Constraints] = {"theorem5": theorem5, "theorem6": theorem6}
@@ -98,11 +98,11 @@ class BoxSearch:
     def run(self) -> Found | None:
         """The best point found, or None where no point of the grid has a solution."""
         answers = (self.at(pinned) for pinned in self._grid())
-        found = min((answer for answer in answers if answer is not None), key=_value, default=None)
+        found = min((answer for answer in answers if answer is not None), key=itemgetter(0), default=None)
         step = 1 / (self.points + 1)
         while found is not None and step > self.finest:
             moved = (self.at(pinned) for pinned in self._moves(found[1], step))
-            better = min([found, *(answer for answer in moved if answer is not None)], key=_value)
+            better = min([found, *(answer for answer in moved if answer is not None)], key=itemgetter(0))
             if better[0] >= found[0] - 1e-12:
                 step /= 2
             found = better
@@ -135,10 +135,6 @@ class BoxSearch:
                 moved[gives], moved[takes] = y[gives] - amount, y[takes] + amount
                 if amount > 0:
                     yield moved
-
-
-def _value(found: Found) -> float:
-    return found[0]
 
 
 def optm(
@@ -247,10 +243,10 @@ def best_pairs(
 
     if len(sets) > 1:
         each(sets, min(boxes, _FEW_BOXES), 1.0)
-        sets = [mechanism.levels for _, mechanism in sorted(found, key=_value)[:_FINALISTS]]
+        sets = [mechanism.levels for _, mechanism in sorted(found, key=itemgetter(0))[:_FINALISTS]]
     each(sets, boxes, _FINEST, before=total - len(sets) if found else 0)
     if not found:
         return None
-    loss, mechanism = min(found, key=_value)
+    loss, mechanism = min(found, key=itemgetter(0))
     status = "heuristic" if is_private else "no guarantee"
     return without_bound(mechanism, loss=loss, status=status, started=started, iterations=programs)

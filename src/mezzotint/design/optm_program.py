@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize
 
+from mezzotint.core.loss import FloatArray
 from mezzotint.core.priors import Prior
 from mezzotint.families.selection import cells, pair_rows
 
-FloatArray = npt.NDArray[np.float64]
 Found = tuple[float, FloatArray]
 
 

@@ -9,13 +9,11 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
+from mezzotint.core.loss import FloatArray, IndexArray
 from mezzotint.design.program import Block, Part, View, sparse_rows
 
-FloatArray = npt.NDArray[np.float64]
-Pairs = npt.NDArray[np.intp]
 
-
-def all_pairs(view: View) -> Pairs:
+def all_pairs(view: View) -> IndexArray:
     """(n, 2) ordered pairs of different rows; of a symmetric table one of each pair and its mirror image."""
     rows = view.entries.shape[0]
     first, second = np.nonzero(~np.eye(rows, dtype=bool))
@@ -26,12 +24,22 @@ def all_pairs(view: View) -> Pairs:
     return np.stack([first, second], axis=1)
 
 
+def _differences(view: View, pairs: IndexArray, size: int, ratios: npt.ArrayLike, *less: FloatArray) -> Block:
+    """P[a, i] - ratio P[b, i] - less <= 0 for each pair (a, b) of rows and each column i."""
+    first, second = (view.entries[side].ravel() for side in pairs.T)
+    row = np.arange(first.size)
+    factors = np.repeat(np.broadcast_to(ratios, len(pairs)), view.entries.shape[1])
+    own = [(row, variables, -1.0) for variables in less]
+    matrix = sparse_rows((row.size, size), (row, first, 1.0), (row, second, -factors), *own)
+    return Block(matrix=matrix, rhs=np.zeros(row.size), cone="nonnegative")
+
+
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DeltaPart(Part):
     """sum_i max(P[a, i] - e**epsilon P[b, i], 0) <= delta for each pair (a, b) of rows."""
 
-    pairs: Pairs
+    pairs: IndexArray
     epsilon: float
     delta: float
 
@@ -41,18 +49,11 @@ class DeltaPart(Part):
     def blocks(self, view: View, size: int, offset: int) -> list[Block]:
         count, columns = len(self.pairs), view.entries.shape[1]
         own = offset + np.arange(count * columns)
-        row = np.arange(count * columns)
-        excess = sparse_rows(
-            (count * columns, size),
-            (row, view.entries[self.pairs[:, 0]].ravel(), 1.0),
-            (row, view.entries[self.pairs[:, 1]].ravel(), -math.exp(self.epsilon)),
-            (row, own, -1.0),
-        )
-        positive = sparse_rows((count * columns, size), (row, own, -1.0))
+        positive = sparse_rows((own.size, size), (np.arange(own.size), own, -1.0))
         total = sparse_rows((count, size), (np.repeat(np.arange(count), columns), own, 1.0))
         return [
-            Block(matrix=excess, rhs=np.zeros(count * columns), cone="nonnegative"),
-            Block(matrix=positive, rhs=np.zeros(count * columns), cone="nonnegative"),
+            _differences(view, self.pairs, size, math.exp(self.epsilon), own),
+            Block(matrix=positive, rhs=np.zeros(own.size), cone="nonnegative"),
             Block(matrix=total, rhs=np.full(count, self.delta), cone="nonnegative"),
         ]
 
@@ -62,21 +63,14 @@ class DeltaPart(Part):
 class PairRatioPart(Part):
     """P[a, i] <= ratio * P[b, i] for each pair of rows, each with its own ratio (metric privacy)."""
 
-    pairs: Pairs
+    pairs: IndexArray
     ratios: FloatArray
 
     def caps(self, view: View) -> list[tuple[int, float]]:
         return []
 
     def blocks(self, view: View, size: int, offset: int) -> list[Block]:
-        columns = view.entries.shape[1]
-        row = np.arange(len(self.pairs) * columns)
-        matrix = sparse_rows(
-            (row.size, size),
-            (row, view.entries[self.pairs[:, 0]].ravel(), 1.0),
-            (row, view.entries[self.pairs[:, 1]].ravel(), -np.repeat(self.ratios, columns)),
-        )
-        return [Block(matrix=matrix, rhs=np.zeros(row.size), cone="nonnegative")]
+        return [_differences(view, self.pairs, size, self.ratios)]
 
 
 @final
@@ -84,7 +78,7 @@ class PairRatioPart(Part):
 class RenyiPart(Part):
     """sum_i P[a, i]**alpha P[b, i]**(1 - alpha) <= e**((alpha - 1) epsilon) for each pair (a, b) of rows."""
 
-    pairs: Pairs
+    pairs: IndexArray
     alpha: float
     epsilon: float
 

@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from mezzotint.core.arguments import check_finite
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.loss import FloatArray
 from mezzotint.core.priors import Prior, as_prior, cost_matrix
 
-FloatArray = npt.NDArray[np.float64]
 Loss = Literal["mse", "mae", "minimax", "cdf"]
 Metric = Literal["absolute", "squared"]
 

@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sparse
 
-FloatArray = npt.NDArray[np.float64]
-IndexArray = npt.NDArray[np.intp]
+from mezzotint.core.loss import FloatArray, IndexArray
 
 
 @final

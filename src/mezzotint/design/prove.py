@@ -17,17 +17,15 @@ from fractions import Fraction
 from typing import Any, final
 
 import numpy as np
-import numpy.typing as npt
 
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.loss import FloatArray
 from mezzotint.core.priors import UniformPrior
 from mezzotint.design.cuts import Cut, cut_at
 from mezzotint.design.floors import ConvergenceError, overhang
 from mezzotint.design.problem import Problem
 from mezzotint.privacy.propose import bound_document
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 Progress = Callable[[float, float], None]
 
 _CELLS = 480

@@ -10,13 +10,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
 from mezzotint.core.errors import InfeasibleError
+from mezzotint.core.loss import FloatArray
 from mezzotint.core.search import bracket
 from mezzotint.design.problem import Problem
-
-FloatArray = npt.NDArray[np.float64]
 
 
 def _renyi(these: FloatArray, those: FloatArray, alpha: float) -> float:

@@ -9,15 +9,12 @@ from dataclasses import dataclass, field
 from typing import final
 
 import numpy as np
-import numpy.typing as npt
 
 from mezzotint.core import rounding
 from mezzotint.core.errors import InfeasibleError, MezzotintError
-from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.mechanism import FloatArray, Mechanism
 from mezzotint.design.problem import Problem
 from mezzotint.design.result import DesignResult
-
-FloatArray = npt.NDArray[np.float64]
 
 MARGINS = (rounding.MARGIN / 1024, rounding.MARGIN / 16, rounding.MARGIN, 8 * rounding.MARGIN)
 """Relative reductions of epsilon to try in turn, so that integers near the floats stay within what was asked."""

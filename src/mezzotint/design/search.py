@@ -11,15 +11,13 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg import block_diag
 
 from mezzotint.core.laws import Law
+from mezzotint.core.loss import FloatArray
 from mezzotint.core.search import descend
 from mezzotint.design.floors import overhang
 from mezzotint.design.windows import Windows, average, make_windows, peaks
-
-FloatArray = npt.NDArray[np.float64]
 
 _MOST_STARTS = 16
 _STEPS = (60, 40, 40)

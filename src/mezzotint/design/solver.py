@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sparse
 
 from mezzotint.core.errors import MezzotintError
 from mezzotint.core.lazy import LazyModule
+from mezzotint.core.loss import FloatArray
 from mezzotint.design.program import Block, Program, stack
-
-FloatArray = npt.NDArray[np.float64]
 
 # Typed Any: the extension module carries no type information.
 clarabel: Any = LazyModule("clarabel")

@@ -7,9 +7,6 @@ import time
 from dataclasses import replace
 from typing import Any, Literal
 
-import numpy as np
-import numpy.typing as npt
-
 from mezzotint.core.arguments import check_count, check_positive
 from mezzotint.core.errors import InfeasibleError
 from mezzotint.core.search import bracket
@@ -17,7 +14,6 @@ from mezzotint.design.optimal import optimal
 from mezzotint.design.result import DesignResult
 from mezzotint.privacy.metric import UNEVEN, vector_epsilon
 
-FloatArray = npt.NDArray[np.float64]
 Inputs = Literal["grid", "real"]
 
 _STEPS = 13

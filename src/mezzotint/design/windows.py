@@ -12,12 +12,9 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-import numpy.typing as npt
 
 from mezzotint.core.laws import Law
-
-FloatArray = npt.NDArray[np.float64]
-IndexArray = npt.NDArray[np.intp]
+from mezzotint.core.loss import FloatArray, IndexArray
 
 
 def error(loss: str, levels: FloatArray, x: FloatArray) -> FloatArray:

@@ -21,11 +21,9 @@ import numpy.typing as npt
 
 from mezzotint.core.arguments import check_epsilon
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.mechanism import MISSING, OTHER, Mechanism, category_name
+from mezzotint.core.mechanism import MISSING, OTHER, IntArray, Mechanism, category_name
 from mezzotint.core.sampler import privatize
 from mezzotint.families.categorical import categorical, primitive
-
-IntArray = npt.NDArray[np.int64]
 
 MAX_DOMAIN = (1 << 18) - 1
 MAX_COUNTS = 1 << 24

@@ -5,14 +5,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
 from mezzotint.core.arguments import Values, check_epsilon, check_range, grid_or_values
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.mechanism import TOTAL, Mechanism
+from mezzotint.core.mechanism import TOTAL, FloatArray, Mechanism
 from mezzotint.core.rounding import ratio_below, table
-
-FloatArray = npt.NDArray[np.float64]
 
 _LARGEST = 64 * math.log(2)
 

@@ -12,15 +12,13 @@ from dataclasses import dataclass
 from typing import Literal, final
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import minimize
 
 from mezzotint.core.errors import InfeasibleError
-from mezzotint.core.mechanism import TOTAL
+from mezzotint.core.mechanism import TOTAL, FloatArray
 from mezzotint.core.priors import Prior, cost_matrix
 from mezzotint.families.selection import erm_rows, rqm_rows
 
-FloatArray = npt.NDArray[np.float64]
 Batch = tuple[FloatArray, FloatArray, FloatArray]
 """Levels (m,), knots (K,) and the rows (D, K, m) of D dial positions."""
 

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy import stats
 
 from mezzotint import datasets, design, families, report, training
 from mezzotint.core.errors import InfeasibleError
-from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.mechanism import FloatArray, Mechanism
 from mezzotint.papers import optm_programs
 from mezzotint.papers.reproduction import Progress, Reproduction, Series, ticks
 from mezzotint.papers.rqp import FOLDER_VARIABLE, Tick
@@ -168,8 +167,6 @@ def published_mechanisms(epsilon: float) -> dict[str, Mechanism]:
     found["optimal"] = design.optimal(epsilon, levels=OPTM_BINS[epsilon], loss="mae").mechanism
     return found
 
-
-FloatArray = npt.NDArray[np.float64]
 
 DRAWS = 10_000
 FIGURE4_EPSILONS = (1.0, 1.5, 2.0, 2.5, 3.0)

@@ -13,20 +13,17 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, final
 
 import numpy as np
-import numpy.typing as npt
 from scipy import optimize
 
 from mezzotint.core.arguments import check_covering
 from mezzotint.core.errors import InfeasibleError, ParameterError
-from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.mechanism import FloatArray, Mechanism
 from mezzotint.core.priors import cost_matrix
 from mezzotint.design.optm import best_pairs, is_mirrored, table_of
 from mezzotint.design.optm_program import Tables, solve_rows
 from mezzotint.design.problem import Problem, make_problem
 from mezzotint.design.result import DesignResult, without_bound
 from mezzotint.design.rounding import achieved_loss, first_certified
-
-FloatArray = npt.NDArray[np.float64]
 
 _POINTS = 49
 

@@ -7,15 +7,12 @@ from fractions import Fraction
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import float_above, log_ratio
-from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.mechanism import FloatArray, Mechanism
 from mezzotint.privacy.sums.near import concave_majorant
-
-FloatArray = npt.NDArray[np.float64]
 
 UNEVEN = 1e-8
 """Added to a vector's epsilon, relative: knots count as even up to 1e-9 of their distance."""

@@ -20,6 +20,7 @@ from scipy.special import ndtri
 from mezzotint.core.entropy import PART, WORDS_PER_COUNT, ElementWords, Keystream
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.kernels import compiled, in_threads, inlined, usable_cores
+from mezzotint.core.loss import IntArray
 from mezzotint.training.quantized import Gradients
 
 UNDECIDED = -(2**63)
@@ -157,8 +158,6 @@ def add_integers(rows: Any, gains: Any, factors: Any, units: Any, totals: Any) -
             for j in range(rows.shape[1]):
                 totals[r, j] += _integer(rows[i, j] * gain, limit)
 
-
-IntArray = npt.NDArray[np.int64]
 
 WORD = 64
 _DIGITS = WORD - 1

@@ -10,10 +10,8 @@ import numpy.typing as npt
 
 from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.mechanism import TOTAL, Mechanism
+from mezzotint.core.mechanism import TOTAL, FloatArray, Mechanism
 from mezzotint.training.rqp.gaussian import RELATIVE_ERROR, isoperimetric, slope
-
-FloatArray = npt.NDArray[np.float64]
 
 TOLERANCE = 1e-7
 """The upper bound returned lies at most this far (relative) above the supremum."""

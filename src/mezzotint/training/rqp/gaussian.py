@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import log_ndtr, ndtr, ndtri
 
-FloatArray = npt.NDArray[np.float64]
+from mezzotint.core.loss import FloatArray
 
 RELATIVE_ERROR = 1e-12
 """scipy's ndtr, ndtri and log_ndtr err by a few 1e-15 relative where they are used here; 1e-12 is given away."""

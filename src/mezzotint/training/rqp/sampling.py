@@ -9,15 +9,14 @@ from dataclasses import dataclass
 from typing import Literal, final
 
 import numpy as np
-import numpy.typing as npt
 from dp_accounting.pld import pld_pmf
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution, from_gaussian_mechanism
 from scipy.stats import binom
 
 from mezzotint.core.arguments import check_count, check_rate
+from mezzotint.core.loss import FloatArray
 from mezzotint.training.rqp.gaussian import hockey_stick
 
-FloatArray = npt.NDArray[np.float64]
 Curve = Callable[[FloatArray], FloatArray]
 Neighboring = Literal["replace_one", "add_or_remove_one"]
 NEIGHBORINGS = ("replace_one", "add_or_remove_one")
