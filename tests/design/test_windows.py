@@ -17,7 +17,7 @@ from mezzotint.core.laws import exact_law, law_of
 from mezzotint.core.priors import UniformPrior, as_prior
 from mezzotint.core.rounding import ratio_below
 from mezzotint.design.floors import best_floors, lower_bound, overhang
-from mezzotint.design.integers import _miss as miss
+from mezzotint.design.integers import _misses as misses
 from mezzotint.design.integers import _reaching as reaching
 from mezzotint.design.integers import integer_windows, table
 from mezzotint.design.problem import make_problem
@@ -287,7 +287,7 @@ def test_the_least_outer_floors_that_reach_are_found() -> None:
         reached += found is not None
         for pair in itertools.product(*(range(end + 3) for end in ((found[0], found[-1]) if found else (70, 70)))):
             tried = [pair[0], *inner, pair[1]]
-            if all(miss(whole, tried, ratio, end) <= most[end] for end in (0, -1)):
+            if all(misses(whole, tried, ratio, end)(tried[end]) <= most[end] for end in (0, -1)):
                 assert found is not None
                 assert pair[0] >= found[0]
                 assert pair[1] >= found[-1]

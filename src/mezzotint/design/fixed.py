@@ -29,6 +29,8 @@ _ROUNDS = 12
 _WORST = 32
 """Inputs at first, and new ones a round at most."""
 _TARGET = 1e-7
+_BINDING = 1 - 1e-6
+"""Share of the largest error from which on an input's error counts as one that binds."""
 _SPREADS = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4)
 """Over how much of half the range point masses are spread, one after another."""
 _CLOSE = 1e-6
@@ -169,10 +171,12 @@ def _by_worst_inputs(problem: Problem, levels: FloatArray) -> Draft:
             least, floors = float(errors.max()), draft.floors
         if least - bound <= 10 * _TARGET * least:
             break
-        # Of neighbours that are as bad the worst are enough.
-        order = np.argsort(-errors, kind="stable")[:_WORST]
+        # Of neighbours that are as bad the worst are enough; inputs that do not bind (but the ends) are let go.
+        order, units = np.argsort(-errors, kind="stable")[:_WORST], centered(problem, inputs)
         worst = problem.center + worst[order[errors[order] > bound]]
-        inputs = np.union1d(inputs, np.clip(worst, problem.lower, problem.upper))
+        moments = np.interp(units, windows.means, windows.rows @ windows.levels**2)
+        kept = ((moments - units**2) * half**2 >= _BINDING * bound) | (np.abs(units) == 1)
+        inputs = np.union1d(inputs[kept], np.clip(worst, problem.lower, problem.upper))
     return Draft(floors=floors, lower_bound=bound, scope=AT_LEVELS, iterations=iterations, price=price)
 
 

@@ -17,12 +17,12 @@ from mezzotint.design.fixed import ON_KNOTS, centered, program_on
 from mezzotint.design.parts import DeltaPart, PairRatioPart, RenyiPart, all_pairs
 from mezzotint.design.problem import Problem
 from mezzotint.design.program import Part, Program, RatioPart, price_of_means
-from mezzotint.design.rounding import Draft, first_certified, without_unused
+from mezzotint.design.rounding import Draft, without_unused
 from mezzotint.design.solver import Solution, safe_bound, solve
 from mezzotint.privacy.metric import metric_epsilon, spacing_of
 
-_MARGINS = (2.0**-30, 2.0**-24, 2.0**-20, 2.0**-17, 1e-4, 1e-3, 1e-2)
-"""Relative reductions of epsilon to try until the integers are certified."""
+_MARGINS = 2.0**-30, 1e-2
+"""Least and largest relative reduction of epsilon that is tried until the integers are certified."""
 
 _VIOLATION = 1e-8
 _ROUNDS = 30
@@ -130,7 +130,8 @@ def spent(problem: Problem, mechanism: Mechanism) -> float:
     return mechanism.epsilon
 
 
-def _certified(setting: Setting, rows: FloatArray) -> Mechanism:
+def _rounded(setting: Setting, rows: FloatArray) -> tuple[Mechanism, float]:
+    """The integer table, and by which share of epsilon it overspends."""
     problem = setting.problem
     mechanism = rounding.table(
         knots=setting.knots,
@@ -140,32 +141,38 @@ def _certified(setting: Setting, rows: FloatArray) -> Mechanism:
         epsilon=problem.epsilon if problem.is_pure else math.inf,
         unbiased=problem.max_bias == 0,
     )
-    if spent(problem, mechanism) > problem.epsilon:
-        raise InfeasibleError(f"rounding: the integers spend more than epsilon={problem.epsilon:g}; ask for more")
-    return mechanism
+    return mechanism, spent(problem, mechanism) / problem.epsilon - 1
 
 
 def design_general(problem: Problem, levels: FloatArray, knots: FloatArray) -> tuple[Draft, Mechanism]:
     """The optimal table at these levels and knots for any of the constraints and losses."""
     if problem.metric == "squared":
         spacing_of(knots)  # refuses uneven knots
-    setting = Setting(problem=problem, levels=levels, knots=knots)
-    unit = (problem.width / 2) ** 2 if problem.loss == "minimax" else 1.0
-    solved: list[tuple[Solution, IndexArray]] = []
-
-    def build(epsilon: float) -> Mechanism:
-        solved.append(solve_pairs(setting, epsilon))
-        return _certified(setting, solved[-1][0].rows)
-
-    mechanism = first_certified(build, epsilon=problem.epsilon, margins=_MARGINS)
-    solution, pairs = solved[-1]
-    # Dropping pairs only lowers the optimum: a bound of the program with some pairs bounds the one with all.
-    asked = replace(setting, spare_rounding=False).program(pairs, problem.epsilon)
-    price = 0.0
-    if math.isfinite(problem.max_bias):
-        price = price_of_means(asked, solution.dual, centered(problem, levels)) * unit / (problem.width / 2)
-    bound = safe_bound(asked, solution.dual) * unit
-    return Draft(lower_bound=bound, scope=ON_KNOTS, iterations=solution.iterations, price=price), mechanism
+    setting, half = Setting(problem=problem, levels=levels, knots=knots), problem.width / 2
+    unit = half**2 if problem.loss == "minimax" else 1.0
+    drafts, margin, most = list[Draft](), *_MARGINS
+    while True:
+        solution, pairs = solve_pairs(setting, problem.epsilon * (1 - margin))
+        # Dropping pairs only lowers the optimum: a bound of the program with some pairs bounds the one with all.
+        asked = replace(setting, spare_rounding=False).program(pairs, problem.epsilon)
+        price = price_of_means(asked, solution.dual, centered(problem, levels)) if problem.max_bias < math.inf else 0.0
+        bound = safe_bound(asked, solution.dual) * unit
+        drafts.append(
+            Draft(lower_bound=bound, scope=ON_KNOTS, iterations=solution.iterations, price=price * unit / half)
+        )
+        try:
+            mechanism, beyond = _rounded(setting, solution.rows)
+        except InfeasibleError:
+            if margin == most:
+                raise
+            beyond = math.inf
+        else:
+            if beyond <= 0:
+                # The multipliers of the least margin bound best, those of rare levels' rounding far worse.
+                return max(drafts, key=lambda draft: draft.lower_bound or -math.inf), mechanism
+            if margin == most:
+                raise InfeasibleError(f"rounding: the integers spend more than epsilon={problem.epsilon:g}")
+        margin = min(16 * margin if math.isinf(beyond) else max(2 * margin, margin + 1.5 * beyond), most)
 
 
 def refine_even(problem: Problem, levels: FloatArray) -> tuple[Draft, Mechanism]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
+import operator
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import final
@@ -83,18 +84,25 @@ class IntegerWindows:
         return low, high
 
 
-def _miss(levels: list[int], floors: list[int], ratio: Fraction, end: int) -> int:
-    """N times the mean nearest to the first (0) or last (-1) level that floors allow, as a distance from that level.
+def _misses(levels: list[int], floors: list[int], ratio: Fraction, end: int) -> Callable[[int], int]:
+    """N times the mean nearest to the first (0) or last (-1) level, as a distance from it, by the floor of that level.
 
     The ceiling of the other outermost level does not count: the windows of the other end see to it.
     """
-    order = range(len(floors)) if end == 0 else range(len(floors) - 1, -1, -1)
-    left, total = TOTAL - sum(floors), 0
-    for j in order:
-        room = min(left, floors[j] * ratio.numerator // ratio.denominator - floors[j]) if j != order[-1] else left
-        left -= room
-        total += (floors[j] + room) * abs(levels[j] - levels[end])
-    return total
+    order = range(1, len(floors)) if end == 0 else range(len(floors) - 2, -1, -1)
+    others, apart = [floors[j] for j in order], [abs(levels[j] - levels[end]) for j in order]
+    rooms = [*(floor * ratio.numerator // ratio.denominator - floor for floor in others[:-1]), 2 * TOTAL]
+    filled = [0, *itertools.accumulate(rooms)]
+    base = sum(map(operator.mul, others, apart))
+    moments = list(itertools.accumulate(map(operator.mul, rooms, apart), initial=base))
+    rest = TOTAL - sum(others)
+
+    def miss(floor: int) -> int:
+        left = max(rest - floor * ratio.numerator // ratio.denominator, 0)
+        place = bisect.bisect_right(filled, left) - 1
+        return moments[place] + (left - filled[place]) * apart[place]
+
+    return miss
 
 
 def _least(holds: Callable[[int], bool], start: int, stop: int) -> int:
@@ -114,15 +122,10 @@ def _reaching(levels: list[int], floors: list[int], ratio: Fraction, most: Seque
     """
     floors, settled = list(floors), 0
     for end in itertools.islice(itertools.cycle((0, -1)), _ROUNDS):
-
-        def holds(floor: int, end: int = end) -> bool:
-            tried = [floor, *floors[1:]] if end == 0 else [*floors[:-1], floor]
-            return _miss(levels, tried, ratio, end) <= most[end]
-
-        before, room = floors[end], TOTAL - sum(floors)
+        miss, before, room = _misses(levels, floors, ratio, end), floors[end], TOTAL - sum(floors)
         if room < 0:
             return None
-        floors[end] = _least(holds, before, before + room + 1)
+        floors[end] = _least(lambda floor, miss=miss, end=end: miss(floor) <= most[end], before, before + room + 1)
         settled = settled + 1 if floors[end] == before else 0
         if settled == 2:
             return floors

@@ -136,8 +136,8 @@ def _polish(program: Program, block: Block, dual: FloatArray) -> FloatArray:
     floors = block.matrix[:, offset : offset + program.view.floor_count].tocsr()
     low, high = floors[:count].T @ dual[:count], -(floors[count:].T @ dual[count:])
     factor = np.where(high > low, low / np.maximum(high, 1e-300) * (1 - 1e-15), 1.0)
-    column = np.asarray((floors[count:] != 0).argmax(axis=1)).ravel()
-    return np.concatenate([dual[:count], dual[count:] * factor[column]])
+    # Each of these rows has one floor variable.
+    return np.concatenate([dual[:count], dual[count:] * factor[floors[count:].indices]])
 
 
 def safe_bound(program: Program, dual: FloatArray) -> float:
