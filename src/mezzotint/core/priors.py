@@ -81,29 +81,42 @@ class DistributionPrior(Prior):
 
 
 _NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(16)
+_GAP = (1 - _NODES[-1]) / 2
+"""Share of a piece between an end and the first node."""
+_TO_ENDS = np.array([[np.prod([(end - b) / (a - b) for b in _NODES if b != a]) for a in _NODES] for end in (-1.0, 1.0)])
+"""(2, 16): values at both ends of the polynomial through the nodes."""
 _DEEPEST = 60  # halvings: a piece is then shorter than the spacing of floats
 
 
 def _integrate_tails(cdf: Callable[[FloatArray], FloatArray], edges: FloatArray, at_edges: FloatArray) -> FloatArray:
-    """(pieces, 3): int k (x-a)^(k-1) (F(b)-F(x)) dx by Gauss-Legendre, halved wherever halving changes the result."""
+    """(pieces, 3): int k (x-a)^(k-1) (F(b)-F(x)) dx by Gauss-Legendre, halved until halving changes nothing.
+
+    Nor may the integrand's polynomial miss the ends of a piece: F grows, so mass between two nodes is seen at the next
+    one, but mass between the last node and the end of a piece only at that end.
+    """
     piece = np.arange(edges.size - 1)
     start, stop = edges[:-1], edges[1:]
     orders = np.arange(1, ORDERS)
 
-    def quadrature(piece: npt.NDArray[np.intp], start: FloatArray, stop: FloatArray) -> FloatArray:
-        x = start[:, None] + (stop - start)[:, None] * (_NODES + 1) / 2
+    def integrand(piece: npt.NDArray[np.intp], x: FloatArray) -> FloatArray:
         tail = at_edges[piece + 1][:, None] - np.asarray(cdf(x.ravel())).reshape(x.shape)
-        y = x - edges[piece][:, None]
-        integrand = orders * y[..., None] ** (orders - 1) * tail[..., None]
-        return np.einsum("pnk,n->pk", integrand, _NODE_WEIGHTS) * ((stop - start) / 2)[:, None]
+        return orders * (x - edges[piece][:, None])[..., None] ** (orders - 1) * tail[..., None]
+
+    def quadrature(piece: npt.NDArray[np.intp], start: FloatArray, stop: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The integrals, and what each may miss beyond its outer nodes."""
+        width = (stop - start)[:, None]
+        known = integrand(piece, start[:, None] + width * (_NODES + 1) / 2)
+        ends = integrand(piece, np.stack([start, stop], axis=1))
+        missed = np.abs(np.einsum("pnk,en->pek", known, _TO_ENDS) - ends).sum(axis=1) * _GAP * width
+        return np.einsum("pnk,n->pk", known, _NODE_WEIGHTS) * width / 2, missed
 
     result = np.zeros((edges.size - 1, ORDERS - 1))
-    coarse = quadrature(piece, start, stop)
+    coarse, _ = quadrature(piece, start, stop)
     scale = (edges[-1] - edges[0]) ** orders * 1e-14
     for _ in range(_DEEPEST):
         middle = (start + stop) / 2
-        left, right = quadrature(piece, start, middle), quadrature(piece, middle, stop)
-        rough = (np.abs(left + right - coarse) > scale).any(axis=1)
+        (left, below), (right, above) = quadrature(piece, start, middle), quadrature(piece, middle, stop)
+        rough = (np.maximum(np.abs(left + right - coarse), below + above) > scale).any(axis=1)
         np.add.at(result, piece[~rough], (left + right)[~rough])
         if not rough.any():
             return result
