@@ -47,7 +47,7 @@ def test_a_population_takes_turns(invoke: Invoke) -> None:
         (("--clients", 10, "--target-epsilon", 1, "--trust", "server"), "trust=server"),
         (("--clients", 10, "--target-epsilon", 1, "--population", 5), "population=5"),
         (("--clients", 10, "--target-epsilon", 1, "--bits", 0), "bits=0"),
-        (("--clients", 10, "--target-epsilon", 1, "--dim", 10**10), "dimension=10000000000"),
+        (("--clients", 10, "--target-epsilon", 1, "--dim", 10**10), "--dim=10000000000"),
         (("--clients", 10, "--target-epsilon", 1, "--corrupted", 10), "corrupted=10"),
         (("--clients", 10), "--target-epsilon"),
     ],

@@ -285,3 +285,17 @@ def test_a_table_that_is_too_wide_goes_on_below_with_its_rows_named(capsys: pyte
     assert _headings(out) == ["who", *(f"column {i}" for i in range(6))]
     Console(width=200, no_color=True).print(Fitted(table))
     assert _headings(capsys.readouterr().out)[-1] == "why"
+
+
+@pytest.mark.parametrize("width", range(52, 110, 3))
+def test_headings_break_before_any_cell_or_border_is_cut(capsys: pytest.CaptureFixture[str], width: int) -> None:
+    table = Table()
+    for heading in ("mechanism", "epsilon", "bits", "mean (minutes)", "95 % interval"):
+        table.add_column(heading, justify="left" if heading == "mechanism" else "right")
+    cells = ("one-bit randomized response", "1.000000", "2", "151.29", "148.76 .. 153.82")
+    table.add_row(*cells)
+    Console(width=width, no_color=True).print(Fitted(table))
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= width
+    assert all(line[-1] in "┓┃┩│┘" for line in lines)
+    assert all(any(f" {cell} " in line for line in lines) for cell in cells)

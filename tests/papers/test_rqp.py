@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from mezzotint.papers import optm, rqp
+from tolerances import printed
 
 pytest.importorskip("torch")
 pytest.importorskip("opacus")
@@ -90,8 +91,8 @@ def test_small_table(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_figure1(tmp_path: Path) -> None:
     found = rqp.rqp_figure1()
     q = {row["sigma"]: row["q"] for row in found.rows}
-    for sigma, printed in ((0.01, 0.157), (0.045, 0.288), (0.06, 0.364), (0.08, 0.545), (0.1, 0.875)):
-        assert q[sigma] == pytest.approx(printed, abs=printed(3))
+    for sigma, paper in ((0.01, 0.157), (0.045, 0.288), (0.06, 0.364), (0.08, 0.545), (0.1, 0.875)):
+        assert q[sigma] == pytest.approx(paper, abs=printed(3))
     # At delta = 0, which the paper speaks of, and at 1e-7: nowhere near the 1 it states for RQP.
     assert all(row["pure_epsilon"] > row["epsilon"] > 40 for row in found.rows if row["method"] == "RQP")
     assert [round(row["epsilon"], 3) for row in found.rows if row["method"] == "Proj-DP-SGD"] == [1.0]
@@ -109,8 +110,8 @@ def test_figure2(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rows[-1]["median"] > rows[1]["median"]
     assert rows[0]["epsilon"] > 10 * rows[-1]["epsilon"]
     # Math note 3.2: 96, 34 and 28 along this curve at delta = 0, where the paper states 1.
-    for row, printed in zip((rows[1], rows[2], rows[4]), (96, 34, 28), strict=True):
-        assert row["pure_epsilon"] == pytest.approx(printed, rel=0.015)
+    for row, noted in zip((rows[1], rows[2], rows[4]), (96, 34, 28), strict=True):
+        assert row["pure_epsilon"] == pytest.approx(noted, rel=0.015)
 
 
 @pytest.mark.slow

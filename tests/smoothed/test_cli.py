@@ -116,7 +116,7 @@ def test_a_failed_check_exits_1_and_still_prints_the_object() -> None:
         (["profile", "--counts", "5,x", "--sampled", "3", "--epsilon", "1"], "whole numbers"),
         (["profile", "--sampled", "3", "--epsilon", "1"], "exactly one of --counts"),
         (["profile", "--election", "1919", "--sampled", "3", "--epsilon", "1"], "election=1919"),
-        (["profile", "--counts", "5,6", "--loss-rate", "1", "--epsilon", "1"], "loss_rate=1"),
+        (["profile", "--counts", "5,6", "--loss-rate", "1", "--epsilon", "1"], "--loss-rate=1"),
         (["utility", "--counts", "5,6", "--loss-rate", "0.1", "--threshold", "2"], "threshold=2"),
         (["expected", "--n", "10", "--vertices", "1.5", "--sampled", "3", "--epsilon", "1"], "vertices[0]"),
         (["expected", "--n", "10", "--vertices", "0.5", "--sampled", "11", "--epsilon", "1"], "more than the 10"),

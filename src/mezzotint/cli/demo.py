@@ -196,7 +196,7 @@ def _words(facts: dict[str, Any], checked: str) -> list[str]:
         f"({privacy.basis(certified=all(row['certified'] for row in facts['mechanisms']))}); one-bit response has 2 "
         f"levels, the others {LEVELS}.",
         f"{facts['files']['mechanism.json']}: {checked}",
-        f"Air time and carrier of one flight together: {facts['record_claim']}. The airport was kept as it is.",
+        f"Air time and carrier of one flight together: {facts['record_claim']} The airport was kept as it is.",
     ]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions
 from rich.table import Column, Table
 from rich.text import Text
@@ -30,15 +31,14 @@ class Fitted:
         table, room = self.table, options.max_width
         needs = [_need(console, column, head=table.show_header) for column in table.columns]
         if _whole(needs) <= room:
-            yield _part(table, range(len(needs)), needs, named=range(len(needs)), last=True)
+            yield _part(table, range(len(needs)), needs, named=range(len(needs)), last=True, room=room)
             return
         keys, others = range(self.keys), range(self.keys, len(needs))
         prose = [i for i in others if table.columns[i].justify == "left" and needs[i] > PROSE]
         groups = _groups(needs, self.keys, [i for i in others if i not in prose], room)
         for place, group in enumerate(groups):
-            yield _part(
-                table, (*keys, *group), needs, named=(*keys, *group) if place == 0 else group, last=group is groups[-1]
-            )
+            named = (*keys, *group) if place == 0 else group
+            yield _part(table, (*keys, *group), needs, named=named, last=group is groups[-1], room=room)
         yield from _sentences(console, table, self.keys, prose)
 
 
@@ -61,9 +61,13 @@ def _groups(needs: Sequence[int], keys: int, columns: Sequence[int], room: int) 
     return groups
 
 
-def _part(table: Table, chosen: Sequence[int], needs: Sequence[int], *, named: Sequence[int], last: bool) -> Table:
+def _part(
+    table: Table, chosen: Sequence[int], needs: Sequence[int], *, named: Sequence[int], last: bool, room: int
+) -> Table:
     """These columns, some with their headings; the title above the first part, the caption below the last."""
     first = 0 in named
+    wide = [max(needs[i], cell_len(str(table.columns[i].header))) if i in named else needs[i] for i in chosen]
+    broken = _whole(wide) > room  # rich would narrow the widest column, and cut the last one after all
     part = Table(
         title=table.title if first else None,
         title_justify=table.title_justify,
@@ -74,7 +78,8 @@ def _part(table: Table, chosen: Sequence[int], needs: Sequence[int], *, named: S
     for i in chosen:
         column = table.columns[i]
         head = column.header if i in named else ""
-        part.add_column(head, justify=column.justify, min_width=needs[i], no_wrap=not table.show_header)
+        width = needs[i] if broken else None
+        part.add_column(head, justify=column.justify, width=width, min_width=needs[i], no_wrap=not table.show_header)
     for cells, row in zip(zip(*(table.columns[i].cells for i in chosen), strict=True), table.rows, strict=True):
         part.add_row(*cells, style=row.style, end_section=row.end_section)
     return part
