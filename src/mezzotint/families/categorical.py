@@ -31,6 +31,18 @@ _SEED = 20240611
 """Of the public sets of `subset` and `hashing` where there are too many to take all."""
 
 
+def domain_names(categories: Sequence[str | int | bool], *, other: bool, missing: bool, most: int) -> list[str]:
+    """Texts of the categories, those of other and missing values last; ParameterError unless 2 to `most` different."""
+    names = [category_name(one) for one in categories]
+    for name in (OTHER, MISSING):
+        if name in names:
+            raise ParameterError("categories", name, "has a meaning of its own: ask for it with other= or missing=")
+    names += [OTHER] * other + [MISSING] * missing
+    if len(set(names)) != len(names) or not 2 <= len(names) <= most:
+        raise ParameterError("categories", f"{len(names)} names", f"need 2 to {most} different ones")
+    return names
+
+
 def categorical(
     *,
     categories: Sequence[str | int | bool],
@@ -65,13 +77,7 @@ def categorical(
     Source: Kairouz, Bonawitz, Ramage 2016; Ye and Barg 2018 (subset selection); Acharya, Sun, Zhang 2019 (Hadamard);
         Wang, Blocki, Li, Jha 2017 (hashing); Feldman, Nelson, Nguyen, Talwar 2022 (projective geometry).
     """
-    names = [category_name(one) for one in categories]
-    for name in (OTHER, MISSING):
-        if name in names:
-            raise ParameterError("categories", name, "has a meaning of its own: ask for it with other= or missing=")
-    names += [OTHER] * other + [MISSING] * missing
-    if len(set(names)) != len(names) or not 2 <= len(names) <= MAX_CATEGORIES:
-        raise ParameterError("categories", f"{len(names)} names", f"need 2 to {MAX_CATEGORIES} different ones")
+    names = domain_names(categories, other=other, missing=missing, most=MAX_CATEGORIES)
     asked = min(check_epsilon(epsilon), 64 * math.log(2))
     if method not in get_args(Method):
         raise ParameterError("method", method, f"use one of {', '.join(get_args(Method))}")

@@ -23,7 +23,7 @@ from mezzotint.core.arguments import check_epsilon
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import MISSING, OTHER, IntArray, Mechanism, category_name
 from mezzotint.core.sampler import privatize
-from mezzotint.families.categorical import categorical, primitive
+from mezzotint.families.categorical import categorical, domain_names, primitive
 
 MAX_DOMAIN = (1 << 18) - 1
 MAX_COUNTS = 1 << 24
@@ -153,13 +153,7 @@ def hashed(
 
     Source: Wang, Blocki, Li, Jha 2017 (local hashing).
     """
-    names = [category_name(one) for one in categories]
-    for name in (OTHER, MISSING):
-        if name in names:
-            raise ParameterError("categories", name, "has a meaning of its own: ask for it with other= or missing=")
-    names += [OTHER] * other + [MISSING] * missing
-    if len(set(names)) != len(names) or not 2 <= len(names) <= MAX_DOMAIN:
-        raise ParameterError("categories", f"{len(names)} names", f"need 2 to {MAX_DOMAIN} different ones")
+    names = domain_names(categories, other=other, missing=missing, most=MAX_DOMAIN)
     odds = math.exp(min(check_epsilon(epsilon), 30.0))
     bits = max(2, len(names).bit_length())
 

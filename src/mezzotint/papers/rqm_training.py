@@ -146,6 +146,17 @@ def _verdict(rows: Sequence[Mapping[str, Any]]) -> str:
     return "Better than PBM beyond one standard error, seed by seed? " + "; ".join(said) + "."
 
 
+def _rehearsal(how: Experiment, federation: Any) -> tasks.Rehearsal:
+    return tasks.Rehearsal(
+        federation=federation,
+        model=tasks.model_for(how.model, federation),
+        per_round=PER_ROUND,
+        learning_rate=how.learning_rate,
+        rounds=how.rounds,
+        every=max(1, how.rounds // how.evaluations),
+    )
+
+
 def training_figure(
     number: int, theta: float, experiment: Experiment | None = None, progress: Progress | None = None
 ) -> Reproduction:
@@ -157,14 +168,7 @@ def training_figure(
     """
     how = Experiment() if experiment is None else experiment
     federation = _federation()
-    run = tasks.Rehearsal(
-        federation=federation,
-        model=tasks.model_for(how.model, federation),
-        per_round=PER_ROUND,
-        learning_rate=how.learning_rate,
-        rounds=how.rounds,
-        every=max(1, how.rounds // how.evaluations),
-    )
+    run = _rehearsal(how, federation)
     contestants, alone = _contestants(theta), _contestants(theta, ALONE_CLIP)
     tick = ticks(progress, len(contestants) * (how.seeds + how.alone_seeds))
     histories = _histories(run, contestants, how.seeds, tick)
@@ -273,14 +277,7 @@ def figure11(experiment: Experiment | None = None, progress: Progress | None = N
     """
     how = Experiment(rounds=60) if experiment is None else experiment
     data, federation = _cifar()
-    run = tasks.Rehearsal(
-        federation=federation,
-        model=tasks.model_for(how.model, federation),
-        per_round=PER_ROUND,
-        learning_rate=how.learning_rate,
-        rounds=how.rounds,
-        every=max(1, how.rounds // how.evaluations),
-    )
+    run = _rehearsal(how, federation)
     rqm = randomized(PAIRS[0.25][0], CIFAR_CLIP)
     clean = encodings.FixedPointEncoding(clip=CIFAR_CLIP)
     # Gaussian noise s on a sum that one client moves by at most 2 c: the divergence of order a is a (2 c)^2 / (2 s^2).
