@@ -373,3 +373,16 @@ def test_seeded_groups_are_refused_unless_allowed(tmp_path: Path, capsys: pytest
     collect.privatize(tmp_path / "in.parquet", tmp_path / "r.parquet", column="x", mechanism=BIT, keep=["g"], rng=1)
     assert "NOT private" in told(capsys, tmp_path / "r.parquet", "--by", "g", status=2)
     assert "NOT PRIVATE" in told(capsys, tmp_path / "r.parquet", "--by", "g", "--allow-seeded")
+
+
+def test_pairs_of_a_seeded_file_among_others_are_seeded(tmp_path: Path) -> None:
+    columns = {"x": [0.5] * 50, "y": [0.2] * 50}
+    pq.write_table(pa.table(columns), tmp_path / "in.parquet")
+    for name, rng in (("1", 1), ("2", None)):
+        collect.privatize_columns(
+            tmp_path / "in.parquet", tmp_path / f"r{name}.parquet", mechanisms=dict.fromkeys(columns, BIT), rng=rng
+        )
+    read = collect.read_pairs(tmp_path / "r*.parquet", columns=("x_code", "y_code"))
+    assert read.n == 100
+    assert read.seeded is True
+    assert collect.read_pairs(tmp_path / "r2.parquet", columns=("x_code", "y_code")).seeded is False

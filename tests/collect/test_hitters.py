@@ -126,6 +126,12 @@ def test_hashes_say_nothing_about_values_and_follow_a_seed(words: Path, tmp_path
     with pytest.raises(ParameterError, match="NOT private"):
         collect.heavy_hitters(counts)
     assert collect.heavy_hitters(counts, allow_seeded=True).claim is None
+    # One seeded file among others makes all of it seeded, wherever it stands.
+    mixed = tmp_path / "mixed"
+    mixed.mkdir()
+    for name, rng in (("1", 5), ("2", None)):
+        collect.privatize(words, mixed / f"{name}.parquet", **{**options, "rng": rng})
+    assert collect.read_hashed(mixed / "*.parquet", domain=domain).seeded is True
     # All hashes are about equally frequent: chi-square, false alarms with chance 1e-6.
     seen = np.bincount(one["word_hash"].to_numpy(), minlength=domain.hashes)
     expected = 10_500 / domain.hashes

@@ -19,8 +19,8 @@ from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_text
 from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.records import above, plain
 from mezzotint.core.records import number as number
-from mezzotint.core.records import plain
 
 progress_bars: Any = LazyModule("rich.progress")
 
@@ -35,6 +35,8 @@ PriorOption = Annotated[
         help="Column that inputs are like; uniform otherwise. A prior read from private data is a release itself.",
     ),
 ]
+
+SEEDED = "drawn from a seed: NOT PRIVATE"
 
 PRIOR_WARNING = (
     "the design depends on the prior; if that column is private, publishing the mechanism releases something about "
@@ -104,6 +106,17 @@ def load_mechanism(path: Path, *, parameter: str = "mechanism") -> Mechanism:
     if not path.is_file():
         raise ParameterError(parameter, str(path), "no such file; make one with: mezzotint design --out m.json")
     return Mechanism.load(path)
+
+
+def each(claim: privacy.Claim | None) -> str:
+    """What one report costs, to whom and whether it was checked."""
+    return SEEDED if claim is None else f"epsilon {above(claim.epsilon)} each ({claim.basis})"
+
+
+def cost_of(result: Any) -> str:
+    """What each of the reports behind an estimate cost, as far as their files say."""
+    unsure = result.claim is not None and result.seeded is None
+    return each(result.claim) + (" unless they were drawn from a seed (their files do not say)" if unsure else "")
 
 
 def read_lines(path: Path, *, parameter: str) -> list[str]:

@@ -12,11 +12,20 @@ from rich.table import Table
 from rich.text import Text
 
 from mezzotint.cli import groups
-from mezzotint.cli.common import AsJson, Overwrite, load_mechanism, number, output, parse_numbers, print_json, progress
+from mezzotint.cli.common import (
+    AsJson,
+    Overwrite,
+    cost_of,
+    load_mechanism,
+    number,
+    output,
+    parse_numbers,
+    print_json,
+    progress,
+)
 from mezzotint.cli.rooms import collect
 from mezzotint.cli.tables import Fitted
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.records import above
 
 EXAMPLE = "mezzotint estimate reports.parquet --histogram --quantiles --json"
 
@@ -136,7 +145,7 @@ def _counts(sources: list[str], **options: Any) -> collect.CodeCounts:
 
 
 def _frequencies(result: collect.Frequencies) -> Fitted:
-    table = Table(title=f"{result.n:,} reports, {_privacy(result)}", title_justify="left")
+    table = Table(title=f"{result.n:,} reports, {cost_of(result)}", title_justify="left")
     table.add_column("category")
     for heading in ("share", *(f"{100 * result.level:.4g} % {end}" for end in ("low", "high"))):
         table.add_column(heading, justify="right")
@@ -146,7 +155,7 @@ def _frequencies(result: collect.Frequencies) -> Fitted:
 
 
 def _picture(result: Any) -> Group:
-    table = Table(title=f"{result.n:,} reports, {_privacy(result)}", title_justify="left")
+    table = Table(title=f"{result.n:,} reports, {cost_of(result)}", title_justify="left")
     low, high = (f"{100 * result.level:.4g} % {end}" for end in ("low", "high"))
     for heading in ("of the clipped inputs", "estimate", low, high, "left open by the table"):
         table.add_column(heading, justify="left" if heading.startswith("of") else "right")
@@ -185,15 +194,6 @@ def _blame(result: Any) -> list[str]:
         "them tells them apart (docs/collect.md, a table for a histogram): mezzotint design --loss cdf "
         f"--epsilon {cost:.4g} {span} --knots {bins.edges.size} --levels {2 * bins.share.size} --out shares.json"
     ]
-
-
-def _privacy(result: Any) -> str:
-    if result.epsilon is None:
-        return "drawn from a seed: NOT PRIVATE"
-    cost = f"epsilon {above(result.epsilon)} each ({result.claim.basis})"
-    if result.seeded is None:
-        return f"{cost} unless they were drawn from a seed (their files do not say)"
-    return cost
 
 
 def _split(result: Any) -> str:

@@ -10,14 +10,11 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from mezzotint.cli.common import number, output, print_json, progress, read_lines
+from mezzotint.cli.common import cost_of, number, output, print_json, progress, read_lines
 from mezzotint.cli.rooms import collect, families, privacy
 from mezzotint.cli.tables import Fitted
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import OTHER
-from mezzotint.core.records import above
-
-SEEDED = "drawn from a seed: NOT PRIVATE"
 
 
 def by_groups(
@@ -105,8 +102,7 @@ def hitters(
     if as_json:
         print_json(found.as_dict())
         return
-    cost = SEEDED if found.epsilon is None else f"epsilon {above(found.epsilon)} each"
-    table = Table(title=f"{found.n:,} reports of {found.domain:,} categories, {cost}", title_justify="left")
+    table = Table(title=f"{found.n:,} reports of {found.domain:,} categories, {cost_of(found)}", title_justify="left")
     for heading in ("category", "share", *(f"{100 * level:.4g} % {end}, all at once" for end in ("low", "high")), ""):
         table.add_column(heading, justify="left" if heading in ("category", "") else "right")
     for name, share, sure in zip(found.categories, found.shares, found.certain, strict=True):

@@ -8,9 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from mezzotint.cli.common import (
+    SEEDED,
     AsJson,
     Overwrite,
     ProofOption,
+    each,
     load_mechanism,
     notices,
     output,
@@ -24,9 +26,7 @@ from mezzotint.cli.rooms import collect, families, privacy
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import refuse_existing
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import above
 
-SEEDED = "drawn from a seed: NOT PRIVATE"
 EXAMPLE = "mezzotint privatize in.parquet --column x --mechanism m.json --out reports.parquet"
 
 Source = Annotated[
@@ -200,9 +200,7 @@ def _print(result: collect.PrivatizeResult | collect.ColumnsResult) -> None:
 
 def _one(result: collect.PrivatizeResult) -> list[str]:
     rate = result.reports / max(result.seconds, 1e-9)
-    claim = result.claim
-    cost = SEEDED if claim is None else f"epsilon {above(claim.epsilon)} each ({claim.basis})"
-    what = f"{result.reports:,} reports of {result.bits} bits, {cost}, "
+    what = f"{result.reports:,} reports of {result.bits} bits, {each(result.claim)}, "
     return [f"{what}written to {result.out} ({result.seconds:.2f} s, {rate:,.0f}/s)"]
 
 

@@ -87,10 +87,11 @@ class CodeCounts:
         if twice:
             remedy = "the same reports would count twice, and the intervals be too narrow; give every run once"
             raise ParameterError("counts", f"run {twice[0]}", remedy)
-        either = (self.seeded, other.seeded)
-        seeded = True if True in either else None if None in either else False
         return type(self)(
-            mechanism=self.mechanism, counts=self.counts + other.counts, seeded=seeded, runs=self.runs | other.runs
+            mechanism=self.mechanism,
+            counts=self.counts + other.counts,
+            seeded=seeded_together(self.seeded, other.seeded),
+            runs=self.runs | other.runs,
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -178,11 +179,29 @@ def read_counts(
         total, rows = part if total is None else total.merge(part), rows + part.n
         if progress is not None:
             progress(i / len(blocks), rows)
-    if total is None or not rows:
+    check_whole(source, rows, expected=expected, column=column)
+    assert total is not None
+    return replace(total, runs=runs_of(files))
+
+
+def seeded_together(*each: bool | None) -> bool | None:
+    """Whether reports that are counted together were drawn from a seed: if any were; None where some do not say."""
+    return True if True in each else None if None in each else False
+
+
+def refuse_seeded(seeded: bool | None, *, allowed: bool) -> None:
+    """Raises ParameterError for reports that are not private, unless they are asked for."""
+    if seeded and not allowed:
+        remedy = "such reports are NOT private; for tests, allow_seeded=True (--allow-seeded) estimates from them"
+        raise ParameterError("counts", "drawn from a seed", remedy)
+
+
+def check_whole(source: str | os.PathLike[str], rows: int, *, expected: int | None, column: str | None) -> None:
+    """Raises ParameterError for a source without reports, FileFormatError for one that lacks some."""
+    if not rows:
         raise ParameterError("column", column or "codes", f"is empty: {os.fspath(source)} holds no reports")
     if expected is not None and rows != expected:
         raise FileFormatError(f"{os.fspath(source)}: its parts hold {rows} reports, its manifest says {expected}")
-    return replace(total, runs=runs_of(files))
 
 
 def runs_of(files: Sequence[SourceFile]) -> frozenset[str]:

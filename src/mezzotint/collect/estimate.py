@@ -11,7 +11,7 @@ from typing import Any, final
 import numpy as np
 
 from mezzotint.collect.cells import deviance, fit, nodes_of
-from mezzotint.collect.counts import CodeCounts
+from mezzotint.collect.counts import CodeCounts, refuse_seeded
 from mezzotint.collect.frequencies import Frequencies, frequencies
 from mezzotint.collect.mean import Interval, Method, check_level, mean_interval, report_moments, spread_of
 from mezzotint.collect.region import least_deviance
@@ -203,9 +203,7 @@ def estimate(
     Source: docs/proofs/estimation.md; Agrawal 2020 for the finite-sample bound.
     """
     _check(counts, level, method)
-    if counts.seeded and not allow_seeded:
-        remedy = "such reports are NOT private; for tests, allow_seeded=True (--allow-seeded) estimates from them"
-        raise ParameterError("counts", "drawn from a seed", remedy)
+    refuse_seeded(counts.seeded, allowed=allow_seeded)
     mechanism = counts.mechanism
     if mechanism.categories is not None:
         for name, value in (("histogram", histogram), ("quantiles", quantiles)):

@@ -16,13 +16,13 @@ from scipy import special
 
 from mezzotint.collect.cells import MAX_CODES, nodes_of
 from mezzotint.collect.columns import numbers, open_columns, plain
-from mezzotint.collect.counts import BlockCounter, CodeCounts, codes_in, expected_reports, runs_of
+from mezzotint.collect.counts import BlockCounter, CodeCounts, check_whole, codes_in, expected_reports, runs_of
 from mezzotint.collect.decoders import dominating
 from mezzotint.collect.mean import Interval, Spread, check_level, score_sides, spread_of
 from mezzotint.collect.runs import in_threads
 from mezzotint.collect.settings import Settings
 from mezzotint.collect.sources import Block, OpenFile, blocks_of, find_files
-from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import MISSING, FloatArray, Mechanism
 
 compute: Any = pc  # its functions are made at import time, unseen by type checkers
@@ -98,10 +98,7 @@ def read_groups(
         if len(total) > MAX_GROUPS:
             raise ParameterError("by", by, f"has more than {MAX_GROUPS:,} values; choose a column of groups")
     rows = sum(group.counts.n for group in total.values())
-    if not rows:
-        raise ParameterError("column", column or "codes", f"is empty: {os.fspath(source)} holds no reports")
-    if expected is not None and rows != expected:
-        raise FileFormatError(f"{os.fspath(source)}: its parts hold {rows} reports, its manifest says {expected}")
+    check_whole(source, rows, expected=expected, column=column)
     runs_of(files)  # refuses the same reports twice
     return {name: total[name] for name in sorted(total)}
 

@@ -12,7 +12,15 @@ import numpy.typing as npt
 from scipy import special
 
 from mezzotint.collect.columns import numbers, open_columns
-from mezzotint.collect.counts import BlockCounter, codes_in, expected_reports, runs_of
+from mezzotint.collect.counts import (
+    BlockCounter,
+    check_whole,
+    codes_in,
+    expected_reports,
+    refuse_seeded,
+    runs_of,
+    seeded_together,
+)
 from mezzotint.collect.drawing import Hashing
 from mezzotint.collect.mean import Interval, check_level
 from mezzotint.collect.reports import code_field, hash_field
@@ -74,7 +82,7 @@ def read_hashed(
     """
     files, expected = find_files(source), expected_reports(source)
     wanted = None if callable(domain) else domain.mechanism
-    counter, total, seeded = BlockCounter(column=column, mechanism=wanted), None, None
+    counter, total, seeded = BlockCounter(column=column, mechanism=wanted), None, list[bool | None]()
     for block in blocks_of(files):
         with open_columns(block.file.path) as reader:
             field, described = counter.field(reader)
@@ -83,7 +91,8 @@ def read_hashed(
                 counter = BlockCounter(column=field, mechanism=domain.mechanism)
             beside = hash_field(field.removesuffix(code_field("")))
             reader.require(beside)
-            rows, seeded = block.offset, described.seeded
+            rows = block.offset
+            seeded.append(described.seeded)
             for batch in reader.batches(numeric=[field, beside], groups=block.groups):
                 codes = codes_in(batch.column(0), domain.mechanism.levels.size, field, rows)
                 hashes, present = numbers(batch.column(1))
@@ -92,14 +101,11 @@ def read_hashed(
                 part = HashedCounts.from_reports(codes, hashes, domain=domain).counts
                 total = part if total is None else np.add(total, part, out=total)
                 rows += batch.num_rows
-    if total is None or callable(domain) or not total.any():
-        raise ParameterError("column", column or "codes", f"is empty: {os.fspath(source)} holds no reports")
-    if expected is not None and total.sum() != expected:
-        raise FileFormatError(
-            f"{os.fspath(source)}: its parts hold {total.sum()} reports, its manifest says {expected}"
-        )
+    check_whole(source, 0 if total is None else int(total.sum()), expected=expected, column=column)
+    assert total is not None
+    assert not callable(domain)
     runs_of(files)  # refuses the same reports twice
-    return HashedCounts(domain=domain, counts=total, seeded=seeded)
+    return HashedCounts(domain=domain, counts=total, seeded=seeded_together(*seeded))
 
 
 @final
@@ -174,9 +180,7 @@ def heavy_hitters(
     """
     check_level(level)
     domain, n = counts.domain, counts.n
-    if counts.seeded and not allow_seeded:
-        remedy = "such reports are NOT private; for tests, allow_seeded=True (--allow-seeded) estimates from them"
-        raise ParameterError("counts", "drawn from a seed", remedy)
+    refuse_seeded(counts.seeded, allowed=allow_seeded)
     if top < 1 or n == 0:
         raise ParameterError("top", top, f"need at least one category to list, and reports: there are {n}")
     supports = domain.supports(counts.counts)

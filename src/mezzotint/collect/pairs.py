@@ -12,7 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.collect.columns import open_columns
-from mezzotint.collect.counts import BlockCounter, CodeCounts, codes_in, expected_reports, runs_of
+from mezzotint.collect.counts import (
+    BlockCounter,
+    CodeCounts,
+    codes_in,
+    expected_reports,
+    refuse_seeded,
+    runs_of,
+    seeded_together,
+)
 from mezzotint.collect.mean import Interval, Spread, check_level, half_width, score_interval, spread_of
 from mezzotint.collect.shapes import CrossFitted
 from mezzotint.collect.sources import blocks_of, find_files
@@ -125,7 +133,8 @@ def read_pairs(source: str | os.PathLike[str], *, columns: tuple[str, str]) -> P
             raise ParameterError("mechanism", tables[0].name, "reports of different tables cannot be added")
         counts = sum(parts, start=np.zeros([table.levels.size for table in tables], dtype=np.int64))
         total = counts if found is None else counts + found.counts
-        found = PairCounts(first=tables[0], second=tables[1], counts=total, seeded=described[0].seeded)
+        seeded = seeded_together(*(one.seeded for one in (*described, found) if one is not None))
+        found = PairCounts(first=tables[0], second=tables[1], counts=total, seeded=seeded)
     if found is None or not found.n:
         raise ParameterError("column", " and ".join(columns), f"are empty: {os.fspath(source)} holds no reports")
     if expected is not None and found.n != expected:
@@ -159,9 +168,7 @@ def _check(pairs: PairCounts, level: float, allow_seeded: bool, categories: tupl
     check_level(level)
     if pairs.n < 2:
         raise ParameterError("counts", pairs.n, "two columns need at least two records")
-    if pairs.seeded and not allow_seeded:
-        remedy = "such reports are NOT private; for tests, allow_seeded=True (--allow-seeded) estimates from them"
-        raise ParameterError("counts", "drawn from a seed", remedy)
+    refuse_seeded(pairs.seeded, allowed=allow_seeded)
     kinds = tuple(table.categories is not None for table in (pairs.first, pairs.second))
     if kinds != categories:
         wanted = " and ".join("categories" if one else "numbers" for one in categories)

@@ -16,7 +16,6 @@ import numpy as np
 from scipy.optimize import brentq
 
 from mezzotint.core.arguments import (
-    FloatArray,
     Values,
     check_count,
     check_covering,
@@ -25,7 +24,7 @@ from mezzotint.core.arguments import (
     check_range,
 )
 from mezzotint.core.errors import InfeasibleError, ParameterError
-from mezzotint.core.mechanism import MAX_LEVELS, Mechanism
+from mezzotint.core.mechanism import MAX_LEVELS, FloatArray, Mechanism
 from mezzotint.core.priors import Prior, SamplePrior, UniformPrior, as_prior, cell_means
 from mezzotint.core.rounding import MARGIN, table
 from mezzotint.core.search import bracket

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ive
 
-from mezzotint.core.arguments import FloatArray, check_count, check_finite
+from mezzotint.core.arguments import check_count, check_finite
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.mechanism import MAX_LEVELS, TOTAL, IntArray, Mechanism
+from mezzotint.core.mechanism import MAX_LEVELS, TOTAL, FloatArray, IntArray, Mechanism
 
 _TAIL_SLACK = 2.0**-30
 """Relative amount by which a tail mass summed in floats is raised."""

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import gammaln, xlog1py, xlogy
 
-from mezzotint.core.arguments import FloatArray, check_count, check_finite, check_range
+from mezzotint.core.arguments import check_count, check_finite, check_range
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.mechanism import MAX_LEVELS, Mechanism
+from mezzotint.core.mechanism import MAX_LEVELS, FloatArray, Mechanism
 from mezzotint.core.rounding import table
 
 _SLACK = 2.0**-40

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.arguments import FloatArray, Values, check_count, check_covering, check_finite, check_range
+from mezzotint.core.arguments import Values, check_count, check_covering, check_finite, check_range
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.mechanism import MAX_LEVELS, Mechanism
+from mezzotint.core.mechanism import MAX_LEVELS, FloatArray, Mechanism
 from mezzotint.core.rounding import table
 
 Choices = Sequence[Values]
