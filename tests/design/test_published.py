@@ -270,6 +270,12 @@ def test_imvu_is_biased_between_its_ends_as_noted(epsilon: float, bias: float) -
     assert abs(table.mean(1.0) - 1) < 1e-6  # the solver's equalities
 
 
+def test_imvu_spends_its_epsilon_with_levels_that_are_close_together() -> None:
+    # Rounding moves many units between such levels, of which a rare output has few to give.
+    table = design.imvu(2.0, levels=[-1.314, -1.3136, -1.3114, 1.3131]).mechanism
+    assert 2.0 * (1 - 1e-5) <= table.epsilon <= 2.0
+
+
 DESIGNS = {
     "optm": lambda epsilon: design.optm(epsilon, bins=[-7, -0.5, 0.5, 7], boxes=29),
     "optm, two sides": lambda epsilon: design.optm(epsilon, bins=[-7, 0.2, 0.6, 8], prior=[0.1, 0.5, 0.9], boxes=16),

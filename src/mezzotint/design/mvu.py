@@ -97,20 +97,20 @@ def imvu(
     problem = make_problem(epsilon=epsilon, lower=lower, upper=upper)
     inputs = np.linspace(lower, upper, knots)
     t = (inputs - lower) / (upper - lower)
-    budget = problem.epsilon
-    for _ in range(60):
-        ends = mvu(budget, lower=lower, upper=upper, levels=levels, input_bits=1).mechanism
-        mechanism = rounding.table(
-            knots=inputs,
-            levels=ends.levels,
-            probabilities=_between(ends.probabilities, t),
-            name="I-MVU",
-            unbiased=False,
-        )
-        if mechanism.epsilon <= problem.epsilon:
-            return without_bound(
-                mechanism, loss=achieved_loss(problem, mechanism), status="heuristic", started=started, iterations=1
+    for shortfall in (0.0, *(1e-7 * 2.0 ** np.arange(30))):
+        ends = mvu(problem.epsilon * (1 - shortfall), lower=lower, upper=upper, levels=levels, input_bits=1).mechanism
+        try:
+            mechanism = rounding.table(
+                knots=inputs,
+                levels=ends.levels,
+                probabilities=_between(ends.probabilities, t),
+                name="I-MVU",
+                epsilon=problem.epsilon,
+                unbiased=False,
             )
-        # Interpolation may exceed the ends' epsilon: ask the ends for that much less.
-        budget *= min(problem.epsilon / mechanism.epsilon, 1 - 1e-7)
+        except InfeasibleError:
+            continue  # rows between two others lose no more than they do; their integers may
+        return without_bound(
+            mechanism, loss=achieved_loss(problem, mechanism), status="heuristic", started=started, iterations=1
+        )
     raise InfeasibleError(f"epsilon={epsilon:g}: no interpolated table within it was found; use design.optimal")
