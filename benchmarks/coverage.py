@@ -419,47 +419,51 @@ WIDTHS = ((1.0, "cdf12e1", 12), (1.0, "krr16e1", 16), (4.0, "krr16e4", 16), (4.0
 """Epsilon, our table, outputs of the square wave."""
 
 
-def print_widths(console: Console, draws: int) -> None:
-    """Mean widths of the interval of two shares and of the median."""
-    for epsilon, ours, outputs in (
-        (1.0, "cdf12e1", 12),
-        (1.0, "krr16e1", 16),
-        (4.0, "krr16e4", 16),
-        (4.0, "stepped10e4", 10),
-    ):
+def widths(
+    mechanism: Mechanism, wave: Mechanism, label: str, n: int, draws: int, rng: np.random.Generator
+) -> list[list[str]]:
+    """Mean widths of the intervals of three shares, as cells of a table: ours, left open, former, safe, of the wave."""
+    column, edges = COLUMNS[label], np.array(EDGES)
+    many = [
+        [
+            collect.CodeCounts(mechanism=one, counts=counts)
+            for counts in rng.multinomial(n, shares_of(one, column), size=draws)
+        ]
+        for one in (mechanism, wave)
+    ]
+    ours, others = (list(CrossFitted.of_many(sets, level=LEVEL, edges=edges)) for sets in many)
+    safe = collect.estimate(many[0][0], level=LEVEL, method="safe", histogram=EDGES)
+    assert isinstance(safe, collect.Estimate)
+    assert safe.histogram is not None
+    rows = []
+    for i, (low, high) in enumerate(pairwise(EDGES)):
+        found, waves = ([one.share(low, high) for one in each] for each in (ours, others))
+        opened = [one.identified or (0.0, 0.0) for one in found]
+        numbers = [
+            np.mean([one.high - one.low for one in found]),
+            np.mean([b - a for a, b in opened]),
+            np.mean([region_width(one, low, high) for one in many[0]]),
+            safe.histogram.high[i] - safe.histogram.low[i],
+            np.mean([one.high - one.low for one in waves]),
+        ]
+        rows.append([f"share {low:g}..{high:g}", *(f"{number:.3f}" for number in numbers)])
+    return rows
+
+
+def print_widths(console: Console, draws: int, tables: Sequence[str]) -> None:
+    """One table per epsilon and table of ours."""
+    for epsilon, ours, outputs in WIDTHS:
+        if ours not in tables:
+            continue
         table = Table(title=f"widths of 95 % intervals, epsilon {epsilon:g}")
         for head in ("reports", "column", "n", "quantity", "ours", "open", "former region", "safe", "square wave"):
             table.add_column(head)
-        tables = {
-            "ours": TABLES[ours](),
-            "wave": families.square_wave(lower=0, upper=1, outputs=outputs, epsilon=epsilon),
-        }
+        mechanism = TABLES[ours]()
+        wave = families.square_wave(lower=0, upper=1, outputs=outputs, epsilon=epsilon)
         for label in ("smooth", "zero-inflated", "90/10"):
             for n in (1000, 20_000):
-                rng = seeded(7, n, ours, label)
-                many = {
-                    key: [
-                        collect.CodeCounts(mechanism=one, counts=counts)
-                        for counts in rng.multinomial(n, shares_of(one, COLUMNS[label]), size=draws)
-                    ]
-                    for key, one in tables.items()
-                }
-                both = {
-                    key: list(CrossFitted.of_many(sets, level=LEVEL, edges=np.array(EDGES)))
-                    for key, sets in many.items()
-                }
-                safe = collect.estimate(many["ours"][0], level=LEVEL, method="safe", histogram=EDGES)
-                assert isinstance(safe, collect.Estimate)
-                assert safe.histogram is not None
-                for i, (low, high) in enumerate(pairwise(EDGES)):
-                    found = {key: [one.share(low, high) for one in shapes] for key, shapes in both.items()}
-                    widths = {key: np.mean([one.high - one.low for one in each]) for key, each in found.items()}
-                    opened = [one.identified or (0.0, 0.0) for one in found["ours"]]
-                    former = np.mean([region_width(one, low, high) for one in many["ours"]])
-                    row = [ours, label, str(n), f"share {low:g}..{high:g}", f"{widths['ours']:.3f}"]
-                    row += [f"{np.mean([b - a for a, b in opened]):.3f}", f"{former:.3f}"]
-                    row += [f"{safe.histogram.high[i] - safe.histogram.low[i]:.3f}", f"{widths['wave']:.3f}"]
-                    table.add_row(*row)
+                for row in widths(mechanism, wave, label, n, draws, seeded(7, n, ours, label)):
+                    table.add_row(ours, label, str(n), *row)
         console.print(table)
 
 
@@ -518,7 +522,7 @@ def main() -> None:
     if asked.json:
         asked.json.write_text(json.dumps([asdict(cell) for cell in found]))
     if "widths" in asked.part.split(","):
-        print_widths(console, 10)
+        print_widths(console, 10, asked.tables.split(","))
 
 
 if __name__ == "__main__":
