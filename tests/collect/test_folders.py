@@ -332,7 +332,7 @@ def test_a_run_is_not_continued_as_another(days: Path, tmp_path: Path, monkeypat
 def test_of_two_attempts_at_a_part_one_counts(days: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a retry amounts to while the first attempt is still alive."""
     (tmp_path / "out").mkdir()
-    writer = PartWriter(work=plan({"x": ONE}), folder=tmp_path / "out", run="r", record_counts=False)
+    writer = PartWriter(work=plan({"x": ONE}), folder=tmp_path / "out", run="r", source=None, record_counts=False)
     block = blocks_of(find_files(days))[0]
     real, nested = drawing.Plan.coded, []
 

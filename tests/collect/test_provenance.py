@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +47,61 @@ def test_the_same_reports_are_never_added_to_themselves(source: Path, tmp_path: 
     collect.save_counts(one, tmp_path / "c.json")
     with pytest.raises(ParameterError, match="count twice"):
         collect.load_counts(tmp_path / "c.json").merge(one)
+
+
+@pytest.mark.parametrize("out", ["r.parquet", "r.csv", "folder/"])
+def test_two_runs_about_the_same_rows_are_never_added(source: Path, tmp_path: Path, out: str) -> None:
+    options: dict[str, Any] = {"column": "x", "mechanism": MECHANISM, "block_rows": 300}
+    (tmp_path / "copy").mkdir()
+    moved = Path(shutil.copy(source, tmp_path / "copy" / "other.parquet"))
+    changed = tmp_path / "changed.parquet"
+    pq.write_table(pa.table({"x": np.linspace(0, 1, 999)}), changed)
+    counts = []
+    for name, given in (("one", source), ("two", moved), ("three", changed)):
+        (tmp_path / name).mkdir()
+        place = f"{tmp_path}/{name}/{out}"
+        collect.privatize(given, place, ledger=tmp_path / "ledger.jsonl", **options)
+        counts.append(collect.read_counts(place))
+    one, two, three = counts
+    assert one.merge(three).n == 1999
+    with pytest.raises(ParameterError, match="the same rows twice"):
+        one.merge(two)
+    with pytest.raises(ParameterError, match="the same rows twice"):
+        collect.read_counts(f"{tmp_path}/t*o/../*[oe]/**/*[!n]")
+    collect.save_counts(one.merge(three), tmp_path / "c.json")
+    with pytest.raises(ParameterError, match="the same rows twice"):
+        two.merge(collect.load_counts(tmp_path / "c.json"))
+
+
+def test_a_fingerprint_is_keyed_by_the_ledgers_secret(source: Path, tmp_path: Path) -> None:
+    """Whoever sees the reports cannot try sources; whoever keeps the ledger finds the runs of one."""
+    found = []
+    for name in ("a", "b"):
+        ledger = tmp_path / f"{name}.jsonl"
+        collect.privatize(source, tmp_path / f"{name}.parquet", column="x", mechanism=MECHANISM, ledger=ledger)
+        ((fingerprint, run),) = collect.read_counts(tmp_path / f"{name}.parquet").sources
+        (charge,) = privacy.Ledger(ledger).charges
+        assert fingerprint in charge.release.description
+        assert run in charge.release.identity
+        key = bytes.fromhex((tmp_path / f"{name}.jsonl.key").read_text())
+        digest = hashlib.sha256(source.read_bytes()).digest()
+        assert fingerprint == hmac.new(key, b"mezzotint source " + digest, hashlib.sha256).hexdigest()[:32]
+        found.append(fingerprint)
+    assert found[0] != found[1]
+    collect.privatize(source, tmp_path / "c.parquet", column="x", mechanism=MECHANISM)  # no ledger, no secret
+    assert not collect.read_counts(tmp_path / "c.parquet").sources
+
+
+def test_runs_that_begin_at_once_share_one_key(source: Path, tmp_path: Path) -> None:
+    def run(index: int) -> frozenset[tuple[str, str]]:
+        out = tmp_path / f"{index}.parquet"
+        collect.privatize(source, out, column="x", mechanism=MECHANISM, ledger=tmp_path / "ledger.jsonl")
+        return collect.read_counts(out).sources
+
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        sources = list(pool.map(run, range(8)))
+    assert len({fingerprint for one in sources for fingerprint, _ in one}) == 1
+    assert not list(tmp_path.glob(".*"))
 
 
 def test_parts_of_one_run_add_up_to_it(source: Path, tmp_path: Path) -> None:

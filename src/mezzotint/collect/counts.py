@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Self, final
@@ -38,6 +38,8 @@ class CodeCounts:
             bare codes and for files written before they said so.
         runs: names of the reports counted, as far as their files say (`Description.run`): they are never added to
             themselves.
+        sources: pairs of what they are about (`Description.source`) and the run that drew them: two runs about the same
+            rows are never added either, as their errors agree.
 
     Raises:
         ParameterError: another shape, negative or non-integer counts.
@@ -49,6 +51,7 @@ class CodeCounts:
     counts: npt.NDArray[np.int64]
     seeded: bool | None = None
     runs: frozenset[str] = frozenset()
+    sources: frozenset[tuple[str, str]] = frozenset()
 
     def __post_init__(self) -> None:
         raw = np.asarray(self.counts)
@@ -87,11 +90,13 @@ class CodeCounts:
         if twice:
             remedy = "the same reports would count twice, and the intervals be too narrow; give every run once"
             raise ParameterError("counts", f"run {twice[0]}", remedy)
+        refuse_two_runs(self.sources | other.sources, parameter="counts")
         return type(self)(
             mechanism=self.mechanism,
             counts=self.counts + other.counts,
             seeded=seeded_together(self.seeded, other.seeded),
             runs=self.runs | other.runs,
+            sources=self.sources | other.sources,
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -99,23 +104,30 @@ class CodeCounts:
         drawn: dict[str, Any] = {} if self.seeded is None else {"seeded": self.seeded}
         if self.runs:
             drawn["runs"] = sorted(self.runs)
+        if self.sources:
+            drawn["sources"] = sorted(map(list, self.sources))
         return {**embedded(self.mechanism, seeded=self.seeded), "counts": self.counts.tolist(), **drawn}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """The counts that `as_dict` described; raises FileFormatError for anything else."""
-        seeded = values.get("seeded")
+        seeded, runs, sources = values.get("seeded"), values.get("runs", []), values.get("sources", [])
         keys = {"table" if seeded else "mechanism", "counts"}
-        runs = values.get("runs", [])
-        plain_runs = isinstance(runs, list) and all(isinstance(run, str) for run in runs)
+        pairs = isinstance(sources, list) and all(isinstance(one, list) and len(one) == 2 for one in sources)
+        named = [*runs, *(name for one in sources for name in one)] if pairs and isinstance(runs, list) else [None]
         if (
-            set(values) - {"seeded", "runs"} != keys
+            set(values) - {"seeded", "runs", "sources"} != keys
             or not (seeded is None or isinstance(seeded, bool))
-            or not plain_runs
+            or not all(isinstance(name, str) for name in named)
         ):
             raise FileFormatError("counts: need the keys that CodeCounts.as_dict writes")
-        mechanism = extracted(values, seeded=seeded)
-        return cls(mechanism=mechanism, counts=np.asarray(values["counts"]), seeded=seeded, runs=frozenset(runs))
+        return cls(
+            mechanism=extracted(values, seeded=seeded),
+            counts=np.asarray(values["counts"]),
+            seeded=seeded,
+            runs=frozenset(runs),
+            sources=frozenset((source, run) for source, run in sources),
+        )
 
 
 def save_counts(counts: CodeCounts, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
@@ -181,7 +193,8 @@ def read_counts(
             progress(i / len(blocks), rows)
     check_whole(source, rows, expected=expected, column=column)
     assert total is not None
-    return replace(total, runs=runs_of(files))
+    runs, about = runs_of(files)
+    return replace(total, runs=runs, sources=about)
 
 
 def seeded_together(*each: bool | None) -> bool | None:
@@ -204,18 +217,39 @@ def check_whole(source: str | os.PathLike[str], rows: int, *, expected: int | No
         raise FileFormatError(f"{os.fspath(source)}: its parts hold {rows} reports, its manifest says {expected}")
 
 
-def runs_of(files: Sequence[SourceFile]) -> frozenset[str]:
-    """The names of the reports in files, as far as they say; raises ParameterError where two hold the same ones."""
+def runs_of(files: Sequence[SourceFile]) -> tuple[frozenset[str], frozenset[tuple[str, str]]]:
+    """The `runs` and the `sources` of the reports in files, as far as they say.
+
+    Raises:
+        ParameterError: two files hold the same reports, or reports of two runs about the same rows.
+    """
     found: dict[str, str] = {}
+    sources: set[tuple[str, str]] = set()
     for file in files:
         if file.path == "-":
             continue
         with open_columns(file.path) as reader:
-            run = run_of(reader.description)
-        if run is not None and found.setdefault(run, file.name) != file.name:
+            run, source = run_of(reader.description)
+        if run is None:
+            continue
+        if found.setdefault(run, file.name) != file.name:
             remedy = f"{found[run]} and {file.name} hold the same reports, which would count twice; give one of them"
             raise ParameterError("source", run, remedy)
-    return frozenset(found)
+        if source is not None:
+            sources.add((source, run.partition("/")[0]))
+    refuse_two_runs(sources, parameter="source")
+    return frozenset(found), frozenset(sources)
+
+
+def refuse_two_runs(sources: Collection[tuple[str, str]], *, parameter: str) -> None:
+    """Raises ParameterError where one source, by the pairs' first, was privatized by several runs, by their second."""
+    first: dict[str, str] = {}
+    for source, run in sorted(sources):
+        if first.setdefault(source, run) != run:
+            remedy = (
+                "privatized the same rows twice; together their intervals would be too narrow; estimate each run alone"
+            )
+            raise ParameterError(parameter, f"runs {first[source]} and {run}", remedy)
 
 
 def expected_reports(source: str | os.PathLike[str]) -> int | None:

@@ -14,12 +14,13 @@ from typing import TypeVar, Unpack, final
 import pyarrow as pa
 
 from mezzotint.collect import places
+from mezzotint.collect.charging import charge, fingerprint
 from mezzotint.collect.columns import file_kind
 from mezzotint.collect.drawing import Hashing, Plan, Tally, plan
 from mezzotint.collect.reports import open_reports
 from mezzotint.collect.results import ColumnsResult, PrivatizeResult, of_one_column, result_of
 from mezzotint.collect.runs import Run, is_folder
-from mezzotint.collect.settings import Options, Settings, charge
+from mezzotint.collect.settings import Options, Settings
 from mezzotint.collect.sources import SourceFile, find_files, open_file
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import refuse_existing
@@ -137,15 +138,17 @@ def _one_file(work: Plan, files: Sequence[SourceFile], out: AnyPath, chosen: Set
     first = _first(coded, work.columns[0], files, tally)
     if os.fspath(out) != "-":
         refuse_existing(out, overwrite=chosen.overwrite)  # a run that cannot be written is not charged
-    run = work.new_run()
-    charge(work, chosen, files=files, run=run)
+    run, source = work.new_run(), fingerprint(chosen, files)
+    charge(work, chosen, files=files, run=run, source=source)
+    memoised = work.memo is not None  # the same value gives the same report: such reports have no run
     with open_reports(
         out,
         schema=first[0].schema,
         reports=work.mechanisms,
         seeded=work.seeded,
-        memoised=work.memo is not None,
-        run=None if work.memo is not None else run,
+        memoised=memoised,
+        run=None if memoised else run,
+        source=None if memoised else source,
         overwrite=chosen.overwrite,
     ) as writer:
         for batch, done in chain([first], ahead(coded) if several else coded):

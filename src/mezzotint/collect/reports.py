@@ -46,12 +46,14 @@ class Description:
         memoised: whether equal values of a user got equal reports; None where the file does not say.
         run: names these very reports, so that nobody counts them twice: the run that drew them, and the part of its
             folder they are in. None where the file does not say, and for memoised reports.
+        source: names what they are about (`charging.fingerprint`); None where the file does not say.
     """
 
     tables: Mapping[str, Mechanism]
     seeded: bool | None
     memoised: bool | None
     run: str | None = None
+    source: str | None = None
 
 
 def code_field(column: str) -> str:
@@ -79,12 +81,14 @@ def extracted(values: Mapping[str, Any], *, seeded: bool | None) -> Mechanism:
     return Mechanism(**mechanism_files.loads(text, certified=False)) if seeded else Mechanism.from_json(text)
 
 
-def describe(reports: Mapping[str, Mechanism], *, seeded: bool, memoised: bool, run: str | None) -> str:
+def describe(
+    reports: Mapping[str, Mechanism], *, seeded: bool, memoised: bool, run: str | None, source: str | None = None
+) -> str:
     """The description of a reports file as one line of JSON.
 
     Arguments:
         reports: input column -> mechanism that privatized it.
-        seeded, memoised, run: as in `Description`.
+        seeded, memoised, run, source: as in `Description`.
     """
     entries = [
         {
@@ -95,9 +99,13 @@ def describe(reports: Mapping[str, Mechanism], *, seeded: bool, memoised: bool, 
         }
         for column, mechanism in reports.items()
     ]
-    drawn = {"seeded": seeded, "memoised": memoised, **({} if run is None else {"run": run})}
+    drawn = {"seeded": seeded, "memoised": memoised, **_said(run=run, source=source)}
     document = {"format": FORMAT, "version": VERSION, **drawn, "reports": entries}
     return json.dumps(document, separators=(",", ":"))
+
+
+def _said(**values: str | None) -> dict[str, str]:
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def read_description(text: str | None, *, name: str) -> Description:
@@ -126,21 +134,26 @@ def read_description(text: str | None, *, name: str) -> Description:
     drawn = {key: document.get(key) for key in ("seeded", "memoised")}
     if not all(value is None or isinstance(value, bool) for value in drawn.values()):
         raise FileFormatError(f"{name}: its description must say true or false: {', '.join(drawn)}")
-    run = document.get("run")
-    if run is not None and not isinstance(run, str):
-        raise FileFormatError(f"{name}: its description must name its run as text")
+    run, source = names_in(document, name=name)
     seeded = drawn["seeded"]
     tables = dict(_entry(entry, name, seeded) for entry in entries)
-    return Description(tables=tables, seeded=seeded, memoised=drawn["memoised"], run=run)
+    return Description(tables=tables, seeded=seeded, memoised=drawn["memoised"], run=run, source=source)
 
 
-def run_of(text: str | None) -> str | None:
-    """The `run` of a description that `read_description` reads, without its mechanisms; None where it names none."""
+def names_in(document: Mapping[str, Any], *, name: str) -> tuple[str | None, str | None]:
+    """`run` and `source` of a description; raises FileFormatError where they are not text."""
+    run, source = document.get("run"), document.get("source")
+    if not all(one is None or isinstance(one, str) for one in (run, source)):
+        raise FileFormatError(f"{name}: its description must name its run and its source as text")
+    return run, source
+
+
+def run_of(text: str | None) -> tuple[str | None, str | None]:
+    """`run` and `source` of a description that `read_description` reads, without its mechanisms."""
     try:
-        run = None if text is None else parse_json(text, name="").get("run")
+        return (None, None) if text is None else names_in(parse_json(text, name=""), name="")
     except (FileFormatError, AttributeError):
-        return None
-    return run if isinstance(run, str) else None
+        return None, None
 
 
 def _entry(entry: Any, name: str, seeded: bool | None) -> tuple[str, Mechanism]:
@@ -240,6 +253,7 @@ def open_reports(
     seeded: bool,
     memoised: bool,
     run: str | None,
+    source: str | None = None,
     overwrite: bool = False,
 ) -> Iterator[ReportsWriter]:
     """Opens a reports file for writing; the caller ends it with `close`.
@@ -248,7 +262,7 @@ def open_reports(
         out: .parquet, .csv, .csv.gz, or "-" for CSV on standard output.
         schema: Arrow schema of the batches to come, the code fields among them.
         reports: input column -> mechanism.
-        seeded, memoised, run: as in `Description`.
+        seeded, memoised, run, source: as in `Description`.
         overwrite: False refuses a file that exists.
 
     Raises:
@@ -258,7 +272,7 @@ def open_reports(
     Guarantees: a file under the name `out` is whole or was there before (`core.files`).
     """
     kind = file_kind(out, parameter="out", written=True)
-    description = describe(reports, seeded=seeded, memoised=memoised, run=run)
+    description = describe(reports, seeded=seeded, memoised=memoised, run=run, source=source)
     codes = [code_field(column) for column in reports]
     if kind == "stream":
         yield CsvReports(stream=sys.stdout.buffer, schema=schema, description=description)

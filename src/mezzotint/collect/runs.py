@@ -26,10 +26,11 @@ from typing import Any, TypeVar, final
 import pyarrow.parquet as pq
 
 from mezzotint.collect import places
+from mezzotint.collect.charging import charge, fingerprint
 from mezzotint.collect.drawing import Plan, Tally
 from mezzotint.collect.reports import ParquetReports, code_field, describe
 from mezzotint.collect.results import ColumnsResult, result_of
-from mezzotint.collect.settings import Settings, charge
+from mezzotint.collect.settings import Settings
 from mezzotint.collect.sources import Block, SourceFile, blocks_of, open_file
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import locked, parse_json, publish, read_object, replacing, sync_folder
@@ -74,12 +75,14 @@ class PartWriter:
         work: the plan.
         folder: where parts go.
         run: names the run in every part.
+        source: names what the run is about.
         record_counts: put each part's raw counts into its metadata.
     """
 
     work: Plan
     folder: Path
     run: str
+    source: str | None
     record_counts: bool
 
     def write(self, block: Block) -> Tally | None:
@@ -114,7 +117,8 @@ class PartWriter:
     def _description(self, block: Block) -> str:
         memoised = self.work.memo is not None
         name = None if memoised else f"{self.run}/{block.index}"
-        return describe(self.work.mechanisms, seeded=self.work.seeded, memoised=memoised, run=name)
+        source = None if memoised else self.source
+        return describe(self.work.mechanisms, seeded=self.work.seeded, memoised=memoised, run=name, source=source)
 
 
 @contextmanager
@@ -159,9 +163,10 @@ class Run:
         with self._state() as state:
             blocks = blocks_of(self.files, block_rows=state["block_rows"])
             left = [block for block in blocks if not (self.out / part_name(block.index)).exists()]
-            charge(self.work, self.settings, files=self.files, run=state["run"], once=True)
-            tally = self._write(state["run"], left, len(blocks))
-            reports = self._finish(state["run"], blocks, tally)
+            run, source = state["run"], fingerprint(self.settings, self.files)
+            charge(self.work, self.settings, files=self.files, run=run, source=source, once=True)
+            tally = self._write(run, source, left, len(blocks))
+            reports = self._finish(run, source, blocks, tally)
         result = result_of(self.work, tally, out=self.out, seconds=time.perf_counter() - started)
         return replace(result, reports=reports, blocks=len(blocks), resumed=len(blocks) - len(left))
 
@@ -183,11 +188,11 @@ class Run:
         result = result_of(self.work, Tally(), out=self.out, seconds=0.0)
         return replace(result, reports=reports, blocks=parts, resumed=parts)
 
-    def _write(self, run: str, blocks: list[Block], total: int) -> Tally:
+    def _write(self, run: str, source: str | None, blocks: list[Block], total: int) -> Tally:
         tally, before = Tally(), total - len(blocks)
         work = self.work if self.work.seeded else replace(self.work, keys=(b"",) * len(self.work.keys))
         counted = self.settings.record_counts
-        writer = PartWriter(work=work, folder=self.out.absolute(), run=run, record_counts=counted)
+        writer = PartWriter(work=work, folder=self.out.absolute(), run=run, source=source, record_counts=counted)
         if self.settings.engine == "ray":
             finished = cluster.write_parts(writer, blocks, address=self.settings.address)
         else:
@@ -199,7 +204,7 @@ class Run:
                 self.settings.progress(count / total, tally.rows)
         return tally
 
-    def _finish(self, run: str, blocks: list[Block], tally: Tally) -> int:
+    def _finish(self, run: str, source: str | None, blocks: list[Block], tally: Tally) -> int:
         """Replaces the record by the manifest; returns the reports in all parts."""
         sizes = [pq.read_metadata(self.out / part_name(block.index)).num_rows for block in blocks]
         if not sum(sizes):
@@ -208,7 +213,7 @@ class Run:
             raise ParameterError("column", self.work.columns[0], f"is empty: {why} in {len(self.files)} files")
         if not (self.out / MANIFEST).exists():
             with replacing(self.out / MANIFEST) as temporary:
-                temporary.write_text(json.dumps(self._manifest(run, sizes), indent=1) + "\n", encoding="utf-8")
+                temporary.write_text(json.dumps(self._manifest(run, sizes, source), indent=1) + "\n", encoding="utf-8")
         (self.out / STATE).unlink()
         return sum(sizes)
 
@@ -218,11 +223,12 @@ class Run:
         with suppress(OSError):  # the folder may have been there before, with more in it
             self.out.rmdir()
 
-    def _manifest(self, run: str, sizes: list[int]) -> dict[str, Any]:
+    def _manifest(self, run: str, sizes: list[int], source: str | None = None) -> dict[str, Any]:
         manifest = {
             "format": MANIFEST_FORMAT,
             "version": VERSION,
             "run": run,
+            **({} if source is None or self.work.memo is not None else {"source": source}),
             "reports": sum(sizes),
             "parts": len(sizes),
             "seeded": self.work.seeded,

@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
-import math
 import os
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, final
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from dataclasses import dataclass
+from typing import Any, Literal, TypedDict, final
 
 from mezzotint.collect.memo import Memo
-from mezzotint.collect.sources import BLOCK_ROWS, SourceFile, open_file
+from mezzotint.collect.sources import BLOCK_ROWS
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.kernels import usable_cores
 from mezzotint.privacy import Ledger
-from mezzotint.privacy.ledger import Charge
-from mezzotint.privacy.prove import report_claim
-
-if TYPE_CHECKING:
-    from mezzotint.collect.drawing import Plan
-
-compute: Any = pc  # its functions are made at import time, unseen by type checkers
 
 Progress = Callable[[float | None, int], None]
 """Called after each batch with the fraction done (None when unknown) and the rows so far."""
@@ -120,59 +107,3 @@ class Settings:
     def workers(self) -> int:
         """Threads to use on this machine."""
         return self.threads or usable_cores()
-
-
-def charge(work: Plan, chosen: Settings, *, files: Sequence[SourceFile], run: str, once: bool = False) -> None:
-    """Charges a run to the ledger of its settings, BEFORE anything is written; nothing where there is none.
-
-    Arguments:
-        files: the source.
-        run: its name.
-        once: the run's parts are the same bits whenever it is resumed: it pays once.
-
-    Raises:
-        BudgetError: the claim does not fit the budget; nothing was charged or written.
-        ParameterError: a row without the id of a person.
-    """
-    if chosen.ledger is None:
-        return
-    ledger = chosen.ledger if isinstance(chosen.ledger, Ledger) else Ledger(chosen.ledger)
-    fingerprint = hashlib.sha256(b"mezzotint run " + run.encode()).hexdigest() if once else ""
-    claim, identity = report_claim(work.mechanisms), f"privatize {run}"
-    if chosen.people is None:
-        releases = [Charge.of(claim, identity=identity, fingerprint=fingerprint)]
-    else:
-        priced = Charge.of(claim, identity=identity, fingerprint=fingerprint)
-        # Reports of one person's rows add up; the product is rounded up.
-        releases = [
-            replace(
-                priced,
-                identity=f"{identity} of {person}",
-                client=person,
-                epsilon=priced.epsilon if rows == 1 else math.nextafter(rows * priced.epsilon, math.inf),
-            )
-            for person, rows in rows_of_people(files, chosen.people).items()
-        ]
-    budget = math.inf if chosen.budget is None else chosen.budget
-    if chosen.budget is None and len(releases) == 1:
-        ledger.charge(releases[0])
-    else:
-        ledger.reserve_all(releases, budget=(budget, 0.0))
-
-
-def rows_of_people(files: Sequence[SourceFile], column: str) -> dict[str, int]:
-    """How many rows of a data set each person has, by the ids of a column; raises ParameterError for a missing one."""
-    found: Counter[str] = Counter()
-    for file in files:
-        if file.path == "-":
-            raise ParameterError("people", column, "is read before the rows are; name a file, not standard input")
-        rows = 0
-        with open_file(file, numeric=(), extra={column: "people"}) as opened:
-            for batch in opened.batches():
-                counted = compute.value_counts(compute.cast(batch.column(0), pa.string()))
-                for one in counted.to_pylist():
-                    if one["values"] is None:
-                        raise ParameterError("people", column, f"has no id in {file.name}, after data row {rows}")
-                    found[one["values"]] += one["counts"]
-                rows += batch.num_rows
-    return dict(found)
