@@ -92,8 +92,8 @@ def test_forked_workers_draw_different_keys(source: Path, tmp_path: Path) -> Non
     writers = []
     for name in "ab":
         (tmp_path / name).mkdir()
-        writers.append(PartWriter(work=plan({"x": ONE}), folder=tmp_path / name, run="r", source=None, record_counts=False))
-    writers[1] = PartWriter(work=writers[0].work, folder=tmp_path / "b", run="r", source=None, record_counts=False)
+        work = plan({"x": ONE}) if name == "a" else writers[0].work
+        writers.append(PartWriter(work=work, folder=tmp_path / name, run="r", source=None, record_counts=False))
     for writer in writers:
         child = os.fork()
         if child == 0:
