@@ -37,7 +37,7 @@ def _single(run: Release, curve_delta: float) -> tuple[HockeyStick, float]:
         return dominating_curve(rows, clients=int(run.clients or 1), corrupted=run.corrupted, delta=curve_delta), 0.0
     # The others take part at random: given how many did (revealed to the adversary), the bound falls in their number.
     few = 1e-3 * run.delta / run.rounds
-    least = int(stats.binom.ppf(few / 2, others, run.sampling_rate)) - 1
+    least = int(stats.binom.ppf(few / 2, others, run.sampling_rate))
     missed = float(stats.binom.cdf(least - 1, others, run.sampling_rate)) * (1 + 1e-9) if least > 0 else 0.0
     zero = -lattice.offset / lattice.step
     if abs(zero - round(zero)) > 1e-9 or not 0 <= round(zero) <= lattice.span:

@@ -90,7 +90,7 @@ class HockeyStick:
     def atoms(self) -> Atoms:
         """The symmetric pair of distributions with exactly this curve, as losses to compose or to sample from.
 
-        Guarantees: in exact rationals but for masses rounded up by an ulp and losses by 4 ulp of 1.
+        Guarantees: in exact rationals but for masses rounded up by an ulp and losses by 4 ulp of 1 and one of their own.
         """
         finite = np.isfinite(self.epsilons)
         # The floats exp(epsilon) are the exact ratios; their logarithms lie within 2 UNIT of epsilon.
@@ -108,10 +108,12 @@ class HockeyStick:
             kept, masses, jumps = kept[1:], masses[1:], jumps[1:]
         rest = max(Fraction(0), 1 - infinite - sum(masses, Fraction(0)) - sum(jumps, Fraction(0)))
         losses = self.epsilons[finite][kept]
+        # From a loss of 8 on the sum alone may round back to where it was.
+        above = np.nextafter(np.concatenate([-losses[::-1], [0.0], losses]) + 8 * UNIT, np.inf)
         return Atoms(
-            losses=np.concatenate([-losses[::-1], [0.0], losses]) + 8 * UNIT,
+            losses=above,
             masses=np.array([float_above(mass) for mass in [*jumps[::-1], rest, *masses]]),
-            infinite=float_above(infinite),
+            infinite=float(infinite),  # one of the floats `deltas`
         )
 
 

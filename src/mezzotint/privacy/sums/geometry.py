@@ -98,13 +98,14 @@ def _ratio_cap(row: FloatArray, slope: FloatArray) -> float:
 
 
 def _noisy(noise: Noise, row: FloatArray, slope: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Lower bounds on the noisy row, and lower and upper bounds on slope over row, per cell and place."""
-    slack = (row.size + 8) * UNIT
+    """Upper bounds on the noisy row; bounds on slope over row where they are below and above 0; per cell and place."""
+    slack = (row.size + 16) * UNIT
     below = spread(noise.low, row) * (1 - slack)
     rising, falling = np.maximum(slope, 0.0), np.maximum(-slope, 0.0)
-    # Slopes are differences of probabilities over a width: 4 UNIT of each side, included in `slack`.
-    up = spread(noise.high, rising) * (1 + slack) - spread(noise.low, falling) * (1 - slack)
-    down = spread(noise.low, rising) * (1 - slack) - spread(noise.high, falling) * (1 + slack)
+    # Slopes are differences of probabilities over a width: 4 UNIT of each side, included in `slack`. Where `up` counts,
+    # above 0, the rising side is the larger one: its slack pays for the roundings of both. So for `down`, below 0.
+    up = spread(noise.high, rising) * (1 + slack) - spread(noise.low, falling)
+    down = spread(noise.low, rising) - spread(noise.high, falling) * (1 + slack)
     cap = _ratio_cap(row, slope)
     with np.errstate(divide="ignore", invalid="ignore"):
         lowest = np.nan_to_num(down / below, nan=0.0, posinf=cap, neginf=-cap)
@@ -160,7 +161,7 @@ def quadratic_renyi(mechanism: Mechanism, noise: Noise, alpha: float) -> float:
     steepness = np.diff(rows, axis=0) / np.diff(knots)[:, None]
     coarse = knots
     knots, rows = _refined(knots, rows, noise.low.size)
-    segment = np.searchsorted(coarse, knots[:-1], side="right") - 1
+    segment = np.searchsorted(coarse, knots[:-1], side="right")
     bins = 24 if noise.low.size < _FINE else 6
     distances = np.append(0.0, np.geomspace(1 / 32, 1, bins)) * (mechanism.upper - mechanism.lower)
     # x' is a mixture of two neighbouring rows and G one of the slopes between x' and x: only slopes within t count.
@@ -169,7 +170,7 @@ def quadratic_renyi(mechanism: Mechanism, noise: Noise, alpha: float) -> float:
     worst = np.zeros(distances.size - 1)
     for k, row in enumerate(rows):
         for j, slope in enumerate(steepness):
-            met = distances[1:] > apart[k, j] * (1 - 8 * UNIT)
+            met = distances[1:] > apart[k, j]
             quotients = pair_quotients(noise, row, slope, distances, alpha)
             worst = np.where(met, np.maximum(worst, quotients), worst)
     if math.isinf(float(worst.max())):

@@ -47,7 +47,8 @@ def _loss_within(mechanism: Mechanism, distance: float) -> float:
     values = np.concatenate([mechanism.probabilities, _between(mechanism, places[knots.size :])])
     order = np.argsort(places, kind="stable")
     places, values = places[order], values[order]
-    reach = distance * (1 + 4 * UNIT) + 4 * UNIT * float(np.abs(knots).max())
+    # The rounding of a moved knot, its neighbour, and their distance: each an ulp of the largest knot at most.
+    reach = distance + 8 * UNIT * float(np.abs(knots).max())
     first = np.searchsorted(places, places - reach, side="left")
     last = np.searchsorted(places, places + reach, side="right")
     highest = _window_maxima(values, first, last)
@@ -97,7 +98,8 @@ def pure_epsilon_l2(mechanism: Mechanism, *, coordinates: int, l2_norm: float) -
         return math.inf
     # A pair at a distance in (t_{j-1}, t_j] loses at most losses[j]: points above the profile stand at left ends. With
     # a concave majorant f over squared distances, sum_j f(a_j) <= coordinates f(sum a_j / coordinates) (Jensen).
-    squares = np.append(0.0, distances[:-1]) ** 2 * (1 - 8 * UNIT)
+    # Where a square is off by a relative 4 UNIT, f is too: it rises, is concave, and at 0 it is not below 0.
+    squares = np.append(0.0, distances[:-1]) ** 2
     value = concave_majorant(squares, losses, square / coordinates)
     return coordinates * value * (1 + 64 * UNIT)
 
