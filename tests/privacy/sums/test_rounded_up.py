@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from fractions import Fraction
+from itertools import pairwise
 
 import mpmath
 import numpy as np
@@ -225,7 +226,7 @@ def _tables(seeds: Iterable[int]) -> Iterable[tuple[np.random.Generator, Mechani
 def test_distances_are_rounded_up() -> None:
     for generator, mechanism in _tables(range(60)):
         knots = [Fraction(knot) for knot in mechanism.knots.tolist()]
-        width, span = max(b - a for a, b in zip(knots, knots[1:], strict=False)), knots[-1] - knots[0]
+        width, span = max(b - a for a, b in pairwise(knots)), knots[-1] - knots[0]
         for coordinates in generator.integers(1, 1000, 3).tolist():
             norm = float(generator.uniform(0.01, 3) * float(span))
             root = mpmath.sqrt(coordinates) * (mpmath.mpf(width.numerator) / width.denominator) / 2**32

@@ -90,7 +90,7 @@ class HockeyStick:
     def atoms(self) -> Atoms:
         """The symmetric pair of distributions with exactly this curve, as losses to compose or to sample from.
 
-        Guarantees: in exact rationals but for masses rounded up by an ulp and losses by 4 ulp of 1 and one of their own.
+        Guarantees: in exact rationals but for masses rounded up by an ulp and losses by 4 ulp of 1 and one ulp.
         """
         finite = np.isfinite(self.epsilons)
         # The floats exp(epsilon) are the exact ratios; their logarithms lie within 2 UNIT of epsilon.
