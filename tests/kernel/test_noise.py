@@ -127,6 +127,58 @@ def test_noise_that_leans_to_one_side_costs_what_the_worse_direction_does(weight
         assert accepts(said, _proof(said, table)) == holds
 
 
+def _by_losses(table: Mechanism, described: Any, epsilon: object, delta: Fraction, **more: Any) -> bool:
+    said = claim(described, epsilon, decimal_text(delta))
+    return accepts(said, sealed(said, "sum", tables=[table.canonical()], **{"tail": 160, **more}))
+
+
+def test_losses_of_one_integer_are_exact() -> None:
+    """100 small tables, lopsided ones and some with a gap, moves by 1 and 2: at the enumeration, neither below it nor above."""
+    generator, seen = np.random.default_rng(16), 0
+    for number in range(100):
+        table, clients = _random(generator, int(generator.integers(2, 6))), int(generator.integers(1, 4))
+        lattice = tuple(range(table.levels.size))
+        if number % 4 == 0:
+            lattice = (0, *(place + 1 for place in lattice[1:]))
+        weights = dict(zip(lattice, table.weights[0].tolist(), strict=True))
+        spread = _table([weights.get(place, 0) for place in range(lattice[-1] + 1)])
+        shift, epsilon = int(generator.integers(1, 3)), Fraction(int(generator.integers(0, 20)), 10)
+        exact = Fraction(_worst(_summed(spread, clients), shift, shift**2, 1, 1, epsilon))
+        described = replace(_release(table, clients, shift, shift**2), lattice=lattice)
+        assert _by_losses(table, described, epsilon, exact * (1 + Fraction(1, 10**9)) + Fraction(1, 2**90))
+        if exact > Fraction(1, 10**9):
+            seen += 1
+            assert not _by_losses(table, described, epsilon, exact * (1 - Fraction(1, 10**9)))
+    assert seen > 70
+
+
+def test_every_move_is_computed() -> None:
+    """Six draws from {0, 2}: a move by 1 is always seen, one by 2 seldom."""
+    table = _table([2**31, 2**31])
+    for shift, delta in ((1, Fraction(1)), (2, Fraction(1))):
+        described = replace(_release(table, 6, shift, 4), lattice=(0, 2))
+        assert _by_losses(table, described, 0, delta)
+        assert not _by_losses(table, described, 0, delta - Fraction(1, 10**9))
+    described = _release(table, 6, 1, 1)
+    assert _by_losses(table, described, 0, Fraction(5, 16))
+    assert not _by_losses(table, described, 0, Fraction(5, 16) - Fraction(1, 10**9))
+    assert not _by_losses(table, replace(described, corrupted=2), 0, Fraction(5, 16))
+
+
+@pytest.mark.parametrize(("dimension", "rounds"), [(2, 1), (1, 2)])
+def test_losses_of_several_integers_compose(dimension: int, rounds: int) -> None:
+    """Above the enumeration of all moves, within what the grid costs of the worst pair's own composition."""
+    generator = np.random.default_rng(17)
+    grid = {"step": "1/200", "grid": {"low": -600, "high": 600}}
+    for _ in range(6):
+        table = _random(generator, 3)
+        described = _release(table, 2, 1, 2, dimension, rounds=rounds)
+        noise = _summed(table, 2)
+        exact = Fraction(_worst(noise, 1, 2, dimension, rounds, Fraction(1, 2)))
+        assert not _by_losses(table, described, "1/2", exact * (1 - Fraction(1, 10**6)), **grid)
+        assert _by_losses(table, described, "1/2", exact * Fraction(103, 100) + Fraction(1, 100), **grid)
+
+
 TWO = _table([2**31, 2**31])
 FIVE = _table([2**28, 2**30, TOTAL - 2 * 2**28 - 2 * 2**30, 2**30, 2**28])
 
@@ -193,10 +245,12 @@ def test_no_other_kind_of_proof_speaks_of_noise() -> None:
     blanket = {"rows": [0], "block": 1, "components": []}
     content: dict[str, dict[str, Any]] = {
         "ratio": {}, "delta": {}, "losses": {"step": "1", "tail": 9, "grids": [{"low": 0, "high": 1}]},
-        "sum": {"tail": 9, "blankets": [blanket], "others": 2, "cases": {"corners": [[]]}},
         "gaussian": {"kappa": "1", "step": "1", "tail": 9, "sampled": {"low": 0, "high": 1}}, "dual": {},
     }  # fmt: skip
-    assert set(content) == set(KINDS) - {"renyi"}
+    assert set(content) == set(KINDS) - {"renyi", "sum"}
+    # Sums are shown by noise alone, or by blankets alone.
+    blankets = {"blankets": [blanket], "others": 2, "cases": {"corners": [[]]}}
+    assert not accepts(said, sealed(said, "sum", tables=[FIVE.canonical()], tail=9, **blankets))
     for kind, more in content.items():
         with pytest.raises((kernel.Refused, kernel.Unreadable), match=r"this proof is about|lower bound"):
             kernel.check(said, sealed(said, kind, tables=[FIVE.canonical()], **more))

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, final
 
 from mezzotint.kernel.claim import Claim, Release, Target
 from mezzotint.kernel.real import Ball, at_most, ball, ball_polynomial, exp_floor, polynomial
-from mezzotint.kernel.table import Tables, single_table, table_rows
+from mezzotint.kernel.table import Tables, single_table, summed_rows, table_rows
 from mezzotint.kernel.units import BITS, FACTOR, FINE, MAX_ENTRIES, ONE, TOTAL, WHOLE, Fields, ceil_div, require, tick
 
 Curve: TypeAlias = Callable[[int, int], int]
@@ -56,6 +56,14 @@ def trimmed(poly: Any, start: int, cut: int) -> Measure:
     first = bisect_right(list(accumulate(entries)), cut)
     last = len(entries) - bisect_right(list(accumulate(reversed(entries))), cut)
     return Measure(polynomial(entries[first:last]), start + first, cut)
+
+
+def summed_noise(release: Release, tables: Tables, cut: int) -> Measure:
+    """What all honest clients add together, each from the one row of a table."""
+    rows = summed_rows(release, tables)
+    require(len(rows) == 1, "noise", "the noise depends on an input")
+    single = Measure(polynomial([weight * (WHOLE // TOTAL) for weight in rows[0]]), 0, cut)
+    return single.power(release.clients - release.corrupted)
 
 
 @final

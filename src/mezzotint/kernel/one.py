@@ -10,9 +10,9 @@ from itertools import accumulate, permutations
 from typing import Any
 
 from mezzotint.kernel.claim import Claim, Release, Target
-from mezzotint.kernel.losses import Measure
-from mezzotint.kernel.real import Ball, at_most, ball, ball_polynomial, log_fraction, polynomial
-from mezzotint.kernel.table import Rows, Tables, summed_rows, table_rows, worst_ratio
+from mezzotint.kernel.losses import summed_noise
+from mezzotint.kernel.real import Ball, at_most, ball, ball_polynomial, log_fraction
+from mezzotint.kernel.table import Rows, Tables, table_rows, worst_ratio
 from mezzotint.kernel.units import BITS, TOTAL, WHOLE, Fields, Refused, canonical, require, sha256, tick
 
 
@@ -77,10 +77,7 @@ def _table_cost(rows: Rows, order: Fraction) -> Ball:
 
 def _noise_cost(release: Release, tables: Tables, order: Fraction, cut: int) -> tuple[Ball, Fraction]:
     """The log of the power sum of a round under integer noise, and the mass of a coordinate that it leaves out."""
-    rows = summed_rows(release, tables)
-    require(len(rows) == 1, "noise", "the noise depends on an input")
-    measure = Measure(polynomial([weight * (WHOLE // TOTAL) for weight in rows[0]]), 0, cut)
-    masses = [int(mass) for mass in measure.power(release.clients - release.corrupted).poly.coeffs()]
+    masses = [int(mass) for mass in summed_noise(release, tables, cut).poly.coeffs()]
     size, shift = len(masses), release.shift
     require(size <= 2**17, "size", "the noise is too wide", size, 2**17)
     require(shift < size and all(masses), "noise", "a shift is as wide as the noise, or the noise has a gap")

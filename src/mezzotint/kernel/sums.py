@@ -1,21 +1,21 @@
 """Secure sums: what the noise that others are sure to add leaves of one client's report.
 
-Statements: Theorem S', Cover (docs/proofs/sums.md), K1, Ladder (docs/proofs/kernel.md). A proof lists blankets of
-groups of rows, divides the data sets into cases of how many clients have a row of which group, and gives each case a
-ladder of corners: counts of draws that its noise reaches with a probability that is bounded here.
+Statements: Theorem S', Cover (docs/proofs/sums.md), K1, Ladder, Boxes (docs/proofs/kernel.md). A proof lists blankets of
+groups of rows, divides the data sets into cases of how many clients have a row of which group, and gives each case
+boxes and ladders: counts of draws that its noise reaches with a probability that is bounded here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations_with_replacement, pairwise
 from math import comb
 from typing import Any, final
 
-from mezzotint.kernel.claim import Claim, Target
-from mezzotint.kernel.losses import Grid, Measure, Steps, check_rounds, divergences, measure_of
+from mezzotint.kernel.claim import Claim, Release, Target
+from mezzotint.kernel.losses import Grid, Measure, Steps, check_rounds, divergences, measure_of, summed_noise
 from mezzotint.kernel.real import Ball, ball, ceil_scaled, exp_floor, polynomial, rational_polynomial
 from mezzotint.kernel.table import Tables, summed_rows
 from mezzotint.kernel.units import BITS, FACTOR, TOTAL, WHOLE, Fields, ceil_div, require, tick
@@ -68,12 +68,10 @@ def _require_fit(group: list[list[int]], placed: list[tuple[list[int], list[int]
 
 
 def _cases(node: Fields, counts: dict[int, int], blankets: list[_Blanket], depth: int) -> Iterator[Any]:
-    """(counts of clients by group, corners) of every leaf; a division's parts hold together what it held."""
+    """(counts of clients by group, what is said of their draws) of every leaf; a division's parts hold together what it held."""
     require(depth <= 200, "size", "cases are nested too deeply")
-    if node.has("corners"):
-        corners = node.lists("corners")
-        node.done()
-        yield counts, corners
+    if not node.has("cuts"):
+        yield counts, node
         return
     group, first, second = (node.integer(key, 0, len(blankets) - 1) for key in ("group", "first", "second"))
     cuts, children = node.integers("cuts"), node.items("children")
@@ -113,49 +111,103 @@ def binomial_below(trials: int, chance: Fraction, edge: int) -> int:
     return min(WHOLE, ceil_div(total + ceil_div(term * up, down - up), 1 << _GUARD))
 
 
-def _steps(counts: dict[int, int], corners: list[list[int]], blankets: list[_Blanket]) -> Steps:
-    """(weight, noise) of every corner, the least first, and at the end (weight of what misses all, no noise)."""
-    parts = [
-        (count // blankets[group].block, chance, shape)
+@final
+@dataclass(frozen=True)
+class _Part:
+    """A component of a group's blanket: in how many draws it may come, with what chance in each, and its noise."""
+
+    group: int
+    draws: int
+    chance: Fraction
+    shape: Measure
+
+
+def _parts(counts: dict[int, int], blankets: list[_Blanket]) -> list[_Part]:
+    return [
+        _Part(group, count // blankets[group].block, chance, shape)
         for group, count in sorted(counts.items())
-        if count >= blankets[group].block
         for chance, shape in zip(blankets[group].chances, blankets[group].shapes, strict=True)
+        if count >= blankets[group].block
     ]
+
+
+def _steps(node: Fields, parts: list[_Part], weight: int, noise: Measure) -> Steps:
+    """(weight, noise) of every box of counts, and of what is without noise; they hold together what has `weight`.
+
+    Edges divide what the first component's count may be. Given it, the others' are at least as large as in the draws
+    that the largest such count leaves (Boxes). Corners are a ladder of all components that are left.
+    """
+    if node.has("corners"):
+        yield from _ladder(node.lists("corners"), parts, weight, noise)
+    else:
+        edges, children = node.integers("edges"), node.items("children")
+        require(0 < len(parts) <= 200 and edges[:1] == [0], "boxes", "nothing to divide, or the counts not from 0 on")
+        require(len(edges) == len(children), "boxes", "not one part per edge", len(edges), len(children))
+        first, rest = parts[0], parts[1:]
+        require(first.chance < 1, "boxes", "a component that is drawn for sure is not divided")
+        for low, after, child in zip(edges, [*edges[1:], first.draws + 1], children, strict=True):
+            require(low < after, "boxes", "a part is empty", low, after)
+            below = binomial_below(first.draws, first.chance, after)
+            share = below + binomial_below(first.draws, 1 - first.chance, first.draws + 1 - low) - WHOLE
+            left = [
+                replace(part, draws=part.draws + 1 - after, chance=part.chance / (1 - first.chance))
+                if part.group == first.group
+                else part
+                for part in rest
+            ]
+            here = ceil_div(weight * share, WHOLE)
+            yield from _steps(Fields(child, "box"), left, here, first.shape.power(low) * noise)
+    node.done()
+
+
+def _ladder(corners: list[list[int]], parts: list[_Part], weight: int, noise: Measure) -> Steps:
+    """What every corner adds to the noise, the least first, and at the end the weight of what misses all."""
     require({len(corner) for corner in corners} == {len(parts)}, "ladder", "a corner has too few counts")
     missed = [WHOLE]
     for corner in corners:
         tick()
-        chance = sum(binomial_below(trials, g, edge) for (trials, g, _), edge in zip(parts, corner, strict=True))
+        chance = sum(binomial_below(p.draws, p.chance, edge) for p, edge in zip(parts, corner, strict=True))
         missed.append(min(missed[-1], chance))
-    noise = Measure(polynomial([WHOLE]), 0)
     before = [0] * len(parts)
-    yield missed[-1], Measure(polynomial([]), 0)
+    yield ceil_div(weight * missed[-1], WHOLE), Measure(polynomial([]), 0)
     for position in range(len(corners) - 1, -1, -1):
-        for (_, _, shape), edge, reached in zip(parts, corners[position], before, strict=True):
+        for part, edge, reached in zip(parts, corners[position], before, strict=True):
             require(edge >= reached, "ladder", "corners do not fall", edge, reached)
-            noise = shape.power(edge - reached) * noise
+            noise = part.shape.power(edge - reached) * noise
         before = corners[position]
-        yield missed[position] - missed[position + 1], noise
+        yield ceil_div(weight * (missed[position] - missed[position + 1]), WHOLE), noise
 
 
-def check_sum(claim: Claim, proof: Fields, tables: Tables) -> None:
-    """(epsilon, delta) of secure sums; several coordinates or rounds are composed as losses."""
-    target = Target.read(claim, "secure_sum", "dp")
-    release = target.release
-    require(release.sampling != "poisson", "sum", "nothing is proved here about secret participation")
-    spread = summed_rows(release, tables)
-    cut = WHOLE >> proof.integer("tail", 0, BITS)
+def _noises(release: Release, proof: Fields, spread: list[list[int]], cut: int) -> Iterator[Steps]:
+    """What others are sure to add, in every case of their data."""
     blankets = [_read_blanket(Fields(raw, "blanket"), spread, cut) for raw in proof.items("blankets", 1000)]
     others = proof.integer("others", 0, release.clients - 1 - release.corrupted)
     everyone = frozenset(range(len(spread)))
     require(bool(blankets) and blankets[0].rows == everyone, "cases", "the first group is not all rows")
+    for counts, leaf in _cases(proof.fields("cases"), {0: others}, blankets, 0):
+        yield _steps(leaf, _parts(counts, blankets), WHOLE, Measure(polynomial([WHOLE]), 0))
+
+
+def check_sum(claim: Claim, proof: Fields, tables: Tables) -> None:
+    """(epsilon, delta) of secure sums; several coordinates or rounds are composed as losses."""
+    target = Target.read(claim, "secure_sum noisy_sum", "dp")
+    release = target.release
+    require(release.sampling != "poisson", "sum", "nothing is proved here about secret participation")
+    cut = WHOLE >> proof.integer("tail", 0, BITS)
+    if release.shift:
+        # Each integer moves by at most the shift, under the noise of all; sums are as far apart as two such reports.
+        noise = ((WHOLE, summed_noise(release, tables, cut)),)
+        cases = (([[TOTAL], [0] * move + [TOTAL]], noise) for move in range(1, release.shift + 1))
+    else:
+        spread = summed_rows(release, tables)
+        cases = ((spread, steps) for steps in _noises(release, proof, spread, cut))
     single = release.rounds * release.tables[0][1] == 1 and release.sampling == "none"
     step = Fraction(0) if single else proof.number("step")
     grid = None if single else Grid.read(proof.fields("grid"), step)
     factor = exp_floor(target.epsilon, FACTOR)
     worst = [0] * (1 if grid is None else len(grid.points))
-    for counts, corners in _cases(proof.fields("cases"), {0: others}, blankets, 0):
-        worst = list(map(max, worst, divergences(spread, _steps(counts, corners, blankets), factor, grid)))
+    for rows, steps in cases:
+        worst = list(map(max, worst, divergences(rows, steps, factor, grid)))
     if grid is None:
         shown = Fraction(worst[0], WHOLE)
         require(shown <= target.delta, "delta", "delta is too small at this epsilon", shown, target.delta)
