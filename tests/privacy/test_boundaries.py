@@ -121,7 +121,9 @@ def test_what_the_kernel_refuses_has_no_file_and_a_reason() -> None:
         ({"delta": 0.25, "epsilon": 0.7, "sampling": "revealed", "rate": 0.5}, "delta"),
         ({"delta": 0.25, "epsilon": 0.7, "sampling": "poisson", "rate": 0.5}, "losses"),
         ({"delta": 0.25, "epsilon": 1.4, "rounds": 2}, "losses"),
-        ({"delta": 1e-9, "epsilon": 2.2, "rounds": 2}, "losses"),
+        ({"delta": 1e-9, "epsilon": 2.19, "rounds": 2}, "ratio"),
+        ({"delta": 1e-9, "epsilon": 2.2, "rounds": 2}, "ratio"),
+        ({"delta": 1e-9, "epsilon": 90.0, "rounds": 2, "sampling": "poisson", "rate": 0.5}, "ratio"),
     ],
 )
 def test_each_release_has_the_proof_that_suits_it(release: dict[str, Any], kind: str) -> None:

@@ -7,14 +7,15 @@ the claim stays computed. Sizes and steps decide how close a proposal is and how
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Context
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 from mezzotint import kernel
-from mezzotint.core.loss import pure_epsilon
+from mezzotint.core.loss import UNIT, pure_epsilon
 from mezzotint.privacy.distribution import grid_step
 from mezzotint.privacy.local import dominating_atoms
 
@@ -25,6 +26,12 @@ Proof: TypeAlias = dict[str, Any]
 
 RAISES = (0.0, 1e-9, 2e-4, 1e-3, 3e-3, 5e-3, 1e-2, 2e-2, 3e-2, 0.045, 0.06, 0.09, 0.12, 0.16, 0.2, 0.25)
 """By how much of itself epsilon is raised, in turn."""
+
+_LEAST = 1e-3
+"""A smaller epsilon is raised by shares of this."""
+
+_CLOSE = 4e-4
+"""A raised epsilon is lowered again until so small a share of it stays in doubt."""
 
 TAIL = 110
 """Products drop 2**-110 at each end."""
@@ -86,13 +93,17 @@ def bound_document(*, levels: int, epsilon: Fraction, value: str, **content: Any
     return {**claim.document(), "proof": sealed(claim, "dual", **content)}
 
 
+Prover: TypeAlias = Callable[[kernel.Claim], Proof]
+"""The proof for a claim."""
+
+
 def accepted(
     release: kernel.Release,
     epsilon: float,
     delta: float,
-    prove: Callable[[kernel.Claim], Proof],
-    *,
+    *provers: Prover,
     raises: Iterable[float] = RAISES,
+    otherwise: Outcome | None = None,
     seconds: int = 60,
 ) -> Outcome:
     """The claim at the least raised epsilon that the kernel accepts.
@@ -100,29 +111,73 @@ def accepted(
     Arguments:
         release: what is accounted.
         epsilon, delta: as the float accountant has them.
-        prove: the proof for a claim.
+        provers: tried in turn at each raised epsilon.
+        otherwise: what came of another proof, and is returned when no smaller epsilon than its own is accepted.
         seconds: processor time for each check.
     """
     stated = "0" if delta == 0 else repr(float(delta))
 
-    def at(text: str) -> kernel.Claim:
-        return kernel.Claim(release=release, statement={"kind": "dp", "epsilon": text, "delta": stated})
-
-    unraised = at(repr(float(epsilon)))
-    if not math.isfinite(epsilon):
-        return Outcome(claim=unraised, proof=None, reason="no bound is finite")
-    reason, large = "", False
-    for share in raises:
-        claim = at(exact_text(epsilon * (1 + share))) if share else unraised
-        proof = prove(claim)
+    def attempt(prover: Prover, share: float) -> tuple[Outcome, float]:
+        text = exact_text(epsilon + share * max(epsilon, _LEAST)) if share else repr(float(epsilon))
+        claim = kernel.Claim(release=release, statement={"kind": "dp", "epsilon": text, "delta": stated})
+        if otherwise is not None and otherwise.proof is not None and claim.epsilon >= otherwise.claim.epsilon:
+            return otherwise, 0.0
+        proof = prover(claim)
         try:
-            return Outcome(claim=kernel.check(claim, proof, seconds=seconds), proof=proof)
+            return Outcome(claim=kernel.check(claim, proof, seconds=seconds), proof=proof), 0.0
         except (kernel.Refused, kernel.Unfinished, kernel.Unreadable) as error:
-            reason = str(error)
             large = not isinstance(error, kernel.Refused) or error.step == "size"
-            if large:
-                break
-    return Outcome(claim=unraised, proof=None, reason=f"not certified: {reason}", too_large=large)
+            return Outcome(claim=claim, proof=None, reason=f"not certified: {error}", too_large=large), _lacking(error)
+
+    at = kernel.Claim(release=release, statement={"kind": "dp", "epsilon": repr(float(epsilon)), "delta": stated})
+    outcome = Outcome(claim=at, proof=None, reason="" if math.isfinite(epsilon) else "no bound is finite")
+    alive, refused, lacking = list(provers) if math.isfinite(epsilon) else [], 0.0, 0.0
+    for share in raises:
+        if not alive or (share and share < lacking / 2):
+            continue
+        lacks: list[float] = []
+        for prover in list(alive):
+            outcome, lack = attempt(prover, share)
+            if outcome.proof is not None:
+                return outcome if outcome is otherwise else _closer(attempt, prover, outcome, refused, share, seconds)
+            lacks.append(lack)
+            if outcome.too_large:
+                alive.remove(prover)
+        refused, lacking = share, min(lacks)
+    return otherwise or replace(outcome, claim=at)
+
+
+def _closer(
+    attempt: Callable[[Prover, float], tuple[Outcome, float]],
+    prover: Prover, outcome: Outcome, refused: float, share: float, seconds: float,
+) -> Outcome:  # fmt: skip
+    """Halves what lies between a share that was refused and the one that was accepted, while time lasts."""
+    started = time.process_time()
+    while share - refused > _CLOSE and time.process_time() - started < seconds / 4:
+        middle = (refused + share) / 2
+        found, _ = attempt(prover, middle)
+        refused, share = (refused, middle) if found.proof is not None else (middle, share)
+        outcome = found if found.proof is not None else outcome
+    return outcome
+
+
+def _lacking(error: Exception) -> float:
+    """About the share by which epsilon must rise, from the delta that a check has found, as if losses were normal."""
+    if not isinstance(error, kernel.Refused) or error.step != "delta":
+        return 0.0
+    try:
+        have, want = float(Fraction(error.have)), float(Fraction(error.want))
+    except ValueError:  # a ball
+        return 0.0
+    return math.log(have / want) / (2 * math.log(1 / want)) if 0 < want < 0.1 else 0.0
+
+
+def pure_total(single: float, coordinates: int, rounds: int, sampling: str = "none", rate: float = 1.0) -> float:
+    """Pure epsilon of all reports together, from that of one; inf where it has none."""
+    total = coordinates * single
+    if sampling == "poisson" and total < 700:
+        total = math.log1p(rate * math.expm1(total))
+    return rounds * total * (1 + 16 * UNIT)
 
 
 def propose_local(
@@ -152,17 +207,19 @@ def propose_local(
     def pure(claim: kernel.Claim) -> Proof:
         return sealed(claim, "ratio", tables=texts)
 
-    if delta == 0 or epsilon == 0:
-        return accepted(release, epsilon, delta, pure, seconds=seconds)
+    total = pure_total(pure_epsilon(mechanism.weights), coordinates, rounds, sampling, rate)
+    plain = accepted(release, min(epsilon, total) if delta == 0 else total, delta, pure, seconds=seconds)
+    if delta == 0 or (plain.proof is not None and plain.claim.epsilon <= Fraction(epsilon)):
+        return plain
     if coordinates * rounds == 1 and sampling != "poisson":
-        return accepted(release, epsilon, delta, lambda claim: sealed(claim, "delta", tables=texts), seconds=seconds)
-    shape = losses_shape(mechanism, epsilon, coordinates, rounds, sampling, rate)
+        kind, shape = "delta", {}
+    else:
+        kind, shape = "losses", losses_shape(mechanism, epsilon, coordinates, rounds, sampling, rate)
 
-    def losses(claim: kernel.Claim) -> Proof:
-        return sealed(claim, "losses", tables=texts, **shape)
+    def seen(claim: kernel.Claim) -> Proof:
+        return sealed(claim, kind, tables=texts, **shape)
 
-    outcome = accepted(release, epsilon, delta, losses, seconds=seconds)
-    return outcome if outcome.proof is not None else accepted(release, epsilon, delta, pure, seconds=seconds)
+    return accepted(release, epsilon, delta, seen, otherwise=plain, seconds=seconds)
 
 
 def losses_shape(

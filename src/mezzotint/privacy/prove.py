@@ -12,6 +12,7 @@ from mezzotint import kernel
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.privacy.account import account, described
 from mezzotint.privacy.claim import Claim
+from mezzotint.privacy.local import PURE
 from mezzotint.privacy.propose import Outcome, Proof, accepted, propose_local, sealed
 from mezzotint.privacy.release import Provable, Release, Released
 from mezzotint.privacy.sums.propose import propose_sum
@@ -48,7 +49,8 @@ def prove(released: Release | Released, *, seconds: int = 60, **options: Any) ->
     if isinstance(outcome, str) or outcome.proof is None:
         return replace(found, reason=outcome if isinstance(outcome, str) else outcome.reason), None
     stated = outcome.claim.statement
-    return replace(found, epsilon=float(stated["epsilon"]), checked=outcome.claim), outcome.proof
+    method = PURE if outcome.proof["kind"] == "ratio" else found.method
+    return replace(found, epsilon=float(stated["epsilon"]), method=method, checked=outcome.claim), outcome.proof
 
 
 def _proposed(release: Release, found: Claim, seconds: int) -> Outcome | str:

@@ -61,7 +61,7 @@ def _interval_mass(trials: int, chance: float, edges: IntArray) -> FloatArray:
     return np.clip(np.minimum(left, right), 0.0, 1.0)
 
 
-def _edges(trials: int, chance: float, spacing: float, reach: float) -> IntArray:
+def interval_edges(trials: int, chance: float, spacing: float, reach: float) -> IntArray:
     """Lower ends of intervals of counts, the first 0: fine around the mean, coarse where little mass is.
 
     A spacing beyond `_CORE` standard deviations makes one interval of everything within reach.
@@ -80,7 +80,7 @@ def _edges(trials: int, chance: float, spacing: float, reach: float) -> IntArray
     return np.unique(edges[edges <= trials]).astype(np.int64)
 
 
-def _spacings(clients: int, masses: FloatArray, variances: FloatArray, budget: int) -> FloatArray:
+def interval_spacings(clients: int, masses: FloatArray, variances: FloatArray, budget: int) -> FloatArray:
     """Interval widths in standard deviations, such that each component wastes equally much variance."""
     if masses.size == 0:
         return np.zeros(0)
@@ -133,7 +133,7 @@ def _bundled(clients: int, masses: FloatArray, variances: FloatArray, boxes: int
     Lower corners are drawn one component after the other, each given the largest counts the earlier ones may have.
     """
     laddered = masses.size > boxes
-    spacing = _spacings(max(clients, 1), masses[:boxes], variances[:boxes], budget // _STEPS if laddered else budget)
+    spacing = interval_spacings(max(clients, 1), masses[:boxes], variances[:boxes], budget // _STEPS if laddered else budget)
     reach = 1.05 * math.sqrt(2 * math.log(1 / tail))
     counts = np.zeros((1, 0), dtype=np.int64)
     probability = np.ones(1)
@@ -144,7 +144,7 @@ def _bundled(clients: int, masses: FloatArray, variances: FloatArray, boxes: int
         parts: list[tuple[IntArray, FloatArray, IntArray]] = []
         for corner, weight, spent in zip(counts, probability.tolist(), taken.tolist(), strict=True):
             trials = max(clients - spent, 0)
-            edges = _edges(trials, chance, float(spacing[position]), reach)
+            edges = interval_edges(trials, chance, float(spacing[position]), reach)
             chances = _interval_mass(trials, chance, edges) * weight
             # Given counts below an interval's end, the later components have at least the trials that remain then.
             ends = np.append(edges[1:] - 1, trials) + spent

@@ -6,24 +6,29 @@ Nothing here is trusted: the kernel checks that blankets fit, that cases hold al
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mezzotint import kernel
 from mezzotint.core.loss import pure_epsilon
-from mezzotint.core.mechanism import TOTAL, IntArray
-from mezzotint.privacy.propose import RAISES, TAIL, Outcome, Proof, accepted, exact_rate, exact_text, sealed
+from mezzotint.core.lazy import LazyModule
+from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray
+from mezzotint.privacy.propose import TAIL, Outcome, accepted, exact_rate, exact_text, pure_total, sealed
 from mezzotint.privacy.sums.blanket import Blanket
 from mezzotint.privacy.sums.bound import central_epsilon, shortlist
-from mezzotint.privacy.sums.cells import ladder_cells
+from mezzotint.privacy.sums.cells import interval_edges, interval_spacings, ladder_cells
 from mezzotint.privacy.sums.cover import Cover, division
 from mezzotint.privacy.sums.lattice import lattice_rows
 
 if TYPE_CHECKING:
     from mezzotint.core.mechanism import Mechanism
     from mezzotint.privacy.release import Release
+
+stats: Any = LazyModule("scipy.stats")
 
 _TRIES = 3
 """Checks at different epsilons that should fit the time of one."""
@@ -54,6 +59,49 @@ def _ladder(parts: list[tuple[int, Blanket]], steps: int, tail: float) -> list[l
     return np.maximum(counts, sure).tolist()
 
 
+def _boxes(
+    draws: int, chances: FloatArray, variances: FloatArray, spacings: list[float], steps: int, tail: float
+) -> dict[str, Any]:
+    """Counts of one component after the other, a ladder of those that are left when there are no more spacings."""
+    if not spacings or chances[0] >= 1:
+        if not chances.size:
+            return {"corners": [[]]}
+        ladder = ladder_cells(np.full(chances.size, draws), chances, variances, steps=steps, tail=tail)
+        return {"corners": np.maximum(ladder.counts, np.where(chances == 1.0, draws, 0)).tolist()}
+    chance = float(chances[0])
+    reach = 1.05 * math.sqrt(2 * math.log(1 / tail))
+    edges: list[int] = interval_edges(draws, chance, spacings[0], reach).tolist()
+    children: list[dict[str, Any]] = []
+    for low, after in zip(edges, [*edges[1:], draws + 1], strict=True):
+        weight = float(stats.binom.cdf(after - 1, draws, chance) - stats.binom.cdf(low - 1, draws, chance))
+        rest = np.minimum(chances[1:] / (1 - chance), 1.0)
+        if weight > tail:
+            least = min(0.5, tail / weight)
+            children.append(_boxes(draws + 1 - after, rest, variances[1:], spacings[1:], steps, least))
+        else:
+            children.append({"corners": [[0] * rest.size]})
+    return {"edges": edges, "children": children}
+
+
+def _boxed(rows: IntArray, blanket: Blanket, others: int, delta: float, seconds: float) -> dict[str, Any]:
+    """One case that holds every data set, its noise from one blanket whose counts are divided one after the other.
+
+    Arguments:
+        seconds: that a check may take; the more, the finer the boxes.
+    """
+    order = np.argsort(-blanket.masses * blanket.variances)
+    sorted_ = replace(blanket, components=tuple(blanket.components[index] for index in order))
+    draws, masses, variances = others // blanket.block, sorted_.masses, sorted_.variances
+    one = _seconds(rows, others, {"corners": [[0] * masses.size]})
+    count = masses.size if masses.size < _BOXED else 2
+    laddered = masses.size > count
+    cells = max(16, min(1500, int(seconds / one))) // (_RUNGS if laddered else 1)
+    spacings = interval_spacings(max(draws, 1), masses[:count], variances[:count], cells).tolist()
+    tree = _boxes(draws, masses, variances, spacings, _RUNGS, 1e-4 * delta)
+    everyone = tuple(range(rows.shape[0]))
+    return {"blankets": [_blanket(everyone, sorted_)], "others": others, "cases": tree}
+
+
 def _case(cover: Cover, case: IntArray, steps: int, tail: float) -> dict[str, Any]:
     """The tree below a case, as the search divided it."""
     if any((case == leaf).all() for leaf in cover.cases):
@@ -77,7 +125,7 @@ def _single(rows: IntArray, blanket: Blanket | None, others: int, delta: float, 
 
 
 def _shapes(rows: IntArray, others: int, delta: float, steps: int, budget: float) -> list[dict[str, Any]]:
-    """Contents of proofs that fit the budget: of the cases, of the best blanket, and in small crowds of all others.
+    """Contents of proofs that fit the budget: of the cases, of the best blanket in boxes and on a ladder.
 
     Arguments:
         budget: processor seconds of a check, as `_seconds` predicts them.
@@ -90,17 +138,18 @@ def _shapes(rows: IntArray, others: int, delta: float, steps: int, budget: float
         for corners in (max(10, steps // 4), 6):
             cases = _case(best.cover, root, corners, 1e-4 * delta)
             found.append({"blankets": blankets, "others": others, "cases": cases})
-    blankets = [] if best.blanket is None else [best.blanket]
-    if best.blanket is None or others <= _FEW:
-        # In small crowds a ladder of several components loses more than a blanket of few components does.
-        blankets += shortlist(rows, others, delta)[: None if others <= _FEW else 1]
-    found += [_single(rows, blanket, others, delta, steps) for blanket in blankets or [None]]
+    blankets = [best.blanket] if best.blanket is not None else shortlist(rows, others, delta)[:1] if others else []
+    for blanket in blankets:
+        if len(blanket.components) > 1:
+            found.append(_boxed(rows, blanket, others, delta, budget / 2))
+        found.append(_single(rows, blanket, others, delta, steps))
+    found = found or [_single(rows, None, others, delta, steps)]
     affordable = [content for content in found if _seconds(rows, others, content["cases"]) < budget]
     return affordable or found[-1:]
 
 
-_FEW = 100
-"""Others of whom every blanket is tried: a check takes milliseconds."""
+_BOXED, _RUNGS = 4, 12
+"""From so many components on two are divided and the others stand on ladders of so many steps."""
 
 
 def _seconds(rows: IntArray, others: int, cases: dict[str, Any]) -> float:
@@ -145,28 +194,22 @@ def propose_sum(
         rate=exact_rate(rate), clients=clients, corrupted=corrupted, lattice=tuple(lattice.integers.tolist()),
     )  # fmt: skip
     texts = [mechanism.canonical()]
-    pure = accepted(release, epsilon, delta, lambda claim: sealed(claim, "ratio", tables=texts), raises=RAISES[:3])
-    if pure.proof is not None or delta == 0 or sampling in ("poisson", "without_replacement"):
-        return pure
+    total = pure_total(pure_epsilon(rows), coordinates, rounds)
+    plain = accepted(release, min(epsilon, total) if delta == 0 else total, delta, lambda claim: sealed(
+        claim, "ratio", tables=texts), seconds=seconds)  # fmt: skip
+    if delta == 0 or (plain.proof is not None and plain.claim.epsilon <= Fraction(epsilon)):
+        return plain
     releases = coordinates * rounds
-    shape: dict[str, Any] = {"tail": TAIL}
+    shape: dict[str, Any] = {"tables": texts, "tail": TAIL}
     if releases > 1 or sampling != "none":
         shape |= _grids(epsilon, pure_epsilon(rows), coordinates, rounds, sampling)
-    outcome, others = pure, clients - 1 - corrupted
     typical = delta if releases == 1 else max(delta, _TYPICAL)
-    contents = _shapes(rows, others, typical, steps, seconds / _TRIES / (1 if releases == 1 else _GRID))
-    for share in RAISES[2:]:
-        for content in list(contents):
-
-            def proof(claim: kernel.Claim, content: dict[str, Any] = content) -> Proof:
-                return sealed(claim, "sum", tables=texts, **shape, **content)
-
-            outcome = accepted(release, epsilon, delta, proof, raises=[share], seconds=seconds)
-            if outcome.proof is not None:
-                return outcome
-            if outcome.too_large:
-                contents.remove(content)
-    return outcome
+    budget = seconds / _TRIES / (1 if releases == 1 else _GRID)
+    provers = [
+        partial(sealed, kind="sum", **shape, **content)
+        for content in _shapes(rows, clients - 1 - corrupted, typical, steps, budget)
+    ]
+    return accepted(release, epsilon, delta, *provers, otherwise=plain, seconds=seconds)
 
 
 def propose_noise(
@@ -200,8 +243,12 @@ def propose_noise(
         clients=int(release.clients or 1), corrupted=release.corrupted, lattice=tuple((used - used[0]).tolist()),
         shift=shift, distance=Fraction(distance),
     )  # fmt: skip
-    content: dict[str, Any] = {"tables": [table.canonical()], "order": exact_text(order), "tail": TAIL}
-    return accepted(described, epsilon, release.delta, lambda said: sealed(said, "renyi", **content), seconds=seconds)
+    content: dict[str, Any] = {"tables": [table.canonical()], "tail": TAIL}
+    if dimension * release.rounds == 1 and release.participation == "none":
+        kind = "sum"
+    else:
+        kind, content["order"] = "renyi", exact_text(order)
+    return accepted(described, epsilon, release.delta, partial(sealed, kind=kind, **content), seconds=seconds)
 
 
 def _grids(epsilon: float, single: float, coordinates: int, rounds: int, sampling: str) -> dict[str, Any]:
