@@ -237,12 +237,13 @@ def test_models_keep_codes_with_a_probability_above_zero() -> None:
 
 
 def test_a_ball_is_at_most_another_when_all_of_it_is() -> None:
+    """What `require` and the boxes of kappa count on: an undecided comparison is not True."""
     one, third = flint.arb(1), flint.arb(1) / 3
-    assert real.at_most(one, one)
-    assert real.at_most(third, one)
-    assert not real.at_most(one, third)
-    assert not real.at_most(third, third)  # undecided: it stands for any number it holds
-    assert not real.at_most(flint.arb("nan"), one)
+    assert (one <= one) is True
+    assert (third <= one) is True
+    assert (one <= third) is not True
+    assert (third <= third) is not True  # undecided: it stands for any number it holds
+    assert (flint.arb("nan") <= one) is not True
 
 
 @pytest.mark.parametrize("rate", ["0", "3/2"])
@@ -386,7 +387,7 @@ def test_blankets_and_divisions_of_just_the_largest_size() -> None:
             Fields({"rows": [0] * rows, "block": 1, "components": []}, "blanket"), [[TOTAL]], WHOLE >> BITS
         )
 
-    assert read(10**4).shapes == []
+    assert read(10**4).components == []
     with pytest.raises(kernel.Refused, match="too many combinations"):
         read(10**4 + 1)
 
@@ -394,11 +395,27 @@ def test_blankets_and_divisions_of_just_the_largest_size() -> None:
         node: dict[str, Any] = {"corners": [[]]}
         for _ in range(levels):
             node = {"group": 0, "first": 0, "second": 0, "cuts": [0, 4], "children": [node]}
-        return list(sums._cases(Fields(node, "cases"), {0: 3}, [read(1)], 0))
+        return [(counts, leaf.values) for counts, leaf in sums._cases(Fields(node, "cases"), {0: 3}, [read(1)], 0)]
 
-    assert depth(200) == [({0: 3}, [[]])]
+    assert depth(200) == [({0: 3}, {"corners": [[]]})]
     with pytest.raises(kernel.Refused, match="too deeply"):
         depth(201)
+
+
+def test_boxes_of_just_the_largest_depth() -> None:
+    """Two hundred components one after the other, of which none is ever drawn; one more is refused."""
+
+    def steps(components: int) -> list[Any]:
+        node: dict[str, Any] = {"corners": [[]]}
+        for _ in range(components):
+            node = {"edges": [0], "children": [node]}
+        part = (0, 1, Fraction(0), losses.SILENCE)
+        with flint.ctx.workprec(64):
+            return list(sums._steps(Fields(node, "cases"), [part] * components, WHOLE, losses.SILENCE))
+
+    assert [weight for weight, _ in steps(200)] == [0, WHOLE]
+    with pytest.raises(kernel.Refused, match="nothing to divide"):
+        steps(201)
 
 
 TWOFOLD = "6931471805599453094/10000000000000000000"

@@ -31,7 +31,10 @@ def _table(generator: np.random.Generator, components: int) -> tuple[Mechanism, 
     base = [int(value) for value in common]
     left = TOTAL - sum(base)
     split = int(left * generator.uniform(0.7, 0.99))
-    rows = [[base[0] + split, *base[1:-1], base[-1] + left - split], [base[0] + left - split, *base[1:-1], base[-1] + split]]
+    rows = [
+        [base[0] + split, *base[1:-1], base[-1] + left - split],
+        [base[0] + left - split, *base[1:-1], base[-1] + split],
+    ]
     table = Mechanism(knots=[0.0, 1.0], levels=np.arange(float(size)), weights=np.array(rows), name="boxes")
     listed = [{"shape": s.tolist(), "places": [[m], [m]]} for s, m in zip(shapes, masses, strict=True)]
     return table, {"rows": [0, 1], "block": 1, "components": listed}

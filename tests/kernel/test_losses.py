@@ -279,10 +279,10 @@ def test_coordinates_times_rounds_is_what_counts_and_one_is_the_local_number() -
 
 def test_two_tables_in_one_round() -> None:
     other = families.randomized_response(lower=-1, upper=1, epsilon=1.0)
-    _, outcome = _proposed(RQM, 1e-6, rounds=10)
-    both = kernel.Release(observer="reports", tables=((RQM.sha256, 1), (other.sha256, 2)), rounds=10)
+    _, outcome = _proposed(RQM, 1e-6, rounds=30)
+    both = kernel.Release(observer="reports", tables=((RQM.sha256, 1), (other.sha256, 2)), rounds=30)
     proof = {**outcome.proof, "tables": [RQM.canonical(), other.canonical()], "grids": outcome.proof["grids"] * 2}
-    alone, total = float(outcome.claim.epsilon), 10 * (RQM.epsilon + 2 * other.epsilon)
+    alone, total = float(outcome.claim.epsilon), 30 * (RQM.epsilon + 2 * other.epsilon)
     assert accepts(claim(both, total, "1/1000000"), resealed(claim(both, total, "1/1000000"), proof))
     low = claim(both, alone + 0.5 * (total - alone), "1/1000000")
     assert not accepts(low, resealed(low, proof))

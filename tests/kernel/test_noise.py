@@ -133,7 +133,7 @@ def _by_losses(table: Mechanism, described: Any, epsilon: object, delta: Fractio
 
 
 def test_losses_of_one_integer_are_exact() -> None:
-    """100 small tables, lopsided ones and some with a gap, moves by 1 and 2: at the enumeration, neither below it nor above."""
+    """100 small tables, lopsided ones and some with a gap, moves by 1 and 2: neither below enumeration nor above it."""
     generator, seen = np.random.default_rng(16), 0
     for number in range(100):
         table, clients = _random(generator, int(generator.integers(2, 6))), int(generator.integers(1, 4))

@@ -23,16 +23,12 @@ KINDS: dict[str, Callable[[Claim, Fields, Tables], None]] = {
 
 
 def check(claim: Claim, proof: Mapping[str, Any], *, seconds: int = 60) -> Claim:
-    """The claim, certified, when the proof shows it.
-
-    Arguments:
-        claim: what is promised.
-        proof: {"kind", "version", "claim_sha256", "precision", "tables", ...}: docs/file-format.md.
-        seconds: processor time after which the check stops without a result.
+    """The claim, certified, when the proof (docs/file-format.md) shows it.
 
     Raises:
         Refused: the proof does not show the claim; the step that fails, what it has and what it needs.
-        Unreadable: a field is missing, unknown or of the wrong type. Unfinished: the time is spent; nothing is known.
+        Unreadable: a field is missing, unknown or of the wrong type.
+        Unfinished: so many seconds of processor time are spent; nothing is known.
 
     Guarantees:
         A claim that comes back holds, if docs/proofs does, the claim's assumptions hold, and Python and FLINT compute

@@ -12,28 +12,23 @@ from typing import Any, TypeAlias, final
 
 from mezzotint.kernel.units import Fields, Refused, Unreadable, canonical, number, require, sha256
 
-FORMAT = "mezzotint-claim"
-SAMPLINGS = ("none", "revealed", "poisson")
-RELATIONS = ("replace_one", "add_or_remove_one")
-MOST = 10**12
-"""Largest number of rounds, coordinates or clients."""
-
+FORMAT, VERSION = "mezzotint-claim", 1  # of files; of this kernel, as its sentences name it
+MOST = 10**12  # rounds, coordinates or clients
 Reader: TypeAlias = Callable[[Fields, str], Any]
 
 
-def _count(least: int, most: int = MOST) -> Reader:
-    return lambda fields, key: fields.integer(key, least, most)
-
-
 _SUM: dict[str, Reader] = {
-    "clients": _count(1),
-    "corrupted": _count(0),
-    "lattice": lambda f, key: tuple(f.integers(key)),
+    "clients": lambda fields, key: fields.integer(key, 1, MOST),
+    "corrupted": lambda fields, key: fields.integer(key, 0, MOST),
+    "lattice": lambda fields, key: tuple(fields.integers(key)),
 }
-_NOISY: dict[str, Reader] = {**_SUM, "shift": _count(1), "distance": Fields.number}
-_MODEL: dict[str, Reader] = {"noise_multiplier": Fields.number, "kept": Fields.number, "levels": _count(2, 2**16)}
-KINDS: dict[str, dict[str, Reader]] = {"reports": {}, "secure_sum": _SUM, "noisy_sum": _NOISY, "model": _MODEL}
-"""Of releases, and what each says besides."""
+_NOISY: dict[str, Reader] = {"shift": lambda fields, key: fields.integer(key, 1, MOST), "distance": Fields.number}
+_MODEL: dict[str, Reader] = {
+    "noise_multiplier": Fields.number, "kept": Fields.number,
+    "levels": lambda fields, key: fields.integer(key, 2, 2**16),
+}  # fmt: skip
+# Of releases, and what each says besides.
+KINDS = {"reports": {}, "secure_sum": _SUM, "noisy_sum": {**_SUM, **_NOISY}, "model": _MODEL}
 
 
 @final
@@ -44,19 +39,16 @@ class Release:
     Arguments:
         observer: "reports": every report is seen; "secure_sum": only the sums of integers over clients; "model": every
             noisy, quantized gradient step of a training run.
-        tables: (sha256, coordinates) of each mechanism: how many reports of a round are drawn from it. Empty for
-            "model" when the codes are not drawn from a table.
-        rounds: adaptively chosen rounds.
-        sampling, rate: who takes part in a round: "none" (all), "revealed" (at random and seen), "poisson" (at random
-            and in secret).
+        tables: (sha256, coordinates) of each mechanism: how many reports of a round are drawn from it.
+        rounds: adaptively chosen.
+        sampling, rate: who takes part: "none" (all), "revealed" (at random and seen), "poisson" (at random, in secret).
         neighboring: what differs between the two worlds.
         clients, corrupted: of a sum, and how many of them add no honest randomness.
         lattice: of a sum: the integer that stands for each level in use, increasing from 0.
         shift, distance: of a sum where the table is noise that every client adds to its integers: the most by which a
             client moves one of them, and the most that the squares of the moves of one round add up to.
         noise_multiplier: of a model: standard deviation of the Gaussian noise over the clip norm.
-        kept, levels: of a model: probability that a code of so many levels is kept, else replaced evenly; 1 and 2
-            when nothing is replaced.
+        kept, levels: of a model: probability that a code of so many levels is kept, else replaced evenly.
         seeded: drawn from a seed: a simulation without privacy.
     """
 
@@ -107,16 +99,11 @@ class Release:
     def document(self) -> dict[str, object]:
         """For JSON."""
         found: dict[str, object] = {
-            "observer": self.observer,
-            "trust": self.trust,
-            "neighboring": self.neighboring,
-            "unit": self.unit,
+            "observer": self.observer, "trust": self.trust, "neighboring": self.neighboring, "unit": self.unit,
             "tables": [{"sha256": digest, "coordinates": count} for digest, count in self.tables],
-            "rounds": self.rounds,
-            "sampling": {"kind": self.sampling, "rate": str(self.rate)},
-            "randomness": "seeded" if self.seeded else "keystream",
-            "assumptions": self.assumptions,
-        }
+            "rounds": self.rounds, "sampling": {"kind": self.sampling, "rate": str(self.rate)},
+            "randomness": "seeded" if self.seeded else "keystream", "assumptions": self.assumptions,
+        }  # fmt: skip
         for name in KINDS[self.kind]:
             value = getattr(self, name)
             found[name] = list(value) if name == "lattice" else value if isinstance(value, int) else str(value)
@@ -133,8 +120,8 @@ class Release:
         extra = {name: taken(fields, name) for name, taken in KINDS[kind].items()}
         r = Release(
             observer=observer, tables=tuple(tables), rounds=fields.integer("rounds", 1, MOST),
-            sampling=sampling.text("kind", SAMPLINGS), rate=sampling.number("rate"),
-            neighboring=fields.text("neighboring", RELATIONS),
+            sampling=sampling.text("kind", ("none", "revealed", "poisson")), rate=sampling.number("rate"),
+            neighboring=fields.text("neighboring", ("replace_one", "add_or_remove_one")),
             seeded=fields.text("randomness", ("keystream", "seeded")) == "seeded", **extra,
         )  # fmt: skip
         if not (0 < r.rate <= 1) or (r.sampling == "none") != (r.rate == 1):
@@ -160,8 +147,7 @@ class Claim:
 
     Arguments:
         release: what is released; None for lower bounds of designs.
-        statement: {"kind": "dp", "epsilon", "delta"}, {"kind": "renyi", "order", "epsilon"} or another kind of
-            docs/file-format.md; numbers are integers or exact texts.
+        statement: one of docs/file-format.md, {"kind": "dp", "epsilon", "delta"} for one; numbers are exact.
     """
 
     release: Release | None
@@ -241,10 +227,6 @@ class Target:
         return Target(release, epsilon, delta, order)
 
 
-VERSION = 1
-"""Of this kernel, as its sentences name it."""
-
-
 def words(claim: Claim, reason: str = "") -> str:
     """One sentence: certified when `check` stamped the claim, else computed, with the reason.
 
@@ -276,12 +258,11 @@ def _seen(release: Release) -> str:
     reports = sum(count for _, count in release.tables)
     each = "" if release.observer == "model" else f" of {reports} coordinate{'s' * (reports != 1)}"
     summed = f"the secure sums of {release.clients} clients ({release.corrupted} corrupted)"
+    moved = f"move integers by {release.shift} and squares by {release.distance}"
     seen = {
-        "reports": "every report",
-        "secure_sum": summed,
-        "noisy_sum": f"{summed}, who move integers by {release.shift} and squares by {release.distance} and add noise",
+        "reports": "every report", "secure_sum": summed, "noisy_sum": f"{summed}, who {moved} and add noise",
         "model": f"every step, noise multiplier {release.noise_multiplier}, noise taken as ideal",
-    }[release.kind]
+    }[release.kind]  # fmt: skip
     manner = {"none": "", "revealed": ", taking part visibly", "poisson": ", taking part in secret"}[release.sampling]
     rate = f"{manner} with probability {release.rate}" if manner else ""
     return f"to an observer of {seen}, in {release.rounds} round{'s' * (release.rounds != 1)}{each}{rate}"

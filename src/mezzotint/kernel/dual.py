@@ -19,7 +19,6 @@ from mezzotint.kernel.units import Fields, require, tick
 Rational: TypeAlias = Any
 Quadratic: TypeAlias = Any
 """A polynomial in the level."""
-
 _BITS, _LEAST = 64, -(2**200)
 
 

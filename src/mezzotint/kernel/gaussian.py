@@ -11,7 +11,7 @@ from fractions import Fraction
 
 from mezzotint.kernel.claim import Claim, Target
 from mezzotint.kernel.losses import Curve, check_sampled
-from mezzotint.kernel.real import Ball, at_most, ball, ceil_scaled, exp_floor
+from mezzotint.kernel.real import Ball, ball, ceil_scaled, exp_floor
 from mezzotint.kernel.table import Tables
 from mezzotint.kernel.units import BITS, WHOLE, Fields, require, tick
 
@@ -26,9 +26,8 @@ def gaussian_curve(shift: Ball) -> Curve:
 
     def curve(numerator: int, denominator: int) -> int:
         c = ball(Fraction(numerator, denominator))
-        epsilon = c.log()
-        value = _below(shift / 2 - epsilon / shift) - c * _below(-shift / 2 - epsilon / shift)
-        return ceil_scaled(value, BITS)
+        at = c.log() / shift
+        return ceil_scaled(_below(shift / 2 - at) - c * _below(-shift / 2 - at), BITS)
 
     return curve
 
@@ -49,7 +48,7 @@ def check_contraction(low: Fraction, high: Fraction, kappa: Fraction, reach: Fra
 
     def holds(nearest: Fraction, first: Ball, last: Ball) -> bool:
         top = ball(high - low) * (-ball(nearest**2) / 2).exp()
-        return at_most(top, ball(kappa) * first) and at_most(top, ball(kappa) * last)
+        return (top <= ball(kappa) * first) is True and (top <= ball(kappa) * last) is True
 
     ends = height(-reach, low), height(reach, low)
     outside = holds(reach, height(None, low), ends[0]) and holds(reach, ends[1], height(None, high))

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import accumulate, permutations, zip_longest
 from typing import Any, TypeAlias, final
 
 from mezzotint.kernel.claim import Claim, Release, Target
-from mezzotint.kernel.real import Ball, at_most, ball, ball_polynomial, exp_floor, polynomial
-from mezzotint.kernel.table import Tables, single_table, summed_rows, table_rows
+from mezzotint.kernel.real import Ball, ball, ball_polynomial, exp_floor, polynomial
+from mezzotint.kernel.table import Rows, Tables, single_table, summed_rows, table_rows
 from mezzotint.kernel.units import BITS, FACTOR, FINE, MAX_ENTRIES, ONE, TOTAL, WHOLE, Fields, ceil_div, require, tick
 
 Curve: TypeAlias = Callable[[int, int], int]
@@ -45,13 +45,13 @@ class Measure:
     def power(self, count: int) -> Measure:
         """The product of `count` copies."""
         if not count:
-            return Measure(polynomial([WHOLE]), 0, self.cut)
+            return replace(SILENCE, cut=self.cut)
         half = self.power(count // 2)
         return half * half * self if count % 2 else half * half
 
 
 def trimmed(poly: Any, start: int, cut: int) -> Measure:
-    """Without the entries at both ends that hold at most `cut` together at each end."""
+    """Without the entries that hold at most `cut` together, at either end."""
     entries: list[Any] = poly.coeffs()
     first = bisect_right(list(accumulate(entries)), cut)
     last = len(entries) - bisect_right(list(accumulate(reversed(entries))), cut)
@@ -105,10 +105,11 @@ def pair_values(grid: Grid, entries: Iterable[tuple[int, int]]) -> list[int]:
 Steps: TypeAlias = Iterable[tuple[int, Measure]]
 """Weights in units of 2**-BITS, and the noise that is there with this weight."""
 
-_NO_NOISE: Steps = ((WHOLE, Measure(polynomial([WHOLE]), 0)),)
+SILENCE = Measure(polynomial([WHOLE]), 0)
+SILENT: Steps = ((WHOLE, SILENCE),)
 
 
-def divergences(rows: Sequence[Sequence[int]], steps: Steps, factor: int, grid: Grid | None) -> list[int]:
+def divergences(rows: Rows, steps: Steps, factor: int, grid: Grid | None) -> list[int]:
     """The largest divergence over ordered pairs of rows, at c = `factor` / 2**FACTOR or at the points of a grid.
 
     Of each pair sum over steps of weight * (divergence with the noise that is kept + what the noise misses), by K1.
@@ -136,11 +137,9 @@ def divergences(rows: Sequence[Sequence[int]], steps: Steps, factor: int, grid: 
 def measure_of(grid: Grid, values: Sequence[int], cut: int) -> Measure:
     """A loss distribution whose curve lies nowhere below a convex curve that is at most `values` at the grid's points.
 
-    The curve is replaced by the lower convex envelope of (0, 1) and the values, which is not below its chords (E).
-    Corners of the envelope are atoms; each is rounded down, and what is missing discloses.
+    The curve gives way to the lower convex envelope of (0, 1) and the values (E), whose corners are atoms.
     """
-    hull = [(0, WHOLE)]
-    floor = WHOLE
+    hull, floor = [(0, WHOLE)], WHOLE
     for point, value in zip(grid.points, values, strict=True):
         floor = min(floor, value)
         while len(hull) > 1 and _turns_up(hull[-2], hull[-1], (point, floor)):
@@ -189,8 +188,7 @@ def curve_of(measure: Measure, step: Fraction) -> Curve:
 def sampled_curves(release: Release, curve: Curve, far: Curve | None = None) -> list[Curve]:
     """Curves of a round with random participation, one per direction, from the symmetric curve of a certain one.
 
-    `curve` is of a record against its absence; `far` of one against another, where that is more.
-    Statement: docs/proofs/privacy-composition.md, "Taking part at random"; docs/proofs/training.md, "Sampling".
+    `curve` is of a record against its absence; `far` of one against another, where that is more (training, "Sampling").
     """
     p, q = release.rate.numerator, release.rate.denominator
 
@@ -229,8 +227,9 @@ def check_delta_of(measure: Measure, step: Fraction, target: Target) -> None:
     low = max(first, measure.start)
     tilted: Ball = ball_polynomial(entries)((-ball(step)).exp()) * ball(epsilon - low * step).exp()
     total: Ball = measure.deficit + sum(int(entry) for entry in entries) - tilted
-    bound = ball(target.delta) * WHOLE
-    require(at_most(total, bound), "delta", "delta is too small at this epsilon", total / WHOLE, target.delta)
+    require(
+        total <= ball(target.delta) * WHOLE, "delta", "delta is too small at this epsilon", total / WHOLE, target.delta
+    )
 
 
 def check_rounds(target: Target, proof: Fields, step: Fraction, cut: int, single: Measure) -> None:
@@ -252,24 +251,36 @@ def check_sampled(target: Target, proof: Fields, step: Fraction, cut: int, *curv
         check_delta_of(measure_of(grid, values, cut).power(target.release.rounds), step, target)
 
 
-def check_losses(claim: Claim, proof: Fields, tables: Tables) -> None:
-    """(epsilon, delta) of many reports, all seen: coordinates are composed, then sampled, then the rounds."""
-    target, step, grids = Target.read(claim, "reports", "dp"), proof.number("step"), proof.items("grids")
-    described, cut = target.release.tables, WHOLE >> proof.integer("tail", 0, BITS)
-    require(len(grids) == len(described), "grids", "not one grid per table")
-    total = Measure(polynomial([WHOLE]), 0, cut)
-    for (digest, coordinates), raw in zip(described, grids, strict=True):
-        grid = Grid.read(Fields(raw, "grid"), step)
-        values = divergences(table_rows(tables, digest), _NO_NOISE, 0, grid)
-        total *= measure_of(grid, values, cut).power(coordinates)
-    check_rounds(target, proof, step, cut, total)
+def check_cases(target: Target, proof: Fields, cut: int, cases: Iterable[tuple[Rows, Steps]]) -> None:
+    """One coordinate of a round costs at most what its rows do in the worst of these cases, each with its noise."""
+    release, coordinates = target.release, target.release.tables[0][1]
+    single = release.rounds * coordinates == 1 and release.sampling != "poisson"
+    step = Fraction(0) if single else proof.number("step")
+    grid = None if single else Grid.read(proof.fields("grid"), step)
+    worst = [0] * (1 if grid is None else len(grid.points))
+    for rows, steps in cases:
+        worst = list(map(max, worst, divergences(rows, steps, exp_floor(target.epsilon, FACTOR), grid)))
+    if grid is None:
+        shown = release.rate * Fraction(worst[0], WHOLE)
+        require(shown <= target.delta, "delta", "delta is too small at this epsilon", shown, target.delta)
+    else:
+        check_rounds(target, proof, step, cut, measure_of(grid, worst, cut).power(coordinates))
 
 
 def check_delta(claim: Claim, proof: Fields, tables: Tables) -> None:
     """(epsilon, delta) of one report, in integers."""
     target = Target.read(claim, "reports", "dp")
-    release, rows = target.release, single_table(target.release, tables)
-    require(release.rounds == 1 and release.tables[0][1] == 1, "delta", "this proof is about one report")
-    require(release.sampling != "poisson", "delta", "this proof is not about secret participation")
-    shown = release.rate * divergences(rows, _NO_NOISE, exp_floor(target.epsilon, FACTOR), None)[0]
-    require(shown <= target.delta * WHOLE, "delta", "delta is too small at this epsilon", shown / WHOLE, target.delta)
+    check_cases(target, proof, 0, [(single_table(target.release, tables), SILENT)])
+
+
+def check_losses(claim: Claim, proof: Fields, tables: Tables) -> None:
+    """(epsilon, delta) of many reports, all seen: coordinates are composed, then sampled, then the rounds."""
+    target, step, grids = Target.read(claim, "reports", "dp"), proof.number("step"), proof.items("grids")
+    described, cut = target.release.tables, WHOLE >> proof.integer("tail", 0, BITS)
+    require(len(grids) == len(described), "grids", "not one grid per table")
+    total = replace(SILENCE, cut=cut)
+    for (digest, coordinates), raw in zip(described, grids, strict=True):
+        grid = Grid.read(Fields(raw, "grid"), step)
+        values = divergences(table_rows(tables, digest), SILENT, 0, grid)
+        total *= measure_of(grid, values, cut).power(coordinates)
+    check_rounds(target, proof, step, cut, total)

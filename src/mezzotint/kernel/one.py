@@ -11,7 +11,7 @@ from typing import Any
 
 from mezzotint.kernel.claim import Claim, Release, Target
 from mezzotint.kernel.losses import summed_noise
-from mezzotint.kernel.real import Ball, at_most, ball, ball_polynomial, log_fraction
+from mezzotint.kernel.real import Ball, ball, ball_polynomial, log_fraction
 from mezzotint.kernel.table import Rows, Tables, table_rows, worst_ratio
 from mezzotint.kernel.units import BITS, TOTAL, WHOLE, Fields, Refused, canonical, require, sha256, tick
 
@@ -26,7 +26,7 @@ def ranks_ratio(value: object) -> Fraction:
     rest = fields.integer("r", 0, codewords - top)
     null = fields.integers("null", 1) if fields.has("null") else []
     fields.done()
-    used = top * high + rest * (low + 1) + (codewords - top - rest) * low + sum(null[:1])
+    used = top * high + rest + (codewords - top) * low + sum(null[:1])
     require(used == total, "ranks", "the weights do not sum", used, total)
     require(high >= low + (1 if rest else 0), "ranks", "w_hi is below a weight of the other ranks", high, low)
     if not null:
@@ -51,7 +51,7 @@ def check_ratio(claim: Claim, proof: Fields, tables: Tables) -> None:
         require(release.observer == "reports", "pure", "nothing is proved here about secret participation in sums")
         total = (1 + ball(release.rate) * total.expm1()).log()
     total *= release.rounds
-    require(at_most(total, ball(epsilon)), "pure", "epsilon is too small", epsilon, total)
+    require(total <= ball(epsilon), "pure", "epsilon is too small", epsilon, total)
 
 
 def _log_above(power: Ball, divisor: int = 1) -> Ball:
@@ -111,9 +111,9 @@ def check_renyi(claim: Claim, proof: Fields, tables: Tables) -> None:
     total = release.rounds * round_log / above
     if target.order is not None:
         require(delta == 0, "renyi", "what the noise leaves out has no Renyi divergence")
-        require(at_most(total, ball(epsilon)), "renyi", "epsilon is too small", epsilon, total)
+        require(total <= ball(epsilon), "renyi", "epsilon is too small", epsilon, total)
         return
     # Canonne, Kamath and Steinke 2020, Proposition 12, with the logarithm of delta on both sides.
     bound = above * (total - ball(epsilon)) + ball(order) * (above / ball(order)).log() - above.log()
     require(delta > 0, "renyi", "a Renyi divergence says nothing at delta = 0")
-    require(at_most(bound, ball(delta).log()), "renyi", "delta is too small at this epsilon", delta, bound.exp())
+    require(bound <= ball(delta).log(), "renyi", "delta is too small at this epsilon", delta, bound.exp())

@@ -14,10 +14,10 @@ from mezzotint.kernel.units import Refused
 
 Ball: TypeAlias = Any
 
+# Of integers, of rationals, and of balls.
 polynomial: Any = flint.fmpz_poly
 rational_polynomial: Any = flint.fmpq_poly
 ball_polynomial: Any = flint.arb_poly
-"""Of integers, of rationals, and of balls."""
 
 
 def rational(value: Fraction | int) -> Any:
@@ -28,11 +28,6 @@ def rational(value: Fraction | int) -> Any:
 def ball(value: Fraction | int) -> Ball:
     """The number, enclosed."""
     return flint.arb(rational(value))
-
-
-def at_most(value: Ball, bound: Ball) -> bool:
-    """Whether all of one ball is at or below all of another."""
-    return (value <= bound) is True
 
 
 def floor_scaled(value: Ball, bits: int) -> int:

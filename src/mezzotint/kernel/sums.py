@@ -1,37 +1,37 @@
 """Secure sums: what the noise that others are sure to add leaves of one client's report.
 
-Statements: Theorem S', Cover (docs/proofs/sums.md), K1, Ladder, Boxes (docs/proofs/kernel.md). A proof lists blankets of
-groups of rows, divides the data sets into cases of how many clients have a row of which group, and gives each case
+Statements: Theorem S', Cover (docs/proofs/sums.md), K1, Ladder, Boxes (docs/proofs/kernel.md). A proof lists blankets
+of groups of rows, divides the data sets into cases of how many clients have a row of which group, and gives each case
 boxes and ladders: counts of draws that its noise reaches with a probability that is bounded here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations_with_replacement, pairwise
 from math import comb
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 from mezzotint.kernel.claim import Claim, Release, Target
-from mezzotint.kernel.losses import Grid, Measure, Steps, check_rounds, divergences, measure_of, summed_noise
-from mezzotint.kernel.real import Ball, ball, ceil_scaled, exp_floor, polynomial, rational_polynomial
+from mezzotint.kernel.losses import SILENCE, Measure, Steps, check_cases, summed_noise
+from mezzotint.kernel.real import Ball, ball, ceil_scaled, polynomial, rational_polynomial
 from mezzotint.kernel.table import Tables, summed_rows
-from mezzotint.kernel.units import BITS, FACTOR, TOTAL, WHOLE, Fields, ceil_div, require, tick
+from mezzotint.kernel.units import BITS, TOTAL, WHOLE, Fields, ceil_div, require, tick
 
+_Counts: TypeAlias = dict[int, int]  # of clients, by group
 _GUARD = 64  # further bits of the terms of a binomial sum
 
 
 @final
 @dataclass(frozen=True)
 class _Blanket:
-    """Noise that every `block` clients with rows of the group draw: its shapes, and the chance of each."""
+    """Noise that every `block` clients with rows of the group draw: its components' chances and shapes."""
 
     rows: frozenset[int]
     block: int
-    chances: list[Fraction]
-    shapes: list[Measure]
+    components: list[tuple[Fraction, Measure]]
 
 
 def _read_blanket(fields: Fields, rows: list[list[int]], cut: int) -> _Blanket:
@@ -42,8 +42,7 @@ def _read_blanket(fields: Fields, rows: list[list[int]], cut: int) -> _Blanket:
     placed: list[tuple[list[int], list[list[int]]]] = []
     for raw in fields.items("components", 64):
         component = Fields(raw, "component")
-        shape = component.integers("shape")
-        places = component.lists("places")
+        shape, places = component.integers("shape"), component.lists("places")
         component.done()
         require(sum(shape) > 0, "blanket", "a shape has no mass")
         require(len(places) == len(groups), "blanket", "a group's rows are not all served", len(places), len(groups))
@@ -54,7 +53,8 @@ def _read_blanket(fields: Fields, rows: list[list[int]], cut: int) -> _Blanket:
         tick()
         _require_fit([rows[row] for row in group], [(shape, places[index]) for shape, places in placed])
     shapes = [Measure(polynomial([WHOLE * w // sum(shape) for w in shape]), 0, cut) for shape, _ in placed]
-    return _Blanket(frozenset(chosen), block, [Fraction(sum(places[0]), TOTAL) for _, places in placed], shapes)
+    chances = [Fraction(sum(places[0]), TOTAL) for _, places in placed]
+    return _Blanket(frozenset(chosen), block, list(zip(chances, shapes, strict=True)))
 
 
 def _require_fit(group: list[list[int]], placed: list[tuple[list[int], list[int]]]) -> None:
@@ -67,8 +67,8 @@ def _require_fit(group: list[list[int]], placed: list[tuple[list[int], list[int]
     require(all(entry >= 0 for entry in rest.coeffs()), "blanket", "a row holds less than its blanket takes")
 
 
-def _cases(node: Fields, counts: dict[int, int], blankets: list[_Blanket], depth: int) -> Iterator[Any]:
-    """(counts of clients by group, what is said of their draws) of every leaf; a division's parts hold together what it held."""
+def _cases(node: Fields, counts: _Counts, blankets: list[_Blanket], depth: int) -> Iterator[tuple[_Counts, Fields]]:
+    """(counts of clients by group, their draws) of every leaf; a division's parts hold together what it held."""
     require(depth <= 200, "size", "cases are nested too deeply")
     if not node.has("cuts"):
         yield counts, node
@@ -111,24 +111,8 @@ def binomial_below(trials: int, chance: Fraction, edge: int) -> int:
     return min(WHOLE, ceil_div(total + ceil_div(term * up, down - up), 1 << _GUARD))
 
 
-@final
-@dataclass(frozen=True)
-class _Part:
-    """A component of a group's blanket: in how many draws it may come, with what chance in each, and its noise."""
-
-    group: int
-    draws: int
-    chance: Fraction
-    shape: Measure
-
-
-def _parts(counts: dict[int, int], blankets: list[_Blanket]) -> list[_Part]:
-    return [
-        _Part(group, count // blankets[group].block, chance, shape)
-        for group, count in sorted(counts.items())
-        for chance, shape in zip(blankets[group].chances, blankets[group].shapes, strict=True)
-        if count >= blankets[group].block
-    ]
+_Part: TypeAlias = tuple[int, int, Fraction, Measure]
+"""A component: its group, in how many draws it may come, with what chance in each, and its noise."""
 
 
 def _steps(node: Fields, parts: list[_Part], weight: int, noise: Measure) -> Steps:
@@ -143,20 +127,14 @@ def _steps(node: Fields, parts: list[_Part], weight: int, noise: Measure) -> Ste
         edges, children = node.integers("edges"), node.items("children")
         require(0 < len(parts) <= 200 and edges[:1] == [0], "boxes", "nothing to divide, or the counts not from 0 on")
         require(len(edges) == len(children), "boxes", "not one part per edge", len(edges), len(children))
-        first, rest = parts[0], parts[1:]
-        require(first.chance < 1, "boxes", "a component that is drawn for sure is not divided")
-        for low, after, child in zip(edges, [*edges[1:], first.draws + 1], children, strict=True):
+        group, draws, chance, shape = parts[0]
+        require(chance < 1, "boxes", "a component that is drawn for sure is not divided")
+        for low, after, child in zip(edges, [*edges[1:], draws + 1], children, strict=True):
             require(low < after, "boxes", "a part is empty", low, after)
-            below = binomial_below(first.draws, first.chance, after)
-            share = below + binomial_below(first.draws, 1 - first.chance, first.draws + 1 - low) - WHOLE
-            left = [
-                replace(part, draws=part.draws + 1 - after, chance=part.chance / (1 - first.chance))
-                if part.group == first.group
-                else part
-                for part in rest
-            ]
+            share = binomial_below(draws, chance, after) + binomial_below(draws, 1 - chance, draws + 1 - low) - WHOLE
+            rest = [(g, d + 1 - after, c / (1 - chance), s) if g == group else (g, d, c, s) for g, d, c, s in parts[1:]]
             here = ceil_div(weight * share, WHOLE)
-            yield from _steps(Fields(child, "box"), left, here, first.shape.power(low) * noise)
+            yield from _steps(Fields(child, "box"), rest, here, shape.power(low) * noise)
     node.done()
 
 
@@ -166,14 +144,14 @@ def _ladder(corners: list[list[int]], parts: list[_Part], weight: int, noise: Me
     missed = [WHOLE]
     for corner in corners:
         tick()
-        chance = sum(binomial_below(p.draws, p.chance, edge) for p, edge in zip(parts, corner, strict=True))
+        chance = sum(binomial_below(draws, g, edge) for (_, draws, g, _), edge in zip(parts, corner, strict=True))
         missed.append(min(missed[-1], chance))
     before = [0] * len(parts)
     yield ceil_div(weight * missed[-1], WHOLE), Measure(polynomial([]), 0)
     for position in range(len(corners) - 1, -1, -1):
-        for part, edge, reached in zip(parts, corners[position], before, strict=True):
+        for (_, _, _, shape), edge, reached in zip(parts, corners[position], before, strict=True):
             require(edge >= reached, "ladder", "corners do not fall", edge, reached)
-            noise = part.shape.power(edge - reached) * noise
+            noise = shape.power(edge - reached) * noise
         before = corners[position]
         yield ceil_div(weight * (missed[position] - missed[position + 1]), WHOLE), noise
 
@@ -182,10 +160,15 @@ def _noises(release: Release, proof: Fields, spread: list[list[int]], cut: int) 
     """What others are sure to add, in every case of their data."""
     blankets = [_read_blanket(Fields(raw, "blanket"), spread, cut) for raw in proof.items("blankets", 1000)]
     others = proof.integer("others", 0, release.clients - 1 - release.corrupted)
-    everyone = frozenset(range(len(spread)))
-    require(bool(blankets) and blankets[0].rows == everyone, "cases", "the first group is not all rows")
+    require(bool(blankets) and len(blankets[0].rows) == len(spread), "cases", "the first group is not all rows")
     for counts, leaf in _cases(proof.fields("cases"), {0: others}, blankets, 0):
-        yield _steps(leaf, _parts(counts, blankets), WHOLE, Measure(polynomial([WHOLE]), 0))
+        parts = [
+            (group, count // blankets[group].block, chance, shape)
+            for group, count in sorted(counts.items())
+            for chance, shape in blankets[group].components
+            if count >= blankets[group].block
+        ]
+        yield _steps(leaf, parts, WHOLE, SILENCE)
 
 
 def check_sum(claim: Claim, proof: Fields, tables: Tables) -> None:
@@ -201,15 +184,4 @@ def check_sum(claim: Claim, proof: Fields, tables: Tables) -> None:
     else:
         spread = summed_rows(release, tables)
         cases = ((spread, steps) for steps in _noises(release, proof, spread, cut))
-    single = release.rounds * release.tables[0][1] == 1 and release.sampling == "none"
-    step = Fraction(0) if single else proof.number("step")
-    grid = None if single else Grid.read(proof.fields("grid"), step)
-    factor = exp_floor(target.epsilon, FACTOR)
-    worst = [0] * (1 if grid is None else len(grid.points))
-    for rows, steps in cases:
-        worst = list(map(max, worst, divergences(rows, steps, factor, grid)))
-    if grid is None:
-        shown = Fraction(worst[0], WHOLE)
-        require(shown <= target.delta, "delta", "delta is too small at this epsilon", shown, target.delta)
-    else:
-        check_rounds(target, proof, step, cut, measure_of(grid, worst, cut).power(release.tables[0][1]))
+    check_cases(target, proof, cut, cases)

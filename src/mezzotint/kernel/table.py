@@ -6,6 +6,7 @@ categories say for which data; they are part of the text that is hashed, and not
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
 from typing import TypeAlias
@@ -13,9 +14,8 @@ from typing import TypeAlias
 from mezzotint.kernel.claim import Release
 from mezzotint.kernel.units import TOTAL, Fields, read_json, require, sha256
 
-Rows: TypeAlias = list[tuple[int, ...]]
+Rows: TypeAlias = Sequence[Sequence[int]]
 """Distinct rows in the order in which they first stand, without columns that no row uses."""
-
 Tables: TypeAlias = dict[str, Rows]
 """By the SHA-256 of their texts."""
 
@@ -23,8 +23,7 @@ Tables: TypeAlias = dict[str, Rows]
 def read_table(text: str) -> tuple[str, Rows]:
     """The hash of a table's text, and its rows: one per knot, 2**32 distributed over the levels in each."""
     fields = Fields(read_json(text, real=str), "a table")
-    knots, levels = fields.items("knots"), fields.items("levels", 2**16)
-    weights = fields.lists("weights")
+    knots, levels, weights = fields.items("knots"), fields.items("levels", 2**16), fields.lists("weights")
     if fields.has("categories"):
         fields.items("categories")
     fields.done()

@@ -14,17 +14,12 @@ from contextlib import suppress
 from fractions import Fraction
 from typing import Any, cast, final
 
-TOTAL = 2**32
-"""What every row of a table sums to."""
-
+TOTAL = 2**32  # what every row of a table sums to
+# Masses are integers over 2**BITS, values of c = e**epsilon integers over 2**FINE on grids and 2**FACTOR alone.
 BITS, FINE, FACTOR = 160, 256, 64
-"""Masses are integers over 2**BITS, values of c = e**epsilon integers over 2**FINE on grids and 2**FACTOR alone."""
-
 WHOLE, ONE = 1 << BITS, 1 << FINE
-
-MAX_TEXT = 2**24
-MAX_ENTRIES = 2**22
-"""Longest file in bytes; most entries of a list and coefficients of a polynomial."""
+# Longest file in bytes; most entries of a list and coefficients of a polynomial.
+MAX_TEXT, MAX_ENTRIES = 2**24, 2**22
 
 _NUMBER = re.compile(r"-?[0-9]{1,1200}(\.[0-9]{1,1200})?(e-?[0-9]{1,4})?|-?[0-9]{1,1200}/[0-9]{1,1200}")
 
@@ -165,10 +160,10 @@ class Fields:
 
     def items(self, key: str, most: int = MAX_ENTRIES) -> list[Any]:
         """A list of at most so many values."""
-        value = self.take(key)
-        if not isinstance(value, list) or len(cast("list[Any]", value)) > most:
+        value = cast("list[Any]", self.take(key))
+        if type(value) is not list or len(value) > most:
             raise Unreadable(f"{key} is not a list of at most {most} values")
-        return cast("list[Any]", value)
+        return value
 
     def integers(self, key: str, least: int = 0) -> list[int]:
         """A list of integers at or above `least`."""

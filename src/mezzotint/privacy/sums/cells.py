@@ -133,7 +133,9 @@ def _bundled(clients: int, masses: FloatArray, variances: FloatArray, boxes: int
     Lower corners are drawn one component after the other, each given the largest counts the earlier ones may have.
     """
     laddered = masses.size > boxes
-    spacing = interval_spacings(max(clients, 1), masses[:boxes], variances[:boxes], budget // _STEPS if laddered else budget)
+    spacing = interval_spacings(
+        max(clients, 1), masses[:boxes], variances[:boxes], budget // _STEPS if laddered else budget
+    )
     reach = 1.05 * math.sqrt(2 * math.log(1 / tail))
     counts = np.zeros((1, 0), dtype=np.int64)
     probability = np.ones(1)

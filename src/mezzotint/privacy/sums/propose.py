@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mezzotint import kernel
-from mezzotint.core.loss import pure_epsilon
 from mezzotint.core.lazy import LazyModule
+from mezzotint.core.loss import pure_epsilon
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray
 from mezzotint.privacy.propose import TAIL, Outcome, accepted, exact_rate, exact_text, pure_total, sealed
 from mezzotint.privacy.sums.blanket import Blanket
@@ -60,17 +60,18 @@ def _ladder(parts: list[tuple[int, Blanket]], steps: int, tail: float) -> list[l
 
 
 def _boxes(
-    draws: int, chances: FloatArray, variances: FloatArray, spacings: list[float], steps: int, tail: float
+    draws: int, chances: FloatArray, variances: FloatArray, spacings: FloatArray, steps: int, tail: float
 ) -> dict[str, Any]:
     """Counts of one component after the other, a ladder of those that are left when there are no more spacings."""
-    if not spacings or chances[0] >= 1:
+    if not spacings.size or chances[0] >= 1:
         if not chances.size:
             return {"corners": [[]]}
         ladder = ladder_cells(np.full(chances.size, draws), chances, variances, steps=steps, tail=tail)
-        return {"corners": np.maximum(ladder.counts, np.where(chances == 1.0, draws, 0)).tolist()}
+        sure = np.where(chances == 1.0, draws, 0)
+        return {"corners": np.maximum(ladder.counts, sure).tolist()}
     chance = float(chances[0])
     reach = 1.05 * math.sqrt(2 * math.log(1 / tail))
-    edges: list[int] = interval_edges(draws, chance, spacings[0], reach).tolist()
+    edges: list[int] = interval_edges(draws, chance, float(spacings[0]), reach).tolist()
     children: list[dict[str, Any]] = []
     for low, after in zip(edges, [*edges[1:], draws + 1], strict=True):
         weight = float(stats.binom.cdf(after - 1, draws, chance) - stats.binom.cdf(low - 1, draws, chance))
@@ -96,7 +97,7 @@ def _boxed(rows: IntArray, blanket: Blanket, others: int, delta: float, seconds:
     count = masses.size if masses.size < _BOXED else 2
     laddered = masses.size > count
     cells = max(16, min(1500, int(seconds / one))) // (_RUNGS if laddered else 1)
-    spacings = interval_spacings(max(draws, 1), masses[:count], variances[:count], cells).tolist()
+    spacings = interval_spacings(max(draws, 1), masses[:count], variances[:count], cells)
     tree = _boxes(draws, masses, variances, spacings, _RUNGS, 1e-4 * delta)
     everyone = tuple(range(rows.shape[0]))
     return {"blankets": [_blanket(everyone, sorted_)], "others": others, "cases": tree}
@@ -201,7 +202,7 @@ def propose_sum(
         return plain
     releases = coordinates * rounds
     shape: dict[str, Any] = {"tables": texts, "tail": TAIL}
-    if releases > 1 or sampling != "none":
+    if releases > 1:
         shape |= _grids(epsilon, pure_epsilon(rows), coordinates, rounds, sampling)
     typical = delta if releases == 1 else max(delta, _TYPICAL)
     budget = seconds / _TRIES / (1 if releases == 1 else _GRID)
