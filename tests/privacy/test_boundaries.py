@@ -119,7 +119,7 @@ def test_what_the_kernel_refuses_has_no_file_and_a_reason() -> None:
         ({"delta": 0.0, "epsilon": 1.1}, "ratio"),
         ({"delta": 0.25, "epsilon": 0.7}, "delta"),
         ({"delta": 0.25, "epsilon": 0.7, "sampling": "revealed", "rate": 0.5}, "delta"),
-        ({"delta": 0.25, "epsilon": 0.7, "sampling": "poisson", "rate": 0.5}, "losses"),
+        ({"delta": 0.25, "epsilon": 0.4, "sampling": "poisson", "rate": 0.5}, "losses"),
         ({"delta": 0.25, "epsilon": 1.4, "rounds": 2}, "losses"),
         ({"delta": 1e-9, "epsilon": 2.19, "rounds": 2}, "ratio"),
         ({"delta": 1e-9, "epsilon": 2.2, "rounds": 2}, "ratio"),
