@@ -90,7 +90,7 @@ def _boxed(rows: IntArray, blanket: Blanket, others: int, delta: float, seconds:
     Arguments:
         seconds: that a check may take; the more, the finer the boxes.
     """
-    order = np.argsort(-blanket.masses * blanket.variances)
+    order: list[int] = np.argsort(-blanket.masses * blanket.variances).tolist()
     sorted_ = replace(blanket, components=tuple(blanket.components[index] for index in order))
     draws, masses, variances = others // blanket.block, sorted_.masses, sorted_.variances
     one = _seconds(rows, others, {"corners": [[0] * masses.size]})
