@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,7 @@ class Runs:
     Arguments:
         call: "module:function", called with a run's words. Its return value is the exit status.
         counted: "module:Class.method" of which every call adds a byte to the file `marks`, before it is made.
+        loads: modules that runs would import, loaded once instead.
     """
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
@@ -51,8 +52,10 @@ class Runs:
 
     @classmethod
     @contextlib.contextmanager
-    def of(cls, call: str, *, counted: str = "", marks: Path | None = None) -> Iterator[Runs]:
-        command = [sys.executable, __file__, call, counted, str(marks or "")]
+    def of(
+        cls, call: str, *, counted: str = "", marks: Path | None = None, loads: Sequence[str] = ()
+    ) -> Iterator[Runs]:
+        command = [sys.executable, __file__, call, counted, str(marks or ""), *loads]
         path = os.pathsep.join([*filter(None, sys.path)])
         with subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": path}
@@ -148,8 +151,10 @@ def _fork(run: Callable[[], int], at: int, torn: bool) -> dict[str, Any]:
     return {"status": os.WEXITSTATUS(status), "changes": int(changes), "output": output}
 
 
-def _serve(call: str, counted: str, marks: str) -> None:
+def _serve(call: str, counted: str, marks: str, *loads: str) -> None:
     owner, last = _found(call)
+    for name in loads:
+        importlib.import_module(name)
     if counted:
         _count(counted, marks)
     for line in sys.stdin:
