@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from scipy import stats
+from scipy import signal, special, stats
 
 from laws.registry import judges
 from mezzotint import Mechanism, collect, design, families
@@ -190,6 +190,37 @@ def test_a_weighted_mean_covers_the_population(optimal: Mechanism) -> None:
     assert misses <= MISSES
     assert totals <= MISSES
     assert naive > MISSES + 20
+
+
+def asked(people: int, chance: float, row: np.ndarray) -> np.ndarray:
+    """(n0, n1) -> probability that so many of these people, asked with this chance, gave each code of a bit."""
+    zero, one = np.meshgrid(*[np.arange(FEW_ASKED)] * 2, indexing="ij")
+    rest = people - zero - one
+    cells = np.array([chance * row[0], chance * row[1], 1 - chance])
+    possible = rest >= 0
+    counts = np.stack([zero, one, np.where(possible, rest, 0)])
+    logs = special.gammaln(people + 1) - special.gammaln(counts + 1).sum(axis=0)
+    return np.where(possible, np.exp(logs + special.xlogy(counts, cells[:, None, None]).sum(axis=0)), 0.0)
+
+
+FEW_ASKED = 40
+
+
+@judges("collect.groups.total")
+@pytest.mark.parametrize("epsilon", [1.0, 4.0])
+@pytest.mark.parametrize("people", [20, 100])
+def test_a_total_from_few_covers_by_enumeration(people: int, epsilon: float) -> None:
+    """2 or 10 people expected, the same for all values: how many were asked and what they said follow no normal law."""
+    bit, chance = families.randomized_response(lower=0, upper=1, epsilon=epsilon), 0.1
+    pairs_of = [pair for pair in np.ndindex(FEW_ASKED, FEW_ASKED) if 0 < sum(pair) < FEW_ASKED]
+    found = [collect.total(group(np.repeat([0, 1], pair), bit, np.full(sum(pair), 1 / chance))) for pair in pairs_of]
+    low, high = (np.array([getattr(one, end) for one in found]) for end in ("low", "high"))
+    for ones in (0, 1, people // 10, people // 2, people):
+        parts = [asked(k, chance, bit.pmf(x)) for k, x in ((people - ones, 0.0), (ones, 1.0))]
+        both = signal.convolve(*parts, method="direct")
+        seen = np.array([both[pair] for pair in pairs_of])
+        held = seen[(low <= ones) & (ones <= high)].sum()
+        assert held >= 0.95 * (1 - both[0, 0]), (ones, held)
 
 
 def test_equal_weights_change_nothing(optimal: Mechanism) -> None:

@@ -284,13 +284,16 @@ def total(group: Group, *, level: float = 0.95) -> Interval:
         group: of `read_groups` with weights, each at least 1.
         level: confidence, in (0, 1).
 
-    Returns: Horvitz-Thompson: the sum of weight times decoded report, and a normal interval whose variance is
-        over-estimated: sum of d^2 B^2 less sum of d a(B), where E a(B) is at most x^2 whatever x is.
+    Returns: Horvitz-Thompson: the sum of weight times decoded report. The interval is that of a Poisson count of jumps of
+        the largest size, around a variance that is over-estimated: sum of d^2 B^2 less sum of d a(B), where E a(B) is at
+        most x^2 whatever x is.
 
     Raises:
         ParameterError: a table of categories, or weights below 1 on average.
 
-    Guarantees: none proved at finite n beyond unbiasedness (up to bias times the sum of the weights).
+    Guarantees: unbiased up to bias times the sum of the weights. Coverage is measured, from 2 expected reports on, not
+        proved. People of a weight that nobody who was asked has are unknown to it: expect at least 4 reports of every
+        weight that matters, as there are none with chance exp(-4) then.
     Source: docs/proofs/estimation.md, E10.
     """
     mechanism = group.counts.mechanism
@@ -298,15 +301,20 @@ def total(group: Group, *, level: float = 0.95) -> Interval:
         raise ParameterError("mechanism", mechanism.name, "categories have no total; multiply frequencies by the size")
     if group.weights.sum() < group.counts.n:
         raise ParameterError("weights", "below 1", "a weight is 1 / the chance of being asked, so at least 1")
-    levels = mechanism.levels
+    levels, spread = mechanism.levels, spread_of(mechanism)
     squares = np.zeros(levels.size)
     if levels.size <= MAX_CODES:
         nodes = nodes_of(group.counts)
         least = nodes.x**2 - nodes.widest() ** 2 / 4  # between nodes the chord of x^2 lies above it by no more
         squares = -dominating(nodes.pmf, -least, group.weights / group.weights.sum(), width=0.0)
-    value = float(group.weights @ levels)
+    value, z = float(group.weights @ levels), float(special.ndtri((1 + check_level(level)) / 2)) + 0.09
     variance = float(group.squares @ levels**2 - group.weights @ squares)
-    floor = float(group.squares.sum() * spread_of(mechanism).variances.min())
-    half = (float(special.ndtri((1 + check_level(level)) / 2)) + 0.09) * math.sqrt(max(variance, floor))
+    floor = float(group.squares.sum() * spread.variances.min())
+    # A count K of jumps b has variance b^2 K, and (K - k)^2 <= z^2 k for all k up to K + z^2/2 + z sqrt(K + z^2/4).
+    typical = float(group.squares.sum() / group.weights.sum())
+    below, above = (typical * max(0.0, jump) for jump in (-float(spread.used.min()), float(spread.used.max())))
+    half = z * math.sqrt(max(variance, floor) + (z * max(below, above) / 2) ** 2)
     bias = mechanism.max_bias * float(group.weights.sum())
-    return Interval(value=value, low=value - half - bias, high=value + half + bias)
+    return Interval(
+        value=value, low=value - half - below * z**2 / 2 - bias, high=value + half + above * z**2 / 2 + bias
+    )
