@@ -284,9 +284,9 @@ def total(group: Group, *, level: float = 0.95) -> Interval:
         group: of `read_groups` with weights, each at least 1.
         level: confidence, in (0, 1).
 
-    Returns: Horvitz-Thompson: the sum of weight times decoded report. The interval is that of a Poisson count of jumps of
-        the largest size, around a variance that is over-estimated: sum of d^2 B^2 less sum of d a(B), where E a(B) is at
-        most x^2 whatever x is.
+    Returns: Horvitz-Thompson: the sum of weight times decoded report. The interval is that of a Poisson count of jumps
+        of the largest size, around a variance that is over-estimated: sum of d^2 B^2 less sum of d a(B), where
+        E a(B) is at most x^2 whatever x is.
 
     Raises:
         ParameterError: a table of categories, or weights below 1 on average.
