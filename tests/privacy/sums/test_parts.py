@@ -1,0 +1,316 @@
+"""Parts of the accountants of sums, one at a time: exact enumeration, slow twins, and inputs chosen by hand."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mezzotint import Mechanism, ParameterError
+from mezzotint.core.loss import pure_epsilon
+from mezzotint.core.mechanism import TOTAL
+from mezzotint.privacy.conversion import renyi_to_epsilon, seen_renyi
+from mezzotint.privacy.distribution import composed
+from mezzotint.privacy.release import Release
+from mezzotint.privacy.sampling import poisson_replace_one, revealed
+from mezzotint.privacy.sums import account, cells, convolution, geometry, near
+from mezzotint.privacy.sums.blanket import Component, common_blanket
+from mezzotint.privacy.sums.bound import central_epsilon
+from mezzotint.privacy.sums.central import silence
+from mezzotint.privacy.sums.convolution import sum_bounds
+from mezzotint.privacy.sums.cover import cover, division
+from mezzotint.privacy.sums.curve import HockeyStick
+from mezzotint.privacy.sums.groups import find_groups
+from mezzotint.privacy.sums.lattice import find_lattice
+from mezzotint.privacy.sums.search import solve_dyads, variance_blanket
+from reference.sums import random_rows
+from strategies import random_table
+from tolerances import FEW, UNIT
+
+BITS = np.array([[3 * 2**30, 2**30], [2**30, 3 * 2**30]])
+TABLE = Mechanism(knots=np.arange(2.0), levels=np.arange(2.0), weights=BITS)
+
+
+def _release(**words: Any) -> Release:
+    return Release(**{"mechanism": TABLE, "trust": "secure_sum", "clients": 30, "delta": 1e-3, **words})
+
+
+# A release as a whole -------------------------------------------------------------------------------------------------
+
+SIMPLE = HockeyStick(epsilons=np.array([0.0, 1.0]), deltas=np.array([0.3, 0.0]))
+
+
+@pytest.fixture
+def _simple(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        account, "_single", lambda run, delta: (SIMPLE, 1e-4 if run.participation == "poisson" else 0.0)
+    )
+    monkeypatch.setattr(account, "central_epsilon", lambda rows, **words: SimpleNamespace(epsilon=0.125))
+
+
+@pytest.mark.usefixtures("_simple")
+def test_curves_are_composed_as_people_take_part() -> None:
+    atoms, delta = SIMPLE.atoms(), 1e-3
+    assert account._composed(_release()) == 0.125
+    assert account._composed(_release(delta=0.0)) == math.inf
+
+    def many(pair: Any, count: int, left: float) -> float:
+        return composed(pair, count, account._PRECISION).epsilon(left)
+
+    for words in ({"rounds": 6}, {"dimension": 6}, {"dimension": 2, "rounds": 3}):
+        assert account._composed(_release(**words)) == many(atoms, 6, delta)
+    for sampling, change, left in (
+        ("public", revealed, delta), ("without_replacement", poisson_replace_one, delta),
+        ("poisson", poisson_replace_one, delta - 3 * 1e-4),
+    ):  # fmt: skip
+        words = {"dimension": 2, "rounds": 3, "sampling": sampling, "sampling_rate": 0.5}
+        one_round = composed(atoms, 2, account._PRECISION / 1.5).atoms()
+        assert account._composed(_release(**words)) == many(change(one_round, 0.5), 3, left)
+    # Where too few come more often than delta, nothing is promised.
+    assert account._composed(_release(sampling="poisson", sampling_rate=0.5, rounds=20)) == math.inf
+
+
+@pytest.mark.parametrize("clients", [1, 2, 4, 300])
+def test_so_many_others_come_but_for_a_chance_that_is_counted(monkeypatch: pytest.MonkeyPatch, clients: int) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def curve(rows: Any, **words: Any) -> HockeyStick:
+        asked.append(words)
+        return SIMPLE
+
+    monkeypatch.setattr(account, "dominating_curve", curve)
+    rate = Fraction(3, 4)
+    release = _release(clients=clients, sampling="poisson", sampling_rate=float(rate))
+    _, missed = account._single(release, 1e-3)
+    (words,) = asked
+    sure, others = words["clients"] - 1, clients - 1
+    chances = [math.comb(others, k) * rate**k * (1 - rate) ** (others - k) for k in range(others + 1)]
+    fewer = sum(chances[:sure], Fraction(0))
+    assert fewer <= Fraction(missed) <= fewer * Fraction(1 + 1e-8)
+    # As many as the share of delta that is set aside allows, and no more than that.
+    assert fewer < Fraction(release.delta) / 2000 <= fewer + chances[sure]
+    assert words["silent"] == 0
+
+
+def test_silence_is_an_integer_of_the_lattice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(account, "dominating_curve", lambda rows, **words: words["silent"])
+
+    def silent(levels: list[float]) -> Any:
+        rows = np.array([[2**30, 2**31, 2**30], [2**31, 2**30, 2**30]])
+        knots = np.array([levels[0], levels[-1]])
+        table = Mechanism(knots=knots, levels=np.array(levels), weights=rows)
+        return account._single(_release(mechanism=table, sampling="poisson", sampling_rate=0.5), 1e-3)[0]
+
+    assert [silent(levels) for levels in ([0.0, 1.0, 2.0], [-1.0, 0.0, 1.0], [-2.0, -1.0, 0.0])] == [0, 1, 2]
+    for levels in ([1.0, 2.0, 3.0], [-3.0, -2.0, -1.0], [-0.5, 0.5, 1.5], [-1.0, 1e-6, 1.0 + 2e-6]):
+        with pytest.raises(ParameterError, match="absent"):
+            silent(levels)
+
+
+@pytest.mark.parametrize("delta", [1e-12, 1e-3, 0.3])
+@pytest.mark.parametrize("rounds", [1, 40, 10**4])
+def test_the_best_order_is_found_without_looking_at_all(
+    monkeypatch: pytest.MonkeyPatch, delta: float, rounds: int
+) -> None:
+    # The constant of a Gaussian, alpha times a half: every end of the list of orders is somewhere the best.
+    monkeypatch.setattr(account, "_round_noise", lambda run: silence())
+    monkeypatch.setattr(account, "quadratic_renyi", lambda table, noise, alpha: 2e-3 * alpha)
+    run = _release(delta=delta, rounds=rounds, clip_norm=0.5)
+    square = geometry.squared_distance(TABLE, coordinates=1, l2_norm=0.5)
+    each = [
+        renyi_to_epsilon(rounds * seen_renyi(square * 2e-3 * alpha, alpha, 1.0), alpha, delta)
+        for alpha in account._ORDERS
+    ]
+    assert account._renyi_l2(run) == min(each)
+    for words in ({"delta": 0.0}, {"sampling": "poisson"}, {"sampling": "without_replacement"}):
+        changed = {"delta": delta, "rounds": rounds, "clip_norm": 0.5, "sampling_rate": 0.5, **words}
+        assert account._renyi_l2(_release(**changed)) == math.inf
+
+
+def test_pure_losses_of_rounds_are_rounded_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    single = 0.3
+    monkeypatch.setattr(account, "pure_epsilon_l2", lambda table, **words: single)
+    for rounds in range(1, 80):
+        exact = rounds * Fraction(single)
+        ours = Fraction(account._pure_l2(_release(rounds=rounds, clip_norm=0.3, delta=0.0)))
+        assert exact <= ours <= exact * Fraction(1 + FEW)
+
+
+# Cells, cases, blankets -----------------------------------------------------------------------------------------------
+
+
+def _binomial(trials: int, chance: Fraction, count: int) -> Fraction:
+    return math.comb(trials, count) * chance**count * (1 - chance) ** (trials - count)
+
+
+@pytest.mark.parametrize("chance", [Fraction(1, 2), Fraction(1, 16), Fraction(15, 16)])
+def test_masses_of_intervals_far_into_both_tails(chance: Fraction) -> None:
+    edges = np.unique(np.append(np.arange(0, 60, 3), np.arange(20, 30)))
+    ours = cells._interval_mass(60, float(chance), edges)
+    for low, end, mass in zip(edges.tolist(), [*edges[1:].tolist(), 61], ours.tolist(), strict=True):
+        exact = sum(_binomial(60, chance, count) for count in range(low, end))
+        assert exact <= Fraction(mass) <= exact * Fraction(1 + 1e-8)
+
+
+def test_cells_of_few_draws_are_all_ways_to_draw() -> None:
+    masses = np.array([0.5, 0.3125])
+    found = cells.multinomial_cells(4, masses, np.array([1.0, 1.0]), budget=10**4, tail=1e-12)
+    ours = {tuple(count): mass for count, mass in zip(found.counts.tolist(), found.probability.tolist(), strict=True)}
+    rest = 1 - masses.sum()
+    exact = {
+        (a, b): math.factorial(4) / math.prod(map(math.factorial, (a, b, 4 - a - b)))
+        * masses[0]**a * masses[1]**b * rest**(4 - a - b)
+        for a in range(5) for b in range(5 - a)
+    }  # fmt: skip
+    assert ours.keys() == exact.keys()
+    for count, mass in exact.items():
+        assert mass <= ours[count] * (1 + FEW)
+        assert ours[count] <= mass * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("boxes", [0, 2])
+def test_components_on_a_ladder_keep_their_draws(boxes: int) -> None:
+    found = cells._bundled(10**4, np.full(5, 0.15), np.ones(5), boxes, 48, 1e-9)
+    kept = found.probability @ found.counts / 1500
+    assert (kept[boxes:] > 0.9).all()
+    assert (kept[:boxes] > 0.7).all()
+
+
+def test_more_than_a_processor_cache_of_places() -> None:
+    bounds = sum_bounds([np.array([0.5, 0.5])], [[10**9]])
+    assert bounds.high.shape[1] > convolution._MEMORY
+    assert bounds.high.max() == pytest.approx(
+        math.sqrt(2 / math.pi / 10**9), rel=1e-3
+    )  # of 10**9 draws' own allowances
+
+
+def test_transforms_hold_every_window_and_tilts_stay_moderate(monkeypatch: pytest.MonkeyPatch) -> None:
+    windows: list[Any] = []
+    families: list[tuple[Any, int]] = []
+    edges, spectrum = convolution._edges, convolution._spectrum
+
+    def _edges(*given: Any) -> Any:
+        windows.append(edges(*given))
+        return windows[-1]
+
+    def _spectrum(family: Any, length: int) -> Any:
+        families.append((family, length))
+        return spectrum(family, length)
+
+    monkeypatch.setattr(convolution, "_edges", _edges)
+    monkeypatch.setattr(convolution, "_spectrum", _spectrum)
+    coin, wide = np.array([0.9, 0.1]), np.full(41, 1 / 41)
+    for shapes, counts in (([coin], [[50], [3]]), ([coin, wide], [[50, 0]]), ([coin, wide], [[40, 10], [0, 0]])):
+        windows.clear()
+        families.clear()
+        bounds = sum_bounds(shapes, counts, tail=1e-3)
+        held = max(int((b - a).max()) + 1 for a, b in windows[1:])
+        for family, length in families:
+            assert length >= max(held, bounds.high.shape[1])
+            assert abs(family.theta) * (max(shape.size for shape in shapes) - 1) <= 20 * (1 + FEW)
+            assert abs(family.theta) * bounds.high.shape[1] <= 300 * (1 + FEW)
+
+
+def test_cases_are_divided_until_they_are_data_sets() -> None:
+    root = find_groups(BITS)
+    assert root is not None
+    groups = tuple(root.all_groups())
+    start = np.where(np.arange(len(groups)) == 0, 20, 0)
+    node, _, cuts, parts = division(groups, start)
+    assert (node, cuts[0], cuts[-1], len(parts)) == (0, 0, 21, 4)
+    for (low, above), part in zip(pairwise(cuts), parts, strict=True):
+        assert int(part.sum()) == 20
+        assert int(part[0]) == above - 1 - low
+    singles = [i for i, group in enumerate(groups) if not group.parts]
+    assert division(groups, np.where(np.arange(len(groups)) == singles[0], 20, 0))[3] == []
+
+
+def test_cases_of_inputs_are_used_where_they_are_better() -> None:
+    bound = central_epsilon(BITS, clients=40, delta=1e-4)
+    cases = cover(BITS, others=39, delta=1e-4, limit=pure_epsilon(BITS))
+    assert cases is not None
+    assert (bound.method, bound.epsilon) == ("cases of inputs", cases.epsilon)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_groups_keep_the_most_variance_of_what_is_tried(seed: int) -> None:
+    rows = random_rows(np.random.default_rng(seed), rows=2, levels=4)
+    best = variance_blanket(rows)
+    for tried in (common_blanket(rows), solve_dyads(rows, range(1, 4))):
+        if tried is not None and not tried.leaks:
+            assert best is not None
+            assert best.variance >= tried.variance
+
+
+def test_components_have_no_negative_entries() -> None:
+    with pytest.raises(ParameterError, match="shape"):
+        Component(shape=np.array([3, -1]), shifts=np.array([[1]]))
+    with pytest.raises(ParameterError, match="shifts"):
+        Component(shape=np.array([1, 1]), shifts=np.array([[2, -1], [0, 1]]))
+
+
+def test_the_worst_of_the_numbers_asked_for_is_named() -> None:
+    with pytest.raises(ParameterError, match="-3"):
+        SIMPLE.delta(np.array([-1.0, -3.0, 2.0]))
+
+
+def test_decoding_errors_of_levels_are_rounded_up() -> None:
+    generator = np.random.default_rng(0)
+    for step in generator.uniform(0.01, 1, 60).tolist():
+        levels = 0.1 + step * np.arange(8)
+        lattice = find_lattice(levels)
+        each = (
+            Fraction(b) - Fraction(lattice.offset) - Fraction(lattice.step) * i for i, b in enumerate(levels.tolist())
+        )
+        exact = max(map(abs, each))
+        assert exact <= Fraction(lattice.decode_error) <= exact * Fraction(1 + FEW)
+
+
+# Distances of inputs --------------------------------------------------------------------------------------------------
+
+
+def test_least_distances_of_segments() -> None:
+    # From an input in a segment beside knot k to one in segment j, by hand.
+    expected = [[0, 0, 2, 6], [0, 0, 0, 4], [0, 0, 0, 0], [2, 0, 0, 0], [6, 4, 0, 0]]
+    ours = geometry._reach(np.array([0.0, 1.0, 3.0, 7.0, 9.0]))
+    np.testing.assert_allclose(ours, expected, atol=1e-13)
+    assert (ours <= np.array(expected)).all()
+
+
+def test_knots_that_repeat_a_row_are_one_knot() -> None:
+    rows = np.array([[2**30, 3 * 2**30], [2**31, 2**31], [2**31, 2**31], [3 * 2**30, 2**30]])
+    table = Mechanism(knots=np.array([0.0, 1.0, 1.0, 2.0]), levels=np.arange(2.0), weights=rows)
+    knots, kept = geometry._segments(table)
+    assert knots.tolist() == [0.0, 1.0, 2.0]
+    assert kept.tolist() == (rows[[0, 1, 3]] / TOTAL).tolist()
+
+
+def test_a_level_that_one_row_lacks_has_no_finite_quotient() -> None:
+    row, slope, distances = np.array([0.0, 1.0]), np.array([0.5, -0.5]), np.linspace(0, 1, 5)
+    assert geometry.pair_quotients(silence(), row, slope, distances, 2.0).tolist() == [math.inf] * 4
+
+
+def test_largest_values_of_windows() -> None:
+    generator = np.random.default_rng(1)
+    values = generator.random((40, 3))
+    first = generator.integers(0, 39, 40)
+    last = np.minimum(first + generator.integers(1, 41, 40), 40)
+    ours = near._window_maxima(values, first, last)
+    for row, start, end in zip(ours, first, last, strict=True):
+        assert row.tolist() == values[start:end].max(axis=0).tolist()
+    assert near._window_maxima(values[:4], np.arange(4), np.arange(1, 5)).tolist() == values[:4].tolist()
+
+
+def test_rows_between_knots_and_the_whole_range_of_distances() -> None:
+    mechanism = random_table(3, rows=4, levels=3)
+    places = np.linspace(mechanism.lower, mechanism.upper, 12)[1:-1]
+    slow = np.stack([np.interp(places, mechanism.knots, column) for column in mechanism.probabilities.T], axis=1)
+    np.testing.assert_allclose(near._between(mechanism, places), slow, rtol=FEW)
+    distances, losses = near.loss_profile(mechanism)
+    assert distances.tolist() == [(mechanism.upper - mechanism.lower) * j / 64 for j in range(1, 65)]
+    assert mechanism.epsilon <= losses[-1] * (1 + 4 * UNIT)
