@@ -140,6 +140,13 @@ def test_losses_of_a_curve_have_no_smaller_curve(seed: int) -> None:
         ratio = mpmath.mpf(math.exp(epsilon))  # the exact ratio that the curve's points stand for
         own = atoms.infinite + mpmath.fsum(max(m * (1 - ratio * mpmath.exp(-loss)), 0) for m, loss in pairs)
         assert delta <= own <= delta * (1 + FEW)
+    # The slope jumps by mass over ratio.
+    ratios = [Fraction(math.exp(epsilon)) for epsilon in curve.epsilons.tolist()]
+    points = list(zip(ratios, map(Fraction, curve.deltas.tolist()), strict=True))
+    slopes = [*((d - b) / (c - a) for (a, b), (c, d) in pairwise(points)), Fraction(0)]
+    jumps = zip(ratios[1:], pairwise(slopes), atoms.masses[-len(ratios) + 1 :].tolist(), strict=True)
+    for ratio, (before, after), mass in jumps:
+        assert ratio * (after - before) <= Fraction(mass) <= ratio * (after - before) * Fraction(1 + FEW)
     close = HockeyStick(epsilons=np.sort(generator.random(40)) * np.arange(40), deltas=0.4 * 0.9 ** np.arange(40.0))
     tight = close.atoms()
     for loss in tight.losses[tight.losses > 1e-9].tolist():

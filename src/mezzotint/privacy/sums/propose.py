@@ -54,9 +54,7 @@ def _ladder(parts: list[tuple[int, Blanket]], steps: int, tail: float) -> list[l
         return [[]]
     chances = np.concatenate([blanket.masses for _, blanket in parts])
     variances = np.concatenate([blanket.variances for _, blanket in parts])
-    counts = ladder_cells(np.array(trials), chances, variances, steps=steps, tail=tail).counts
-    sure = np.where(chances == 1.0, np.array(trials), 0)
-    return np.maximum(counts, sure).tolist()
+    return ladder_cells(np.array(trials), chances, variances, steps=steps, tail=tail).counts.tolist()
 
 
 def _boxes(
@@ -67,8 +65,7 @@ def _boxes(
         if not chances.size:
             return {"corners": [[]]}
         ladder = ladder_cells(np.full(chances.size, draws), chances, variances, steps=steps, tail=tail)
-        sure = np.where(chances == 1.0, draws, 0)
-        return {"corners": np.maximum(ladder.counts, sure).tolist()}
+        return {"corners": ladder.counts.tolist()}
     chance = float(chances[0])
     reach = 1.05 * math.sqrt(2 * math.log(1 / tail))
     edges: list[int] = interval_edges(draws, chance, float(spacings[0]), reach).tolist()

@@ -1,0 +1,192 @@
+"""Proposals about sums: what is written down for the kernel, and that it accepts close to the float epsilon."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mezzotint import Mechanism, privacy
+from mezzotint.privacy.release import Release
+from mezzotint.privacy.sums import propose
+from mezzotint.privacy.sums.blanket import Blanket, additive_blanket
+from mezzotint.privacy.sums.bound import central_epsilon
+from mezzotint.privacy.sums.propose import propose_noise, propose_sum
+from mezzotint.privacy.sums.search import candidate_blankets
+
+BITS = np.array([[3 * 2**30, 2**30], [2**30, 3 * 2**30]])
+TABLE = Mechanism(knots=np.arange(2.0), levels=np.arange(2.0), weights=BITS)
+RAISED = 3e-2
+"""The kernel may accept the float epsilon only when it is raised a little, by at most so much in tables this small."""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"clients": 4, "delta": 1e-2}, {"clients": 40, "delta": 1e-4}, {"clients": 5, "corrupted": 1, "delta": 1e-2},
+        {"clients": 4, "rounds": 2, "delta": 1e-2}, {"clients": 4, "coordinates": 2, "delta": 1e-2},
+        {"clients": 4, "rounds": 2, "sampling_rate": 0.5, "delta": 1e-2}, {"clients": 4, "delta": 0.0},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_small_crowds_are_certified_close_to_the_float(words: dict[str, Any]) -> None:
+    found = privacy.account(TABLE, view="sum", **words).epsilon
+    said = {name: value for name, value in words.items() if name != "sampling_rate"}
+    if "sampling_rate" in words:
+        said |= {"sampling": "revealed", "rate": words["sampling_rate"]}
+    outcome = propose_sum(TABLE, epsilon=found, **said)
+    assert outcome.proof is not None, outcome.reason
+    assert found <= float(outcome.claim.epsilon) * (1 + 1e-15)
+    assert float(outcome.claim.epsilon) <= found * (1 + RAISED)
+    assert outcome.proof["kind"] == ("sum" if words["delta"] else "ratio")
+    # Grids are for compositions, and one of their own for who is seen to take part.
+    composed = bool(words.keys() & {"rounds", "coordinates"})
+    assert ("grid" in outcome.proof, "sampled" in outcome.proof) == (composed, "sampling_rate" in words)
+
+
+def test_participation_in_secret_has_no_proof_beyond_the_pure_one() -> None:
+    for sampling in ("poisson", "without_replacement"):
+        outcome = propose_sum(TABLE, epsilon=0.5, delta=1e-2, clients=4, sampling=sampling, rate=0.5)
+        assert outcome.proof is None
+
+
+def test_what_is_asked_of_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, float, float]] = []
+
+    def shapes(rows: Any, others: int, delta: float, steps: int, budget: float) -> list[Any]:
+        asked.append((others, delta, budget))
+        return []
+
+    monkeypatch.setattr(propose, "_shapes", shapes)
+    several: list[dict[str, Any]] = [{"delta": 1e-7}, {"delta": 1e-7, "rounds": 2}, {"delta": 1e-3, "coordinates": 3}]
+    for words in several:
+        propose_sum(TABLE, epsilon=0.5, clients=10, corrupted=2, seconds=90, **words)
+    assert asked == [(7, 1e-7, 30.0), (7, 1e-5, 10.0), (7, 1e-3, 10.0)]
+
+
+def _contents(monkeypatch: pytest.MonkeyPatch, others: int, best: Any, more: list[Blanket], **words: Any) -> list[Any]:
+    clients: list[int] = []
+
+    def bound(rows: Any, **given: Any) -> Any:
+        clients.append(given["clients"])
+        return best
+
+    monkeypatch.setattr(propose, "central_epsilon", bound)
+    monkeypatch.setattr(propose, "shortlist", lambda *_: more)
+    found = propose._shapes(BITS, others, 1e-4, words.get("steps", 8), words.get("budget", 1e9))
+    assert clients == [others + 1]
+    return found
+
+
+def _named(content: dict[str, Any]) -> int:
+    """How many components the only blanket has."""
+    (blanket,) = content["blankets"]
+    return len(blanket["components"])
+
+
+def test_which_blankets_are_proposed(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = candidate_blankets(BITS)[0]
+    three = Blanket(components=one.components * 3, name="three times")
+    known, unknown = SimpleNamespace(cover=None, blanket=three), SimpleNamespace(cover=None, blanket=None)
+    # Several components in boxes and on a ladder, one on a ladder; of the others' shortlist only the first.
+    for best, others, more, expected in (
+        (known, 50, [one], [3, 3]), (unknown, 50, [one, three], [1]), (unknown, 50, [three, one], [3, 3]),
+    ):  # fmt: skip
+        contents = _contents(monkeypatch, others, best, more)
+        assert [_named(content) for content in contents] == expected
+        assert ["edges" in content["cases"] for content in contents] == [True, False][-len(expected) :]
+    for others, more in ((0, [one]), (50, [])):
+        (alone,) = _contents(monkeypatch, others, unknown, more)
+        silent = {"rows": [0, 1], "block": 1, "components": []}
+        assert alone == {"blankets": [silent], "others": 0, "cases": {"corners": [[]]}}
+    # What takes exactly the budget is not tried; when nothing fits, the last is.
+    contents = _contents(monkeypatch, 50, known, [], steps=4)
+    boxed, single = (propose._seconds(BITS, 50, content["cases"]) for content in contents)
+    assert single < boxed
+    monkeypatch.setattr(propose, "_boxed", lambda *_: contents[0])
+    for budget, left in ((boxed * 1.001, contents), (boxed, contents[1:]), (0.0, contents[1:])):
+        assert _contents(monkeypatch, 50, known, [], steps=4, budget=budget) == left
+
+
+def test_boxes_are_divided_one_component_after_the_other() -> None:
+    def boxes(draws: int, chances: list[float], tail: float) -> dict[str, Any]:
+        ones = np.ones(len(chances))
+        return propose._boxes(draws, np.array(chances), ones, np.full(len(chances), 0.1), 12, tail)
+
+    last = {"corners": [[]]}
+    # What is left over after the first is the second's for certain.
+    assert boxes(2, [0.5, 0.5], 1e-9) == {"edges": [0, 1, 2], "children": [{"corners": [[n]]} for n in (2, 1, 0)]}
+    assert boxes(1, [0.5, 0.25], 1e-9) == {
+        "edges": [0, 1], "children": [{"edges": [0, 1], "children": [last] * 2}, {"edges": [0], "children": [last]}],
+    }  # fmt: skip
+    # A count of 0 or 2 has a chance of 1/4: as much as may be left out, and just more.
+    first, second, third = boxes(2, [0.5, 0.25], 0.25)["children"]
+    assert first == third == {"corners": [[0]]}
+    assert second.keys() == {"edges", "children"}
+    assert boxes(2, [0.5, 0.25], 0.2499)["children"][0].keys() == {"edges", "children"}
+
+
+def test_cases_are_proposed_with_a_quarter_of_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    best = central_epsilon(BITS, clients=40, delta=1e-4)
+    assert best.cover is not None
+    asked: list[tuple[list[int], int]] = []
+
+    def case(found: Any, start: Any, steps: int, tail: float) -> dict[str, Any]:
+        asked.append((start.tolist(), steps))
+        return {"corners": [[]]}
+
+    monkeypatch.setattr(propose, "_case", case)
+    start = [39] + [0] * (len(best.cover.groups) - 1)
+    for steps, corners in ((48, 12), (20, 10)):
+        asked.clear()
+        cases = [content for content in _contents(monkeypatch, 39, best, [], steps=steps) if content["others"] == 39]
+        assert [len(content["blankets"]) for content in cases[:2]] == [len(best.cover.groups)] * 2
+        assert asked == [(start, corners), (start, 6)]
+
+
+def test_blankets_and_ladders_are_written_as_they_are() -> None:
+    sure = additive_blanket(BITS[:1])
+    assert sure is not None
+    (written,) = propose._blanket((0,), sure)["components"]
+    assert written == {"shape": sure.components[0].shape.tolist(), "places": sure.components[0].shifts.tolist()}
+    assert propose._blanket((0, 1), None) == {"rows": [0, 1], "block": 1, "components": []}
+    # A client whose row is known draws its blanket for certain: no corner is below the number of such clients.
+    shared = candidate_blankets(BITS)[0]
+    corners = propose._ladder([(7, sure), (30, shared)], 12, 1e-9)
+    assert {corner[0] for corner in corners} == {7}
+    assert 0 < max(corner[1] for corner in corners) < 30
+    assert propose._ladder([], 12, 1e-9) == [[]]
+
+
+def test_grids_are_as_wide_as_losses_and_tails() -> None:
+    assert propose._grids(0.5, 1.0986, 1, 4, "none") == {"step": "1/365", "grid": {"low": -401, "high": 401}}
+    # 8 * 0.5 / 10 + 0.001 is 0.401, in steps of 1/998; 60 at most, in steps of 1/7.
+    assert propose._grids(0.5, 1.0986, 1, 100, "none") == {"step": "1/998", "grid": {"low": -401, "high": 401}}
+    assert propose._grids(500.0, 700.0, 1, 1, "none") == {"step": "1/7", "grid": {"low": -420, "high": 420}}
+    for coordinates, most in ((3, 3 * 401), (10**4, 40 * 40_000)):
+        found = propose._grids(1.0, 1.0986, coordinates, 2, "revealed")
+        if coordinates == 3:
+            assert found["sampled"] == {"low": -most, "high": most}
+        else:
+            assert found["sampled"]["high"] == 40 * int(found["step"].removeprefix("1/"))
+
+
+def test_who_takes_part_in_sums_of_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    noise = Mechanism(knots=np.arange(2.0), levels=np.arange(2.0), weights=np.array([[2**31, 2**31]] * 2))
+    told: list[tuple[str, str]] = []
+    monkeypatch.setattr(
+        propose, "accepted", lambda release, *_, **__: told.append((release.sampling, str(release.rate)))
+    )
+
+    def ask(**words: Any) -> Any:
+        release = Release(mechanism=noise, trust="secure_sum", clients=3, delta=1e-3, rounds=2, **words)
+        return propose_noise(noise, release, epsilon=1.0, dimension=1, shift=1, distance=1, order=2.0)
+
+    ask()
+    ask(sampling_rate=0.5)
+    assert told == [("none", "1"), ("revealed", "1/2")]
+    for sampling in ("poisson", "without_replacement"):
+        assert sampling in ask(sampling=sampling, sampling_rate=0.5)
+    assert len(told) == 2
