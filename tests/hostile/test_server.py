@@ -18,7 +18,7 @@ from mezzotint.federated.encoding import FixedPointEncoding, noise_encoding, pac
 from mezzotint.federated.mod import SecureUpdates
 from mezzotint.federated.policy import Policy
 from mezzotint.federated.records import RECORD
-from mezzotint.federated.secagg import Client, DuplicateAnswer, MalformedMessage, RoundPlan, messages
+from mezzotint.federated.secagg import Client, DuplicateAnswer, MalformedMessage, RoundPlan, SwappedKey, messages
 from mezzotint.federated.secagg.masks import sign
 from mezzotint.federated.strategy import SecureStrategy
 
@@ -109,6 +109,56 @@ def test_an_encoding_that_was_refused_is_not_masked_under_later():
     assert strategy.last_sum is None
     assert {one.name for one in strategy.incidents} == {"WrongStage", "TooFewClients"}
     assert strategy.ledger.charges == {}
+
+
+OTHER_TASKS: dict[str, Callable[[RecordDict], None]] = {
+    "model": lambda content: content.array_records.update(arrays=ArrayRecord({"a": Array(np.full(SIZE, 1e-9))})),
+    "type": lambda content: content.array_records.update(arrays=ArrayRecord({"a": Array(np.zeros(SIZE, np.float32))})),
+    "configuration": lambda content: content.config_records["config"].update({"rate": 0.0}),
+    "round": lambda content: content.config_records["config"].update({"server-round": 2}),
+    "more": lambda content: content.config_records.update(another=ConfigRecord({"rate": 0.0})),
+    "less": lambda content: content.config_records.pop("config") and None,
+    "wanted": lambda content: content.config_records[RECORD].update({"returns": "weights"}),
+}
+
+
+@pytest.mark.parametrize("what", OTHER_TASKS)
+def test_a_client_answers_no_other_question_than_the_round_was_announced_with(what):
+    """Updates to different models, or under different settings, would tell clients apart in the sum of all."""
+    grid = _honest()
+    send, seen = grid.send_and_receive, list[dict]()
+
+    def other(messages, *, timeout=None):
+        changed = [copy.deepcopy(message) for message in messages]
+        for message in changed:
+            if _record(message)["stage"] == "mask" and message.metadata.dst_node_id == 10:
+                OTHER_TASKS[what](message.content)
+        replies = list(send(changed))
+        seen.extend(_record(reply) for reply in replies if "refused" in _record(reply))
+        return replies
+
+    grid.send_and_receive = other  # type: ignore[method-assign]
+    strategy = _run(grid)
+    assert [(one["refused"], one["reason"].split(":")[0]) for one in seen] == [("PolicyRefusal", "model")]
+    assert strategy.last_sum is not None
+    assert len(strategy.last_sum.survivors) == CLIENTS - 1
+
+
+def test_neighbours_who_were_announced_different_models_do_not_share():
+    plans = [
+        SecureStrategy(encoding=NOISY, per_round=CLIENTS, minimum=3, session=bytes(16)).plan(
+            CLIENTS, 1, NOISY.length(SIZE), task=task
+        )
+        for task in (bytes(32), b"\x01" * 32)
+    ]
+    clients = [Client() for _ in range(CLIENTS)]
+    adverts = [client.advertise(messages.invitation(plans[place == 0], place)) for place, client in enumerate(clients)]
+    told = [
+        messages.Advertisement.from_reader(messages.opened(advert, "advertise", plans[place == 0]))
+        for place, advert in enumerate(adverts)
+    ]
+    with pytest.raises(SwappedKey):
+        clients[1].share(messages.roster(plans[0], [one for one in told if one.index != 1]))
 
 
 @pytest.mark.parametrize("stage", messages.STAGES[1:])

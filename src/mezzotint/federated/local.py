@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from logging import INFO, WARNING
 from pathlib import Path
-from typing import Any, Unpack, final
+from typing import Unpack, final
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from mezzotint.core.errors import BudgetError, MezzotintError, ParameterError
 from mezzotint.federated.mod import Train, Updates, as_bytes, name_of, trained_update
 from mezzotint.federated.policy import Policy, PolicyRefusal
 from mezzotint.federated.records import ENCODING, NAME, PAYLOAD, RECORD, RETURNS, STAGE, flatten, log, only, reply
-from mezzotint.federated.rounds import RoundOptions, RoundStrategy, Running
+from mezzotint.federated.rounds import RoundOptions, RoundStrategy, Running, Task
 from mezzotint.federated.secagg import DuplicateAnswer, MalformedMessage, TooFewClients
 from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.ledger import Ledger
@@ -211,11 +211,11 @@ class LocalStrategy(RoundStrategy[_Local]):
 
     # Rounds --------------------------------------------------------------------------------------------------------
 
-    def _open(self, number: int, nodes: dict[int, int], arrays: ArrayRecord, grid: Grid) -> _Local:
-        size = flatten(arrays).size
+    def _open(self, number: int, nodes: dict[int, int], task: Task, grid: Grid) -> _Local:
+        size = flatten(task["arrays"]).size
         if size != self.scheme.dimension:
             raise ParameterError("dimension", self.scheme.dimension, f"the model has {size} parameters")
-        return _Local(number=number, nodes=nodes, arrays=arrays, grid=grid)
+        return _Local(number=number, nodes=nodes, task=task, grid=grid)
 
     def _stage(self, now: _Local) -> str:
         return now.stage
@@ -239,7 +239,7 @@ class LocalStrategy(RoundStrategy[_Local]):
         if now.stage == REPORT:
             now.refused.add(place)
 
-    def _until_train(self, now: _Local, config: ConfigRecord) -> list[Message]:
+    def _until_train(self, now: _Local) -> list[Message]:
         described = zlib.compress(self.scheme.to_json().encode(), 9)
         self._exchange(now, dict.fromkeys(now.nodes, b""), {ENCODING: described})
         if len(now.joined) < max(1, self.minimum):
@@ -249,10 +249,8 @@ class LocalStrategy(RoundStrategy[_Local]):
         asked = list(now.names.values())
         self.ledger.ask(now.number, asked, minimum=1, most_rounds=self.most_rounds)
         now.stage = REPORT
-        config["server-round"] = now.number
         outbox = {place: json.dumps({"round": now.number, "slot": place}).encode() for place in now.joined}
-        records: dict[str, Any] = {"arrays": now.arrays, "config": config}
-        return self._messages(now, outbox, {RETURNS: self.returns}, records)
+        return self._messages(now, outbox, {RETURNS: self.returns}, now.task)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]

@@ -37,6 +37,7 @@ from mezzotint.federated.records import (
     protocol_record,
     reply,
     shapes,
+    task_digest,
 )
 from mezzotint.federated.secagg import Client, OutOfRangeInteger, ProtocolError, ReplayedRound
 from mezzotint.federated.secagg.messages import read_invitation
@@ -105,6 +106,8 @@ class SecureUpdates(Updates):
     Guarantees:
         A train message without the protocol is refused: the plain update never leaves.
         The reply of the train function reaches the server as masked integers only; its metrics are dropped.
+        A model or a configuration other than those that the plan holds the hash of is refused: all summands of a sum
+            answer one question.
         Evaluate and query messages are refused unless the policy allows them: metrics of this client's data are
             releases that nobody accounts for.
         What a refused message brought along is forgotten, and the round in progress is over: a later message of that
@@ -191,6 +194,8 @@ def _masked(
 ) -> bytes:
     if encoding is None:
         return client.mask(payload, np.zeros(0, dtype=np.int64))  # refuses: no round is in progress
+    if client.plan is not None and client.plan.task != task_digest(message.content):
+        raise PolicyRefusal("model: not the model, or not the configuration, that the round was announced with")
     try:
         integers = encoding.encode(trained_update(message, call_next, context))
     except Exception as error:

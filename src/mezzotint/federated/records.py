@@ -8,6 +8,7 @@ client's inputs is a statistic of its data that no update needs.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Iterable
 from typing import Any
@@ -72,6 +73,31 @@ def shapes(arrays: ArrayRecord) -> list[tuple[str, tuple[int, ...]]]:
 def protocol_record(message: Message) -> ConfigRecord | None:
     """The protocol's record of a message; None when it carries none."""
     return message.content.config_records.get(RECORD) if message.has_content() else None
+
+
+def task_digest(content: RecordDict) -> bytes:
+    """SHA-256 of what a client is asked to do: model, configuration, and which of weights or update is wanted back.
+
+    The protocol's own record is left out but for the last: its payload differs from client to client.
+    """
+    found = hashlib.sha256()
+
+    def add(*parts: object) -> None:
+        for part in parts:
+            data = part if isinstance(part, bytes) else repr(part).encode()
+            found.update(len(data).to_bytes(8, "big") + data)
+
+    for name in sorted(content):
+        record = content[name]
+        add(type(record).__name__, name, len(record) if name != RECORD else 0)
+        if isinstance(record, ArrayRecord):
+            for array_name, array in record.items():  # in their order: that of the update's coordinates
+                add(array_name, array.dtype, tuple(array.shape), array.stype, array.data)
+        elif name == RECORD:
+            add(record.get(RETURNS))
+        else:
+            add(*((key, type(record[key]).__name__, record[key]) for key in sorted(record)))
+    return found.digest()
 
 
 def reply(message: Message, values: dict[str, Any]) -> Message:

@@ -51,13 +51,20 @@ class Incident:
     what: str
 
 
+class Task(TypedDict):
+    """What clients are asked to do: the model, and the configuration they train it with."""
+
+    arrays: ArrayRecord
+    config: ConfigRecord
+
+
 @dataclass(kw_only=True)
 class Running:
-    """The round in progress: its number, the node behind each place, how clients call themselves, the model."""
+    """The round in progress: its number, the node behind each place, what they are asked, how they call themselves."""
 
     number: int
     nodes: dict[int, int]
-    arrays: ArrayRecord
+    task: Task
     grid: Grid
     names: dict[int, str] = field(default_factory=dict)
 
@@ -159,11 +166,11 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         """Mean squared error of one coordinate of one report, data units squared; NaN where rounding is all."""
 
     @abstractmethod
-    def _open(self, number: int, nodes: dict[int, int], arrays: ArrayRecord, grid: Grid) -> R:
+    def _open(self, number: int, nodes: dict[int, int], task: Task, grid: Grid) -> R:
         """The round's state before anybody is asked."""
 
     @abstractmethod
-    def _until_train(self, now: R, config: ConfigRecord) -> list[Message]:
+    def _until_train(self, now: R) -> list[Message]:
         """Runs the exchanges before training, announces the round, and makes the messages that ask for an update."""
 
     @abstractmethod
@@ -193,14 +200,15 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         try:
             if len(nodes) < max(2, self.minimum):
                 raise TooFewClients("plan", f"{len(nodes)} clients are there, {self.minimum} are needed")
-            now = self._open(number, nodes, arrays, grid)
+            config["server-round"] = number
+            now = self._open(number, nodes, {"arrays": arrays, "config": config}, grid)
         except ProtocolError as error:
             self._note(number, "", error)
             self.ledger.fail(number, type(error).__name__)
             return []
         self._running = now
         try:
-            return self._until_train(now, config)
+            return self._until_train(now)
         except ProtocolError as error:
             self._abort(now, error)
             return []
@@ -241,7 +249,8 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         self, now: R, mean: npt.NDArray[np.float64], counts: Mapping[str, int]
     ) -> tuple[ArrayRecord, MetricRecord]:
         """The model moved by the mean update, and the round's counts."""
-        arrays = unflatten(flatten(now.arrays) + self.learning_rate * mean, now.arrays)
+        model = now.task["arrays"]
+        arrays = unflatten(flatten(model) + self.learning_rate * mean, model)
         return arrays, MetricRecord({"round": now.number, **{name: int(value) for name, value in counts.items()}})
 
     def _messages(

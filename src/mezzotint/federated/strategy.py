@@ -10,16 +10,17 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from logging import INFO
-from typing import Any, Unpack, final
+from typing import Unpack, final
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.federated.encoding import Encoding, packed
-from mezzotint.federated.records import ENCODING, RETURNS, flatten, log
-from mezzotint.federated.rounds import RoundOptions, RoundStrategy, Running
+from mezzotint.federated.records import ENCODING, RECORD, RETURNS, flatten, log, task_digest
+from mezzotint.federated.rounds import RoundOptions, RoundStrategy, Running, Task
 from mezzotint.federated.secagg import ProtocolError, RoundPlan, SecureSum, Server, safe_threshold
+from mezzotint.federated.secagg.plan import DIGEST_BYTES
 from mezzotint.privacy.claim import Claim
 
 DEFAULT_NEIGHBOURS = 20
@@ -70,8 +71,8 @@ class SecureStrategy(RoundStrategy[_Secure]):
 
     # Planning ------------------------------------------------------------------------------------------------------
 
-    def plan(self, clients: int, number: int, coordinates: int) -> RoundPlan:
-        """The plan of a round of so many clients.
+    def plan(self, clients: int, number: int, coordinates: int, *, task: bytes = bytes(DIGEST_BYTES)) -> RoundPlan:
+        """The plan of a round of so many clients, who are asked to do what `task` is the SHA-256 of.
 
         Raises:
             PlanRefused: an unsafe combination, or sums that could overflow.
@@ -91,6 +92,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
             bits=self.encoding.bits(clients),
             overflow=self.encoding.overflow,
             binding=self.encoding.binding,
+            task=task,
         )
 
     def claims(self, *, size: int, delta: float, corrupted: int) -> dict[str, Claim]:
@@ -122,10 +124,12 @@ class SecureStrategy(RoundStrategy[_Secure]):
         self.last_sum = None
         return super().configure_train(server_round, arrays, config, grid)
 
-    def _open(self, number: int, nodes: dict[int, int], arrays: ArrayRecord, grid: Grid) -> _Secure:
-        coordinates = self.encoding.length(flatten(arrays).size)
-        server = Server(self.plan(len(nodes), number, coordinates))
-        return _Secure(number=number, server=server, nodes=nodes, arrays=arrays, grid=grid)
+    def _open(self, number: int, nodes: dict[int, int], task: Task, grid: Grid) -> _Secure:
+        coordinates = self.encoding.length(flatten(task["arrays"]).size)
+        returns = ConfigRecord({RETURNS: self.returns})
+        asked = task_digest(RecordDict({RECORD: returns, "arrays": task["arrays"], "config": task["config"]}))
+        server = Server(self.plan(len(nodes), number, coordinates, task=asked))
+        return _Secure(number=number, server=server, nodes=nodes, task=task, grid=grid)
 
     def _stage(self, now: _Secure) -> str:
         return now.server.stage
@@ -133,7 +137,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
     def _receive(self, now: _Secure, place: int, payload: bytes) -> None:
         now.server.receive(place, payload)
 
-    def _until_train(self, now: _Secure, config: ConfigRecord) -> list[Message]:
+    def _until_train(self, now: _Secure) -> list[Message]:
         extra = {ENCODING: packed(self.encoding)}
         self._exchange(now, now.server.invitations(), extra)
         shares = now.server.advance()
@@ -143,9 +147,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
         self.ledger.ask(now.number, asked, minimum=self.minimum, most_rounds=self.most_rounds)
         self._exchange(now, shares, {})
         deliveries = now.server.advance()
-        config["server-round"] = now.number
-        records: dict[str, Any] = {"arrays": now.arrays, "config": config}
-        return self._messages(now, deliveries, {RETURNS: self.returns}, records)
+        return self._messages(now, deliveries, {RETURNS: self.returns}, now.task)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -177,7 +179,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
     def _apply(self, now: _Secure, total: SecureSum) -> tuple[ArrayRecord, MetricRecord]:
         self.last_sum, self.counted = total, len(total.survivors)
         self.ledger.close(now.number, [now.name(place) for place in total.survivors])
-        size = flatten(now.arrays).size
+        size = flatten(now.task["arrays"]).size
         mean = self.encoding.decode(total.values, count=self.counted, size=size, release=(self.session, now.number))
         return self._moved(now, mean, {"survivors": len(total.survivors), "dropped": len(total.dropped)})
 

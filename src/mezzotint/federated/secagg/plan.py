@@ -21,7 +21,7 @@ SESSION_BYTES = 16
 DIGEST_BYTES = 32
 MAX_CLIENTS = 2**16 - 1
 MAX_BITS = 32
-_VERSION = b"mezzotint secure sum 1"
+_VERSION = b"mezzotint secure sum 2"
 
 Overflow = Literal["impossible", "modular"]
 _OVERFLOWS: tuple[Overflow, ...] = ("impossible", "modular")
@@ -59,6 +59,8 @@ class RoundPlan:
         overflow: "impossible" requires clients * span < 2**bits; "modular" means that wrapping around is part of the
             mechanism (integer noise on vectors).
         binding: 32 bytes, SHA-256 of whatever else all must agree on (mechanism table, clipping, rotation).
+        task: 32 bytes, SHA-256 of what each client is asked to do (the model and the configuration it trains with),
+            so that no two summands answer different questions.
 
     Raises:
         PlanRefused: anything out of range; sums that could overflow; a threshold at which a server that tells
@@ -80,11 +82,13 @@ class RoundPlan:
     bits: int
     overflow: Overflow = "impossible"
     binding: bytes = bytes(DIGEST_BYTES)
+    task: bytes = bytes(DIGEST_BYTES)
 
     def __post_init__(self) -> None:
         checks = (
             (len(self.session) == SESSION_BYTES, f"session: {len(self.session)} bytes, need {SESSION_BYTES}"),
             (len(self.binding) == DIGEST_BYTES, f"binding: {len(self.binding)} bytes, need {DIGEST_BYTES}"),
+            (len(self.task) == DIGEST_BYTES, f"task: {len(self.task)} bytes, need {DIGEST_BYTES}"),
             (1 <= self.round < 2**32, f"round={self.round}: rounds count from 1"),
             (2 <= self.clients <= MAX_CLIENTS, f"clients={self.clients}: need 2 to {MAX_CLIENTS}; one hides nothing"),
             (1 <= self.coordinates < 2**32, f"coordinates={self.coordinates}: need at least one"),
@@ -130,7 +134,8 @@ class RoundPlan:
             (self.round, 4), (self.clients, 2), (self.neighbours, 2), (self.threshold, 2), (self.minimum, 2),
             (self.coordinates, 4), (self.span, 4), (self.bits, 1), (_OVERFLOWS.index(self.overflow), 1),
         )  # fmt: skip
-        return _VERSION + self.session + b"".join(number(value, width) for value, width in numbers) + self.binding
+        fixed = b"".join(number(value, width) for value, width in numbers)
+        return _VERSION + self.session + fixed + self.binding + self.task
 
     @classmethod
     def from_reader(cls, reader: Reader) -> RoundPlan:
@@ -143,7 +148,8 @@ class RoundPlan:
         overflow = reader.number(1)
         if overflow >= len(_OVERFLOWS):
             raise PlanRefused("plan", f"unknown overflow rule {overflow}")
-        return cls(session=session, overflow=_OVERFLOWS[overflow], binding=reader.take(DIGEST_BYTES), **values)
+        binding, task = reader.take(DIGEST_BYTES), reader.take(DIGEST_BYTES)
+        return cls(session=session, overflow=_OVERFLOWS[overflow], binding=binding, task=task, **values)
 
 
 stats: Any = LazyModule("scipy.stats")
