@@ -189,9 +189,9 @@ def test_another_table_than_the_plans_is_refused():
     strategy = SecureStrategy(encoding=one, per_round=4)
     honest = strategy.plan
 
-    def crooked(clients, number, coordinates):
+    def crooked(clients, number, coordinates, **rest):
         strategy.encoding = other
-        made = honest(clients, number, coordinates)
+        made = honest(clients, number, coordinates, **rest)
         strategy.encoding = one
         return made
 
