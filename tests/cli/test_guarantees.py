@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click import Context
 from rich.console import Console
 from rich.table import Table
+from typer.main import get_command
 
 from mezzotint import Mechanism, kernel, privacy, vectors
+from mezzotint.cli import app
 from mezzotint.cli.tables import Fitted
 
 Invoke = Callable[..., Any]
@@ -142,6 +145,35 @@ def test_what_verbs_print_says_to_whom_and_whether_it_was_checked(
             # A table and its title are one thing; elsewhere each line is.
             parts = [outcome.out] if "━" in outcome.out or "──" in outcome.out else outcome.out.splitlines()
             assert not [one for part in parts for one in bare(" ".join(part.split()))]
+
+
+UNPRINTED = {"explore"}  # serves pages until it is stopped: tests/explore reads them
+
+
+def test_every_verb_is_among_the_calls() -> None:
+    group: Any = get_command(app)
+    verbs = set(group.list_commands(Context(group)))
+    assert {call[0] for call in CALLS.values()} == verbs - UNPRINTED
+    # Whatever has the option --proof is asked for one.
+    proving = {
+        verb for verb in verbs if any(one.name == "proof" for one in group.get_command(Context(group), verb).params)
+    }
+    assert {call[0] for call in PROOFS.values()} == proving
+
+
+@pytest.mark.parametrize(
+    "page",
+    sorted(str(path.relative_to(ROOT)) for path in (*ROOT.glob("docs/notebooks/*.ipynb"), *ROOT.glob("docs/api/*.md"))),
+)
+def test_notebooks_and_the_reference_say_it_too(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    if page.endswith(".md"):
+        parts = [text]
+    else:
+        cells = json.loads(text)["cells"]
+        shown = [output.get("text", []) for cell in cells for output in cell.get("outputs", [])]
+        parts = ["".join(lines) for lines in [*(c["source"] for c in cells if c["cell_type"] == "markdown"), *shown]]
+    assert not [one for part in parts for one in bare(part)]
 
 
 @pytest.mark.parametrize("page", ["README.md", *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/*.md"))])
