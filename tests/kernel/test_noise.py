@@ -180,6 +180,34 @@ def test_losses_of_several_integers_compose(dimension: int, rounds: int) -> None
         assert _by_losses(table, described, "1/2", exact * Fraction(102, 100), **grid)
 
 
+def test_moves_chosen_after_the_first_round_and_noise_cut_short_are_covered() -> None:
+    """40 lopsided tables: no order and no tail certifies less than what whoever waits for the first sum gets."""
+    generator, seen = np.random.default_rng(18), 0
+    for _ in range(40):
+        table, clients = _random(generator, int(generator.integers(2, 5))), int(generator.integers(1, 4))
+        shift, corrupted = int(generator.integers(1, 4)), int(clients > 2)
+        distance, epsilon = int(generator.integers(1, shift**2 + 2)), Fraction(int(generator.integers(1, 40)), 10)
+        noise, factor = _summed(table, clients - corrupted), exponential(epsilon)
+        moves = [move for move in range(-shift, shift + 1) if move**2 <= distance]
+        first, *others = (_moved(noise, move, shift) for move in (0, *moves))
+        exact = Fraction(0)
+        for other in others:
+            chosen = [
+                max(sum(max(p * a - factor * q * b, 0) for a, b in zip(first, later, strict=True)) for later in others)
+                for p, q in zip(first, other, strict=True)
+            ]
+            exact = max(exact, Fraction(sum(chosen)))
+        seen += exact > Fraction(1, 1000)
+        described = _release(table, clients, shift, distance, rounds=2, corrupted=corrupted)
+        false = claim(described, epsilon, decimal_text(exact * (1 - Fraction(1, 10**9))))
+        grid = {"step": "1/20", "grid": {"low": -80, "high": 80}}
+        for tail in (160, 6, 2):
+            for order in ("1.02", "2", "30"):
+                assert not accepts(false, _proof(false, table, order, tail=tail))
+            assert not accepts(false, sealed(false, "sum", tables=[table.canonical()], tail=tail, **grid))
+    assert seen > 30
+
+
 TWO = _table([2**31, 2**31])
 FIVE = _table([2**28, 2**30, TOTAL - 2 * 2**28 - 2 * 2**30, 2**30, 2**28])
 
