@@ -14,7 +14,8 @@ from mezzotint.privacy import Release, account
 from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.distribution import LossDistribution
 from mezzotint.privacy.ledger import GLOBAL, Charge, _Total
-from mezzotint.privacy.propose import Outcome, accepted, propose_local, sealed
+from mezzotint.privacy.propose import Outcome, accepted, propose_local, pure_total, sealed
+from mezzotint.privacy.prove import prove
 from mezzotint.privacy.recursion import Curve, worst_sequence_epsilon
 from mezzotint.privacy.sums.account import _single
 from reference.kernel import claim as kernel_claim
@@ -130,6 +131,39 @@ def test_each_release_has_the_proof_that_suits_it(release: dict[str, Any], kind:
     proof = propose_local(TWO, **release).proof
     assert proof is not None
     assert proof["kind"] == kind
+
+
+def test_pure_composition_is_certified_where_it_costs_less_than_losses() -> None:
+    """A hundred reports at a delta that no loss is worth: 100 epsilon, and not the grid's more."""
+    response = families.randomized_response(lower=-1, upper=1, epsilon=0.45)
+    for computed in (45.0446, 44.9999, 44.99):
+        outcome = propose_local(response, epsilon=computed, delta=1e-30, rounds=100)
+        assert outcome.proof is not None
+        assert outcome.proof["kind"] == "ratio"
+        assert float(outcome.claim.epsilon) <= 100 * response.epsilon * (1 + 1e-12)
+    claim, proof = prove(response, rounds=100, delta=1e-30)
+    assert proof is not None
+    assert claim.certified
+    assert claim.epsilon <= 100 * response.epsilon * (1 + 1e-12)
+
+
+def test_what_is_in_doubt_between_two_raises_is_halved() -> None:
+    """One report of epsilon log 2 at delta 1/4, computed 0.3 to 2 % too low: found again to 0.06 %."""
+    for short in (0.997, 0.993, 0.98):
+        outcome = propose_local(TWO, epsilon=math.log(2) * short, delta=0.25)
+        assert outcome.proof is not None
+        assert math.log(2) <= float(outcome.claim.epsilon) <= math.log(2) * (1 + 6e-4)
+
+
+def test_pure_totals_of_sampled_reports() -> None:
+    """In secret: log(1 + r (e^E - 1)) a round; seen to be absent: nothing off."""
+    assert pure_total(0.5, 3, 2) == pytest.approx(3.0, rel=1e-12)
+    assert pure_total(0.5, 3, 2, "revealed", 0.1) == pytest.approx(3.0, rel=1e-12)
+    secret = 2 * math.log(1 + 0.1 * (math.exp(1.5) - 1))
+    assert pure_total(0.5, 3, 2, "poisson", 0.1) == pytest.approx(secret, rel=1e-12)
+    assert pure_total(0.5, 3, 2, "poisson", 0.1) >= secret
+    assert pure_total(1e3, 3, 2, "poisson", 0.1) == pytest.approx(6e3, rel=1e-12)
+    assert pure_total(math.inf, 3, 2) == math.inf
 
 
 def test_a_budget_that_is_just_met_is_kept() -> None:
