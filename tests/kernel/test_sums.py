@@ -153,6 +153,15 @@ def test_noise_that_does_not_depend_on_the_input_is_exact() -> None:
     assert not _accepts(ADDITIVE, 4, "0", "6/16", _additive(3, [[3]]), corrupted=1)
 
 
+def test_a_single_sum_that_one_may_be_seen_to_miss_costs_its_share() -> None:
+    """Whoever takes part with 1/2 and is seen to do so or not: half of the total variation, and nothing less."""
+    seen = {"sampling": "revealed", "rate": Fraction(1, 2)}
+    assert _accepts(ADDITIVE, 4, "0", "3/16", _additive(3, [[3]]), **seen)
+    assert not _accepts(ADDITIVE, 4, "0", "1874/10000", _additive(3, [[3]]), **seen)
+    secret = {"sampling": "poisson", "rate": Fraction(1, 2)}
+    assert not _accepts(ADDITIVE, 4, "0", "1", _additive(3, [[3]]), **secret)
+
+
 def test_what_the_noise_misses_is_charged() -> None:
     """A proof that drops almost everything: the dropped mass must stand in delta."""
     for tail, most in ((1, Fraction(99, 100)), (2, Fraction(3, 10))):
