@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from fractions import Fraction
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import mpmath
 import numpy as np
@@ -39,6 +39,12 @@ def _flat(width: int) -> Noise:
     """Not a pmf, but under it a sum of a row's entries stands at every place: what is added is easily seen."""
     ones = np.ones((1, width))
     return Noise(probability=np.ones(1), low=ones, high=ones, outside=0.0)
+
+
+def _summed(row: FloatArray, width: int) -> list[Fraction]:
+    """What the flat noise of this width makes of a row, exactly."""
+    before = [Fraction(0), *accumulate(map(Fraction, row.tolist()))]
+    return [before[min(k + 1, row.size)] - before[max(k + 1 - width, 0)] for k in range(row.size + width - 1)]
 
 
 def _convolved(noise: Iterable[float], row: FloatArray) -> list[Fraction]:
@@ -92,7 +98,7 @@ def test_screened_divergences_of_sums_that_round_against_us() -> None:
     size = 50
     rows = np.stack([_row(1 + 2.0**-44, LOST, size), _row(1.0, GAINED, size)])
     noise = _flat(3 * size)
-    both = [_convolved([1.0] * 3 * size, row) for row in rows]
+    both = [_summed(row, 3 * size) for row in rows]
     exact = sum(max(p - q, Fraction(0)) for p, q in zip(*both, strict=True))
     assert exact <= Fraction(float(screen(noise, rows, 0.0)[0, 1])) <= 2 * exact
 
@@ -161,7 +167,7 @@ def test_losses_of_a_curve_have_no_smaller_curve(seed: int) -> None:
 def test_slopes_over_rows_of_sums_that_round_against_us() -> None:
     size = 100
     noise, gained, lost = _flat(3 * size), _row(1.0, GAINED, size), _row(1.0, LOST, size)
-    below, steps = _convolved([1.0] * 3 * size, gained), _convolved([1.0] * 3 * size, lost)
+    below, steps = _summed(gained, 3 * size), _summed(lost, 3 * size)
     _, _, highest = geometry._noisy(noise, gained, lost)
     _, lowest, _ = geometry._noisy(noise, gained, -lost)
     for p, g, high, low in zip(below, steps, highest[0].tolist(), lowest[0].tolist(), strict=True):
@@ -179,7 +185,7 @@ def test_slopes_of_both_signs_round_against_us_on_both_sides(sign: float) -> Non
     slope = np.zeros(size)
     slope[::2], slope[1::2] = _row(1.5, LOST, size // 2), -_row(1.0, GAINED, size // 2)
     _, lowest, highest = geometry._noisy(noise, row, sign * slope)
-    exact = zip(_convolved([1.0] * 3 * size, slope), _convolved([1.0] * 3 * size, row), strict=True)
+    exact = zip(_summed(slope, 3 * size), _summed(row, 3 * size), strict=True)
     for place, (g, p) in enumerate(exact):
         if g > 0:
             ours = highest if sign > 0 else -lowest
@@ -301,11 +307,11 @@ def test_losses_at_a_distance_between_places_in_steep_segments(mirrored: bool) -
 
 
 def test_pure_losses_of_vectors_are_rounded_up() -> None:
-    for generator, mechanism in _tables(range(20)):
+    for generator, mechanism in _tables(range(6)):
         distances, losses = loss_profile(mechanism)
         lefts = [Fraction(0), *map(Fraction, distances[:-1].tolist())]
         points = [(left**2, Fraction(loss)) for left, loss in zip(lefts, losses.tolist(), strict=True)]
-        for coordinates in generator.integers(1, 50, 3).tolist():
+        for coordinates in generator.integers(1, 50, 2).tolist():
             norm = float(generator.uniform(0.1, 2) * (mechanism.upper - mechanism.lower))
             at = Fraction(squared_distance(mechanism, coordinates=coordinates, l2_norm=norm)) / coordinates
             chords = (
