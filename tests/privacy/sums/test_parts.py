@@ -20,7 +20,7 @@ from mezzotint.privacy.release import Release
 from mezzotint.privacy.sampling import poisson_replace_one, revealed
 from mezzotint.privacy.sums import account, cells, convolution, geometry, near
 from mezzotint.privacy.sums.blanket import Component, common_blanket
-from mezzotint.privacy.sums.bound import central_epsilon
+from mezzotint.privacy.sums.bound import central_epsilon, dominating_curve
 from mezzotint.privacy.sums.central import silence
 from mezzotint.privacy.sums.convolution import sum_bounds
 from mezzotint.privacy.sums.cover import cover, division
@@ -237,6 +237,12 @@ def test_cases_of_inputs_are_used_where_they_are_better() -> None:
     assert (bound.method, bound.epsilon) == ("cases of inputs", cases.epsilon)
 
 
+def test_curves_at_no_delta_are_those_at_a_tiny_one() -> None:
+    none, tiny = (dominating_curve(BITS, clients=4, delta=delta) for delta in (0.0, 1e-25))
+    assert none.epsilons.tolist() == tiny.epsilons.tolist()
+    assert none.deltas.tolist() == tiny.deltas.tolist()
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_groups_keep_the_most_variance_of_what_is_tried(seed: int) -> None:
     rows = random_rows(np.random.default_rng(seed), rows=2, levels=4)
@@ -314,3 +320,5 @@ def test_rows_between_knots_and_the_whole_range_of_distances() -> None:
     distances, losses = near.loss_profile(mechanism)
     assert distances.tolist() == [(mechanism.upper - mechanism.lower) * j / 64 for j in range(1, 65)]
     assert mechanism.epsilon <= losses[-1] * (1 + 4 * UNIT)
+    # Here a knot and a distance add up to the last knot exactly.
+    assert near.loss_profile(TABLE)[1][-1] == pytest.approx(math.log(3), rel=FEW)
