@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from mezzotint.core.priors import ORDERS, as_prior
+from mezzotint.core.priors import ORDERS, SamplePrior, as_prior
 
 EXACT = 1e-12
 """Sixty halvings leave a few thousand pieces, each within 1e-14 of the range's power."""
@@ -52,3 +52,27 @@ def test_narrow_uniforms_are_seen_wherever_they_lie(width: float) -> None:
         pieces = np.linspace(-1, 1, 5)
         found, wanted = prior.moments(pieces), _steps(edges, np.ones(1), pieces)
         assert np.abs(found - wanted).max() <= EXACT * 2.0**ORDERS
+
+
+def _point_by_point(prior: SamplePrior, edges: np.ndarray) -> np.ndarray:
+    """Moments of a sample as they are defined: a loop over its points."""
+    result = np.zeros((edges.size - 1, ORDERS))
+    for x, mass in zip(prior.points.tolist(), prior.masses.tolist(), strict=True):
+        piece = max(i for i in range(edges.size - 1) if edges[i] <= x)
+        result[piece] += [mass * (x - edges[piece]) ** k for k in range(ORDERS)]
+    return result
+
+
+@pytest.mark.parametrize("count", [1, 2, 255, 256, 257, 5000])
+def test_moments_of_a_sample_block_by_block_are_those_point_by_point(count: int) -> None:
+    random = np.random.default_rng(count)
+    spread = random.uniform(20, 700, count)
+    near = 300 + 1e-9 * random.standard_normal(count)
+    for values in (spread, near, np.round(spread), np.clip(1000 * random.standard_normal(count), 20, 700)):
+        prior = as_prior(values, lower=20.0, upper=700.0)
+        assert isinstance(prior, SamplePrior)
+        inner = np.unique(np.concatenate([prior.points[::100], random.uniform(21, 699, 3)]))
+        for edges in ([20.0, 700.0], [20.0, *inner[(inner > 20) & (inner < 700)], 700.0], np.linspace(20, 700, 40)):
+            found, wanted = prior.moments(np.asarray(edges)), _point_by_point(prior, np.asarray(edges))
+            # Sums of terms that are all at least 0, each of a few roundings: relative errors only.
+            assert (np.abs(found - wanted) <= 1e-12 * wanted).all()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, final
 
 import numpy as np
@@ -53,12 +55,44 @@ class SamplePrior(Prior):
     masses: FloatArray
 
     def moments(self, edges: FloatArray) -> FloatArray:
-        pieces = edges.size - 1
-        piece = np.clip(np.searchsorted(edges, self.points, side="right") - 1, 0, pieces - 1)
-        terms = _powers(self.points - edges[piece]) * self.masses[:, None]
-        result = np.zeros((pieces, ORDERS))
-        np.add.at(result, piece, terms)
+        points, masses, blocks = self._blocks
+
+        def piece(x: FloatArray) -> npt.NDArray[np.intp]:
+            return np.clip(np.searchsorted(edges, x, side="right") - 1, 0, edges.size - 2)
+
+        first, last = piece(points[:, 0]), piece(points[:, -1])
+        whole, cut = first == last, first != last
+        result = np.zeros((edges.size - 1, ORDERS))
+        # All terms are at least 0 where the origin lies to the left: nothing cancels.
+        _add(result, first[whole], _shifted(blocks[whole], points[whole, 0] - edges[first[whole]]))
+        single, at = points[cut].ravel(), piece(points[cut].ravel())
+        _add(result, at, _powers(single - edges[at]) * masses[cut].reshape(-1, 1))
         return result
+
+    @cached_property
+    def _blocks(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Points and masses, so many a row, the last one filled up with no mass; each row's moments from its first."""
+        missing = -self.points.size % _BLOCK
+        points = np.pad(self.points, (0, missing), mode="edge").reshape(-1, _BLOCK)
+        masses = np.pad(self.masses, (0, missing)).reshape(-1, _BLOCK)
+        return points, masses, np.einsum("bpo,bp->bo", _powers(points - points[:, :1]), masses)
+
+
+_BLOCK = 256
+"""Points whose moments are added up once: a piece takes them whole, unless an edge runs through them."""
+
+
+def _shifted(moments: FloatArray, gap: FloatArray) -> FloatArray:
+    """(n, ORDERS) moments from origins that lie (n,) gaps further left."""
+    powers = _powers(gap)
+    terms = [[math.comb(k, j) * powers[:, k - j] * moments[:, j] for j in range(k + 1)] for k in range(ORDERS)]
+    return np.stack([sum(row) for row in terms], axis=1)
+
+
+def _add(result: FloatArray, rows: npt.NDArray[np.intp], terms: FloatArray) -> None:
+    """result[rows] += terms, rows repeated."""
+    for order in range(ORDERS):
+        result[:, order] += np.bincount(rows, terms[:, order], minlength=len(result))
 
 
 @final

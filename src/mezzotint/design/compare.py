@@ -13,6 +13,7 @@ from typing import Any, Literal, final
 from mezzotint.core.arguments import check_count, check_increasing
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.priors import as_prior
 from mezzotint.core.records import Record
 from mezzotint.design.calibrate import calibrate
 from mezzotint.design.levels import UnboundedLevelsWarning, symmetric_levels
@@ -210,12 +211,15 @@ def compare(
     if unknown:
         raise ParameterError("families", unknown, f"use some of {', '.join((*FAMILIES, *BASELINES))}")
     span: dict[str, Any] = {"lower": lower, "upper": upper}
-    floor = limit_of(make_problem(epsilon=epsilon, loss="mse", prior=prior, **span), None)[0]
+    problem = make_problem(epsilon=epsilon, loss="mse", prior=prior, **span)
+    # Read once: a sample of many rows takes long to sort. Tables of one's own may have another range.
+    given, prior = prior, problem.prior
+    floor = limit_of(problem, None)[0]
     cells = max(2, (count if isinstance(count, int) else len(count)) // 2)
     rows: dict[int, Row] = {}
     for place, name in sorted(enumerate(families), key=lambda item: _LAST.index(item[1]) if item[1] in _LAST else -1):
         if not isinstance(name, str):
-            rows[place] = _row(*own(name, epsilon), prior, floor, cells)
+            rows[place] = _row(*own(name, epsilon), given, floor, cells)
         elif name in continuous.NAMES:
             rows[place] = _continuous(name, epsilon, prior, floor, span)
         else:
@@ -252,6 +256,7 @@ def tradeoff(
     if not epsilons or not bits:
         raise ParameterError("bits" if epsilons else "epsilons", [], "give at least one value")
     counts, rows = [_levels(count, None) for count in bits], []
+    given, prior = prior, as_prior(prior, lower=lower, upper=upper)
     for epsilon in epsilons:
         problem = make_problem(epsilon=epsilon, lower=lower, upper=upper, loss="mse", prior=prior)
         floor = limit_of(problem, None)[0]
@@ -264,7 +269,7 @@ def tradeoff(
         name, build = own(family, epsilon)
         table = build()
         if table.epsilon <= epsilon:
-            rows.append({"family": name, **_point(table, epsilon, table.bits, prior)})
+            rows.append({"family": name, **_point(table, epsilon, table.bits, given)})
     return rows
 
 
