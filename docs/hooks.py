@@ -15,11 +15,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from typeset import typeset
 
 SOURCE = Path(__file__).resolve().parents[1] / "src"
-NAMES = re.compile(r"^\{\{ public names of ([a-z_.]+) \}\}$", re.MULTILINE)
-GALLERY = "{{ gallery }}"
-BENCHMARKS = "{{ benchmarks }}"
-PROOFS = "{{ proofs }}"
-NOTEBOOKS = "{{ notebooks }}"
+_NAMES = r"^\*On the site the public names of `([a-z_.]+)` stand here; `make docs` builds it\.\*$"
+NAMES = re.compile(_NAMES, re.MULTILINE)
+GALLERY = "*On the site the gallery stands here; `make docs` builds it from the files in [results](results/).*"
+BENCHMARKS = "*On the site a list of the benchmarks stands here; in the checkout they are the files in `benchmarks`.*"
+PROOFS = "*On the site a list of all proofs stands here; in the checkout they are the files in [proofs](proofs/).*"
+NOTEBOOKS = (
+    "*On the site a list of all notebooks stands here; in the checkout they are the files in [notebooks](notebooks/).*"
+)
+VERSION = "of this checkout"
+"""What stands in the place of each in the sources says so to whoever reads them there."""
 RESULTS = Path(__file__).resolve().parent / "results"
 PAPERS = {
     "optm": "OPTM: Cai, Zhang, Khalili 2024, Privacy-Aware Randomized Quantization via Linear Programming",
@@ -204,7 +209,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     filled = NAMES.sub(lambda match: "\n\n".join(f"::: {name}" for name in in_order(match[1], first)), markdown)
     for mark, fill in ((GALLERY, gallery), (BENCHMARKS, benchmarks), (PROOFS, proofs), (NOTEBOOKS, notebooks)):
         filled = filled.replace(mark, fill()) if mark in filled else filled
-    return filled.replace("{{ version }}", version())
+    return filled.replace(VERSION, f"of version {version()}")
 
 
 def on_page_content(page_html: str, page: Any, **_: Any) -> str:

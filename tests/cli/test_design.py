@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -245,3 +246,35 @@ def test_the_demo(invoke: Invoke, tmp_path: Path) -> None:
     assert estimate.json["mean"] == facts["mechanisms"][-1]["mean"]
     # A second run replaces the first.
     assert "optimal table" in invoke("demo", "--folder", folder).out
+
+
+def test_losses_and_their_bounds_stand_under_their_names_and_in_one_unit(invoke: Invoke) -> None:
+    """A bound of a cdf's variance beside the root of the loss, or mean losses beside a bound of the largest, misled."""
+    arguments = ("design", "--epsilon", 1, "--levels", 3, "--lower", 0, "--upper", 100)
+    for loss, words in (
+        ("mse", r"mse ([\d.]+) \(squared data units\), mae .*goes below mse ([\d.]+)"),
+        ("mae", r", mae ([\d.]+), greatest bias .* \(data units\); .*goes below mae ([\d.]+)"),
+        ("minimax", r"a largest mse of ([\d.]+), greatest .*goes below a largest mse of ([\d.]+)"),
+        ("cdf", r"error of ([\d.]+) / sqrt\(n\) .*goes below a standard error of ([\d.]+) / sqrt\(n\)"),
+    ):
+        far = ("--max-level", 150) if loss == "mae" else ()
+        found = re.search(words, invoke(*arguments, "--loss", loss, *far).out)
+        assert found, loss
+        value, bound = map(float, found.groups())
+        assert bound <= value * (1 + 1e-5)
+        assert value <= bound * 1.01
+
+
+def test_what_cannot_be_proven_is_refused_at_once_with_what_to_leave_out(invoke: Invoke, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"x": [-0.5, 0.1, 0.7]}), tmp_path / "x.parquet")
+    for more, words in (
+        (("--prior", f"{tmp_path}/x.parquet:x"), ": leave the prior out, or take a bound"),
+        (("--loss", "mae", "--max-bias", 0.1), ": allow no bias, use loss mse, or take"),
+        (("--alpha", 2), ": ask for pure epsilon"),
+    ):
+        outcome = invoke("design", "--epsilon", 1, "--prove", *more)
+        assert outcome.status == 2
+        assert words in outcome.err
+        assert "mezzotint: --prove: proofs over all levels" in outcome.err
+        assert "True" not in outcome.err
+    assert "--limit: limits are known" in invoke("design", "--epsilon", 1, "--alpha", 2, "--limit").err

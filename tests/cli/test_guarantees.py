@@ -69,7 +69,12 @@ def files(tmp_path: Path, mechanism_file: Path, column_file: Path, invoke: Invok
     assert invoke("account", mechanism_file, "--rounds", 2, "--proof", claim).status == 0
     written = invoke("privatize", column_file, "--column", "x", "--mechanism", mechanism_file, "--out", reports)
     assert written.status == 0
+    grouped, pairs, ledger = tmp_path / "grouped.parquet", tmp_path / "pairs.parquet", tmp_path / "ledger.jsonl"
+    words = ("privatize", column_file, "--mechanism", mechanism_file, "--column", "x", "--ledger", ledger)
+    assert invoke(*words, "--keep", "word", "--out", grouped).status == 0
+    assert invoke(*words, "--column", "id", "--out", pairs).status == 0
     found = {"m": mechanism_file, "in": column_file, "ranks": ranks, "claim": claim, "reports": reports}
+    found |= {"grouped": grouped, "pairs": pairs, "ledger": ledger}
     return found | {"out": tmp_path / "out.html", "csv": tmp_path / "o.csv", "folder": tmp_path / "demo"}
 
 
@@ -90,6 +95,9 @@ CALLS: dict[str, tuple[str, ...]] = {
         "privatize", "{in}", "--column", "x", "--column", "id", "--mechanism", "{m}", "--out", "{csv}", "--overwrite",
     ),
     "estimate": ("estimate", "{reports}"),
+    "estimate, groups": ("estimate", "{grouped}", "--by", "word"),
+    "estimate, pairs": ("estimate", "{pairs}", "--column", "x_code", "--column", "id_code"),
+    "ledger": ("ledger", "{ledger}", "--budget", "9"),
     "compare": ("compare", "--epsilon", "1", "--bits", "1"),
     "account": ("account", "{m}", "--rounds", "3"),
     "account, sum": ("account", "{m}", "--view", "sum", "--clients", "20", "--delta", "1e-3"),
@@ -331,3 +339,15 @@ def test_headings_break_before_any_cell_or_border_is_cut(capsys: pytest.CaptureF
     assert max(map(len, lines)) <= width
     assert all(line[-1] in "┓┃┩│┘" for line in lines)
     assert all(any(f" {cell} " in line for line in lines) for cell in cells)
+
+
+def test_remarks_that_few_rows_have_stand_below_a_table_that_is_too_wide(capsys: pytest.CaptureFixture[str]) -> None:
+    table = Table("mechanism", "note")
+    for name, note in (("optimal", ""), ("imvu", "biased"), ("rqm", "")):
+        table.add_row(name, note)
+    Console(width=40, no_color=True).print(Fitted(table))
+    assert "note" in capsys.readouterr().out
+    Console(width=20, no_color=True).print(Fitted(table))
+    narrow = capsys.readouterr().out
+    assert "note" not in narrow
+    assert narrow.splitlines()[-1] == "imvu: biased"

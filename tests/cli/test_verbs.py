@@ -98,8 +98,40 @@ def test_words_for_people(invoke: Invoke, tmp_path: Path, column_file: Path, mec
         assert words in said
     said = invoke("show", mechanism_file).out
     assert "█" in said
-    assert "epsilon = log(" in " ".join(said.split())
+    claim = " ".join(said.split())
+    assert "Certified: (" in claim
+    assert "computed" not in claim
+    assert "Its epsilon, log(" in claim
     assert "valid: epsilon" in invoke("verify", mechanism_file).out
+
+
+def test_show_prints_no_rounding_for_a_mean(invoke: Invoke, tmp_path: Path) -> None:
+    """A mean of exactly 0 in the integers is no -1e-17, which a sum of products of floats leaves."""
+    weights = [2**31, 2**30, 2**30]
+    table = Mechanism(knots=[-1.0, 1.0], levels=[-0.2, 0.1, 0.3], weights=[weights, weights])
+    assert table.mean(0.0) != 0
+    table.save(tmp_path / "m.json")
+    said = invoke("show", tmp_path / "m.json", "--at=0").out
+    assert re.search(r"│ +0.2500 │ +0 │", said)
+
+
+def test_options_of_one_column_are_refused_beside_groups_by_name(
+    invoke: Invoke, tmp_path: Path, column_file: Path, mechanism_file: Path
+) -> None:
+    out = tmp_path / "r.parquet"
+    words = ("privatize", column_file, "--column", "x", "--mechanism", mechanism_file, "--keep", "word", "--out", out)
+    assert invoke(*words).status == 0
+    for more, name in (
+        (("--quantiles",), "--quantiles: "),
+        (("--histogram",), "--histogram: "),
+        (("--simultaneous",), "--simultaneous: "),
+        (("--method", "safe"), "--method=safe: "),
+        (("--save-counts", tmp_path / "c.json"), "--save-counts="),
+    ):
+        outcome = invoke("estimate", out, "--by", "word", *more)
+        assert outcome.status == 2
+        assert f"mezzotint: {name}" in outcome.err
+        assert "is not for --by" in outcome.err
 
 
 def test_show_gives_the_pmf_at_any_inputs(invoke: Invoke, mechanism_file: Path) -> None:

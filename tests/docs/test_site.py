@@ -59,7 +59,7 @@ def test_every_room_has_its_page() -> None:
     assert rooms - {"core", "cli"} == set(ROOMS)  # core is reached through `mezzotint`, cli has a page of its own
     for room in ROOMS:
         text = (ROOT / "docs" / "api" / f"{room}.md").read_text(encoding="utf-8")
-        assert f"{{{{ public names of mezzotint.{room} }}}}" in text
+        assert f"the public names of `mezzotint.{room}` stand here" in text
 
 
 @pytest.mark.parametrize("room", ["families", "privacy", "design", "collect", "smoothed", "vectors"])
@@ -77,10 +77,20 @@ def test_public_names_are_listed_and_documented(room: str, hooks: ModuleType) ->
 
 
 def test_names_are_filled_in(hooks: ModuleType) -> None:
-    filled = hooks.on_page_markdown("# x\n\n{{ public names of mezzotint }}\n")
+    filled = hooks.on_page_markdown((ROOT / "docs/api/mezzotint.md").read_text(encoding="utf-8"))
     assert "::: mezzotint.Mechanism" in filled
     assert "::: mezzotint.collect" not in filled
-    assert "mezzotint reproduce optm-table1" in hooks.on_page_markdown("{{ gallery }}")
+    assert "mezzotint reproduce optm-table1" in hooks.on_page_markdown(hooks.GALLERY)
+
+
+def test_no_placeholder_is_visible_to_whoever_reads_the_sources(hooks: ModuleType) -> None:
+    pages = ["README.md", *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))]
+    for page in pages:
+        text = (ROOT / page).read_text(encoding="utf-8")
+        assert "{{" not in text, page
+        filled = hooks.on_page_markdown(text)
+        assert "On the site" not in filled, page
+        assert "of this checkout" not in filled, page
 
 
 def test_every_page_is_in_the_navigation(hooks: ModuleType) -> None:
@@ -97,7 +107,7 @@ def test_every_reproduction_is_in_the_gallery(hooks: ModuleType) -> None:
     verb = importlib.import_module("mezzotint.cli.reproduce")
     assert set(hooks.reproductions()) == set(verb._reproductions())
     assert all(hooks.reproductions().values())
-    page = hooks.on_page_markdown("{{ gallery }}")
+    page = hooks.on_page_markdown(hooks.GALLERY)
     assert all(f"`mezzotint reproduce {name}`" in page for name in hooks.reproductions())
 
 

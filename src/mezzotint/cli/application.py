@@ -20,6 +20,7 @@ from mezzotint.cli import (
     estimate,
     explore,
     federate,
+    ledger,
     privatize,
     report,
     reproduce,
@@ -46,6 +47,7 @@ VERBS = {
     "estimate": estimate,
     "compare": compare,
     "account": account,
+    "ledger": ledger,
     "advise": advise,
     "reproduce": reproduce,
     "report": report,
@@ -185,7 +187,10 @@ def _as_typed(error: ParameterError, entered: typer.Typer, given: Sequence[str])
     name, rest = re.match(r"(\w*)(.*)", error.parameter, re.DOTALL).groups()  # type: ignore[union-attr]
     for option in getattr(command, "params", ()):
         if option.param_type_name == "option" and ALIASES.get(name, name) == option.name:
-            return str(error).replace(name + rest, option.opts[0] + rest, 1)
+            said = str(error)
+            if isinstance(error.value, bool):  # flags have no value to type
+                said = said.replace(f"={error.value}", "", 1)
+            return said.replace(name + rest, option.opts[0] + rest, 1)
     return str(error)
 
 

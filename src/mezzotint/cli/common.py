@@ -98,7 +98,8 @@ def read_prior(prior: str | None) -> Any:
     if not separator or not path or not column:
         raise ParameterError("prior", prior, "give FILE:COLUMN, as in public.parquet:age")
     warn(PRIOR_WARNING)
-    return collect.read_values(path, column=column)
+    with busy("reading the prior"):
+        return collect.read_values(path, column=column)
 
 
 def load_mechanism(path: Path, *, parameter: str = "mechanism") -> Mechanism:
@@ -113,10 +114,15 @@ def each(claim: privacy.Claim | None) -> str:
     return SEEDED if claim is None else f"epsilon {above(claim.epsilon)} each ({claim.basis})"
 
 
-def cost_of(result: Any) -> str:
+def cost_of(claim: privacy.Claim | None, seeded: bool | None) -> str:
     """What each of the reports behind an estimate cost, as far as their files say."""
-    unsure = result.claim is not None and result.seeded is None
-    return each(result.claim) + (" unless they were drawn from a seed (their files do not say)" if unsure else "")
+    unsure = claim is not None and seeded is None
+    return each(claim) + (" unless they were drawn from a seed (their files do not say)" if unsure else "")
+
+
+def bits(count: int) -> str:
+    """So many bits, in words."""
+    return f"{count} bit{'s' * (count != 1)}"
 
 
 def read_lines(path: Path, *, parameter: str) -> list[str]:

@@ -19,6 +19,7 @@ from mezzotint.cli.common import (
     Overwrite,
     PriorOption,
     Upper,
+    bits,
     busy,
     number,
     output,
@@ -179,7 +180,7 @@ def _categories(mechanism: Mechanism, asked: float, out: Path | None, overwrite:
         print_json(facts)
         return
     lines = [
-        f"{facts['name']}: {facts['bits']} bits, {facts['guarantee']}",
+        f"{facts['name']}: {bits(facts['bits'])}, {facts['guarantee']}",
         f"{facts['reports']} reports; n x the variances of all frequencies: {number(facts['frequency_variance'])}",
         *([f"written to {out}"] if out else []),
     ]
@@ -315,18 +316,25 @@ def describe(family: str, result: Any, *, loss: str, prior: Any, seconds: float)
     }
 
 
+def _loss(loss: str, value: float) -> str:
+    """A value of a loss, or a bound of it, under its name and in its unit; of a cdf the error, not the variance."""
+    if loss == "cdf":
+        return f"a standard error of {number(math.sqrt(value))} / sqrt(n) of the distribution function"
+    return f"{'a largest mse of' if loss == 'minimax' else loss} {number(value)}"
+
+
 def _summary(facts: dict[str, Any]) -> None:
     bound = ""
     if facts["lower_bound"] is not None:
-        bound = f"; no mechanism of its class goes below {number(facts['lower_bound'])} {facts['loss']}"
+        bound = f"; no mechanism of its class goes below {_loss(facts['loss'], facts['lower_bound'])}"
     if facts.get("limit") is not None:
         above = "" if facts["above_limit"] is None else f" ({facts['above_limit']:.3g} % above it)"
-        bound += f"; at any number of bits, below {number(facts['limit'])}{above}"
-    cdf = f", distribution function {number(math.sqrt(facts['value']))} / sqrt(n)" if facts["loss"] == "cdf" else ""
+        bound += f"; at any number of bits, below {_loss(facts['loss'], facts['limit'])}{above}"
+    more = "" if facts["loss"] in ("mse", "mae") else f", {_loss(facts['loss'], facts['value'])}"
     lines = [
-        f"{facts['name']}: {facts['bits']} bits, {facts['guarantee']}",
-        f"mse {number(facts['mse'])}, mae {number(facts['mae'])}{cdf}, greatest bias {number(facts['max_bias'], 3)}"
-        + bound,
+        f"{facts['name']}: {bits(facts['bits'])}, {facts['guarantee']}",
+        f"mse {number(facts['mse'])} (squared data units), mae {number(facts['mae'])}{more}, "
+        f"greatest bias {number(facts['max_bias'], 3)} (data units){bound}",
         "levels "
         + ", ".join(f"{level:.6g}" for level in facts["levels"][:16])
         + (" ..." if len(facts["levels"]) > 16 else ""),

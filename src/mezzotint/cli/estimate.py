@@ -86,11 +86,18 @@ def command(
     """
     table = None if mechanism is None else load_mechanism(mechanism)
     _check_options(by=by, against=against, sizes=sizes)
+    several = column is not None and len(column) > 1
+    if domain is not None or several or by is not None or weights is not None:
+        alone = {"histogram": histogram, "quantiles": quantiles, "simultaneous": simultaneous}
+        alone |= {"save_counts": save_counts, "method": method != "asymptotic" and method}
+        alone |= {"engine": engine != "local" and engine, "address": address}
+        alone |= {} if by is not None or weights is not None else {"mechanism": mechanism}
+        _refuse_beside(alone, by=by, weights=weights, domain=domain)
     shown: dict[str, Any] = {"level": level, "allow_seeded": allow_seeded, "as_json": as_json}
     if domain is not None:
         groups.hitters(sources, domain=domain, column=column, top=top, **shown)
         return
-    if column is not None and len(column) > 1:
+    if column is not None and several:
         if by is not None or weights is not None:
             raise ParameterError("column", ", ".join(column), "one at a time by groups or with weights")
         groups.together(sources, columns=column, **shown)
@@ -132,6 +139,15 @@ def _check_options(*, by: str | None, against: str | None, sizes: str | None) ->
             raise ParameterError(name, value, "is about groups; name their column with --by")
 
 
+def _refuse_beside(alone: dict[str, Any], *, by: str | None, weights: str | None, domain: Path | None) -> None:
+    """Names an option of estimates of one column that groups, weights, domains or pairs of columns do not take."""
+    beside = "--domain" if domain else "--by" if by else "--weights" if weights else "two columns"
+    for name, value in alone.items():
+        if value:
+            shown = value if value is True else str(value)
+            raise ParameterError(name, shown, f"is not for {beside}; estimate one column or one group by itself")
+
+
 def _counts(sources: list[str], **options: Any) -> collect.CodeCounts:
     """The counts of all sources together."""
     with progress("counting") as tell:
@@ -145,7 +161,7 @@ def _counts(sources: list[str], **options: Any) -> collect.CodeCounts:
 
 
 def _frequencies(result: collect.Frequencies) -> Fitted:
-    table = Table(title=f"{result.n:,} reports, {cost_of(result)}", title_justify="left")
+    table = Table(title=f"{result.n:,} reports, {cost_of(result.claim, result.seeded)}", title_justify="left")
     table.add_column("category")
     for heading in ("share", *(f"{100 * result.level:.4g} % {end}" for end in ("low", "high"))):
         table.add_column(heading, justify="right")
@@ -155,7 +171,7 @@ def _frequencies(result: collect.Frequencies) -> Fitted:
 
 
 def _picture(result: Any) -> Group:
-    table = Table(title=f"{result.n:,} reports, {cost_of(result)}", title_justify="left")
+    table = Table(title=f"{result.n:,} reports, {cost_of(result.claim, result.seeded)}", title_justify="left")
     low, high = (f"{100 * result.level:.4g} % {end}" for end in ("low", "high"))
     for heading in ("of the clipped inputs", "estimate", low, high, "left open by the table"):
         table.add_column(heading, justify="left" if heading.startswith("of") else "right")

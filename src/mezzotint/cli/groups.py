@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,10 @@ def by_groups(
     if against is not None and against not in found:
         raise ParameterError("against", against, f"is no group; there are: {', '.join(list(found)[:20])}")
     memoised = any(group.memoised for group in found.values())
-    facts: dict[str, Any] = {"level": level, "by": by, "weights": weights, "memoised": memoised, "groups": []}
+    counts = reduce(lambda one, other: one.merge(other), (group.counts for group in found.values()))
+    claim = None if counts.seeded else privacy.report_claim(counts.mechanism)
+    facts: dict[str, Any] = {"level": level, "by": by, "weights": weights, "memoised": memoised, **_priced(claim)}
+    facts["groups"] = []
     parts = {name: collect.parts_of(group, level=level) for name, group in found.items()}
     for name, group in found.items():
         known = {what: part.interval.as_dict() for what, part in parts[name].items()}
@@ -75,7 +79,7 @@ def by_groups(
     if as_json:
         print_json({name: value for name, value in facts.items() if name != "series_text"})
     else:
-        output().print(_pictures(facts))
+        output().print(_pictures(facts, cost=cost_of(claim, counts.seeded)))
 
 
 def hitters(
@@ -102,13 +106,21 @@ def hitters(
     if as_json:
         print_json(found.as_dict())
         return
-    table = Table(title=f"{found.n:,} reports of {found.domain:,} categories, {cost_of(found)}", title_justify="left")
+    table = Table(
+        title=f"{found.n:,} reports of {found.domain:,} categories, {cost_of(found.claim, found.seeded)}",
+        title_justify="left",
+    )
     for heading in ("category", "share", *(f"{100 * level:.4g} % {end}, all at once" for end in ("low", "high")), ""):
         table.add_column(heading, justify="left" if heading in ("category", "") else "right")
     for name, share, sure in zip(found.categories, found.shares, found.certain, strict=True):
         shown = (f"{value:.5f}" for value in (share.value, share.low, share.high))
         table.add_row(Text(name), *shown, f"surely among the first {top}" if sure else "")
     output().print(Group(Fitted(table), Text(f"No other category has a share above {found.unlisted_at_most:.5f}.")))
+
+
+def _priced(claim: privacy.Claim | None) -> dict[str, Any]:
+    """What stands in JSON about the cost of one report; nothing where it was drawn from a seed."""
+    return {} if claim is None else {"epsilon": claim.epsilon, **claim.standing}
 
 
 def _asked(group: collect.Group) -> bool:
@@ -130,15 +142,14 @@ def _sizes(text: str) -> dict[str, float]:
         raise ParameterError("sizes", text, "give the size of each group: a=100,b=250") from None
 
 
-def _pictures(facts: dict[str, Any]) -> Group:
+def _pictures(facts: dict[str, Any], *, cost: str) -> Group:
     n = sum(entry["n"] for entry in facts["groups"])
-    seeded = any(entry["seeded"] for entry in facts["groups"])
     title = (
         f"{n:,} reports" + (f" by {facts['by']}" if facts["by"] else "") + (", weighted" if facts["weights"] else "")
     )
     less = [{**entry, "group": f"{entry['group']} less {facts['against']}"} for entry in facts.get("differences", ())]
     whole = [{"group": "population", **facts["population"]}] if "population" in facts else []
-    title += ": drawn from a seed, NOT PRIVATE" if seeded else ""
+    title += f", {cost}"
     shown: list[Any] = [_table(title, [facts["groups"], less, whole], level=facts["level"])]
     if "series_text" in facts:
         shown.append(
@@ -194,14 +205,14 @@ def together(sources: list[str], *, columns: list[str], level: float, allow_seed
         rows = [(*names, one) for names, one in collect.two_way(pairs, **options).items()]
     else:
         rows = [(name, "mean", one) for name, one in collect.means_within(pairs, **options).items()]
+    tables = dict(zip(columns, (pairs.first, pairs.second), strict=True))
+    claim = None if pairs.seeded else privacy.report_claim(tables)
     if as_json:
         entries = [{columns[0]: one, columns[1]: other, **found.as_dict()} for one, other, found in rows]
-        print_json({"n": pairs.n, "level": level, "seeded": pairs.seeded, "together": entries})
+        facts = {"n": pairs.n, "level": level, "seeded": pairs.seeded, **_priced(claim)}
+        print_json({**facts, "together": entries})
         return
-    table = Table(
-        title=f"{pairs.n:,} records" + (": drawn from a seed, NOT PRIVATE" if pairs.seeded else ""),
-        title_justify="left",
-    )
+    table = Table(title=f"{pairs.n:,} records, {cost_of(claim, pairs.seeded)}", title_justify="left")
     for heading in (columns[0], columns[1], "estimate", *(f"{100 * level:.4g} % {end}" for end in ("low", "high"))):
         table.add_column(heading)
     for one, other, found in rows:

@@ -12,6 +12,7 @@ from mezzotint.cli.common import (
     AsJson,
     Overwrite,
     ProofOption,
+    bits,
     each,
     load_mechanism,
     notices,
@@ -26,6 +27,7 @@ from mezzotint.cli.rooms import collect, families, privacy
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import refuse_existing
 from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.records import above, below
 
 EXAMPLE = "mezzotint privatize in.parquet --column x --mechanism m.json --out reports.parquet"
 
@@ -194,13 +196,14 @@ def _print(result: collect.PrivatizeResult | collect.ColumnsResult) -> None:
     lines = _one(result) if isinstance(result, collect.PrivatizeResult) else _several(result)
     if result.resumed:
         lines.append(f"{result.resumed} of {result.blocks} parts were there before; the counts below leave them out")
+    lines += _charged(result)
     lines += [_clipped(result), f"({collect.RAW_COUNTS_REMARK})"]
     console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
 
 
 def _one(result: collect.PrivatizeResult) -> list[str]:
     rate = result.reports / max(result.seconds, 1e-9)
-    what = f"{result.reports:,} reports of {result.bits} bits, {each(result.claim)}, "
+    what = f"{result.reports:,} reports of {bits(result.bits)}, {each(result.claim)}, "
     return [f"{what}written to {result.out} ({result.seconds:.2f} s, {rate:,.0f}/s)"]
 
 
@@ -210,6 +213,21 @@ def _several(result: collect.ColumnsResult) -> list[str]:
     return [
         f"{what}written to {result.out} ({result.seconds:.2f} s, {rate:,.0f} rows/s)",
         f"claim: {result.claim or SEEDED}",
+    ]
+
+
+def _charged(result: collect.PrivatizeResult | collect.ColumnsResult) -> list[str]:
+    """What the ledger was charged, and what is left."""
+    charged = result.charged
+    if charged is None:
+        return []
+    whom = "everyone" if charged.people is None else f"{charged.people:,} people for their rows, each at most"
+    again = f" (attempt {charged.attempt} at this run)" if charged.attempt > 1 else ""
+    basis = "" if result.claim is None else f" ({result.claim.basis})"
+    left = "" if charged.left is None else f"; {below(charged.left)} of the budget is left to whom spent most"
+    return [
+        f"ledger: charged {whom} epsilon {above(charged.epsilon)}{basis}{again}; "
+        f"nobody's charges come to more than {above(charged.spent)} in all{left}"
     ]
 
 

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from mezzotint.cli.common import (
     AsJson,
+    bits,
     is_ranked,
     load_mechanism,
     number,
@@ -116,18 +117,22 @@ def _picture(mechanism: Mechanism, inputs: Any) -> Group:
         table.add_column(f"{level:.4g}", justify="right")
     table.add_column("mean", justify="right")
     table.add_column("std. dev.", justify="right")
+    # What is nothing but the rounding of sums of levels is shown as 0.
+    least = 1e-12 * float(np.abs(mechanism.levels).max())
     for x, row in zip(inputs, mechanism.pmf(inputs), strict=True):
         chances = [f"{p:.4f}" for p in row] if few else []
         spread = float(np.sqrt(mechanism.variance(x)))
         mean = float(mechanism.mean(x))
-        table.add_row(number(x), sparkline(_shrink(row)), *chances, number(mean), number(spread))
+        shown = (number(0.0 if abs(value) < least else value) for value in (float(x), mean, spread))
+        first, *others = shown
+        table.add_row(first, sparkline(_shrink(row)), *chances, *others)
     facts = (
-        f"{mechanism.levels.size} levels ({mechanism.bits} bits), {mechanism.knots.size} rows, "
+        f"{mechanism.levels.size} levels ({bits(mechanism.bits)}), {mechanism.knots.size} rows, "
         f"inputs in [{mechanism.lower:g}, {mechanism.upper:g}]\n"
         f"epsilon {_cost(mechanism)}; mean squared error {number(mechanism.mse())}, "
         f"mean absolute error {number(mechanism.mae())} (uniform inputs), greatest bias {number(mechanism.max_bias, 3)}"
     )
-    return Group(Fitted(table), Text(facts), Text(str(mechanism.certificate())))
+    return Group(Fitted(table), Text(facts), Text(_certificate(mechanism)))
 
 
 def _categories(mechanism: Mechanism) -> Group:
@@ -139,10 +144,23 @@ def _categories(mechanism: Mechanism) -> Group:
         table.add_row(Text(name), sparkline(_shrink(row)))
     more = f", {len(names) - _MOST} more categories" if len(names) > _MOST else ""
     facts = (
-        f"{len(names)} categories, {mechanism.levels.size} reports ({mechanism.bits} bits){more}\n"
+        f"{len(names)} categories, {mechanism.levels.size} reports ({bits(mechanism.bits)}){more}\n"
         f"epsilon {_cost(mechanism)}, table {mechanism.sha256[:12]}"
     )
     return Group(Fitted(table), Text(facts))
+
+
+def _certificate(mechanism: Mechanism) -> str:
+    """The claim of one report, and where in the table its epsilon stands."""
+    found = mechanism.certificate()
+    if found.denominator == 0:
+        return str(found)
+    return (
+        f"{privacy.report_claim(mechanism)}\nIts epsilon, log({found.numerator}/{found.denominator}) <= "
+        f"{found.epsilon!r}, stands in table {found.sha256[:12]}: level {found.level}, rows {found.row_high} and "
+        f"{found.row_low}. "
+        "Further reports about the same person add up."
+    )
 
 
 def _cost(mechanism: Mechanism) -> str:

@@ -12,7 +12,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 PROSE = 24
-"""Words in a column that is wider than this stand below the table where it is too wide."""
+"""Words in a column that is wider than this stand below the table where it is too wide; see also `_is_prose`."""
 
 
 @final
@@ -34,7 +34,7 @@ class Fitted:
             yield _part(table, range(len(needs)), needs, named=range(len(needs)), last=True, room=room)
             return
         keys, others = range(self.keys), range(self.keys, len(needs))
-        prose = [i for i in others if table.columns[i].justify == "left" and needs[i] > PROSE]
+        prose = [i for i in others if _is_prose(table.columns[i], needs[i])]
         groups = _groups(needs, self.keys, [i for i in others if i not in prose], room)
         for place, group in enumerate(groups):
             named = (*keys, *group) if place == 0 else group
@@ -46,6 +46,12 @@ def _need(console: Console, column: Column, *, head: bool) -> int:
     """Least width of a column: of its widest cell, and of the widest word of its heading."""
     words = str(column.header).split() if head else []
     return max((console.measure(cell).maximum for cell in (*column.cells, *words)), default=1)
+
+
+def _is_prose(column: Column, need: int) -> bool:
+    """Words to be read below the table: long ones, and remarks that most rows have none of."""
+    cells = [cell.plain if isinstance(cell, Text) else str(cell) for cell in column.cells]
+    return column.justify == "left" and (need > PROSE or 2 * sum(map(bool, cells)) < len(cells))
 
 
 def _whole(needs: Sequence[int]) -> int:

@@ -8,9 +8,9 @@ import math
 import secrets
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,7 +23,7 @@ from mezzotint.collect.sources import SourceFile, open_file
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import publish
 from mezzotint.privacy import Ledger
-from mezzotint.privacy.ledger import Charge
+from mezzotint.privacy.ledger import Charge, Entry
 from mezzotint.privacy.prove import report_claim
 
 compute: Any = pc  # its functions are made at import time, unseen by type checkers
@@ -71,10 +71,32 @@ def _ledger(chosen: Settings) -> Ledger:
     return chosen.ledger if isinstance(chosen.ledger, Ledger) else Ledger(chosen.ledger)
 
 
+@final
+@dataclass(frozen=True, kw_only=True)
+class Charged:
+    """What a ledger says of a run that it was charged for.
+
+    Arguments:
+        path: its file; None in memory.
+        people: how many were charged for rows that are theirs; None where everybody was, for one.
+        epsilon: the most that anybody was charged.
+        attempt: 1, or more where the same run was charged before.
+        spent: the most that anybody has been charged in all, afterwards.
+        left: what is left of the budget to them, rounded down; None without a budget.
+    """
+
+    path: str | None
+    people: int | None
+    epsilon: float
+    attempt: int
+    spent: float
+    left: float | None
+
+
 def charge(
     work: Plan, chosen: Settings, *, files: Sequence[SourceFile], run: str, source: str | None, once: bool = False
-) -> None:
-    """Charges a run to the ledger of its settings, BEFORE anything is written; nothing where there is none.
+) -> Charged | None:
+    """Charges a run to the ledger of its settings, BEFORE anything is written; None where there is none.
 
     Arguments:
         files: the source.
@@ -87,7 +109,7 @@ def charge(
         ParameterError: a row without the id of a person.
     """
     if chosen.ledger is None:
-        return
+        return None
     ledger = _ledger(chosen)
     bits = hashlib.sha256(b"mezzotint run " + run.encode()).hexdigest() if once else ""
     claim, identity = report_claim(work.mechanisms), f"privatize {run}"
@@ -108,9 +130,22 @@ def charge(
         ]
     budget = math.inf if chosen.budget is None else chosen.budget
     if chosen.budget is None and len(releases) == 1:
-        ledger.charge(releases[0])
+        entries = (ledger.charge(releases[0]),)
     else:
-        ledger.reserve_all(releases, budget=(budget, 0.0))
+        entries = ledger.reserve_all(releases, budget=(budget, 0.0))
+    return _charged(ledger, entries, chosen)
+
+
+def _charged(ledger: Ledger, entries: Sequence[Entry], chosen: Settings) -> Charged:
+    spent = ledger.worst().epsilon
+    return Charged(
+        path=None if ledger.path is None else str(ledger.path),
+        people=None if chosen.people is None else len(entries),
+        epsilon=max((entry.release.epsilon for entry in entries), default=0.0),
+        attempt=max((entry.attempt for entry in entries), default=1),
+        spent=spent,
+        left=None if chosen.budget is None else max(0.0, math.nextafter(chosen.budget - spent, -math.inf)),
+    )
 
 
 def rows_of_people(files: Sequence[SourceFile], column: str) -> dict[str, int]:

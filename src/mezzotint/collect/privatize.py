@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import TypeVar, Unpack, final
@@ -139,7 +139,7 @@ def _one_file(work: Plan, files: Sequence[SourceFile], out: AnyPath, chosen: Set
     if os.fspath(out) != "-":
         refuse_existing(out, overwrite=chosen.overwrite)  # a run that cannot be written is not charged
     run, source = work.new_run(), fingerprint(chosen, files)
-    charge(work, chosen, files=files, run=run, source=source)
+    charged = charge(work, chosen, files=files, run=run, source=source)
     memoised = work.memo is not None  # the same value gives the same report: such reports have no run
     with open_reports(
         out,
@@ -156,7 +156,7 @@ def _one_file(work: Plan, files: Sequence[SourceFile], out: AnyPath, chosen: Set
             if chosen.progress is not None:
                 chosen.progress(done, tally.rows)
         writer.close(tally.as_dict() if chosen.record_counts else None)
-    return result_of(work, tally, out=out, seconds=time.perf_counter() - started)
+    return replace(result_of(work, tally, out=out, seconds=time.perf_counter() - started), charged=charged)
 
 
 def _read(work: Plan, files: Sequence[SourceFile]) -> Iterator[_Read]:

@@ -6,6 +6,7 @@ import os
 from dataclasses import asdict, dataclass, replace
 from typing import Any, final
 
+from mezzotint.collect.charging import Charged
 from mezzotint.collect.drawing import Plan, Tally
 from mezzotint.collect.reports import code_field
 from mezzotint.core.records import plain
@@ -53,6 +54,7 @@ class ColumnsResult:
         seconds: wall time.
         blocks, resumed: parts of a folder, and how many of them were there before this run began; `missing` and the
             clipped inputs of those are not counted here.
+        charged: what the ledger was charged; None without one, and where a finished run had nothing left to do.
     """
 
     out: str
@@ -64,6 +66,7 @@ class ColumnsResult:
     seconds: float
     blocks: int = 1
     resumed: int = 0
+    charged: Charged | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON, with the remark that the raw counts need."""
@@ -90,7 +93,7 @@ class PrivatizeResult:
         sha256: hash of the table used.
         seeded: True when the draw was reproducible and therefore NOT private.
         seconds: wall time.
-        blocks, resumed: as in `ColumnsResult`.
+        blocks, resumed, charged: as in `ColumnsResult`.
     """
 
     column: str
@@ -107,6 +110,7 @@ class PrivatizeResult:
     seconds: float
     blocks: int = 1
     resumed: int = 0
+    charged: Charged | None = None
 
     @property
     def epsilon(self) -> float | None:
@@ -160,5 +164,5 @@ def of_one_column(result: ColumnsResult) -> PrivatizeResult:
     """The same, for a run over one column."""
     one = asdict(result.columns[0])
     del one["epsilon"]
-    shared = ("out", "claim", "reports", "missing", "seeded", "seconds", "blocks", "resumed")
+    shared = ("out", "claim", "reports", "missing", "seeded", "seconds", "blocks", "resumed", "charged")
     return PrivatizeResult(**one, **{name: getattr(result, name) for name in shared})

@@ -164,11 +164,11 @@ class Run:
             blocks = blocks_of(self.files, block_rows=state["block_rows"])
             left = [block for block in blocks if not (self.out / part_name(block.index)).exists()]
             run, source = state["run"], fingerprint(self.settings, self.files)
-            charge(self.work, self.settings, files=self.files, run=run, source=source, once=True)
+            charged = charge(self.work, self.settings, files=self.files, run=run, source=source, once=True)
             tally = self._write(run, source, left, len(blocks))
             reports = self._finish(run, source, blocks, tally)
         result = result_of(self.work, tally, out=self.out, seconds=time.perf_counter() - started)
-        return replace(result, reports=reports, blocks=len(blocks), resumed=len(blocks) - len(left))
+        return replace(result, reports=reports, blocks=len(blocks), resumed=len(blocks) - len(left), charged=charged)
 
     def _finished(self) -> ColumnsResult | None:
         """The result of a resumed run that had ended: nothing is left to do, to draw or to charge."""

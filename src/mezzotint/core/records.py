@@ -51,6 +51,15 @@ def above(value: float, digits: int = 6) -> str:
     return number(float(Context(prec=digits, rounding=ROUND_CEILING).create_decimal(repr(float(value)))), digits)
 
 
+def below(value: float, digits: int = 6) -> str:
+    """As `above`, never more than the value: for what is left of a budget, or what privacy is at most claimed to hide.
+
+    >>> below(0.4999999), below(0.1)
+    ('0.499999', '0.1')
+    """
+    return above(-value, digits).removeprefix("-") if value else "0"
+
+
 def percent(value: float, digits: int = 3) -> str:
     """A share as a percentage, never less than the value."""
     return f"{above(100 * value, digits)} %"

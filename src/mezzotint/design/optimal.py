@@ -18,7 +18,7 @@ from mezzotint.design.fixed import design_fixed
 from mezzotint.design.general import design_general, refine_even
 from mezzotint.design.levels import search_levels
 from mezzotint.design.problem import Problem, check_knots, make_problem
-from mezzotint.design.prove import Progress
+from mezzotint.design.prove import Progress, check_provable
 from mezzotint.design.prove import prove as prove_levels
 from mezzotint.design.reach import check_reach
 from mezzotint.design.result import DesignResult
@@ -123,6 +123,8 @@ def optimal(
         if prove:
             raise ParameterError("prove", True, 'with loss="cdf" every bound is proven: see scope')
         return design_cells(problem, levels, knots, started=started)
+    if prove:
+        check_provable(problem)
     found = _designed(problem, levels, knots, max_level, started)
     if not prove:
         return found

@@ -213,6 +213,24 @@ class Proven:
     seconds: float
 
 
+def check_provable(problem: Problem) -> None:
+    """Refuses a problem that the theorem over all levels does not speak of, before anything is designed.
+
+    Raises:
+        ParameterError: it names what would have to go, and what bounds such a problem instead.
+    """
+    wrong = [
+        *([] if problem.is_pure else ["ask for pure epsilon (no delta, alpha, metric)"]),
+        *(["allow no bias"] if problem.max_bias else []),
+        *([] if problem.loss == "mse" else ["use loss mse"]),
+        *([] if isinstance(problem.prior, UniformPrior) else ["leave the prior out"]),
+    ]
+    if wrong:
+        remedy = "or take a bound for any number of levels instead (design.limit; --limit), where there is one"
+        about = "proofs over all levels are for pure epsilon, no bias, uniform inputs and loss mse"
+        raise ParameterError("prove", True, f"{about}: {', '.join(wrong)}, {remedy}")
+
+
 def prove(
     problem: Problem,
     count: int,
@@ -225,7 +243,7 @@ def prove(
     """The largest lower bound found in the time, for all mechanisms with `count` levels.
 
     Arguments:
-        problem: pure epsilon, unbiased, uniform inputs, squared error.
+        problem: see `check_provable`.
         loss: of the best known design, centred units: bounds near it are tried.
         seconds: of wall-clock time.
         least: relative gap below which nothing more is tried.
@@ -234,10 +252,7 @@ def prove(
     Raises:
         ParameterError: another problem.
     """
-    if not (
-        problem.is_pure and problem.max_bias == 0 and problem.loss == "mse" and isinstance(problem.prior, UniformPrior)
-    ):
-        raise ParameterError("prove", True, "proofs over all levels are for pure epsilon, uniform inputs and loss mse")
+    check_provable(problem)
     started = time.monotonic()
     ratio = math.exp(problem.epsilon) * (1 + 2.0**-50)
     prover = Prover(count=count, ratio=ratio, problem=problem, deadline=started + seconds, progress=progress)

@@ -244,6 +244,7 @@ def _statement(claim: Claim) -> str:
     said = claim.statement
     if claim.release is None:
         who = f"{said.get('epsilon')}-DP mechanism with {said.get('levels')} levels, inputs uniform on [-1, 1]"
+        who += " (on a range of width w: (w/2)**2 times as much)"
         return f"mean squared error of at least {said.get('value')} for every unbiased {who}"
     change = {"replace_one": "replacing one record", "add_or_remove_one": "adding or removing one record"}
     whole = "replacing everything that one client ever reports about"

@@ -9,6 +9,7 @@ from typing import final
 
 from mezzotint.core.arguments import check_positive
 from mezzotint.core.errors import InfeasibleError, ParameterError
+from mezzotint.core.records import above
 from mezzotint.core.search import bracket
 from mezzotint.privacy.account import account
 from mezzotint.privacy.claim import Claim
@@ -110,7 +111,8 @@ def _advice(release: Release, claim: Claim, budget: float, loud: float) -> str:
         ways.append(f"trust='secure_sum' with clients={crowd}" if release.trust == "local" else f"clients={crowd}")
     ways.append(f"more noise than parameter={loud:g}")
     return (
-        f"calibrate: even at {loud:g}, the parameter with most noise, the release costs epsilon={claim.epsilon:.6g} at "
+        f"calibrate: even at {loud:g}, the parameter with most noise, the release costs "
+        f"epsilon={above(claim.epsilon)} ({claim.basis}) at "
         f"delta={release.delta:g}, above epsilon={budget:g}; any of these would meet the budget: {'; or '.join(ways)}"
     )
 

@@ -225,6 +225,10 @@ class _Total:
         return (squares / 2 + math.sqrt(2 * math.log(1 / slack) * squares)) * (1 + 2.0**-46)
 
 
+def _who(client: str) -> str:
+    return "everyone" if client == GLOBAL else f"client {client!r}"
+
+
 def _by_client(releases: Iterable[Charge]) -> dict[str, _Total]:
     sums: dict[str, _Total] = {}
     for release in releases:
@@ -427,6 +431,17 @@ class Ledger:
             count = sum(total.count for total in self._totals.values())
             return Spent(epsilon=epsilon, delta=delta, releases=count)
 
+    def by_client(self) -> dict[str, Spent]:
+        """What everybody who stands in the ledger has paid, as `spent` says it; `GLOBAL` comes first."""
+        with self._log.transaction():
+            return {client: self._total(client).spent() for client in self._totals}
+
+    @property
+    def fixed(self) -> tuple[float, float, float] | None:
+        """The budget that the first reservation with slack fixed: epsilon, delta, and the slack in it."""
+        self._log.refresh()
+        return self._fixed
+
     def would_exceed(
         self, epsilon: float, delta: float, *, client: str | None = None, release: Charge | None = None
     ) -> bool:
@@ -468,9 +483,10 @@ class Ledger:
 
     def _refusal(self, added: list[Charge], person: str, epsilon: float, delta: float) -> str:
         total = self._with(_by_client(added), person).spent()
+        theirs = next(one for one in reversed(added) if one.client in (person, GLOBAL))
         slack = f", {_shown(self.slack)} of it slack" if self.slack else ""
         return (
-            f"release {added[-1].identity!r} does not fit: client {person!r} would come to {total}; the budget is "
+            f"release {theirs.identity!r} does not fit: {_who(person)} would come to {total}; the budget is "
             f"epsilon {_shown(epsilon)} and delta {_shown(delta)}{slack}. Nothing was charged; release nothing"
         )
 

@@ -1,0 +1,222 @@
+"""`mezzotint ledger`."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from mezzotint.cli.common import AsJson, output, print_json
+from mezzotint.cli.rooms import privacy
+from mezzotint.cli.tables import Fitted
+from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.core.files import AppendLog
+from mezzotint.core.lazy import LazyModule
+from mezzotint.core.records import above, below
+
+releases_of: Any = LazyModule("mezzotint.privacy.ledger")
+rounds_of: Any = LazyModule("mezzotint.federated.ledger")
+
+EXAMPLE = "mezzotint ledger ledger.jsonl --budget 1 --json"
+
+FEDERATED, TRAINING = "mezzotint-federated-ledger", "mezzotint-training-ledger"
+
+_HEADER = 65536
+"""Bytes that the first line of a ledger may have."""
+
+File = Annotated[
+    Path,
+    typer.Argument(help="Ledger that privatize --ledger, federate --out or train --checkpoint wrote (.jsonl)."),
+]
+
+
+def command(
+    file: File,
+    budget: Annotated[
+        float | None, typer.Option(help="Epsilon that nobody may exceed: also say what is left of it to each.")
+    ] = None,
+    client: Annotated[str | None, typer.Option(help="Only this client; people of --charge-by are clients.")] = None,
+    top: Annotated[int, typer.Option(min=1, help="How many clients to list, those who spent most first.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Who spent what: releases, attempts and epsilon of each client in a ledger, the worst case, and what is left.
+
+    FILE is a ledger (.jsonl). Exit status 1: somebody's sum exceeds --budget.
+    """
+    if not file.is_file():
+        raise ParameterError("file", str(file), "no such ledger; privatize --ledger, federate --out make one")
+    header = _header(file)
+    kind = header.get("format")
+    if kind != releases_of.FORMAT and (budget is not None or client is not None):
+        name, value = ("budget", budget) if budget is not None else ("client", client)
+        raise ParameterError(name, value, f"is for ledgers of releases; {file.name} is a {kind}, which counts rounds")
+    if kind == FEDERATED:
+        _show_rounds(file, header, top, as_json)
+    elif kind == TRAINING:
+        _show_steps(file, header, as_json)
+    else:
+        facts = _facts(privacy.Ledger(file), budget=budget, client=client)
+        if as_json:
+            print_json({"file": str(file), **facts})
+        else:
+            output().print(_picture(file, facts, top))
+        if budget is not None and facts["worst"]["epsilon"] > budget:
+            raise typer.Exit(1)
+
+
+def _header(file: Path) -> dict[str, Any]:
+    """The first line of a ledger, as it was given."""
+    with file.open("rb") as opened:
+        first = opened.readline(_HEADER)
+    try:
+        header: Any = json.loads(first)
+        header.pop("chain")
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
+        header = {}
+    if header.get("format") not in (releases_of.FORMAT, FEDERATED, TRAINING):
+        raise FileFormatError(f"{file.name}: is no ledger; name what privatize --ledger or federate --out wrote")
+    return header
+
+
+def _facts(ledger: privacy.Ledger, *, budget: float | None, client: str | None) -> dict[str, Any]:
+    """Everything that a ledger of releases says, for JSON."""
+    spent = ledger.by_client()
+    if client is not None:
+        spent = {client: ledger.spent(client)}
+    counted = [charge for charge in ledger.charges if not charge.withdrawn]
+    again = Counter(charge.release.client for charge in counted if charge.attempt > 1)
+    everyone = again[releases_of.GLOBAL]
+    clients = [
+        {
+            "client": name,
+            "releases": paid.releases,
+            "repeated": everyone + (again[name] if name != releases_of.GLOBAL else 0),
+            "epsilon": paid.epsilon,
+            "delta": paid.delta,
+            **({} if budget is None else {"left": max(0.0, math.nextafter(budget - paid.epsilon, -math.inf))}),
+        }
+        for name, paid in spent.items()
+        if name != releases_of.GLOBAL or paid.releases or len(spent) == 1
+    ]
+    worst = max(clients, key=lambda one: one["epsilon"])
+    fixed = ledger.fixed
+    return {
+        "charges": len(counted),
+        "observer": "of all these releases, each as its claim says",
+        "certified": False,
+        "method": "basic composition",
+        "repeated": sum(again.values()),
+        "withdrawn": len(ledger.charges) - len(counted),
+        "worst": worst,
+        "clients": sorted(clients, key=lambda one: -one["epsilon"]),
+        "claims": _claims(charge.release.description for charge in counted),
+        **({} if budget is None else {"budget": budget}),
+        **({} if fixed is None else {"fixed": dict(zip(("epsilon", "delta", "slack"), fixed, strict=True))}),
+    }
+
+
+def _claims(descriptions: Iterable[str]) -> list[dict[str, Any]]:
+    """Each claim once: how many charges name it, and about how many sources, as far as they say."""
+    found: dict[str, Counter[str]] = {}
+    for text in descriptions:
+        claim, _, source = text.partition("; source ")
+        found.setdefault(claim, Counter())[source] += 1
+    return [
+        {"claim": claim, "charges": sum(sources.values()), "sources": len(set(sources) - {""})}
+        for claim, sources in found.items()
+    ]
+
+
+def _name(client: str) -> str:
+    return "everyone" if client == releases_of.GLOBAL else client
+
+
+def _picture(file: Path, facts: dict[str, Any], top: int) -> Group:
+    table = Table()
+    table.add_column("client")
+    headings = ("releases", "of them repeated", "epsilon", "delta", *(("epsilon left",) if "budget" in facts else ()))
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    for one in facts["clients"][:top]:
+        left = [below(one["left"])] if "left" in one else []
+        counts = (str(one["releases"]), str(one["repeated"]))
+        table.add_row(Text(_name(one["client"])), *counts, above(one["epsilon"]), above(one["delta"]), *left)
+    return Group(Text(_title(file, facts)), Fitted(table), Text("\n".join(_words(facts, top))))
+
+
+def _title(file: Path, facts: dict[str, Any]) -> str:
+    again = f", {facts['repeated']:,} of them another attempt at the same release" if facts["repeated"] else ""
+    withdrawn = f", {facts['withdrawn']:,} withdrawn" if facts["withdrawn"] else ""
+    return f"{file.name}: {facts['charges']:,} charges{again}{withdrawn}"
+
+
+def _words(facts: dict[str, Any], top: int) -> Sequence[str]:
+    worst, others = facts["worst"], len(facts["clients"]) - top
+    lines = [f"{others:,} more clients spent no more than these (--top)"] if others > 0 else []
+    whom = _name(worst["client"])
+    lines.append(f"Most was spent by {whom}: epsilon {above(worst['epsilon'])}, delta {above(worst['delta'])}.")
+    if "budget" in facts:
+        exceeded = worst["epsilon"] > facts["budget"]
+        left = "which is exceeded" if exceeded else f"{below(worst['left'])} of it left to whom spent most"
+        lines.append(f"Budget: epsilon {facts['budget']:g}, {left}.")
+    if "fixed" in facts:
+        epsilon, delta, slack = facts["fixed"].values()
+        lines.append(
+            f"The budget was fixed at epsilon {above(epsilon)} and delta {above(delta)}, {above(slack)} of it slack "
+            "for advanced composition: what is reserved may add up to more than this epsilon, and still keep to it."
+        )
+    lines.append(
+        "Computed, to an observer of all these releases: sums of what their claims state (basic composition), valid "
+        "whenever they are read; what was charged to everyone counts for each. The claims:"
+    )
+    for one in facts["claims"][:top]:
+        about = f"{one['sources']} source{'s' * (one['sources'] != 1)}" if one["sources"] else "sources not told"
+        lines.append(f"{one['charges']:,} x ({about}) {one['claim'] or 'a release without a claim'}")
+    return lines
+
+
+def _show_rounds(file: Path, header: dict[str, Any], top: int, as_json: bool) -> None:
+    """A federated run: rounds charged, whose price the run's report states."""
+    ledger = rounds_of.RunLedger(
+        file, {key: value for key, value in header.items() if key not in ("format", "version")}
+    )
+    facts = ledger.as_dict()
+    if as_json:
+        print_json({"file": str(file), **facts})
+        return
+    outcomes = Counter(text.partition(":")[0] for text in facts["rounds"].values())
+    title = f"{file.name}: " + ", ".join(f"{count} {text}" for text, count in outcomes.items())
+    table = Table()
+    table.add_column("client")
+    table.add_column("rounds charged", justify="right")
+    charged = sorted(facts["charges"].items(), key=lambda one: -one[1])
+    for name, count in charged[:top]:
+        table.add_row(Text(name), str(count))
+    more = (
+        f"{len(charged) - top:,} more clients were charged for no more rounds (--top)\n" if len(charged) > top else ""
+    )
+    words = (
+        f"{more}Nobody was charged for more than {max(facts['charges'].values(), default=0)} rounds; an interrupted "
+        f"round counts for all who were asked. The smallest sum is of {facts['smallest_sum']} clients. "
+        f"What that costs: mezzotint report {file.parent} --out run.html"
+    )
+    output().print(Group(Text(title), Fitted(table), Text(words)))
+
+
+def _show_steps(file: Path, header: dict[str, Any], as_json: bool) -> None:
+    """A training run: the steps that were reserved, and the sentence that stands beside the last of them."""
+    lines: list[dict[str, Any]] = [{"reserved": 0, "claim": None, "sentence": "nothing was reserved yet"}]
+    AppendLog(file, header=header, take=lines.append, what="ledger")
+    if as_json:
+        print_json({"file": str(file), **lines[-1]})
+        return
+    words = f"{file.name}: {lines[-1]['reserved']:,} steps reserved\n{lines[-1]['sentence']}"
+    output().print(words, markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,119 @@
+"""`mezzotint ledger`, and what a run says of the ledger that it was charged to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from mezzotint import families, privacy
+from mezzotint.core.files import AppendLog
+from mezzotint.federated.ledger import RunLedger
+
+EPSILON = families.randomized_response(lower=0, upper=10, epsilon=0.5).epsilon
+
+
+@pytest.fixture
+def charged(invoke: Callable[..., Any], tmp_path: Path) -> tuple[Path, Any]:
+    """A ledger of three runs: ann with two rows and bob with one, bob and eve, everyone; the words to charge more."""
+    families.randomized_response(lower=0, upper=10, epsilon=0.5).save(tmp_path / "m.json")
+    ledger, words = tmp_path / "l.jsonl", ["--column", "x", "--mechanism", tmp_path / "m.json"]
+    words += ["--ledger", ledger, "--budget", "1.6"]
+    for place, (ids, more) in enumerate(
+        ((["ann", "bob", "ann"], ["--charge-by", "id"]), (["bob", "eve"], ["--charge-by", "id"]), (["x"], []))
+    ):
+        source = tmp_path / f"{place}.parquet"
+        pq.write_table(pa.table({"x": [1.0] * len(ids), "id": ids}), source)
+        assert invoke("privatize", source, *words, *more, "--out", tmp_path / f"o{place}.parquet").status == 0
+    return ledger, words
+
+
+def test_a_ledger_says_who_spent_what_and_what_is_left(invoke: Callable[..., Any], charged: tuple[Path, Any]) -> None:
+    found = invoke("ledger", charged[0], "--budget", "1.6", "--json").json
+    names = {one["client"]: one for one in found["clients"]}
+    assert {name: one["releases"] for name, one in names.items()} == {"*": 1, "ann": 2, "bob": 3, "eve": 2}
+    reports = {"*": 1, "ann": 3, "bob": 3, "eve": 2}  # rows of their own, and the run that everyone paid for
+    for name, one in names.items():
+        assert one["epsilon"] == pytest.approx(reports[name] * EPSILON, rel=1e-12)
+        assert one["epsilon"] >= reports[name] * EPSILON
+        assert one["left"] <= 1.6 - reports[name] * EPSILON
+    assert found["worst"]["epsilon"] == privacy.Ledger(charged[0]).worst().epsilon
+    assert found["charges"] == 5
+    assert [(one["charges"], one["sources"]) for one in found["claims"]] == [(5, 3)]
+    said = invoke("ledger", charged[0], "--client", "eve", "--budget", "0.9")
+    assert said.status == 1
+    assert "which is exceeded" in said.out
+    assert "ann" not in said.out
+    assert "Certified: (0.5, 0)-differential privacy" in " ".join(said.out.split())
+
+
+def test_another_attempt_is_told(invoke: Callable[..., Any], tmp_path: Path) -> None:
+    ledger = privacy.Ledger(tmp_path / "l.jsonl")
+    weekly = privacy.Charge(identity="w47", client="ann", epsilon=0.5, delta=0.0)
+    ledger.charge(weekly)
+    ledger.withdraw(ledger.charge(weekly), reason="nothing was sent")
+    ledger.charge(weekly)
+    found = invoke("ledger", tmp_path / "l.jsonl", "--json").json
+    assert (found["charges"], found["repeated"], found["withdrawn"]) == (2, 1, 1)
+    assert found["worst"] == {"client": "ann", "releases": 2, "repeated": 1, "epsilon": 1.0, "delta": 0.0}
+    assert (
+        "2 charges, 1 of them another attempt at the same release, 1 withdrawn"
+        in invoke("ledger", tmp_path / "l.jsonl").out
+    )
+
+
+def test_a_run_says_what_was_charged_and_left_and_a_refusal_names_whom_it_is_about(
+    invoke: Callable[..., Any], charged: tuple[Path, Any], tmp_path: Path
+) -> None:
+    ledger, words = charged
+    pq.write_table(pa.table({"x": [1.0, 2.0], "id": ["ann", "zoe"]}), tmp_path / "in.parquet")
+    source = [tmp_path / "in.parquet", *words, "--charge-by", "id", "--out", tmp_path / "out.parquet"]
+    refused = invoke("privatize", *source)
+    assert refused.status == 2
+    assert " of ann' does not fit: client 'ann' would come to epsilon 2" in refused.err
+    assert "zoe" not in refused.err
+    ran = invoke("privatize", *source, "--budget", "2.25", "--json").json["charged"]
+    assert (ran["people"], ran["attempt"], ran["epsilon"]) == (2, 1, EPSILON)
+    assert ran["spent"] == privacy.Ledger(ledger).worst().epsilon
+    assert 0.249 < ran["left"] <= 2.25 - 4 * EPSILON
+    again = invoke("privatize", tmp_path / "0.parquet", *words, "--budget", "9", "--out", tmp_path / "p.parquet")
+    assert "ledger: charged everyone epsilon 0.5 (certified, to an observer of every single report)" in again.out
+    assert "nobody's charges come to more than 2.5 in all; 6.5 of the budget is left to whom spent most" in again.out
+
+
+def test_ledgers_of_runs_say_rounds_and_steps(invoke: Callable[..., Any], tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    rounds = RunLedger(path, {"session": "ab", "coordinates": 3})
+    for survivors in (["ann", "bob"], None):
+        number = rounds.start()
+        rounds.ask(number, ["ann", "bob", "eve"], minimum=2)
+        if survivors:
+            rounds.close(number, survivors)
+    found = invoke("ledger", path, "--json").json
+    assert found["charges"] == {"ann": 2, "bob": 2, "eve": 1}
+    said = invoke("ledger", path).out
+    assert "1 released, 1 interrupted" in said
+    assert "more than 2 rounds" in said
+    refused = invoke("ledger", path, "--budget", "1")
+    assert refused.status == 2
+    assert "--budget=1.0: is for ledgers of releases" in refused.err
+    path = tmp_path / "net.pt.ledger.jsonl"
+    log = AppendLog(path, header={"format": "mezzotint-training-ledger", "version": 1}, take=lambda line: None)
+    with log.transaction() as append:
+        append({"reserved": 40, "claim": None, "sentence": "Computed: (1, 1e-05)-differential privacy"})
+    assert "40 steps reserved\nComputed: (1, 1e-05)" in invoke("ledger", path).out
+
+
+@pytest.mark.parametrize("content", [b"", b"{}\n", b"[" * 70000, b"\xff\n", b'{"format":"mezzotint-ledger"}\n'])
+def test_other_files_are_refused(invoke: Callable[..., Any], tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "l.jsonl").write_bytes(content)
+    ran = invoke("ledger", tmp_path / "l.jsonl")
+    assert ran.status == 2
+    assert "is no ledger" in ran.err
+    assert (tmp_path / "l.jsonl").read_bytes() == content
+    assert invoke("ledger", tmp_path / "absent.jsonl").status == 2
+    assert not (tmp_path / "absent.jsonl").exists()
