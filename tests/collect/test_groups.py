@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -417,3 +418,42 @@ def test_pairs_of_a_seeded_file_among_others_are_seeded(tmp_path: Path) -> None:
     assert read.n == 100
     assert read.seeded is True
     assert collect.read_pairs(tmp_path / "r2.parquet", columns=("x_code", "y_code")).seeded is False
+
+
+def test_groups_of_the_same_reports_are_never_added(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pq.write_table(pa.table({"x": [0.5] * 50, "g": ["a", "b"] * 25}), tmp_path / "in.parquet")
+    for name in ("one", "two"):
+        collect.privatize(tmp_path / "in.parquet", tmp_path / f"{name}.parquet", column="x", mechanism=BIT, keep=["g"])
+    one, two = (collect.read_groups(tmp_path / f"{name}.parquet", by="g") for name in ("one", "two"))
+    assert one["a"].merge(one["b"]).counts.n == 50
+    assert one["a"].merge(two["a"]).counts.n == 50
+    with pytest.raises(ParameterError, match="count twice"):
+        one["a"].merge(one["b"]).merge(one["a"])
+    shutil.copy(tmp_path / "one.parquet", tmp_path / "copy.parquet")
+    said = told(capsys, tmp_path / "one.parquet", tmp_path / "copy.parquet", "--by", "g", status=2)
+    assert "count twice" in said
+
+
+@pytest.mark.parametrize(
+    ("kind", "days"),
+    [(pa.date32(), [20000, 20001, 20011]), (pa.int16(), [1, 2, 10]), (pa.timestamp("s"), [0, 86400, 864000])],
+    ids=["date", "number", "time"],
+)
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+def test_rounds_of_a_series_stand_in_their_order(
+    tmp_path: Path, kind: pa.DataType, days: list[int], suffix: str
+) -> None:
+    """A column of dates, times or numbered rounds that was kept; each round by itself is what its rows say."""
+    day = pa.array(np.repeat(days, 100)).cast(pa.int32() if kind == pa.date32() else pa.int64()).cast(kind)
+    x = pa.array(np.repeat([0.0, 1.0, 0.0], 100))
+    ids = pa.array(np.tile(np.arange(100), 3))
+    table = pa.table({"x": x, "day": day, "id": ids}).take(np.random.default_rng(3).permutation(300))
+    pq.write_table(table, tmp_path / "in.parquet")
+    memo = collect.Memo(users="id", key=bytes(32))
+    out = tmp_path / f"r.{suffix}"
+    clear = families.randomized_response(lower=0, upper=1, epsilon=30.0)
+    collect.privatize(tmp_path / "in.parquet", out, column="x", mechanism=clear, keep=["day"], memo=memo)
+    found = collect.read_groups(out, by="day")
+    texts = day[::100].cast(pa.string()).to_pylist()
+    assert all(name.startswith(text) for name, text in zip(found, texts, strict=True))
+    assert [group.counts.counts.tolist() for group in found.values()] == [[100, 0], [0, 100], [100, 0]]

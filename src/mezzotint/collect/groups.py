@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import numpy as np
@@ -82,7 +82,7 @@ def read_groups(
             the private value gives it away.
         column, mechanism, threads: as `read_counts`.
 
-    Returns: group -> its reports, in the order of the names.
+    Returns: group -> its reports, in the order of the names; numbers first, by their size.
 
     Raises:
         ParameterError, FileFormatError: as `read_counts`; no such column, a missing or non-positive weight, or more
@@ -99,8 +99,23 @@ def read_groups(
             raise ParameterError("by", by, f"has more than {MAX_GROUPS:,} values; choose a column of groups")
     rows = sum(group.counts.n for group in total.values())
     check_whole(source, rows, expected=expected, column=column)
-    runs_of(files)  # refuses the same reports twice
-    return {name: total[name] for name in sorted(total)}
+    runs, sources = runs_of(files)
+    return {name: _named(total[name], by, name, runs, sources) for name in sorted(total, key=_order)}
+
+
+def _named(group: Group, by: str | None, name: str, runs: frozenset[str], sources: frozenset[tuple[str, str]]) -> Group:
+    """The group, whose reports say where they are from: those of other groups of the same run are others."""
+    own = frozenset(run if by is None else f"{run} where {by} is {name}" for run in runs)
+    return replace(group, counts=replace(group.counts, runs=own, sources=sources))
+
+
+def _order(name: str) -> tuple[bool, float, str]:
+    """Numbers by their size, before everything else: rounds 2 and 10 in their order; dates are in it as text."""
+    try:
+        number = float(name)
+    except ValueError:
+        number = math.nan
+    return (True, 0.0, name) if math.isnan(number) else (False, number, name)
 
 
 @final
