@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from counting import calls
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.loss import delta, exp_below, pure_epsilon, renyi, renyi_pairs, worst_ratio
+from mezzotint.core.loss import delta, exp_below, float_above, pure_epsilon, renyi, renyi_pairs, worst_ratio
 from mezzotint.core.mechanism import TOTAL, Mechanism
 from reference.privacy import divergence, rows_of, worst_divergence, worst_hockey_stick
 from strategies import random_weights, tables
@@ -274,3 +274,39 @@ def test_large_tables_are_read_by_numpy() -> None:
 def test_negative_weights_with_the_right_sum_are_no_table() -> None:
     with pytest.raises(ParameterError, match="weights"):
         pure_epsilon(np.array([[TOTAL + 1, -1], [TOTAL // 2, TOTAL // 2]]))
+
+
+def test_weights_whose_sum_is_right_only_modulo_two_to_the_64_are_no_table() -> None:
+    with pytest.raises(ParameterError, match="weights"):
+        pure_epsilon(table([2**62, 2**62, 2**62, 2**62, TOTAL]))
+    with pytest.raises(ParameterError, match="weights"):
+        pure_epsilon(table([TOTAL, 1, -1]))
+
+
+def test_of_unbounded_levels_the_heaviest_is_named() -> None:
+    worst = worst_ratio(table([HALF, HALF - 4, 4, 0], [HALF, 0, 0, HALF]))
+    assert (worst.level, worst.numerator, worst.denominator) == (3, HALF, 0)
+
+
+def test_the_float_above_is_the_least() -> None:
+    for value in (Fraction(1, 3), Fraction(2, 3), Fraction(1, 2), Fraction(2**60 + 1), Fraction(0)):
+        above = float_above(value)
+        assert Fraction(above) >= value
+        assert Fraction(math.nextafter(above, -math.inf)) < value
+
+
+def test_delta_of_few_near_ties_is_the_exact_worst_rounded_up() -> None:
+    # 56 pairs within the margin of the floats, each with another delta in the last digits.
+    k = 8
+    weights = np.full((k, k + 1), TOTAL // 30, dtype=np.int64)
+    weights[np.arange(k), np.arange(k)] += TOTAL // 10
+    weights[:, 0] -= 2000
+    weights[:, k] = 0
+    weights[:, k] = TOTAL - weights.sum(axis=1)
+    rows = weights.tolist()
+    for j in range(25):
+        epsilon = 2.0**-30 + j * 2.0**-34
+        ratio = exp_below(epsilon)
+        exact = [sum(max(p - ratio * q, Fraction(0)) for p, q in zip(a, b, strict=True)) for a in rows for b in rows]
+        ours = Fraction(delta(weights, epsilon))
+        assert max(exact) / TOTAL <= ours < max(exact) / TOTAL + Fraction(1, 2**54)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -14,8 +16,9 @@ from mezzotint.privacy import Release, account
 from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.distribution import LossDistribution
 from mezzotint.privacy.ledger import GLOBAL, Charge, _Total
+from mezzotint.privacy.local import _pure, _round_epsilon
 from mezzotint.privacy.propose import Outcome, accepted, propose_local, pure_total, sealed
-from mezzotint.privacy.prove import prove
+from mezzotint.privacy.prove import nameless, prove
 from mezzotint.privacy.recursion import Curve, worst_sequence_epsilon
 from mezzotint.privacy.sums.account import _single
 from reference.kernel import claim as kernel_claim
@@ -220,3 +223,29 @@ def test_certificates_say_whether_there_is_an_epsilon() -> None:
     never = Mechanism(knots=[0, 1], levels=[0, 1], weights=[[TOTAL, 0], [2**31, 2**31]])  # pyright: ignore[reportArgumentType]
     assert "has no pure epsilon: level 1 has mass in row 1 and none in row 0" in str(never.certificate())
     assert "computed epsilon = log(3221225472/1073741824)" in str(TWO.certificate())
+
+
+def test_what_a_model_shows_names_no_rounds_and_what_reports_show_does() -> None:
+    claim = account(TWO, rounds=3, sampling_rate=0.5, delta=1e-6)
+    assert "in 3 rounds, taking part in each round with probability 0.5" in str(claim)
+    assert "in 3 rounds" in str(replace(claim, released="copies"))
+    model = str(replace(claim, released="one model", observer="model"))
+    assert "one model, to an observer of what is published alone" in model
+    assert "round" not in model.split(" by ")[0]
+
+
+def test_proofs_are_about_tables_without_names() -> None:
+    named = families.categorical(categories=["a", "b", "c"], epsilon=1.0)
+    plain = nameless(named)
+    assert plain.categories is None
+    assert (plain.weights == named.weights).all()
+    assert nameless(plain) is plain
+
+
+def test_pure_costs_of_many_reports_add_up_rounded_up() -> None:
+    table = families.randomized_response(epsilon=0.7)
+    for rounds in range(2, 80):
+        run = Release(mechanism=table, rounds=rounds, delta=0.0)
+        secret = replace(run, sampling="poisson", sampling_rate=0.3)
+        assert Fraction(run.pure) >= rounds * Fraction(table.epsilon)
+        assert Fraction(_pure(secret)) >= rounds * Fraction(_round_epsilon(secret))

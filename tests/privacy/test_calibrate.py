@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import re
 from collections.abc import Callable
@@ -16,6 +17,8 @@ from mezzotint import families
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.privacy import Calibration, Claim, Release, account, calibrate
+
+calibrate_module = importlib.import_module("mezzotint.privacy.calibrate")  # its name is the function's, too
 
 
 def response(epsilon: float) -> Mechanism:
@@ -37,6 +40,13 @@ class Plan:
 
     def account(self, mechanism: Mechanism) -> Claim:
         return account(self.release(mechanism))
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """Of a claim, the price alone."""
+
+    epsilon: float
 
 
 def planned(**words: Any) -> Plan:
@@ -160,3 +170,36 @@ def test_bad_input_is_named(arguments: dict[str, float], named: str) -> None:
     usual = {"epsilon": 1.0, "plan": planned(), "quiet": 5.0, "loud": 0.1}
     with pytest.raises(ParameterError, match=f"{named}="):
         calibrated(response, **{**usual, **arguments})
+
+
+def test_a_budget_that_an_end_meets_exactly_is_met() -> None:
+    plan = planned(rounds=3, delta=0.0)
+    quiet, loud = plan.account(response(2.0)).epsilon, plan.account(response(0.5)).epsilon
+    assert calibrated(response, epsilon=quiet, plan=plan, quiet=2.0, loud=0.5).tried == ((2.0, quiet),)
+    found = calibrated(response, epsilon=loud, plan=plan, quiet=2.0, loud=0.5)
+    assert found.parameter == pytest.approx(0.5, rel=1e-3)  # the tolerance of the search
+    assert found.claim.epsilon <= loud
+
+
+def test_ways_out_are_the_largest_numbers_and_crowds_within_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against a release that costs one nat a round, and sums that cost the inverse root of their clients."""
+
+    def priced(release: Release) -> Any:
+        cost = release.rounds if release.trust == "local" else 1e3 / math.sqrt(int(release.clients or 1))
+        return Claimed(epsilon=float(cost))
+
+    monkeypatch.setattr(calibrate_module, "account", priced)
+    table = response(1.0)
+    for rounds in range(2, 40):
+        for budget in range(1, rounds):
+            release = Release(mechanism=table, rounds=rounds, delta=0.0)
+            assert calibrate_module._most("rounds", release, budget + 0.5) == budget
+    far = calibrate_module._most("rounds", Release(mechanism=table, rounds=10**9, delta=0.0), 123456.0)
+    assert far is not None
+    assert 123456 * 0.99 - 1 <= far <= 123456
+    assert calibrate_module._most("rounds", Release(mechanism=table, rounds=5, delta=0.0), 0.5) is None
+    for budget in (1.5, 7.0, 400.0):
+        crowd = calibrate_module._crowd(Release(mechanism=table, delta=0.0), budget)
+        assert crowd is not None
+        assert 1e3 / math.sqrt(crowd) <= budget
+    assert calibrate_module._crowd(Release(mechanism=table, delta=0.0), 1e-3) is None

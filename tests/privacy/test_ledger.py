@@ -578,3 +578,18 @@ def test_the_working_directory_may_change(tmp_path, monkeypatch):
 @pytest.mark.parametrize("value", [Fraction(1, 3), Fraction(2, 3), Fraction(1, 10), Fraction(3, 10)])
 def test_prices_are_rounded_up_and_budgets_down(value: Fraction) -> None:
     assert Fraction(ledger_module._upwards(value)) >= value >= Fraction(ledger_module._downwards(value))
+
+
+def test_amounts_whose_squares_no_float_can_hold_do_not_fit():
+    ledger = Ledger(slack=1e-9)
+    with pytest.raises(BudgetError, match="does not fit"):
+        ledger.reserve(release("a", 1e200, delta=0.0), budget=(1.0, 1e-6))
+    assert ledger.reserve(release("b", 0.5, delta=0.0), budget=(1.0, 1e-6)).attempt == 1
+
+
+def test_budgets_of_any_kind_of_number_are_rounded_down():
+    ledger = Ledger()
+    ledger.charge(release("a", 1e300, delta=0.0))
+    assert not ledger.would_exceed(10**400, 0.0)
+    assert ledger.would_exceed(Fraction(10**300) - 1, 0.0)
+    assert not ledger.would_exceed(Fraction(1e300), 0.0)

@@ -105,6 +105,14 @@ def test_quotients_that_floats_cannot_tell_apart_are_ordered_exactly() -> None:
     assert (a, TOTAL - a - 1) in zip(curve.false_alarms.tolist(), curve.misses.tolist(), strict=True)
 
 
+def test_power_is_rounded_up() -> None:
+    for seed in range(30):
+        curve = tradeoff(random_table(seed, rows=2, levels=3, spread=2.0))
+        rate = float(np.random.default_rng(seed).random())
+        exact = 1 - curve.exact_miss(Fraction(rate))
+        assert exact <= Fraction(curve.power(rate)) < exact + Fraction(1, 2**52)
+
+
 @pytest.mark.parametrize("rate", [-0.1, 1.1, math.nan])
 def test_rates_are_probabilities(rate: float) -> None:
     with pytest.raises(ParameterError, match="false_alarm"):

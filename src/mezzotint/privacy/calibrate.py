@@ -127,7 +127,7 @@ def _most(name: str, release: Release, budget: float) -> int | None:
     if high == 1 or not meets(1):
         return None
     while high - low > max(1, low // 100):
-        middle = max(low + 1, min(high - 1, math.isqrt(low * high)))
+        middle = max(low + 1, math.isqrt(low * high))
         low, high = (middle, high) if meets(middle) else (low, middle)
     return low
 

@@ -19,7 +19,7 @@ def renyi_to_epsilon(divergence: float, alpha: float, delta: float) -> float:
     """
     left, odds = math.log1p(-1 / alpha), math.log(delta) + math.log(alpha)
     # Near order 1 the roundings of 1 / alpha and of the logarithms count 1 / (alpha - 1) times.
-    size = abs(divergence) + abs(left) + (abs(math.log(delta)) + math.log(alpha) + 1) / (alpha - 1) + 1
+    size = abs(divergence) + abs(left) + (abs(math.log(delta)) + math.log(alpha) + 1) / (alpha - 1)
     return max(0.0, divergence + left - odds / (alpha - 1) + size * 8 * UNIT)
 
 

@@ -193,7 +193,7 @@ class LossDistribution:
             return math.inf
         if self.delta(0.0) <= delta:
             return 0.0
-        grid = np.flatnonzero(self._at_grid() * (1 + 16 * UNIT) <= delta)
+        grid = np.flatnonzero(self._at_grid() <= delta)
         # The last grid loss has only the infinite mass beyond it; rounding may keep it above delta by an ulp.
         high = (self.start + (int(grid[0]) if grid.size else self.masses.size)) * self.step * (1 + 4 * UNIT)
         low = max(0.0, high - 2 * self.step) if grid.size and grid[0] > 0 else 0.0
@@ -220,13 +220,14 @@ def on_grid(atoms: Atoms, step: float) -> LossDistribution:
     into = np.clip(atoms.losses - below * step, 0.0, step)
     share = np.expm1(-into) / math.expm1(-step)
     # The distance into the cell errs by 4 UNIT |loss|: the share that goes up is raised by more than that.
-    share = np.minimum(1.0, share * (1 + 16 * UNIT) + 8 * UNIT * np.abs(atoms.losses) / step)
+    share = np.minimum(1.0, share + 8 * UNIT * np.abs(atoms.losses) / step)
     index = below.astype(np.int64)
     start = int(index.min())
     masses = np.zeros(int(index.max()) - start + 2)
     np.add.at(masses, index - start, atoms.masses * (1 - share))
     np.add.at(masses, index - start + 1, atoms.masses * share)
-    grow = 1 + (8 + math.sqrt(atoms.losses.size)) * UNIT
+    # The share itself errs by 5 UNIT, products by 2. Masses of one cell are added one by one: each sum may lose a UNIT.
+    grow = 1 + (8 + 2 * int(np.bincount(index - start).max())) * UNIT
     return LossDistribution(step=step, start=start, masses=masses * grow, infinite=atoms.infinite)
 
 

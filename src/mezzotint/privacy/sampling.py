@@ -56,10 +56,10 @@ def poisson_replace_one(atoms: Atoms, rate: float) -> Atoms:
     second = masses * np.exp(-losses) * (1 + _UP)
     first = masses * (rate + (1 - rate) * np.exp(-losses)) * (1 + _UP)
     infinite = atoms.infinite * rate * (1 + _UP)
-    rest = 1.0 - float(first.sum()) - float(second.sum()) - infinite
+    rest = 1.0 - math.fsum([*first.tolist(), *second.tolist(), infinite])
     return Atoms(
         losses=np.concatenate([moved + error, error - moved, [0.0]]),
-        masses=np.concatenate([first, second, [max(0.0, rest) + losses.size * UNIT]]),
+        masses=np.concatenate([first, second, [max(0.0, rest) + UNIT]]),
         infinite=infinite,
     )
 
@@ -69,12 +69,12 @@ def poisson_add(atoms: Atoms, rate: float) -> Atoms:
 
     HS_c((1 - rate) Q + rate P || Q) = rate HS_{1 + (c - 1)/rate}(P || Q) for c >= 1 - rate, and 1 - c below.
     """
-    second = atoms.masses * np.exp(-np.minimum(atoms.losses, 700.0)) * (1 + _UP)
-    missing = max(0.0, 1.0 - float(second.sum())) + second.size * UNIT
+    second = atoms.masses * np.exp(-np.minimum(atoms.losses, 700.0))
+    missing = max(0.0, 1.0 - math.fsum(second.tolist()))  # off by a unit, which all masses' allowances together exceed
     moved, error = _tilted_loss(atoms.losses, rate)
     return Atoms(
         losses=np.append(moved + error, math.log1p(-rate) * (1 - _UP)),
-        masses=np.append((rate * atoms.masses + (1 - rate) * second) * (1 + _UP), (1 - rate) * missing),
+        masses=np.append((rate * atoms.masses + (1 - rate) * second) * (1 + _UP), (1 - rate) * missing * (1 + _UP)),
         infinite=atoms.infinite * rate * (1 + _UP),
     )
 

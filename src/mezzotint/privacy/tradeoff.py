@@ -78,10 +78,10 @@ def _test_order(first: IntArray, others: IntArray) -> npt.NDArray[np.intp]:
     p, q = first[order].astype(np.uint64), np.take_along_axis(others, order, axis=1).astype(np.uint64)
     sorted_ratios = np.take_along_axis(ratios, order, axis=1)
     before, after = sorted_ratios[:, :-1], sorted_ratios[:, 1:]
-    # Quotients that are equal as floats may differ as fractions. Their cross products then differ by far less than
-    # 2**63, so that the difference modulo 2**64 is the exact one.
+    # Rounding keeps order, but quotients that are equal as floats may differ as fractions. Their cross products then
+    # differ by far less than 2**63, so that the difference modulo 2**64 is the exact one.
     difference = (q[:, 1:] * p[:, :-1] - q[:, :-1] * p[:, 1:]).astype(np.int64)
-    wrong = np.isfinite(before) & (after >= before * (1 - 2.0**-50)) & (difference > 0)
+    wrong = np.isfinite(before) & (after == before) & (difference > 0)
     for row in np.flatnonzero(wrong.any(axis=1)):
         order[row] = _exact_order(first.tolist(), others[row].tolist())
     return order
