@@ -23,7 +23,7 @@ CODEBOOK = {
 def sealed(**changes: Any) -> dict[str, Any]:
     """The least file there can be, with changes, its hashes put right."""
     document: dict[str, Any] = {
-        "format": "mezzotint", "version": 1, "kind": "ranks", "name": "", "table": TABLE, "indices": 1,
+        "format": "mezzotint-mechanism", "version": 1, "kind": "ranks", "name": "", "table": TABLE, "indices": 1,
         "codebook": CODEBOOK, "seed_rule": SEED_RULE, **changes,
     }  # fmt: skip
     document["sha256"] = canonical_hash(document)
