@@ -181,7 +181,7 @@ def test_replacing_as_removing_and_adding_takes_half_of_epsilon_and_less_than_ha
     """One step that everyone takes part in: (2 e, (1 + exp e) d) from the closed form's (e, d), and nothing below."""
     once, shift = 0.7, 0.5
     exact = norm.cdf(shift / 2 - once / shift) - math.exp(once) * norm.cdf(-shift / 2 - once / shift)
-    shape = {"noise_multiplier": 2.0, "steps": 1, "neighboring": "replace_one", "by_removal": True}
+    shape = {"noise_multiplier": 2.0, "steps": 1, "neighboring": "replace_one", "way": "removal"}
     delta = exact * (1 + math.exp(once))
     outcome = propose_training(epsilon=2 * once, delta=delta * 1.001, **shape)  # type: ignore[arg-type]
     assert outcome.proof is not None, outcome.reason
@@ -195,8 +195,24 @@ def test_replacing_as_removing_and_adding_takes_half_of_epsilon_and_less_than_ha
     assert not accepts(outcome.claim, {**outcome.proof, "by": "addition"})
 
 
-def test_a_sampled_run_is_certified_by_removal_where_that_costs_less() -> None:
-    found, outcome = _outcome(2.0, 20, 0.1, neighboring="replace_one")
+@pytest.mark.parametrize(
+    ("kept", "kappa_is_used", "by"), [({}, False, None), ({"q": 0.5, "bits": 4}, True, "removal")], ids=["pair", "half"]
+)
+def test_a_sampled_run_is_certified_the_way_that_costs_least(
+    kept: dict[str, Any], kappa_is_used: bool, by: str | None
+) -> None:
+    found, outcome = _outcome(2.0, 20, 0.1, neighboring="replace_one", **kept)
     assert outcome.proof is not None, outcome.reason
-    assert outcome.proof["by"] == "removal"
+    assert outcome.proof.get("by") == by
+    assert ("range" in outcome.proof) == kappa_is_used
     assert float(outcome.claim.epsilon) <= 1.0101 * found
+
+
+def test_hardly_any_replacement_is_certified_by_the_noise_alone() -> None:
+    found, outcome = _outcome(2.0, 20, 0.1, neighboring="replace_one", q=0.999, bits=4)
+    assert outcome.proof is not None, outcome.reason
+    assert "range" not in outcome.proof
+    assert float(outcome.claim.epsilon) <= 1.0101 * found
+    # The worst pair is that of Gaussian noise: no proof with a kappa below 1 has it.
+    again = resealed(outcome.claim, {**outcome.proof, "kappa": "999/1000", "range": "8", "depth": 40})
+    assert not accepts(outcome.claim, again)

@@ -1,7 +1,8 @@
 """Training runs: Gaussian noise on clipped sums, Poisson batches, codes kept or replaced at random.
 
-Statements: Theorem A and "Sampling" (docs/proofs/training.md), E (docs/proofs/kernel.md). A step is as private as a
-Gaussian whose standard deviation is noise_multiplier / kappa clip norms; kappa is checked by branch and bound.
+Statements: Theorem A, "Sampling" and "Replacing one record" (docs/proofs/training.md), E (docs/proofs/kernel.md). A step
+is as private as a Gaussian whose standard deviation is noise_multiplier / kappa clip norms; kappa is checked by branch
+and bound.
 """
 
 from __future__ import annotations
@@ -28,6 +29,24 @@ def gaussian_curve(shift: Ball) -> Curve:
         c = ball(Fraction(numerator, denominator))
         at = c.log() / shift
         return ceil_scaled(_below(shift / 2 - at) - c * _below(-shift / 2 - at), BITS)
+
+    return curve
+
+
+def replaced_curve(shift: Ball, rate: Fraction) -> Curve:
+    """HS_c of (1 - p) N(0, 1) + p N(shift, 1) to (1 - p) N(0, 1) + p N(-shift, 1), p > 0, c >= 1, rounded up.
+
+    The ratio of the densities rises with x and is c at e**(shift x) = y, the root of
+    p a y^2 - (1 - p)(c - 1) y - c p a = 0, a = e**(-shift^2 / 2). Both directions are alike. Of Gaussian noise itself,
+    no other replacement costs more; for what is left of it after replaced codes nothing of the kind is proved.
+    """
+    p, height = ball(rate), ball(rate) * (-shift * shift / 2).exp()
+
+    def curve(numerator: int, denominator: int) -> int:
+        c = ball(Fraction(numerator, denominator))
+        middle = (1 - p) * (c - 1)
+        x = ((middle + (middle * middle + 4 * c * height * height).sqrt()) / (2 * height)).log() / shift
+        return ceil_scaled((1 - p) * (1 - c) * _below(-x) + p * (_below(shift - x) - c * _below(-shift - x)), BITS)
 
     return curve
 
@@ -76,13 +95,15 @@ def check_gaussian(claim: Claim, proof: Fields, tables: Tables) -> None:
         grown = 1 + Fraction(exp_floor(half, BITS) + 1, WHOLE)
         release = replace(release, neighboring="add_or_remove_one")
         target = replace(target, release=release, epsilon=half, delta=target.delta / grown)
-    if proof.has("range"):
+    contracted = proof.has("range")
+    if contracted:
         other = (1 - release.kept) / (release.levels - 1)
         check_contraction(other, release.kept, kappa, proof.number("range"), proof.integer("depth", 0, 60))
     else:
         require(kappa >= 1, "kappa", "below 1 it needs a proof", kappa)
     shift = ball(kappa / (release.noise_multiplier or Fraction(0)))
+    pair = None if contracted else replaced_curve(shift, release.rate)
     near, far = gaussian_curve(shift), gaussian_curve(2 * shift)
     # Replacing one of all records moves the sum by two clip norms, as far as it moves a batch that holds it.
     certain = far if release.sampling == "none" and release.neighboring == "replace_one" else near
-    check_sampled(target, proof, proof.number("step"), WHOLE >> proof.integer("tail", 0, BITS), certain, far)
+    check_sampled(target, proof, proof.number("step"), WHOLE >> proof.integer("tail", 0, BITS), certain, far, pair)

@@ -185,10 +185,13 @@ def curve_of(measure: Measure, step: Fraction) -> Curve:
     return curve
 
 
-def sampled_curves(release: Release, curve: Curve, far: Curve | None = None) -> list[Curve]:
+def sampled_curves(
+    release: Release, curve: Curve, far: Curve | None = None, replaced: Curve | None = None
+) -> list[Curve]:
     """Curves of a round with random participation, one per direction, from the symmetric curve of a certain one.
 
-    `curve` is of a record against its absence; `far` of one against another, where that is more (training, "Sampling").
+    `curve` is of a record against its absence; `far` of one against another, where that is more (training, "Sampling");
+    `replaced` of replacing a record that takes part at random, for c >= 1, where that is known.
     """
     p, q = release.rate.numerator, release.rate.denominator
 
@@ -201,6 +204,8 @@ def sampled_curves(release: Release, curve: Curve, far: Curve | None = None) -> 
     def replace(n: int, d: int) -> int:
         if n < d:
             return ceil_div((d - n) * WHOLE + n * replace(d, n), d)
+        if replaced:
+            return replaced(n, d)
         inner = d * p + (n - d) * q
         near = curve(inner, d * p)
         away = far(inner, d * p) if far else near
@@ -240,10 +245,10 @@ def check_rounds(target: Target, proof: Fields, step: Fraction, cut: int, single
         check_sampled(target, proof, step, cut, curve_of(single, step))
 
 
-def check_sampled(target: Target, proof: Fields, step: Fraction, cut: int, *curves: Curve) -> None:
+def check_sampled(target: Target, proof: Fields, step: Fraction, cut: int, curve: Curve, *others: Curve | None) -> None:
     """Rounds of sampled releases, each with this curve (or these, see `sampled_curves`) before sampling."""
     grid = Grid.read(proof.fields("sampled"), step)
-    for sampled in sampled_curves(target.release, *curves):
+    for sampled in sampled_curves(target.release, curve, *others):
         values: list[int] = []
         for point in grid.points:
             tick()

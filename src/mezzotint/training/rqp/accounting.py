@@ -6,7 +6,7 @@ import functools
 import math
 import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast, final
 
 import numpy as np
@@ -40,18 +40,23 @@ _CLOSE = 2e-5
 
 
 @functools.lru_cache(maxsize=64)
-def _step(noise: float, sampling: Sampling, neighboring: Neighboring, spacing: float) -> PrivacyLossDistribution:
-    return sampling.step(noise, neighboring, spacing)
+def _step(
+    noise: float, sampling: Sampling, neighboring: Neighboring, spacing: float, contracted: bool
+) -> PrivacyLossDistribution:
+    return sampling.step(noise, neighboring, spacing, contracted=contracted)
 
 
 def _composed(lossy: Sequence[Phase], neighboring: Neighboring) -> PrivacyLossDistribution | None:
     """Loss of the whole run; None if no distribution on a grid holds it."""
     # Distributions compose only on one spacing of losses.
-    spacing = max(phase.sampling.spacing(phase.effective_noise, neighboring) for phase in lossy)
+    spacing = max(
+        phase.sampling.spacing(phase.effective_noise, neighboring, contracted=phase.kappa < 1) for phase in lossy
+    )
     if not spacing <= _WIDEST:
         return None
     parts = [
-        _step(phase.effective_noise, phase.sampling, neighboring, spacing).self_compose(phase.steps) for phase in lossy
+        _step(phase.effective_noise, phase.sampling, neighboring, spacing, phase.kappa < 1).self_compose(phase.steps)
+        for phase in lossy
     ]
     return functools.reduce(lambda first, second: first.compose(second), parts)
 
@@ -66,12 +71,17 @@ def _doubled(once: PrivacyLossDistribution, delta: float) -> float:
 
 
 @functools.lru_cache(maxsize=256)  # a run asks again and again: for its ledger, its reports and its claim
-def _bounds(lossy: tuple[Phase, ...], neighboring: Neighboring, spent: float, halves: bool) -> Mapping[str, float]:
-    total = _composed(lossy, neighboring)
-    bounds = {PLD: float(total.get_epsilon_for_delta(spent)) if total else math.inf}
-    once = _composed(lossy, "add_or_remove_one") if halves else None
-    if once is not None:
-        bounds[PLD + ", removal then addition"] = _doubled(once, spent)
+def _bounds(lossy: tuple[Phase, ...], neighboring: Neighboring, spent: float) -> Mapping[str, float]:
+    def cost(total: PrivacyLossDistribution | None) -> float:
+        return float(total.get_epsilon_for_delta(spent)) if total else math.inf
+
+    bounds = {PLD: cost(_composed(lossy, neighboring))}
+    if neighboring == "replace_one" and any(phase.kappa < 1 for phase in lossy):
+        # What is known of contracted steps is less than of their noise, which may be the better bound.
+        bounds[PLD + " of the noise alone"] = cost(_composed([replace(one, kappa=1.0) for one in lossy], neighboring))
+        if all(isinstance(one.sampling, Poisson) for one in lossy):
+            once = _composed(lossy, "add_or_remove_one")
+            bounds[PLD + ", removal then addition"] = _doubled(once, spent) if once else math.inf
     return types.MappingProxyType(bounds)
 
 
@@ -104,8 +114,7 @@ class Steps:
                 "delta", delta, f"composition is exact to {LEAST_DELTA:g}; use pure_epsilon for delta=0"
             )
         lossy = tuple(phase for phase in self.phases if phase.steps > 0 and phase.kappa > 0)
-        halves = neighboring == "replace_one" and all(isinstance(one.sampling, Poisson) for one in self.phases)
-        bounds = _bounds(lossy, neighboring, delta - _CONVOLUTION_ERROR, halves) if lossy else {PLD: 0.0}
+        bounds = _bounds(lossy, neighboring, delta - _CONVOLUTION_ERROR) if lossy else {PLD: 0.0}
         return self.claim(release, bounds)
 
     def claim(self, release: Release, bounds: Mapping[str, float]) -> Claim:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 from mezzotint import kernel
 from mezzotint.privacy.propose import TAIL, Outcome, Proof, accepted, exact_rate, exact_text, sealed
@@ -26,7 +26,7 @@ def propose_training(
     bits: int = 1,
     neighboring: str = "add_or_remove_one",
     seeded: bool = False,
-    by_removal: bool = False,
+    way: Literal["direct", "removal", "noise"] = "direct",
     fineness: int | None = None,
     seconds: int = 60,
 ) -> Outcome:
@@ -36,8 +36,8 @@ def propose_training(
         epsilon, delta: what `rqp.epsilon` found.
         noise_multiplier, steps, sampling_rate, q, bits, neighboring: as there.
         seeded: the run followed from a seed.
-        by_removal: replacing a record is proved as removing it and adding another; tried by itself where the
-            direct way is refused.
+        way: how replacing a record is proved: by its own curve, as removing a record and adding another, or by the
+            noise alone, as if no code were replaced. Where codes are, the latter two are tried in turn.
         fineness: grid points per nat; None: a power of two that costs about 1e-3 of epsilon.
         seconds: processor time for each check.
     """
@@ -48,12 +48,12 @@ def propose_training(
         noise_multiplier=exact_rate(noise_multiplier), kept=kept, levels=2**bits, seeded=seeded,
     )  # fmt: skip
     content: dict[str, Any] = {"kappa": "1"}
-    if kept < 1:
+    if kept < 1 and way != "noise":
         content = {"kappa": exact_text(contraction(q, bits) * 1.0002), "range": "8", "depth": _DEPTH}
         if Fraction(str(content["kappa"])) >= 1:
             content = {"kappa": "1"}
     shift = float(Fraction(str(content["kappa"]))) / noise_multiplier
-    if neighboring == "replace_one" and by_removal:
+    if way == "removal":
         content["by"] = "removal"
     elif neighboring == "replace_one":
         shift *= 2
@@ -71,9 +71,10 @@ def propose_training(
         return sealed(claim, "gaussian", step=f"1/{fine}", tail=TAIL, sampled=grid, **content)
 
     outcome = accepted(release, epsilon, delta, proof, raises=RAISES, seconds=seconds)
-    if outcome.proof is None and neighboring == "replace_one" and not by_removal:
+    if outcome.proof is None and neighboring == "replace_one" and kept < 1 and way != "noise":
         return propose_training(
             epsilon=epsilon, delta=delta, noise_multiplier=noise_multiplier, steps=steps, sampling_rate=sampling_rate,
-            q=q, bits=bits, neighboring=neighboring, seeded=seeded, by_removal=True, fineness=fineness, seconds=seconds,
+            q=q, bits=bits, neighboring=neighboring, seeded=seeded, way="removal" if way == "direct" else "noise",
+            fineness=fineness, seconds=seconds,
         )  # fmt: skip
     return outcome

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, final
 
 import numpy as np
+from dp_accounting import NeighboringRelation
 from dp_accounting.pld import pld_pmf
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution, from_gaussian_mechanism
 from scipy.stats import binom
@@ -20,6 +21,10 @@ from mezzotint.training.rqp.gaussian import hockey_stick
 Curve = Callable[[FloatArray], FloatArray]
 Neighboring = Literal["replace_one", "add_or_remove_one"]
 NEIGHBORINGS = ("replace_one", "add_or_remove_one")
+_RELATIONS = {
+    "replace_one": NeighboringRelation.REPLACE_ONE,
+    "add_or_remove_one": NeighboringRelation.ADD_OR_REMOVE_ONE,
+}
 
 _FINEST = 1e-4
 _POINTS = 100_000
@@ -34,16 +39,19 @@ class Sampling(ABC):
     """A rule by which records enter a batch."""
 
     @abstractmethod
-    def spacing(self, noise: float, neighboring: Neighboring) -> float:
+    def spacing(self, noise: float, neighboring: Neighboring, *, contracted: bool = False) -> float:
         """Finest spacing of losses that `step` can be asked for; wider only overstates."""
 
     @abstractmethod
-    def step(self, noise: float, neighboring: Neighboring, spacing: float) -> PrivacyLossDistribution:
+    def step(
+        self, noise: float, neighboring: Neighboring, spacing: float, *, contracted: bool = False
+    ) -> PrivacyLossDistribution:
         """Loss of one step that is (k / noise)-GDP for a shift of k clip norms; pessimistic.
 
         Arguments:
             noise: effective noise multiplier z / kappa > 0, finite.
             neighboring: which pairs of data sets are told apart.
+            contracted: kappa < 1: what is known of a step is its GDP alone, not that Gaussian noise was added.
             spacing: of the losses, at least `self.spacing(noise, neighboring)`; distributions that are to be
                 composed must share it.
         """
@@ -70,16 +78,25 @@ class Poisson(Sampling):
     def words(self) -> str:
         return f"Poisson sampling at rate {self.rate:.6g}"
 
-    def spacing(self, noise: float, neighboring: Neighboring) -> float:
-        if neighboring == "replace_one":
+    def spacing(self, noise: float, neighboring: Neighboring, *, contracted: bool = False) -> float:
+        if neighboring == "replace_one" and contracted:
             return _spacing(_reach(lambda target: self._replace(noise, target)))
         # A loss exceeded with probability 1e-15 or so sets the spacing.
-        return _spacing((1 / noise) * (1 / noise) / 2 + 9 / noise)
+        shift = (2 if neighboring == "replace_one" else 1) / noise
+        return _spacing(shift * shift / 2 + 9 * shift)
 
-    def step(self, noise: float, neighboring: Neighboring, spacing: float) -> PrivacyLossDistribution:
-        if neighboring == "replace_one":
+    def step(
+        self, noise: float, neighboring: Neighboring, spacing: float, *, contracted: bool = False
+    ) -> PrivacyLossDistribution:
+        if neighboring == "replace_one" and contracted:
             return _symmetric(lambda target: self._replace(noise, target), spacing)
-        return from_gaussian_mechanism(noise, sampling_prob=self.rate, value_discretization_interval=spacing)
+        # Of Gaussian noise itself the worst pair is known: for replacing a record, shifts to either side.
+        return from_gaussian_mechanism(
+            noise,
+            sampling_prob=self.rate,
+            value_discretization_interval=spacing,
+            neighboring_relation=_RELATIONS[neighboring],
+        )
 
     def _replace(self, noise: float, target: FloatArray) -> FloatArray:
         # P = (1-p) M + p M_x, Q = (1-p) M + p M_x'. With e^t = 1 + p (e^s - 1), advanced joint convexity (Balle,
@@ -110,10 +127,12 @@ class WithReplacement(Sampling):
     def words(self) -> str:
         return f"batches of {self.batch_size} draws with replacement from {self.dataset_size} records"
 
-    def spacing(self, noise: float, neighboring: Neighboring) -> float:
+    def spacing(self, noise: float, neighboring: Neighboring, *, contracted: bool = False) -> float:
         return _spacing(_reach(self._curve(noise)))
 
-    def step(self, noise: float, neighboring: Neighboring, spacing: float) -> PrivacyLossDistribution:
+    def step(
+        self, noise: float, neighboring: Neighboring, spacing: float, *, contracted: bool = False
+    ) -> PrivacyLossDistribution:
         # Adding or removing a record is no worse than replacing it: a copy of it is exchanged for some other record.
         return _symmetric(self._curve(noise), spacing)
 
