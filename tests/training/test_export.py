@@ -40,6 +40,9 @@ def test_modules_have_the_packed_weights(model: str, tmp_path: Path) -> None:
     assert torch.equal(again(x), module(x))
     for name, parameter in again.named_parameters():
         np.testing.assert_array_equal(parameter.detach().numpy(), packed.values()[name])
+    fresh = models.task(model, shape=(28, 28), classes=10).module
+    fresh.load_state_dict(packed.state_dict())
+    assert torch.equal(fresh(x), module(x))
     copy = packed.to_module(module)
     assert copy is not module
     assert torch.equal(copy(x), module(x))
@@ -69,19 +72,23 @@ def test_safetensors(bits: int, tmp_path: Path) -> None:
         for name, values in packed.values().items():
             shape = file.get_tensor(f"{name}.shape")
             codes = unpack(file.get_tensor(name).tobytes(), bits, int(np.prod(shape))).reshape(shape)
-            weights = file.get_tensor(f"{name}.scale")[0] * levels[codes]
+            scale = file.get_tensor(f"{name}.scale").astype(float)
+            weights = scale.reshape(-1, *(1,) * (codes.ndim - 1)) * levels[codes]
             np.testing.assert_array_equal(weights.astype(np.float32), values)
     with pytest.raises(ParameterError, match="exists"):
         packed.export(tmp_path / "m.safetensors")
 
 
 @pytest.mark.parametrize("model", ["softmax", "cnn"])
-@pytest.mark.parametrize("bits", [1, 2, 4, 7, 8])
-def test_onnx(model: str, bits: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("bits", "dense"),
+    [*((bits, "DequantizeLinear") for bits in (1, 2, 4, 7, 8)), (2, "MatMulNBits"), (4, "MatMulNBits")],
+)
+def test_onnx(model: str, bits: int, dense: str, tmp_path: Path) -> None:
     pytest.importorskip("onnx")
     runtime = pytest.importorskip("onnxruntime")
     packed, module = packed_of(model, bits=bits)
-    size = packed.export(tmp_path / "m.onnx")
+    size = packed.export(tmp_path / "m.onnx", dense=dense)
     options = runtime.SessionOptions()
     # Without this, onnxruntime rounds what enters a dense layer to 8 bits as well.
     options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
@@ -94,7 +101,7 @@ def test_onnx(model: str, bits: int, tmp_path: Path) -> None:
         # Float32 sums of at most 784 products, in another order.
         np.testing.assert_allclose(found, expected, atol=784 * 2.0**-23 * np.abs(expected).max(), rtol=1e-4)
     # Half a byte or a byte for each weight; nodes, names and biases take a few kilobytes.
-    assert size < packed.weights * (0.5 if bits <= 4 else 1) + 6000
+    assert size < packed.weights * (0.5 if bits <= 4 else 1) * (1.3 if dense == "MatMulNBits" else 1) + 6000
     assert session.get_modelmeta().custom_metadata_map["note"].startswith("{")
 
 
@@ -110,7 +117,7 @@ def test_onnx_as_runtimes_take_it(bits: int, tmp_path: Path) -> None:
     x = torch.rand(4, 28, 28)
     (found,) = session.run(None, {"features": x.numpy()})
     weights = packed.values()["1.weight"]
-    rest = packed.tensors[0].scale / (2**bits - 1)
+    rest = packed.tensors[0].scales / (2**bits - 1)
     bound = np.abs(weights - rest).sum(axis=1) * float(x.max()) / 254 + 1e-4
     with torch.no_grad():
         assert (np.abs(found - module(x).numpy()) <= bound).all()
@@ -120,6 +127,10 @@ def test_onnx_refuses_what_it_cannot_say(tmp_path: Path) -> None:
     pytest.importorskip("onnx")
     packed, module = packed_of("softmax", bits=4)
     uneven = PackedModel(tensors=packed.tensors, levels=(*packed.levels[:-1], 3.0), note=packed.note)
+    with pytest.raises(ParameterError, match="dense=Gemm"):
+        packed.export(tmp_path / "m.onnx", dense="Gemm")
+    with pytest.raises(ParameterError, match="at most 16 levels"):
+        packed_of("softmax", bits=5)[0].export(tmp_path / "m.onnx", dense="MatMulNBits")
     with pytest.raises(ParameterError, match="evenly"):
         uneven.export(tmp_path / "m.onnx")
     bare = PackedModel(tensors=packed.tensors, levels=packed.levels, note={})

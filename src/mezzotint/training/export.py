@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Literal, final
 
 import numpy as np
 
@@ -22,6 +22,12 @@ OPSET = 21
 """The first with DequantizeLinear of 4-bit integers."""
 
 FORMAT = 10
+
+Dense = Literal["DequantizeLinear", "MatMulNBits"]
+_DENSE = ("DequantizeLinear", "MatMulNBits")
+_RUNTIME = "com.microsoft"
+_BLOCK = 128
+"""Inputs that share a scale and a zero point in MatMulNBits: 8 bytes beside 64."""
 
 
 def built(packed: PackedModel) -> torch.nn.Module:
@@ -38,16 +44,23 @@ def built(packed: PackedModel) -> torch.nn.Module:
     return task(known["model"], shape=tuple(known["shape"]), classes=known["classes"]).module
 
 
+def state_dict(packed: PackedModel) -> dict[str, torch.Tensor]:
+    """The weights by name as tensors."""
+    return {name: torch.from_numpy(values) for name, values in packed.values().items()}
+
+
 @torch.no_grad()
 def load_into(packed: PackedModel, module: torch.nn.Module) -> torch.nn.Module:
     """Sets all parameters of a module, in place; ParameterError unless names and shapes are the packed model's."""
-    own, given = dict(module.named_parameters()), packed.values()
+    own, given = dict(module.named_parameters()), state_dict(packed)
     if set(own) != set(given):
         raise ParameterError("module", sorted(set(own) ^ set(given)), "these parameters are on one side only")
     for name, parameter in own.items():
         if parameter.shape != given[name].shape:
-            raise ParameterError("module", tuple(parameter.shape), f"{name} has shape {given[name].shape} in the file")
-        parameter.copy_(torch.from_numpy(given[name]))
+            raise ParameterError(
+                "module", tuple(parameter.shape), f"{name} has shape {tuple(given[name].shape)} in the file"
+            )
+        parameter.copy_(given[name])
     return module
 
 
@@ -60,8 +73,8 @@ def save_safetensors(packed: PackedModel, path: str | os.PathLike[str], *, overw
     """Writes packed codes, scales and levels; returns the size of the file.
 
     For a tensor `name`: `name` holds its codes without gaps, `bits` each, first code in the lowest bits (uint8, flat);
-    `name.scale` one float64, `name.shape` int64; `levels` float64. A weight is scale * levels[code]. The metadata hold
-    `bits` and `note` (JSON).
+    `name.scale` one float64, or one float32 for each index of the first axis; `name.shape` int64; `levels` float64. A
+    weight is scale * levels[code]. The metadata hold `bits` and `note` (JSON).
     """
     try:
         from safetensors.numpy import save_file
@@ -70,7 +83,7 @@ def save_safetensors(packed: PackedModel, path: str | os.PathLike[str], *, overw
     tensors: dict[str, Any] = {"levels": np.asarray(packed.levels, dtype=np.float64)}
     for tensor in packed.tensors:
         tensors[tensor.name] = np.frombuffer(pack(tensor.codes, packed.bits), dtype=np.uint8).copy()
-        tensors[f"{tensor.name}.scale"] = np.array([tensor.scale], dtype=np.float64)
+        tensors[f"{tensor.name}.scale"] = np.atleast_1d(tensor.scale)
         tensors[f"{tensor.name}.shape"] = np.array(tensor.codes.shape, dtype=np.int64)
     metadata = {"format": "mezzotint", "bits": str(packed.bits), "note": json.dumps(dict(packed.note), sort_keys=True)}
     with replacing(path, overwrite=overwrite) as temporary:
@@ -84,6 +97,7 @@ def save_onnx(
     *,
     module: torch.nn.Module | None = None,
     shape: tuple[int, ...] | None = None,
+    dense: Dense = "DequantizeLinear",
     overwrite: bool = False,
 ) -> int:
     """Writes an ONNX graph whose weights are integers of 4 bits (at most 16 levels) or 8; returns the file's size.
@@ -94,9 +108,12 @@ def save_onnx(
         module: a chain (`torch.nn.Sequential`, also nested) of dense layers, convolutions, pools, activations and
             changes of shape; if not given, the one that the note describes.
         shape: of one record's features; the note's, if not given.
+        dense: the operator of dense layers. "DequantizeLinear" is in the standard and has integers as zero points;
+            "MatMulNBits", of at most 16 levels, is onnxruntime's own and takes the middle between two levels as it is.
 
     Raises:
-        ParameterError: levels that are not even, a layer of another kind, a shape that is not known.
+        ParameterError: levels that are not even, a layer of another kind, a shape that is not known, more than 16
+            levels with "MatMulNBits".
         ImportError: onnx is not installed.
 
     Guarantees: weights are those of `packed.values()` up to rounding in float32; biases are stored as floats.
@@ -109,7 +126,7 @@ def save_onnx(
     if not size:
         raise ParameterError("shape", "None", "the packed model does not say what a record looks like; give its shape")
     whole = to_module(packed, module).eval()
-    graph = _Graph(onnx.helper, packed)
+    graph = _Graph(onnx.helper, packed, dense)
     with torch.no_grad():
         outputs = whole(torch.zeros(1, *size)).shape[1:]
     last = graph.chain(whole, "", "features", torch.zeros(1, *size))
@@ -123,7 +140,12 @@ def save_onnx(
 class _Graph:
     """Nodes and constants of a chain of layers."""
 
-    def __init__(self, helper: Any, packed: PackedModel) -> None:
+    def __init__(self, helper: Any, packed: PackedModel, dense: Dense) -> None:
+        if dense not in _DENSE:
+            raise ParameterError("dense", dense, f"use one of {', '.join(_DENSE)}")
+        if dense == "MatMulNBits" and packed.bits > 4:
+            raise ParameterError("dense", dense, "it holds at most 16 levels; use DequantizeLinear")
+        self.operator = dense
         spaces = np.diff(packed.levels)
         if not np.allclose(spaces, spaces[0], rtol=1e-9, atol=0):
             raise ParameterError("levels", len(packed.levels), "ONNX multiplies integers: levels must be evenly spaced")
@@ -148,22 +170,23 @@ class _Graph:
         self.constants.append(self.helper.make_tensor(name, kind, array.shape, array.tobytes(), raw=True))
         return name
 
-    def integers(self, tensor: PackedTensor, codes: Any, axis: int) -> tuple[str, float]:
+    def integers(self, tensor: PackedTensor, codes: Any, axis: int) -> tuple[str, Any]:
         """Adds a tensor's codes; the name of (code - middle) * width in floats, and what is missing to the weights.
 
-        Widths are written once for each output, along `axis`, although all are the same: onnxruntime multiplies by
-        integers then, and unpacks weights at every call where there is a single width.
+        Widths are written for each output, along `axis`, although all may be the same: onnxruntime multiplies by
+        integers then, and unpacks weights at every call where there is a single width. What is missing is an array for
+        the outputs; None if nothing is.
         """
         kind = 21 if self.packed.bits <= 4 else 2  # UINT4, UINT8
-        name, widths = tensor.name, np.full(codes.shape[axis], tensor.scale * self.space)
+        name, scales = tensor.name, np.broadcast_to(np.asarray(tensor.scale, dtype=float), codes.shape[axis])
         middles = np.full(codes.shape[axis], self.middle, dtype=np.uint8)
         for part, values in ((f"{name}.codes", codes), (f"{name}.middle", middles)):
             # Two to a byte, the first in the lower half, where they have 4 bits.
             stored = pack(values, 4 if self.packed.bits <= 4 else 8)
             self.constants.append(self.helper.make_tensor(part, kind, values.shape, stored, raw=True))
-        given = f"{name}.codes", self.constant(f"{name}.width", widths), f"{name}.middle"
-        rest = tensor.scale * (self.packed.levels[0] + self.space * self.middle)
-        return self.node("DequantizeLinear", *given, axis=axis), rest
+        given = f"{name}.codes", self.constant(f"{name}.width", scales * self.space), f"{name}.middle"
+        missing = self.packed.levels[0] + self.space * self.middle
+        return self.node("DequantizeLinear", *given, axis=axis), scales * missing if missing else None
 
     def chain(self, module: torch.nn.Module, prefix: str, name: str, sample: torch.Tensor) -> str:
         """Adds the layers of a module; the name of the last output."""
@@ -195,26 +218,49 @@ class _Graph:
         return known[type(module)]()
 
     def dense(self, module: Any, prefix: str, name: str) -> str:
-        tensor = self.tensors[f"{prefix}weight"]
-        weight, rest = self.integers(tensor, np.ascontiguousarray(tensor.codes.T), axis=1)
-        out = self.node("MatMul", name, weight)
-        if rest:
-            # (W + rest) x = W x + rest * sum(x): the weights stay plain integers, which runtimes multiply by. A
-            # subtraction, as onnxruntime merges a product and an addition before it looks for integers.
-            axis = self.constant(f"{prefix}axis", np.array([-1], dtype=np.int64))
-            total = self.node("ReduceSum", name, axis, keepdims=1)
-            out = self.node("Sub", out, self.node("Mul", total, self.constant(f"{prefix}rest", -rest)))
+        product = self.blocks if self.operator == "MatMulNBits" else self.product
+        out = product(self.tensors[f"{prefix}weight"], prefix, name)
         if module.bias is None:
             return out
         return self.node("Add", out, self.constant(f"{prefix}bias", self.values[f"{prefix}bias"]))
+
+    def product(self, tensor: PackedTensor, prefix: str, name: str) -> str:
+        """A dense layer's product with integers whose zero point is one."""
+        weight, rest = self.integers(tensor, np.ascontiguousarray(tensor.codes.T), axis=1)
+        out = self.node("MatMul", name, weight)
+        if rest is None:
+            return out
+        # (W + rest) x = W x + rest * sum(x): the weights stay plain integers, which runtimes multiply by. A
+        # subtraction, as onnxruntime merges a product and an addition before it looks for integers.
+        axis = self.constant(f"{prefix}axis", np.array([-1], dtype=np.int64))
+        total = self.node("ReduceSum", name, axis, keepdims=1)
+        return self.node("Sub", out, self.node("Mul", total, self.constant(f"{prefix}rest", -rest)))
+
+    def blocks(self, tensor: PackedTensor, prefix: str, name: str) -> str:
+        """The same by onnxruntime's operator, whose zero points are floats: inputs in blocks, each with a scale."""
+        outputs, inputs = tensor.codes.shape
+        count = -(-inputs // _BLOCK)
+        codes = np.zeros((outputs, count * _BLOCK), dtype=np.uint8)
+        codes[:, :inputs] = tensor.codes
+        stored = pack(codes, 4)
+        self.constants.append(
+            self.helper.make_tensor(f"{tensor.name}.codes", 2, (outputs, count, _BLOCK // 2), stored, raw=True)
+        )
+        scales = np.broadcast_to(np.asarray(tensor.scale, dtype=float), outputs)
+        widths = self.constant(f"{tensor.name}.width", np.repeat(scales * self.space, count))
+        zero = self.constant(f"{tensor.name}.zero", np.full(outputs * count, -self.packed.levels[0] / self.space))
+        return self.node(
+            "MatMulNBits", name, f"{tensor.name}.codes", widths, zero, domain=_RUNTIME, K=inputs, N=outputs, bits=4,
+            block_size=_BLOCK,
+        )  # fmt: skip
 
     def convolution(self, module: Any, prefix: str, name: str) -> str:
         if isinstance(module.padding, str) or module.padding_mode != "zeros":
             raise ParameterError("padding", module.padding, "give a convolution's padding in numbers, of zeros")
         tensor = self.tensors[f"{prefix}weight"]
         weight, rest = self.integers(tensor, tensor.codes, axis=0)
-        if rest:
-            weight = self.node("Add", weight, self.constant(f"{prefix}rest", rest))
+        if rest is not None:
+            weight = self.node("Add", weight, self.constant(f"{prefix}rest", rest.reshape(-1, 1, 1, 1)))
         given = [name, weight]
         if module.bias is not None:
             given.append(self.constant(f"{prefix}bias", self.values[f"{prefix}bias"]))
@@ -242,7 +288,9 @@ class _Graph:
         features = self.helper.make_tensor_value_info("features", 1, ["records", *shape])
         outputs = self.helper.make_tensor_value_info("outputs", 1, ["records", *results])
         graph = self.helper.make_graph(self.nodes, "mezzotint", [features], [outputs], self.constants)
-        opset = self.helper.make_opsetid("", OPSET)
-        model = self.helper.make_model(graph, opset_imports=[opset], ir_version=FORMAT, producer_name="mezzotint")
+        opsets = [self.helper.make_opsetid("", OPSET)]
+        if self.operator == "MatMulNBits":
+            opsets.append(self.helper.make_opsetid(_RUNTIME, 1))
+        model = self.helper.make_model(graph, opset_imports=opsets, ir_version=FORMAT, producer_name="mezzotint")
         self.helper.set_model_props(model, {"note": note})
         return model
