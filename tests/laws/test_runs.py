@@ -49,7 +49,7 @@ def test_steps_may_be_grouped_and_ordered_at_will(sampling: object, neighboring:
     assert math.isclose(say(phase(3), phase(0), phase(3)), whole, rel_tol=GRID)
     one, other = phase(2), phase(3, noise=3.0)
     assert math.isclose(say(one, other), say(other, one), rel_tol=GRID)
-    # kappa is a factor of the distance: half of it with half the noise is the same, where no more than the distance is used.
+    # kappa is a factor of the distance: half of it with half the noise is the same, where only the distance is used.
     half = say(phase(6, noise=1.0, kappa=0.5))
     if isinstance(sampling, Poisson) and neighboring == "replace_one":
         assert whole < half < say(phase(6, noise=1.0))
