@@ -1,6 +1,6 @@
 """Training runs: Gaussian noise on clipped sums, Poisson batches, codes kept or replaced at random.
 
-Statements: Theorem A, "Sampling" and "Replacing one record" (docs/proofs/training.md), E (docs/proofs/kernel.md). A step
+Statements: Theorem A, "Sampling", "Replacing one record" (docs/proofs/training.md), E (docs/proofs/kernel.md). A step
 is as private as a Gaussian whose standard deviation is noise_multiplier / kappa clip norms; kappa is checked by branch
 and bound.
 """
