@@ -192,7 +192,8 @@ def test_more_than_a_processor_cache_of_places() -> None:
 def test_transforms_hold_every_window_and_tilts_stay_moderate(monkeypatch: pytest.MonkeyPatch) -> None:
     windows: list[Any] = []
     families: list[tuple[Any, int]] = []
-    edges, spectrum = convolution._edges, convolution._spectrum
+    aliases: list[list[float]] = []
+    edges, spectrum, take = convolution._edges, convolution._spectrum, convolution._take_better
 
     def _edges(*given: Any) -> Any:
         windows.append(edges(*given))
@@ -202,18 +203,32 @@ def test_transforms_hold_every_window_and_tilts_stay_moderate(monkeypatch: pytes
         families.append((family, length))
         return spectrum(family, length)
 
+    def _take(*given: Any) -> None:
+        aliases.append(given[3].tolist())
+        take(*given)
+
+    monkeypatch.setattr(convolution, "_take_better", _take)
     monkeypatch.setattr(convolution, "_edges", _edges)
     monkeypatch.setattr(convolution, "_spectrum", _spectrum)
     coin, wide = np.array([0.9, 0.1]), np.full(41, 1 / 41)
-    for shapes, counts in (([coin], [[50], [3]]), ([coin, wide], [[50, 0]]), ([coin, wide], [[40, 10], [0, 0]])):
-        windows.clear()
-        families.clear()
+    for shapes, counts in (
+        ([coin], [[50], [3]]),
+        ([coin, wide], [[50, 0]]),
+        ([coin, wide], [[40, 10], [0, 0]]),
+        ([coin], [[2000]]),
+    ):
+        for found in (windows, families, aliases):
+            found.clear()
         bounds = sum_bounds(shapes, counts, tail=1e-3)
         held = max(int((b - a).max()) + 1 for a, b in windows[1:])
         for family, length in families:
             assert length >= max(held, bounds.high.shape[1])
             assert abs(family.theta) * (max(shape.size for shape in shapes) - 1) <= 20 * (1 + FEW)
             assert abs(family.theta) * bounds.high.shape[1] <= 300 * (1 + FEW)
+        # Nothing wraps around where a window holds all values of the sum, elsewhere 1e-18 may.
+        tops = np.array(counts) @ [shape.size - 1 for shape in shapes]
+        for (left, right), alias in zip(windows[1:], aliases, strict=True):
+            assert alias == np.where((left == 0) & (right == tops), 0.0, 1e-18).tolist()
 
 
 def test_cases_are_divided_until_they_are_data_sets() -> None:
