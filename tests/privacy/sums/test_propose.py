@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 from typing import Any
 
@@ -173,20 +174,36 @@ def test_grids_are_as_wide_as_losses_and_tails() -> None:
             assert found["sampled"]["high"] == 40 * int(found["step"].removeprefix("1/"))
 
 
-def test_who_takes_part_in_sums_of_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_pure_losses_prove_is_no_more_than_they_are() -> None:
+    for delta in (0.0, 1e-2):
+        outcome = propose_sum(TABLE, epsilon=3.0, delta=delta, clients=4)
+        assert outcome.proof is not None
+        assert outcome.proof["kind"] == "ratio"
+        assert math.log(3) <= float(outcome.claim.epsilon) * (1 + 1e-15) <= math.log(3) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ({}, ("none", "1", "sum")), ({"rounds": 2}, ("none", "1", "renyi")), ({"dimension": 2}, ("none", "1", "renyi")),
+        ({"sampling_rate": 0.5}, ("revealed", "1/2", "renyi")), ({"sampling": "poisson", "sampling_rate": 0.5}, None),
+        ({"sampling": "without_replacement", "sampling_rate": 0.5}, None),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_who_takes_part_in_sums_of_noise(
+    monkeypatch: pytest.MonkeyPatch, words: dict[str, Any], expected: tuple[str, ...] | None
+) -> None:
     noise = Mechanism(knots=np.arange(2.0), levels=np.arange(2.0), weights=np.array([[2**31, 2**31]] * 2))
-    told: list[tuple[str, str]] = []
-    monkeypatch.setattr(
-        propose, "accepted", lambda release, *_, **__: told.append((release.sampling, str(release.rate)))
-    )
 
-    def ask(**words: Any) -> Any:
-        release = Release(mechanism=noise, trust="secure_sum", clients=3, delta=1e-3, rounds=2, **words)
-        return propose_noise(noise, release, epsilon=1.0, dimension=1, shift=1, distance=1, order=2.0)
+    def accepted(release: Any, epsilon: float, delta: float, prover: Any, **_: Any) -> Any:
+        return release.sampling, str(release.rate), prover.keywords["kind"]
 
-    ask()
-    ask(sampling_rate=0.5)
-    assert told == [("none", "1"), ("revealed", "1/2")]
-    for sampling in ("poisson", "without_replacement"):
-        assert sampling in ask(sampling=sampling, sampling_rate=0.5)
-    assert len(told) == 2
+    monkeypatch.setattr(propose, "accepted", accepted)
+    dimension = words.get("dimension", 1)
+    release = Release(mechanism=noise, trust="secure_sum", clients=3, delta=1e-3, **words)
+    told = propose_noise(noise, release, epsilon=1.0, dimension=dimension, shift=1, distance=1, order=2.0)
+    if expected is None:
+        assert words["sampling"] in told
+    else:
+        assert told == expected
