@@ -5,7 +5,10 @@ from __future__ import annotations
 import copy
 import importlib
 import pickle
+import re
+import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -274,6 +277,45 @@ def test_bfloat16_modules(blobs: Dataset, bits: int | None) -> None:
     assert right > 0.9
 
 
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
+def test_autocast(blobs: Dataset, kind: Any) -> None:
+    # Weights stay in 32 bits; gradients of single records come in 16, and their integers are those of the 16 bits.
+    parts = script(blobs, bits=4, batch_size=50)
+    module, optimizer, loader, accountant = parts
+    for _ in range(3):
+        for x, y in loader:
+            optimizer.zero_grad()
+            with torch.autocast("cpu", dtype=kind):
+                outputs = module(x).squeeze(1)
+                assert outputs.dtype == kind
+                loss = torch.nn.functional.softplus(-outputs.float() * (2 * y - 1)).mean()
+            loss.backward()
+            optimizer.step()
+    assert all(parameter.dtype == parameter.grad.dtype == torch.float32 for parameter in module.parameters())
+    assert len(accountant) == 12
+    with torch.no_grad():
+        assert ((module(torch.from_numpy(blobs.test_x)).squeeze(1) > 0).numpy() == blobs.test_y).mean() > 0.9
+
+
+def test_gradient_scalers_are_refused(blobs: Dataset) -> None:
+    # A scaler leaves a step out where a gradient overflows: whether it did would be seen, without noise.
+    module, optimizer, loader, accountant = script(blobs)
+    before = flat(module)
+    scaler = torch.amp.GradScaler("cpu")
+    ((x, y),) = loader
+    scaler.scale(torch.nn.functional.softplus(-module(x).squeeze(1) * (2 * y - 1)).mean()).backward()
+    with pytest.raises(ParameterError, match="GradScaler"):
+        scaler.step(optimizer)
+    assert np.array_equal(before, flat(module))
+    assert len(accountant) == 0
+    plain, same = script(blobs), script(blobs)
+    backward(plain[0], plain[1], (x, y))
+    torch.amp.GradScaler("cpu", enabled=False).step(plain[1])
+    backward(same[0], same[1], (x, y))
+    same[1].step()
+    assert np.array_equal(flat(plain[0]), flat(same[0]))
+
+
 @pytest.mark.parametrize("bits", [None, 4])
 def test_frozen_tensors_stay_as_they_are(blobs: Dataset, bits: int | None) -> None:
     module = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
@@ -332,6 +374,76 @@ def test_tied_weights_are_one_tensor(blobs: Dataset) -> None:
     assert module.out.weight is module.into.weight
 
 
+class Adapted(torch.nn.Module):
+    """A frozen layer with a low-rank adapter beside it, as LoRA puts it."""
+
+    def __init__(self, base: Any, rank: int) -> None:
+        super().__init__()
+        self.base = base.requires_grad_(False)
+        self.down = torch.nn.Linear(base.in_features, rank, bias=False)
+        self.up = torch.nn.Linear(rank, base.out_features, bias=False)
+        torch.nn.init.zeros_(self.up.weight)
+
+    def forward(self, x: Any) -> Any:
+        return self.base(x) + self.up(self.down(x))
+
+
+@pytest.mark.parametrize("bits", [None, 4])
+def test_adapters_are_trained_and_their_base_is_not(blobs: Dataset, bits: int | None) -> None:
+    module = torch.nn.Sequential(Adapted(torch.nn.Linear(5, 4), 2), torch.nn.Tanh(), Adapted(torch.nn.Linear(4, 1), 2))
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    parts = script(blobs, module=module, inner=lambda _: SGD(trained, lr=0.5), bits=bits, batch_size=50)
+    steps(parts, 12)
+    for name, value in module.state_dict().items():
+        assert torch.equal(before[name], value) == ("base" in name), name
+    if bits:
+        for parameter in trained:
+            bound = parts[1].original_optimizer.bounds[[id(one) for one in trained].index(id(parameter))]
+            levels = np.linspace(-bound, bound, 16)
+            assert np.abs(parameter.detach().numpy()[..., None] - levels).min(axis=-1).max() < SINGLE
+    # The clip norm and the noise are those of the adapters' coordinates alone.
+    assert sum(parameter.numel() for parameter in parts[1].params) == 2 * (5 + 4) + 2 * (4 + 1)
+    assert parts[3].claim().epsilon > 0
+
+
+def test_sharded_and_ghost_modules_are_refused_by_name(blobs: Dataset) -> None:
+    def refused(module: Any, words: str) -> None:
+        with pytest.raises(ParameterError, match=words):
+            script(blobs, module=module)
+
+    refused(opacus.grad_sample.GradSampleModuleFastGradientClipping(torch.nn.Linear(5, 1)), "ghost clipping")
+    distributed = torch.distributed
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        mesh = distributed.device_mesh.init_device_mesh("cpu", (1,))
+        whole = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.Linear(4, 1))
+        refused(torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(5, 1)), "module.module")
+        distributed.fsdp.fully_shard(whole[0], mesh=mesh)
+        refused(whole, "not sharded")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # one process has nothing to shard, torch remarks
+            older = distributed.fsdp.FullyShardedDataParallel(torch.nn.Linear(5, 1), device_id=torch.device("cpu"))
+        refused(older, "not sharded")
+    finally:
+        distributed.destroy_process_group()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("bits", [None, 4])
+def test_modules_on_a_gpu(blobs: Dataset, bits: int | None) -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1)).cuda()
+    parts = script(blobs, module=module, bits=bits, batch_size=50)
+    for _ in range(3):
+        for x, y in parts[2]:
+            backward(parts[0], parts[1], (x.cuda(), y.cuda()))
+            parts[1].step()
+    assert all(parameter.is_cuda and parameter.grad.is_cuda for parameter in module.parameters())
+    with torch.no_grad():
+        outputs = module(torch.from_numpy(blobs.test_x).cuda()).squeeze(1).cpu().numpy()
+    assert ((outputs > 0) == blobs.test_y).mean() > 0.9
+
+
 def test_parameters_in_any_memory_order(blobs: Dataset) -> None:
     module, other = torch.nn.Linear(5, 3), torch.nn.Linear(5, 3)
     other.load_state_dict(module.state_dict())
@@ -363,3 +475,14 @@ def test_projection_alone_is_an_optimizer() -> None:
     assert seen == [1]
     assert not torch.equal(twin.parameters[0], weight)
     assert made.contraction == 1.0
+
+
+def test_the_page_names_tests_that_are_there() -> None:
+    root = Path(__file__).parents[2]
+    rows = [line for line in (root / "docs/compatibility.md").read_text().splitlines() if line.startswith("| ")][1:]
+    written = "".join(path.read_text() for path in (root / "tests/training").glob("test_*.py"))
+    assert len(rows) > 25
+    for row in rows:
+        named = re.findall(r"`(test_\w+)`", row.split("|")[3])
+        assert named, row
+        assert all(f"def {name}(" in written for name in named), row

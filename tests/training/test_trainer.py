@@ -368,8 +368,8 @@ def test_convolutional_network(tmp_path: Path) -> None:
         np.testing.assert_allclose(loaded.values()[name], value, rtol=SINGLE)
 
 
-@pytest.mark.parametrize("poisson", [True, False])
-def test_projection_works_under_opacus_s_own_engine(blobs: Dataset, poisson: bool) -> None:
+@pytest.mark.parametrize(("poisson", "mode"), [(True, "hooks"), (False, "hooks"), (True, "ghost")])
+def test_projection_works_under_opacus_s_own_engine(blobs: Dataset, poisson: bool, mode: str) -> None:
     opacus = pytest.importorskip("opacus")
     module = torch.nn.Linear(5, 1)
     found = torch.utils.data.TensorDataset(torch.from_numpy(blobs.train_x), torch.from_numpy(blobs.train_y))
@@ -377,17 +377,23 @@ def test_projection_works_under_opacus_s_own_engine(blobs: Dataset, poisson: boo
     wrapped = optimizers.ProjectedOptimizer(inner, projection=projection(bits=4), bounds=0.5)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Opacus and torch remark on secure_mode and on hooks
-        private, optimizer, loader = opacus.PrivacyEngine().make_private(
+        # With ghost clipping the engine also wraps the loss, which goes through the module twice.
+        criterion = torch.nn.BCEWithLogitsLoss()
+        private, optimizer, *wrapped_loss, loader = opacus.PrivacyEngine().make_private(
             module=module,
             optimizer=wrapped,
             data_loader=torch.utils.data.DataLoader(found, batch_size=20),
             noise_multiplier=0.5,
             max_grad_norm=0.5,
             poisson_sampling=poisson,
+            grad_sample_mode=mode,
+            criterion=criterion,
         )
+        assert len(wrapped_loss) == (mode == "ghost")
+        criterion = wrapped_loss[0] if wrapped_loss else criterion
         for x, y in loader:
             optimizer.zero_grad()
-            torch.nn.functional.softplus(-private(x).squeeze(1) * (2 * y - 1)).mean().backward()
+            criterion(private(x).squeeze(1), y.float()).backward()
             optimizer.step()
             weights = np.concatenate([parameter.detach().numpy().ravel() for parameter in module.parameters()])
             assert np.abs(weights[:, None] - np.linspace(-0.5, 0.5, 16)).min(axis=1).max() < SINGLE

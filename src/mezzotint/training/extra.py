@@ -5,10 +5,14 @@ try:
     from opacus import GradSampleModule as GradSampleModule
     from opacus.accountants import IAccountant as IAccountant
     from opacus.data_loader import wrap_collate_with_empty as wrap_collate_with_empty
+    from opacus.grad_sample import GradSampleModuleFastGradientClipping as GradSampleModuleFastGradientClipping
+    from opacus.grad_sample.gsm_base import AbstractGradSampleModule as AbstractGradSampleModule
     from opacus.optimizers import DPOptimizer as DPOptimizer
     from opacus.optimizers.optimizer import _check_processed_flag, _mark_as_processed
     from opacus.utils.batch_memory_manager import BatchSplittingSampler as BatchSplittingSampler
     from opacus.validators import ModuleValidator as ModuleValidator
+    from torch.distributed.fsdp import FSDPModule as FSDPModule
+    from torch.distributed.fsdp import FullyShardedDataParallel as FullyShardedDataParallel
 except ImportError as error:
     raise ImportError("training needs PyTorch and Opacus, an extra: pip install mezzotint[torch]") from error
 

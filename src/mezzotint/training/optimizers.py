@@ -197,21 +197,17 @@ class ProjectedOptimizer(_Wrapper):
         chosen, levels = self._chosen(), self.projection.table.levels
         if not chosen:
             return
-        # One draw for all tensors, and few operations on each: that is what the time goes into.
-        together = torch.cat([parameter.detach().float().cpu().flatten() for parameter, _ in chosen]).numpy()
+        # One draw for all tensors, where the first of them lies, and few operations on each: the time goes into these.
+        device = chosen[0][0].device
+        together = torch.cat([parameter.detach().to(device, torch.float32).flatten() for parameter, _ in chosen])
         sizes, bounds = [parameter.numel() for parameter, _ in chosen], [bound for _, bound in chosen]
-        divisors = np.array(bounds, dtype=np.float32)
+        divisors = torch.tensor(bounds, dtype=torch.float32, device=device)
         same = len(set(bounds)) == 1
-        codes = self.projection.table.privatize(
-            together / (divisors[:1] if same else np.repeat(divisors, sizes)), self.rng()
-        )
-        if same:
-            values = np.take((levels * bounds[0]).astype(np.float32), codes)
-        else:
-            parts = zip(bounds, np.split(codes, np.cumsum(sizes)[:-1]), strict=True)
-            values = np.concatenate([np.take((levels * bound).astype(np.float32), part) for bound, part in parts])
-        for (parameter, _), part in zip(chosen, torch.from_numpy(values).split(sizes), strict=True):
-            parameter.copy_(part.view_as(parameter))
+        together /= divisors[0] if same else divisors.repeat_interleave(torch.tensor(sizes, device=device))
+        codes = self.projection.table.privatize(together, self.rng())
+        values = {bound: torch.tensor(levels * bound, dtype=torch.float32, device=device) for bound in set(bounds)}
+        for (parameter, bound), part in zip(chosen, codes.split(sizes), strict=True):
+            parameter.copy_(values[bound].index_select(0, part.int()).view_as(parameter))
 
     @property
     def codes(self) -> list[Codes]:
@@ -263,6 +259,9 @@ def _is_stateless(optimizer: torch.optim.Optimizer) -> bool:
 class _CoordinateOptimizer(_Wrapper, DPOptimizer, ABC):
     """Sums records' gradients by a rule of its own; what is released is the sum, and what `disturb` adds to it."""
 
+    _step_supports_amp_scaling = True
+    """So that a GradScaler calls `step`, which refuses it, instead of leaving steps out by itself."""
+
     def __init__(self, inner: torch.optim.Optimizer, **settings: Any) -> None:
         DPOptimizer.__init__(self, inner, **settings)
         self._become_optimizer()
@@ -302,6 +301,13 @@ class _CoordinateOptimizer(_Wrapper, DPOptimizer, ABC):
     @torch.no_grad()
     def clip_and_accumulate(self) -> None:
         """What Opacus calls to clip and sum."""
+        if hasattr(self, "found_inf"):
+            raise ParameterError(
+                "optimizer",
+                "GradScaler",
+                "its scale follows overflows in gradients that are not released; use autocast without it, in bfloat16 "
+                "where float16 loses too much",
+            )
         attributed: list[Any] = self.params  # Opacus hangs its sums onto the parameters
         for parameter in attributed:
             check_unused(parameter.grad_sample)

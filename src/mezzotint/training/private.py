@@ -9,7 +9,15 @@ from mezzotint.core.arguments import check_count, check_positive
 from mezzotint.core.errors import ParameterError
 from mezzotint.training.accountant import Accountant
 from mezzotint.training.batches import Draws
-from mezzotint.training.extra import GradSampleModule, ModuleValidator, torch
+from mezzotint.training.extra import (
+    AbstractGradSampleModule,
+    FSDPModule,
+    FullyShardedDataParallel,
+    GradSampleModule,
+    GradSampleModuleFastGradientClipping,
+    ModuleValidator,
+    torch,
+)
 from mezzotint.training.loaders import poisson_loader
 from mezzotint.training.notices import warn_about
 from mezzotint.training.optimizers import NoisyOptimizer, ProjectedOptimizer, derived_bound
@@ -141,11 +149,19 @@ def _check(method: str, *, bits: int | None, q: float | None, neighboring: str, 
 
 
 def _check_module(module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    if isinstance(module, GradSampleModule):
-        raise ParameterError("module", type(module).__name__, "it is private already; give the plain module")
+    if isinstance(module, AbstractGradSampleModule):
+        remedy = "it is private already; give the plain module"
+        if isinstance(module, GradSampleModuleFastGradientClipping):
+            remedy = "ghost clipping sums floats, sums here are integers of clipped gradients; give the plain module"
+        raise ParameterError("module", type(module).__name__, remedy)
     if isinstance(module, torch.nn.parallel.DistributedDataParallel):
         remedy = "give the module inside (module.module): sums over replicas are taken before the noise"
         raise ParameterError("module", type(module).__name__, remedy)
+    if any(isinstance(part, FSDPModule | FullyShardedDataParallel) for part in module.modules()):
+        remedy = (
+            "a record's norm is taken over all weights, which no process has; give a module that is not sharded (DDP)"
+        )
+        raise ParameterError("module", f"sharded {type(module).__name__}", remedy)
     errors = ModuleValidator.validate(module, strict=False)
     if errors:
         remedy = f"{errors[0]}; opacus.validators.ModuleValidator.fix(module) replaces what mixes records"
