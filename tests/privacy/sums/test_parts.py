@@ -283,12 +283,11 @@ def test_the_worst_of_the_numbers_asked_for_is_named() -> None:
 def test_decoding_errors_of_levels_are_rounded_up() -> None:
     generator = np.random.default_rng(0)
     for step in generator.uniform(0.01, 1, 60).tolist():
-        levels = 0.1 + step * np.arange(8)
+        # Beside a first level so near to 0 the error has more digits than a float.
+        levels = np.append(generator.uniform(1e-21, 1e-20), step * np.arange(1, 8))
         lattice = find_lattice(levels)
-        each = (
-            Fraction(b) - Fraction(lattice.offset) - Fraction(lattice.step) * i for i, b in enumerate(levels.tolist())
-        )
-        exact = max(map(abs, each))
+        steps = [Fraction(lattice.offset) + Fraction(lattice.step) * i for i in range(8)]
+        exact = max(abs(Fraction(level) - place) for level, place in zip(levels.tolist(), steps, strict=True))
         assert exact <= Fraction(lattice.decode_error) <= exact * Fraction(1 + FEW)
 
 
