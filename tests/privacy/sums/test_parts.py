@@ -192,7 +192,7 @@ def test_more_than_a_processor_cache_of_places() -> None:
 def test_transforms_hold_every_window_and_tilts_stay_moderate(monkeypatch: pytest.MonkeyPatch) -> None:
     windows: list[Any] = []
     families: list[tuple[Any, int]] = []
-    aliases: list[list[float]] = []
+    taken: list[tuple[Any, ...]] = []
     edges, spectrum, take = convolution._edges, convolution._spectrum, convolution._take_better
 
     def _edges(*given: Any) -> Any:
@@ -204,7 +204,7 @@ def test_transforms_hold_every_window_and_tilts_stay_moderate(monkeypatch: pytes
         return spectrum(family, length)
 
     def _take(*given: Any) -> None:
-        aliases.append(given[3].tolist())
+        taken.append(given)
         take(*given)
 
     monkeypatch.setattr(convolution, "_take_better", _take)
@@ -217,7 +217,7 @@ def test_transforms_hold_every_window_and_tilts_stay_moderate(monkeypatch: pytes
         ([coin, wide], [[40, 10], [0, 0]]),
         ([coin], [[2000]]),
     ):
-        for found in (windows, families, aliases):
+        for found in (windows, families, taken):
             found.clear()
         bounds = sum_bounds(shapes, counts, tail=1e-3)
         held = max(int((b - a).max()) + 1 for a, b in windows[1:])
@@ -227,8 +227,32 @@ def test_transforms_hold_every_window_and_tilts_stay_moderate(monkeypatch: pytes
             assert abs(family.theta) * bounds.high.shape[1] <= 300 * (1 + FEW)
         # Nothing wraps around where a window holds all values of the sum, elsewhere 1e-18 may.
         tops = np.array(counts) @ [shape.size - 1 for shape in shapes]
-        for (left, right), alias in zip(windows[1:], aliases, strict=True):
-            assert alias == np.where((left == 0) & (right == tops), 0.0, 1e-18).tolist()
+        for (left, right), (_, length), given in zip(windows[1:], families, taken, strict=True):
+            _, _, error, alias, _, _, exponent, drift = given
+            assert alias.tolist() == np.where((left == 0) & (right == tops), 0.0, 1e-18).tolist()
+            # Of no draws at all the transform is 1: only its rotation and the way back can err.
+            silent = np.array(counts).sum(axis=1) == 0
+            assert (error[silent] >= (24 + 8 * math.log2(length)) * UNIT).all()
+            slack = convolution._slack(shapes, np.array(counts, dtype=np.float64))
+            assert (drift >= 2 * slack + UNIT * np.abs(exponent)).all()
+
+
+def test_windows_are_wider_by_what_logarithms_may_err(monkeypatch: pytest.MonkeyPatch) -> None:
+    narrow = sum_bounds([np.array([0.5, 0.5])], [[5000]])
+    monkeypatch.setattr(convolution, "_slack", lambda shapes, counts: np.full(len(counts), 20.0))
+    wide = sum_bounds([np.array([0.5, 0.5])], [[5000]])
+    # The tail at the ends is smaller by e**-40: from 9.6 to 13.2 deviations, of 35 each.
+    assert wide.start[0] + 100 < narrow.start[0]
+    assert wide.high.shape[1] > narrow.high.shape[1] + 200
+
+
+def test_shapes_that_wrap_around_very_often() -> None:
+    length, times = 512, 300
+    shape = np.append(np.full(length, 1 / length), np.full(length * (times - 1), 0.999 * UNIT / length))
+    values, error = convolution._transform(shape, length)
+    # Every later turn is lost beside the first one.
+    exact = length * (Fraction(1 / length) + (times - 1) * Fraction(0.999 * UNIT / length))
+    assert abs(Fraction(float(values[0].real)) - exact) <= Fraction(error)
 
 
 def test_cases_are_divided_until_they_are_data_sets() -> None:
