@@ -8,9 +8,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pyarrow import csv, parquet
 
 from mezzotint import FileFormatError, ParameterError
-from mezzotint.datasets import Dataset, breast_cancer, idx_folder, labelled, load_federation, read_idx
+from mezzotint.datasets import (
+    Dataset,
+    breast_cancer,
+    idx_folder,
+    image_folder,
+    labelled,
+    load_federation,
+    read_idx,
+    table_file,
+)
 
 
 def test_breast_cancer() -> None:
@@ -94,3 +104,64 @@ def test_bad_data() -> None:
         Dataset(name="d", train_x=x + np.float32("nan"), train_y=y, test_x=x, test_y=y, classes=2)
     with pytest.raises(ParameterError, match="test_x=0"):
         Dataset(name="d", train_x=x, train_y=y, test_x=x[:0], test_y=y[:0], classes=2)
+
+
+def test_tables_are_features_and_a_label(tmp_path: Path) -> None:
+    text = "size,grade,old\n" + "".join(f"{i},{'ba'[i % 2]},{'true' if i % 3 else 'false'}\n" for i in range(12))
+    (tmp_path / "t.csv").write_text(text)
+    parquet.write_table(csv.read_csv(tmp_path / "t.csv"), tmp_path / "t.parquet")
+    for name in ("t.csv", "t.parquet"):
+        data = table_file(tmp_path / name, label="grade")
+        assert (data.train_x.shape, data.test_x.shape, data.classes) == ((10, 2), (2, 2), 2)
+        np.testing.assert_array_equal(data.test_x, [[4, 1], [9, 0]])  # every fifth row
+        np.testing.assert_array_equal(data.test_y, [1, 0])  # "a" before "b"
+        assert data.train_x.dtype == np.float32
+        assert data.train_y.dtype == np.int64
+        assert "not cover" in data.note
+
+
+def test_tables_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    def refused(text: str, words: str, *, label: str = "y", name: str = "t.csv") -> None:
+        (tmp_path / name).write_text(text)
+        with pytest.raises((ParameterError, FileFormatError), match=words):
+            table_file(tmp_path / name, label=label)
+
+    rows = "".join(f"{i},{i % 2}\n" for i in range(10))
+    refused("x,y\n" + rows, "label=z", label="z")
+    refused("x,y\n" + rows.replace("3,1", "three,1"), "data=x")
+    refused("x,y\n" + rows.replace("3,1", ",1"), "not finite|missing")
+    refused("x,y\n" + rows.replace("3,1", "3,"), "label=y")
+    refused("y\n" + "1\n0\n" * 5, "no column but the label")
+    refused("x,y\n1,0\n", "at least one")
+    refused("x,y\n1\n", "cannot be read")
+    refused("no parquet", "cannot be read", name="t.parquet")
+    refused("x,y\n" + rows, "ending in", name="t.txt")
+    with pytest.raises(ParameterError, match="there"):
+        table_file(tmp_path / "gone.csv", label="y")
+
+
+def test_folders_of_images(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    for name, mode, shape in (("a", "L", (3, 2)), ("b", "RGB", (3, 2, 3))):
+        folder = tmp_path / mode
+        for place in (folder / "a", folder / "b"):
+            place.mkdir(parents=True, exist_ok=True)
+            for i in range(5):
+                pixels = np.full(shape, 51 * i, dtype=np.uint8)
+                image.fromarray(pixels).save(place / f"{i}.png")
+        data = image_folder(folder)
+        assert data.train_x.shape == (8, 3, 2) if mode == "L" else (8, 3, 3, 2), name
+        np.testing.assert_array_equal(data.test_y, [0, 1])
+        np.testing.assert_allclose(data.test_x[0], 0.8)  # 204 of 255
+    with pytest.raises(ParameterError, match="two at least"):
+        image_folder(tmp_path / "L" / "a")
+    image.fromarray(np.zeros((4, 4), dtype=np.uint8)).save(tmp_path / "L" / "a" / "9.png")
+    with pytest.raises(ParameterError, match="several shapes"):
+        image_folder(tmp_path / "L")
+    (tmp_path / "L" / "a" / "9.png").write_bytes(b"no image")
+    with pytest.raises(FileFormatError, match=r"9\.png: no image"):
+        image_folder(tmp_path / "L")
+    (tmp_path / "L" / "c").mkdir()
+    (tmp_path / "L" / "a" / "9.png").unlink()
+    with pytest.raises(ParameterError, match="no images"):
+        image_folder(tmp_path / "L")

@@ -10,8 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 import typer
+from pyarrow import csv, parquet
 
 from mezzotint import ParameterError, families
 from mezzotint.cli import train
@@ -190,3 +193,103 @@ def test_existing_files_are_refused_before_the_work(invoke: Invoke, tmp_path: Pa
     with pytest.raises(ParameterError, match="exists"):
         invoke("--method", "none", "--out", tmp_path / "m.mz")
     assert (tmp_path / "m.mz").read_bytes() == b"mine"
+
+
+NET = """
+import torch
+
+
+class Net(torch.nn.Sequential):
+    def __init__(self):
+        super().__init__(torch.nn.Flatten(), torch.nn.Linear(INPUTS, 4), torch.nn.LayerNorm(4), torch.nn.Linear(4, 2))
+
+
+def wide():
+    return torch.nn.Linear(INPUTS, 3)
+
+
+mixed = lambda: torch.nn.Sequential(torch.nn.Linear(INPUTS, 2), torch.nn.BatchNorm1d(2))
+number = 3
+"""
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_tables_modules_of_one_s_own_and_other_optimizers(invoke: Invoke, tmp_path: Path, ending: str) -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 2, 300)
+    columns = {f"x{i}": rng.normal(size=300) + 2 * labels for i in range(3)}
+    table = pa.table({**columns, "kind": np.where(labels == 1, "yes", "no")})
+    file = tmp_path / f"data.{ending}"
+    (csv.write_csv if ending == "csv" else parquet.write_table)(table, file)
+    (tmp_path / "net.py").write_text(NET.replace("INPUTS", "3"))
+    facts, _ = invoke(
+        "--data", file, "--label", "kind", "--model", f"{tmp_path}/net.py:Net", "--target-epsilon", 3,
+        "--optimizer", "adam", "--schedule", "cosine", "--step-size", 0.1,
+        "--tensorboard", tmp_path / "board", "--out", tmp_path / "m.mz",
+        "--steps", 30, "--every", 10,
+    )  # fmt: skip
+    assert facts["test_accuracy"] > 0.85
+    assert facts["packed_test_accuracy"] > 0.85
+    assert 2.99 < facts["epsilon"] <= 3
+    assert facts["sampling_rate"] == pytest.approx(20 / 240)
+    assert "names of the 2 classes" in facts["caveat"]
+    with pytest.raises(ParameterError, match="how it is built"):
+        PackedModel.load(tmp_path / "m.mz").to_module()
+    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    seen = events.EventAccumulator(str(tmp_path / "board")).Reload()
+    assert [event.step for event in seen.Scalars("accuracy/test")] == [10, 20, 30]
+    (spent,) = [name for name in seen.Tags()["scalars"] if name.startswith("epsilon")]
+    assert "not private" in spent
+    assert seen.Scalars(spent)[-1].value == pytest.approx(facts["epsilon"], rel=1e-6)  # TensorBoard keeps 32 bits
+
+
+def test_images_in_folders(invoke: Invoke, tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    rng = np.random.default_rng(0)
+    for name, level in (("dark", 60), ("light", 180)):
+        (tmp_path / "set" / name).mkdir(parents=True)
+        for i in range(60):
+            pixels = np.clip(rng.normal(level, 30, size=(6, 5)), 0, 255).astype(np.uint8)
+            image.fromarray(pixels).save(tmp_path / "set" / name / f"{i:03}.png")
+    facts, _ = invoke(
+        "--data", tmp_path / "set", "--model", "softmax", "--noise-multiplier", 1, "--optimizer", "momentum"
+    )
+    assert facts["test_accuracy"] > 0.9
+    assert facts["data"] == "set"
+
+
+@pytest.mark.parametrize(
+    ("model", "named"),
+    [
+        ("gone.py:Net", "no such file"),
+        ("net.py:Nothing", "nothing to call"),
+        ("net.py:number", "nothing to call"),
+        ("net.py:wide", r"not \(2, 2\)"),
+        ("net.py:mixed", "ModuleValidator"),
+        ("net.py:torch.nn", "nothing to call"),
+    ],
+)
+def test_modules_that_do_not_fit(invoke: Invoke, tmp_path: Path, model: str, named: str) -> None:
+    (tmp_path / "net.py").write_text(NET.replace("INPUTS", "30"))
+    with pytest.raises(ParameterError, match=named):
+        invoke("--method", "none", "--model", f"{tmp_path}/{model}")
+
+
+def test_options_that_data_have_no_use_for(invoke: Invoke, tmp_path: Path) -> None:
+    for arguments, named in (
+        (["--label", "x"], "label=x"),
+        (["--data", tmp_path / "t.csv"], "label=None"),
+        (["--optimizer", "lion"], "optimizer=lion"),
+        (["--schedule", "steps"], "schedule=steps"),
+    ):
+        with pytest.raises(ParameterError, match=named):
+            invoke("--method", "none", *arguments)
+
+
+def test_around_adam_replaced_codes_save_no_noise(invoke: Invoke) -> None:
+    settings = ["--method", "rqp", "--q", 0.9, "--target-epsilon", 2]
+    plain, _ = invoke(*settings)
+    adam, _ = invoke(*settings, "--optimizer", "adam", "--step-size", 0.05)
+    assert plain["noise_multiplier"] < 0.95 * adam["noise_multiplier"]
+    assert 1.99 < adam["epsilon"] <= 2
+    assert adam["stopped"] == ""

@@ -130,15 +130,19 @@ def test_learning(blobs: Dataset) -> None:
         assert run.packed(bits=4).weights == run.coordinates
 
 
-@pytest.mark.parametrize("averaging", [0.0, 0.6])
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"averaging": 0.6}, {"optimizer": "adam", "schedule": "cosine", "step_size": 0.05}, {"optimizer": "momentum"}],
+    ids=["plain", "averaged", "adam", "momentum"],
+)
 @pytest.mark.parametrize("quantized", [False, True])
 def test_resumed_runs_end_in_the_same_weights(
-    blobs: Dataset, tmp_path: Path, averaging: float, quantized: bool
+    blobs: Dataset, tmp_path: Path, more: dict[str, Any], quantized: bool
 ) -> None:
     method = noisy(projection=projection(bits=4), bound=0.5) if quantized else noisy()
-    whole = make(blobs, method, averaging=averaging)
+    whole = make(blobs, method, **more)
     whole.run()
-    first = make(blobs, method, averaging=averaging)
+    first = make(blobs, method, **more)
     place = tmp_path / "run.pt"
 
     class Killed(Exception):
@@ -150,13 +154,55 @@ def test_resumed_runs_end_in_the_same_weights(
 
     with pytest.raises(Killed):
         first.run(every=5, on_progress=kill, checkpoint=place)
-    second = make(blobs, method, averaging=averaging)
+    second = make(blobs, method, **more)
     checkpoint.restore(second, place)
     assert second.taken == 15
     second.run(every=5, checkpoint=place)
     for name, value in whole.weights().items():
         np.testing.assert_array_equal(value, second.weights()[name])
     assert second.claim().epsilon == whole.claim().epsilon
+
+
+@pytest.mark.parametrize("schedule", trainer.SCHEDULES)
+@pytest.mark.parametrize("kind", trainer.OPTIMIZERS)
+def test_steps_are_those_of_pytorch_s_optimizer_and_schedule(blobs: Dataset, kind: str, schedule: str) -> None:
+    # A plain optimizer, given the same noisy gradients and PyTorch's own schedule, ends in the same weights.
+    run = make(blobs, noisy(), steps=6, step_size=0.1, optimizer=kind, schedule=schedule)
+    mine = list(run.task.module.parameters())
+    other = [torch.nn.Parameter(parameter.detach().clone()) for parameter in mine]
+    plain = {
+        "sgd": lambda: torch.optim.SGD(other, lr=0.1),
+        "momentum": lambda: torch.optim.SGD(other, lr=0.1, momentum=0.9),
+        "adam": lambda: torch.optim.Adam(other, lr=0.1),
+    }[kind]()
+    schedulers = torch.optim.lr_scheduler
+    rates = {
+        "constant": lambda: schedulers.ConstantLR(plain, 1.0),
+        "linear": lambda: schedulers.LinearLR(plain, 1.0, 1e-30, total_iters=6),
+        "cosine": lambda: schedulers.CosineAnnealingLR(plain, 6),
+    }[schedule]()
+    for _ in range(6):
+        run.step()
+        for one, two in zip(mine, other, strict=True):
+            two.grad = one.grad.clone()
+        plain.step()
+        rates.step()
+        for one, two in zip(mine, other, strict=True):
+            # Rates differ by rounding alone.
+            np.testing.assert_allclose(one.detach(), two.detach(), rtol=1e-5, atol=1e-6)
+    assert run.optimizer.contraction == 1.0
+
+
+def test_replaced_codes_are_claimed_around_plain_sgd_only(blobs: Dataset) -> None:
+    contracted = noisy(projection=projection(bits=4, q=0.9), bound=0.5)
+    found = []
+    for kind in ("sgd", "adam"):
+        run = make(blobs, contracted, steps=3, optimizer=kind)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", notices.TrainingWarning)
+            run.run()
+        found.append(run.claim().epsilon)
+    assert found[0] < found[1]
 
 
 def lines(place: Path) -> list[dict[str, Any]]:
@@ -263,7 +309,7 @@ def test_no_generator_state_is_written(blobs: Dataset, tmp_path: Path) -> None:
     run.step()
     checkpoint.save(run, tmp_path / "run.pt")
     state = torch.load(tmp_path / "run.pt", weights_only=True)
-    assert set(state) == {"schema", "identity", "taken", "spent", "weights", "averaged"}
+    assert set(state) == {"schema", "identity", "taken", "spent", "weights", "averaged", "optimizer"}
     assert (tmp_path / "run.pt").stat().st_size < torch.Generator().get_state().numel()
 
 
@@ -480,6 +526,9 @@ def test_gradients_are_used_once(blobs: Dataset) -> None:
 def test_bad_settings(blobs: Dataset) -> None:
     with pytest.raises(ParameterError, match="steps=0"):
         trainer.Settings(steps=0, batch_size=1, step_size=1.0)
+    for change in ({"optimizer": "adagrad"}, {"schedule": "steps"}):
+        with pytest.raises(ParameterError, match="use one of"):
+            trainer.Settings(steps=1, batch_size=1, step_size=1.0, **change)  # type: ignore[arg-type]
     with pytest.raises(ParameterError, match="averaging=2"):
         trainer.Settings(steps=1, batch_size=1, step_size=1.0, averaging=2.0)
     with pytest.raises(ParameterError, match="neighboring=some"):

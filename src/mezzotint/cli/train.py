@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import math
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -57,8 +59,14 @@ File = Path | None
 
 
 def command(
-    data: Annotated[str, typer.Option(help="breast-cancer, or a folder with MNIST's four idx files.")],
-    model: Annotated[str, typer.Option(help="logreg, svm, softmax or cnn.")] = "logreg",
+    data: Annotated[
+        str,
+        typer.Option(
+            help="breast-cancer, a .csv or .parquet file, or a folder: MNIST's idx files, or images by class."
+        ),
+    ],
+    label: Annotated[str | None, typer.Option(help="Column to learn, of a .csv or .parquet file.")] = None,
+    model: Annotated[str, typer.Option(help="logreg, svm, softmax, cnn, or your own module: file.py:Net.")] = "logreg",
     method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}.")] = "dp-sgd",
     target_epsilon: Annotated[Number, typer.Option(help="Choose the noise for this epsilon of the whole run.")] = None,
     noise_multiplier: Annotated[Number, typer.Option(help="The noise itself, instead of --target-epsilon.")] = None,
@@ -66,6 +74,8 @@ def command(
     steps: Annotated[int, typer.Option(help="Steps of the run.")] = 100,
     batch_size: Annotated[int, typer.Option(help="Expected records per (Poisson) batch.")] = 32,
     step_size: Annotated[float, typer.Option(help="Learning rate.")] = 1.0,
+    optimizer: Annotated[str, typer.Option(help="sgd, momentum or adam.")] = "sgd",
+    schedule: Annotated[str, typer.Option(help="Of the learning rate: constant, linear or cosine.")] = "constant",
     clip_norm: Annotated[
         float,
         typer.Option(help="L2 norm of a record's gradient; per coordinate for tables."),
@@ -81,6 +91,7 @@ def command(
     seed: Annotated[int | None, typer.Option(help="Repeatable run, NOT private.")] = None,
     every: Annotated[int, typer.Option(help="Steps between reports and checkpoints; 0: twenty in all.")] = 0,
     log: Annotated[File, typer.Option(help="JSON lines, one per report.")] = None,
+    tensorboard: Annotated[File, typer.Option(help="Folder for TensorBoard: loss, accuracy, epsilon.")] = None,
     checkpoint: Annotated[File, typer.Option(help="Checkpoint file; its ledger stands beside it.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from --checkpoint.")] = False,
     out: Annotated[File, typer.Option(help="Packed model to write.")] = None,
@@ -142,7 +153,7 @@ def prepare(options: dict[str, Any]) -> Any:
     _check(options)
     if options["resume"] and options["checkpoint"] is None:
         raise ParameterError("resume", "True", "name the --checkpoint to go on from")
-    data = datasets.breast_cancer() if options["data"] == "breast-cancer" else _folder(options["data"])
+    data = _data(options["data"], options["label"])
     task = training.models.task(options["model"], shape=data.train_x.shape[1:], classes=data.classes)
     settings = training.trainer.Settings(
         steps=options["steps"],
@@ -152,6 +163,8 @@ def prepare(options: dict[str, Any]) -> Any:
         neighboring=options["neighboring"],
         seed=options["seed"],
         averaging=options["averaging"],
+        optimizer=options["optimizer"],
+        schedule=options["schedule"],
     )
     batches = training.batches.PoissonBatches(batch_size=options["batch_size"], dataset_size=len(data.train_x))
     chosen = choose_method(options, task, rate=batches.sampling.rate)
@@ -180,10 +193,20 @@ def _check(options: dict[str, Any]) -> None:
         raise ParameterError("bits", options["bits"], "weights take 1 to 8 bits; try 4")
 
 
-def _folder(name: str) -> Any:
-    if not Path(name).is_dir():
-        raise ParameterError("data", name, "give breast-cancer, or a folder with MNIST's four idx files")
-    return datasets.idx_folder(name)
+def _data(name: str, label: str | None) -> Any:
+    place = Path(name)
+    if place.suffix in (".csv", ".parquet"):
+        if label is None:
+            raise ParameterError("label", "None", "name the column to learn: --label COLUMN")
+        return datasets.table_file(place, label=label)
+    if label is not None:
+        raise ParameterError("label", label, "only tables (.csv, .parquet) have columns; leave it out")
+    if name == "breast-cancer":
+        return datasets.breast_cancer()
+    if not place.is_dir():
+        remedy = "give breast-cancer, a .csv or .parquet file, or a folder of idx files or of images by class"
+        raise ParameterError("data", name, remedy)
+    return datasets.idx_folder(name) if any(place.glob("*-ubyte*")) else datasets.image_folder(name)
 
 
 def choose_method(options: dict[str, Any], task: Any, *, rate: float) -> Any:
@@ -235,28 +258,30 @@ def _noise(options: dict[str, Any], projected: Any, *, rate: float) -> float:
         delta=options["delta"],
         neighboring=options["neighboring"] or "add_or_remove_one",
     )
-    return least if projected is None else least * projected.kappa
+    # Codes that are replaced hide something of the noise only where no optimizer remembers it.
+    return least * projected.kappa if projected is not None and options["optimizer"] == "sgd" else least
 
 
 def _bound(options: dict[str, Any], task: Any) -> float | tuple[float, ...]:
     if options["bound"] is not None:
         return options["bound"]
-    if options["model"] != "cnn":
+    if options["model"] in ("logreg", "svm", "softmax"):
         return 0.3
     # Twice the largest initial weight of each tensor: public, as the initial weights are.
-    return tuple(2 * float(parameter.detach().abs().max()) for parameter in task.module.parameters())
+    return tuple(training.optimizers.derived_bound(parameter) for parameter in task.module.parameters())
 
 
 def _run(run: Any, options: dict[str, Any]) -> list[Any]:
     """Takes the steps; returns what was reported, before an interruption as well."""
     history = _earlier(run, options)
     every = options["every"] or max(1, options["steps"] // 20)
-    with _live(options["steps"]) as show, _lines(run, options) as write:
+    with _live(options["steps"]) as show, _lines(run, options) as write, _scalars(options["tensorboard"]) as draw:
 
         def tell(progress: Any) -> None:
             history.append(progress)
             show(progress)
             write(asdict(progress))
+            draw(progress)
 
         run.run(
             every=every, on_progress=tell, checkpoint=options["checkpoint"], target_epsilon=options["target_epsilon"]
@@ -286,6 +311,30 @@ def _lines(run: Any, options: dict[str, Any]) -> Iterator[Callable[[dict[str, An
     with Path(options["log"]).open("a" if options["resume"] else "w", encoding="utf-8") as file:
         _line(file, {"model": options["model"], "data": run.data.name, **run.method.describe(), **asdict(run.settings)})
         yield lambda facts: _line(file, facts)
+
+
+@contextmanager
+def _scalars(folder: Path | None) -> Iterator[Callable[[Any], None]]:
+    """Event files that TensorBoard shows."""
+    if folder is None:
+        yield lambda progress: None
+        return
+    try:
+        board: Any = importlib.import_module("torch.utils.tensorboard")
+    except ImportError as error:
+        raise MezzotintError("this log needs an extra: pip install mezzotint[tensorboard]") from error
+    with board.SummaryWriter(str(folder)) as writer:
+
+        def draw(progress: Any) -> None:
+            # Whoever opens the page sees what kind of number epsilon is.
+            spent = "epsilon (simulation, not private)" if progress.seeded else f"epsilon ({claims.basis('model')})"
+            named = {"loss": progress.loss, "accuracy/train": progress.train_accuracy}
+            named |= {"accuracy/test": progress.test_accuracy, spent: progress.epsilon}
+            for name, value in named.items():
+                if value is not None and math.isfinite(value):
+                    writer.add_scalar(name, value, progress.step)
+
+        yield draw
 
 
 def _line(file: Any, facts: dict[str, Any]) -> None:
@@ -334,8 +383,9 @@ def finish(run: Any, history: list[Any], options: dict[str, Any]) -> dict[str, A
         "data": run.data.name,
         "model": options["model"],
         "caveat": run.data.note,
-        "architecture": {"model": options["model"], "shape": shape, "classes": classes},
     }
+    if options["model"] in training.models.MODELS:  # modules of the user's are not in the package
+        note["architecture"] = {"model": options["model"], "shape": shape, "classes": classes}
     packed = run.packed(bits=options["bits"], note=note)
     size = None if options["out"] is None else packed.save(options["out"], overwrite=options["overwrite"])
     if options["plot"] is not None:

@@ -6,9 +6,11 @@ from mezzotint.datasets.labelled import Federation as Federation
 from mezzotint.datasets.labelled import breast_cancer as breast_cancer
 from mezzotint.datasets.labelled import dirichlet_split as dirichlet_split
 from mezzotint.datasets.labelled import idx_folder as idx_folder
+from mezzotint.datasets.labelled import image_folder as image_folder
 from mezzotint.datasets.labelled import load_federation as load_federation
 from mezzotint.datasets.labelled import read_idx as read_idx
 from mezzotint.datasets.labelled import read_image_set as read_image_set
+from mezzotint.datasets.labelled import table_file as table_file
 from mezzotint.datasets.shipped import AIR_TIME as AIR_TIME
 from mezzotint.datasets.shipped import CARRIER as CARRIER
 from mezzotint.datasets.shipped import ORIGIN as ORIGIN

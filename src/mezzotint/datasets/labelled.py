@@ -189,6 +189,99 @@ def idx_folder(folder: str | Path, *, train: int | None = None, test: int | None
     )
 
 
+EVERY = 5
+"""Of tables and folders that are not split, every fifth record is kept for testing."""
+
+
+def _held_out(name: str, x: Features, y: Labels, classes: int) -> Dataset:
+    tested = np.arange(len(x)) % EVERY == EVERY - 1
+    return Dataset(
+        name=name, train_x=x[~tested], train_y=y[~tested], test_x=x[tested], test_y=y[tested], classes=classes,
+        note=f"the names of the {classes} classes are read from the data, which the claim does not cover",
+    )  # fmt: skip
+
+
+def table_file(path: str | Path, *, label: str) -> Dataset:
+    """A table of numbers, in CSV or Parquet; every fifth row is kept for testing.
+
+    Arguments:
+        path: ending in .csv (with a header) or .parquet.
+        label: the column to learn; its distinct values, in order, are the classes. All others are features as they are.
+
+    Raises:
+        ParameterError: another ending, no such file or column, a feature that is no number or missing, too few rows.
+        FileFormatError: a file that cannot be read.
+    """
+    import pyarrow as pa
+    from pyarrow import csv, parquet
+
+    place = Path(path)
+    readers: dict[str, Callable[[Path], Any]] = {".csv": csv.read_csv, ".parquet": parquet.read_table}
+    if place.suffix not in readers or not place.is_file():
+        raise ParameterError("data", str(path), f"give a file that is there, ending in {' or '.join(readers)}")
+    try:
+        table = readers[place.suffix](place)
+    except (pa.ArrowException, OSError) as error:
+        raise FileFormatError(f"{place.name}: cannot be read ({type(error).__name__})") from None
+    if label not in table.column_names:
+        raise ParameterError("label", label, f"no such column; there are {', '.join(table.column_names)}")
+    if table[label].null_count:
+        raise ParameterError("label", label, "some rows have none; drop them")
+    columns: list[Any] = []
+    for name in table.column_names:
+        kind = table.schema.field(name).type
+        if name == label:
+            continue
+        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+            raise ParameterError("data", name, f"this column holds {kind}; features are numbers, encode or drop it")
+        columns.append(table[name].cast(pa.float64()).to_numpy())
+    if not columns:
+        raise ParameterError("data", place.name, "has no column but the label")
+    found, y = np.unique(np.asarray(table[label].to_pylist()), return_inverse=True)
+    return _held_out(place.name, np.stack(columns, axis=1).astype(np.float32), y.astype(np.int64), len(found))
+
+
+def image_folder(folder: str | Path) -> Dataset:
+    """Images in one folder for each class; of every class every fifth image, by name, is kept for testing.
+
+    Arguments:
+        folder: holds a folder for each class, of images of one size that Pillow reads. Grey images become (rows,
+            columns), others (3, rows, columns), scaled to [0, 1].
+
+    Raises:
+        ParameterError: fewer than two classes, a class without images, images of several sizes.
+        FileFormatError: a file that is no image.
+        ImportError: Pillow is not installed.
+    """
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise ImportError("images are read by Pillow: pip install pillow") from error
+    classes = sorted(path for path in Path(folder).iterdir() if path.is_dir())
+    if len(classes) < 2:
+        raise ParameterError("data", str(folder), "need a folder for each class, two at least")
+    images: list[Any] = []
+    labels: list[int] = []
+    for label, place in enumerate(classes):
+        files = sorted(path for path in place.iterdir() if path.is_file() and not path.name.startswith("."))
+        if not files:
+            raise ParameterError("data", place.name, "this folder holds no images")
+        for file in files:
+            try:
+                with Image.open(file) as opened:
+                    grey = opened.mode in ("1", "L")
+                    images.append(np.asarray(opened.convert("L" if grey else "RGB"), dtype=np.float32) / 255)
+            except (OSError, ValueError, Image.DecompressionBombError) as error:
+                raise FileFormatError(f"{place.name}/{file.name}: no image ({type(error).__name__})") from None
+        labels += [label] * len(files)
+    shapes = {image.shape for image in images}
+    if len(shapes) > 1:
+        raise ParameterError("data", str(sorted(shapes)[:3]), "images have several shapes; bring them to one")
+    x = np.stack(images)
+    x = x.transpose(0, 3, 1, 2) if x.ndim == 4 else x
+    return _held_out(Path(folder).name, np.ascontiguousarray(x), np.asarray(labels, dtype=np.int64), len(classes))
+
+
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Federation:

@@ -17,7 +17,7 @@ from mezzotint.training.extra import torch
 if TYPE_CHECKING:
     from mezzotint.training.trainer import Trainer
 
-SCHEMA = 1
+SCHEMA = 2
 FORMAT = "mezzotint-training-ledger"
 
 
@@ -115,6 +115,7 @@ def save(trainer: Trainer, checkpoint: str | os.PathLike[str]) -> None:
         "spent": trainer.spent,
         "weights": trainer.task.module.state_dict(),
         "averaged": trainer.averaged,
+        "optimizer": trainer.inner.state_dict(),
     }
     with replacing(checkpoint, overwrite=True, parameter="checkpoint") as temporary:
         torch.save(state, temporary)
@@ -154,6 +155,7 @@ def restore(trainer: Trainer, checkpoint: str | os.PathLike[str]) -> None:
     ledger = StepLedger(trainer, checkpoint)
     trainer.task.module.load_state_dict(state["weights"])
     trainer.averaged = state["averaged"]
+    trainer.inner.load_state_dict(state["optimizer"])
     trainer.taken, trainer.spent = state["taken"], state["spent"]
     if trainer.settings.seed is None:
         trainer.spent = max(trainer.spent, ledger.reserved)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import final
+from pathlib import Path
+from typing import Any, final
 
 from mezzotint.core.errors import ParameterError
-from mezzotint.training.extra import torch
+from mezzotint.training.extra import ModuleValidator, torch
 
 Tensor = torch.Tensor
 
@@ -73,23 +75,53 @@ def _convolutional(rows: int, columns: int, classes: int) -> torch.nn.Module:
     return torch.nn.Sequential(body, torch.nn.Linear(features, 32), torch.nn.Tanh(), torch.nn.Linear(32, classes))
 
 
+def _module_from(name: str, shape: tuple[int, ...], classes: int, seed: int) -> torch.nn.Module:
+    """The module that a file of the user's makes."""
+    file, attribute = name.rsplit(":", 1)
+    found = importlib.util.spec_from_file_location(Path(file).stem, file)
+    if found is None or found.loader is None or not Path(file).is_file():
+        raise ParameterError("model", name, "no such file; write file.py:Net")
+    code = importlib.util.module_from_spec(found)
+    found.loader.exec_module(code)
+    make: Any = getattr(code, attribute, None)
+    if not callable(make):
+        raise ParameterError("model", name, f"{Path(file).name} has nothing to call by that name")
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        module = make()
+    if not isinstance(module, torch.nn.Module):
+        raise ParameterError("model", name, f"makes {type(module).__name__}, no torch.nn.Module")
+    errors = ModuleValidator.validate(module, strict=False)
+    if errors:
+        raise ParameterError("model", name, f"{errors[0]}; opacus.validators.ModuleValidator.fix replaces such layers")
+    with torch.no_grad():
+        outputs = tuple(module(torch.zeros(2, *shape)).shape)
+    if outputs != (2, classes):
+        raise ParameterError("model", name, f"two records of shape {shape} gave {outputs}, not (2, {classes})")
+    return module
+
+
 MODELS = ("logreg", "svm", "softmax", "cnn")
 
 
 def task(model: str, *, shape: tuple[int, ...], classes: int, seed: int = 0) -> Task:
-    """One of the four models for features of a shape.
+    """One of the four models for features of a shape, or a module of the user's.
 
     Arguments:
-        model: "logreg" or "svm" (two classes, one output), "softmax", or "cnn" (images).
+        model: "logreg" or "svm" (two classes, one output), "softmax", or "cnn" (images); or "file.py:Net", the file
+            and what to call in it, without arguments, for a module with one output for each class.
         shape: of one record's features.
         classes: number of labels.
-        seed: of the initial weights of "cnn"; the linear models start at zero.
+        seed: of the initial weights of "cnn" and of modules; the linear models start at zero.
 
     Raises:
-        ParameterError: an unknown model, two-class models with more classes, a CNN on anything but images.
+        ParameterError: an unknown model, two-class models with more classes, a CNN on anything but images; a file or a
+            module that is not there, layers that mix records, outputs of another shape.
     """
+    if ".py:" in model:
+        return Task(module=_module_from(model, shape, classes, seed), losses=_cross_entropy, decide=_largest)
     if model not in MODELS:
-        raise ParameterError("model", model, f"use one of {', '.join(MODELS)}")
+        raise ParameterError("model", model, f"use one of {', '.join(MODELS)}, or file.py:Net for a module of your own")
     if model in ("logreg", "svm"):
         if classes != 2:
             raise ParameterError("model", model, f"it tells 2 classes apart, the data has {classes}; use softmax")

@@ -52,6 +52,21 @@ class Progress:
     seeded: bool = False
 
 
+_Parameters = Any
+
+OPTIMIZERS: dict[str, Callable[[_Parameters, float], torch.optim.Optimizer]] = {
+    "sgd": lambda parameters, rate: torch.optim.SGD(parameters, lr=rate),
+    "momentum": lambda parameters, rate: torch.optim.SGD(parameters, lr=rate, momentum=0.9),
+    "adam": lambda parameters, rate: torch.optim.Adam(parameters, lr=rate),
+}
+SCHEDULES: dict[str, Callable[[float], float]] = {
+    "constant": lambda done: 1.0,
+    "linear": lambda done: 1 - done,
+    "cosine": lambda done: (1 + math.cos(math.pi * done)) / 2,
+}
+"""Share of the step size after a share of the steps."""
+
+
 @final
 @dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -66,6 +81,9 @@ class Settings:
         seed: None for noise and batches from the operating system's entropy; an integer for a run that can be
             repeated bit for bit, which is NOT private.
         averaging: share of the last steps whose weights are averaged (post-processing, free); 0 for the last alone.
+        optimizer: one of `OPTIMIZERS`: "sgd", "momentum" (0.9) or "adam". But for "sgd" steps remember gradients, so
+            that replacing codes buys nothing.
+        schedule: of the step size, one of `SCHEDULES`: "constant", or falling to 0 at the end, "linear" or "cosine".
 
     Raises:
         ParameterError: naming the parameter, its value and the remedy.
@@ -78,6 +96,8 @@ class Settings:
     neighboring: Neighboring | None = None
     seed: int | None = None
     averaging: float = 0.0
+    optimizer: str = "sgd"
+    schedule: str = "constant"
 
     def __post_init__(self) -> None:
         check_count("steps", self.steps)
@@ -85,6 +105,12 @@ class Settings:
         check_positive("step_size", self.step_size)
         if not 0 <= self.averaging <= 1:
             raise ParameterError("averaging", self.averaging, "a share of the steps lies in [0, 1]")
+        for name, value, known in (
+            ("optimizer", self.optimizer, OPTIMIZERS),
+            ("schedule", self.schedule, SCHEDULES),
+        ):
+            if value not in known:
+                raise ParameterError(name, value, f"use one of {', '.join(known)}")
         if self.neighboring not in (None, *NEIGHBORINGS):
             raise ParameterError("neighboring", self.neighboring, 'use "replace_one" or "add_or_remove_one"')
 
@@ -124,8 +150,8 @@ class Trainer:
         self.batches = PoissonBatches(batch_size=settings.batch_size, dataset_size=len(data.train_x))
         # A sum over records for each batch; the optimizer divides it by the expected batch size.
         self.module = method.wrap(task.module)
-        inner = torch.optim.SGD(self.module.parameters(), lr=settings.step_size)
-        self.optimizer = method.optimizer(inner, batch_size=settings.batch_size, rng=self._rng)
+        self.inner = OPTIMIZERS[settings.optimizer](self.module.parameters(), settings.step_size)
+        self.optimizer = method.optimizer(self.inner, batch_size=settings.batch_size, rng=self._rng)
         self.averaged: dict[str, torch.Tensor] = {}
 
     # Randomness ------------------------------------------------------------------------------------------------
@@ -177,6 +203,9 @@ class Trainer:
         """One step. Raises NotFiniteError, naming the step and what is spent; the weights are then unchanged."""
         if self.taken >= self.settings.steps:
             raise ParameterError("steps", self.settings.steps, "all steps are taken; start another run")
+        share = SCHEDULES[self.settings.schedule](self.taken / self.settings.steps)
+        for group in self.inner.param_groups:
+            group["lr"] = self.settings.step_size * share
         self.taken += 1
         self.spent += 1
         try:
