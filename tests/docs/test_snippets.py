@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import shutil
 from pathlib import Path
 
@@ -61,3 +62,18 @@ def test_outputs_are_compared_word_for_word() -> None:
     assert outputs.compare(first, ["in 9.1 s, 2/s, table 000000000000 and", "more"], said) == ""
     assert outputs.compare(first, ["valid: 0.5 1", "...", "and more"], said) == ""
     assert outputs.compare(first, ["and more", "...", "and less"], said) == "and less"
+
+
+WRITTEN = re.compile(r"(?:--(?:out|proof|log|save-counts|ledger|key-file) |\.save\(\")([\w./-]+)")
+
+
+def test_no_two_pages_write_the_same_file() -> None:
+    """A reader types several pages into one folder: what the README left there must not stop the quick start."""
+    found: dict[str, set[str]] = {}
+    for page in PAGES:
+        for kind, text in _blocks(page):
+            lines = [command for command, _ in outputs.commands(text)] if kind == "console" else text.splitlines()
+            for name in WRITTEN.findall("\n".join(lines)):
+                found.setdefault(name, set()).add(page)
+    assert {"flights.json", "air-time.json"} <= set(found)
+    assert {name: pages for name, pages in found.items() if len(pages) > 1} == {}
