@@ -30,7 +30,7 @@ PAPERS = {
     "optm": "OPTM: Cai, Zhang, Khalili 2024, Privacy-Aware Randomized Quantization via Linear Programming",
     "rqm": "RQM: Youn, Hu, Ziani, Abernethy 2023, Randomized Quantization is All You Need",
     "rqp": "RQP-SGD: Feng, Venkitasubramaniam 2024",
-    "smoothed": "Smoothed DP: Liu, Xia, Wang, Rudin 2023",
+    "smoothed": "Smoothed DP: Liu, Wang, Xia 2021",
     "tradeoff": "Beside the papers",
 }
 """First word of a name -> its paper."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -117,3 +118,21 @@ def test_other_files_are_refused(invoke: Callable[..., Any], tmp_path: Path, con
     assert (tmp_path / "l.jsonl").read_bytes() == content
     assert invoke("ledger", tmp_path / "absent.jsonl").status == 2
     assert not (tmp_path / "absent.jsonl").exists()
+
+
+def test_a_damaged_ledger_is_named_whatever_is_wrong_with_it(invoke: Callable[..., Any], tmp_path: Path) -> None:
+    """Every cut and many changed bytes: status 0 (a crash's cut is mended, and said) or 2, and never a traceback."""
+    ledger = privacy.Ledger(tmp_path / "l.jsonl")
+    for name in ("w47", "w48"):
+        ledger.charge(privacy.Charge(identity=name, client="ann", epsilon=0.5, delta=0.0))
+    whole = (tmp_path / "l.jsonl").read_bytes()
+    second = whole.index(b"\n", whole.index(b"\n") + 1)
+    for place in range(0, len(whole), 31):
+        for damaged in (whole[:place], whole[:place] + b"\x00" + whole[place + 1 :]):
+            (tmp_path / "l.jsonl").write_bytes(damaged)
+            outcome = invoke("ledger", tmp_path / "l.jsonl", "--json")
+            assert outcome.status in (0, 2)
+            if outcome.status:
+                assert re.fullmatch("mezzotint: .+\n", outcome.err)
+            else:  # what counted when it was cut counts
+                assert outcome.json["charges"] >= (len(damaged) == place and place > second)

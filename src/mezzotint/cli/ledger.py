@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from mezzotint.cli.common import AsJson, output, print_json
+from mezzotint.cli.common import AsJson, output, print_json, warn
 from mezzotint.cli.rooms import privacy
 from mezzotint.cli.tables import Fitted
 from mezzotint.core.errors import FileFormatError, ParameterError
@@ -63,7 +64,12 @@ def command(
     elif kind == TRAINING:
         _show_steps(file, header, as_json)
     else:
-        facts = _facts(privacy.Ledger(file), budget=budget, client=client)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # said below, in the program's own words
+            ledger = privacy.Ledger(file)
+        for text in ledger.repairs:
+            warn(f"{file.name}: {text}")
+        facts = _facts(ledger, budget=budget, client=client)
         if as_json:
             print_json({"file": str(file), **facts})
         else:
