@@ -131,6 +131,25 @@ def test_pure_epsilon() -> None:
     assert math.isfinite(big.epsilon)
 
 
+def test_the_pure_bound_is_taken_where_it_is_smaller() -> None:
+    # Next to no noise on one weight that is drawn afresh most of the time.
+    settings = {"q": 0.3, "bits": 2, "steps": 1, "sampling_rate": 0.5}
+    without = rqp.epsilon(0.1, delta=1e-5, **settings).epsilon
+    found = rqp.epsilon(0.1, delta=1e-5, dimension=1, **settings)
+    assert without > 10 * found.epsilon
+    # In exact arithmetic: a code is at best kept and at worst replaced, on either side of one threshold.
+    step = reference.worst_ratio_on_a_grid(0.3, 2, 10.0)
+    assert found.epsilon == pytest.approx(math.log1p(0.5 * math.expm1(step)), rel=1e-6)
+    assert found.epsilon == rqp.pure_epsilon(0.1, dimension=1, **settings).epsilon < 0.14
+    assert found.delta == 1e-5
+    # Elsewhere nothing changes, and q = 1 has no pure bound.
+    plain = {"steps": 5, "sampling_rate": 0.1, "delta": 1e-5}
+    for q in (0.9, 1.0):
+        assert rqp.epsilon(2.0, q=q, dimension=1000, **plain).epsilon == rqp.epsilon(2.0, q=q, **plain).epsilon
+    drawn = rqp.WithReplacement(batch_size=3, dataset_size=10)
+    assert rqp.epsilon(1.0, q=0.5, steps=1, delta=1e-5, sampling=drawn, dimension=1).epsilon > 0
+
+
 def test_the_sentence() -> None:
     claim = rqp.epsilon(1.1967, q=0.9, bits=4, **DIAGNOSTIC)
     sentence = str(claim)

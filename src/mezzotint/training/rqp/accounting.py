@@ -25,6 +25,7 @@ from mezzotint.training.rqp.pure import step_loss
 from mezzotint.training.rqp.sampling import NEIGHBORINGS, Neighboring, Poisson, Sampling
 
 PLD = "privacy loss distribution"
+PURE = "sum of worst steps"
 
 LEAST_DELTA = 1e-11
 _CONVOLUTION_ERROR = 1e-12
@@ -108,14 +109,17 @@ class Steps:
 
     def account(self, release: Release) -> Claim:
         """The claim about one record, against whoever sees every iterate; delta in [1e-11, 1)."""
+        return self.claim(release, self.bounds(release))
+
+    def bounds(self, release: Release) -> dict[str, float]:
+        """Valid epsilons by what they follow from; the least is claimed."""
         delta, neighboring = release.delta, cast("Neighboring", release.neighboring)
         if not LEAST_DELTA <= delta < 1:
             raise ParameterError(
                 "delta", delta, f"composition is exact to {LEAST_DELTA:g}; use pure_epsilon for delta=0"
             )
         lossy = tuple(phase for phase in self.phases if phase.steps > 0 and phase.kappa > 0)
-        bounds = _bounds(lossy, neighboring, delta - _CONVOLUTION_ERROR) if lossy else {PLD: 0.0}
-        return self.claim(release, bounds)
+        return dict(_bounds(lossy, neighboring, delta - _CONVOLUTION_ERROR)) if lossy else {PLD: 0.0}
 
     def claim(self, release: Release, bounds: Mapping[str, float]) -> Claim:
         """The claim made of valid bounds."""
@@ -170,6 +174,7 @@ def epsilon(
     sampling_rate: float | None = None,
     sampling: Sampling | None = None,
     neighboring: Neighboring = "add_or_remove_one",
+    dimension: int | None = None,
 ) -> Claim:
     """The (epsilon, delta) of RQP-SGD: that of DP-SGD with noise multiplier z / kappa(q, bits).
 
@@ -182,6 +187,8 @@ def epsilon(
         sampling_rate: p in (0, 1] of Poisson batches: batch size over data size.
         sampling: instead of sampling_rate another rule, such as `WithReplacement` (the paper's).
         neighboring: "add_or_remove_one" or "replace_one".
+        dimension: number of weights; with Poisson batches and q < 1 the pure bound, which needs it, is then looked at
+            too: it is the smaller one for next to no noise on few weights.
 
     Returns: the claim; `.epsilon` is its number, `str` its sentence.
 
@@ -195,7 +202,12 @@ def epsilon(
         noise_multiplier=noise_multiplier, kappa=contraction(q, bits), sampling=_rule(sampling_rate, sampling),
         steps=check_count("steps", steps),
     )  # fmt: skip
-    return account(training_release([phase], delta=delta, neighboring=neighboring))
+    release = training_release([phase], delta=delta, neighboring=neighboring)
+    if dimension is None or not isinstance(phase.sampling, Poisson):
+        return account(release)
+    pure = _pure(phase, q=q, bits=bits, dimension=check_count("dimension", dimension), neighboring=neighboring)
+    found = Steps(phases=(phase,))
+    return found.claim(release, {**found.bounds(release), PURE: pure})
 
 
 def noise_multiplier(
@@ -292,23 +304,27 @@ def pure_epsilon(
     Guarantees: never understates.
     Source: docs/proofs/training.md, "Pure epsilon".
     """
-    rule = Poisson(rate=sampling_rate)
-    levels = check_bits(bits)
-    keep = check_q(q, levels)
-    check_positive("noise_multiplier", noise_multiplier)
-    check_count("dimension", dimension)
-    check_count("steps", steps)
     if neighboring not in NEIGHBORINGS:
         raise ParameterError("neighboring", neighboring, 'use "replace_one" or "add_or_remove_one"')
-    # One record moves the sum by one clip norm when it comes or goes, by two when it is replaced.
-    shift = (2 if neighboring == "replace_one" else 1) / noise_multiplier
-    other = (1 - keep) / (levels - 1)
-    total = math.inf
-    if keep < 1:
-        step = step_loss(shift, dimension, max(0.0, keep - other), other)
-        # log(1 + p (e^x - 1)) = x + log(p + (1 - p) e^-x) does not overflow.
-        total = steps * (step + math.log(sampling_rate + (1 - sampling_rate) * math.exp(-step)))
-        total *= 1 + 1e-12
-    phase = Phase(noise_multiplier=noise_multiplier, kappa=contraction(keep, bits), sampling=rule, steps=steps)
+    phase = Phase(
+        noise_multiplier=noise_multiplier, kappa=contraction(q, bits), sampling=Poisson(rate=sampling_rate),
+        steps=check_count("steps", steps),
+    )  # fmt: skip
+    total = _pure(phase, q=q, bits=bits, dimension=check_count("dimension", dimension), neighboring=neighboring)
     release = training_release([phase], delta=0.0, neighboring=neighboring)
-    return Steps(phases=(phase,)).claim(release, {"sum of worst steps": total})
+    return Steps(phases=(phase,)).claim(release, {PURE: total})
+
+
+def _pure(phase: Phase, *, q: float, bits: int, dimension: int, neighboring: Neighboring) -> float:
+    """T log(1 + p (e^x - 1)), x the worst loss of a step; rounded up, inf for q = 1."""
+    levels = check_bits(bits)
+    keep = check_q(q, levels)
+    if keep == 1:
+        return math.inf
+    assert isinstance(phase.sampling, Poisson)
+    # One record moves the sum by one clip norm when it comes or goes, by two when it is replaced.
+    shift = (2 if neighboring == "replace_one" else 1) / phase.noise_multiplier
+    other, rate = (1 - keep) / (levels - 1), phase.sampling.rate
+    step = step_loss(shift, dimension, max(0.0, keep - other), other)
+    # log(1 + p (e^x - 1)) = x + log(p + (1 - p) e^-x) does not overflow.
+    return phase.steps * (step + math.log(rate + (1 - rate) * math.exp(-step))) * (1 + 1e-12)
