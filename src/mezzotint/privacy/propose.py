@@ -131,20 +131,22 @@ def accepted(
 
     at = kernel.Claim(release=release, statement={"kind": "dp", "epsilon": repr(float(epsilon)), "delta": stated})
     outcome = Outcome(claim=at, proof=None, reason="" if math.isfinite(epsilon) else "no bound is finite")
-    alive, refused, lacking = list(provers) if math.isfinite(epsilon) else [], 0.0, 0.0
+    alive, refused, least = list(provers) if math.isfinite(epsilon) else [], 0.0, 0.0
     for share in raises:
-        if not alive or (share and share < lacking / 2):
+        if not alive or share < least:
             continue
-        lacks: list[float] = []
-        for prover in list(alive):
+        lacks: list[tuple[float, Prover]] = []
+        for prover in alive:
             outcome, lack = attempt(prover, share)
             if outcome.proof is not None:
                 return outcome if outcome is otherwise else _closer(attempt, prover, outcome, refused, share, seconds)
-            lacks.append(lack)
-            if outcome.too_large:
-                alive.remove(prover)
-        refused, lacking = share, min(lacks)
-    return otherwise or replace(outcome, claim=at)
+            if not outcome.too_large:
+                lacks.append((lack, prover))
+        lacking = min((lack for lack, _ in lacks), default=0.0)
+        refused, least = share, share + 0.9 * lacking
+        # Whoever lacks much more than another would be refused again for as long as that one is.
+        alive = [prover for lack, prover in lacks if lack <= 1.5 * lacking + _CLOSE]
+    return replace(outcome, claim=at) if otherwise is None or otherwise.proof is None else otherwise
 
 
 def _closer(

@@ -140,11 +140,15 @@ def _shapes(rows: IntArray, others: int, delta: float, steps: int, budget: float
     for blanket in blankets:
         if len(blanket.components) > 1:
             found.append(_boxed(rows, blanket, others, delta, budget / 2))
-        found.append(_single(rows, blanket, others, delta, steps))
+        corner = _seconds(rows, others, {"corners": [[0] * len(blanket.components)]})
+        found.append(_single(rows, blanket, others, delta, min(steps, max(_LEAST, int(budget / corner)))))
     found = found or [_single(rows, None, others, delta, steps)]
     affordable = [content for content in found if _seconds(rows, others, content["cases"]) < budget]
     return affordable or found[-1:]
 
+
+_LEAST = 6
+"""Steps of a ladder, however long a check takes."""
 
 _BOXED, _RUNGS = 4, 12
 """From so many components on two are divided and the others stand on ladders of so many steps."""
