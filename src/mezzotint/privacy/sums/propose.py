@@ -147,6 +147,9 @@ def _shapes(rows: IntArray, others: int, delta: float, steps: int, budget: float
     return affordable or found[-1:]
 
 
+_PAIR, _PART = 1.5e-7, 2e-6
+"""Processor seconds, as measured."""
+
 _LEAST = 6
 """Steps of a ladder, however long a check takes."""
 
@@ -155,16 +158,16 @@ _BOXED, _RUNGS = 4, 12
 
 
 def _seconds(rows: IntArray, others: int, cases: dict[str, Any]) -> float:
-    """About how long a check takes: a microsecond per output and corner for each pair of rows and each component."""
+    """About how long a check takes: per output and corner, what each pair of rows and each component cost."""
     places, odds = np.arange(float(rows.shape[1])), rows / float(TOTAL)
     variance = float(np.max(odds @ places**2 - (odds @ places) ** 2))
     width = min(others * (rows.shape[1] - 1), 17 * math.sqrt(others * variance)) + rows.shape[1]
-    return 1e-6 * width * _pieces(cases, rows.shape[0] * (rows.shape[0] - 1))
+    return width * _pieces(cases, rows.shape[0] * (rows.shape[0] - 1))
 
 
-def _pieces(node: dict[str, Any], pairs: int) -> int:
+def _pieces(node: dict[str, Any], pairs: int) -> float:
     if "corners" in node:
-        return len(node["corners"]) * (pairs + len(node["corners"][0]))
+        return len(node["corners"]) * (_PAIR * pairs + _PART * (1 + len(node["corners"][0])))
     return sum(_pieces(child, pairs) for child in node["children"])
 
 
