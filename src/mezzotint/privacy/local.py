@@ -82,22 +82,25 @@ def _advanced(run: Release) -> float:
     return advanced_epsilon(pure_epsilon(run.table.weights), run.releases, run.delta)
 
 
-def _renyi(run: Release) -> float:
-    if _is_secret(run) or run.delta <= 0 or math.isinf(pure_epsilon(run.table.weights)):
-        return math.inf
-    atoms = dominating_atoms(run.table)
-
-    def total(single: float, alpha: float) -> float:
-        return run.rounds * seen_renyi(run.dimension * single, alpha, run.sampling_rate)
+def renyi_order(table: Mechanism, dimension: int, rounds: int, rate: float, delta: float) -> float:
+    """The order whose composition costs least of those tried, by the dominating pair's divergences."""
+    atoms = dominating_atoms(table)
 
     def rough(alpha: float) -> float:
         exponents = (alpha - 1) * atoms.losses
         top = float(exponents.max())
         single = (top + math.log(float(atoms.masses @ np.exp(exponents - top)))) / (alpha - 1)
-        return renyi_to_epsilon(total(single, alpha), alpha, run.delta)
+        return renyi_to_epsilon(rounds * seen_renyi(dimension * single, alpha, rate), alpha, delta)
 
-    best = min((float(alpha) for alpha in _ORDERS), key=rough)
-    return renyi_to_epsilon(total(renyi(run.table.weights, best), best), best, run.delta)
+    return min((float(alpha) for alpha in _ORDERS), key=rough)
+
+
+def _renyi(run: Release) -> float:
+    if _is_secret(run) or run.delta <= 0 or math.isinf(pure_epsilon(run.table.weights)):
+        return math.inf
+    best = renyi_order(run.table, run.dimension, run.rounds, run.sampling_rate, run.delta)
+    single = run.dimension * renyi(run.table.weights, best)
+    return renyi_to_epsilon(run.rounds * seen_renyi(single, best, run.sampling_rate), best, run.delta)
 
 
 def _exact(run: Release) -> float:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Context
 from fractions import Fraction
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 from mezzotint import kernel
 from mezzotint.core.loss import UNIT, pure_epsilon
 from mezzotint.privacy.distribution import grid_step
-from mezzotint.privacy.local import dominating_atoms
+from mezzotint.privacy.local import dominating_atoms, renyi_order
 
 if TYPE_CHECKING:
     from mezzotint.core.mechanism import Mechanism
@@ -213,20 +214,19 @@ def propose_local(
     plain = accepted(release, min(epsilon, total) if delta == 0 else total, delta, pure, seconds=seconds)
     if delta == 0 or (plain.proof is not None and plain.claim.epsilon <= Fraction(epsilon)):
         return plain
-    if coordinates * rounds == 1 and sampling != "poisson":
-        kind, shape = "delta", {}
-    else:
+    kind, shape, provers = "delta", dict[str, Any](), list[Prover]()
+    if coordinates * rounds > 1 or sampling == "poisson":
         kind, shape = "losses", losses_shape(mechanism, epsilon, coordinates, rounds, sampling, rate)
-
-    def seen(claim: kernel.Claim) -> Proof:
-        return sealed(claim, kind, tables=texts, **shape)
-
-    return accepted(release, epsilon, delta, seen, otherwise=plain, seconds=seconds)
+        if sampling != "poisson" and math.isfinite(total):
+            order = exact_text(renyi_order(mechanism, coordinates, rounds, rate, delta))
+            provers.append(partial(sealed, kind="renyi", tables=texts, order=order))
+    provers.insert(0, partial(sealed, kind=kind, tables=texts, **shape))
+    return accepted(release, epsilon, delta, *provers, otherwise=plain, seconds=seconds)
 
 
 def losses_shape(
     mechanism: Mechanism, epsilon: float, coordinates: int, rounds: int, sampling: str, rate: float
-) -> Mapping[str, Any]:
+) -> dict[str, Any]:
     """Step and grids of a `losses` proof: fine enough to cost about 2e-4 of epsilon."""
     single = min(pure_epsilon(mechanism.weights), 200.0)
     releases = coordinates * (rounds if sampling == "none" else 1 + round(rate * rounds))
