@@ -593,3 +593,11 @@ def test_budgets_of_any_kind_of_number_are_rounded_down():
     assert not ledger.would_exceed(10**400, 0.0)
     assert ledger.would_exceed(Fraction(10**300) - 1, 0.0)
     assert not ledger.would_exceed(Fraction(1e300), 0.0)
+
+
+def test_refusals_name_whoever_would_pay_too_much():
+    ledger = Ledger()
+    with pytest.raises(BudgetError, match="everyone"):
+        ledger.reserve(release("a", 2.0), budget=(1.0, 1e-6))
+    with pytest.raises(BudgetError, match="client 'ann'"):
+        ledger.reserve(release("b", 2.0, client="ann"), budget=(1.0, 1e-6))

@@ -1,0 +1,114 @@
+"""How proposals are raised, lowered again, and left to another proof; the kernel's verdict is at its own tests."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+
+from mezzotint import Mechanism, families, kernel
+from mezzotint.privacy.propose import _CLOSE, Outcome, _closer, _lacking, accepted, pure_total, sealed
+from reference.kernel import release as kernel_release
+
+TWO = Mechanism(knots=[0, 1], levels=[0, 1], weights=np.array([[3 * 2**30, 2**30], [2**30, 3 * 2**30]]))
+"""Its epsilon is log 3 = 1.0986..."""
+
+
+def ratio(claim: Any) -> Any:
+    return sealed(claim, "ratio", tables=[TWO.canonical()])
+
+
+def never(claim: Any) -> Any:
+    raise AssertionError(f"nobody asked for a proof of {claim}")
+
+
+def test_what_is_lacking_is_read_off_the_delta_that_was_found() -> None:
+    found = _lacking(kernel.Refused("delta", "too large", Fraction(1, 10**5), Fraction(1, 10**6)))
+    assert found == pytest.approx(math.log(10) / (2 * math.log(10**6)), rel=1e-12)
+    for step, have, want in (
+        ("epsilon", 1, Fraction(1, 2)),
+        ("delta", Fraction(1, 5), Fraction(1, 10)),
+        ("delta", 1, 0),
+    ):
+        assert _lacking(kernel.Refused(step, "too large", Fraction(have), Fraction(want))) == 0.0
+    assert _lacking(kernel.Unfinished()) == 0.0
+
+
+def test_an_accepted_share_is_lowered_until_little_is_in_doubt() -> None:
+    described, asked = kernel_release(TWO), list[float]()
+
+    def at(share: float, good: bool) -> Outcome:
+        statement = {"kind": "dp", "epsilon": repr(share), "delta": "0"}
+        return Outcome(claim=kernel.Claim(release=described, statement=statement), proof={} if good else None)
+
+    def attempt(_: Any, share: float) -> tuple[Outcome, float]:
+        asked.append(share)
+        return at(share, share >= 0.013), 0.0
+
+    lowered = _closer(attempt, never, at(0.03, True), 0.0, 0.03, 60)
+    assert lowered.proof == {}
+    assert 0.013 <= float(lowered.claim.epsilon) <= 0.013 + _CLOSE
+    assert len(asked) == math.ceil(math.log2(0.03 / _CLOSE))
+    asked.clear()
+    for share, seconds in ((_CLOSE, 60), (0.03, 0)):
+        first = at(share, True)
+        assert _closer(attempt, never, first, 0.0, share, seconds) is first
+    assert asked == []
+
+
+def test_epsilons_next_to_nothing_are_raised_too() -> None:
+    table = families.randomized_response(epsilon=1e-4)
+
+    def small(claim: Any) -> Any:
+        return sealed(claim, "ratio", tables=[table.canonical()])
+
+    outcome = accepted(kernel_release(table), 0.0, 0.0, small)
+    assert outcome.proof is not None
+    assert table.epsilon <= float(outcome.claim.epsilon) <= 3e-4
+    raised = accepted(kernel_release(TWO), 1.0, 0.0, ratio)
+    assert math.log(3) <= float(raised.claim.epsilon) <= math.log(3) * (1 + _CLOSE)
+
+
+def test_another_proof_is_kept_unless_a_smaller_epsilon_is_accepted() -> None:
+    described = kernel_release(TWO)
+    plain = accepted(described, 1.2, 0.0, ratio)
+    assert plain.claim.epsilon == Fraction("1.2")
+    for epsilon in (1.2, 1.3):
+        assert accepted(described, epsilon, 0.0, never, otherwise=plain) is plain
+    better = accepted(described, 1.11, 0.0, ratio, otherwise=plain)
+    assert better.claim.epsilon == Fraction("1.11")
+    refused = accepted(described, 0.5, 0.0, ratio)
+    assert refused.proof is None
+    assert accepted(described, 1.11, 0.0, ratio, otherwise=refused).proof is not None
+    assert accepted(described, 0.5, 0.0, ratio, otherwise=refused) is refused
+
+
+def test_a_proof_that_is_too_large_is_not_raised() -> None:
+    described, asked = kernel_release(TWO), list[Any]()
+
+    def large(claim: Any) -> Any:
+        asked.append(claim)
+        return {**ratio(claim), "precision": 10**9}
+
+    outcome = accepted(described, 1.0, 0.0, large)
+    assert outcome.proof is None
+    assert outcome.too_large
+    assert len(asked) == 1
+    small = accepted(described, 0.5, 0.0, ratio)
+    assert not small.too_large
+
+
+def test_pure_totals_are_rounded_up() -> None:
+    generator = np.random.default_rng(1)
+    with mpmath.workdps(40):
+        for _ in range(300):
+            single, rate = float(generator.uniform(0, 2)), float(generator.random())
+            coordinates, rounds = (int(n) for n in generator.integers(1, 50, 2))
+            exact = mpmath.mpf(coordinates) * single
+            assert rounds * exact <= pure_total(single, coordinates, rounds) <= rounds * exact * (1 + 1e-14)
+            secret = rounds * mpmath.log1p(rate * mpmath.expm1(exact))
+            assert secret <= pure_total(single, coordinates, rounds, "poisson", rate) <= secret * (1 + 1e-13)
