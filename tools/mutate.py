@@ -512,7 +512,14 @@ class _Mutation:
 
 
 def run(
-    places: Iterable[str], only: str, seconds: float, until: float, again: bool, backwards: bool, jobs: int
+    places: Iterable[str],
+    only: str,
+    seconds: float,
+    until: float,
+    again: bool,
+    backwards: bool,
+    jobs: int,
+    collected: Iterable[str] = (),
 ) -> None:
     """The mutants of these files and folders; known results are passed over."""
     import pytest
@@ -529,7 +536,8 @@ def run(
     chosen = chosen[::-1] if backwards else chosen
     os.chdir(ROOT)
     warm(files)
-    tests = sorted(file for file in {record["file"] for record in _table()} if (ROOT / file).exists())
+    mapped = {record["file"] for record in _table()}
+    tests = sorted(file for file in mapped & set(collected or mapped) if (ROOT / file).exists())
     pytest.main([*OPTIONS, "-s", *tests], plugins=[_Mutation(chosen, seconds, until, jobs)])
 
 
@@ -602,6 +610,7 @@ def main() -> None:
     running.add_argument("--again", action="store_true", help="only those that survived without a reason")
     running.add_argument("--backwards", action="store_true", help="the last first: a second process beside another")
     running.add_argument("--jobs", type=int, default=1)
+    running.add_argument("--tests", nargs="+", default=[], help="collect these mapped files alone, such as a new one")
     verbs.add_parser("report")
     counting = verbs.add_parser("count")
     counting.add_argument("places", nargs="+")
@@ -609,7 +618,8 @@ def main() -> None:
     if given.verb == "map":
         map_tests(given.places, given.limit, given.jobs)
     elif given.verb == "run":
-        run(given.places, given.only, given.seconds, given.until, given.again, given.backwards, given.jobs)
+        options = given.only, given.seconds, given.until, given.again, given.backwards, given.jobs
+        run(given.places, *options, given.tests)
     elif given.verb == "report":
         print(report())
     else:

@@ -16,7 +16,7 @@ from mezzotint.privacy import Release, account
 from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.distribution import LossDistribution
 from mezzotint.privacy.ledger import GLOBAL, Charge, _Total
-from mezzotint.privacy.local import _pure, _round_epsilon
+from mezzotint.privacy.local import PURE, _pure, _round_epsilon
 from mezzotint.privacy.propose import Outcome, accepted, propose_local, pure_total, sealed
 from mezzotint.privacy.prove import nameless, prove
 from mezzotint.privacy.recursion import Curve, worst_sequence_epsilon
@@ -49,6 +49,8 @@ def test_deltas_that_are_just_met() -> None:
     assert rare.epsilon(math.nextafter(0.125, 0)) == math.inf
     plain = _grid(-1, [0.25, 0.25, 0.5])
     assert plain.epsilon(plain.delta(0.0)) == 0.0
+    above = _grid(1, [0.25, 0.5])
+    assert above.epsilon(above.delta(0.0)) == 0.0
 
 
 def test_curves_are_met_at_corners_and_at_one() -> None:
@@ -249,3 +251,20 @@ def test_pure_costs_of_many_reports_add_up_rounded_up() -> None:
         secret = replace(run, sampling="poisson", sampling_rate=0.3)
         assert Fraction(run.pure) >= rounds * Fraction(table.epsilon)
         assert Fraction(_pure(secret)) >= rounds * Fraction(_round_epsilon(secret))
+
+
+def test_a_certified_claim_names_the_method_of_its_proof() -> None:
+    for delta, kind in ((0.0, "ratio"), (0.25, "delta")):
+        claim, proof = prove(TWO, delta=delta)
+        assert proof is not None
+        assert proof["kind"] == kind
+        assert (claim.method == PURE) == (kind == "ratio")
+        assert claim.checked is not None
+        assert claim.checked.statement["delta"] == ("0" if delta == 0 else "0.25")
+
+
+def test_a_table_without_pure_epsilon_is_proposed_by_its_delta() -> None:
+    never = Mechanism(knots=[0, 1], levels=[0, 1], weights=[[TOTAL, 0], [2**31, 2**31]])  # pyright: ignore[reportArgumentType]
+    outcome = propose_local(never, epsilon=0.25, delta=0.5)
+    assert outcome.proof is not None
+    assert outcome.proof["kind"] == "delta"

@@ -281,13 +281,17 @@ def _exact_delta(weights: np.ndarray, epsilon: float) -> mpmath.mpf:
     )
 
 
-def test_worst_sequences_of_one_report_meet_tiny_deltas() -> None:
-    for seed in range(60):
-        weights = random_table(seed, rows=2, levels=4, spread=2.0).weights
-        delta = float(10 ** np.random.default_rng(seed).uniform(-9, -2))
+def test_worst_sequences_of_one_report_where_the_curve_is_all_but_flat() -> None:
+    """A rare answer of one row: what a value is rounded by counts millions of times in epsilon."""
+    generator = np.random.default_rng(8)
+    for _ in range(40):
+        rare, common = int(generator.integers(1, 1000)), int(generator.integers(2**30, 3 * 2**30))
+        weights = np.array([[common, TOTAL - common], [rare, TOTAL - rare]])
+        delta = common / TOTAL * float(1 - 10 ** generator.uniform(-6, -3))
         epsilon = worst_sequence_epsilon(weights, coordinates=1, rounds=1, delta=delta)
         assert epsilon is not None
         assert _exact_delta(weights, epsilon) <= delta
+        assert _exact_delta(weights, epsilon - 1e-6) > delta
 
 
 # Shuffles and sampled releases ----------------------------------------------------------------------------------------
@@ -330,7 +334,7 @@ def test_coins_are_never_likelier_than_the_clones(monkeypatch: pytest.MonkeyPatc
 
 def test_columns_add_up_exactly() -> None:
     for seed in range(12):
-        tables = {str(k): random_table(seed + k, rows=2, levels=3, spread=1.0) for k in range(3)}
+        tables = {str(spread): random_table(seed, rows=2, levels=3, spread=spread) for spread in (0.01, 1.0, 9.0)}
         exact = sum((Fraction(table.epsilon) for table in tables.values()), Fraction(0))
         ours = Fraction(account(tables, delta=0.0).epsilon)
         assert exact <= ours < exact * (1 + Fraction(1, 2**51))
