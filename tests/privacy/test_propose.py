@@ -84,7 +84,10 @@ def test_another_proof_is_kept_unless_a_smaller_epsilon_is_accepted() -> None:
     refused = accepted(described, 0.5, 0.0, ratio)
     assert refused.proof is None
     assert accepted(described, 1.11, 0.0, ratio, otherwise=refused).proof is not None
-    assert accepted(described, 0.5, 0.0, ratio, otherwise=refused) is refused
+    neither = accepted(described, 0.5, 0.0, ratio, raises=(0.0, 0.1), otherwise=refused)
+    assert neither.proof is None
+    assert neither.claim.epsilon == Fraction("0.5")
+    assert accepted(described, 0.5, 0.0, ratio, raises=(0.0, 0.1), otherwise=plain) is plain
 
 
 def test_a_proof_that_is_too_large_is_not_raised() -> None:
@@ -112,3 +115,27 @@ def test_pure_totals_are_rounded_up() -> None:
             assert rounds * exact <= pure_total(single, coordinates, rounds) <= rounds * exact * (1 + 1e-14)
             secret = rounds * mpmath.log1p(rate * mpmath.expm1(exact))
             assert secret <= pure_total(single, coordinates, rounds, "poisson", rate) <= secret * (1 + 1e-13)
+
+
+def test_raises_that_cannot_do_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first prover lacks 1 % of epsilon 1 and the second 8 %: it is given up, less than 0.9 % skipped."""
+    asked: list[tuple[str, float]] = []
+
+    def check(claim: Any, proof: Any, *, seconds: int) -> Any:
+        found, want = float(claim.epsilon) - 1, 1e-6
+        asked.append((proof, round(found, 9)))
+        share = {"near": 0.01, "far": 0.08, "flat": 0.0}[proof] - found
+        have = want * (1 / want) ** (2 * share)
+        if proof != "flat" and share <= 0:
+            return claim
+        raise kernel.Refused("delta" if proof != "flat" else "epsilon", "too large", Fraction(have), Fraction(want))
+
+    monkeypatch.setattr(kernel, "check", check)
+    described = kernel_release(TWO)
+    outcome = accepted(described, 1.0, 1e-6, lambda claim: "near", lambda claim: "far")  # pyright: ignore
+    assert asked[:3] == [("near", 0.0), ("far", 0.0), ("near", 0.01)]
+    assert all(name == "near" for name, _ in asked[2:])
+    assert 1.01 <= float(outcome.claim.epsilon) <= 1.01 + _CLOSE
+    asked.clear()
+    assert accepted(described, 1.0, 1e-6, lambda claim: "flat", raises=(0.0, 1e-3, 2e-3)).proof is None  # pyright: ignore
+    assert [share for _, share in asked] == [0.0, 1e-3, 2e-3]
