@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, final
 
 from mezzotint.core.arguments import check_positive
-from mezzotint.core.errors import MezzotintError
+from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.privacy.account import account
 from mezzotint.privacy.claim import Claim
 from mezzotint.training.extra import IAccountant
@@ -30,6 +30,7 @@ class Accountant(IAccountant):
         neighboring: "add_or_remove_one" or "replace_one".
         steps: planned; one more is refused. None for no limit.
         seeded: the run is a simulation, and its claim says so.
+        bands: steps that the noise is correlated over.
 
     Guarantees: a step is counted before its noise is drawn; the claim covers every released iterate, with the noise
         multiplier of each step and the worst contraction that held in any.
@@ -43,7 +44,9 @@ class Accountant(IAccountant):
         neighboring: Neighboring = "add_or_remove_one",
         steps: int | None = None,
         seeded: bool = False,
+        bands: int = 1,
     ) -> None:
+        self.bands, self._goes_on = bands, False
         self.history: list[tuple[float, float, int]] = []
         self.sampling, self.delta, self.steps, self.seeded = sampling, delta, steps, seeded
         self.neighboring: Neighboring = neighboring
@@ -63,10 +66,11 @@ class Accountant(IAccountant):
         """Counts one step."""
         check_positive("noise_multiplier", noise_multiplier)
         last = self.history[-1] if self.history else None
-        if last is not None and last[:2] == (noise_multiplier, sample_rate):
+        if self._goes_on and last is not None and last[:2] == (noise_multiplier, sample_rate):
             self.history[-1] = (noise_multiplier, sample_rate, last[2] + 1)
         else:
             self.history.append((noise_multiplier, sample_rate, 1))
+        self._goes_on = True
 
     def __len__(self) -> int:
         return sum(steps for _, _, steps in self.history)
@@ -74,7 +78,13 @@ class Accountant(IAccountant):
     def claim(self, delta: float | None = None) -> Claim:
         """What all steps so far cost one record, at the run's delta or another."""
         phases = [
-            Phase(noise_multiplier=noise, kappa=self.contraction, sampling=Poisson(rate=rate), steps=steps)
+            Phase(
+                noise_multiplier=noise,
+                kappa=self.contraction,
+                sampling=Poisson(rate=rate),
+                steps=steps,
+                bands=self.bands,
+            )
             for noise, rate, steps in self.history
         ]
         asked = self.delta if delta is None else delta
@@ -91,10 +101,12 @@ class Accountant(IAccountant):
 
     def state_dict(self, destination: Any = None) -> Any:
         found = super().state_dict(destination)
-        found["contraction"] = self.contraction
+        found["contraction"], found["bands"] = self.contraction, self.bands
         return found
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         super().load_state_dict(state_dict)
         self.history = [(float(noise), float(rate), int(steps)) for noise, rate, steps in state_dict["history"]]
-        self.contraction = float(state_dict["contraction"])
+        self.contraction, self._goes_on = float(state_dict["contraction"]), False  # a run that goes on begins anew
+        if int(state_dict.get("bands", 1)) != self.bands:
+            raise ParameterError("bands", self.bands, f"the run so far had {state_dict.get('bands', 1)}")

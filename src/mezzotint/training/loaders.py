@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, final
 
-from mezzotint.core.entropy import key_from
+import numpy as np
+import numpy.typing as npt
+
+from mezzotint.core.entropy import ElementWords, key_from
 from mezzotint.core.errors import ParameterError
 from mezzotint.training.batches import PoissonBatches
 from mezzotint.training.extra import torch, wrap_collate_with_empty
@@ -22,12 +25,24 @@ class PoissonBatchSampler(_DATA.Sampler[list[int]]):
         steps: batches of one pass.
         rng: called once per batch; None for private draws, else a seed or a numpy Generator.
         first, every: this replica's records are first, first + every, ...; each record belongs to one replica.
+        parts: (n,) the part that each record belongs to; batch t, of all passes, is drawn from part t mod `bands`. None
+            for no parts.
+        bands: number of parts.
     """
 
     def __init__(
-        self, batches: PoissonBatches, *, steps: int, rng: Callable[[], Any], first: int = 0, every: int = 1
+        self,
+        batches: PoissonBatches,
+        *,
+        steps: int,
+        rng: Callable[[], Any],
+        first: int = 0,
+        every: int = 1,
+        parts: npt.NDArray[np.int64] | None = None,
+        bands: int = 1,
     ) -> None:
         self.batches, self.steps, self.rng, self.first, self.every = batches, steps, rng, first, every
+        self.parts, self.bands, self.drawn = parts, bands, 0
 
     def __len__(self) -> int:
         return self.steps
@@ -35,17 +50,21 @@ class PoissonBatchSampler(_DATA.Sampler[list[int]]):
     def __iter__(self) -> Iterator[list[int]]:
         mine = range(self.first, self.batches.dataset_size, self.every)
         for _ in range(self.steps):
-            yield [mine[i] for i in self.batches.draw(key_from(self.rng()), records=len(mine)).tolist()]
+            chosen = self.batches.draw(key_from(self.rng()), records=len(mine))
+            if self.parts is not None:
+                chosen = chosen[self.parts[chosen] == self.drawn % self.bands]
+            self.drawn += 1
+            yield [mine[i] for i in chosen.tolist()]
 
 
 def poisson_loader(
-    loader: _DATA.DataLoader[Any], *, rng: Callable[[], Any], first: int = 0, every: int = 1
+    loader: _DATA.DataLoader[Any], *, rng: Callable[[], Any], first: int = 0, every: int = 1, bands: int = 1
 ) -> tuple[_DATA.DataLoader[Any], PoissonBatches]:
     """A loader of the same data whose batches are Poisson samples of the same expected size.
 
     Arguments:
         loader: with a batch size, over a data set of known length, shuffled or in order.
-        rng, first, every: as in `PoissonBatchSampler`.
+        rng, first, every, bands: as in `PoissonBatchSampler`. With bands every record gets a part at random, for good.
 
     Returns: the loader, as many batches to a pass as the given one; and the rule by which records enter a batch.
 
@@ -63,14 +82,25 @@ def poisson_loader(
     replicas = every if not isinstance(loader.sampler, _DATA.DistributedSampler) else loader.sampler.num_replicas
     # Where each replica's loader has its own share of the records, its batch size is its share of the batch.
     shared = isinstance(loader.sampler, _DATA.DistributedSampler)
-    batches = PoissonBatches(
-        batch_size=loader.batch_size * (replicas if shared else 1),
-        dataset_size=len(loader.dataset),  # type: ignore[arg-type]
-    )
+    records = len(loader.dataset)  # type: ignore[arg-type]
+    expected = loader.batch_size * (replicas if shared else 1)
+    parts = None
+    if bands > 1:
+        if loader.num_workers:
+            raise ParameterError("loader", loader.num_workers, "with bands batches are drawn in step; num_workers=0")
+        if expected * bands > records:
+            raise ParameterError("bands", bands, f"each part needs a batch; {records // expected} is the most here")
+        words = np.empty(records, dtype=np.uint64)
+        ElementWords(key_from(rng())).fill(words)
+        parts = (words % np.uint64(bands)).astype(np.int64)
+    # A part is a share of 1 / bands of the records, and is drawn from every so many steps: as often in all.
+    batches = PoissonBatches(batch_size=expected * bands, dataset_size=records)
     steps = max(1, len(loader))
     made = _DATA.DataLoader(
         loader.dataset,
-        batch_sampler=PoissonBatchSampler(batches, steps=steps, rng=rng, first=first, every=every),
+        batch_sampler=PoissonBatchSampler(
+            batches, steps=steps, rng=rng, first=first, every=every, parts=parts, bands=bands
+        ),
         collate_fn=_collate(loader),
         num_workers=loader.num_workers,
         pin_memory=loader.pin_memory,

@@ -17,6 +17,7 @@ from mezzotint.core.entropy import draw_words, key_from
 from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.privacy.sums.lattice import Lattice, find_lattice
+from mezzotint.training.bands import SCALE, CorrelatedNoise
 from mezzotint.training.batches import factors
 from mezzotint.training.extra import BatchSplittingSampler, DPOptimizer, check_unused, mark_used, torch
 from mezzotint.training.noise import ClippedSums, RoundedGaussian
@@ -355,6 +356,7 @@ class NoisyOptimizer(_CoordinateOptimizer):
         record: called with this optimizer before each release, for accounting; what it raises stops the step.
         replicas: the processes of PyTorch's default group each hold part of a batch: their integer sums are added
             up, and all must draw the same noise.
+        correlated: spreads every sum and its noise over several steps; None for noise that is drawn afresh.
 
     Raises:
         ParameterError: clip_norm not positive, noise_multiplier negative or too large for the grid.
@@ -379,6 +381,7 @@ class NoisyOptimizer(_CoordinateOptimizer):
         rng: Callable[[], Any] = _private,
         record: Callable[[Any], None] = _uncounted,
         replicas: bool = False,
+        correlated: CorrelatedNoise | None = None,
     ) -> None:
         super().__init__(
             inner,
@@ -386,7 +389,7 @@ class NoisyOptimizer(_CoordinateOptimizer):
             max_grad_norm=check_positive("clip_norm", clip_norm),
             expected_batch_size=expected_batch_size,
         )
-        self.record, self.replicas = record, replicas
+        self.record, self.replicas, self.correlated = record, replicas, correlated
         if not noise_multiplier >= 0:
             raise ParameterError("noise_multiplier", noise_multiplier, "need a finite number >= 0")
         self.rng = rng
@@ -402,7 +405,8 @@ class NoisyOptimizer(_CoordinateOptimizer):
         # Both numbers may be changed between steps, as Opacus's schedulers do.
         if self.noise_multiplier == 0:
             return None
-        return RoundedGaussian(sigma=self.noise_multiplier * self._sums().units)
+        scale = 1 if self.correlated is None else SCALE
+        return RoundedGaussian(sigma=self.noise_multiplier * self._sums().units * scale)
 
     def total(self, samples: list[torch.Tensor]) -> torch.Tensor:
         summed, left_out = self._sums()([_gradients(sample) for sample in samples])
@@ -429,15 +433,22 @@ class NoisyOptimizer(_CoordinateOptimizer):
         return inner.contraction
 
     def disturb(self, summed: torch.Tensor) -> torch.Tensor:
+        correlated = self.correlated
+        if correlated is not None:
+            correlated.check(self.noise_multiplier, self.max_grad_norm, [id(parameter) for parameter in self.params])
         self.record(self)
         if self.replicas:
             # Integers: the sum does not depend on the order of the replicas.
             summed = summed.to(self.params[0].device)
             torch.distributed.all_reduce(summed)
         noise = self._noise()
-        released = summed.cpu().numpy()
+        released: npt.NDArray[Any] = summed.cpu().numpy()
+        if correlated is not None:
+            released = correlated.mix(released)
         if noise is not None:
             released = released + noise.draw(key_from(self.rng()), released.size)
+        if correlated is not None:
+            released = correlated.solve(released)
         device = self.params[0].device
         return torch.from_numpy((released * self._sums().unit).astype(np.float32)).to(device)
 

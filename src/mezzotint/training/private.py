@@ -8,6 +8,7 @@ from typing import Any, Literal
 from mezzotint.core.arguments import check_count, check_positive
 from mezzotint.core.errors import ParameterError
 from mezzotint.training.accountant import Accountant
+from mezzotint.training.bands import CorrelatedNoise, choose_bands, participations
 from mezzotint.training.batches import Draws
 from mezzotint.training.extra import (
     AbstractGradSampleModule,
@@ -45,6 +46,7 @@ def make_private(
     bound: float | None = None,
     neighboring: Neighboring = "add_or_remove_one",
     loss_reduction: Literal["mean", "sum"] = "mean",
+    bands: int | Literal["auto"] = 1,
     seed: int | None = None,
 ) -> tuple[GradSampleModule, NoisyOptimizer, torch.utils.data.DataLoader[Any], Accountant]:
     """Makes a training script private; the loop itself stays as it is.
@@ -66,6 +68,9 @@ def make_private(
         bound: weights on levels lie in [-bound, bound]; if not given, twice the largest initial weight of the tensor.
         neighboring: "add_or_remove_one" or "replace_one".
         loss_reduction: of the loss that the loop computes.
+        bands: steps that the noise is correlated over; 1 draws it afresh. Records then fall into as many parts, which
+            take turns. More bands let noise cancel, and need more of it: "auto" chooses before training, for
+            target_epsilon, what leaves least in the last iterate of plain SGD.
         seed: for a simulation that can be repeated; NOT private, and its claim says so.
 
     Returns: module, optimizer, loader, and the accountant, whose `claim()` is what all steps so far cost one record.
@@ -95,8 +100,9 @@ def make_private(
     draws = Draws(seed, replicas=replicas)
     if replicas:
         _start_alike(module)
-    made, batches = poisson_loader(loader, rng=partial(draws, "batch"), first=rank, every=world)
-    steps = None if epochs is None else check_count("epochs", epochs) * len(made)
+    steps = None if epochs is None else check_count("epochs", epochs) * max(1, len(loader))
+    banded = _bands(bands, loader, chosen, target_epsilon, steps, delta, neighboring, replicas=replicas)
+    made, batches = poisson_loader(loader, rng=partial(draws, "batch"), first=rank, every=world, bands=banded)
     projected = _projection(chosen, bits, q)
     inner: torch.optim.Optimizer = optimizer
     if projected is not None:
@@ -110,8 +116,8 @@ def make_private(
         )
     contraction = inner.contraction if isinstance(inner, ProjectedOptimizer) else 1.0
     noise = _noise(
-        target_epsilon, noise_multiplier, contraction=contraction, rate=batches.sampling.rate, steps=steps, delta=delta,
-        neighboring=neighboring,
+        target_epsilon, noise_multiplier, contraction=contraction, rate=batches.sampling.rate, delta=delta,
+        steps=None if steps is None else participations(steps, banded), neighboring=neighboring,
     )  # fmt: skip
     accountant = Accountant(
         sampling=batches.sampling,
@@ -119,17 +125,21 @@ def make_private(
         neighboring=neighboring,
         steps=None if target_epsilon is None else steps,
         seeded=seed is not None,
+        bands=banded,
     )
+    expected = batches.batch_size // banded
     if projected is not None:
-        _warn(projected, inner, noise, max_grad_norm, batches.batch_size, steps or len(made))
+        _warn(projected, inner, noise, max_grad_norm, expected, steps or len(made))
+    sampler: Any = made.batch_sampler
     private = NoisyOptimizer(
         inner,
         noise_multiplier=noise,
         clip_norm=max_grad_norm,
-        expected_batch_size=batches.batch_size,
+        expected_batch_size=expected,
         rng=partial(draws, "noise"),
         record=accountant.record,
         replicas=replicas,
+        correlated=CorrelatedNoise(banded, lambda: sampler.drawn) if banded > 1 else None,
     )
     return GradSampleModule(module, loss_reduction=loss_reduction), private, made, accountant
 
@@ -146,6 +156,32 @@ def _check(method: str, *, bits: int | None, q: float | None, neighboring: str, 
         raise ParameterError("neighboring", neighboring, f"use one of {', '.join(NEIGHBORINGS)}")
     if loss_reduction not in ("mean", "sum"):
         raise ParameterError("loss_reduction", loss_reduction, 'use "mean" or "sum"')
+
+
+def _bands(
+    bands: int | str,
+    loader: Any,
+    method: str,
+    target: float | None,
+    steps: int | None,
+    delta: float,
+    neighboring: Neighboring,
+    *,
+    replicas: bool,
+) -> int:
+    """How many, chosen if that is asked for."""
+    if bands != 1 and method == "rqp":
+        raise ParameterError("bands", bands, "replaced codes hide nothing of correlated noise; use proj-dp-sgd")
+    if bands != 1 and replicas:
+        raise ParameterError("bands", bands, "correlated noise is for one process; use bands=1 with replicas")
+    if bands != "auto":
+        return check_count("bands", bands)
+    if target is None or steps is None or not loader.batch_size:
+        raise ParameterError("bands", bands, "it is chosen for target_epsilon and epochs, with batches; give these")
+    return choose_bands(
+        target, batch_size=loader.batch_size, dataset_size=len(loader.dataset), steps=steps, delta=delta,
+        neighboring=neighboring,
+    )  # fmt: skip
 
 
 def _check_module(module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:

@@ -56,7 +56,9 @@ def _composed(lossy: Sequence[Phase], neighboring: Neighboring) -> PrivacyLossDi
     if not spacing <= _WIDEST:
         return None
     parts = [
-        _step(phase.effective_noise, phase.sampling, neighboring, spacing, phase.kappa < 1).self_compose(phase.steps)
+        _step(phase.effective_noise, phase.sampling, neighboring, spacing, phase.kappa < 1).self_compose(
+            phase.participations
+        )
         for phase in lossy
     ]
     return functools.reduce(lambda first, second: first.compose(second), parts)
@@ -136,6 +138,8 @@ class Steps:
         (phase, *more) = self.phases or (None,)
         if phase is None or more or not isinstance(phase.sampling, Poisson):
             return "proofs are about runs of one phase with Poisson batches"
+        if phase.bands != 1:
+            return "proofs are about noise that is independent from step to step"
         if phase.kappa != 1:
             return "proofs are about runs without random replacement of codes; propose_training has them by q and bits"
         return propose_training(

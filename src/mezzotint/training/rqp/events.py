@@ -45,6 +45,9 @@ def to_event(released: Claim | Release) -> dp_accounting.DpEvent:
 def _event(phase: Phase) -> dp_accounting.DpEvent:
     if not isinstance(phase.sampling, Poisson):
         raise ParameterError("sampling", phase.sampling.words(), "only Poisson sampling is converted")
+    if phase.bands != 1:
+        remedy = "correlated noise has no event; phases of as many steps as a record takes part in have one"
+        raise ParameterError("bands", phase.bands, remedy)
     if phase.kappa != 1:
         remedy = "random replacement of codes has no event; that of the noise alone costs more: use kappa=1"
         raise ParameterError("kappa", phase.kappa, remedy)

@@ -22,6 +22,8 @@ class Phase:
             rounding), `contraction(q, bits)` or `table_contraction(table)` for random replacement.
         sampling: how records enter a batch.
         steps: number of steps, at least 0.
+        bands: steps that the noise is correlated over, at least 1. Of so many steps in a row a record takes part in one
+            at most, and `sampling` is the rule by which it does.
 
     Raises:
         ParameterError: naming the parameter, its value and the remedy.
@@ -31,6 +33,7 @@ class Phase:
     kappa: float
     sampling: Sampling
     steps: int
+    bands: int = 1
 
     def __post_init__(self) -> None:
         check_positive("noise_multiplier", self.noise_multiplier)
@@ -38,6 +41,15 @@ class Phase:
             raise ParameterError("kappa", self.kappa, "a contraction lies in [0, 1]")
         if self.steps != 0:
             check_count("steps", self.steps)
+        if check_count("bands", self.bands) > 1 and self.kappa != 1:
+            raise ParameterError(
+                "bands", self.bands, "replaced codes hide nothing of noise that is correlated: kappa=1"
+            )
+
+    @property
+    def participations(self) -> int:
+        """How often a record takes part at most."""
+        return -(-self.steps // self.bands)
 
     @property
     def effective_noise(self) -> float:
@@ -47,9 +59,12 @@ class Phase:
     def __str__(self) -> str:
         contracted = "" if self.kappa == 1 else f" contracted by kappa {self.kappa:.6g}"
         noise = f"noise multiplier {self.noise_multiplier:.6g}{contracted}"
+        if self.bands > 1:
+            noise += f" correlated over {self.bands} steps, one of which may use a record"
         return f"{self.steps} step(s) with {noise}, {self.sampling.words()}"
 
     @property
     def facts(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return {"noise_multiplier": self.noise_multiplier, "kappa": self.kappa, "steps": self.steps}
+        bands = {"bands": self.bands} if self.bands > 1 else {}
+        return {"noise_multiplier": self.noise_multiplier, "kappa": self.kappa, "steps": self.steps, **bands}
