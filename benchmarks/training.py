@@ -1,6 +1,6 @@
-"""Time per step against Opacus's own DP-SGD on the same model and batches, and model bytes against float32.
+"""Exported models beside float32, and time per step beside Opacus's own DP-SGD on the same model and batches.
 
-Run: python benchmarks/training.py [--steps 150] [--batch 64]
+Run: python benchmarks/training.py [--steps 150] [--batch 64] [--only runs --mnist folder]
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import onnx
@@ -23,9 +23,10 @@ from rich.console import Console
 from rich.table import Table
 
 from mezzotint import families
-from mezzotint.datasets import Dataset
+from mezzotint.datasets import Dataset, idx_folder
 from mezzotint.training import methods, models
-from mezzotint.training.packed import pack_weights
+from mezzotint.training.export import _Graph
+from mezzotint.training.packed import PackedModel, pack_weights
 from mezzotint.training.projection import projection
 from mezzotint.training.trainer import Settings, Trainer
 
@@ -92,48 +93,126 @@ def milliseconds(contenders: dict[str, Callable[[], None]], steps: int) -> dict[
     return {name: min(values) for name, values in taken.items()}
 
 
-def exported(bits: int | None, folder: Path, *, float_inputs: bool = False) -> tuple[int, float]:
-    """Bytes of four dense layers of 1024 x 1024 in ONNX, and us of onnxruntime for one record; bits None for floats.
+@final
+class Floats(_Graph):
+    """The same graph with the weights as they were, in float32."""
 
-    Unless told otherwise, onnxruntime rounds the inputs of layers whose weights are integers to 8 bits.
-    """
-    module = torch.nn.Sequential(*(torch.nn.Linear(1024, 1024) for _ in range(4)))
-    place = folder / f"{bits}.onnx"
-    if bits is None:
-        nodes, constants, name = [], [], "features"
-        for i, layer in enumerate(module):
-            for key, value in ((f"w{i}", layer.weight.T), (f"b{i}", layer.bias)):
-                constants.append(onnx.numpy_helper.from_array(value.detach().numpy().copy(), key))
-            nodes.append(onnx.helper.make_node("Gemm", [name, f"w{i}", f"b{i}"], [f"y{i}"]))
-            name = f"y{i}"
-        ends = [onnx.helper.make_tensor_value_info(key, 1, ["records", 1024]) for key in ("features", name)]
-        graph = onnx.helper.make_graph(nodes, "floats", ends[:1], ends[1:], constants)
-        onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10), place)
-    else:
-        weights = {name: parameter.detach().numpy() for name, parameter in module.named_parameters()}
-        pack_weights(weights, bits=bits).export(place, module=module, shape=(1024,), overwrite=True)
+    def __init__(self, packed: PackedModel, weights: dict[str, Any]) -> None:
+        super().__init__(onnx.helper, packed, "DequantizeLinear")
+        self.values = weights
+
+    def integers(self, tensor: Any, codes: Any, axis: int) -> tuple[str, Any]:
+        weight = self.values[tensor.name]
+        return self.constant(tensor.name, weight.T.copy() if axis == 1 else weight), None
+
+
+def exported(module: torch.nn.Module, shape: tuple[int, ...], bits: int | None, dense: str, place: Path) -> int:
+    """Writes a module in ONNX, with `bits` to a weight or, for None, in float32; bytes of the file."""
+    weights = {name: parameter.detach().numpy() for name, parameter in module.named_parameters()}
+    packed = pack_weights(weights, bits=bits or 8)
+    if bits is not None:
+        return packed.export(place, module=module, shape=shape, dense=dense, overwrite=True)
+    graph, record = Floats(packed, weights), torch.zeros(1, *shape)
+    with torch.no_grad():
+        outputs = tuple(module(record).shape[1:])
+    last = graph.chain(module, "", "features", record)
+    return place.write_bytes(graph.model(shape, last, outputs, note="{}").SerializeToString())
+
+
+def session_of(place: Path) -> Any:
+    """A runtime on one thread; unless told otherwise, it rounds the inputs of layers of integers to 8 bits."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
-    if float_inputs:
-        options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
-    session = onnxruntime.InferenceSession(place, options, providers=["CPUExecutionProvider"])
-    record, taken = {"features": np.random.default_rng(0).random((1, 1024), dtype=np.float32)}, []
-    for _ in range(300):
-        begin = time.perf_counter()
-        session.run(None, record)
-        taken.append(time.perf_counter() - begin)
-    return place.stat().st_size, min(taken) * 1e6
+    return onnxruntime.InferenceSession(place, options, providers=["CPUExecutionProvider"])
+
+
+def latencies(sessions: dict[Any, Any], shape: tuple[int, ...]) -> dict[Any, float]:
+    """Processor time in us of one record, the least over rounds in which all take turns."""
+    record = {"features": np.random.default_rng(0).random((1, *shape), dtype=np.float32)}
+    taken: dict[Any, float] = dict.fromkeys(sessions, float("inf"))
+    for _ in range(40):
+        for key, session in sessions.items():
+            begin = time.process_time()
+            for _ in range(10):
+                session.run(None, record)
+            taken[key] = min(taken[key], (time.process_time() - begin) / 10 * 1e6)
+    return taken
+
+
+def right(session: Any, data: Dataset) -> float:
+    """Share of the test records that are told rightly."""
+    found = [session.run(None, {"features": part})[0].argmax(axis=1) for part in np.array_split(data.test_x, 20)]
+    return float((np.concatenate(found) == data.test_y).mean())
+
+
+KINDS = (
+    (None, "DequantizeLinear"),
+    (8, "DequantizeLinear"),
+    (4, "DequantizeLinear"),
+    (4, "MatMulNBits"),
+    (2, "DequantizeLinear"),
+    (2, "MatMulNBits"),
+)
+
+
+def trained(data: Dataset, model: str, steps: int) -> torch.nn.Module:
+    """A private model with float weights (DP-SGD, batches of 256, noise multiplier 0.8)."""
+    task = models.task(model, shape=data.train_x.shape[1:], classes=data.classes)
+    settings = Settings(steps=steps, batch_size=256, step_size=2.0 if model == "cnn" else 3.0, seed=1)
+    method = methods.NoisySGD(noise_multiplier=0.8, clip_norm=0.5 if model == "cnn" else 1.0)
+    Trainer(data=data, task=task, method=method, settings=settings).run()
+    return task.module
+
+
+def runs(data: Dataset | None, steps: int) -> Table:
+    """What exported models take, and what they get right where there is data."""
+    table = Table(title="run by onnxruntime, one record, one thread; ratios to float32 in the same run")
+    for name in ("model", "weights", "bytes", "ratio", "us", "ratio", "test accuracy"):
+        table.add_column(name, justify="left" if name in ("model", "weights") else "right")
+    square, dense = (28, 28), torch.nn.Sequential(*(torch.nn.Linear(1024, 1024) for _ in range(4)))
+    found: dict[str, tuple[torch.nn.Module, tuple[int, ...]]] = {"4 dense layers of 1024 x 1024": (dense, (1024,))}
+    for model in ("softmax", "cnn"):
+        module = models.task(model, shape=square, classes=10).module if data is None else trained(data, model, steps)
+        found[model] = (module, square)
+    with tempfile.TemporaryDirectory() as folder:
+        for label, (module, shape) in found.items():
+            sizes: dict[Any, int] = {}
+            sessions: dict[Any, Any] = {}
+            for bits, operator in KINDS:
+                place = Path(folder) / f"{bits}{operator}.onnx"
+                sizes[bits, operator] = exported(module, shape, bits, operator, place)
+                sessions[bits, operator] = session_of(place)
+            taken = latencies(sessions, shape)
+            base = KINDS[0]
+            for kind in KINDS:
+                accuracy = "" if data is None or shape != square else f"{right(sessions[kind], data):.2%}"
+                name = "float32" if kind[0] is None else f"{kind[0]} bits, {kind[1]}"
+                ratios = f"{sizes[kind] / sizes[base]:.3f}", f"{taken[kind] / taken[base]:.2f}"
+                table.add_row(label, name, f"{sizes[kind]:,}", ratios[0], f"{taken[kind]:.0f}", ratios[1], accuracy)
+    return table
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=60, help="steps per measurement")
     parser.add_argument("--batch", type=int, default=64, help="expected records per batch")
+    parser.add_argument("--only", choices=["steps", "runs"], help="one of the two parts")
+    parser.add_argument("--mnist", type=Path, help="folder with MNIST's idx files, for the accuracy of exported models")
+    parser.add_argument("--train-steps", type=int, default=300, help="steps that those are trained for")
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)  # saturated random models would otherwise time the processor, not the method
     # Opacus listens with full backward hooks on modules whose inputs need no gradient; torch remarks on that.
     warnings.filterwarnings("ignore", message="Full backward hook is firing")
+    screen = Console(width=130)
+    if options.only != "steps":
+        screen.print(runs(idx_folder(options.mnist) if options.mnist else None, options.train_steps))
+    if options.only != "runs":
+        steps(options, screen)
+
+
+def steps(options: Any, screen: Console) -> None:
+    """Times of steps and bytes of packed codes."""
     data = images()
     noisy = {"noise_multiplier": 1.0, "clip_norm": 0.5}
     table, other = (families.rqm(lower=-1.0, upper=1.0, levels=m, extension=1.0, q=0.42) for m in (16, 17))
@@ -147,7 +226,6 @@ def main() -> None:
         # A jump at 0, which floats crowd around: its knots are searched for.
         "the same, 17 levels, no even grid": methods.QuantizedSGD(table=other, clip=0.1),
     }
-    screen = Console(width=110)
     times = Table(title=f"one thread, batch {options.batch}; ratio to Opacus, target at most {TARGET}")
     for name in ("model", "weights", "method", "CPU ms per step", "ratio"):
         times.add_column(name, justify="right" if name in ("weights", "CPU ms per step", "ratio") else "left")
@@ -169,19 +247,8 @@ def main() -> None:
         sizes.add_row(
             model, f"{4 * count:,}", *(f"{packed[bits]:,}" for bits in (8, 4, 2)), f"{packed[4] / (4 * count):.4f}"
         )
-    runs = Table(title="four dense layers of 1024 x 1024 run by onnxruntime, one record, one thread")
-    for name in ("weights", "bytes", "us", "bytes, ratio", "time, ratio"):
-        runs.add_column(name, justify="left" if name == "weights" else "right")
-    with tempfile.TemporaryDirectory() as folder:
-        found = {bits: exported(bits, Path(folder)) for bits in (None, 8, 4, 2)}
-    for bits, (size, taken) in found.items():
-        label = "float32" if bits is None else f"{bits} bits"
-        runs.add_row(
-            label, f"{size:,}", f"{taken:.0f}", f"{size / found[None][0]:.3f}", f"{taken / found[None][1]:.2f}"
-        )
     screen.print(times)
     screen.print(sizes)
-    screen.print(runs)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import ParameterError
 from mezzotint.training.rqp.accounting import noise_multiplier as least_noise
+from mezzotint.training.rqp.phases import participations
 from mezzotint.training.rqp.sampling import Neighboring
 
 SCALE = 2**8
@@ -53,11 +54,6 @@ def last_noise(bands: int, steps: int) -> float:
         known = given[1 : t + 1] @ inverse[t - 1 :: -1][: len(given) - 1] if t else 0.0
         inverse[t] = (float(t == 0) - known) / given[0]
     return float(np.linalg.norm(np.cumsum(inverse)))
-
-
-def participations(steps: int, bands: int) -> int:
-    """How often a record takes part at most: every so many steps its part is drawn from."""
-    return -(-steps // bands)
 
 
 def choose_bands(

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from mezzotint.core.arguments import check_count, check_positive
 from mezzotint.core.errors import ParameterError
 from mezzotint.training.accountant import Accountant
-from mezzotint.training.bands import CorrelatedNoise, choose_bands, participations
+from mezzotint.training.bands import CorrelatedNoise, choose_bands
 from mezzotint.training.batches import Draws
 from mezzotint.training.extra import (
     AbstractGradSampleModule,
@@ -24,6 +24,7 @@ from mezzotint.training.notices import warn_about
 from mezzotint.training.optimizers import NoisyOptimizer, ProjectedOptimizer, derived_bound
 from mezzotint.training.projection import Projection, projection
 from mezzotint.training.rqp.accounting import noise_multiplier as least_noise
+from mezzotint.training.rqp.phases import participations
 from mezzotint.training.rqp.sampling import NEIGHBORINGS, Neighboring
 
 PrivateMethod = Literal["dp-sgd", "proj-dp-sgd", "rqp"]

@@ -11,6 +11,11 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.training.rqp.sampling import Sampling
 
 
+def participations(steps: int, bands: int) -> int:
+    """How often a record takes part at most that does so in one of `bands` steps in a row, the same one each time."""
+    return -(-steps // bands)
+
+
 @final
 @dataclass(frozen=True, kw_only=True)
 class Phase:
@@ -49,7 +54,7 @@ class Phase:
     @property
     def participations(self) -> int:
         """How often a record takes part at most."""
-        return -(-self.steps // self.bands)
+        return participations(self.steps, self.bands)
 
     @property
     def effective_noise(self) -> float:
