@@ -124,7 +124,11 @@ def measured(folder: Path, outputs: int, epsilon: float, draws: int) -> list[dic
     rows: list[dict[str, Any]] = []
     columns = {name: read_column(folder, name) for name in COLUMNS}
     tables = {name: make(outputs, epsilon) for name, make in METHODS.items()}
-    rng = np.random.default_rng([outputs, int(100 * epsilon)])
+
+    def rng(name: str) -> np.random.Generator:
+        """The same for all methods: tables that are the same get the same reports."""
+        return np.random.default_rng([outputs, int(100 * epsilon), list(COLUMNS).index(name)])
+
     for method, table in tables.items():
         pmf = table.pmf(middles(CELLS))
         deviation = cdf_deviation(pmf, min(16, outputs // 2))
@@ -132,7 +136,7 @@ def measured(folder: Path, outputs: int, epsilon: float, draws: int) -> list[dic
             row: dict[str, Any] = {"method": method, "table": table.name, "estimator": estimator, "cdf": deviation}
             row |= {"epsilon": epsilon, "outputs": outputs, "used": pmf.shape[1]}
             for name, counts in columns.items():
-                drawn = rng.multinomial(counts.sum(), counts / counts.sum() @ pmf, size=draws)
+                drawn = rng(name).multinomial(counts.sum(), counts / counts.sum() @ pmf, size=draws)
                 found = 1000 * distance(run(pmf, drawn), counts)
                 row[name] = (float(found.mean()), float(found.std(ddof=1) / np.sqrt(draws)))
             rows.append(row)
@@ -145,7 +149,7 @@ def measured(folder: Path, outputs: int, epsilon: float, draws: int) -> list[dic
         "cdf": None,
     }
     for name, counts in columns.items():
-        found = 1000 * distance(unary(outputs, epsilon, counts, draws, rng), counts)
+        found = 1000 * distance(unary(outputs, epsilon, counts, draws, rng(name)), counts)
         row[name] = (float(found.mean()), float(found.std(ddof=1) / np.sqrt(draws)))
     return [*rows, row]
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import optimize, stats
 
 from mezzotint import InfeasibleError, ParameterError, design, families
 from mezzotint.core.mechanism import cdf_variance
-from mezzotint.design.distribution import _Program, intervals
+from mezzotint.design.distribution import Program, intervals
 from mezzotint.privacy import verify
 from tolerances import MANY, SOLVED
 
@@ -33,7 +33,7 @@ def deviations(rows: np.ndarray, shares: np.ndarray) -> np.ndarray:
 )
 def test_intervals_alone_have_the_values_of_the_notes(cells: int, epsilon: float, mean: float, largest: float) -> None:
     shares = np.full(cells, 1 / cells)
-    found = deviations(_Program(intervals(cells), shares, epsilon).rows(), shares)
+    found = deviations(Program(intervals(cells), shares, epsilon).rows(), shares)
     assert found.mean() == pytest.approx(mean, abs=1e-3)  # three printed decimals
     assert found.max() == pytest.approx(largest, abs=1e-3)  # three printed decimals
     # What is designed is never worse, and its loss is the mean of these variances.
@@ -154,4 +154,32 @@ def test_what_cannot_be_asked_of_a_table_for_a_distribution_is_named(options: di
         design.optimal(1.0, **{"levels": 8, "loss": "cdf", **options})
     assert caught.value.parameter == named
     with pytest.raises(InfeasibleError, match="allow more"):
-        _Program(intervals(4)[4:6], np.full(4, 0.25), 1.0).solve()
+        Program(intervals(4)[4:6], np.full(4, 0.25), 1.0).solve()
+
+
+def test_what_is_known_already_counts_in_the_program() -> None:
+    """Against a general optimiser, with the information of a prior that is not even."""
+    shares, sets = np.array([0.4, 0.3, 0.2, 0.1]), intervals(4)
+    root = np.random.default_rng(5).normal(size=(4, 4))
+    root -= root @ np.outer(shares, shares) / (shares @ shares)  # nothing about the shares' sum
+    known = 0.3 * root.T @ root
+    program = Program(sets, shares, 1.0, known)
+    columns, chances, below = np.where(sets, math.e, 1.0), np.where(sets, math.e, 1.0) @ shares, np.tri(4)[:-1]
+
+    def variance(often: np.ndarray) -> float:
+        information = known + sum(use * np.outer(c, c) / p for use, c, p in zip(often, columns, chances, strict=True))
+        inverse = np.linalg.inv(information)
+        return float(np.mean([row @ inverse @ row - (row @ shares) ** 2 for row in below]))
+
+    sums = {"type": "eq", "fun": lambda often: columns.T @ often - 1}
+    start = np.full(len(sets), 4 / columns.sum())
+    found = optimize.minimize(
+        variance, start, bounds=[(0, None)] * len(sets), constraints=[sums], method="SLSQP",
+        options={"maxiter": 500, "ftol": 1e-12},
+    )  # fmt: skip
+    use = program.solve()
+    often = use.often * np.exp(-0.5)  # columns were scaled by it
+    assert np.abs(columns.T @ often - 1).max() < 1e-8
+    assert variance(often) == pytest.approx(found.fun, rel=1e-6)
+    assert use.bound <= variance(often) <= use.bound + 1e-7
+    assert variance(often) < variance(Program(sets, shares, 1.0).solve().often * np.exp(-0.5))

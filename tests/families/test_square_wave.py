@@ -66,6 +66,15 @@ def test_the_table_for_a_shape_is_the_best_of_those_that_are_known() -> None:
     assert chosen.epsilon <= 1
     assert chosen.levels.size <= 16
     assert design.shape_error(chosen) < 0.95 * design.shape_error(wave)
+    # Many levels at a small epsilon: waves of several widths say more than one wave, and than few cells.
+    many = design.for_shape(1.0, lower=0, upper=1, levels=256)
+    assert many.name.startswith("waves of 3 widths")
+    assert many.epsilon <= 1
+    assert many.levels.size <= 256
+    finest = families.square_wave(lower=0, upper=1, outputs=256, epsilon=1.0)
+    assert design.shape_error(many) < 0.95 * design.shape_error(finest)
+    cells = design.interpolated(design.optimal(1.0, lower=0, upper=1, levels=256, knots=17, loss="cdf").mechanism)
+    assert design.shape_error(many) < design.shape_error(cells)
     # Many levels at a large epsilon: the square wave says more.
     assert design.for_shape(4.0, lower=0, upper=1, levels=32).name.startswith("square wave of 32")
     # More reports, less error; the range does not matter.

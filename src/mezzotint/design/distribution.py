@@ -8,7 +8,7 @@ it: one program, no local optima. docs/proofs/design.md, "Distributions".
 from __future__ import annotations
 
 import math
-import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -18,10 +18,9 @@ import numpy.typing as npt
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import MAX_LEVELS, TOTAL, FloatArray, Mechanism, cdf_variance
 from mezzotint.core.rounding import round_rows
-from mezzotint.design.problem import Problem, check_knots, make_problem
+from mezzotint.design.problem import Problem, check_knots
 from mezzotint.design.result import DesignResult
 from mezzotint.design.rounding import Draft, first_certified, record
-from mezzotint.families.response import square_wave
 
 Sets = npt.NDArray[np.bool_]
 
@@ -30,7 +29,7 @@ _ALL, _PAIRS = 12, 24
 """Up to so many cells all columns are tried, and all that favour one or two intervals."""
 _STEPS = 200
 _TARGET = 1e-9
-_RARE = 1e-6
+RARE = 1e-6
 """Reports less frequent than this are left out."""
 
 
@@ -47,15 +46,24 @@ class Use:
 
 
 @final
-class _Program:
-    """How often each column is used: minimises the mean variance, by a primal-dual interior-point method."""
+class Program:
+    """How often each column is used: minimises the mean variance, by a primal-dual interior-point method.
 
-    def __init__(self, sets: Sets, shares: FloatArray, epsilon: float) -> None:
+    Arguments:
+        sets: (n, K) which cells are likelier under each column.
+        shares: (K,) of the inputs.
+        epsilon: pure.
+        known: (K, K) information about the shares from elsewhere, per report, such as a prior's; None for none.
+    """
+
+    def __init__(self, sets: Sets, shares: FloatArray, epsilon: float, known: FloatArray | None = None) -> None:
         # Symmetric around 1: the same columns, scaled.
         self.columns = np.exp(np.where(sets, epsilon / 2, -epsilon / 2))
         self.chances, self.below = self.columns @ shares, np.tri(shares.size)[:-1]
         self.scaled = self.columns / np.sqrt(self.chances)[:, None]
         self.offset = float(((self.below @ shares) ** 2).sum()) / len(self.below)
+        self.sets = sets
+        self.known = np.zeros((shares.size, shares.size)) if known is None else known
 
     def slopes(self, information: FloatArray) -> FloatArray:
         """(n,) derivatives of the mean second moment by the use of each column."""
@@ -81,16 +89,17 @@ class _Program:
         often, prices = np.full(count, columns.shape[1] / columns.sum()), np.zeros(columns.shape[1])
         slack, best = np.ones(count), -math.inf
         for step in range(_STEPS):
-            information = (self.scaled * often[:, None]).T @ self.scaled
+            information = self.known + (self.scaled * often[:, None]).T @ self.scaled
             try:
                 half, slopes = np.linalg.solve(information, self.scaled.T), self.slopes(information)
                 decoded = (self.below @ half).T
-                value = -float(slopes @ often)
+                linear = -float(slopes @ often)
+                value = float((self.below.T * np.linalg.solve(information, self.below.T)).sum()) / len(self.below)
                 curve = 2 * (self.scaled @ half) * (decoded @ decoded.T) / len(self.below)
                 slack = np.full(count, value / often.sum()) if step == 0 else slack
                 missing = 1 - columns.T @ often
                 feasible = float(np.abs(missing).max()) < 1e-10
-                best = max(best, self.bound(2 * value, slopes, prices))
+                best = max(best, self.bound(value + linear, slopes, prices))
                 if feasible and value - self.offset - best <= _TARGET * value:
                     return Use(often=often, prices=prices, information=information, bound=best, steps=step)
                 target = (0.1 if feasible else 0.3) * float(slack @ often) / count
@@ -136,9 +145,9 @@ def candidates(cells: int) -> tuple[Sets, str]:
 def _best(shares: FloatArray, epsilon: float) -> tuple[Sets, FloatArray, float, str, int]:
     """The best columns and how often each is used, a bound over all candidates, its scope, and steps."""
     pool, scope = candidates(shares.size)
-    everything, sets, best, steps = _Program(pool, shares, epsilon), intervals(shares.size), -math.inf, 0
+    everything, sets, best, steps = Program(pool, shares, epsilon), intervals(shares.size), -math.inf, 0
     while True:
-        program = _Program(sets, shares, epsilon)
+        program = Program(sets, shares, epsilon)
         use = program.solve()
         steps += use.steps
         slopes = everything.slopes(use.information)
@@ -149,7 +158,7 @@ def _best(shares: FloatArray, epsilon: float) -> tuple[Sets, FloatArray, float, 
         worst = worst[excess[worst] > 1e-12 * value]
         if value - everything.offset - best <= _TARGET * 10 * value or not worst.size:
             return sets, use.often, best, scope, steps
-        kept = use.often * program.chances > 1e-3 * _RARE
+        kept = use.often * program.chances > 1e-3 * RARE
         kept[: shares.size] = True
         sets = np.concatenate([sets[kept], pool[worst]])
 
@@ -158,10 +167,10 @@ def _fewer(sets: Sets, often: FloatArray, shares: FloatArray, epsilon: float, mo
     """At most `most` of the columns: the least used are left out, a few at a time; and steps."""
     single, steps = intervals(shares.size)[: shares.size], 0
     # A report too rare for its units of 2**-32 to show the ratio is none.
-    least = max(_RARE, 64 * math.exp(epsilon) / TOTAL)
+    least = max(RARE, 64 * math.exp(epsilon) / TOTAL)
     try:
         while True:
-            use = often * _Program(sets, shares, epsilon).chances
+            use = often * Program(sets, shares, epsilon).chances
             kept = use > least
             if kept.sum() > most:
                 kept &= use > np.sort(use[kept])[min(int(0.08 * kept.sum()), int(kept.sum()) - most - 1)]
@@ -170,18 +179,57 @@ def _fewer(sets: Sets, often: FloatArray, shares: FloatArray, epsilon: float, mo
             if kept.sum() < shares.size:
                 return single, steps
             sets = sets[kept]
-            found = _Program(sets, shares, epsilon).solve()
+            found = Program(sets, shares, epsilon).solve()
             often, steps = found.often, steps + found.steps
     except InfeasibleError:
         return single, steps
-    rows, response = (_Program(chosen, shares, epsilon).rows() for chosen in (sets, single))
+    rows, response = (Program(chosen, shares, epsilon).rows() for chosen in (sets, single))
     return sets if cdf_variance(rows, shares) < cdf_variance(response, shares) else single, steps
 
 
 def _levels(rows: FloatArray, shares: FloatArray, centres: FloatArray) -> FloatArray:
     """Decoded values, unbiased for the middle of the input's cell, with the least variance."""
-    pmf = shares @ rows
-    return rows.T @ np.linalg.solve((rows / pmf) @ rows.T, centres) / pmf
+    # Of all that decode the middles, by the singular values of rows scaled to unit variances.
+    scale = np.sqrt(shares @ rows)
+    return np.linalg.lstsq(rows / scale, centres)[0] / scale
+
+
+def stepped(
+    rows_at: Callable[[float], FloatArray],
+    shares: FloatArray,
+    edges: FloatArray,
+    epsilon: float,
+    *,
+    name: str = "optimal for distributions",
+) -> Mechanism:
+    """The certified table with these rows in the cells between edges, decoded without bias for the cells' middles.
+
+    Arguments:
+        rows_at: (K, n) rows for an epsilon, which is lowered until rounded rows keep theirs.
+        shares: (K,) of the inputs.
+        edges: (K+1,) data units.
+        epsilon: never exceeded.
+        name: of the table.
+    """
+    centres = (edges[1:] + edges[:-1]) / 2
+
+    def build(less: float) -> Mechanism:
+        rows = rows_at(less)
+        values = _levels(rows, shares, centres)
+        order = np.argsort(values, kind="stable")
+        # Reports whose values are the same stay different reports.
+        apart = 1e-9 * float(np.ptp(values)) * np.arange(order.size, dtype=np.float64)
+        # Means are nothing to keep: any values with distances of 1 do.
+        weights = round_rows(rows[:, order], levels=np.arange(order.size), epsilon=epsilon)
+        outputs = np.maximum.accumulate(values[order] - apart) + 2 * apart
+        return Mechanism(
+            knots=np.concatenate([edges[:1], np.repeat(edges[1:-1], 2), edges[-1:]]),
+            levels=np.asarray(outputs, dtype=np.float64),
+            weights=np.repeat(weights, 2, axis=0),
+            name=name,
+        )
+
+    return first_certified(build, epsilon=epsilon)
 
 
 def design_cells(problem: Problem, levels: Any, knots: Any, *, started: float) -> DesignResult:
@@ -199,113 +247,12 @@ def design_cells(problem: Problem, levels: Any, knots: Any, *, started: float) -
         remedy = f"need the edges of 2 to {min(int(levels), MOST_CELLS)} cells: fewer reports do not tell them apart"
         raise ParameterError("knots", cells + 1, remedy)
     # A cell without inputs must be told apart all the same.
-    shares = np.maximum(problem.prior.moments(edges)[:, 0], _RARE)
+    shares = np.maximum(problem.prior.moments(edges)[:, 0], RARE)
     shares /= shares.sum()
-    centres = (edges[1:] + edges[:-1]) / 2
     sets, often, bound, scope, steps = _best(shares, problem.epsilon)
     sets, more = _fewer(sets, often, shares, problem.epsilon, int(levels))
 
-    def build(epsilon: float) -> Mechanism:
-        rows = _Program(sets, shares, epsilon).rows()
-        values = _levels(rows, shares, centres)
-        order = np.argsort(values, kind="stable")
-        # Reports whose values are the same stay different reports.
-        apart = 1e-9 * float(np.ptp(values)) * np.arange(order.size, dtype=np.float64)
-        # Means are nothing to keep: any values with distances of 1 do.
-        weights = round_rows(rows[:, order], levels=np.arange(order.size), epsilon=problem.epsilon)
-        outputs = np.maximum.accumulate(values[order] - apart) + 2 * apart
-        return Mechanism(
-            knots=np.concatenate([edges[:1], np.repeat(edges[1:-1], 2), edges[-1:]]),
-            levels=np.asarray(outputs, dtype=np.float64),
-            weights=np.repeat(weights, 2, axis=0),
-            name="optimal for distributions",
-        )
-
-    mechanism = first_certified(build, epsilon=problem.epsilon)
+    mechanism = stepped(lambda less: Program(sets, shares, less).rows(), shares, edges, problem.epsilon)
     loss = cdf_variance(mechanism.probabilities[::2], shares)
     draft = Draft(lower_bound=bound, scope=scope, iterations=steps + more)
     return record(problem, draft, mechanism, started=started, loss=loss)
-
-
-def interpolated(mechanism: Mechanism) -> Mechanism:
-    """A table for cells made continuous: its rows stand at the middles of the cells, and are mixed in between.
-
-    For columns whose distribution is spread inside the cells: reports then say something about where. Shares of the
-    cells are no longer told apart exactly (their intervals grow), and the mean is nearly unbiased.
-
-    Arguments:
-        mechanism: a stepped table, as `optimal` makes with loss="cdf": rows in equal pairs around each inner edge.
-
-    Raises:
-        ParameterError: another table.
-
-    Guarantees: the same rows, hence the same epsilon.
-    """
-    knots, weights = mechanism.knots, mechanism.weights
-    stepped = knots.size % 2 == 0 and (knots[1:-1:2] == knots[2::2]).all() and (weights[::2] == weights[1::2]).all()
-    if not stepped:
-        remedy = 'has no constant rows between jumps; design it with loss="cdf"'
-        raise ParameterError("mechanism", mechanism.name, remedy)
-    return Mechanism(
-        knots=np.concatenate([knots[:1], (knots[::2] + knots[1::2]) / 2, knots[-1:]]),
-        levels=mechanism.levels,
-        weights=np.concatenate([weights[:1], weights[::2], weights[-1:]]),
-        name=f"{mechanism.name}, interpolated",
-    )
-
-
-_FINE = 128
-_ROUGHNESS = 100
-"""Cells of the shapes that are expected, and how even they are: Dirichlet, of so many observations in all."""
-
-
-def shape_error(mechanism: Mechanism, *, reports: int = 50_000) -> float:
-    """Expected error of the best linear estimate of the distribution function, as a share of the range.
-
-    The mean absolute error over the inputs, about a Wasserstein-1 distance, where the shares of 128 cells have a
-    Dirichlet prior around even ones, of 100 observations. Unlike `loss` "cdf" it compares tables that tell no cells
-    apart exactly: what they leave open counts with what the prior says about it.
-
-    Arguments:
-        mechanism: any table of numbers.
-        reports: how many are estimated from, >= 1.
-    """
-    inputs = mechanism.lower + (np.arange(_FINE) + 0.5) / _FINE * (mechanism.upper - mechanism.lower)
-    rows, shares = mechanism.pmf(inputs), np.full(_FINE, 1 / _FINE)
-    prior = (np.diag(shares) - np.outer(shares, shares)) / (_ROUGHNESS + 1)
-    pmf, seen = shares @ rows, prior @ rows
-    noise = (np.diag(pmf) - np.outer(pmf, pmf)) / reports
-    left = prior - seen @ np.linalg.pinv(noise + rows.T @ seen, rcond=1e-12, hermitian=True) @ seen.T
-    below = np.tri(_FINE)[:-1]
-    variance = np.einsum("ij,jk,ik->i", below, left, below)
-    return float(np.sqrt(np.maximum(0, variance)).mean() * math.sqrt(2 / math.pi))
-
-
-def for_shape(
-    epsilon: float = 1.0, *, lower: float = -1.0, upper: float = 1.0, levels: int = 32, reports: int = 50_000
-) -> Mechanism:
-    """The table for the whole shape of a distribution, of those that this release knows, by `shape_error`.
-
-    Arguments:
-        epsilon: pure, of one report.
-        lower, upper: range of the inputs, data units.
-        levels: most different reports, 3 to 1024.
-        reports: about as many as will be estimated from.
-
-    Returns: the square wave, or a table for cells made continuous (`interpolated`), whichever is expected to err less.
-        For shares between given edges a table with those cells is better: `optimal` with loss="cdf".
-    """
-    if isinstance(levels, bool) or not 3 <= levels <= 1024:
-        raise ParameterError("levels", levels, "need 3 to 1024 different reports")
-    found = [square_wave(outputs=levels, epsilon=epsilon, lower=lower, upper=upper)]
-    problem = make_problem(epsilon=epsilon, loss="cdf", lower=lower, upper=upper)
-    for cells in sorted({min(_MOST_TRIED, levels * part // 16) for part in (11, 16)} - {0, 1}):
-        try:
-            found.append(interpolated(design_cells(problem, levels, cells + 1, started=time.perf_counter()).mechanism))
-        except InfeasibleError:
-            continue
-    return min(found, key=lambda table: shape_error(table, reports=reports))
-
-
-_MOST_TRIED = 16
-"""Cells: more take minutes to design."""
