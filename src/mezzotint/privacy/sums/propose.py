@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 stats: Any = LazyModule("scipy.stats")
 
-_TRIES = 3
-"""Checks at different epsilons that should fit the time of one."""
+_TRIES = 2
+"""By how much a check should fall short of the time that it may take."""
 
 _GRID = 3
 """By how much longer a divergence takes at all points of a grid than at one."""
@@ -133,7 +133,9 @@ def _shapes(rows: IntArray, others: int, delta: float, steps: int, budget: float
     if best.cover is not None:
         root = np.where(np.arange(len(best.cover.groups)) == 0, others, 0)
         blankets = [_blanket(group.members, group.blanket) for group in best.cover.groups]
-        for corners in (max(10, steps // 4), 6):
+        corner = _seconds(rows, others, _case(best.cover, root, _LEAST, 1e-4 * delta)) / _LEAST
+        fitting = max(_LEAST, int(0.9 * budget / corner))
+        for corners in {min(steps // 4, fitting), min(steps // 2, fitting)}:
             cases = _case(best.cover, root, corners, 1e-4 * delta)
             found.append({"blankets": blankets, "others": others, "cases": cases})
     blankets = [best.blanket] if best.blanket is not None else shortlist(rows, others, delta)[:1] if others else []
