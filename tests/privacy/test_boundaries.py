@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 
 from mezzotint import Mechanism, ParameterError, families
+from mezzotint.core.loss import renyi
 from mezzotint.core.mechanism import TOTAL
 from mezzotint.privacy import Release, account
 from mezzotint.privacy.claim import Claim
+from mezzotint.privacy.conversion import renyi_to_epsilon
 from mezzotint.privacy.distribution import LossDistribution
 from mezzotint.privacy.ledger import GLOBAL, Charge, _Total
-from mezzotint.privacy.local import PURE, _pure, _round_epsilon
+from mezzotint.privacy.local import PURE, RENYI, _pure, _round_epsilon
 from mezzotint.privacy.propose import Outcome, accepted, propose_local, pure_total, sealed
 from mezzotint.privacy.prove import nameless, prove
 from mezzotint.privacy.recursion import Curve, worst_sequence_epsilon
@@ -268,3 +270,11 @@ def test_a_table_without_pure_epsilon_is_proposed_by_its_delta() -> None:
     outcome = propose_local(never, epsilon=0.25, delta=0.5)
     assert outcome.proof is not None
     assert outcome.proof["kind"] == "delta"
+
+
+def test_renyi_composition_takes_an_order_near_the_best() -> None:
+    table = families.randomized_response(epsilon=1.0)
+    found = dict(account(table, rounds=50, delta=1e-6).alternatives)[RENYI]
+    orders = np.geomspace(1.1, 100, 60).tolist()
+    best = min(renyi_to_epsilon(50 * renyi(table.weights, order), order, 1e-6) for order in orders)
+    assert found <= best * 1.01
