@@ -87,6 +87,12 @@ def test_what_is_not_as_hashed_is_refused(field: str, value: Any, problem: str) 
     assert any(problem in one for one in problems)
 
 
+@pytest.mark.parametrize(("least", "ratio"), [(2**29, Fraction(4)), (3 * 2**29, Fraction(3, 2))])
+def test_the_null_output_counts_where_it_is_the_worse(least: int, ratio: Fraction) -> None:
+    null = {**TABLE, "w_hi": 2**32 - 2**30 - least, "null": [least, 2**31]}
+    assert check_ranks(sealed(table=null))[0] == ratio
+
+
 def test_weights_that_are_no_table_over_ranks_are_refused() -> None:
     ratio, _, problems = check_ranks(sealed(table={**TABLE, "w_hi": 3 * 2**30 + 1}))
     assert ratio is None
