@@ -138,7 +138,7 @@ def accuracies(
             trainer = training.trainer.Trainer(data=data, task=task, method=method, settings=settings)
             for _ in range(problem.steps):
                 trainer.step()
-            weights = trainer.weights() if bits is None else trainer.packed(bits=bits).values()
+            weights = trainer.weights() if bits is None else trainer.packed(bits=bits, scales="tensor").values()
             result[split, run] = 100 * trainer.accuracy(data.test_x, data.test_y, weights)
             tick()
     return result

@@ -9,7 +9,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, final
+from typing import Any, Literal, final
 
 import numpy as np
 import numpy.typing as npt
@@ -334,11 +334,13 @@ class Trainer:
             right += int((self.task.decide(outputs).numpy() == y[start : start + 4096]).sum())
         return right / len(x)
 
-    def packed(self, *, bits: int, note: dict[str, Any] | None = None) -> PackedModel:
-        """The weights in few bits: their codes if they stand on levels, else rounded to the nearest of 2**bits."""
+    def packed(
+        self, *, bits: int, scales: Literal["channel", "tensor"] = "channel", note: dict[str, Any] | None = None
+    ) -> PackedModel:
+        """The weights in few bits: their codes if they stand on levels, else rounded as by `packed.pack_weights`."""
         projected = self.method.codes(self.optimizer)
         if projected is None or self.averaged or projected.projection.bits != bits:
-            return pack_weights(self.weights(), bits=bits, note=note)
+            return pack_weights(self.weights(), bits=bits, scales=scales, note=note)
         return pack_codes(
             [name for name, _ in self.task.module.named_parameters()],
             projected.codes,
