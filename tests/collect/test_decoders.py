@@ -19,7 +19,8 @@ from mezzotint.collect.cells import fit, nodes_of
 from mezzotint.collect.counts import CodeCounts
 from mezzotint.collect.decoders import FLOOR, FOLDS, dominating, folds_of, greatest_expectation
 from mezzotint.collect.mean import mean_interval, spread_of
-from mezzotint.core.mechanism import Mechanism
+from mezzotint.collect.shapes import CrossFitted
+from mezzotint.core.mechanism import TOTAL, Mechanism
 from strategies import mechanisms
 from tolerances import FEW, MANY, printed
 
@@ -46,6 +47,7 @@ def test_decoders_of_the_reference() -> None:
     assert found == pytest.approx([2.74593012, *[-0.58197671] * 3], abs=1e-6)
     below = (np.linspace(0, 1, 5) <= 0.25).astype(float)
     found = dominating(RR.pmf(np.linspace(0, 1, 5)), below, np.array([0.5, 0.5]), width=0.01)
+    # As above, over decoders of size 2.
     assert found == pytest.approx([2.10930228, -0.77596894], abs=1e-6)
 
 
@@ -67,7 +69,7 @@ def test_every_decoder_dominates_exactly(table: Mechanism, seed: int, width: flo
     assert exactly_dominates(table.probabilities, decoder, values)
     # Never dearer than the decoder that says max(values) whatever the code.
     spread = math.sqrt(max(0.0, shares @ (decoder - shares @ decoder) ** 2))
-    assert shares @ decoder + width * spread <= values.max() + 1e-9 * (1 + abs(values.max()))
+    assert shares @ decoder + width * spread <= values.max() + MANY * (1 + abs(values.max()))
 
 
 def test_the_best_decoder_against_a_linear_program() -> None:
@@ -129,12 +131,12 @@ def test_folds_deal_every_report_once_and_depend_on_the_counts_alone(n: int) -> 
     many = nodes.with_counts(np.stack([counts, counts]))
     folds, again = folds_of(many)
     assert sum(fold.counts for fold in folds).tolist() == counts.tolist()
-    assert sum(fold.share for fold in folds) == pytest.approx(1)
+    assert sum(fold.share for fold in folds) == pytest.approx(1, rel=FEW)
     assert len(folds) <= FOLDS
     for one, other in zip(folds, again, strict=True):
         assert one.counts.tolist() == other.counts.tolist()
         assert one.expected.tolist() == other.expected.tolist()
-        assert one.expected.sum() == pytest.approx(1)
+        assert one.expected.sum() == pytest.approx(1, rel=FEW)
         assert (one.expected >= FLOOR * nodes.pmf.mean(axis=0) * (1 - MANY)).all()
 
 
@@ -145,7 +147,9 @@ def test_a_fold_does_not_see_its_own_reports() -> None:
     for fold in folds_of(nodes.with_counts(counts[None]))[0]:
         rest = nodes.with_counts(nodes.counts - fold.counts)
         masses = fit(rest, tolerance=0.0, max_iterations=decoders.STEPS).masses
-        assert fold.expected == pytest.approx((1 - FLOOR) * masses @ nodes.pmf + FLOOR * nodes.pmf.mean(axis=0))
+        assert fold.expected == pytest.approx(
+            (1 - FLOOR) * masses @ nodes.pmf + FLOOR * nodes.pmf.mean(axis=0), rel=FEW
+        )
 
 
 # Whole estimates -------------------------------------------------------------------------------------------------
@@ -165,8 +169,8 @@ def test_counts_on_which_a_solver_once_failed() -> None:
     asked = ({}, {"histogram": 10, "quantiles": [0.1, 0.5, 0.9]})
     for method, more in product(("asymptotic", "safe"), asked):  # "safe" alone is what failed
         result = collect.estimate(counts, method=method, **more)
-        assert result.mean.value == pytest.approx(3.0347485967, abs=1e-6)
-        assert result.standard_error == pytest.approx(0.0121838358, rel=1e-6)  # as written down
+        assert result.mean.value == pytest.approx(3.0347485967, abs=printed(10))
+        assert result.standard_error == pytest.approx(0.0121838358, abs=printed(10))
         assert result.mean.low < result.mean.value < result.mean.high
 
 
@@ -235,12 +239,14 @@ def test_what_the_table_leaves_open_is_told_from_what_few_reports_leave_open() -
     ):
         share = open_share(table, values, 156.0)
         assert share.identified == pytest.approx(open_ends, abs=printed(2))
+        # The open ends are printed to 0.005; a fifth of that for the figure's own rounding.
         assert share.low <= open_ends[0] + 6e-3 < truth < open_ends[1] - 6e-3 <= share.high
         assert share.high - share.low < open_ends[1] - open_ends[0] + 0.04  # the table is to blame, not n
     share = open_share(stepped(10, 1.0, lower=20, upper=700), values, 156.0)
     assert share.identified is not None
     assert share.identified[1] - share.identified[0] < 1e-3  # the region is open by the rounding of the edges alone
     assert share.low <= truth <= share.high
+    # Three standard errors of what 20 intervals of other reports were: 0.0007 each.
     assert (share.high - share.low) / 2 == pytest.approx(0.0103, abs=2e-3)
 
 
@@ -248,6 +254,7 @@ def test_variances_of_a_report_of_the_reference() -> None:
     spread = spread_of(OPT4)
     # As written down: the table's levels are designed to 1e-6.
     assert spread.least(np.array([0.5, 0.0])) == pytest.approx([0.9778865834, 1.1158031], abs=1e-5)
+    # Likewise.
     assert spread.greatest(np.array([0.5, 0.0])) == pytest.approx([1.3658031151, 1.1158031], abs=1e-5)
 
 
@@ -276,6 +283,34 @@ def test_intervals_of_a_constant_column_cover(x: float) -> None:
             inside = low <= x < high or x == high == 1
             hits[high] += least <= 1 - MANY <= most + MANY if inside else least <= 1e-12
     assert min(hits.values()) >= fewest(draws), hits
+
+
+RARE = Mechanism(
+    knots=[0.0, 1.0], levels=[-0.2, 20.0], weights=[[TOTAL - rare, rare] for rare in (TOTAL // 101, 6 * TOTAL // 101)]
+)
+FAR = design.optimal(epsilon=1.0, lower=0, upper=1, levels=[-0.75, 0.4, 2.5]).mechanism
+
+
+@pytest.mark.parametrize(("table", "n"), [(RARE, 50), (FAR, 10)], ids=["a rare level", "three uneven levels"])
+def test_intervals_of_lopsided_tables_cover_by_enumeration(table: Mechanism, n: int) -> None:
+    """All outcomes but the rarest thousandth, which counts as missed; by the variance seen alone 88 and 93.7 % held."""
+    every = [c for c in product(range(n + 1), repeat=table.levels.size) if sum(c) == n]
+    columns = [((0.0, 1.0), (1 - p, p)) for p in (0.002, 0.06, 0.35, 1.0)]
+    columns += [((x, x), (0.5, 0.5)) for x in (0.0, 0.45, 0.8125)] + [((0.97, 0.03), (0.65, 0.35))]
+    pmfs = [stats.multinomial(n, np.array(p) @ table.pmf(np.array(x))).pmf(every) for x, p in columns]
+    seen = np.max(pmfs, axis=0) > 1e-3 / len(every)
+    many = [CodeCounts(mechanism=table, counts=np.array(c)) for c, use in zip(every, seen, strict=True) if use]
+    found = [
+        (one.variance(), one.share(0.0, 0.8), one.share(0.5, 1.0))
+        for one in CrossFitted.of_many(many, level=0.95, edges=np.array([0.0, 0.5, 0.8, 1.0]))
+    ]
+    for (x, p), pmf in zip(columns, pmfs, strict=True):
+        values, shares = np.array(x), np.array(p)
+        variance = float(shares @ (values - shares @ values) ** 2)
+        truths = (variance, float(shares[values < 0.8].sum()), float(shares[values > 0.5].sum()))
+        for i, truth in enumerate(truths):
+            held = [one[i].low - FEW <= truth <= one[i].high + FEW for one in found]
+            assert pmf[seen] @ held >= 0.945, (x, p, i)
 
 
 @pytest.mark.parametrize("n", [10, 100])

@@ -30,6 +30,9 @@ FOLD_SEED = 20240611
 FLOOR = 0.02
 """Weight of the average row in the shares that a decoder is optimised for, so that no code is thought impossible."""
 
+_CANDIDATES = 513
+"""Expected values of a decoder that are asked whether the reports rule them out."""
+
 STEPS = 200
 """EM steps per fold. A worse fit makes a wider interval, never a wrong one."""
 
@@ -108,8 +111,8 @@ class Bounds:
             normal width around it is verified by simulation (benchmarks/coverage.py), not proved.
         """
         n, z = int(self.counts.sum()), float(special.ndtri(1 - tail)) + 0.09
-        total = variance = skewness = 0.0
-        top = -math.inf
+        total = most = skewness = 0.0
+        top, parts = -math.inf, []
         for fold in self.folds:
             wanted = function(fold)
             top = max(top, float(wanted.max()))
@@ -119,10 +122,22 @@ class Bounds:
             mean = float(self.counts @ decoder) / n
             seen = float(self.counts @ (decoder - mean) ** 2) / n
             total += float(fold.counts @ decoder) / n
-            variance += fold.share * (n * seen + 4 * greatest) / (n + 4)
+            # Where no inputs make both ends of the decoder common, one is rare whatever the inputs are: its reports are
+            # a Poisson count of jumps, k of which do not rule out k + z^2/2 + z sqrt(k + z^2/4).
+            rare = 1 - 4 * greatest / spread.reach**2 if spread.reach > 0 else 0.0
+            unseen = max(4 * greatest, rare * (z * spread.reach / 2) ** 2)
+            parts.append((fold.share, spread, mean, seen, unseen))
+            most += fold.share * (n * max(seen, greatest) + unseen) / (n + 4)
             if greatest > 0:
-                skewness += fold.share * spread.reach * (1 - float(spread.variances.min()) / greatest)
-        return min(top, total + z * math.sqrt(variance / n) + skewness / n)
+                lopsided = spread.reach * (1 - float(spread.variances.min()) / greatest)
+                skewness += fold.share * lopsided * (1 + rare * (z**2 / 2 - 1))
+        # How far above its reports an expected value may lie; there a report varies by what the table demands at least.
+        away = np.linspace(0.0, z * math.sqrt(most / n) + skewness / n, _CANDIDATES)
+        variance = np.zeros(_CANDIDATES)
+        for share, spread, mean, seen, unseen in parts:
+            variance += share * (n * np.maximum(seen, spread.least(mean + away)) + unseen) / (n + 4)
+        widths = z * np.sqrt(variance / n) + skewness / n
+        return min(top, total + max(float(widths[0]), float(away[away <= widths].max())))
 
     def lower(self, pmf: FloatArray, function: Callable[[Fold], FloatArray], *, tail: float) -> float:
         """Lower end, as `upper`."""
