@@ -1,7 +1,7 @@
 """What tests allow, each with the bound it comes from; a tolerance that is none of these says its reason on the spot.
 
 A tolerance is how far two right answers may lie apart on any CPU: sums in another order, another solver or logarithm.
-Where `pytest.approx(x)` stands alone it is pytest's own 1e-6, for sums of floats that need no more than FEW.
+`test_tolerances.py` holds all tests to it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ FEW = 1e-12
 
 MANY = 1e-9
 """Up to 9,000,000 of them, as in convolutions and long sums; or 9,000 that a root or quotient enlarges 1,000 times."""
+
+LOG_UP = 2.0**-49
+"""What a logarithm of a ratio of integers, rounded up, may exceed the true one by: 16 units, as `core.loss` allows."""
 
 GRAIN = 2.0**-32
 """One unit of a table's integer weights: what a probability may be off by after rounding to them."""

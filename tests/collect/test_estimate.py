@@ -85,7 +85,7 @@ def test_least_variance_of_a_report_is_at_a_row(mechanism: Mechanism) -> None:
 @each
 def test_greatest_variance_of_a_report_against_a_grid(mechanism: Mechanism) -> None:
     ours, grid = spread_of(mechanism).greatest_of_all, reference.greatest_variance(mechanism, steps=60)
-    assert grid * (1 - 1e-12) <= ours <= grid * 1.001
+    assert grid * (1 - FEW) <= ours <= grid * 1.001
 
 
 def test_safe_half_width_is_bernsteins() -> None:
@@ -142,11 +142,11 @@ def test_the_fit_is_the_best_there_is(mechanism: Mechanism, n: int) -> None:
     nodes = nodes_of(drawn(mechanism, x[:n], np.random.default_rng(6)) if n <= 4000 else expected(mechanism, x, n))
     em = fit(nodes)
     peak = least_deviance(nodes, em)
-    assert peak.sum() == pytest.approx(1)
+    assert peak.sum() == pytest.approx(1, rel=FEW)
     assert (peak >= 0).all()
     # Weak duality: no distribution beats `peak` by more than gap_at.
     assert gap_at(nodes, peak) < 0.05
-    assert deviance(nodes, peak) <= em.deviance + 1e-9
+    assert deviance(nodes, peak) <= em.deviance + MANY
 
 
 @each
@@ -184,6 +184,7 @@ def test_extremes_against_a_general_optimiser(mechanism: Mechanism, n: int) -> N
     slack = {120: 0.2, 5000: 0.03}[n]
 
     def near(ours: float, exact: float, centre: float, grid: float) -> None:
+        # Both solvers to 1e-6 of a threshold, of which widths are a root, curved by the likelihood.
         assert exact - 1e-5 <= ours <= exact + slack * (exact - centre) + grid
 
     mean = twin(lambda w: w @ points)
@@ -202,6 +203,7 @@ def test_with_two_levels_only_the_mean_is_known() -> None:
     assert result.input_variance.low == 0
     assert result.input_variance.high == pytest.approx(0.3 * 0.7, abs=1e-3)  # 10 standard errors of 1e9 reports, 2e-4
     assert result.histogram is not None
+    # Share 0 by what the cone solver leaves, 1e-7 of numbers of size 1.
     assert result.histogram.low[0] == pytest.approx(0, abs=1e-6)
     assert result.histogram.high[0] == pytest.approx(0.3 / 0.6, abs=1e-3)  # Markov's inequality
     # P(X >= q) <= 0.3 / q, so the median can reach 0.6; symmetrically it can be 0.
@@ -223,6 +225,7 @@ def test_a_deterministic_fine_table_recovers_the_distribution() -> None:
     # An input is known to a cell of 1/32, in which the density moves by a few percent.
     assert result.histogram.share == pytest.approx(shares, abs=0.02)
     assert result.input_variance.low <= x.var() <= result.input_variance.high
+    # A thousandth of the range squared: reports are many, and the table leaves no more open.
     assert result.input_variance.high - result.input_variance.low < 1e-3
     for probability, interval in zip(result.quantiles.probabilities, result.quantiles.values, strict=True):
         assert interval.low <= stats.beta(2, 5).ppf(probability) <= interval.high
@@ -244,7 +247,7 @@ def test_every_point_lies_in_its_interval_and_json_is_plain(mechanism: Mechanism
         assert interval.low <= interval.value <= interval.high
     assert (result.histogram.low <= result.histogram.share + MANY).all()
     assert (result.histogram.share <= result.histogram.high + MANY).all()
-    assert result.histogram.share.sum() == pytest.approx(1)
+    assert result.histogram.share.sum() == pytest.approx(1, rel=FEW)
     values = [interval.value for interval in result.quantiles.values]
     assert values == sorted(values)
     document = json.loads(json.dumps(result.as_dict(), allow_nan=False))
@@ -262,7 +265,7 @@ def test_the_split_adds_up_and_is_right() -> None:
     assert result.report_variance == pytest.approx(noise + x.var(), rel=1e-4)  # 1e8 reports rounded to whole counts
     assert result.input_variance.value + result.privacy_variance.value == pytest.approx(result.report_variance)
     total = result.sampling_error.value**2 + result.privacy_error.value**2
-    assert total == pytest.approx(result.standard_error**2)
+    assert total == pytest.approx(result.standard_error**2, rel=FEW)
 
 
 def test_reports_of_another_table_are_noticed() -> None:

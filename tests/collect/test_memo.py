@@ -23,6 +23,7 @@ from scipy import stats
 from mezzotint import Mechanism, collect, families, privacy
 from mezzotint.core.errors import FileFormatError, ParameterError
 from reference.collect import memo_code
+from tolerances import MANY
 
 ONE = families.rqm(lower=-1, upper=1, levels=4, extension=1.0, q=0.4)
 TWO = families.randomized_response(lower=-1, upper=1, epsilon=0.7)
@@ -259,8 +260,8 @@ def test_claims_over_rounds_by_enumeration() -> None:
         else:
             different = min(different, max(found, loss(view(other, memoised=True), view(one, memoised=True))))
     for d, claim in claims.items():
-        assert same[d] <= claim.epsilon <= same[d] * (1 + 1e-9)
-        assert fresh <= bound <= fresh * (1 + 1e-9)
+        assert same[d] <= claim.epsilon <= same[d] * (1 + MANY)
+        assert fresh <= bound <= fresh * (1 + MANY)
         assert "equal in the same rounds" in claim.between
         assert different == math.inf
 

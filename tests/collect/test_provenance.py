@@ -18,6 +18,7 @@ from mezzotint import collect, families, privacy
 from mezzotint.collect import runs
 from mezzotint.collect.counts import CodeCounts
 from mezzotint.core.errors import BudgetError, ParameterError
+from tolerances import FEW
 
 MECHANISM = families.randomized_response(lower=0, upper=1, epsilon=0.5)
 
@@ -133,15 +134,15 @@ def test_a_ledger_is_charged_before_and_refuses_beyond_its_budget(source: Path, 
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         collect.privatize(source, f"{tmp_path}/{name}/{out}", **options)
-    assert privacy.Ledger(path).worst().epsilon == pytest.approx(2 * MECHANISM.epsilon)
+    assert privacy.Ledger(path).worst().epsilon == pytest.approx(2 * MECHANISM.epsilon, rel=FEW)
     (tmp_path / "c").mkdir()
     with pytest.raises(BudgetError):
         collect.privatize(source, f"{tmp_path}/c/{out}", **options)
     assert [one.name for one in (tmp_path / "c").rglob("*.parquet")] == []
-    assert privacy.Ledger(path).worst().epsilon == pytest.approx(2 * MECHANISM.epsilon)
+    assert privacy.Ledger(path).worst().epsilon == pytest.approx(2 * MECHANISM.epsilon, rel=FEW)
     # Without a budget it is charged and not asked.
     collect.privatize(source, f"{tmp_path}/d.parquet", column="x", mechanism=MECHANISM, ledger=path)
-    assert privacy.Ledger(path).worst().epsilon == pytest.approx(3 * MECHANISM.epsilon)
+    assert privacy.Ledger(path).worst().epsilon == pytest.approx(3 * MECHANISM.epsilon, rel=FEW)
 
 
 @pytest.mark.parametrize("out", ["r.parquet", "folder/"])
@@ -157,18 +158,18 @@ def test_people_pay_for_their_own_rows(tmp_path: Path, out: str) -> None:
     assert first.reports == 4
     spent = {name: privacy.Ledger(path).spent(name).epsilon for name in ("ann", "bob", "eve", "dan")}
     one = MECHANISM.epsilon
-    assert spent == pytest.approx({"ann": 2 * one, "bob": one, "eve": one, "dan": 0.0})
+    assert spent == pytest.approx({"ann": 2 * one, "bob": one, "eve": one, "dan": 0.0}, rel=FEW)
     assert spent["ann"] >= 2 * one
     with pytest.raises(BudgetError, match="ann"):
         collect.privatize(tmp_path / "in.parquet", f"{tmp_path}/b/{out}", **options)
     assert [found.name for found in (tmp_path / "b").rglob("*.parquet")] == []
-    assert privacy.Ledger(path).spent("eve").epsilon == pytest.approx(one)
+    assert privacy.Ledger(path).spent("eve").epsilon == pytest.approx(one, rel=FEW)
     collect.privatize(tmp_path / "more.parquet", f"{tmp_path}/c/{out}", **options)
-    assert privacy.Ledger(path).spent("bob").epsilon == pytest.approx(2 * one)
+    assert privacy.Ledger(path).spent("bob").epsilon == pytest.approx(2 * one, rel=FEW)
     # Without a budget everybody is charged and nobody asked.
     options["budget"] = None
     collect.privatize(tmp_path / "in.parquet", f"{tmp_path}/d/{out}", **options)
-    assert privacy.Ledger(path).spent("ann").epsilon == pytest.approx(4 * one)
+    assert privacy.Ledger(path).spent("ann").epsilon == pytest.approx(4 * one, rel=FEW)
     assert "id" not in pq.read_table(tmp_path / "a" / out).schema.names
 
 
@@ -203,7 +204,7 @@ def test_a_resumed_run_is_charged_once(source: Path, tmp_path: Path, monkeypatch
             collect.privatize(source, f"{tmp_path}/out/", threads=1, **options)
     result = collect.privatize(source, f"{tmp_path}/out/", resume=True, **options)
     assert (result.reports, result.resumed) == (1000, 2)
-    assert privacy.Ledger(path).worst().epsilon == pytest.approx(MECHANISM.epsilon)
+    assert privacy.Ledger(path).worst().epsilon == pytest.approx(MECHANISM.epsilon, rel=FEW)
 
 
 def test_a_finished_folder_with_resume_is_a_success_that_does_nothing(source: Path, tmp_path: Path) -> None:
@@ -215,7 +216,7 @@ def test_a_finished_folder_with_resume_is_a_success_that_does_nothing(source: Pa
     assert (again.reports, again.epsilon) == (first.reports, first.epsilon)
     assert again.resumed == again.blocks == first.blocks
     assert contents(tmp_path / "out") == before
-    assert privacy.Ledger(path).worst().epsilon == pytest.approx(MECHANISM.epsilon)
+    assert privacy.Ledger(path).worst().epsilon == pytest.approx(MECHANISM.epsilon, rel=FEW)
     other = families.randomized_response(lower=0, upper=1, epsilon=2.0)
     with pytest.raises(ParameterError, match="tables=what was given: is another than then"):
         collect.privatize(source, f"{tmp_path}/out/", mechanism=other, resume=True, **options)

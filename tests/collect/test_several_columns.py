@@ -16,6 +16,7 @@ from mezzotint import collect, families, privacy
 from mezzotint.collect.drawing import Tally, draw, keystream_words, plan
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.sampler import codes_from_words
+from tolerances import FEW
 
 ONE = families.rqm(lower=-1, upper=1, levels=4, extension=1.0, q=0.4)
 TWO = families.randomized_response(lower=0, upper=5, epsilon=0.7)
@@ -76,7 +77,7 @@ def test_the_claim_bounds_the_ratios_of_whole_records_and_is_reached() -> None:
 
     ratio = worst(one) * worst(two)
     epsilon = privacy.report_claim({"a": ONE, "b": TWO}).epsilon
-    assert math.log(ratio) <= epsilon <= math.log(ratio) * (1 + 1e-12)
+    assert math.log(ratio) <= epsilon <= math.log(ratio) * (1 + FEW)
 
 
 def test_a_table_without_privacy_makes_the_claim_infinite() -> None:

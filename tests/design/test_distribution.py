@@ -13,7 +13,7 @@ from mezzotint import InfeasibleError, ParameterError, design, families
 from mezzotint.core.mechanism import cdf_variance
 from mezzotint.design.distribution import Program, intervals
 from mezzotint.privacy import verify
-from tolerances import MANY, SOLVED
+from tolerances import GRAIN, KEPT, MANY, SOLVED
 
 
 def deviations(rows: np.ndarray, shares: np.ndarray) -> np.ndarray:
@@ -42,7 +42,7 @@ def test_intervals_alone_have_the_values_of_the_notes(cells: int, epsilon: float
     assert result.loss == pytest.approx((deviations(rows, shares) ** 2).mean(), rel=MANY)
     assert result.loss <= (found**2).mean() * (1 + 1e-7)  # the program's own tolerance, 1e-8
     assert verify(result.mechanism).valid
-    assert epsilon * (1 - 1e-5) <= result.mechanism.epsilon <= epsilon
+    assert epsilon * (1 - KEPT) <= result.mechanism.epsilon <= epsilon
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 1.0, 3.0, 8.0, 20.0])
@@ -52,7 +52,8 @@ def test_no_private_table_on_the_cells_beats_the_bound(epsilon: float, prior: An
     assert result.lower_bound is not None
     assert result.gap is not None
     assert result.scope == "all mechanisms on these cells"
-    assert -1e-9 * result.loss <= result.gap <= (1e-5 if 0.1 < epsilon < 5 else 1e-3) * result.loss
+    # KEPT of epsilon may be unused; at its ends the solver's last digits go, and the gap says so.
+    assert -MANY * result.loss <= result.gap <= (KEPT if 0.1 < epsilon < 5 else 1e-3) * result.loss
     edges = np.linspace(-1, 1, 6)
     known: Any = np.full(5, 0.2)
     if prior is not None:
@@ -107,6 +108,7 @@ def test_tables_for_distributions_scale_with_the_data_and_know_their_edges() -> 
     assert result.mechanism.levels.size <= 6
     # Decoded values are unbiased for the middle of each cell.
     means = [result.mechanism.mean(x) for x in (0.5, 5.5, 55.0)]
+    # Up to some units of 2^-32 of levels that span some 1e3.
     assert means == pytest.approx([0.5, 5.5, 55.0], abs=1e-5)
     plain = design.optimal(1.0, levels=16, loss="cdf")
     assert np.unique(plain.mechanism.knots).size == 9
@@ -122,7 +124,7 @@ def test_an_interpolated_table_has_the_same_rows_at_the_middles_of_the_cells() -
     middles = np.array([0.5, 5.5, 55.0])
     assert table.pmf(middles) == pytest.approx(stepped.pmf(middles), abs=0)
     assert table.pmf(np.array([0.0, 100.0])) == pytest.approx(stepped.pmf(np.array([0.0, 100.0])), abs=0)
-    assert table.pmf(np.array([3.0])) == pytest.approx(stepped.pmf(middles[:2]).mean(axis=0, keepdims=True), abs=1e-9)
+    assert table.pmf(np.array([3.0])) == pytest.approx(stepped.pmf(middles[:2]).mean(axis=0, keepdims=True), abs=GRAIN)
     assert np.diff(table.knots).min() > 0
     with pytest.raises(ParameterError, match="no constant rows between jumps"):
         design.interpolated(table)

@@ -23,7 +23,7 @@ from mezzotint.papers.optm_programs import (
 )
 from mezzotint.privacy import verify
 from reference.design import grid_of_bins, pair_pmf
-from tolerances import SOLVED
+from tolerances import FEW, KEPT, MANY, SOLVED
 
 BINS = {0.5: [-6, -0.4, 0.4, 6], 1.0: [-3, -0.5, 0.5, 3], 1.5: [-3, -0.5, 0.5, 3]}
 
@@ -38,7 +38,7 @@ def test_optm_reproduces_table_1(epsilon: float, paper: float) -> None:
     result = design.optm(epsilon, bins=BINS[epsilon])
     # The paper's three decimals; its programs stop at a thousandth.
     assert _grid_mae(result.mechanism) == pytest.approx(paper, abs=2e-3)
-    assert epsilon * (1 - 1e-5) <= result.mechanism.epsilon <= epsilon
+    assert epsilon * (1 - KEPT) <= result.mechanism.epsilon <= epsilon
     assert result.mechanism.max_bias < 1e-8  # some 40 units of 2^-32
     exact = optm_exact(epsilon, bins=BINS[epsilon])
     assert exact.loss <= result.loss * (1 + 1e-7)  # a tenth of what designs promise
@@ -91,7 +91,7 @@ def test_corrected_theorem_5_implies_privacy_for_random_pinned_probabilities(bin
             continue
         solved += 1
         _, rows = pair_rows(tables.bins, tables.choices(answer[1], 0), tables.choices(answer[1], 1), lower=-1, upper=1)
-        np.testing.assert_allclose((forms @ answer[1]).reshape(rows.shape), rows, atol=1e-9)
+        np.testing.assert_allclose((forms @ answer[1]).reshape(rows.shape), rows, rtol=0, atol=MANY)
         used = rows.max(axis=0) > 1e-12
         # The solver's rows, before they are rounded.
         assert np.log((rows.max(axis=0) / rows.min(axis=0))[used]).max() <= epsilon + 1e-6
@@ -252,13 +252,13 @@ def test_mvu_finds_no_worse_alphabet_than_its_authors_found() -> None:
 def test_mvu_is_unbiased_private_and_not_worse_than_one_bit(epsilon: float) -> None:
     result = design.mvu(epsilon, input_bits=3)
     table = result.mechanism
-    assert epsilon * (1 - 1e-5) <= table.epsilon <= epsilon
+    assert epsilon * (1 - KEPT) <= table.epsilon <= epsilon
     assert table.max_bias < 1e-8  # some 40 units of 2^-32
     assert verify(table).valid
     bit = design.calibrate("randomized_response", epsilon=epsilon).mechanism
     # Its objective is the mean variance on the grid; one-bit response is a member of its search space.
     grid = np.linspace(-1, 1, 8)
-    assert result.loss <= bit.mse(grid) * (1 + 1e-6)
+    assert result.loss <= bit.mse(grid) * (1 + SOLVED)
 
 
 @pytest.mark.parametrize(("epsilon", "bias"), [(0.5, 0.008), (1.0, 0.031), (1.5, 0.065)])
@@ -273,7 +273,7 @@ def test_imvu_is_biased_between_its_ends_as_noted(epsilon: float, bias: float) -
 def test_imvu_spends_its_epsilon_with_levels_that_are_close_together() -> None:
     # Rounding moves many units between such levels, of which a rare output has few to give.
     table = design.imvu(2.0, levels=[-1.314, -1.3136, -1.3114, 1.3131]).mechanism
-    assert 2.0 * (1 - 1e-5) <= table.epsilon <= 2.0
+    assert 2.0 * (1 - KEPT) <= table.epsilon <= 2.0
 
 
 DESIGNS = {
@@ -299,8 +299,8 @@ def test_every_design_passes_verify_at_the_epsilon_asked_for(name: str, epsilon:
     mechanism = DESIGNS[name](epsilon).mechanism
     report = verify(mechanism)
     assert report.valid
-    assert epsilon * (1 - 1e-5) <= mechanism.epsilon <= epsilon
-    assert epsilon * (1 - 1e-5) <= report.epsilon_upper <= epsilon
+    assert epsilon * (1 - KEPT) <= mechanism.epsilon <= epsilon
+    assert epsilon * (1 - KEPT) <= report.epsilon_upper <= epsilon
 
 
 @pytest.mark.parametrize("options", [{"input_bits": 0}, {"levels": 1}, {"epsilon": -1.0}])
@@ -325,12 +325,13 @@ def test_compare_sorts_all_mechanisms_at_one_certified_epsilon() -> None:
         assert row.mechanism is not None
         assert row.epsilon is not None
         assert row.above_limit is not None
+        # KEPT by the designed, more by families whose only parameter moves epsilon in steps of their integers.
         assert 1 - 1e-4 <= row.epsilon <= 1.0
-        assert row.mse == pytest.approx(row.mechanism.mse())
-        assert row.mae == pytest.approx(row.mechanism.mae())
+        assert row.mse == pytest.approx(row.mechanism.mse(), rel=FEW)
+        assert row.mae == pytest.approx(row.mechanism.mae(), rel=FEW)
         assert row.above_limit > 0
         assert set(row.as_dict()) >= {"family", "epsilon", "bits", "mse", "mae", "max_bias", "above_limit"}
-    assert rows[0].above_limit == pytest.approx(100 * (rows[0].mse / design.limit(1.0).lower_bound - 1))
+    assert rows[0].above_limit == pytest.approx(100 * (rows[0].mse / design.limit(1.0).lower_bound - 1), rel=FEW)
     assert rows[0].above_limit <= 4.04  # against the bound of the notes, which may be lifted and not lowered
 
 

@@ -37,7 +37,7 @@ def test_searched_levels_against_reference_values(epsilon: float, count: int) ->
     assert result.gap <= 1e-5 * result.loss  # of the table on the levels found
     assert result.mechanism.epsilon <= epsilon
     assert result.iterations <= 60  # rounds, each of a program; at most 19 were seen
-    if count == 4:
+    if count == 4:  # as above
         assert result.loss <= SYMMETRIC[epsilon] * (1 + 3e-4)
 
 

@@ -14,7 +14,7 @@ from mezzotint import InfeasibleError, Mechanism, ParameterError, design
 from mezzotint.design import metric_epsilon
 from mezzotint.privacy import verify
 from reference.design import linear_program, loss_integrals, metric_losses
-from tolerances import FEW, MANY, SOLVED
+from tolerances import FEW, KEPT, MANY, SOLVED
 
 LEVELS = [-3.0, -0.5, 0.5, 3.0]
 SKEWED = [-3.5, -0.5, 0.9, 4.0]
@@ -55,6 +55,7 @@ def test_metric_against_highs_over_all_pairs(metric: Any) -> None:
     result = design.optimal(0.8, levels=levels, metric=metric, knots=5)
     # The twin's solver (HiGHS, 1e-7 absolute) over losses of a tenth.
     assert result.loss == pytest.approx(expected, rel=1e-5)
+    # Ten times KEPT: steps of the integers of the rarest level, of which a metric asks more.
     assert 0.8 * (1 - 1e-4) <= metric_epsilon(result.mechanism, metric) <= 0.8
 
 
@@ -64,7 +65,7 @@ def test_rare_levels_cost_a_metric_design_no_gap(metric: Any) -> None:
     result = design.optimal(5.0, levels=[-6, -0.5, 0.5, 6], metric=metric, knots=9)
     assert result.status == "optimal"
     assert result.gap is not None
-    assert result.gap <= 2e-6 * result.loss
+    assert result.gap <= 2 * SOLVED * result.loss
 
 
 def test_absolute_metric_holds_between_knots() -> None:
@@ -91,7 +92,7 @@ def test_metric_epsilon_is_the_least_one() -> None:
     )
     # Slope: (1/2 - 1/4) / 1 over the smaller end 1/4.
     assert metric_epsilon(table, "absolute") == 1.0
-    assert metric_epsilon(table, "squared") == pytest.approx(math.log(2), rel=1e-12)
+    assert metric_epsilon(table, "squared") == pytest.approx(math.log(2), rel=FEW)
     jump = Mechanism(
         knots=[0, 1, 1, 2], levels=[0, 1], weights=[[2**31] * 2, [2**31] * 2, [2**30, 3 * 2**30], [2**31] * 2], name="t"
     )
@@ -108,9 +109,9 @@ def test_metric_epsilon_is_the_least_one() -> None:
 def test_renyi_is_certified_and_beats_pure_epsilon(alpha: float) -> None:
     outer = 5.0
     result = design.optimal(0.5, levels=[-outer, -0.5, 0.5, outer], alpha=alpha, knots=7)
-    assert 0.5 * (1 - 1e-5) <= result.mechanism.renyi(alpha) <= 0.5
+    assert 0.5 * (1 - KEPT) <= result.mechanism.renyi(alpha) <= 0.5
     assert result.gap is not None
-    assert 0 <= result.gap <= 1e-6 * result.loss
+    assert 0 <= result.gap <= SOLVED * result.loss
     # Pure epsilon implies the Renyi bound at every order.
     pure = design.optimal(0.5, levels=[-outer, -0.5, 0.5, outer], knots=7)
     assert result.loss <= pure.loss

@@ -41,6 +41,7 @@ def least_variance(k: int, epsilon: float) -> float:
 )
 def test_the_best_table_is_near_the_best_formula(k: int, slack: float, epsilon: float) -> None:
     table = categorical(categories=names(k), epsilon=epsilon)
+    # A unit of 2^-32 over the probability of a report from outside: 4e-5 at most here.
     assert epsilon - 1e-4 <= table.epsilon <= epsilon
     ratio = frequency_variance(table) / least_variance(k, epsilon)
     # Below 1 by the integers alone: no table of this epsilon does better than the optimum of the literature.
@@ -85,7 +86,9 @@ def test_unary_encoding_is_that_of_its_bits(k: int, epsilon: float) -> None:
     each = np.prod(np.where(bits, expected[:, None], 1 - expected[:, None]), axis=2)
     assert table.probabilities == pytest.approx(each, abs=rounding)
     seen = 0.5 / k + flip * (1 - 1 / k)
+    # Rounding of weights, as above, in the second digit of k = 16: 2^-32 over the rarest report.
     assert frequency_variance(table) <= k * seen * (1 - seen) / (0.5 - flip) ** 2 * (1 + 1e-6)
+    # As above.
     assert frequency_variance(table) >= least_variance(k, epsilon) * (1 - 1e-6)
 
 

@@ -60,13 +60,14 @@ def test_weights_are_the_named_distribution_rounded(build: Any, pmf: Any) -> Non
     assert int(noise.weights.sum()) == TOTAL
     assert noise.mean == 0
     for k in range(1, reach + 1):
-        # Half a unit, and what is given to the offsets that were cut.
+        # Half a unit, and a thousandth for floats: 2^-53 of 2^32 is far below.
         assert abs(int(noise.weights[reach + k]) - pmf(k) * TOTAL) <= 0.5 + 1e-3
     beyond = 2 * mpmath.fsum(pmf(k) for k in range(reach + 1, reach + 400))
+    # Rounded up: tails of size 1e-10 of sums to 1, which are known to 1e-19.
     assert beyond <= noise.truncated_mass <= beyond * (1 + 1e-8)
     # What is cut off, and the roundings, go to the middle: all noise is accounted as drawn.
     middle = pmf(0) + beyond
-    assert abs(int(noise.weights[reach]) - middle * TOTAL) <= 0.5 * (2 * reach + 1) + 1e-3
+    assert abs(int(noise.weights[reach]) - middle * TOTAL) <= 0.5 * (2 * reach + 1) + 1e-3  # half a unit each, as above
 
 
 @pytest.mark.parametrize(("build", "pmf"), [case for i, case in enumerate(NOISES) if i not in (2, 5, 8)])
@@ -82,6 +83,7 @@ def test_variance_is_exact() -> None:
     assert noise.variance == Fraction(5, 4)
     # Half a unit of 2^-32 at each of 40 offsets of up to 20.
     assert float(families.skellam(variance=9.0).variance) == pytest.approx(9.0, rel=1e-6)
+    # Likewise.
     assert float(families.discrete_laplace(scale=2.5).variance) == pytest.approx(
         2 * math.exp(-0.4) / (1 - math.exp(-0.4)) ** 2, rel=1e-6
     )

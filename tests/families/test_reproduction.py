@@ -13,15 +13,15 @@ import mezzotint as mz
 from mezzotint import families
 from mezzotint.families.selection import rqm_rows
 from reference.families import log_ratio, renyi
-from tolerances import MANY
-from tolerances import printed as decimals
+from tolerances import MANY, printed
 
 HALF_UNIT = {1: 0.05, 2: 0.005, 3: 0.0005, 4: 0.00005, 5: 0.000005}
 
 
-def printed(text: str) -> object:
+def as_printed(text: str) -> object:
     """Approximately the number as printed: half a unit of its last digit, and 1e-4 at least as the target asks."""
     digits = len(text.split(".")[1])
+    # Twice 2^-32 at each of few levels moves losses and divergences of size 10 by less than the 1e-4 asked for.
     return pytest.approx(float(text), abs=max(HALF_UNIT[digits] * 1.01, 1e-4), rel=0)
 
 
@@ -48,10 +48,10 @@ TABLE_1 = [
 def test_table_1_rqm_and_erm(family: str, asked: str, parameters: dict, expected: tuple[str, ...]) -> None:
     mechanism = families.rqm(levels=4, **parameters) if family == "RQM" else families.erm(**parameters)
     grid, exact, mse, epsilon = expected
-    assert mae_on_51(mechanism) == printed(grid)
-    assert mechanism.mae() == printed(exact)
-    assert mechanism.mse() == printed(mse)
-    assert mechanism.epsilon == printed(epsilon)
+    assert mae_on_51(mechanism) == as_printed(grid)
+    assert mechanism.mae() == as_printed(exact)
+    assert mechanism.mse() == as_printed(mse)
+    assert mechanism.epsilon == as_printed(epsilon)
     assert mechanism.epsilon < float(asked)
 
 
@@ -89,7 +89,7 @@ def test_table_1_optm_from_its_printed_tables(
 @pytest.mark.parametrize(("sigma", "expected"), [(0.1, "2.0274"), (0.2, "2.0149"), (0.3, "2.0019")])
 def test_table_2_rqm_under_a_clipped_gaussian(sigma: float, expected: str) -> None:
     mechanism = families.rqm(levels=4, extension=1.7, q=0.22)
-    assert mechanism.mae(norm(0.5, sigma)) == printed(expected)
+    assert mechanism.mae(norm(0.5, sigma)) == as_printed(expected)
 
 
 RQM = [
@@ -124,8 +124,8 @@ def test_rqm_table(extension: float, q: float, bound: str, epsilon: str, order_1
 )
 def test_the_two_ends_are_not_the_worst_pair(levels: int, extension: float, q: float, worst: str, ends: str) -> None:
     _, _, rows = rqm_rows(lower=-1, upper=1, levels=levels, extension=extension, q=q)
-    assert log_ratio(rows.tolist()) == printed(worst)
-    assert log_ratio([rows[0].tolist(), rows[-1].tolist()]) == printed(ends)
+    assert log_ratio(rows.tolist()) == as_printed(worst)
+    assert log_ratio([rows[0].tolist(), rows[-1].tolist()]) == as_printed(ends)
     mechanism = families.rqm(levels=levels, extension=extension, q=q)
     assert mechanism.epsilon > float(ends)
 
@@ -150,14 +150,14 @@ def test_rqm_against_pbm(
 ) -> None:
     rqm = families.rqm(levels=16, extension=pair[0], q=pair[1])
     ends = rqm.probabilities[-1], rqm.probabilities[0]
-    assert renyi(*ends, 1.5) == pytest.approx(float(d15), abs=decimals(3))
-    assert renyi(*ends, 1000) == pytest.approx(float(d1000), abs=decimals(3))
-    assert mse_on_30(rqm) == pytest.approx(float(mse), abs=0.6 * 10.0 ** -len(mse[1:]))
+    assert renyi(*ends, 1.5) == pytest.approx(float(d15), abs=printed(3))
+    assert renyi(*ends, 1000) == pytest.approx(float(d1000), abs=printed(3))
+    assert mse_on_30(rqm) == pytest.approx(float(mse), abs=printed(len(mse[1:])))
     raw = families.pbm_exact(trials=15, theta=theta)
-    assert raw.renyi(1.5) == pytest.approx(float(d15_pbm), abs=decimals(3))
-    assert raw.renyi(1000) == pytest.approx(float(d1000_pbm), abs=decimals(3))
+    assert raw.renyi(1.5) == pytest.approx(float(d15_pbm), abs=printed(3))
+    assert raw.renyi(1000) == pytest.approx(float(d1000_pbm), abs=printed(3))
     x = np.linspace(-1, 1, 30)
-    assert raw.mse(x).mean() == pytest.approx(float(mse_pbm), abs=0.6 * 10.0 ** -len(mse_pbm[1:]))
+    assert raw.mse(x).mean() == pytest.approx(float(mse_pbm), abs=printed(len(mse_pbm[1:])))
     assert raw.epsilon == pytest.approx(15 * math.log((0.5 + theta) / (0.5 - theta)), rel=MANY)
 
 
@@ -174,7 +174,7 @@ def test_figure_3_mse_at_equal_divergence(divergence: float, levels: int, pbm: f
     trials = levels - 1
     theta = brentq(lambda t: families.pbm_exact(trials=trials, theta=t).renyi(1.5) - divergence, 1e-3, 0.499)
     raw = families.pbm_exact(trials=trials, theta=theta)
-    assert raw.mse(np.linspace(-1, 1, 30)).mean() == pytest.approx(pbm, abs=decimals(3))
+    assert raw.mse(np.linspace(-1, 1, 30)).mean() == pytest.approx(pbm, abs=printed(3))
 
     def at(q: float) -> mz.Mechanism:
         return families.rqm(levels=levels, extension=1.0, q=q)
@@ -183,16 +183,18 @@ def test_figure_3_mse_at_equal_divergence(divergence: float, levels: int, pbm: f
     best = mse_on_30(at(q))
     # The certified worst case is the two ends' divergence here (checked on the float rows by the independent sum).
     _, _, rows = rqm_rows(lower=-1, upper=1, levels=levels, extension=1.0, q=q)
+    # The table was rounded to 2^-32, its rarest reports are some 1e-4.
     assert renyi(rows[-1].tolist(), rows[0].tolist(), 1.5) == pytest.approx(divergence, abs=1e-6)
-    assert rqm * (1 - 0.012) < best < rqm + 6e-4
+    # Printed to three digits; the paper's q is one of a grid, ours is the best: up to 1.2 % better.
+    assert rqm * (1 - 0.012) < best < rqm + printed(3)
     assert best < raw.mse(np.linspace(-1, 1, 30)).mean()
 
 
 def test_erratum_1_erm_theorem_1_fails_for_a_small_extension() -> None:
     mechanism = families.erm(bins=np.linspace(-1.25, 1.25, 4), gamma=0.1)
     claimed = families.published_erm_epsilon(lower=-1, upper=1, levels=4, extension=0.25, gamma=0.1)
-    assert mechanism.epsilon == pytest.approx(3.222, abs=decimals(3))
-    assert claimed == pytest.approx(2.403, abs=decimals(3))
+    assert mechanism.epsilon == pytest.approx(3.222, abs=printed(3))
+    assert claimed == pytest.approx(2.403, abs=printed(3))
 
 
 @pytest.mark.parametrize("levels", [4, 5, 8, 16])
@@ -211,7 +213,7 @@ def test_erratum_5_rqm_reaches_epsilon_one_half() -> None:
     for extension in (3.1, 3.5, 5.0, 8.0, 10.0, 11.0):
         q = brentq(lambda q, e=extension: families.rqm(levels=4, extension=e, q=q).epsilon - 0.5, 1e-6, 0.99)
         losses.append(families.rqm(levels=4, extension=extension, q=q).mae())
-    assert min(losses) == pytest.approx(4.00, abs=0.01)
+    assert min(losses) == pytest.approx(4.00, abs=printed(2))
 
 
 def test_erratum_5_erm_reaches_epsilon_one_half_only_with_negative_gamma() -> None:
@@ -230,5 +232,5 @@ def test_erratum_5_erm_reaches_epsilon_one_half_only_with_negative_gamma() -> No
 def test_erratum_6_epsilon_needs_both_one_sided_limits_of_every_bin() -> None:
     mechanism = families.erm(bins=[-5.1, -0.1, 0.1, 5.1], gamma=0.026)
     rows = mechanism.probabilities
-    assert log_ratio([rows[0].tolist(), rows[-1].tolist()]) == pytest.approx(0.906, abs=decimals(3))
-    assert mechanism.epsilon == printed(".9997")
+    assert log_ratio([rows[0].tolist(), rows[-1].tolist()]) == pytest.approx(0.906, abs=printed(3))
+    assert mechanism.epsilon == as_printed(".9997")

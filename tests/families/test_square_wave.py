@@ -28,9 +28,12 @@ def test_bins_hold_the_density_of_the_paper(epsilon: float, outputs: int) -> Non
             return near if abs(y - x) <= half else far
 
         expected = [integrate.quad(density, a, b, points=np.clip(edges, a, b))[0] for a, b in pairwise(bins)]
-        assert table.pmf(np.array([10 + 20 * x]))[0] == pytest.approx(expected, abs=1e-6)
+        assert table.pmf(np.array([10 + 20 * x]))[0] == pytest.approx(
+            expected, abs=1e-6
+        )  # quad's 1.5e-8 across two jumps, and weights of 2^-32
     assert verify(table).valid
     assert table.epsilon <= epsilon
+    # Only where no cell lies whole inside the wave is the ratio of the densities not reached.
     assert table.epsilon >= epsilon - 1e-3 or 2 * half < 2 * (bins[1] - bins[0])
 
 
@@ -56,6 +59,7 @@ def test_the_error_of_shapes_is_that_of_linear_estimates() -> None:
     left = known - centred @ np.linalg.lstsq(centred, known, rcond=None)[0]
     # Errors are nearly normal; their mean absolute value is the root of 2 / pi of their standard deviation.
     found = math.sqrt(2 / math.pi) * left.std(axis=0).mean()
+    # 20,000 draws: deviations of 127 correlated errors by 0.5 % each; four of them.
     assert design.shape_error(table, reports=5000) == pytest.approx(found, rel=0.02)
 
 
@@ -80,6 +84,8 @@ def test_the_table_for_a_shape_is_the_best_of_those_that_are_known() -> None:
     # More reports, less error; the range does not matter.
     assert design.shape_error(chosen, reports=10**6) < design.shape_error(chosen)
     moved = families.square_wave(lower=100, upper=300, outputs=16, epsilon=1.0)
-    assert design.shape_error(moved) == pytest.approx(design.shape_error(wave), rel=1e-6)
+    assert design.shape_error(moved) == pytest.approx(
+        design.shape_error(wave), rel=1e-6
+    )  # knots of the range moved: weights differ by units
     with pytest.raises(ParameterError, match="levels=2"):
         design.for_shape(1.0, levels=2)

@@ -20,6 +20,7 @@ from mezzotint.kernel.dual import _least, _read_cut, _require_unmet
 from mezzotint.kernel.units import Fields, set_deadline
 from reference.kernel import accepts, forgeries, resealed
 from strategies import examples
+from tolerances import SOLVED
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +48,8 @@ def test_no_unbiased_mechanism_with_two_levels_is_below_the_bound(proven: Any) -
         worst = max(chance[1] / max(chance[0], 1e-300), (1 - chance[0]) / max(1 - chance[1], 1e-300))
         loss = float(np.mean((inputs - low) * (high - inputs)))
         private += worst <= ratio
-        assert worst > ratio or loss >= bound * (1 - 1e-3)
+        # The mean over 20,001 inputs for the integral: the square of a step, 1e-8, of losses that reach 100.
+        assert worst > ratio or loss >= bound * (1 - SOLVED)
     assert private > 10
 
 

@@ -21,6 +21,7 @@ from mezzotint.training.rqp.accounting import epsilon as float_epsilon
 from mezzotint.training.rqp.contraction import contraction
 from mezzotint.training.rqp.propose import propose_training
 from reference.kernel import accepts, claim, decimal_text, forgeries, resealed, sealed
+from tolerances import FEW, SOLVED
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +44,7 @@ def test_the_gaussian_curve_is_the_closed_form(shift: float, epsilon: float) -> 
     with flint.ctx.workprec(256):
         value = gaussian_curve(flint.arb(shift))(c.numerator, c.denominator)
     exact = norm.cdf(shift / 2 - math.log(c) / shift) - float(c) * norm.cdf(-shift / 2 - math.log(c) / shift)
-    assert abs(value / WHOLE - exact) < 1e-12 * (1 + float(c))
+    assert abs(value / WHOLE - exact) < FEW * (1 + float(c))
 
 
 def test_one_step_without_sampling_is_the_closed_form() -> None:
@@ -140,7 +141,8 @@ def test_kappa_is_accepted_just_above_the_supremum_and_refused_below(q: float, b
     grid = [i / 4000 for i in range(1, 4000)]
     width = float(kept - other)
     ratio = max(width * norm.pdf(norm.ppf(m)) / norm.pdf(norm.ppf(float(other) + width * m)) for m in grid)
-    assert true * (1 - 1e-4) <= ratio <= true * (1 + 1e-6)
+    # Its greatest value over a grid of 1/4000: the peak is missed by the square of a step, times its curvature.
+    assert true * (1 - 1e-4) <= ratio <= true * (1 + SOLVED)
 
 
 def test_codes_that_are_replaced_more_often_than_kept_are_refused() -> None:

@@ -96,4 +96,5 @@ def test_records_are_never_printed_with_less_than_they_cost() -> None:
     for claim in (report_claim({"a": mechanism}), account(mechanism, rounds=1, delta=0.0)):
         shown = [float(number) for number in re.findall(r"\d+\.\d+(?:e-?\d+)?", str(claim))]
         assert not np.isclose(shown, mechanism.epsilon, rtol=MANY).any()
+        # Six digits, rounded up.
         assert any(mechanism.epsilon <= value <= mechanism.epsilon * (1 + 1e-5) for value in shown)

@@ -27,6 +27,7 @@ from mezzotint.training.rqp.phases import Phase
 from mezzotint.training.rqp.sampling import Poisson, WithReplacement
 from mezzotint.vectors import ranked_codebook
 from strategies import examples
+from tolerances import UNIT
 
 GRID = 1e-2  # dp-accounting's grid of losses, and its tails: 1e-4 a step of losses over ten steps at most, doubled
 
@@ -123,7 +124,7 @@ def test_what_was_spent_has_no_order_and_may_be_kept_in_two_ledgers(
         whole, merged = ledgers[0].spent(client), ledgers[1].spent(client)
         assert (whole.epsilon, whole.delta) == (merged.epsilon, merged.delta)
         own = [release for release in releases if release.client == client]
-        assert whole.epsilon >= math.fsum(release.epsilon for release in own) * (1 - 2.0**-52)
+        assert whole.epsilon >= math.fsum(release.epsilon for release in own) * (1 - 2 * UNIT)
         assert ledgers[0].worst().epsilon >= whole.epsilon
     ledgers[0].charge(releases[0])  # a second attempt is a second release
     assert ledgers[0].spent("c0").epsilon >= ledgers[1].spent("c0").epsilon + releases[0].epsilon * (1 - 2.0**-50)
@@ -145,10 +146,11 @@ def test_bounds_of_numbers_alone_are_monotone_and_exact_at_their_ends() -> None:
     assert seen_renyi(0.7, 3.0, 1e-9) < seen_renyi(0.7, 3.0, 0.5) < 0.7
     # Gaussian of sigma 3: divergence alpha / 18 at every order; the exact delta at the converted epsilon is below it.
     for alpha in (1.5, 4.0, 20.0):
-        epsilon, sigma = renyi_to_epsilon(alpha / 18, alpha, 1e-3), 3.0
+        delta = 1e-3
+        epsilon, sigma = renyi_to_epsilon(alpha / 18, alpha, delta), 3.0
         tail = lambda x: 0.5 * math.erfc(x / math.sqrt(2))  # noqa: E731
         exact = tail(epsilon * sigma - 0.5 / sigma) - math.exp(epsilon) * tail(epsilon * sigma + 0.5 / sigma)
-        assert exact <= 1e-3
+        assert exact <= delta
     crowd = [clones_epsilon(1.0, clients=n, delta=1e-4) for n in (1, 10, 1000)]
     assert crowd[0] == 1.0
     assert crowd == sorted(crowd, reverse=True)

@@ -386,6 +386,7 @@ def test_a_distance_is_never_promised_less_than_any_pair_of_inputs(mechanism: Me
         distance = float(abs(x - y))
         loss = float(divergence(pmfs[x], pmfs[y], math.inf))
         assert float(divergence(pmfs[x], pmfs[y], 2.0)) <= kappa * distance**2
+        # The distance of the two inputs is a float: it errs by 2^-40 where they are 2^12 times as far from 0 as apart.
         assert loss <= metric * distance * (1 + 2.0**-40)
         if max(abs(x), abs(y)) <= norm:  # vectors of one coordinate inside the ball
             assert loss <= pure

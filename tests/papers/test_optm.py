@@ -74,6 +74,7 @@ def test_the_optimum_for_clipped_inputs_against_highs() -> None:
     costs[-1] += prior.sf(1) * np.abs(levels - 1)
     expected = floor_program(costs, knots, levels, 1.0)
     row = next(row for row in table2().rows if (row["mechanism"], row["sigma"]) == ("OPTM, ratio per output", 0.3))
+    # The twin is held to 33 knots, which costs it up to a thousandth; its solver errs by 1e-7.
     assert expected * (1 - 1e-3) <= row["optimum_mae"] <= expected * (1 + 1e-7)
 
 

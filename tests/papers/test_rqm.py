@@ -16,7 +16,7 @@ from mezzotint.federated.encoding import FixedPointEncoding, TableEncoding, nois
 from mezzotint.federated.tasks import Rehearsal, mean_update, model_for
 from mezzotint.papers import rqm as figures
 from mezzotint.papers import rqm_training as training
-from tolerances import FEW, printed
+from tolerances import FEW, MANY, printed
 
 
 def test_figure2_against_known_divergences():
@@ -36,7 +36,7 @@ def test_figure_8_has_the_two_values_that_the_paper_prints():
     result = figures.figure8()
     printed = {row["x / c"]: row for row in result.rows if row["paper, order 1000"] is not None}
     assert {round(x, 4): row["paper, order 1000"] for x, row in printed.items()} == {1.0: 5.46838, 0.9333: 5.46190}
-    assert all(abs(row["difference"]) < 5e-6 for row in printed.values())
+    assert all(abs(row["difference"]) < 5e-6 for row in printed.values())  # half of the last of five digits
     # "Minor fluctuations at quantization levels", "then a swift incline": a local maximum, below the value at c.
     curve = next(one for one in result.series if one.panel == "order 1000")
     kink = curve.x.index(max(x for x in curve.x if x < 0.94))
@@ -55,19 +55,19 @@ def test_figure_7_peaks_at_opposite_ends_and_is_the_divergence_of_the_tables_row
         knots=[-1, 1], levels=[-1, 0, 1], weights=np.array([[2**31, 2**30, 2**30], [2**30, 2**30, 2**31]])
     )
     two = math.log(0.25 / 0.25 + 0.0625 / 0.25 + 0.0625 / 0.5)
-    assert figures.divergence(table, -1.0, 1.0, 2.0) == pytest.approx(two, rel=1e-12)
+    assert figures.divergence(table, -1.0, 1.0, 2.0) == pytest.approx(two, rel=FEW)
 
 
 def test_figure_9_is_figure_2_at_low_orders():
     rows = {row["alpha"]: row for row in figures.figure9().rows}
-    assert rows[1.5]["RQM"] == pytest.approx(2.911, abs=6e-4)
+    assert rows[1.5]["RQM"] == pytest.approx(2.911, abs=printed(3))
     for alpha, row in rows.items():
         # 15 tosses, each between 0.65 and 0.35: sums by hand.
         tosses = (
             15 * math.log(0.65**alpha * 0.35 ** (1 - alpha) + 0.35**alpha * 0.65 ** (1 - alpha)) if alpha != 1 else 0
         )
         if alpha != 1:
-            assert row["PBM"] == pytest.approx(tosses / (alpha - 1), rel=1e-9)
+            assert row["PBM"] == pytest.approx(tosses / (alpha - 1), rel=MANY)
         assert row["RQM"] < row["PBM"] if alpha >= 1 else row["RQM"] < 1.053 * row["PBM"]
 
 
@@ -102,7 +102,7 @@ def test_the_optimal_table_has_the_divergence_of_rqm_and_a_smaller_error():
     best = training.optimal_at(table.renyi(training.TRAINING_ORDER), 1e-5)
     assert best.renyi(training.TRAINING_ORDER) <= table.renyi(training.TRAINING_ORDER)
     assert (best.lower, best.upper) == (-1e-5, 1e-5)
-    assert best.mse() < 0.5 * table.mse() * 1e-10
+    assert best.mse() < 0.5 * table.mse() * 1e-10  # inputs of [-1, 1] are 1e5 times those
     assert np.ptp(np.diff(best.levels)) < FEW
 
 

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import binom
 
 from mezzotint.papers import rqm
-from tolerances import printed
+from tolerances import GRAIN, MANY, printed
 
 REFERENCE = {
     # divergence -> (RQM, PBM) for 4, 16 and 64 levels; RQM's were found on a grid of q, hence within 1.2 %.
@@ -27,7 +27,8 @@ def test_the_errors_are_those_of_the_reference_and_in_the_papers_order() -> None
     for divergence, pairs in REFERENCE.items():
         for levels, (ours, pbm) in zip(rqm.SIZES, pairs, strict=True):
             row = rows[levels, divergence]
-            assert ours * (1 - 0.012) < row["RQM"] < ours + 6e-4
+            # Printed to three digits; the reference's q is one of a grid, this one the best: up to 1.2 % better.
+            assert ours * (1 - 0.012) < row["RQM"] < ours + printed(3)
             assert row["PBM"] == pytest.approx(pbm, abs=printed(3))
     assert all(row["RQM"] < row["PBM"] for row in result.rows)
     assert all(row["optimal"] < row["RQM"] for row in result.rows if row["levels"] == 4)
@@ -60,14 +61,15 @@ def test_the_errors_at_order_one_half_are_those_of_the_definitions() -> None:
         squares = [(binom.pmf(range(levels), trials, 0.5 + theta * x), x) for x in grid]
         decoded = (np.arange(levels) - trials / 2) / (trials * theta)
         error = np.mean([(p * (decoded - x) ** 2).sum() for p, x in squares])
+        # theta in closed form here, by a search to 1e-7 there.
         assert row["PBM"] == pytest.approx(error, rel=1e-6)
         # RQM: its own q, found again between the ends of the range, which are its worst pair here or nearly so.
         table = rqm._randomized(levels, divergence, 0.5)
-        assert row["RQM"] == pytest.approx(np.mean(table.mse(grid)), rel=1e-9)
+        assert row["RQM"] == pytest.approx(np.mean(table.mse(grid)), rel=MANY)
         # The paper has RQM ahead throughout; it is from divergence 1 on.
         assert row["RQM"] < row["PBM"] if divergence >= 1 else row["RQM"] < 1.056 * row["PBM"]
         assert row["RQM"] > row["PBM"] if divergence == 0.5 else True
     q = 0.42
     table = rqm.randomized((1.0, q))
     for x in (-1.0, -0.3, 0.7, 1.0):
-        np.testing.assert_allclose(table.pmf(np.array([x]))[0], _drawn(16, q, x), atol=2**-31)
+        np.testing.assert_allclose(table.pmf(np.array([x]))[0], _drawn(16, q, x), rtol=0, atol=2 * GRAIN)

@@ -25,6 +25,7 @@ from mezzotint.privacy.recursion import Curve, worst_sequence_epsilon
 from mezzotint.privacy.sums.account import _single
 from reference.kernel import claim as kernel_claim
 from reference.kernel import release as kernel_release
+from tolerances import FEW, LOG_UP
 
 
 def _grid(start: int, masses: list[float], *, step: float = 1.0, infinite: float = 0.0) -> LossDistribution:
@@ -35,19 +36,19 @@ def test_the_first_cell_of_a_grid_is_a_chord_too() -> None:
     # delta(1/2) = (1 - e**-1/2) / 2: one of the two losses is larger, by 1/2.
     value = _grid(0, [0.5, 0.5]).delta(0.5)
     exact = -math.expm1(-0.5) / 2
-    assert exact <= value <= exact * (1 + 2.0**-39)
+    assert exact <= value <= exact * (1 + FEW)
 
 
 def test_an_epsilon_below_the_grid_is_found() -> None:
     # One loss of 1: delta(epsilon) = 1 - e**(epsilon - 1).
     value = _grid(10, [1.0], step=0.1).epsilon(0.5)
     exact = 1 + math.log(0.5)
-    assert exact <= value <= exact + 1e-12
+    assert exact <= value <= exact + FEW
 
 
 def test_deltas_that_are_just_met() -> None:
     rare = _grid(0, [0.5, 0.375], infinite=0.125)
-    assert rare.epsilon(0.125) == pytest.approx(1.0, rel=1e-12)
+    assert rare.epsilon(0.125) == pytest.approx(1.0, rel=FEW)
     assert rare.epsilon(math.nextafter(0.125, 0)) == math.inf
     plain = _grid(-1, [0.25, 0.25, 0.5])
     assert plain.epsilon(plain.delta(0.0)) == 0.0
@@ -59,7 +60,7 @@ def test_curves_are_met_at_corners_and_at_one() -> None:
     curve = Curve(points=np.array([0.0, 1.0, 2.0, 4.0]), values=np.array([1.0, 0.5, 0.25, 0.0]))
     assert curve.epsilon(0.5) == 0.0
     for delta, c in ((0.25, 2.0), (0.375, 1.5), (0.0, 4.0), (0.125, 3.0)):
-        assert math.log(c) <= curve.epsilon(delta) <= math.log(c) * (1 + 2.0**-49) + 2.0**-49
+        assert math.log(c) <= curve.epsilon(delta) <= math.log(c) * (1 + LOG_UP) + LOG_UP
     assert curve.epsilon(-0.1) == math.inf
 
 
@@ -68,7 +69,7 @@ def test_a_sampled_worst_sequence_costs_less_and_no_less_than_it_must() -> None:
     weights = np.array([[3 * 2**30, 2**30], [2**30, 3 * 2**30]])
     half = worst_sequence_epsilon(weights, coordinates=1, rounds=1, delta=0.125, rate=0.5)
     assert half is not None
-    assert math.log(2) <= half <= math.log(2) + 1e-12
+    assert math.log(2) <= half <= math.log(2) + FEW
     # Ten reports of eight rows are too many sequences.
     many = np.array([[TOTAL // 2 + k, TOTAL // 2 - k] for k in range(8)])
     assert worst_sequence_epsilon(many, coordinates=10**4, rounds=1, delta=0.1) is None
@@ -86,7 +87,9 @@ def test_columns_of_one_table_have_its_hash_and_others_have_none() -> None:
     one, other = families.randomized_response(epsilon=1.0), families.randomized_response(epsilon=2.0)
     assert account({"a": one, "b": one}, delta=0.0).sha256 == one.sha256
     assert account({"a": one, "b": other}, delta=0.0).sha256 == ""
-    assert account({"a": one, "b": other}, delta=0.0).epsilon == pytest.approx(3.0, rel=1e-8)
+    assert account({"a": one, "b": other}, delta=0.0).epsilon == pytest.approx(
+        3.0, rel=1e-8
+    )  # the two tables' weights: units of 2^-32 over probabilities of a tenth
 
 
 def _sum_claim(clients: int) -> Claim:
@@ -147,11 +150,11 @@ def test_pure_composition_is_certified_where_it_costs_less_than_losses() -> None
         outcome = propose_local(response, epsilon=computed, delta=1e-30, rounds=100)
         assert outcome.proof is not None
         assert outcome.proof["kind"] == "ratio"
-        assert float(outcome.claim.epsilon) <= 100 * response.epsilon * (1 + 1e-12)
+        assert float(outcome.claim.epsilon) <= 100 * response.epsilon * (1 + FEW)
     claim, proof = prove(response, rounds=100, delta=1e-30)
     assert proof is not None
     assert claim.certified
-    assert claim.epsilon <= 100 * response.epsilon * (1 + 1e-12)
+    assert claim.epsilon <= 100 * response.epsilon * (1 + FEW)
 
 
 def test_what_is_in_doubt_between_two_raises_is_halved() -> None:
@@ -159,17 +162,18 @@ def test_what_is_in_doubt_between_two_raises_is_halved() -> None:
     for short in (0.997, 0.993, 0.98):
         outcome = propose_local(TWO, epsilon=math.log(2) * short, delta=0.25)
         assert outcome.proof is not None
+        # As said.
         assert math.log(2) <= float(outcome.claim.epsilon) <= math.log(2) * (1 + 6e-4)
 
 
 def test_pure_totals_of_sampled_reports() -> None:
     """In secret: log(1 + r (e^E - 1)) a round; seen to be absent: nothing off."""
-    assert pure_total(0.5, 3, 2) == pytest.approx(3.0, rel=1e-12)
-    assert pure_total(0.5, 3, 2, "revealed", 0.1) == pytest.approx(3.0, rel=1e-12)
+    assert pure_total(0.5, 3, 2) == pytest.approx(3.0, rel=FEW)
+    assert pure_total(0.5, 3, 2, "revealed", 0.1) == pytest.approx(3.0, rel=FEW)
     secret = 2 * math.log(1 + 0.1 * (math.exp(1.5) - 1))
-    assert pure_total(0.5, 3, 2, "poisson", 0.1) == pytest.approx(secret, rel=1e-12)
+    assert pure_total(0.5, 3, 2, "poisson", 0.1) == pytest.approx(secret, rel=FEW)
     assert pure_total(0.5, 3, 2, "poisson", 0.1) >= secret
-    assert pure_total(1e3, 3, 2, "poisson", 0.1) == pytest.approx(6e3, rel=1e-12)
+    assert pure_total(1e3, 3, 2, "poisson", 0.1) == pytest.approx(6e3, rel=FEW)
     assert pure_total(math.inf, 3, 2) == math.inf
 
 

@@ -63,6 +63,7 @@ def calibrated(build: Callable[[float], Mechanism], *, plan: Plan, **asked: floa
 )
 def test_the_local_budget_is_used_up(plan: Plan) -> None:
     found = calibrated(response, epsilon=2.0, plan=plan, quiet=5.0, loud=1e-3)
+    # The parameter is found to a thousandth, along which epsilon grows by up to five times that.
     assert 2.0 * (1 - 5e-3) <= found.claim.epsilon <= 2.0
     assert found.claim == plan.account(found.release.mechanism)
     assert found.release.mechanism.sha256 == response(found.parameter).sha256
@@ -82,6 +83,7 @@ def test_sums_and_a_parameter_that_grows_with_the_noise() -> None:
     assert found.claim.view == "sum"
     # mu = sqrt(rounds / clients) / sigma of a Gaussian, at (1, 1e-6): sigma = 0.95 by its profile.
     mu = math.sqrt(5 / 100) / found.parameter
+    # Epsilon is used up to 1 %; delta moves by a few percent with that.
     assert _gaussian_delta(mu, 1.0) == pytest.approx(1e-6, rel=0.05)
 
 

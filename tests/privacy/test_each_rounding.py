@@ -148,7 +148,7 @@ def _exact_curve(grid: LossDistribution, epsilon: float) -> mpmath.mpf:
 def _assert_above(grid: LossDistribution, epsilon: float, *, above: float) -> None:
     exact = _exact_curve(grid, epsilon)
     ours = float(grid.deltas(epsilon))
-    assert exact <= ours <= exact * (1 + above) + 1e-11
+    assert exact <= ours <= exact * (1 + above) + 10 * FEW
 
 
 def test_curves_whose_sums_lose_terms() -> None:
@@ -346,4 +346,5 @@ def test_sampled_grids_are_those_of_what_is_said_about_participation() -> None:
     replaced = dict(account(Release(**common, sampling="poisson")).alternatives)[PLD]
     added = dict(account(Release(**common, sampling="poisson", neighboring="add_or_remove_one")).alternatives)[PLD]
     seen = dict(account(Release(**common)).alternatives)[PLD]
+    # By more than anything rounds.
     assert replaced + 1e-3 < added < seen - 1

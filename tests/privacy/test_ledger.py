@@ -24,6 +24,7 @@ from mezzotint import FileFormatError, ParameterError, families, privacy
 from mezzotint.core.errors import BudgetError, StorageError
 from mezzotint.core.files import RepairWarning
 from mezzotint.privacy.ledger import GLOBAL, Charge, Ledger, admits, compose_releases
+from tolerances import FEW
 
 
 def release(name: str, epsilon: float = 0.5, client: str = GLOBAL, delta: float = 1e-7, **others: str) -> Charge:
@@ -355,16 +356,17 @@ def test_reservations_never_exceed_the_budget(wishes):
     ledger = Ledger()
     for number, (client, epsilon, delta) in enumerate(wishes):
         wish = release(str(number), epsilon, client=client, delta=delta)
-        expected = ledger.would_exceed(2.0, 2e-7, release=wish)
+        delta = 2e-7
+        expected = ledger.would_exceed(2.0, delta, release=wish)
         try:
-            ledger.reserve(wish, budget=(2.0, 2e-7))
+            ledger.reserve(wish, budget=(2.0, delta))
             refused = False
         except BudgetError:
             refused = True
         assert refused == expected
         worst = ledger.worst()
         assert worst.epsilon <= 2.0
-        assert worst.delta <= 2e-7
+        assert worst.delta <= delta
 
 
 # Shards ------------------------------------------------------------------------------------------------------
@@ -452,7 +454,7 @@ def test_no_adversary_gets_more_out_of_the_filter_than_its_budget(slack):
             stack.append((one * (1 - wish[1]) * lie, other * (1 - wish[1]) * truth, now, 2 * state + 1))
             total += one * wish[1]  # a leak: this answer never comes in the other world
         largest = max(largest, total)
-        assert total <= delta + 1e-12
+        assert total <= delta + FEW
     assert admitted > 500
     assert largest > 1e-3
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from mezzotint import Mechanism
 from mezzotint.privacy.metric import metric_epsilon, row_losses, vector_epsilon
 from strategies import random_table
-from tolerances import UNIT
+from tolerances import LOG_UP, UNIT
 
 TOTAL = 2**32
 HALF = TOTAL // 2
@@ -68,7 +68,7 @@ def test_losses_by_distance_are_the_largest_logarithms_rounded_up(seed: int, spr
     for apart, loss in enumerate(losses.tolist(), 1):
         ratio = max(_ratio(a, b) for a, b in zip(rows, rows[apart:], strict=False))
         exact = mpmath.log(mpmath.mpf(ratio.numerator) / ratio.denominator)
-        assert exact <= loss <= exact * (1 + 16 * UNIT) + 2.0**-49
+        assert exact <= loss <= exact * (1 + 16 * UNIT) + LOG_UP
 
 
 def test_rows_that_miss_a_level_lose_everything_and_equal_ones_nothing() -> None:
@@ -104,12 +104,14 @@ def test_vectors_at_the_least_and_the_largest_distance() -> None:
         return vector_epsilon(table, dimension=1, l2_distance=distance, inputs=inputs)  # type: ignore[arg-type]
 
     assert bound(0.0, "grid") == 0.0
-    assert bound(0.0, "real") <= 1e-15  # equal vectors are drawn from equal rows, however positions are rounded
+    nothing = 1e-15
+    assert bound(0.0, "real") <= nothing  # equal vectors are drawn from equal rows, however positions are rounded
     # Neighbouring floats may be rounded to positions a whole step of 2^-32 of a segment apart.
     step = Fraction(rare[2] - rare[3], 2**32) / rare[3]
-    assert bound(1e-300, "grid") <= 1e-15 < math.log1p(float(step)) <= bound(1e-300, "real") < 5 * float(step)
+    assert bound(1e-300, "grid") <= nothing < math.log1p(float(step)) <= bound(1e-300, "real") < 5 * float(step)
     for inputs in ("grid", "real"):
+        # A step of 2^-32 of a segment at both ends, over losses of a tenth.
         assert losses[-1] <= bound(3.0, inputs) <= losses[-1] * (1 + 2e-8)
-        assert bound(100.0, inputs) <= losses[-1] * (1 + 2e-8)
+        assert bound(100.0, inputs) <= losses[-1] * (1 + 2e-8)  # likewise
     # In between, a real input costs as much as one at the next knot, or less.
     assert losses[0] <= bound(1.0, "real") <= 1.1 * losses[0]

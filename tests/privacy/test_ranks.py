@@ -13,6 +13,7 @@ import pytest
 
 from mezzotint.privacy import verify
 from mezzotint.privacy.ranks import MOST_INDICES, SEED_RULE, canonical_hash, check_ranks
+from tolerances import LOG_UP
 
 TABLE = {"M": 2, "k": 1, "T": 2**32, "w_hi": 3 * 2**30, "w_lo": 2**30, "r": 0}
 CODEBOOK = {
@@ -108,7 +109,7 @@ def test_files_are_verified_by_their_integers(tmp_path: Path) -> None:
     path.write_text(json.dumps(good))
     report = verify(path)
     assert report.valid, report.problems
-    assert math.log(3) <= report.epsilon_upper <= math.log(3) * (1 + 2.0**-50)
+    assert math.log(3) <= report.epsilon_upper <= math.log(3) * (1 + LOG_UP)
     path.write_text(json.dumps(sealed(indices=0)))
     refused = verify(path)
     assert not refused.valid

@@ -52,8 +52,9 @@ def test_thinning_costs_little_and_only_overstates(seed: int) -> None:
             patch.setattr(recursion, "_POINTS", points)
             results.append(worst_sequence_epsilon(weights, coordinates=2, rounds=3, delta=1e-5))
     coarse, middle, fine = (float(value or 0.0) for value in results)
-    assert fine - 1e-12 <= middle <= fine + 1e-4
-    assert middle - 1e-4 <= coarse <= fine + 1e-2
+    # Thinning to so many points moves losses by their spacing: some 10 / 1024 squared, and 10 / 256.
+    assert fine - FEW <= middle <= fine + 1e-4
+    assert middle - 1e-4 <= coarse <= fine + 1e-2  # likewise
 
 
 def test_what_is_too_much_is_left_to_others() -> None:

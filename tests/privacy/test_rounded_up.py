@@ -15,7 +15,7 @@ from mezzotint.privacy.local import advanced_epsilon, dominating_atoms
 from mezzotint.privacy.sampling import poisson_add, poisson_remove, poisson_replace_one
 from mezzotint.privacy.tradeoff import tradeoff
 from strategies import random_table
-from tolerances import FEW, UNIT
+from tolerances import FEW, MANY, UNIT
 
 RATES = [1e-9, 1e-3, 0.1, 0.5, 0.9, 0.999, 1 - 1e-9]
 
@@ -73,7 +73,7 @@ def test_losses_of_the_dominating_pair() -> None:
         exact = [mpmath.log(mpmath.mpf(p) / q) for p, q in steps if p]
         for true, loss in zip(exact, atoms.losses.tolist(), strict=True):
             below += true < 0
-            assert true <= loss <= true + abs(true) * 2.0**-47
+            assert true <= loss <= true + abs(true) * 64 * UNIT
     assert below > 60
 
 
@@ -95,7 +95,8 @@ def test_losses_under_secret_participation(rate: float) -> None:
         ([*forth, *(-loss for loss in forth), mpmath.mpf(0)], poisson_replace_one(atoms, rate)),
     ):
         for true, loss in zip(exact, ours.losses.tolist(), strict=True):
-            assert true <= loss <= true + abs(true) * 64 * UNIT + 2.0**-44
+            # Mixing with the rate adds absolute roundings of numbers around 1: 512 UNIT are given away.
+            assert true <= loss <= true + abs(true) * 64 * UNIT + 512 * UNIT
 
 
 def test_atoms_and_grids_keep_all_mass_at_its_loss_or_above() -> None:
@@ -118,7 +119,7 @@ def test_atoms_and_grids_keep_all_mass_at_its_loss_or_above() -> None:
             ours = mpmath.fsum(mass * -mpmath.expm1(end - s) for mass, s in zip(placed, points, strict=True) if s > end)
             each = zip(masses.tolist(), atoms.losses.tolist(), strict=True)
             exact = mpmath.fsum(mass * -mpmath.expm1(end - mpmath.mpf(s)) for mass, s in each if s > end)
-            assert exact <= ours <= exact + 1e-9
+            assert exact <= ours <= exact + MANY
 
 
 def test_curves_of_grids() -> None:
@@ -133,9 +134,9 @@ def test_curves_of_grids() -> None:
         for epsilon, ours in zip(epsilons.tolist(), grid.deltas(epsilons).tolist(), strict=True):
             terms = zip(masses.tolist(), losses, strict=True)
             exact = mpmath.fsum(mass * -mpmath.expm1(epsilon - s) for mass, s in terms if s > epsilon)
-            assert exact <= ours <= exact + 1e-11
+            assert exact <= ours <= exact + 10 * FEW
             single = grid._one(epsilon)
-            assert exact <= single <= exact + 1e-12
+            assert exact <= single <= exact + FEW
 
 
 def test_composition_of_one_loss() -> None:

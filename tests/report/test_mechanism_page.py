@@ -18,6 +18,7 @@ from mezzotint.report import mechanism as reports
 from mezzotint.report.page import embedded, html_page
 from mezzotint.report.png import write_png
 from mezzotint.report.rivals import compare
+from tolerances import FEW, SOLVED, printed
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +70,7 @@ def test_renyi_curve_of_one_bit_response_is_the_closed_form(page: reports.Page) 
     expected = [
         math.log(p**a * (1 - p) ** (1 - a) + (1 - p) ** a * p ** (1 - a)) / (a - 1) for a in map(float, curve.x)
     ]
+    # Weights are rounded by 2^-32 of probabilities of a quarter, which orders near 1 enlarge.
     np.testing.assert_allclose(curve.y, expected, rtol=1e-6)
 
 
@@ -88,21 +90,22 @@ def test_certificate_is_quoted_whole(page: reports.Page, mechanism: Mechanism) -
     assert table is not None
     cells = dict(table.rows)
     assert cells["sha256"] == mechanism.sha256
-    assert math.log(int(cells["numerator"]) / int(cells["denominator"])) == pytest.approx(mechanism.epsilon)
+    assert math.log(int(cells["numerator"]) / int(cells["denominator"])) == pytest.approx(mechanism.epsilon, rel=FEW)
 
 
 def test_interval_width_falls_with_the_root_of_n(page: reports.Page, mechanism: Mechanism) -> None:
     curve = _figure(page, "interval").curves[0]
     expected = [1.959964 * math.sqrt(mechanism.mse() / float(n)) for n in curve.x]
-    np.testing.assert_allclose(curve.y, expected, rtol=1e-6)
+    np.testing.assert_allclose(curve.y, expected, rtol=printed(6))
 
 
 def test_reports_needed_reach_the_width(page: reports.Page, mechanism: Mechanism) -> None:
     table = page.sections[3].table
     assert table is not None
     needed = int(table.rows[2][1].replace(",", ""))  # 1 % of the range: 0.02
-    assert 1.959964 * math.sqrt(mechanism.mse() / needed) <= 0.02 * (1 + 1e-6)
-    assert 1.959964 * math.sqrt(mechanism.mse() / (needed - 1)) > 0.02 * (1 - 1e-6)
+    # The normal quantile to six decimals.
+    assert 1.959964 * math.sqrt(mechanism.mse() / needed) <= 0.02 * (1 + printed(6))
+    assert 1.959964 * math.sqrt(mechanism.mse() / (needed - 1)) > 0.02 * (1 - printed(6))
 
 
 def test_what_has_a_unit_names_it(page: reports.Page) -> None:
@@ -141,7 +144,7 @@ def test_rivals_are_held_to_the_same_epsilon_and_above_the_limit(mechanism: Mech
         assert rival.mse >= comparison.limit or rival.max_bias > 1e-6
     # One bit: nothing beats randomized response, whose MSE is coth(1/2)^2 - 1/3.
     best = min(rival.mse for rival in comparison.rivals if rival.max_bias < 1e-6)
-    assert best == pytest.approx(1 / math.tanh(0.5) ** 2 - 1 / 3, rel=1e-6)
+    assert best == pytest.approx(1 / math.tanh(0.5) ** 2 - 1 / 3, rel=SOLVED)
 
 
 @pytest.mark.parametrize("epsilon", [16.0, 0.0])

@@ -29,6 +29,7 @@ def test_known_values(bits: int, qs: tuple[float, ...], values: tuple[float, ...
 
 def test_one_bit_is_the_mean_s_factor() -> None:
     for q in (0.5, 0.6, 0.75, 0.99):
+        # As promised: never below, at most 1e-6 above.
         assert contraction(q, 1) == pytest.approx(2 * q - 1, rel=1e-6, abs=FEW)
 
 
@@ -43,13 +44,13 @@ def test_ends() -> None:
 def test_against_thirty_digits(bits: int, q: float) -> None:
     # A grid in Phi^-1(m) with spacing 0.012 misses the supremum by about 0.006**2 relative.
     grid = float(reference.contraction_on_a_grid(q, bits, points=1001))
-    assert grid <= contraction(q, bits) <= grid * (1 + 1e-4)
+    assert grid <= contraction(q, bits) <= grid * (1 + 1e-4)  # three times that
 
 
 def test_eight_bits() -> None:
     # Coarse even grids with one-sided bounds read .831, .911, .974 here: they overstate, never understate.
     for q, coarse in ((0.5, 0.831), (0.7, 0.911), (0.9, 0.974)):
-        assert coarse - 0.002 < contraction(q, 8) < coarse
+        assert coarse - 0.002 < contraction(q, 8) < coarse  # as coarse as those grids
 
 
 @given(bits=st.integers(1, 12), q=st.floats(0.0, 1.0), step=st.floats(0.0, 1.0))
@@ -57,6 +58,7 @@ def test_grows_with_q(bits: int, q: float, step: float) -> None:
     low = 2.0**-bits
     first = low + (1 - low) * q
     second = first + (1 - first) * step
+    # As promised: at most 1e-6 above.
     assert 0 <= contraction(first, bits) <= contraction(second, bits) * (1 + 1e-6) <= 1 + 1e-6
 
 
@@ -122,6 +124,7 @@ def test_table_is_attained_by_the_two_rows_that_differ_most() -> None:
                 first = reference.codes_after_noise(0.0, 1.0, edges, pair)
                 second = reference.codes_after_noise(0.01, 1.0, edges, pair)
                 best = max(best, reference.gaussian_distance(first, second) / 0.01)
+    # A shift of 0.01, whose square is lost, at thresholds a tenth apart; kappa as above.
     assert 0.99 * kappa <= best <= kappa * (1 + 1e-6)
 
 

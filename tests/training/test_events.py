@@ -41,7 +41,7 @@ def test_events_say_the_same_and_cost_the_same(name: str) -> None:
     accountant = PLDAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
     # Both discretize losses upwards, on grids of 1e-4 and finer; a step's error adds up over the run at worst.
     steps = sum(one.steps for one in phases)
-    assert accountant.compose(event).get_epsilon(DELTA) == pytest.approx(claim.epsilon, abs=2e-4 * steps)
+    assert accountant.compose(event).get_epsilon(DELTA) == pytest.approx(claim.epsilon, abs=2e-4 * steps)  # two of them
 
 
 def test_single_gaussians_and_repeated_sequences_are_read() -> None:

@@ -61,15 +61,15 @@ def test_the_normal_rule_is_the_best_for_a_normal_channel() -> None:
             scale = cell * top / 2
             nearest = np.clip(np.rint((row / scale + 1) / 2 * top), 0, top) / top * 2 - 1
             errors[cell] = np.mean((scale * nearest - row) ** 2)
-        assert min(errors, key=errors.__getitem__) == pytest.approx(packed_module._CELLS[bits], rel=0.06)
+        assert min(errors, key=errors.__getitem__) == pytest.approx(packed_module._CELLS[bits], rel=0.06)  # two steps
 
 
 def test_a_channel_of_zeros_stays_zero() -> None:
     weights = np.zeros((2, 30))
     weights[0] = np.linspace(-1, 1, 30)
     packed = pack_weights({"w": weights, "b": np.zeros(3)}, bits=4)
-    assert np.abs(packed.values()["w"][1]).max() < 1e-37
-    assert np.abs(packed.values()["b"]).max() < 1e-37
+    assert np.abs(packed.values()["w"][1]).max() < 1e-37  # below it 32-bit floats have no full precision
+    assert np.abs(packed.values()["b"]).max() < 1e-37  # likewise
 
 
 @pytest.mark.parametrize("bits", [1, 3, 4, 8])

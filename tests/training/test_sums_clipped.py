@@ -58,6 +58,7 @@ def test_no_record_exceeds_its_clip_norm(seed: int, clip: float, size: float) ->
     )
     norms = np.linalg.norm(whole, axis=1, keepdims=True)
     wanted = whole / np.maximum(norms, clip) * summed.units
+    # A unit of the sum, and four times the shortening for norms in 32-bit floats.
     assert (np.abs(each - wanted) <= 1 + np.abs(wanted) * 2.0**-16).all()
     assert (np.abs(each) <= np.abs(wanted) + MANY).all()
 

@@ -158,8 +158,8 @@ def test_planned_moduli_do_not_wrap_and_smaller_ones_are_refused():
         same = np.tile(rng.normal(size=size) * 10, (clients, 1))  # all pull in one direction
         # Planned for one wrap in a million: 20 sums show one with probability below 1e-4.
         for repeat in range(20):
-            assert run_round(one, same, repeat) == pytest.approx(run_round(wide, same, repeat))
-        assert one.wrap_probability(clients) <= 1e-6
+            assert run_round(one, same, repeat) == pytest.approx(run_round(wide, same, repeat), rel=FEW)
+        assert one.wrap_probability(clients) <= 1e-6  # as planned
         with pytest.raises(ParameterError, match=f"use {one.bits} bits"):
             scheme(noise, size=size, clients=clients, granularity=0.1, modulus_bits=one.bits - 2)
         with pytest.raises(ParameterError, match="planned"):
@@ -171,12 +171,13 @@ def test_wraps_are_as_rare_as_stated():
     silent = np.zeros((30, 8))
     narrow = scheme(noise, size=8, clients=None, granularity=0.5, modulus_bits=7)
     wide = scheme(noise, size=8, clients=None, granularity=0.5, modulus_bits=30)
-    wrapped = [not np.allclose(run_round(narrow, silent, r), run_round(wide, silent, r)) for r in range(60)]
+    pairs = [(run_round(narrow, silent, r), run_round(wide, silent, r)) for r in range(60)]
+    wrapped = [not np.allclose(one, other, rtol=0, atol=FEW) for one, other in pairs]
     bound = narrow.wrap_probability(30)
     # 60 coins: five standard deviations are passed with probability below 1e-5.
     assert np.mean(wrapped) <= bound + 5 * math.sqrt(bound * (1 - bound) / 60) + 1e-9
     assert 0 < bound <= 1
-    assert wide.wrap_probability(30) == 0 or wide.wrap_probability(30) < 1e-9
+    assert wide.wrap_probability(30) < MANY  # no test would ever see one
 
 
 @pytest.mark.parametrize("noise", [discrete_gaussian(sigma=1.5), LOPSIDED])
@@ -199,8 +200,8 @@ def test_a_run_costs_at_most_what_its_rounds_enumerated_together_cost():
     one = scheme(noise, size=1, clients=3, granularity=1.0)
     claim = one.claim(clients=3, rounds=2, delta=1e-3)
     pmf = summed_pmf(noise.weights, 3)
-    assert moved_vector_delta(pmf, [2, 2], claim.epsilon) <= 1e-3
-    assert moved_vector_delta(pmf, [2, 2], claim.epsilon * 0.7) > 1e-3
+    assert moved_vector_delta(pmf, [2, 2], claim.epsilon) <= claim.delta
+    assert moved_vector_delta(pmf, [2, 2], claim.epsilon * 0.7) > claim.delta
 
 
 @pytest.mark.parametrize(("sigma", "clients"), [(1.0, 40), (0.7, 100), (3.0, 20), (0.6, 1000)])

@@ -53,7 +53,7 @@ def test_normal_numbers_are_quantiles_up_to_a_millionth():
     # Linear between quantiles, which are convex: never below but for rounding, at most 2e-6 above.
     error = normals(places) * stream.UNIT - exact
     assert error.min() > -1.5 * stream.UNIT
-    assert error.max() < 2e-6
+    assert error.max() < 2e-6  # as said
 
 
 def test_moments_of_all_normal_numbers():

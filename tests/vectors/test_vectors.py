@@ -28,7 +28,7 @@ def test_clipped_vectors_lie_in_the_ball_and_stay_when_inside(vector, bound, nor
     size = np.abs(clipped).max() if norm == "linf" else np.linalg.norm(clipped, ORDERS[norm])
     assert size <= bound * (1 + FEW)
     inside = np.array(vector) * (0.5 * bound / max(np.abs(vector).sum(), 1e-300))
-    assert clip(inside, norm=norm, bound=bound) == pytest.approx(inside)
+    assert clip(inside, norm=norm, bound=bound) == pytest.approx(inside, rel=FEW)
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
@@ -46,9 +46,9 @@ def test_clipping_edges():
     assert clip([0.0, 0.0], norm="l1", bound=1.0).tolist() == [0.0, 0.0]
     assert np.linalg.norm(clip([1e300, 1e300], norm="l2", bound=1.0)) <= 1.0 + FEW
     assert clip(np.ones((2, 3, 4)), norm="l2", bound=1.0).shape == (2, 3, 4)
-    assert clip(5.0, norm="l1", bound=1.0) == pytest.approx(1.0)
-    assert clip([1e300, 1e-300], norm="l1", bound=1e-200).tolist() == [pytest.approx(1e-200), 0.0]
-    assert clip([1e-300, 1e-300], norm="l2", bound=1e-300) == pytest.approx([2**-0.5 * 1e-300] * 2)
+    assert clip(5.0, norm="l1", bound=1.0) == pytest.approx(1.0, rel=FEW)
+    assert clip([1e300, 1e-300], norm="l1", bound=1e-200).tolist() == [pytest.approx(1e-200, rel=FEW), 0.0]
+    assert clip([1e-300, 1e-300], norm="l2", bound=1e-300) == pytest.approx([2**-0.5 * 1e-300] * 2, rel=FEW)
     assert clip([3.0, 4.0], norm="l2", bound=1e308).tolist() == [3.0, 4.0]
     bad: list[tuple[Any, str]] = [
         (([np.nan, 1.0], "l2", 1.0), "entry 0"),
@@ -70,23 +70,24 @@ def test_rotations_are_orthonormal_and_undone(dimension):
     x = np.random.default_rng(0).normal(size=(3, dimension))
     y = rotation.apply(x)
     assert y.shape == (3, rotation.padded)
-    assert np.linalg.norm(y, axis=1) == pytest.approx(np.linalg.norm(x, axis=1))
-    assert rotation.undo(y) == pytest.approx(x)
+    assert np.linalg.norm(y, axis=1) == pytest.approx(np.linalg.norm(x, axis=1), rel=FEW)
+    assert rotation.undo(y) == pytest.approx(x, rel=FEW)
     if rotation.padded <= 128:
         matrix = hadamard(rotation.padded)
         padded = np.zeros((3, rotation.padded))
         padded[:, :dimension] = x
         signs = rotation.apply(np.eye(dimension))[:, 0] * math.sqrt(rotation.padded)
         full = np.concatenate([signs, np.ones(rotation.padded - dimension)])
-        assert y == pytest.approx((padded * full) @ matrix.T)
+        assert y == pytest.approx((padded * full) @ matrix.T, rel=FEW)
 
 
 def test_a_spike_is_spread_evenly_and_seeds_differ():
     spike = np.zeros(1024)
     spike[3] = 1.0
-    assert np.abs(Rotation(dimension=1024, seed=1).apply(spike)) == pytest.approx(np.full(1024, 1 / 32))
+    assert np.abs(Rotation(dimension=1024, seed=1).apply(spike)) == pytest.approx(np.full(1024, 1 / 32), rel=FEW)
     dense = np.random.default_rng(0).normal(size=1024)
-    assert not np.allclose(Rotation(dimension=1024, seed=1).apply(dense), Rotation(dimension=1024, seed=2).apply(dense))
+    one, other = (Rotation(dimension=1024, seed=seed).apply(dense) for seed in (1, 2))
+    assert np.abs(one - other).max() > 0.5
     with pytest.raises(ParameterError, match="dimension"):
         Rotation(dimension=0, seed=1)
     for arguments, match in (({"dimension": 2.5}, "dimension"), ({"seed": -1}, "seed"), ({"seed": 1.5}, "seed")):
@@ -101,7 +102,7 @@ def test_signs_are_the_stable_raw_bits_of_the_seed():
     words = np.random.Philox(np.random.SeedSequence(9)).random_raw(2)
     bits = [int(words[i // 64]) >> (i % 64) & 1 for i in range(128)]
     signs = Rotation(dimension=128, seed=9).apply(np.eye(128))[:, 0] * math.sqrt(128)
-    assert signs == pytest.approx([2.0 * bit - 1 for bit in bits])
+    assert signs == pytest.approx([2.0 * bit - 1 for bit in bits], rel=FEW)
 
 
 def test_rotated_coordinates_of_any_vector_are_small():

@@ -49,7 +49,7 @@ def test_two_rounds_are_never_below_the_exact_worst_case(seed):
     mechanism = Mechanism(knots=[-1, 1], levels=[-1, 1], weights=rows)
     for clients in (1, 2, 5):
         claim = account_sum(mechanism, clients=clients, rounds=2, delta=1e-3)
-        assert two_sums(rows, clients, claim.epsilon) <= 1e-3
+        assert two_sums(rows, clients, claim.epsilon) <= claim.delta
         assert account_sum(mechanism, clients=clients, coordinates=2, delta=1e-3).epsilon == claim.epsilon
 
 
@@ -59,6 +59,7 @@ def test_the_curve_as_losses_gives_the_curve_back():
     atoms = curve.atoms()
     for epsilon in (0.0, 0.05, 0.3, 1.0):
         gains = np.maximum(1 - np.exp(epsilon - atoms.losses), 0) @ atoms.masses + atoms.infinite
+        # Losses of the atoms are logarithms of differences of neighbouring deltas, known to 1e-16 / 1e-9 here.
         assert gains == pytest.approx(float(curve.delta(epsilon)), rel=1e-6, abs=FEW)
     assert atoms.masses.sum() + atoms.infinite == pytest.approx(1, abs=FEW)
 

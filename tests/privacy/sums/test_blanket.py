@@ -56,7 +56,7 @@ def test_one_unit_too_much_is_noticed():
     rows = np.array([[TOTAL // 2, TOTAL // 2], [TOTAL // 4, 3 * TOTAL // 4]])
     good = solve_dyads(rows, [1])
     assert good is not None
-    assert good.masses[0] == pytest.approx(0.5)
+    assert good.masses[0] == pytest.approx(0.5, rel=FEW)
     assert good.fits(rows)
     more = Component(shape=dyad(1), shifts=good.components[0].shifts + 1)
     assert not Blanket(components=(more,), name="one unit too much").fits(rows)
@@ -116,7 +116,7 @@ def test_a_ladder_keeps_more_variance_than_boxes_when_components_are_many():
     kept = cells.probability @ (cells.counts @ variances)
     # 5000 draws each deviate by 1.4 %; the worst of twelve lies about 1.7 deviations below its mean.
     assert 0.96 < kept / (10**5 * masses @ variances) < 0.99
-    assert cells.lost < 1e-8
+    assert cells.lost < 1e-8  # 1e-9 for the tail, and up to as much again for each of a few directions
 
 
 def check_dominance(cells: Cells, draws: np.ndarray) -> None:

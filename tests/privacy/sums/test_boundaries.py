@@ -16,6 +16,7 @@ from mezzotint.privacy.sums.central import Noise, PairLoss, pair_loss, screen, s
 from mezzotint.privacy.sums.convolution import sum_bounds
 from mezzotint.privacy.sums.cover import _pair_epsilon
 from mezzotint.privacy.sums.curve import MAX_EPSILON, HockeyStick, _exact_hull, _lower_hull, _symmetric_hull
+from tolerances import FEW, MANY
 
 
 def _curve(epsilons: list[float], deltas: list[float]) -> HockeyStick:
@@ -23,7 +24,7 @@ def _curve(epsilons: list[float], deltas: list[float]) -> HockeyStick:
 
 
 def test_grids_of_curves() -> None:
-    assert float(_curve([0.0], [0.25]).delta(3.0)) == pytest.approx(0.25, rel=1e-12)
+    assert float(_curve([0.0], [0.25]).delta(3.0)) == pytest.approx(0.25, rel=FEW)
     assert _curve([0.0, MAX_EPSILON], [0.5, 0.0]).epsilon(0.0) == MAX_EPSILON
     for epsilons in ([0.0, 1.0, 1.0], [0.0, math.nextafter(MAX_EPSILON, math.inf), math.inf]):
         with pytest.raises(ParameterError):
@@ -58,18 +59,18 @@ def test_hulls_hold_no_points_on_chords() -> None:
 def test_the_pair_of_a_curve_has_that_curve(epsilons: list[float], deltas: list[float]) -> None:
     curve = _curve(epsilons, deltas)
     atoms = curve.atoms()
-    assert float(atoms.masses.sum()) + atoms.infinite == pytest.approx(1.0, rel=1e-12)
+    assert float(atoms.masses.sum()) + atoms.infinite == pytest.approx(1.0, rel=FEW)
     assert (atoms.masses >= 0).all()
     for epsilon in np.linspace(0.0, 1.2, 25).tolist():
         own = atoms.infinite + float(atoms.masses @ np.maximum(-np.expm1(epsilon - atoms.losses), 0.0))
         # The mirrored curve is covered too: where the two meet in a concave kink, a chord is below the curve given.
         assert own <= float(curve.delta(epsilon)) + 1e-12
         if epsilon >= 1.0 or deltas[0] < 0.5:
-            assert own >= float(curve.delta(epsilon)) - 1e-11
+            assert own >= float(curve.delta(epsilon)) - 10 * FEW
     # Symmetric: with every loss its negative, at e**-loss times its mass.
     for loss, mass in zip(atoms.losses.tolist(), atoms.masses.tolist(), strict=True):
         mirrored = mass * math.exp(-loss)
-        assert any(abs(mirrored - other) < 1e-12 for other in atoms.masses.tolist())
+        assert any(abs(mirrored - other) < FEW for other in atoms.masses.tolist())
 
 
 def test_a_concave_kink_at_one_is_bridged_by_a_chord() -> None:
@@ -78,7 +79,7 @@ def test_a_concave_kink_at_one_is_bridged_by_a_chord() -> None:
     for epsilon in (0.0, 0.25, 0.5, 0.75):
         own = atoms.infinite + float(atoms.masses @ np.maximum(-np.expm1(epsilon - atoms.losses), 0.0))
         chord = 0.25 + 0.75 * (math.e - math.exp(epsilon)) / (math.e + 1)
-        assert chord <= own <= chord + 1e-12
+        assert chord <= own <= chord + FEW
 
 
 FIRST, SECOND = np.array([0.4, 0.3, 0.2]), np.array([0.1, 0.15, 0.19])
@@ -93,7 +94,7 @@ def test_the_divergence_of_a_pair_is_a_sum_over_its_atoms() -> None:
     slow = [sum(max(p - math.exp(e) * q, 0.0) for p, q in zip(FIRST, SECOND, strict=True)) + 1e-3 for e in grid]
     ours = _pair(1e-3).deltas(grid)
     assert (ours >= np.array(slow)).all()
-    np.testing.assert_allclose(ours, slow, rtol=1e-12)
+    np.testing.assert_allclose(ours, slow, rtol=FEW)
 
 
 def test_from_the_pure_epsilon_on_nothing_is_left() -> None:
@@ -128,8 +129,8 @@ def test_every_ordered_pair_is_screened(epsilon: float) -> None:
     for i, j in np.ndindex(ours.shape):
         if i != j:
             slow = _slow(i, j, epsilon)
-            assert slow <= ours[i, j] <= slow * (1 + 1e-12)
-            assert pair_loss(COIN, ROWS[i], ROWS[j]).deltas(np.array([epsilon]))[0] == pytest.approx(slow, rel=1e-12)
+            assert slow <= ours[i, j] <= slow * (1 + FEW)
+            assert pair_loss(COIN, ROWS[i], ROWS[j]).deltas(np.array([epsilon]))[0] == pytest.approx(slow, rel=FEW)
         else:
             assert ours[i, j] == 0
 
@@ -157,8 +158,8 @@ def test_shapes_and_counts_at_the_edge() -> None:
 def test_disclosure_stays_at_every_epsilon() -> None:
     impossible = np.array([[TOTAL // 2, TOTAL // 2, 0], [0, TOTAL // 2, TOTAL // 2]])
     curve = dominating_curve(impossible, clients=1)
-    assert float(curve.delta(MAX_EPSILON)) == pytest.approx(0.5, rel=1e-9)
-    assert float(curve.delta(math.inf)) >= 0.5 * (1 - 1e-12)
+    assert float(curve.delta(MAX_EPSILON)) == pytest.approx(0.5, rel=MANY)
+    assert float(curve.delta(math.inf)) >= 0.5 * (1 - FEW)
     bounded = np.array([[3 * 2**30, 2**30], [2**30, 3 * 2**30]])
     assert float(dominating_curve(bounded, clients=1).delta(math.log(3) * (1 + 1e-12))) == 0.0
 
@@ -167,6 +168,7 @@ def test_searched_epsilons_of_pairs() -> None:
     first, second = np.array([0.75, 0.25]), np.array([0.25, 0.75])
     # 0.75 - 0.25 e**epsilon.
     found = _pair_epsilon(silence(), first, second, 0.25, math.log(3))
+    # The search stops at 2e-4 of the epsilon.
     assert math.log(2) <= found <= math.log(2) * (1 + 3e-4)
     assert _pair_epsilon(silence(), first, second, 0.51, math.log(3)) == 0.0
     assert _pair_epsilon(silence(), np.array([0.5, 0.5]), np.array([1.0, 0.0]), 0.25, math.inf) == math.inf
@@ -183,8 +185,9 @@ def test_other_clients_help_where_there_are_any() -> None:
     alone = central_epsilon(BOUNDED, clients=300, corrupted=299, delta=1e-6)
     assert (alone.method, alone.blanket) == ("one report", None)
     assert math.log(3 - 4e-6) <= alone.epsilon <= math.log(3)
-    assert central_epsilon(BOUNDED, clients=300, delta=0.0).epsilon == pytest.approx(math.log(3), rel=1e-12)
+    assert central_epsilon(BOUNDED, clients=300, delta=0.0).epsilon == pytest.approx(math.log(3), rel=FEW)
     curve = dominating_curve(BOUNDED, clients=300, delta=1e-6)
+    # A curve is known at points between which it is a chord; the crowd's epsilon is searched for by itself.
     assert curve.epsilon(1e-6) == pytest.approx(crowd.epsilon, rel=1e-2)
 
 

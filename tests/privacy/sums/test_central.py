@@ -43,6 +43,7 @@ def check_one_table(seed: int) -> list[float]:
     curve = dominating_curve(rows, clients=clients, delta=1e-9).delta(EPSILONS)
     assert (curve >= exact * (1 - FEW)).all(), seed
     local = np.array([local_delta(rows, epsilon) for epsilon in EPSILONS])
+    # Chords between the points of the curve lie above the local curve by no more.
     assert (curve <= local * (1 + 1e-3) + FEW).all(), seed
     for target in (1e-2, 1e-4):
         bound = central_epsilon(rows, clients=clients, delta=target)

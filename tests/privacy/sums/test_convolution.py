@@ -57,6 +57,7 @@ def test_several_shapes_and_cells_agree_with_direct_convolution():
         for i in range(bounds.high.shape[1]):
             k = int(bounds.start[cell]) + i
             exact = direct[k] if 0 <= k < direct.size else 0.0
+            # Transforms err absolutely, by UNIT / 100 of sums to 1 after the tilt.
             assert bounds.low[cell, i] <= exact * (1 + FEW) + 1e-18
             assert exact <= bounds.high[cell, i] * (1 + FEW)
         assert bounds.high[cell].sum() == pytest.approx(1, abs=MANY)
@@ -72,8 +73,9 @@ def test_shapes_much_wider_than_the_window_of_their_sum_keep_their_mass():
     assert bounds.high.shape[1] < shape.size
     direct = np.convolve(np.convolve(shape, shape), shape)
     inside = direct[int(bounds.start[0]) :][: bounds.high.shape[1]]
+    # The twin's own absolute error, as above.
     assert (bounds.high[0] >= inside * (1 - MANY) - 1e-18).all()
-    assert (bounds.low[0] <= inside * (1 + MANY) + 1e-18).all()
+    assert (bounds.low[0] <= inside * (1 + MANY) + 1e-18).all()  # likewise
     assert bounds.high[0].sum() + bounds.outside[0] >= 1 - FEW
     assert bounds.high[0].sum() == pytest.approx(1, abs=1e-8)  # every cell is rounded up, by its error bound
 

@@ -68,10 +68,11 @@ def test_never_below_the_exact_worst_case_on_200_tables():
     for seed in range(200):
         rng = np.random.default_rng(5000 + seed)
         rows, clients = np.unique(random_rows(rng), axis=0), int(rng.integers(2, 7))
-        found = cover(rows, others=clients - 1, delta=1e-3, limit=pure_epsilon(rows))
+        delta = 1e-3
+        found = cover(rows, others=clients - 1, delta=delta, limit=pure_epsilon(rows))
         if found is not None:
             check_cases(found, clients - 1, len(rows))
-            assert exact_delta(rows, clients, found.epsilon) <= 1e-3 * (1 + FEW), seed
+            assert exact_delta(rows, clients, found.epsilon) <= delta * (1 + FEW), seed
             checked += 1
     assert checked > 100
 
@@ -91,7 +92,7 @@ def test_crowds_are_never_below_the_exact_worst_case(seed):
             assert crowd_delta(rows, clients, bound) <= target * (1 + 1e-6)
     curve = dominating_curve(rows, clients=clients, delta=1e-6)
     for epsilon in (0.05, 0.3):
-        assert float(curve.delta(epsilon)) >= crowd_delta(rows, clients, epsilon) * (1 - 1e-6) - FEW
+        assert float(curve.delta(epsilon)) >= crowd_delta(rows, clients, epsilon) * (1 - 1e-6) - FEW  # as above
 
 
 @pytest.mark.parametrize("seed", range(5))
