@@ -224,6 +224,20 @@ def test_a_total_from_few_covers_by_enumeration(people: int, epsilon: float) -> 
         assert held >= 0.95 * (1 - both[0, 0]), (ones, held)
 
 
+@judges("collect.groups.parts_of")
+def test_a_weighted_mean_with_few_heavy_reports_covers() -> None:
+    """Four of 80 reports are expected to weigh 20 times the others; by their number's worth alone 88 % held."""
+    table = families.k_randomized_response(lower=0, upper=1, levels=3, epsilon=4.0)
+    rng, misses = np.random.default_rng(11), 0
+    for _ in range(DRAWS):
+        x = (rng.random(80) >= 0.05).astype(
+            float
+        )  # half of the population are 0, asked with chance .05, the others .95
+        found = collect.parts_of(group(table.privatize(x, rng), table, 1 / (0.05 + 0.9 * x)))["mean"].interval
+        misses += not found.low <= 0.5 <= found.high
+    assert misses <= MISSES
+
+
 def test_equal_weights_change_nothing(optimal: Mechanism) -> None:
     codes = optimal.privatize(np.linspace(0, 1, 200), 1)
     one, two = (collect.parts_of(group(codes, optimal, weights))["mean"] for weights in (None, np.full(200, 2.5)))

@@ -223,7 +223,8 @@ def parts_of(group: Group, *, level: float = 0.95) -> dict[str, Part]:
         level: confidence of each interval, in (0, 1).
 
     Guarantees: values are unbiased up to the table's bias (weighted: the ratio of two unbiased sums). Sides are those
-        of the score interval; of weighted reports with as many as they are worth, (sum d)^2 / sum d^2.
+        of the score interval; of weighted reports with as many as they are worth, (sum d)^2 / sum d^2, and wider where
+        weights differ. People of a weight that nobody who was asked has are unknown to them (see `total`).
     Source: docs/proofs/estimation.md, E1, E9, E10.
     """
     mechanism = group.counts.mechanism
@@ -238,11 +239,17 @@ def parts_of(group: Group, *, level: float = 0.95) -> dict[str, Part]:
 
 
 def _part(group: Group, spread: Spread, level: float, bias: float, bounds: tuple[float, float]) -> Part:
-    shares = group.weights / group.weights.sum()
+    shares, n = group.weights / group.weights.sum(), group.size
     mean = float(shares @ spread.values)
     # Of the weighted mean: sum of d^2 (b - mean)^2 over (sum d)^2, times what the reports are worth.
     variance = float(group.squares @ (spread.values - mean) ** 2 / group.squares.sum())
-    below, above = score_sides(spread, mean=mean, variance=variance, n=group.size, level=level)
+    sides = score_sides(spread, mean=mean, variance=variance, n=n, level=level)
+    # Where weights differ, heavy reports are few, and what they would say is not seen: a Poisson count of jumps, as in
+    # `total`, to the extent that the weights cost reports and that the table does not drown the inputs in noise.
+    uneven, greatest = max(0.0, 1 - n / group.counts.n), spread.greatest_of_all
+    clear = 1 - float(spread.variances.min()) / greatest if greatest > 0 else 0.0
+    jumps = uneven * clear * (float(special.ndtri((1 + level) / 2)) + 0.09) ** 2 / 2 * spread.reach / n
+    below, above = (side + jumps for side in sides)
     return Part(value=mean, below=below, above=above, bias=bias, bounds=bounds, n=group.counts.n)
 
 
