@@ -36,11 +36,12 @@ def numbers(node: ast.AST) -> Iterator[float]:
 
 
 def numbers_near(test: ast.Compare) -> Iterator[float]:
-    """Numbers of a comparison, but for a number alone that something must exceed: that is no tolerance."""
+    """Numbers of a comparison, but for a number alone that something must exceed or be: that is no tolerance."""
     sides = [test.left, *test.comparators]
     for operator, left, right in zip(test.ops, sides, sides[1:], strict=False):
         low, high = (right, left) if isinstance(operator, (ast.Gt, ast.GtE)) else (left, right)
-        yield from numbers(high)
+        if not (isinstance(operator, (ast.Eq, ast.NotEq)) and isinstance(high, ast.Constant)):
+            yield from numbers(high)
         if not isinstance(low, ast.Constant):
             yield from numbers(low)
 
@@ -101,6 +102,7 @@ def test_every_tolerance_has_a_name_or_a_reason(path: Path) -> None:
         ("assert a <= claim(delta=1e-6)", False),
         ("assert a <= 0.95", False),
         ("assert pvalue > 1e-9", False),
+        ("assert claim.delta == 1e-9", False),
     ],
 )
 def test_what_counts_as_a_bare_tolerance(line: str, seen: bool) -> None:

@@ -13,6 +13,7 @@ import pytest
 from mezzotint import Mechanism, families, kernel
 from mezzotint.privacy.propose import _CLOSE, Outcome, _closer, _lacking, accepted, pure_total, sealed
 from reference.kernel import release as kernel_release
+from tolerances import FEW
 
 TWO = Mechanism(knots=[0, 1], levels=[0, 1], weights=np.array([[3 * 2**30, 2**30], [2**30, 3 * 2**30]]))
 """Its epsilon is log 3 = 1.0986..."""
@@ -28,7 +29,7 @@ def never(claim: Any) -> Any:
 
 def test_what_is_lacking_is_read_off_the_delta_that_was_found() -> None:
     found = _lacking(kernel.Refused("delta", "too large", Fraction(1, 10**5), Fraction(1, 10**6)))
-    assert found == pytest.approx(math.log(10) / (2 * math.log(10**6)), rel=1e-12)
+    assert found == pytest.approx(math.log(10) / (2 * math.log(10**6)), rel=FEW)
     for step, have, want in (
         ("epsilon", 1, Fraction(1, 2)),
         ("delta", Fraction(1, 5), Fraction(1, 10)),
@@ -68,6 +69,7 @@ def test_epsilons_next_to_nothing_are_raised_too() -> None:
 
     outcome = accepted(kernel_release(table), 0.0, 0.0, small)
     assert outcome.proof is not None
+    # The first raise that suffices of a table that loses next to nothing.
     assert table.epsilon <= float(outcome.claim.epsilon) <= 3e-4
     raised = accepted(kernel_release(TWO), 1.0, 0.0, ratio)
     assert math.log(3) <= float(raised.claim.epsilon) <= math.log(3) * (1 + _CLOSE)
@@ -112,8 +114,10 @@ def test_pure_totals_are_rounded_up() -> None:
             single, rate = float(generator.uniform(0, 2)), float(generator.random())
             coordinates, rounds = (int(n) for n in generator.integers(1, 50, 2))
             exact = mpmath.mpf(coordinates) * single
+            # Up to 45 UNIT a product, and twice that through exp and log.
             assert rounds * exact <= pure_total(single, coordinates, rounds) <= rounds * exact * (1 + 1e-14)
             secret = rounds * mpmath.log1p(rate * mpmath.expm1(exact))
+            # Ten times that.
             assert secret <= pure_total(single, coordinates, rounds, "poisson", rate) <= secret * (1 + 1e-13)
 
 

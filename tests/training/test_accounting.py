@@ -141,6 +141,7 @@ def test_the_pure_bound_is_taken_where_it_is_smaller() -> None:
     assert without > 10 * found.epsilon
     # In exact arithmetic: a code is at best kept and at worst replaced, on either side of one threshold.
     step = reference.worst_ratio_on_a_grid(0.3, 2, 10.0)
+    # The twin's grid misses the worst place by its step squared.
     assert found.epsilon == pytest.approx(math.log1p(0.5 * math.expm1(step)), rel=1e-6)
     assert found.epsilon == rqp.pure_epsilon(0.1, dimension=1, **settings).epsilon < 0.14
     assert found.delta == 1e-5

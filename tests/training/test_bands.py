@@ -122,6 +122,7 @@ def test_steps_of_correlated_noise_cost_what_blocks_cost(ratio: float) -> None:
     swapped = densities(coins, answers(-1), spread)
     for p, q, kinds in ((there, gone, (1, 0)), (gone, there, (0, 1)), (there, swapped, (1, -1))):
         found = float(np.maximum(p - ratio * q, 0).sum())
+        # Sums over the grid for integrals: as good as its step squared.
         assert found <= product(kinds, (1.0, 1.0), ratio) + 1e-4
         # Answers change nothing: the cost is that of the two blocks, the second of which the end cuts short. Mass
         # beyond the axis, and the grid at the events' edges.
