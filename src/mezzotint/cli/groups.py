@@ -155,7 +155,8 @@ def _pictures(facts: dict[str, Any], *, cost: str) -> Group:
         shown.append(
             Text(
                 "Memoised reports: rounds repeat each other's noise: errors of differences add up, and averages "
-                f"over rounds are no sharper than one round. One user with one row in each of these rounds: {facts['series_text']}"
+                "over rounds are no sharper than one round. One user with one row in each of these rounds: "
+                f"{facts['series_text']}"
             )
         )
     return Group(*shown)
