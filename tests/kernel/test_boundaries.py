@@ -456,3 +456,11 @@ def test_sentences_count_rounds_and_coordinates() -> None:
     assert said(release(TWO, coordinates=2, rounds=3)).endswith("in 3 rounds of 2 coordinates")
     model = kernel.Release(observer="model", noise_multiplier=Fraction(1), rounds=3)
     assert said(model).endswith("noise taken as ideal, in 3 rounds")
+
+
+def test_an_absence_that_is_seen_costs_what_one_output_is_likelier() -> None:
+    """With probability 3/4 nothing is seen: of that, 1 - c counts below c = 1, and nothing above."""
+    described = release(TWO, sampling="revealed", rate=Fraction(1, 4))
+    (curve,) = losses.sampled_curves(described, lambda n, d: 0)
+    assert curve(1, 3) == -(-3 * 2 * WHOLE // (4 * 3))
+    assert curve(1, 1) == curve(3, 1) == 0

@@ -161,6 +161,19 @@ def test_a_kappa_below_one_needs_a_proof() -> None:
     assert not accepts(low, {**resealed(low, outcome.proof), "kappa": "1/3"})
 
 
+def test_replacing_one_of_all_records_moves_the_sum_by_two_clip_norms() -> None:
+    """One step of everyone, noise 4: the closed form's delta at distance 2 / 4, and not the one at 1 / 4."""
+    once, noise = 0.7, 4.0
+    deltas = [norm.cdf(s / 2 - once / s) - math.exp(once) * norm.cdf(-s / 2 - once / s) for s in (1 / noise, 2 / noise)]
+    shape = {"noise_multiplier": noise, "steps": 1, "neighboring": "replace_one"}
+    held = propose_training(epsilon=once, delta=deltas[1] * 1.01, **shape)  # type: ignore[arg-type]
+    assert held.proof is not None, held.reason
+    assert float(held.claim.epsilon) < once * 1.01
+    for delta in math.sqrt(deltas[0] * deltas[1]), deltas[1] * 0.99:
+        low = kernel.Claim(release=held.claim.release, statement={**held.claim.statement, "delta": repr(delta)})
+        assert not accepts(low, resealed(low, held.proof))
+
+
 def test_replacing_a_record_costs_more_than_removing_one() -> None:
     removed, _ = _outcome(2.0, 20, 0.1)
     outcome = propose_training(
