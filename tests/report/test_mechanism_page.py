@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mezzotint import design, families
+from mezzotint import design, families, privacy
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import TOTAL, Mechanism
 from mezzotint.core.records import above, number, percent
@@ -84,8 +84,18 @@ def test_tradeoff_has_the_corner_of_one_bit_response(page: reports.Page) -> None
     assert percent(p) in words  # the best guess
 
 
-def test_certificate_is_quoted_whole(page: reports.Page, mechanism: Mechanism) -> None:
-    assert str(mechanism.certificate()) in page.sections[1].words
+def test_the_claim_and_its_integers_are_quoted_whole_and_in_one_standing(
+    page: reports.Page, mechanism: Mechanism
+) -> None:
+    claim, integers = page.sections[1].words[:2]
+    assert claim == str(privacy.report_claim(mechanism))
+    found = mechanism.certificate()
+    assert f"log({found.numerator}/{found.denominator}) <= {found.epsilon!r}" in integers
+    assert claim.startswith("Certified: ")
+    assert "(certified, " in page.summary
+    (shown,) = [section.table for section in page.sections if section.title == "How good it is"]
+    assert shown is not None
+    assert shown.headings[1] == "epsilon (certified, to an observer of every single report)"
     table = page.sections[-1].table
     assert table is not None
     cells = dict(table.rows)

@@ -30,7 +30,7 @@ from mezzotint.core.lazy import LazyModule
 comparison: Any = LazyModule("mezzotint.design.compare")
 report: Any = LazyModule("mezzotint.report")
 
-TRADEOFF = (0.5, 0.75, 1.0, 1.5, 2.5, 4.0)
+TRADEOFF = (0.5, 1.0, 1.5, 2.5, 4.0)
 """Epsilons of the trade-off, relative to the one asked for."""
 
 GREATEST_EPSILON = 8.0

@@ -132,7 +132,7 @@ def _picture(mechanism: Mechanism, inputs: Any) -> Group:
         f"epsilon {_cost(mechanism)}; mean squared error {number(mechanism.mse())}, "
         f"mean absolute error {number(mechanism.mae())} (uniform inputs), greatest bias {number(mechanism.max_bias, 3)}"
     )
-    return Group(Fitted(table), Text(facts), Text(_certificate(mechanism)))
+    return Group(Fitted(table), Text(facts), Text(privacy.report_words(mechanism)))
 
 
 def _categories(mechanism: Mechanism) -> Group:
@@ -148,19 +148,6 @@ def _categories(mechanism: Mechanism) -> Group:
         f"epsilon {_cost(mechanism)}, table {mechanism.sha256[:12]}"
     )
     return Group(Fitted(table), Text(facts))
-
-
-def _certificate(mechanism: Mechanism) -> str:
-    """The claim of one report, and where in the table its epsilon stands."""
-    found = mechanism.certificate()
-    if found.denominator == 0:
-        return str(found)
-    return (
-        f"{privacy.report_claim(mechanism)}\nIts epsilon, log({found.numerator}/{found.denominator}) <= "
-        f"{found.epsilon!r}, stands in table {found.sha256[:12]}: level {found.level}, rows {found.row_high} and "
-        f"{found.row_low}. "
-        "Further reports about the same person add up."
-    )
 
 
 def _cost(mechanism: Mechanism) -> str:

@@ -21,6 +21,7 @@ from mezzotint.privacy.propose import Outcome as Outcome
 from mezzotint.privacy.prove import check_report as check_report
 from mezzotint.privacy.prove import prove as prove
 from mezzotint.privacy.prove import report_claim as report_claim
+from mezzotint.privacy.prove import report_words as report_words
 from mezzotint.privacy.release import Release as Release
 from mezzotint.privacy.tradeoff import TradeoffCurve as TradeoffCurve
 from mezzotint.privacy.tradeoff import tradeoff as tradeoff

@@ -124,3 +124,16 @@ def report_claim(mechanism: Mechanism | Mapping[str, Mechanism]) -> Claim:
     Certified where the kernel accepts it within seconds.
     """
     return prove(Release(mechanism=mechanism, delta=0.0), seconds=_SECONDS)[0]
+
+
+def report_words(mechanism: Mechanism) -> str:
+    """The claim of one report, and where in the table its epsilon stands; where there is none, the certificate."""
+    found = mechanism.certificate()
+    if found.denominator == 0:
+        return str(found)
+    return (
+        f"{report_claim(mechanism)}\nIts epsilon, log({found.numerator}/{found.denominator}) <= {found.epsilon!r}, "
+        f"stands in table {found.sha256[:12]}: level {found.level}, rows {found.row_high} and {found.row_low}. "
+        f"The mean of a report is off by at most {float(found.max_bias):.3g} data units; further reports about the "
+        "same person add up."
+    )

@@ -47,10 +47,11 @@ def mechanism_page(mechanism: Mechanism, *, file: str = "m.json") -> Page:
     unbounded = math.isinf(mechanism.epsilon)
     claim = privacy.report_claim(mechanism)
     promise = "no pure epsilon" if unbounded else f"epsilon {above(mechanism.epsilon)} ({claim.basis})"
+    bits = f"{mechanism.bits} bit{'s' if mechanism.bits > 1 else ''}"
+    inputs = f"[{mechanism.lower:g}, {mechanism.upper:g}]"
     return Page(
-        title=f"{mechanism.name}: {mechanism.bits} bit{'s' if mechanism.bits > 1 else ''} for inputs in "
-        f"[{mechanism.lower:g}, {mechanism.upper:g}]",
-        summary=f"{mechanism.bits} bit(s) per report of a number in [{mechanism.lower:g}, {mechanism.upper:g}], "
+        title=f"{mechanism.name}: {bits} for inputs in {inputs}",
+        summary=f"{bits} per report of a number in {inputs}, "
         f"{promise} per report, standard deviation about {number(math.sqrt(mechanism.mse()), 3)}.",
         sections=(
             what_it_does(mechanism),
@@ -164,7 +165,7 @@ def what_it_guarantees(mechanism: Mechanism) -> Section:
     at_five = curve.power(0.05)
     guess = (1 + mechanism.delta(0.0)) / 2
     words = (
-        str(mechanism.certificate()),
+        *privacy.report_words(mechanism).split("\n"),
         "The trade-off curve says the same as an attack: somebody who sees one report, knows two possible inputs, and "
         "wrongly names the second at most at the false-alarm rate, rightly names it at most at the rate drawn. "
         f"Accusing falsely in 5 % of the cases, the best attack detects at most {percent(at_five)}; when both "
@@ -247,7 +248,7 @@ def how_good_it_is(mechanism: Mechanism, comparison: Comparison) -> Section:
     )
     headings = (
         "mechanism",
-        f"epsilon ({privacy.basis()})",
+        f"epsilon ({privacy.basis(certified=all(one.certified for one in ranked))})",
         "bits",
         "MSE (squared data units)",
         "MAE (data units)",

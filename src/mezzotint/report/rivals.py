@@ -8,6 +8,7 @@ from typing import Any, final
 
 from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import Mechanism
+from mezzotint.privacy.prove import report_claim
 from mezzotint.report.content import Curve, Figure
 
 comparison: Any = LazyModule("mezzotint.design.compare")
@@ -41,7 +42,8 @@ class Rival:
 
     Arguments:
         name: what it is.
-        epsilon, bits: certified epsilon and size of one report.
+        epsilon, bits: pure epsilon and size of one report.
+        certified: whether the kernel accepts that epsilon.
         mse, mae, max_bias: squared data units and data units.
     """
 
@@ -51,6 +53,7 @@ class Rival:
     mse: float
     mae: float
     max_bias: float
+    certified: bool
 
 
 @final
@@ -84,6 +87,7 @@ def compare(mechanism: Mechanism) -> Comparison:
         mse=mechanism.mse(),
         mae=mechanism.mae(),
         max_bias=mechanism.max_bias,
+        certified=report_claim(mechanism).certified,
     )
     epsilon, levels = mechanism.epsilon, mechanism.levels.size
     if not 1e-3 <= epsilon <= GREATEST_EPSILON:
@@ -109,7 +113,15 @@ def compare(mechanism: Mechanism) -> Comparison:
 
 def _rival(row: Any) -> Rival:
     name = NAMES[row.family] + (" (biased)" if row.note == "biased" else "")
-    return Rival(name=name, epsilon=row.epsilon, bits=row.bits, mse=row.mse, mae=row.mae, max_bias=row.max_bias)
+    return Rival(
+        name=name,
+        epsilon=row.epsilon,
+        bits=row.bits,
+        mse=row.mse,
+        mae=row.mae,
+        max_bias=row.max_bias,
+        certified=row.certified,
+    )
 
 
 def tradeoff_figure(points: Sequence[Mapping[str, Any]]) -> Figure:
