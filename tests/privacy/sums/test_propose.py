@@ -130,7 +130,7 @@ def test_boxes_are_divided_one_component_after_the_other() -> None:
     assert boxes(2, [0.5, 0.25], 0.2499)["children"][0].keys() == {"edges", "children"}
 
 
-def test_cases_are_proposed_with_a_quarter_of_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cases_are_proposed_with_as_many_steps_as_time_allows(monkeypatch: pytest.MonkeyPatch) -> None:
     best = central_epsilon(BITS, clients=40, delta=1e-4)
     assert best.cover is not None
     asked: list[tuple[list[int], int]] = []
@@ -141,11 +141,12 @@ def test_cases_are_proposed_with_a_quarter_of_the_steps(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(propose, "_case", case)
     start = [39] + [0] * (len(best.cover.groups) - 1)
-    for steps, corners in ((48, 12), (20, 10)):
+    # First the least ladder, by which the time of a step is known; then a quarter and half of the steps, if they fit.
+    for steps, budget, corners in ((48, 1e9, [12, 24]), (20, 1e9, [5, 10]), (48, 0.0, [6])):
         asked.clear()
-        cases = [content for content in _contents(monkeypatch, 39, best, [], steps=steps) if content["others"] == 39]
-        assert [len(content["blankets"]) for content in cases[:2]] == [len(best.cover.groups)] * 2
-        assert asked == [(start, corners), (start, 6)]
+        _contents(monkeypatch, 39, best, [], steps=steps, budget=budget)
+        assert asked[0] == (start, 6)
+        assert sorted(asked[1:]) == [(start, count) for count in corners]
 
 
 def test_blankets_and_ladders_are_written_as_they_are() -> None:
