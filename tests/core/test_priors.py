@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from mezzotint import ParameterError, design
 from mezzotint.core.priors import ORDERS, SamplePrior, as_prior
 
 EXACT = 1e-12
@@ -76,3 +78,19 @@ def test_moments_of_a_sample_block_by_block_are_those_point_by_point(count: int)
             found, wanted = prior.moments(np.asarray(edges)), _point_by_point(prior, np.asarray(edges))
             # Sums of terms that are all at least 0, each of a few roundings: relative errors only.
             assert (np.abs(found - wanted) <= 1e-12 * wanted).all()
+
+
+@pytest.mark.parametrize(
+    "prior", [stats.norm(np.nan, 1), stats.norm(0, np.nan), stats.poisson(-1)], ids=["mean", "deviation", "rate"]
+)
+def test_distributions_of_impossible_parameters_are_named(prior: Any) -> None:
+    with pytest.raises(ParameterError, match="check its parameters"):
+        as_prior(prior, lower=-1.0, upper=1.0)
+
+
+@pytest.mark.parametrize("half", [1e100, 1e-100])
+def test_ranges_whose_fourth_power_is_no_float_are_named(half: float) -> None:
+    with pytest.raises(ParameterError, match="rescale"):
+        as_prior(None, lower=-half, upper=half)
+    with pytest.raises(ParameterError, match="rescale"):
+        design.calibrate("rqm", epsilon=1.0, lower=-half, upper=half)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -100,6 +101,38 @@ def test_mechanisms_and_functions_of_ones_own() -> None:
     assert [point.get("family") for point in points] == [None, "response"] + [mine.name] * (mine.epsilon <= 1.0)
     with pytest.raises(ParameterError, match="families"):
         design.compare(families=(3,))  # pyright: ignore
+
+
+def test_tables_of_another_range_are_not_compared() -> None:
+    other = families.randomized_response(lower=0, upper=1, epsilon=1.0)
+    (row,) = design.compare(families=(other,))
+    assert row.mechanism is None
+    assert "[0, 1]" in row.note
+    for family in (other, lambda epsilon: families.randomized_response(lower=0, upper=1, epsilon=min(epsilon, 20.0))):
+        with pytest.raises(ParameterError, match=r"families=.*\[0, 1\]"):
+            design.tradeoff(epsilons=[1.0], bits=[1], families=[family])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"bits": 2},
+        {"bits": "23"},
+        {"bits": []},
+        {"epsilons": 1.0},
+        {"families": 3},
+        {"families": "rqm"},
+        {"bits": [2.5]},
+    ],
+    ids=["number", "text", "none", "epsilon", "family", "name", "half"],
+)
+def test_grids_that_are_none_are_named(options: dict[str, Any]) -> None:
+    with pytest.raises(ParameterError) as caught:
+        design.tradeoff(**{"epsilons": [1.0], "bits": [1], **options})
+    assert caught.value.parameter == next(iter(options))
+    if "families" in options:
+        with pytest.raises(ParameterError, match="families"):
+            design.compare(**options)
 
 
 def test_closed_forms_are_told_first_and_ties_stand_as_they_were_asked_for() -> None:

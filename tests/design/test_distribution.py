@@ -186,3 +186,8 @@ def test_what_is_known_already_counts_in_the_program() -> None:
     assert variance(often) == pytest.approx(found.fun, rel=1e-6)
     assert use.bound <= variance(often) <= use.bound + 1e-7  # as above
     assert variance(often) < variance(Program(sets, shares, 1.0).solve().often * np.exp(-0.5))
+
+
+def test_epsilons_too_small_for_the_weights_to_tell_cells_apart_are_named() -> None:
+    with pytest.raises(InfeasibleError, match="do not tell the cells apart"):
+        design.optimal(1e-6, levels=8, loss="cdf")

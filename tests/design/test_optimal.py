@@ -185,13 +185,6 @@ def test_certified_epsilon_is_as_asked(epsilon: float, knots: Any) -> None:
     assert report.epsilon_upper <= epsilon
 
 
-def test_symmetric_problems_solved_on_half_agree_with_whole_ones() -> None:
-    symmetric = design.optimal(1.0, levels=LEVELS, knots=33)
-    # A prior that is symmetric only up to 1e-9 is solved whole.
-    skewed = design.optimal(1.0, levels=LEVELS, knots=33, prior=stats.uniform(-1, 2 + 1e-8))
-    assert symmetric.loss == pytest.approx(skewed.loss, rel=SOLVED)
-
-
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e4])
 @pytest.mark.parametrize("shift", [0.0, 1.0, -50.0])
 def test_loss_scales_with_the_data(scale: float, shift: float) -> None:
@@ -428,3 +421,65 @@ def test_far_levels_do_not_hide_a_bias_that_a_cone_solver_left(levels, knots) ->
     assert result.loss >= least * (1 - MANY)
     # Two given knots carry all multipliers, and levels that reach barely far enough make them large.
     assert result.slack <= 10 * SOLVED * result.loss
+
+
+_REACH = 1 + 2 / np.expm1(2.0) * (1 + 1e-15)
+_SAMPLE = np.round(np.random.default_rng(0).normal(0.3, 0.3, 1500), 6)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "levels", "options"),
+    [
+        (2.0, [-2.2838, -0.8525, 0.1751, _REACH], {"prior": _SAMPLE}),
+        (0.01, [-200.00200267450828, -137.41, 7.53, 57.45, 155.64, 397.0557], {"loss": "minimax"}),
+    ],
+    ids=["sample", "minimax"],
+)
+def test_levels_that_just_reach_on_one_side_are_as_good_as_their_mirror_image(
+    epsilon: float, levels: list[float], options: dict[str, Any]
+) -> None:
+    mirrored = options | ({"prior": -options["prior"]} if "prior" in options else {})
+    one = design.optimal(epsilon, levels=levels, **options)
+    other = design.optimal(epsilon, levels=[-level for level in levels[::-1]], **mirrored)
+    assert one.status == other.status == "optimal"
+    assert one.loss == pytest.approx(other.loss, rel=1e-5)  # what "optimal" allows
+
+
+@pytest.mark.parametrize("far", [1e8, 1e10, 1e15, 1e100, 1e200])
+@pytest.mark.parametrize("loss", ["mse", "minimax"])
+def test_levels_too_far_for_the_weights_are_named_and_others_have_true_bounds(far: float, loss: Any) -> None:
+    for levels in ([-far, -0.5, 0.5, far], [-3.0, -0.5, 0.5, far]):
+        if far > 1e9:
+            with pytest.raises(InfeasibleError, match="one unit of 2\\*\\*-32 moves a mean by"):
+                design.optimal(1.0, levels=levels, loss=loss)
+            continue
+        result = design.optimal(1.0, levels=levels, loss=loss)
+        assert result.gap is not None
+        assert result.gap >= -result.slack
+        assert result.mechanism.max_bias <= 2 * far / 2**32
+        assert result.status == "feasible" or result.gap <= 1e-5 * result.loss
+
+
+@pytest.mark.parametrize("width", [1e-2, 1e-4, 1e-5, 1e-7, 1e-10])
+@pytest.mark.parametrize("kind", ["distribution", "few points", "many points"])
+def test_narrow_priors_have_tight_bounds(width: float, kind: str) -> None:
+    rng, levels = np.random.default_rng(0), [-3, -1, 0.2, 0.9, 3]
+    prior: Any = stats.norm(0.3, width)
+    if kind != "distribution":
+        prior = rng.normal(0.3, width, 1500 if kind == "few points" else 9000)
+    result = design.optimal(1.0, levels=levels, prior=prior)
+    assert result.gap is not None
+    # Point masses are spread over 1e-4, and as near is the bound; an uneven histogram of many points within 1/4096.
+    assert -result.slack <= result.gap <= 2e-4 * result.loss
+
+
+def test_the_largest_bias_is_kept_in_integers() -> None:
+    for max_bias in (1e-6, 0.01, 0.3):
+        result = design.optimal(1.0, levels=LEVELS, max_bias=max_bias, knots=5)
+        assert result.mechanism.max_bias <= max_bias
+
+
+@pytest.mark.parametrize(("seconds", "remedy"), [("ten", "finite number"), (0.0, "above 0"), (math.nan, "finite")])
+def test_impossible_times_for_proofs_are_named(seconds: Any, remedy: str) -> None:
+    with pytest.raises(ParameterError, match=f"seconds=.*{remedy}"):
+        design.optimal(1.0, levels=[-3, 3], prove=True, seconds=seconds)

@@ -68,6 +68,22 @@ def test_rare_levels_cost_a_metric_design_no_gap(metric: Any) -> None:
     assert result.gap <= 2 * SOLVED * result.loss
 
 
+@pytest.mark.parametrize("seed", range(16))
+def test_rounding_never_refuses_a_metric_or_a_divergence_that_has_a_table(seed: int) -> None:
+    """Levels that reach farther than they must: rows with rare levels, close to each other, orders of all sizes."""
+    rng = np.random.default_rng(seed)
+    epsilon, count = float(10 ** rng.uniform(-1, 1)), int(rng.integers(2, 7))
+    if seed % 2:
+        options, outer = {"metric": "absolute", "knots": int(rng.integers(3, 18))}, 1 + 1 / epsilon
+    else:
+        options, outer = {"alpha": float(10 ** rng.uniform(0.1, 3)), "knots": 9}, 1 + 2 / math.expm1(epsilon)
+    outer *= rng.uniform(1.1, 3)
+    levels = np.sort([-outer, *rng.uniform(-outer, outer, count - 2), outer])
+    result = design.optimal(epsilon, levels=levels, **options)
+    assert result.gap is not None
+    assert -result.slack <= result.gap <= 0.01 * result.loss
+
+
 def test_absolute_metric_holds_between_knots() -> None:
     result = design.optimal(1.0, levels=LEVELS, metric="absolute", knots=9)
     inputs = np.linspace(-1, 1, 301)

@@ -6,7 +6,7 @@ A prior (`core.priors`) answers for moments over cells of data; a law for integr
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import cast, final
 
 import numpy as np
 
@@ -14,7 +14,12 @@ from mezzotint.core.loss import FloatArray, IndexArray
 from mezzotint.core.priors import DistributionPrior, Prior, SamplePrior, UniformPrior
 
 _GRID = 4096
-"""Cells in which a continuous prior is taken as uniform, and a sample of more points than this as a histogram."""
+"""Cells at least in which a continuous prior is taken as uniform, and so is a sample of more than `_FEW` points."""
+
+_FEW = 2 * _GRID
+
+_HEAVY, _HALVINGS = 1 / 256, 10
+"""Cells of more mass than this are halved, so often at most."""
 
 
 @final
@@ -85,6 +90,33 @@ def _atoms(points: FloatArray, masses: FloatArray, spread: float) -> Law:
     return Law.of(edges, cells * scale, low=float(low), high=float(high))
 
 
+def _inputs(edges: FloatArray, lower: float, upper: float) -> FloatArray:
+    """Centred units, from -1 to 1, as data units."""
+    return np.clip(lower + (upper - lower) * (edges + 1) / 2, lower, upper)
+
+
+def _cells(prior: Prior, lower: float, upper: float) -> tuple[FloatArray, FloatArray, bool]:
+    """Edges of cells, the mass below each (what lies on an end of the range outside), whether one is still heavy."""
+
+    def below(edges: FloatArray) -> FloatArray:
+        inputs = _inputs(edges, lower, upper)
+        if isinstance(prior, SamplePrior):
+            place = np.searchsorted(prior.points, inputs)
+            place[0] = np.searchsorted(prior.points, lower, side="right")
+            return np.concatenate([[0.0], np.cumsum(prior.masses)])[place]
+        return np.asarray(cast(DistributionPrior, prior).cdf(inputs), dtype=np.float64)
+
+    edges = np.linspace(-1.0, 1.0, _GRID + 1)
+    known = below(edges)
+    for _ in range(_HALVINGS):
+        heavy = np.diff(known) > _HEAVY
+        if not heavy.any():
+            break
+        edges = np.union1d(edges, (edges[1:] + edges[:-1])[heavy] / 2)
+        known = below(edges)
+    return edges, known, bool((np.diff(known) > _HEAVY).any())
+
+
 def law_of(prior: Prior, lower: float, upper: float, *, spread: float = 1e-3) -> Law:
     """The law of a prior's inputs in centred units: exact for a uniform one, in cells for others.
 
@@ -95,21 +127,32 @@ def law_of(prior: Prior, lower: float, upper: float, *, spread: float = 1e-3) ->
         return Law.of(np.array([-1.0, 1.0]), np.ones(1))
     if isinstance(prior, SamplePrior) and has_few_atoms(prior):
         return _atoms(*centred_atoms(prior, lower, upper), spread)
-    edges, low, high = np.linspace(lower, upper, _GRID + 1), 0.0, 0.0
-    if isinstance(prior, SamplePrior):
-        low, high = (float(prior.masses[prior.points == end].sum()) for end in (lower, upper))
-        masses = prior.moments(edges)[:, 0] - np.eye(_GRID)[[0, -1]].T @ np.array([low, high])
-    elif isinstance(prior, DistributionPrior):
-        below = np.asarray(prior.cdf(edges), dtype=np.float64)
-        masses, low, high = np.diff(below), float(below[0]), float(1 - below[-1])
-    else:
-        masses = prior.moments(edges)[:, 0]
-    return Law.of(np.linspace(-1.0, 1.0, _GRID + 1), np.maximum(masses, 0.0), low=low, high=max(high, 0.0))
+    edges, below, _ = _cells(prior, lower, upper)
+    return Law.of(edges, np.maximum(np.diff(below), 0.0), low=float(below[0]), high=max(1 - float(below[-1]), 0.0))
+
+
+def condensed(prior: Prior, lower: float, upper: float) -> tuple[Prior, float]:
+    """The prior, or point masses at the means of cells where it is too narrow for a density; what lies between.
+
+    The second number is the mean square distance of an input from its point mass, squared data units: so much less
+    than for the point masses an unbiased mechanism's MSE can be for the prior (docs/proofs/design.md, "Cells").
+    """
+    if isinstance(prior, UniformPrior) or has_few_atoms(prior):
+        return prior, 0.0
+    edges, _, is_narrow = _cells(prior, lower, upper)
+    if not is_narrow:
+        return prior, 0.0
+    inputs = np.unique(_inputs(edges, lower, upper))
+    moments = prior.moments(inputs)[:, :3]
+    used = moments[:, 0] > 0
+    mass, first, second = moments[used].T
+    points = inputs[:-1][used] + first / mass
+    return SamplePrior(points=points, masses=mass), max(0.0, float((second - first**2 / mass).sum()))
 
 
 def has_few_atoms(prior: Prior) -> bool:
     """Whether the law of a prior is that of point masses made uniform over a spread."""
-    return isinstance(prior, SamplePrior) and prior.points.size <= _GRID
+    return isinstance(prior, SamplePrior) and prior.points.size <= _FEW
 
 
 def split_atoms(points: FloatArray, masses: FloatArray, edges: FloatArray, spread: float) -> FloatArray:

@@ -168,8 +168,11 @@ def as_prior(prior: Any, *, lower: float, upper: float) -> Prior:
     """Reads a user's prior: None (uniform), a frozen scipy.stats distribution, a 1-D sample, or a Prior.
 
     Raises:
-        ParameterError: an empty sample, NaN in it, a wrong shape, or something that is none of these.
+        ParameterError: an empty sample, NaN in it, a wrong shape, a distribution whose parameters make none, or
+            something that is none of these; a range whose fourth power is no float.
     """
+    if not 1e-70 <= upper - lower <= 1e70:
+        raise ParameterError("upper", upper, "fourth powers of the range are no floats: rescale the data")
     if prior is None:
         return UniformPrior()
     if isinstance(prior, Prior):
@@ -179,11 +182,14 @@ def as_prior(prior: Any, *, lower: float, upper: float) -> Prior:
         raise ParameterError(
             "prior", type(prior).__name__, "give a frozen distribution: with its parameters, as in norm(0, 1)"
         )
+    if not callable(getattr(prior, "cdf", None)):
+        return _sample(prior, lower, upper)
+    below, within = float(prior.cdf(lower)), float(prior.cdf(upper))
+    if not 0 <= below <= within <= 1:
+        raise ParameterError("prior", (below, within), "its cdf at lower and upper: check its parameters")
     if callable(getattr(prior, "pmf", None)) and not callable(getattr(prior, "pdf", None)):
         return _discrete(prior, lower, upper)
-    if callable(getattr(prior, "cdf", None)):
-        return DistributionPrior(cdf=prior.cdf)
-    return _sample(prior, lower, upper)
+    return DistributionPrior(cdf=prior.cdf)
 
 
 def _discrete(distribution: Any, lower: float, upper: float) -> Prior:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, Literal, final
@@ -129,13 +129,28 @@ def _continuous(family: str, epsilon: float, prior: Any, floor: float, span: dic
     )
 
 
-def own(family: Family, epsilon: float) -> tuple[str, Callable[[], Mechanism]]:
-    """The name of a user's mechanism, and how to get it at this epsilon."""
-    if isinstance(family, Mechanism):
-        return family.name, lambda: family
-    if not callable(family):
+def own(family: Family, epsilon: float, *, lower: float, upper: float) -> tuple[str, Callable[[], Mechanism]]:
+    """The name of a user's mechanism, and how to get it at this epsilon and range."""
+    if not callable(family) and not isinstance(family, Mechanism):
         raise ParameterError("families", family, f"use {', '.join((*FAMILIES, *BASELINES))}, a Mechanism or a function")
-    return getattr(family, "__name__", type(family).__name__), lambda: member_of(family, epsilon)
+    name = family.name if isinstance(family, Mechanism) else getattr(family, "__name__", type(family).__name__)
+
+    def build() -> Mechanism:
+        table = family if isinstance(family, Mechanism) else member_of(family, epsilon)
+        if (table.lower, table.upper) != (lower, upper):
+            raise ParameterError(
+                "families", name, f"its inputs are in [{table.lower:g}, {table.upper:g}]: ask for these"
+            )
+        return table
+
+    return name, build
+
+
+def _listed(name: str, values: Any, *, least: int = 1) -> list[Any]:
+    """The values as a list; a text is no list of its letters."""
+    if isinstance(values, str) or not isinstance(values, Iterable) or len(listed := list[Any](values)) < least:
+        raise ParameterError(name, values, f"give a list of at least {least}")
+    return listed
 
 
 def _row(family: str, design: Callable[[], DesignResult | Mechanism], prior: Any, floor: float, cells: int) -> Row:
@@ -207,19 +222,20 @@ def compare(
         same levels; against the others its levels are the best found.
     """
     count = _levels(bits, levels)
+    families = _listed("families", families)
     unknown = [name for name in families if isinstance(name, str) and name not in (*FAMILIES, *BASELINES)]
     if unknown:
         raise ParameterError("families", unknown, f"use some of {', '.join((*FAMILIES, *BASELINES))}")
     span: dict[str, Any] = {"lower": lower, "upper": upper}
     problem = make_problem(epsilon=epsilon, loss="mse", prior=prior, **span)
     # Read once: a sample of many rows takes long to sort. Tables of one's own may have another range.
-    given, prior = prior, problem.prior
+    prior = problem.prior
     floor = limit_of(problem, None)[0]
     cells = max(2, (count if isinstance(count, int) else len(count)) // 2)
     rows: dict[int, Row] = {}
     for place, name in sorted(enumerate(families), key=lambda item: _LAST.index(item[1]) if item[1] in _LAST else -1):
         if not isinstance(name, str):
-            rows[place] = _row(*own(name, epsilon), given, floor, cells)
+            rows[place] = _row(*own(name, epsilon, **span), prior, floor, cells)
         elif name in continuous.NAMES:
             rows[place] = _continuous(name, epsilon, prior, floor, span)
         else:
@@ -249,14 +265,13 @@ def tradeoff(
         progress: called as progress(done, total) after each design.
 
     Raises:
-        ParameterError: an empty or impossible grid.
+        ParameterError: an empty or impossible grid, a table of another range.
 
     Returns: one dict per epsilon and number of bits: epsilon, bits, mse, mae, limit.
     """
-    if not epsilons or not bits:
-        raise ParameterError("bits" if epsilons else "epsilons", [], "give at least one value")
+    epsilons, bits = _listed("epsilons", epsilons), _listed("bits", bits)
     counts, rows = [_levels(count, None) for count in bits], []
-    given, prior = prior, as_prior(prior, lower=lower, upper=upper)
+    prior = as_prior(prior, lower=lower, upper=upper)
     for epsilon in epsilons:
         problem = make_problem(epsilon=epsilon, lower=lower, upper=upper, loss="mse", prior=prior)
         floor = limit_of(problem, None)[0]
@@ -265,11 +280,11 @@ def tradeoff(
             rows.append(_point(table, epsilon, count, prior) | {"limit": floor})
             if progress is not None:
                 progress(len(rows), len(epsilons) * len(bits))
-    for epsilon, family in itertools.product(epsilons, families):
-        name, build = own(family, epsilon)
+    for epsilon, family in itertools.product(epsilons, _listed("families", families, least=0)):
+        name, build = own(family, epsilon, lower=lower, upper=upper)
         table = build()
         if table.epsilon <= epsilon:
-            rows.append({"family": name, **_point(table, epsilon, table.bits, given)})
+            rows.append({"family": name, **_point(table, epsilon, table.bits, prior)})
     return rows
 
 

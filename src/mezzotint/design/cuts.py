@@ -11,7 +11,7 @@ from typing import final
 
 import numpy as np
 
-from mezzotint.core.laws import centred_atoms, exact_law, has_few_atoms, law_of, split_atoms
+from mezzotint.core.laws import centred_atoms, condensed, exact_law, has_few_atoms, law_of, split_atoms
 from mezzotint.core.loss import FloatArray
 from mezzotint.core.priors import SamplePrior
 from mezzotint.design.floors import best_floors
@@ -113,7 +113,9 @@ def cut_at(
     Arguments:
         doubt: see `best_floors`: any multipliers give a cut.
     """
-    law = law_of(problem.prior, problem.lower, problem.upper, spread=spread)
+    span = problem.lower, problem.upper
+    prior, between = condensed(problem.prior, *span)
+    law = law_of(prior, *span, spread=spread)
     optimum = best_floors(levels, ratio, law, "mse", doubt=doubt)
     windows = make_windows(levels, optimum.floors, ratio)
     means = np.clip(windows.means, -1.0, 1.0)
@@ -121,11 +123,11 @@ def cut_at(
     wide = np.diff(means) > 0
     pairs = np.stack([levels[windows.left], levels[windows.right]], axis=1)[wide]
     edges = np.concatenate([means[:-1][wide], [1.0]])
-    prior, span = problem.prior, (problem.lower, problem.upper)
     if isinstance(prior, SamplePrior) and has_few_atoms(prior):
         # Any split of the point masses gives a bound; that of the law does so with these multipliers.
         points, masses = centred_atoms(prior, *span)
         moments = split_atoms(points, masses, edges, spread) @ points[:, None] ** np.arange(3)
     else:
         moments = np.diff(exact_law(prior, *span, edges).integrals(edges), axis=0)
+    moments[0, 2] += between / (problem.width / 2) ** 2
     return Cut(edges=edges, roots=np.sort(pairs, axis=1), ends=optimum.ends, moments=moments), optimum.floors

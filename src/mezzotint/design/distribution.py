@@ -254,5 +254,7 @@ def design_cells(problem: Problem, levels: Any, knots: Any, *, started: float) -
 
     mechanism = stepped(lambda less: Program(sets, shares, less).rows(), shares, edges, problem.epsilon)
     loss = cdf_variance(mechanism.probabilities[::2], shares)
+    if not math.isfinite(loss):
+        raise InfeasibleError(f"epsilon={problem.epsilon:g}: weights of 2**-32 do not tell the cells apart; raise it")
     draft = Draft(lower_bound=bound, scope=scope, iterations=steps + more)
     return record(problem, draft, mechanism, started=started, loss=loss)

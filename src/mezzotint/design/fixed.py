@@ -9,10 +9,10 @@ from typing import cast
 
 import numpy as np
 
-from mezzotint.core.laws import centred_atoms, exact_law, has_few_atoms, law_of, split_atoms
+from mezzotint.core.laws import centred_atoms, condensed, exact_law, has_few_atoms, law_of, split_atoms
 from mezzotint.core.mechanism import FloatArray, Mechanism
 from mezzotint.core.priors import SamplePrior, UniformPrior
-from mezzotint.design.floors import best_floors, bound_for_atoms, lower_bound
+from mezzotint.design.floors import CLOSE, best_floors, bound_for_atoms, lower_bound
 from mezzotint.design.integers import IntegerWindows, integer_windows, refitted, table
 from mezzotint.design.parts import WorstErrorPart
 from mezzotint.design.problem import Problem
@@ -33,8 +33,6 @@ _BINDING = 1 - 1e-6
 """Share of the largest error from which on an input's error counts as one that binds."""
 _SPREADS = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4)
 """Over how much of half the range point masses are spread, one after another."""
-_CLOSE = 1e-6
-"""Of half the range: what floors may miss the ends by, before integers are made of them, which do not."""
 _FEW_ENTRIES = 4000
 """Point masses times levels up to which a linear program is solved at the masses."""
 
@@ -65,14 +63,15 @@ def program_on(
         costs: those of the problem, where they are known.
         between: where else between two knots the largest error counts, for loss "minimax".
     """
-    aims, units, worst = centered(problem, knots), centered(problem, levels), problem.loss == "minimax"
+    aims, units = centered(problem, knots), centered(problem, levels)
+    errors = WorstErrorPart(aims=aims, levels=units, between=between)
     return assemble(
         aims=aims,
         levels=units,
         costs=problem.costs(knots, levels) if costs is None else costs,
-        parts=[privacy, WorstErrorPart(aims=aims, levels=units, between=between)] if worst else [privacy],
+        parts=[privacy, errors] if problem.loss == "minimax" else [privacy],
         max_bias=problem.max_bias / (problem.width / 2),
-        worst=worst,
+        worst=errors.unit if problem.loss == "minimax" else 0.0,
     )
 
 
@@ -83,12 +82,12 @@ def _reaching(units: FloatArray, solution: Solution, epsilon: float) -> FloatArr
     reach are a convex set.
     """
     ratio, floors = math.exp(epsilon), solution.floors * math.exp(-epsilon / 2)
-    if _misses(units, floors, ratio) <= _CLOSE:
+    if _misses(units, floors, ratio) <= CLOSE:
         return floors
     reached = _inside(tuple(units.tolist()), ratio)
     for share in np.geomspace(1e-9, 1.0, 46):
         mixed = (1 - share) * floors + share * reached
-        if _misses(units, mixed, ratio) <= _CLOSE:
+        if _misses(units, mixed, ratio) <= CLOSE:
             return mixed
     return reached
 
@@ -108,7 +107,8 @@ def _misses(units: FloatArray, floors: FloatArray, ratio: float) -> float:
 def _by_newton(problem: Problem, levels: FloatArray) -> Draft:
     """The best floors for the average over the prior, whose point masses are spread less and less."""
     units, ratio, half = centered(problem, levels), ratio_above(problem.epsilon), problem.width / 2
-    loss, prior, span = "mae" if problem.loss == "mae" else "mse", problem.prior, (problem.lower, problem.upper)
+    loss, span = "mae" if problem.loss == "mae" else "mse", (problem.lower, problem.upper)
+    prior, between = condensed(problem.prior, *span)
     few = has_few_atoms(prior)
     optimum, floors, least, bound, price, iterations = None, np.zeros(units.size), math.inf, -math.inf, 0.0, 0
     for spread in _SPREADS if few else _SPREADS[:1]:
@@ -131,10 +131,9 @@ def _by_newton(problem: Problem, levels: FloatArray) -> Draft:
             least, floors = float(value.loss), optimum.floors
         if least - bound <= _TARGET * least or least > before * (1 - 1e-12):
             break
-    scale = half if loss == "mae" else half**2
-    return Draft(
-        floors=floors, lower_bound=bound * scale, scope=AT_LEVELS, iterations=iterations, price=price * scale / half
-    )
+    scale, less = (half, math.sqrt(between)) if loss == "mae" else (half**2, between)
+    bound, price = bound * scale - less, price * scale / half
+    return Draft(floors=floors, lower_bound=bound, scope=AT_LEVELS, iterations=iterations, price=price)
 
 
 def _on_knots(problem: Problem, levels: FloatArray, knots: FloatArray, between: tuple[float, ...] = _BETWEEN) -> Draft:

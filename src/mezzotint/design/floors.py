@@ -10,6 +10,7 @@ import contextlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import final
 
 import numpy as np
@@ -29,6 +30,9 @@ _THINNEST = 1e-7
 
 _LEAST = 1e-10
 """Where both outer levels just reach, the solver sees them so much (relative) farther out."""
+
+CLOSE = 1e-6
+"""Of half the range: what floors may miss the ends by, before integers are made of them, which do not."""
 
 _ROOM = 1e-13
 """Of ratios between rows: what floats need to tell the inside of such levels' windows from its edge."""
@@ -235,9 +239,9 @@ def best_floors(
         ConvergenceError: the levels reach less far than `overhang`, or numbers are beyond floats.
     """
     excess = (np.abs(levels[[0, -1]]) - 1) / overhang(ratio) - 1
-    just = lambda: _JustReaching(levels, ratio, 0 if excess[0] < excess[1] else levels.size - 1)  # noqa: E731
-    ways: list[Callable[[], _Reach]] = [lambda: _TwoRows(levels, ratio)]
+    ways: list[Callable[[], _Reach]] = [partial(_TwoRows, levels, ratio)]
     if excess.min() < _THINNEST:
+        just = partial(_JustReaching, levels, ratio, 0 if excess[0] < excess[1] else levels.size - 1)
         ways.insert(0 if excess.max() > 100 * _THINNEST else 1, just)
     found: list[tuple[float, Optimum]] = []
     for way in ways:
@@ -262,7 +266,9 @@ def _newton(
 ) -> tuple[float, Optimum]:
     """A primal-dual interior-point method: the relative gap that it proves, and where it ends."""
     count, point = levels.size, reach.point
-    if near is not None and near.point.size == point.size:
+    if near is None or near.point.size != point.size:
+        share = 1.0  # what was near is a point of the other kind
+    else:
         point = share * point + (1 - share) * near.point
 
     def at(point: FloatArray) -> tuple[Windows, Value]:
@@ -280,7 +286,9 @@ def _newton(
         gap, found = float((duals * slacks).sum()), lower_bound(value, point[:count], levels, ends, ratio)
         stalled = 0 if found > bound else stalled + 1
         bound, multipliers = (found, ends) if found > bound else (bound, multipliers)
-        least, floors = (height, point[:count]) if height < least else (least, floors)
+        # Before the equations are met windows may end short of the range: then their loss is none of a mechanism.
+        if height < least and max(float(windows.means[0]) + 1, 1 - float(windows.means[-1])) <= CLOSE:
+            least, floors = height, point[:count]
         # Of what lies far from the loss in doubt a tenth of the distance is enough to know.
         relative = _TARGET if doubt is None else min(max(1e-6, 0.1 * abs(least / doubt - 1)), 1e-2)
         if least - bound <= relative * least or (stalled > 8 and gap < relative * least) or not (slacks > 0).all():
@@ -309,6 +317,8 @@ def _newton(
                 break
             length /= 2
         point, duals = point + length * change, duals + along * d_duals
+    if math.isinf(least):
+        raise ConvergenceError("no windows were found that reach both ends of the range")
     return (least - bound) / least, Optimum(floors=floors, ends=multipliers, iterations=step, point=point)
 
 

@@ -8,21 +8,28 @@ from functools import cached_property
 from typing import final
 
 import numpy as np
+from scipy.special import logsumexp
 
 from mezzotint.core import rounding
-from mezzotint.core.errors import InfeasibleError, ParameterError
+from mezzotint.core.errors import InfeasibleError, MezzotintError, ParameterError
 from mezzotint.core.loss import IndexArray
 from mezzotint.core.mechanism import TOTAL, FloatArray, Mechanism
 from mezzotint.design.fixed import ON_KNOTS, centered, program_on
-from mezzotint.design.parts import DeltaPart, PairRatioPart, RenyiPart, all_pairs
+from mezzotint.design.parts import DeltaPart, PairRatioPart, RenyiPart
 from mezzotint.design.problem import Problem
 from mezzotint.design.program import Part, Program, RatioPart, price_of_means
 from mezzotint.design.rounding import Draft, without_unused
-from mezzotint.design.solver import Solution, safe_bound, solve
+from mezzotint.design.solver import Solution, SolverError, safe_bound, solve
 from mezzotint.privacy.metric import metric_epsilon, spacing_of
 
-_MARGINS = 2.0**-30, 1e-2
-"""Least and largest relative reduction of epsilon that is tried until the integers are certified."""
+_UNITS = (0, 0, 0, 0, *(2 * 4**k for k in range(11)))
+"""Units by which rounding may move a weight, one try after another, until the integers are certified."""
+
+_MARGIN, _MOST = 2.0**-30, 1e-2
+"""Least and largest relative reduction of epsilon, for solver and rounding."""
+
+_SMALL = 1e-4
+"""What is overspent by so little (relative) is made up for by asking for less."""
 
 _VIOLATION = 1e-8
 _ROUNDS = 30
@@ -35,12 +42,14 @@ class Setting:
 
     Arguments:
         spare_rounding: whether delta is reduced by what rounding may add: for a table; a bound uses all of it.
+        spare: by how much any probability may be off while metrics and Renyi divergences still hold.
     """
 
     problem: Problem
     levels: FloatArray
     knots: FloatArray
     spare_rounding: bool = True
+    spare: float = 0.0
 
     @cached_property
     def costs(self) -> FloatArray:
@@ -53,11 +62,11 @@ class Setting:
         if problem.delta > 0:
             return DeltaPart(pairs=pairs, epsilon=epsilon, delta=self.delta if self.spare_rounding else problem.delta)
         if problem.alpha is not None:
-            return RenyiPart(pairs=pairs, alpha=problem.alpha, epsilon=epsilon)
+            return RenyiPart(pairs=pairs, alpha=problem.alpha, epsilon=epsilon, spare=self.spare)
         distance = np.abs(self.knots[pairs[:, 0]] - self.knots[pairs[:, 1]])
-        if problem.metric == "absolute":
-            return PairRatioPart(pairs=pairs, ratios=1 + epsilon * distance)
-        return PairRatioPart(pairs=pairs, ratios=np.exp(np.minimum(epsilon * distance**2, 40.0)))
+        is_absolute = problem.metric == "absolute"
+        ratios = 1 + epsilon * distance if is_absolute else np.exp(np.minimum(epsilon * distance**2, 40.0))
+        return PairRatioPart(pairs=pairs, ratios=ratios, spare=self.spare)
 
     @property
     def delta(self) -> float:
@@ -72,16 +81,15 @@ class Setting:
     def excess(self, rows: FloatArray, epsilon: float) -> FloatArray:
         """(R, R) how far each ordered pair of rows is beyond its constraint (<= 0: within)."""
         problem = self.problem
-        p = np.maximum(rows, 1e-15)
         if problem.delta > 0:
             ratio = math.exp(epsilon)
             sticks = np.stack([np.maximum(rows - ratio * row, 0).sum(axis=1) for row in rows], axis=1)
             return sticks - self.delta
+        low = np.log(np.maximum(rows - self.spare, 1e-15))
+        losses = np.log(np.maximum(rows + self.spare, 1e-15))[:, None] - low
         if problem.alpha is not None:
-            moments = p**problem.alpha @ (p ** (1 - problem.alpha)).T
-            return np.log(moments) / (problem.alpha - 1) - epsilon
-        losses = np.stack([np.log(p / row).max(axis=1) for row in p], axis=1)
-        return losses - epsilon * (self.knots[:, None] - self.knots) ** 2
+            return logsumexp(problem.alpha * losses + low, axis=2) / (problem.alpha - 1) - epsilon
+        return losses.max(axis=2) - epsilon * (self.knots[:, None] - self.knots) ** 2
 
     def program(self, pairs: IndexArray, epsilon: float) -> Program:
         part = RatioPart(epsilon=epsilon) if self.problem.is_pure else self.part(pairs, epsilon)
@@ -103,8 +111,7 @@ class Setting:
 def solve_pairs(setting: Setting, epsilon: float) -> tuple[Solution, IndexArray]:
     """Solves with few pairs of rows, adds the violated ones, until none is: the optimum over all pairs."""
     pairs = setting.first_pairs()
-    program = setting.program(pairs, epsilon)
-    candidates, solution = all_pairs(program.view), solve(program)
+    solution, candidates = solve(setting.program(pairs, epsilon)), np.argwhere(~np.eye(setting.knots.size, dtype=bool))
     for _ in range(_ROUNDS):
         if setting.is_complete():
             break
@@ -130,10 +137,10 @@ def spent(problem: Problem, mechanism: Mechanism) -> float:
     return mechanism.epsilon
 
 
-def _rounded(setting: Setting, rows: FloatArray) -> tuple[Mechanism, float]:
-    """The integer table, and by which share of epsilon it overspends."""
+def _rounded(setting: Setting, rows: FloatArray) -> Mechanism:
+    """The integer table."""
     problem = setting.problem
-    mechanism = rounding.table(
+    return rounding.table(
         knots=setting.knots,
         levels=setting.levels,
         probabilities=without_unused(rows),
@@ -141,38 +148,50 @@ def _rounded(setting: Setting, rows: FloatArray) -> tuple[Mechanism, float]:
         epsilon=problem.epsilon if problem.is_pure else math.inf,
         unbiased=problem.max_bias == 0,
     )
-    return mechanism, spent(problem, mechanism) / problem.epsilon - 1
 
 
 def design_general(problem: Problem, levels: FloatArray, knots: FloatArray) -> tuple[Draft, Mechanism]:
     """The optimal table at these levels and knots for any of the constraints and losses."""
     if problem.metric == "squared":
         spacing_of(knots)  # refuses uneven knots
-    setting, half = Setting(problem=problem, levels=levels, knots=knots), problem.width / 2
-    unit = half**2 if problem.loss == "minimax" else 1.0
-    drafts, margin, most = list[Draft](), *_MARGINS
-    while True:
-        solution, pairs = solve_pairs(setting, problem.epsilon * (1 - margin))
-        # Dropping pairs only lowers the optimum: a bound of the program with some pairs bounds the one with all.
-        asked = replace(setting, spare_rounding=False).program(pairs, problem.epsilon)
-        price = price_of_means(asked, solution.dual, centered(problem, levels)) if problem.max_bias < math.inf else 0.0
-        bound = safe_bound(asked, solution.dual) * unit
-        drafts.append(
-            Draft(lower_bound=bound, scope=ON_KNOTS, iterations=solution.iterations, price=price * unit / half)
-        )
+    setting = Setting(problem=problem, levels=levels, knots=knots)
+    rows, drafts, used = np.zeros((knots.size, levels.size)), list[Draft](), np.ones(levels.size, dtype=bool)
+    failure: MezzotintError = InfeasibleError(
+        f"epsilon={problem.epsilon:g}: the rows found, as integers, spend more; use fewer knots or levels, or raise it"
+    )
+    margin, grain = _MARGIN, float(np.ptp(levels)) / TOTAL
+    for units in _UNITS:
+        # Levels that are hardly ever used have no probability to spare: they are left out.
+        less = max(problem.max_bias - (2 + units) * grain, problem.max_bias / 2)
+        tried = Setting(problem=replace(problem, max_bias=less), levels=levels[used], knots=knots, spare=units / TOTAL)
         try:
-            mechanism, beyond = _rounded(setting, solution.rows)
-        except InfeasibleError:
-            if margin == most:
-                raise
-            beyond = math.inf
-        else:
-            if beyond <= 0:
-                # The multipliers of the least margin bound best, those of rare levels' rounding far worse.
-                return max(drafts, key=lambda draft: draft.lower_bound or -math.inf), mechanism
-            if margin == most:
-                raise InfeasibleError(f"rounding: the integers spend more than epsilon={problem.epsilon:g}")
-        margin = min(16 * margin if math.isinf(beyond) else max(2 * margin, margin + 1.5 * beyond), most)
+            solution, pairs = solve_pairs(tried, problem.epsilon * (1 - margin))
+            rows[:] = 0.0
+            rows[:, used] = solution.rows
+            if used.all():
+                drafts.append(_draft(setting, solution, pairs))
+            mechanism = _rounded(setting, rows)
+        except (InfeasibleError, SolverError) as error:
+            failure, margin = failure if drafts else error, min(8 * margin, _MOST)
+            continue
+        beyond = spent(problem, mechanism) / problem.epsilon - 1
+        if beyond <= 0 and mechanism.max_bias <= max(problem.max_bias, grain):
+            # The multipliers of the least margin bound best, those of rare levels' rounding far worse.
+            return max(drafts, key=lambda draft: draft.lower_bound or -math.inf), mechanism
+        used = without_unused(rows).any(axis=0)
+        margin = min(margin + (1.5 * beyond if beyond < _SMALL else margin), _MOST)
+    raise failure
+
+
+def _draft(setting: Setting, solution: Solution, pairs: IndexArray) -> Draft:
+    """What the multipliers of a solution prove: with some pairs a bound of the program with all."""
+    problem, half = setting.problem, setting.problem.width / 2
+    unit = half**2 if problem.loss == "minimax" else 1.0
+    asked = replace(setting, spare_rounding=False).program(pairs, problem.epsilon)
+    units = centered(problem, setting.levels)
+    price = price_of_means(asked, solution.dual, units) if problem.max_bias < math.inf else 0.0
+    bound = safe_bound(asked, solution.dual) * unit
+    return Draft(lower_bound=bound, scope=ON_KNOTS, iterations=solution.iterations, price=price * unit / half)
 
 
 def refine_even(problem: Problem, levels: FloatArray) -> tuple[Draft, Mechanism]:

@@ -75,24 +75,20 @@ def value_and_gradient(problem: Problem, knots: FloatArray, levels: FloatArray) 
     Guarantees: equals finite differences of the value wherever that is differentiable.
     """
     setting, half = Setting(problem=problem, levels=levels, knots=knots), problem.width / 2
-    solution, pairs = solve_pairs(setting, problem.epsilon)
+    solution, _ = solve_pairs(setting, problem.epsilon)
     if problem.loss == "minimax":
         return solution.value * half**2, np.zeros_like(levels)
     # Costs are quadratic in the level for the MSE, so central differences are exact; for the MAE they are once
     # differentiable wherever the prior has no point mass.
     step = min(1e-5 * problem.width, float(np.diff(levels).min()) / 4)
     slopes = (problem.costs(knots, levels + step) - problem.costs(knots, levels - step)) / (2 * step)
-    gradient, view = (solution.rows * slopes).sum(axis=0), setting.program(pairs, problem.epsilon).view
+    gradient = (solution.rows * slopes).sum(axis=0)
     if problem.max_bias < math.inf:
-        kept, start = view.rows[view.rows != view.centered], view.rows.size
-        multipliers = solution.dual[start : start + kept.size]
+        multipliers = solution.dual[knots.size : 2 * knots.size]
         if problem.max_bias > 0:
-            multipliers = multipliers - solution.dual[start + kept.size : start + 2 * kept.size]
+            multipliers = multipliers - solution.dual[2 * knots.size : 3 * knots.size]
         scale = half * max(1.0, float(np.abs(centered(problem, levels)).max()))
-        gradient = gradient + multipliers @ solution.rows[kept] / scale
-    if view.is_symmetric:
-        # Only half of the rows had multipliers: each level has its own share and its mirror image's.
-        gradient = (gradient - gradient[::-1]) / 2
+        gradient = gradient + multipliers @ solution.rows / scale
     return solution.value, gradient
 
 

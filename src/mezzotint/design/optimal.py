@@ -10,7 +10,7 @@ from typing import Any, Literal, final
 
 import numpy as np
 
-from mezzotint.core.arguments import check_count, check_finite, check_increasing
+from mezzotint.core.arguments import check_count, check_finite, check_increasing, check_positive
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import MAX_LEVELS, FloatArray, Mechanism
 from mezzotint.design.distribution import design_cells
@@ -129,6 +129,7 @@ def optimal(
     if not prove:
         return found
     count, half = found.mechanism.levels.size, problem.width / 2
+    seconds = check_positive("seconds", seconds)
     proven = prove_levels(problem, count, found.loss / half**2, seconds=seconds, progress=progress)
     bound = proven.bound * half**2
     return replace(

@@ -81,8 +81,9 @@ def _check_privacy(epsilon: float, delta: float, alpha: float | None, metric: An
         raise ParameterError("metric", metric, 'use None, "absolute" or "squared"')
     if alpha is not None and not alpha > 1:
         raise ParameterError("alpha", alpha, "the Renyi order must exceed 1; math.inf is pure epsilon")
-    if alpha is not None and _LARGEST_ORDER < alpha < math.inf:
-        raise ParameterError("alpha", alpha, "too large an order for a solver; math.inf, pure epsilon, implies it")
+    if alpha is not None and not (1 + 1e-5 <= alpha <= _LARGEST_ORDER or alpha == math.inf):
+        remedy = f"{1 + 1e-5!r} implies it" if alpha < 2 else "math.inf, pure epsilon, implies it"
+        raise ParameterError("alpha", alpha, f"no order for a solver; {remedy}")
     if (delta > 0) + (alpha is not None) + (metric is not None) > 1:
         raise ParameterError("delta", delta, "delta, alpha and metric are three different guarantees: give one")
 
@@ -105,8 +106,6 @@ def make_problem(
     alpha = None if alpha is None else _number("alpha", alpha)
     if not lower < upper or not math.isfinite(upper - lower):
         raise ParameterError("upper", upper, f"must exceed lower={lower:g}")
-    if not 1e-70 <= upper - lower <= 1e70:
-        raise ParameterError("upper", upper, "fourth powers of the range are no floats: rescale the data")
     _check_privacy(epsilon, delta, alpha, metric)
     if loss not in get_args(Loss):
         raise ParameterError("loss", loss, f"use one of {', '.join(get_args(Loss))}")

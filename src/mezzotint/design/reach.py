@@ -13,6 +13,7 @@ import numpy as np
 
 from mezzotint.core.errors import InfeasibleError
 from mezzotint.core.loss import FloatArray
+from mezzotint.core.mechanism import TOTAL
 from mezzotint.core.search import bracket
 from mezzotint.design.problem import Problem
 
@@ -89,6 +90,12 @@ def required_overhang(problem: Problem, knots: FloatArray) -> float:
 
 def check_reach(problem: Problem, levels: FloatArray, knots: FloatArray) -> None:
     """Raises InfeasibleError, saying what is missing, if no mechanism on these levels meets the problem."""
+    grain = float(levels[-1] / TOTAL - levels[0] / TOTAL)
+    if grain > problem.width / 8:
+        raise InfeasibleError(
+            f"levels=[{levels[0]:g} .. {levels[-1]:g}]: one unit of 2**-32 moves a mean by {grain:.2g}, more than an "
+            f"eighth of the range [{problem.lower:g}, {problem.upper:g}]; bring the levels nearer, or raise epsilon"
+        )
     if math.isinf(problem.max_bias) or two_levels_hold(problem, float(levels[0]), float(levels[-1]), knots):
         return
     needed = required_overhang(problem, knots)

@@ -96,7 +96,7 @@ def record(
     if gap is not None and gap < -slack:
         raise BoundError(f"loss {loss!r} is below its lower bound {bound!r}: please report this problem")
     # "optimal" claims a proven gap; anything wider is said to be what it is.
-    proven = gap is not None and gap <= 1e-5 * max(abs(loss), math.ulp(1.0))
+    proven = gap is not None and abs(gap) <= 1e-5 * max(abs(loss), math.ulp(1.0))
     return DesignResult(
         mechanism=mechanism,
         loss=loss,

@@ -55,7 +55,7 @@ def _cones(blocks: tuple[Block, ...]) -> list[object]:
 
 _TOLERANCE = 1e-10
 
-ATTEMPTS = ((1.0, 0.99), (1.0, 0.7), (1.0, 0.5), (1e2, 0.99), (1e4, 0.99))
+ATTEMPTS = ((1.0, 0.99), (1.0, 0.7), (1.0, 0.5), (1.0, 0.25), (1e2, 0.99), (1e4, 0.99))
 """Factor of the tolerance and longest step, as a fraction of the way to the cones' boundary, one attempt after another.
 
 Power cones stall the solver when a step ends too near their boundary: shorter steps do not. A tolerance that the
@@ -66,8 +66,9 @@ conditioning does not allow stalls it too, and a looser one does not; what is lo
 def _settings(tolerance: float, step: float) -> Any:
     settings = clarabel.DefaultSettings()
     settings.max_step_fraction = step
-    settings.verbose = False
+    settings.verbose, settings.max_iter = False, 1000
     settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tolerance
+    settings.tol_infeas_abs = settings.tol_infeas_rel = 1e-14  # feasibility is settled: nothing is called infeasible
     return settings
 
 
@@ -94,16 +95,16 @@ def solve(program: Program) -> Solution:
         point, status, iterations = np.array(answer.x), str(answer.status), iterations + int(answer.iterations)
         # "InsufficientProgress" and the like still end at a point: it is used if it is nearly a table, since whoever
         # asked measures its loss and its bound anew.
-        rows = np.maximum(point[program.view.entries], 0.0)
+        rows = np.maximum(point[program.entries], 0.0)
         sums = rows.sum(axis=1, keepdims=True)
         if "Infeasible" not in status and np.isfinite(point).all() and (np.abs(sums - 1) <= 1e-6).all():
             break
     else:
-        raise SolverError(f"solver ended with status {status} after {iterations} iterations")
-    floors = np.zeros(program.view.floors.size)
+        remedy = "use fewer knots or levels, or another epsilon"
+        raise SolverError(f"no table was found: the solver ended with status {status}; {remedy}")
+    floors = np.zeros(rows.shape[1])
     if program.ratio >= 0:
-        offset = program.view.entry_count
-        floors = np.maximum(point[offset : offset + program.view.floor_count][program.view.floors], 0.0)
+        floors = np.maximum(point[rows.size : rows.size + floors.size], 0.0)
     return Solution(
         rows=rows / sums,
         floors=floors,
@@ -132,8 +133,8 @@ def _polish(program: Program, block: Block, dual: FloatArray) -> FloatArray:
     """Multipliers of a ratio block whose floor variables have no negative residual."""
     # Per level i the residual of g_i is e**(-epsilon/2) sum(alpha) - e**(epsilon/2) sum(beta). At large epsilon an
     # error of 1e-10 in beta would cost e**(epsilon/2) times that: shrinking beta to the right sum costs only 1e-10.
-    offset, count = program.view.entry_count, dual.size // 2
-    floors = block.matrix[:, offset : offset + program.view.floor_count].tocsr()
+    offset, count = program.entries.size, dual.size // 2
+    floors = block.matrix[:, offset : offset + program.entries.shape[1]].tocsr()
     low, high = floors[:count].T @ dual[:count], -(floors[count:].T @ dual[count:])
     factor = np.where(high > low, low / np.maximum(high, 1e-300) * (1 - 1e-15), 1.0)
     # Each of these rows has one floor variable.
