@@ -158,6 +158,7 @@ def round_rows(
     levels: npt.ArrayLike,
     aims: npt.ArrayLike | None = None,
     epsilon: float = math.inf,
+    most: int = TOTAL,
 ) -> IntArray:
     """Integer rows that sum to 2**32, whose ratios per level stay within e**epsilon, with means near `aims`.
 
@@ -167,6 +168,8 @@ def round_rows(
         aims: (K+1,) the mean each row should keep (the knots, for an unbiased table); None keeps the rows' own.
         epsilon: pure epsilon that the integers must not exceed; inf for no limit. Design at
             epsilon * (1 - MARGIN) to leave room.
+        most: units by which a weight may be moved to bring the row's mean nearer to its aim: between levels that
+            nearly coincide many move the mean little, and ratios that must be close to 1 much.
 
     Raises:
         ParameterError: rows that are no probabilities, lengths that differ, a negative epsilon.
@@ -191,7 +194,7 @@ def round_rows(
     for row, target, low, high in zip(weights, targets, floors, ceilings, strict=True):
         np.clip(row, low, high, out=row)
         _fit_sum(row, low, high, slope - target, 0.0)
-        _cancel_residual(row, low, high, slope - target, 0.0)
+        _cancel_residual(row, np.maximum(low, row - most), np.minimum(high, row + most), slope - target, 0.0)
     _check_near(weights, rows, epsilon)
     return weights
 
@@ -204,6 +207,7 @@ def table(
     name: str,
     epsilon: float = math.inf,
     unbiased: bool = True,
+    most: int = TOTAL,
 ) -> Mechanism:
     """A `Mechanism` from float rows: rounded by `round_rows`, then checked against `epsilon` in its integers.
 
@@ -211,12 +215,13 @@ def table(
         knots, levels, probabilities: as in `Mechanism`, the rows in float.
         epsilon: the certified epsilon must not exceed it.
         unbiased: True rounds towards row means equal to the knots, False towards the rows' own means.
+        most: as in `round_rows`.
 
     Raises:
         InfeasibleError: the certified epsilon would exceed `epsilon`.
     """
     knots = np.asarray(knots, dtype=np.float64)
-    weights = round_rows(probabilities, levels=levels, aims=knots if unbiased else None, epsilon=epsilon)
+    weights = round_rows(probabilities, levels=levels, aims=knots if unbiased else None, epsilon=epsilon, most=most)
     mechanism = Mechanism(knots=knots, levels=np.asarray(levels, dtype=np.float64), weights=weights, name=name)
     if mechanism.epsilon > epsilon:
         raise InfeasibleError(f"rounding: certified epsilon {mechanism.epsilon!r} exceeds epsilon={epsilon!r}")

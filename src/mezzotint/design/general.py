@@ -139,14 +139,20 @@ def spent(problem: Problem, mechanism: Mechanism) -> float:
 
 def _rounded(setting: Setting, rows: FloatArray) -> Mechanism:
     """The integer table."""
-    problem = setting.problem
+    problem, rows = setting.problem, without_unused(rows)
+    if problem.max_bias == 0:
+        # What the solver's tolerance left of the means is nothing beside far levels, but many units.
+        ends = np.flatnonzero(rows.any(axis=0))[[0, -1]]
+        missing = (setting.knots - rows @ setting.levels) / np.diff(setting.levels[ends])
+        rows[:, ends] = np.maximum(rows[:, ends] + missing[:, None] * [-1, 1], 0.0)
     return rounding.table(
         knots=setting.knots,
         levels=setting.levels,
-        probabilities=without_unused(rows),
+        probabilities=rows,
         name="optimal",
         epsilon=problem.epsilon if problem.is_pure else math.inf,
         unbiased=problem.max_bias == 0,
+        most=TOTAL if problem.is_pure else setting.levels.size + 16,
     )
 
 
@@ -179,7 +185,7 @@ def design_general(problem: Problem, levels: FloatArray, knots: FloatArray) -> t
             # The multipliers of the least margin bound best, those of rare levels' rounding far worse.
             return max(drafts, key=lambda draft: draft.lower_bound or -math.inf), mechanism
         used = without_unused(rows).any(axis=0)
-        margin = min(margin + (1.5 * beyond if beyond < _SMALL else margin), _MOST)
+        margin = min(margin + (1.5 * max(beyond, 0.0) if beyond < _SMALL else margin), _MOST)
     raise failure
 
 
