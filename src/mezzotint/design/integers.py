@@ -105,15 +105,6 @@ def _misses(levels: list[int], floors: list[int], ratio: Fraction, end: int) -> 
     return miss
 
 
-def _least(holds: Callable[[int], bool], start: int, stop: int) -> int:
-    """The least integer in [start, stop] from which on `holds`, `stop` if none does; near the start in a few trials."""
-    step = 1
-    while start < stop and not holds(start):
-        start, step = start + step, 2 * step
-    low = start - step // 2
-    return bisect.bisect_left(range(low, min(start, stop)), True, key=holds) + low if step > 1 else start
-
-
 def _reaching(levels: list[int], floors: list[int], ratio: Fraction, most: Sequence[int]) -> list[int] | None:
     """The floors, the outer two raised by as little as makes both ends miss by at most `most`; None if nothing does.
 
@@ -125,7 +116,8 @@ def _reaching(levels: list[int], floors: list[int], ratio: Fraction, most: Seque
         miss, before, room = _misses(levels, floors, ratio, end), floors[end], TOTAL - sum(floors)
         if room < 0:
             return None
-        floors[end] = _least(lambda floor, miss=miss, end=end: miss(floor) <= most[end], before, before + room + 1)
+        tried = range(before, before + room + 1)
+        floors[end] += bisect.bisect_left(tried, True, key=lambda floor, miss=miss, end=end: miss(floor) <= most[end])
         settled = settled + 1 if floors[end] == before else 0
         if settled == 2:
             return floors

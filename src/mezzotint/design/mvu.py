@@ -56,12 +56,8 @@ def mvu(
 def _between(rows: FloatArray, t: FloatArray) -> FloatArray:
     """Rows whose natural parameters are (1 - t) times the first's plus t times the second's."""
     used = (rows > 0).all(axis=0)
-    with np.errstate(divide="ignore"):
-        logs = np.log(rows)
-    logs = np.where(used, logs, -np.inf)
-    logits = np.where(
-        used, (1 - t)[:, None] * np.where(used, logs[0], 0) + t[:, None] * np.where(used, logs[1], 0), -np.inf
-    )
+    logits = np.full((t.size, used.size), -np.inf)
+    logits[:, used] = np.outer(1 - t, np.log(rows[0, used])) + np.outer(t, np.log(rows[1, used]))
     powers = np.exp(logits - logits.max(axis=1, keepdims=True))
     return powers / powers.sum(axis=1, keepdims=True)
 
