@@ -184,7 +184,7 @@ def main() -> None:
     console = Console(width=150)
     design.optimal(EPSILON, levels=[-3, -0.5, 0.5, 3])  # loads what is loaded lazily
     table = Table(
-        title=f"Table program, epsilon = {EPSILON:g}, MSE, levels even in [-3, 3]: processor seconds", title_justify="left"
+        title=f"Table program, epsilon = {EPSILON:g}, MSE, even levels in [-3, 3]: CPU seconds", title_justify="left"
     )
     for name in (
         "levels",
