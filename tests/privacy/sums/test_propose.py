@@ -65,7 +65,8 @@ def test_what_is_asked_of_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     several: list[dict[str, Any]] = [{"delta": 1e-7}, {"delta": 1e-7, "rounds": 2}, {"delta": 1e-3, "coordinates": 3}]
     for words in several:
         propose_sum(TABLE, epsilon=0.5, clients=10, corrupted=2, seconds=90, **words)
-    assert asked == [(7, 1e-7, 30.0), (7, 1e-5, 10.0), (7, 1e-3, 10.0)]
+    one, many = 90 / propose._TRIES, 90 / propose._TRIES / propose._GRID
+    assert asked == [(7, 1e-7, one), (7, 1e-5, many), (7, 1e-3, many)]
 
 
 def _contents(monkeypatch: pytest.MonkeyPatch, others: int, best: Any, more: list[Blanket], **words: Any) -> list[Any]:
