@@ -53,11 +53,14 @@ class Cover:
         groups: the groups of rows, parents first.
         cases: (cases, groups) clients known to have a row of each group (and not counted in a group below it); the
             worst case first.
+        own: by the bytes of each case that was computed, divided ones among them, its own epsilon, of the two rows
+            furthest apart.
     """
 
     epsilon: float
     groups: tuple[Group, ...]
     cases: IntArray
+    own: dict[bytes, float]
 
     def noises(self, tail: float) -> Iterator[Noise]:
         """The noise of every case; `tail` is mass that may be cut off each (it counts as disclosure)."""
@@ -148,14 +151,17 @@ class _Search:
 
     def __post_init__(self) -> None:
         self._pairs = pairs_by_gap(self.rows)[:2]
+        self.own: dict[bytes, float] = {}
 
     def epsilons(self, cases: Sequence[IntArray]) -> list[float]:
         """The bounds of some cases for the two rows furthest apart."""
         noises = case_noises(self.groups, np.array(cases), 1e-4 * self.delta)
-        return [
+        found = [
             max(_pair_epsilon(noise, self.rows[i], self.rows[j], self.delta, self.limit) for i, j in self._pairs)
             for noise in noises
         ]
+        self.own |= {case.tobytes(): epsilon for case, epsilon in zip(cases, found, strict=True)}
+        return found
 
     def divided(self, case: IntArray) -> list[IntArray]:
         """Cases that together hold what this one holds; empty when it is a single data set."""
@@ -213,7 +219,7 @@ def cover(rows: IntArray, *, others: int, delta: float, limit: float, known: flo
     if searched is None:
         return None
     epsilon, cases = searched
-    found = Cover(epsilon=epsilon, groups=groups, cases=np.array(cases))
+    found = Cover(epsilon=epsilon, groups=groups, cases=np.array(cases), own=search.own)
     if len(table) == 2:
         return found
     for noise in found.noises(1e-4 * delta):

@@ -100,9 +100,10 @@ def _boxed(rows: IntArray, blanket: Blanket, others: int, delta: float, seconds:
     return {"blankets": [_blanket(everyone, sorted_)], "others": others, "cases": tree}
 
 
-def _case(cover: Cover, case: IntArray, steps: int, tail: float) -> dict[str, Any]:
-    """The tree below a case, as the search divided it."""
-    if any((case == leaf).all() for leaf in cover.cases):
+def _case(cover: Cover, case: IntArray, steps: int, tail: float, spare: float) -> dict[str, Any]:
+    """The tree below a case as the search divided it; what is within `spare` of the worst stays whole."""
+    enough = cover.own.get(case.tobytes(), math.inf) <= (1 + spare) * cover.epsilon
+    if enough or any((case == leaf).all() for leaf in cover.cases):
         parts = [
             (int(clients), group.blanket)
             for clients, group in zip(case, cover.groups, strict=True)
@@ -110,7 +111,7 @@ def _case(cover: Cover, case: IntArray, steps: int, tail: float) -> dict[str, An
         ]
         return {"corners": _ladder(parts, steps, tail)}
     node, (first, second), cuts, parts = division(cover.groups, case)
-    children = [_case(cover, part, steps, tail) for part in parts]
+    children = [_case(cover, part, steps, tail, spare) for part in parts]
     return {"group": node, "first": first, "second": second, "cuts": cuts, "children": children}
 
 
@@ -133,11 +134,15 @@ def _shapes(rows: IntArray, others: int, delta: float, steps: int, budget: float
     if best.cover is not None:
         root = np.where(np.arange(len(best.cover.groups)) == 0, others, 0)
         blankets = [_blanket(group.members, group.blanket) for group in best.cover.groups]
-        corner = _seconds(rows, others, _case(best.cover, root, _LEAST, 1e-4 * delta)) / _LEAST
-        fitting = max(_LEAST, int(0.9 * budget / corner))
-        for corners in {min(steps // 4, fitting), min(steps // 2, fitting)}:
-            cases = _case(best.cover, root, corners, 1e-4 * delta)
-            found.append({"blankets": blankets, "others": others, "cases": cases})
+        for spare in (0.0, 0.005, 0.01, 0.02, 0.05):
+            corner = _seconds(rows, others, _case(best.cover, root, _LEAST, 1e-4 * delta, spare)) / _LEAST
+            fitting = int(0.9 * budget / corner)
+            if fitting < steps // 4 and spare < 0.05:
+                continue  # fewer cases, with ladders that are fine enough
+            for corners in {max(_LEAST, min(most, fitting)) for most in (steps // 4, steps // 2)}:
+                cases = _case(best.cover, root, corners, 1e-4 * delta, spare)
+                found.append({"blankets": blankets, "others": others, "cases": cases})
+            break
     blankets = [best.blanket] if best.blanket is not None else shortlist(rows, others, delta)[:1] if others else []
     for blanket in blankets:
         if len(blanket.components) > 1:
