@@ -23,10 +23,7 @@ _BITS, _LEAST = 64, -(2**200)
 
 
 def _read_cut(fields: Fields, unit: Rational, extra: Rational) -> tuple[Rational, Quadratic, list[Any]]:
-    """q; the quadratic that g is left of all turns; and the turns: (place, quadratic, its factor) to be added there.
-
-    g sums quadratics, one per cell of inputs, and two lines; where one is negative it counts E = 1 + `extra` times.
-    """
+    """q; the quadratic that g is left of all turns; and the turns: (place, quadratic, its factor) to be added there."""
     edges = [entry * unit for entry in fields.integers("edges", _LEAST)]
     roots, ends = ([[x * unit for x in pair] for pair in fields.lists(key, _LEAST)] for key in ("roots", "ends"))
     fields.done()
@@ -52,10 +49,7 @@ def _read_cut(fields: Fields, unit: Rational, extra: Rational) -> tuple[Rational
 
 
 def _least(g: Quadratic, turns: list[Any], axis: list[Rational]) -> list[Rational]:
-    """The least g in each cell of the axis, from the unbounded one on the left to that on the right.
-
-    Between neighbouring turns g is one quadratic; its curvature is positive, the cells' weights being so.
-    """
+    """The least g in each cell of the axis, from the unbounded one on the left to that on the right."""
     found: list[Rational] = []
     left, values = None, list[Rational]()
     ends = [(place, None, 0) for place in axis]

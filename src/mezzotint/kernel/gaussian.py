@@ -34,12 +34,7 @@ def gaussian_curve(shift: Ball) -> Curve:
 
 
 def replaced_curve(shift: Ball, rate: Fraction) -> Curve:
-    """HS_c of (1 - p) N(0, 1) + p N(shift, 1) to (1 - p) N(0, 1) + p N(-shift, 1), p > 0, c >= 1, rounded up.
-
-    The ratio of the densities rises with x and is c at e**(shift x) = y, the root of
-    p a y^2 - (1 - p)(c - 1) y - c p a = 0, a = e**(-shift^2 / 2). Both directions are alike. Of Gaussian noise itself,
-    no other replacement costs more; for what is left of it after replaced codes nothing of the kind is proved.
-    """
+    """HS_c of (1 - p) N(0, 1) + p N(shift, 1) to (1 - p) N(0, 1) + p N(-shift, 1), p > 0, c >= 1, rounded up."""
     p, height = ball(rate), ball(rate) * (-shift * shift / 2).exp()
 
     def curve(numerator: int, denominator: int) -> int:
@@ -52,11 +47,7 @@ def replaced_curve(shift: Ball, rate: Fraction) -> Curve:
 
 
 def check_contraction(low: Fraction, high: Fraction, kappa: Fraction, reach: Fraction, depth: int) -> None:
-    """(high - low) I(m) <= kappa I(low + (high - low) m) for all m in [0, 1], I the normal density at its quantile.
-
-    With m the normal distribution function at x: the density at x is largest where |x| is least, and the density at
-    the quantile y of low + (high - low) m, which rises with x, is least at an end. Boxes of x that fail are halved.
-    """
+    """(high - low) I(m) <= kappa I(low + (high - low) m) for all m in [0, 1], I the normal density at its quantile."""
     require(0 < low < high < 1, "kappa", "a code is not likelier to be kept than to become a given other", low, high)
     require(reach > 0, "kappa", "the range must be positive", reach)
 

@@ -110,10 +110,7 @@ SILENT: Steps = ((WHOLE, SILENCE),)
 
 
 def divergences(rows: Rows, steps: Steps, factor: int, grid: Grid | None) -> list[int]:
-    """The largest divergence over ordered pairs of rows, at c = `factor` / 2**FACTOR or at the points of a grid.
-
-    Of each pair sum over steps of weight * (divergence with the noise that is kept + what the noise misses), by K1.
-    """
+    """The largest divergence over ordered pairs of rows, at c = `factor` / 2**FACTOR or at the points of a grid."""
     size = 1 if grid is None else len(grid.points)
     totals = {pair: [0] * size for pair in permutations(range(len(rows)), 2)}
     missing = 0
@@ -135,10 +132,7 @@ def divergences(rows: Rows, steps: Steps, factor: int, grid: Grid | None) -> lis
 
 
 def measure_of(grid: Grid, values: Sequence[int], cut: int) -> Measure:
-    """A loss distribution whose curve lies nowhere below a convex curve that is at most `values` at the grid's points.
-
-    The curve gives way to the lower convex envelope of (0, 1) and the values (E), whose corners are atoms.
-    """
+    """A loss distribution whose curve lies nowhere below a convex curve of at most `values` at the points (E)."""
     hull, floor = [(0, WHOLE)], WHOLE
     for point, value in zip(grid.points, values, strict=True):
         floor = min(floor, value)
@@ -188,11 +182,7 @@ def curve_of(measure: Measure, step: Fraction) -> Curve:
 def sampled_curves(
     release: Release, curve: Curve, far: Curve | None = None, replaced: Curve | None = None
 ) -> list[Curve]:
-    """Curves of a round with random participation, one per direction, from the symmetric curve of a certain one.
-
-    `curve` is of a record against its absence; `far` of one against another, where that is more (training, "Sampling");
-    `replaced` of replacing a record that takes part at random, for c >= 1, where that is known.
-    """
+    """Curves of a round with random participation, one per direction, from the symmetric curve of a certain one."""
     p, q = release.rate.numerator, release.rate.denominator
 
     def revealed(n: int, d: int) -> int:

@@ -116,11 +116,7 @@ _Part: TypeAlias = tuple[int, int, Fraction, Measure]
 
 
 def _steps(node: Fields, parts: list[_Part], weight: int, noise: Measure) -> Steps:
-    """(weight, noise) of every box of counts, and of what is without noise; they hold together what has `weight`.
-
-    Edges divide what the first component's count may be. Given it, the others' are at least as large as in the draws
-    that the largest such count leaves (Boxes). Corners are a ladder of all components that are left.
-    """
+    """(weight, noise) of every box of counts, and of what is without noise; they hold together what has `weight`."""
     if node.has("corners"):
         yield from _ladder(node.lists("corners"), parts, weight, noise)
     else:
