@@ -134,20 +134,24 @@ def test_boxes_are_divided_one_component_after_the_other() -> None:
 def test_cases_are_proposed_with_as_many_steps_as_time_allows(monkeypatch: pytest.MonkeyPatch) -> None:
     best = central_epsilon(BITS, clients=40, delta=1e-4)
     assert best.cover is not None
-    asked: list[tuple[list[int], int]] = []
+    asked: list[tuple[list[int], int, float]] = []
 
-    def case(found: Any, start: Any, steps: int, tail: float) -> dict[str, Any]:
-        asked.append((start.tolist(), steps))
+    def case(found: Any, start: Any, steps: int, tail: float, spare: float) -> dict[str, Any]:
+        asked.append((start.tolist(), steps, spare))
         return {"corners": [[]]}
 
     monkeypatch.setattr(propose, "_case", case)
     start = [39] + [0] * (len(best.cover.groups) - 1)
     # First the least ladder, by which the time of a step is known; then a quarter and half of the steps, if they fit.
-    for steps, budget, corners in ((48, 1e9, [12, 24]), (20, 1e9, [5, 10]), (48, 0.0, [6])):
+    for steps, corners in ((48, [12, 24]), (20, [6, 10])):
         asked.clear()
-        _contents(monkeypatch, 39, best, [], steps=steps, budget=budget)
-        assert asked[0] == (start, 6)
-        assert sorted(asked[1:]) == [(start, count) for count in corners]
+        _contents(monkeypatch, 39, best, [], steps=steps)
+        assert asked[0] == (start, 6, 0.0)
+        assert sorted(asked[1:]) == [(start, count, 0.0) for count in corners]
+    # Where they do not, fewer and fewer cases are tried, and the least ladder on the fewest.
+    asked.clear()
+    _contents(monkeypatch, 39, best, [], steps=48, budget=0.0)
+    assert asked == [(start, 6, spare) for spare in (0.0, 0.005, 0.01, 0.02, 0.05, 0.05)]
 
 
 def test_blankets_and_ladders_are_written_as_they_are() -> None:
