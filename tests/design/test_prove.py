@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import json
 import math
 from fractions import Fraction
@@ -17,7 +18,8 @@ from mezzotint.core.priors import UniformPrior
 from mezzotint.design.cuts import cut_at
 from mezzotint.design.floors import overhang
 from mezzotint.design.problem import make_problem
-from mezzotint.design.prove import prove
+from mezzotint.design.prove import Proven, prove
+from mezzotint.design.rounding import BoundError
 from mezzotint.design.search import Space
 from reference.design import check_levels_proof
 from tolerances import MANY
@@ -103,3 +105,19 @@ def test_a_proven_design_says_what_its_bound_is_about() -> None:
     assert result.proof["statement"]["levels"] == 3
     with pytest.raises(ParameterError, match="prove"):
         design.optimal(1.0, levels=3, loss="mae", max_level=3.0, prove=True)
+
+
+def test_a_proven_bound_above_the_loss_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    room = importlib.import_module("mezzotint.design.optimal")
+    plain = design.optimal(1.0, levels=3)
+
+    def proven(share: float) -> design.DesignResult:
+        fixed = Proven(bound=plain.loss * share, proof={}, programs=1, seconds=0.0)
+        monkeypatch.setattr(room, "prove_levels", lambda *_, **__: fixed)
+        return design.optimal(1.0, levels=3, prove=True)
+
+    assert proven(1 - 1e-6).status == "optimal"
+    assert proven(0.99).status == "feasible"
+    for share in (1 + 1e-6, 1.01):
+        with pytest.raises(BoundError, match="below its lower bound"):
+            proven(share)

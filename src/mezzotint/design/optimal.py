@@ -22,7 +22,7 @@ from mezzotint.design.prove import Progress, check_provable
 from mezzotint.design.prove import prove as prove_levels
 from mezzotint.design.reach import check_reach
 from mezzotint.design.result import DesignResult
-from mezzotint.design.rounding import Draft, record
+from mezzotint.design.rounding import Draft, record, weighed
 
 
 def _design(problem: Problem, levels: FloatArray, knots: FloatArray | None, *, free: bool) -> tuple[Draft, Mechanism]:
@@ -134,9 +134,7 @@ def optimal(
     bound = proven.bound * half**2
     return replace(
         found,
-        lower_bound=bound,
-        gap=found.loss - bound,
-        status="optimal" if found.loss - bound <= 1e-5 * found.loss else "feasible",
+        **weighed(found.loss, bound, found.slack),
         scope=f"all mechanisms with {count} levels, wherever they are",
         proof=proven.proof,
         seconds=time.perf_counter() - started,

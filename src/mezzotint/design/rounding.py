@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
@@ -84,27 +84,33 @@ def _float_error(problem: Problem, mechanism: Mechanism, loss: float) -> float:
     return 1e-10 * abs(loss) + 1e-13 * terms
 
 
+def weighed(loss: float, bound: float | None, slack: float) -> dict[str, Any]:
+    """The fields of a result that say how a loss lies to its bound.
+
+    Raises:
+        BoundError: the loss is below the bound by more than `slack`.
+    """
+    gap = None if bound is None else loss - bound
+    if gap is not None and gap < -slack:
+        raise BoundError(f"loss {loss!r} is below its lower bound {bound!r}: please report this problem")
+    # "optimal" claims a proven gap; anything wider is said to be what it is.
+    proven = gap is not None and abs(gap) <= 1e-5 * max(abs(loss), math.ulp(1.0))
+    return {"lower_bound": bound, "gap": gap, "status": "optimal" if proven else "feasible", "slack": slack}
+
+
 def record(
     problem: Problem, draft: Draft, mechanism: Mechanism, *, started: float, loss: float | None = None
 ) -> DesignResult:
     """The result of a finished design; `started` is its time.perf_counter() at the beginning."""
     loss = achieved_loss(problem, mechanism) if loss is None else loss
     bound = None if draft.lower_bound is None else float(draft.lower_bound)
-    gap = None if bound is None else loss - bound
     beyond = max(0.0, mechanism.max_bias - problem.max_bias)
     slack = draft.price * beyond + _float_error(problem, mechanism, loss)
-    if gap is not None and gap < -slack:
-        raise BoundError(f"loss {loss!r} is below its lower bound {bound!r}: please report this problem")
-    # "optimal" claims a proven gap; anything wider is said to be what it is.
-    proven = gap is not None and abs(gap) <= 1e-5 * max(abs(loss), math.ulp(1.0))
     return DesignResult(
         mechanism=mechanism,
         loss=loss,
-        lower_bound=bound,
-        gap=gap,
-        status="optimal" if proven else "feasible",
         seconds=time.perf_counter() - started,
         iterations=draft.iterations,
         scope=draft.scope,
-        slack=slack,
+        **weighed(loss, bound, slack),
     )
