@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from laws.registry import judges
 from mezzotint import collect, families, privacy
 from mezzotint.collect import runs
 from mezzotint.collect.counts import CodeCounts
@@ -145,6 +147,7 @@ def test_a_ledger_is_charged_before_and_refuses_beyond_its_budget(source: Path, 
     assert privacy.Ledger(path).worst().epsilon == pytest.approx(3 * MECHANISM.epsilon, rel=FEW)
 
 
+@judges("collect.charging.charge")
 @pytest.mark.parametrize("out", ["r.parquet", "folder/"])
 def test_people_pay_for_their_own_rows(tmp_path: Path, out: str) -> None:
     """Ann has two rows, the others one: the second run of the same file is refused for her, and charges nobody."""
@@ -160,6 +163,12 @@ def test_people_pay_for_their_own_rows(tmp_path: Path, out: str) -> None:
     one = MECHANISM.epsilon
     assert spent == pytest.approx({"ann": 2 * one, "bob": one, "eve": one, "dan": 0.0}, rel=FEW)
     assert spent["ann"] >= 2 * one
+    assert first.charged is not None
+    assert (first.charged.people, first.charged.attempt) == (3, 1)
+    assert first.charged.spent == spent["ann"]
+    assert 2 * Fraction(one) <= Fraction(first.charged.epsilon) <= Fraction(first.charged.spent)
+    assert first.charged.left == pytest.approx(1.5 - 2 * one, rel=FEW)
+    assert Fraction(first.charged.left) <= Fraction(1.5) - 2 * Fraction(one)
     with pytest.raises(BudgetError, match="ann"):
         collect.privatize(tmp_path / "in.parquet", f"{tmp_path}/b/{out}", **options)
     assert [found.name for found in (tmp_path / "b").rglob("*.parquet")] == []

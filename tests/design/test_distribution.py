@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
+from laws.registry import judges
 from mezzotint import InfeasibleError, ParameterError, design, families
 from mezzotint.core.mechanism import cdf_variance
-from mezzotint.design.distribution import Program, intervals
+from mezzotint.design.distribution import ColumnProgram, intervals
 from mezzotint.privacy import verify
 from tolerances import GRAIN, KEPT, MANY, SOLVED
 
@@ -33,7 +34,7 @@ def deviations(rows: np.ndarray, shares: np.ndarray) -> np.ndarray:
 )
 def test_intervals_alone_have_the_values_of_the_notes(cells: int, epsilon: float, mean: float, largest: float) -> None:
     shares = np.full(cells, 1 / cells)
-    found = deviations(Program(intervals(cells), shares, epsilon).rows(), shares)
+    found = deviations(ColumnProgram(intervals(cells), shares, epsilon).rows(), shares)
     assert found.mean() == pytest.approx(mean, abs=1e-3)  # three printed decimals
     assert found.max() == pytest.approx(largest, abs=1e-3)  # three printed decimals
     # What is designed is never worse, and its loss is the mean of these variances.
@@ -74,6 +75,31 @@ def test_no_private_table_on_the_cells_beats_the_bound(epsilon: float, prior: An
         rows /= rows.sum(axis=1, keepdims=True)
         if np.log(rows.max(axis=0) / rows.min(axis=0)).max() <= epsilon:
             assert cdf_variance(rows, known) >= result.lower_bound * (1 - MANY)
+
+
+@judges("design.distribution.ColumnProgram.bound", "design.distribution.ColumnProgram.solve")
+@pytest.mark.parametrize("epsilon", [0.2, 1.0, 6.0])
+def test_any_prices_at_any_tangent_bound_every_use_of_the_columns(epsilon: float) -> None:
+    rng, shares = np.random.default_rng(11), np.array([0.1, 0.3, 0.25, 0.15, 0.2])
+    program = ColumnProgram(intervals(5), shares, epsilon)
+    use, least = program.solve(), cdf_variance(program.rows(), shares)
+    assert use.bound <= least * (1 + MANY)
+    assert least == pytest.approx(use.bound, rel=1e-7)  # the program's own tolerance, 1e-9 of the second moment
+    above, tight = 0, 0
+    for scale in np.geomspace(1e-9, 10, 60):
+        # Near the optimum, where the bound is sharp, and far from it.
+        often = use.often * np.exp(scale * rng.normal(size=use.often.size))
+        information = (program.scaled * often[:, None]).T @ program.scaled
+        slopes = program.slopes(information)
+        value = -float(slopes @ often)  # homogeneous of degree -1
+        prices = use.prices * np.exp(scale * rng.normal(size=5))
+        found = program.bound(2 * value, slopes, prices)
+        assert found <= least * (1 + MANY)
+        tight += found >= least * (1 - 1e-3)
+        # Without the excess, which makes any prices feasible, it would be no bound.
+        above += 2 * value + float(prices.sum()) - program.offset > least * (1 + MANY)
+    assert tight >= 5
+    assert above >= 5
 
 
 def test_the_loss_is_what_efficient_estimates_of_many_reports_err_by() -> None:
@@ -156,7 +182,7 @@ def test_what_cannot_be_asked_of_a_table_for_a_distribution_is_named(options: di
         design.optimal(1.0, **{"levels": 8, "loss": "cdf", **options})
     assert caught.value.parameter == named
     with pytest.raises(InfeasibleError, match="allow more"):
-        Program(intervals(4)[4:6], np.full(4, 0.25), 1.0).solve()
+        ColumnProgram(intervals(4)[4:6], np.full(4, 0.25), 1.0).solve()
 
 
 def test_what_is_known_already_counts_in_the_program() -> None:
@@ -165,7 +191,7 @@ def test_what_is_known_already_counts_in_the_program() -> None:
     root = np.random.default_rng(5).normal(size=(4, 4))
     root -= root @ np.outer(shares, shares) / (shares @ shares)  # nothing about the shares' sum
     known = 0.3 * root.T @ root
-    program = Program(sets, shares, 1.0, known)
+    program = ColumnProgram(sets, shares, 1.0, known)
     columns, chances, below = np.where(sets, math.e, 1.0), np.where(sets, math.e, 1.0) @ shares, np.tri(4)[:-1]
 
     def variance(often: np.ndarray) -> float:
@@ -185,7 +211,7 @@ def test_what_is_known_already_counts_in_the_program() -> None:
     # SLSQP ends at changes of 1e-12, of which a minimum's place is a root: 1e-6. Our bound is a solver's dual, to 1e-8.
     assert variance(often) == pytest.approx(found.fun, rel=1e-6)
     assert use.bound <= variance(often) <= use.bound + 1e-7  # as above
-    assert variance(often) < variance(Program(sets, shares, 1.0).solve().often * np.exp(-0.5))
+    assert variance(often) < variance(ColumnProgram(sets, shares, 1.0).solve().often * np.exp(-0.5))
 
 
 def test_epsilons_too_small_for_the_weights_to_tell_cells_apart_are_named() -> None:

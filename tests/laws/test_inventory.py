@@ -35,6 +35,9 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
     "a float inside a search for a table: what is issued is read off the integers afterwards, by laws": (
         "design.distribution.design_cells", "families.search.float_epsilon", "design.general.spent",
     ),
+    "a choice among ways that are all sound, by floats: what follows from it has laws, whatever was chosen": (
+        "privacy.local.renyi_order", "privacy.sums.cells.interval_edges", "privacy.sums.cells.interval_spacings",
+    ),
     "the smaller of two curves, point by point, both of which have laws": ("privacy.sums.curve.HockeyStick.best",),
     "a bound on weights, chosen from public ones: it promises no privacy, and any value is sound": (
         "training.optimizers.derived_bound",

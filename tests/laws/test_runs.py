@@ -17,7 +17,7 @@ from mezzotint.core.mechanism import Mechanism
 from mezzotint.federated.encoding import TableEncoding
 from mezzotint.federated.ledger import RunLedger
 from mezzotint.privacy.conversion import renyi_to_epsilon, seen_renyi
-from mezzotint.privacy.ledger import Charge, Ledger, compose_releases
+from mezzotint.privacy.ledger import GLOBAL, Charge, Ledger, compose_releases
 from mezzotint.privacy.local import advanced_epsilon
 from mezzotint.privacy.shuffle import clones_epsilon
 from mezzotint.training import rqp
@@ -102,7 +102,12 @@ def test_a_channel_has_no_direction_and_no_labels(mechanism: Mechanism) -> None:
 PRICES = st.tuples(st.floats(0, 3), st.floats(0, 1e-3))
 
 
-@judges("privacy.ledger.compose_releases", "privacy.ledger.Ledger.spent", "privacy.ledger.Ledger.worst")
+@judges(
+    "privacy.ledger.compose_releases",
+    "privacy.ledger.Ledger.by_client",
+    "privacy.ledger.Ledger.spent",
+    "privacy.ledger.Ledger.worst",
+)
 @settings(max_examples=examples(10))
 @given(prices=st.lists(PRICES, min_size=1, max_size=4), split=st.integers(0, 4))
 def test_what_was_spent_has_no_order_and_may_be_kept_in_two_ledgers(
@@ -120,6 +125,9 @@ def test_what_was_spent_has_no_order_and_may_be_kept_in_two_ledgers(
     for i, release in enumerate(releases):
         ledgers[1 if i < split else 2].charge(release)
     ledgers[1].merge(ledgers[2])
+    everybody = ledgers[0].by_client()
+    assert set(everybody) == {GLOBAL, *(release.client for release in releases)}
+    assert everybody == {client: ledgers[0].spent(client) for client in everybody}
     for client in ("c0", "c1"):
         whole, merged = ledgers[0].spent(client), ledgers[1].spent(client)
         assert (whole.epsilon, whole.delta) == (merged.epsilon, merged.delta)

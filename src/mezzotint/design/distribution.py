@@ -46,7 +46,7 @@ class Use:
 
 
 @final
-class Program:
+class ColumnProgram:
     """How often each column is used: minimises the mean variance, by a primal-dual interior-point method.
 
     Arguments:
@@ -145,9 +145,9 @@ def candidates(cells: int) -> tuple[Sets, str]:
 def _best(shares: FloatArray, epsilon: float) -> tuple[Sets, FloatArray, float, str, int]:
     """The best columns and how often each is used, a bound over all candidates, its scope, and steps."""
     pool, scope = candidates(shares.size)
-    everything, sets, best, steps = Program(pool, shares, epsilon), intervals(shares.size), -math.inf, 0
+    everything, sets, best, steps = ColumnProgram(pool, shares, epsilon), intervals(shares.size), -math.inf, 0
     while True:
-        program = Program(sets, shares, epsilon)
+        program = ColumnProgram(sets, shares, epsilon)
         use = program.solve()
         steps += use.steps
         slopes = everything.slopes(use.information)
@@ -170,7 +170,7 @@ def _fewer(sets: Sets, often: FloatArray, shares: FloatArray, epsilon: float, mo
     least = max(RARE, 64 * math.exp(epsilon) / TOTAL)
     try:
         while True:
-            use = often * Program(sets, shares, epsilon).chances
+            use = often * ColumnProgram(sets, shares, epsilon).chances
             kept = use > least
             if kept.sum() > most:
                 kept &= use > np.sort(use[kept])[min(int(0.08 * kept.sum()), int(kept.sum()) - most - 1)]
@@ -179,11 +179,11 @@ def _fewer(sets: Sets, often: FloatArray, shares: FloatArray, epsilon: float, mo
             if kept.sum() < shares.size:
                 return single, steps
             sets = sets[kept]
-            found = Program(sets, shares, epsilon).solve()
+            found = ColumnProgram(sets, shares, epsilon).solve()
             often, steps = found.often, steps + found.steps
     except InfeasibleError:
         return single, steps
-    rows, response = (Program(chosen, shares, epsilon).rows() for chosen in (sets, single))
+    rows, response = (ColumnProgram(chosen, shares, epsilon).rows() for chosen in (sets, single))
     return sets if cdf_variance(rows, shares) < cdf_variance(response, shares) else single, steps
 
 
@@ -252,7 +252,7 @@ def design_cells(problem: Problem, levels: Any, knots: Any, *, started: float) -
     sets, often, bound, scope, steps = _best(shares, problem.epsilon)
     sets, more = _fewer(sets, often, shares, problem.epsilon, int(levels))
 
-    mechanism = stepped(lambda less: Program(sets, shares, less).rows(), shares, edges, problem.epsilon)
+    mechanism = stepped(lambda less: ColumnProgram(sets, shares, less).rows(), shares, edges, problem.epsilon)
     loss = cdf_variance(mechanism.probabilities[::2], shares)
     if not math.isfinite(loss):
         raise InfeasibleError(f"epsilon={problem.epsilon:g}: weights of 2**-32 do not tell the cells apart; raise it")

@@ -10,7 +10,7 @@ import numpy as np
 
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import FloatArray, Mechanism
-from mezzotint.design.distribution import MOST_CELLS, RARE, Program, Sets, design_cells, stepped
+from mezzotint.design.distribution import MOST_CELLS, RARE, ColumnProgram, Sets, design_cells, stepped
 from mezzotint.design.problem import make_problem
 from mezzotint.families.response import square_wave
 
@@ -116,7 +116,7 @@ _PER_HALVING = 3
 def _waves(cells: int, epsilon: float, edges: FloatArray, levels: int, reports: int) -> Mechanism:
     """A table whose reports favour windows of few widths that slide over the cells: square waves of several widths.
 
-    Under the prior of `shape_error` how often each window is used is a convex program (`Program`, the prior being
+    Under the prior of `shape_error` how often each window is used is a convex program (`ColumnProgram`, the prior being
     information that is known). The least used width is left out until few enough reports remain.
 
     Raises:
@@ -127,7 +127,7 @@ def _waves(cells: int, epsilon: float, edges: FloatArray, levels: int, reports: 
     widths = sorted({max(2, round(cells * 2 ** (-i / _PER_HALVING))) for i in range(1, 4 * _PER_HALVING)})
     while widths:
         windows = [_windows(cells, width) for width in widths]
-        program = Program(np.concatenate(windows), shares, epsilon, known)
+        program = ColumnProgram(np.concatenate(windows), shares, epsilon, known)
         use = program.solve().often * program.chances
         if (use > RARE).sum() <= levels:
             rows_at = partial(_rows, program.sets, shares, known)
@@ -139,7 +139,7 @@ def _waves(cells: int, epsilon: float, edges: FloatArray, levels: int, reports: 
 
 def _rows(sets: Sets, shares: FloatArray, known: FloatArray, epsilon: float) -> FloatArray:
     """The best rows without the rare reports; what those leave missing costs a margin of epsilon."""
-    program = Program(sets, shares, epsilon, known)
+    program = ColumnProgram(sets, shares, epsilon, known)
     often = program.solve().often
     rows = (program.columns * often[:, None])[often * program.chances > RARE].T
     return rows / rows.sum(axis=1, keepdims=True)
