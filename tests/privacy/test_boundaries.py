@@ -20,7 +20,7 @@ from mezzotint.privacy.distribution import LossDistribution
 from mezzotint.privacy.ledger import GLOBAL, Charge, _Total
 from mezzotint.privacy.local import PURE, RENYI, _pure, _round_epsilon
 from mezzotint.privacy.propose import Outcome, accepted, propose_local, pure_total, sealed
-from mezzotint.privacy.prove import nameless, prove
+from mezzotint.privacy.prove import nameless, prove, report_words
 from mezzotint.privacy.recursion import Curve, worst_sequence_epsilon
 from mezzotint.privacy.sums.account import _single
 from reference.kernel import claim as kernel_claim
@@ -231,6 +231,8 @@ def test_certificates_say_whether_there_is_an_epsilon() -> None:
     never = Mechanism(knots=[0, 1], levels=[0, 1], weights=[[TOTAL, 0], [2**31, 2**31]])  # pyright: ignore[reportArgumentType]
     assert "has no pure epsilon: level 1 has mass in row 1 and none in row 0" in str(never.certificate())
     assert "computed epsilon = log(3221225472/1073741824)" in str(TWO.certificate())
+    assert report_words(never) == str(never.certificate())
+    assert f"stands in table {TWO.sha256[:12]}: level" in report_words(TWO)
 
 
 def test_what_a_model_shows_names_no_rounds_and_what_reports_show_does() -> None:
