@@ -7,9 +7,19 @@ from typing import Annotated
 
 import typer
 
-from mezzotint.cli.common import AsJson, ProofOption, is_ranked, load_mechanism, output, print_json, write_proof
+from mezzotint.cli.common import (
+    AsJson,
+    Overwrite,
+    ProofOption,
+    is_ranked,
+    load_mechanism,
+    output,
+    print_json,
+    write_proof,
+)
 from mezzotint.cli.rooms import privacy, vectors
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.files import refuse_existing
 from mezzotint.core.records import above
 
 EXAMPLE = "mezzotint account m.json --coordinates 1000 --rounds 10 --view sum --clients 1000 --delta 1e-6 --json"
@@ -31,12 +41,15 @@ def command(
     neighboring: Annotated[str, typer.Option(help="replace_one, or add_or_remove_one.")] = "replace_one",
     delta: Annotated[float, typer.Option(help="Delta of the claim.")] = 1e-6,
     proof: ProofOption = None,
+    overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """What a whole release costs: many values, many rounds, each report seen or only their sum.
 
     FILE is a mechanism file (.json).
     """
+    if proof is not None:
+        refuse_existing(proof, overwrite=overwrite, parameter="proof")
     if is_ranked(file) and (coordinates, view == "sum", geometry, l2_norm) != (1, False, "coordinate", None):
         remedy = "a ranked codebook's reports are whole vectors, seen one by one or shuffled: no sums, no coordinates"
         raise ParameterError("file", str(file), remedy)
@@ -45,7 +58,7 @@ def command(
         coordinates=coordinates, rounds=rounds, sampling_rate=sampling_rate, sampling=sampling, delta=delta, view=view,
         neighboring=neighboring, clients=clients, corrupted=corrupted, geometry=geometry, l2_norm=l2_norm,
     )  # fmt: skip
-    claim = privacy.account(release) if proof is None else write_proof(release, proof, overwrite=True)
+    claim = privacy.account(release) if proof is None else write_proof(release, proof, overwrite=overwrite)
     if as_json:
         print_json({**claim.as_dict(), "claim": str(claim)})
     else:

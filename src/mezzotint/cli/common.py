@@ -90,8 +90,8 @@ def parse_levels(text: str) -> int | list[float]:
         raise ParameterError("levels", text, remedy) from None
 
 
-def read_prior(prior: str | None) -> Any:
-    """The sample that --prior names, or None for uniform; says what using private data would mean."""
+def read_prior(prior: str | None, lower: float, upper: float) -> Any:
+    """The sample that --prior names, or None for uniform; says what private data would mean, and what is clipped."""
     if prior is None:
         return None
     path, separator, column = prior.rpartition(":")
@@ -99,7 +99,12 @@ def read_prior(prior: str | None) -> Any:
         raise ParameterError("prior", prior, "give FILE:COLUMN, as in public.parquet:age")
     warn(PRIOR_WARNING)
     with busy("reading the prior"):
-        return collect.read_values(path, column=column)
+        values = collect.read_values(path, column=column)
+    outside = int(((values < lower) | (values > upper)).sum())
+    if outside:
+        beyond = f"outside --lower {lower:g} .. --upper {upper:g}"
+        warn(f"{outside:,} of the prior's {values.size:,} values lie {beyond} and are clipped")
+    return values
 
 
 def load_mechanism(path: Path, *, parameter: str = "mechanism") -> Mechanism:

@@ -67,7 +67,7 @@ def command(
     if bits is not None and levels is not None:
         raise ParameterError("bits", bits, "give --bits or --levels, not both")
     size: dict[str, Any] = {"levels": parse_levels(levels)} if levels is not None else {"bits": bits or 2}
-    sample = read_prior(prior)
+    sample = read_prior(prior, lower, upper)
     problem: dict[str, Any] = {"epsilon": epsilon, "lower": lower, "upper": upper, "prior": sample}
     families = (*comparison.FAMILIES, *(comparison.BASELINES if every else ()))
     with steps("designing", len(families)) as done:

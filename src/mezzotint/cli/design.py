@@ -117,7 +117,7 @@ def command(
         _categories(mechanism, epsilon, out, overwrite, as_json)
         return
     _refuse({"method": method != "best", "other": other, "missing": missing}, "it is for tables of --categories")
-    sample = read_prior(prior)
+    sample = read_prior(prior, lower, upper)
     values = None if levels is None else parse_levels(levels)
     started = time.perf_counter()
     problem: dict[str, Any] = {"epsilon": epsilon, "lower": lower, "upper": upper, "loss": loss, "prior": sample}

@@ -17,6 +17,7 @@ from mezzotint.cli.tables import Fitted
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.files import replacing
 from mezzotint.core.lazy import LazyModule
+from mezzotint.core.records import above
 
 claims_of: Any = LazyModule("mezzotint.privacy.claim")
 design: Any = LazyModule("mezzotint.design")
@@ -339,4 +340,4 @@ def _unclaimed(view: str, report: Any) -> str:
 
 
 def _epsilon(value: Any) -> str:
-    return "none" if value is None or value == "inf" else number(float(value))
+    return "none" if value is None or value == "inf" else above(float(value))

@@ -54,6 +54,8 @@ def command(
     """
     if not file.is_file():
         raise ParameterError("file", str(file), "no such ledger; privatize --ledger, federate --out make one")
+    if budget is not None and not budget >= 0:
+        raise ParameterError("budget", budget, "an epsilon >= 0")
     header = _header(file)
     kind = header.get("format")
     if kind != releases_of.FORMAT and (budget is not None or client is not None):

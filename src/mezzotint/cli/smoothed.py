@@ -143,7 +143,9 @@ def elections(
         return
     if file is not None:
         output().print(f"Columns of counts: {', '.join(found[0].candidates)}", markup=False, highlight=False)
-    table = Table(title=f"Values are log10; private if well below 1/n. {_BASIS}", title_justify="left")
+    threshold = f"epsilon {epsilon:g}" if ratio is None else f"e^epsilon = {ratio}"
+    words = f"log10 at {threshold}, loss rate {loss_rate}; private if delta is well below 1/n."
+    table = Table(title=f"Values are {words} {_BASIS}", title_justify="left")
     for name in rows[0]:
         table.add_column(name, justify="left" if name == "election" else "right")
     for row in rows:

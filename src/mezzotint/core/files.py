@@ -97,7 +97,9 @@ def refuse_existing(path: str | os.PathLike[str], *, overwrite: bool = False, pa
     if target.is_dir():
         raise ParameterError(parameter, str(target), "is a folder; name a file")
     if target.exists() and not overwrite:
-        raise ParameterError(parameter, str(target), "exists already; name another file or allow overwriting")
+        raise ParameterError(
+            parameter, str(target), "exists already; name another file, or overwrite=True (--overwrite)"
+        )
     return target
 
 

@@ -10,6 +10,8 @@ from mezzotint.kernel.check import verdict
 
 def main(arguments: list[str]) -> int:
     """Every file's verdict, a line each; the worst status."""
+    if not arguments:
+        sys.exit("name the claim files to check: python -m mezzotint.kernel FILE...")
     worst = 0
     for name in arguments:
         try:

@@ -238,6 +238,6 @@ def losses_shape(
         "step": f"1/{fineness}", "tail": TAIL, "grids": [{"low": max(-reach, -99 * fineness), "high": reach}],
     }  # fmt: skip
     if sampling != "none":
-        wide = min(reach * coordinates, math.ceil((epsilon + 40) * fineness))
+        wide = math.ceil(min(reach * coordinates, (epsilon + 40) * fineness))
         shape["sampled"] = {"low": max(-wide, -60 * fineness), "high": wide}
     return shape

@@ -226,7 +226,9 @@ def read_sample(
     elif sampled is not None and loss_rate is None:
         draws = _read_draws(records, sampled, sampling)
     else:
-        raise ParameterError("loss_rate", loss_rate, "give exactly one of loss_rate= and sampled=")
+        raise ParameterError(
+            "loss_rate", loss_rate, "give exactly one of loss_rate= (--loss-rate) and sampled= (--sampled)"
+        )
     return Sample(records=records, sampled=draws, rate=Fraction(draws, records), sampling=sampling)
 
 
