@@ -351,3 +351,16 @@ def test_remarks_that_few_rows_have_stand_below_a_table_that_is_too_wide(capsys:
     narrow = capsys.readouterr().out
     assert "note" not in narrow
     assert narrow.splitlines()[-1] == "imvu: biased"
+
+
+def test_a_proof_that_is_there_stays(invoke: Invoke, files: dict[str, Path], tmp_path: Path) -> None:
+    proof = tmp_path / "proof.json"
+    assert invoke("account", files["m"], "--rounds", 3, "--proof", proof).status == 0
+    before = proof.read_bytes()
+    outcome = invoke("account", files["m"], "--proof", proof)
+    assert outcome.status == 2
+    assert "exists already" in outcome.err
+    assert "--overwrite" in outcome.err
+    assert proof.read_bytes() == before
+    assert invoke("account", files["m"], "--proof", proof, "--overwrite").status == 0
+    assert proof.read_bytes() != before

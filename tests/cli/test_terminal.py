@@ -6,7 +6,9 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +18,7 @@ from mezzotint.families import randomized_response
 
 pty = pytest.importorskip("pty", reason="pseudo-terminals are a thing of Unix")
 
+Invoke = Callable[..., Any]
 VERB = [sys.executable, "-c", "from mezzotint.cli import main; main()"]
 DESIGN = [*VERB, "design", "--epsilon", "1", "--levels", "2"]
 STEPS = """
@@ -157,3 +160,27 @@ def test_a_closed_output_is_named(mechanism_file: Path) -> None:
 def test_impossible_names_are_named(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["show", name]) == 2
     assert "holds a character that no name can have" in capsys.readouterr().err
+
+
+def test_a_prior_beyond_the_range_is_told(invoke: Invoke, tmp_path: Path) -> None:
+    (tmp_path / "people.csv").write_text("age\n34\n61\n0.5\n")
+    asked = (
+        "design",
+        "--epsilon",
+        1,
+        "--levels",
+        2,
+        "--prior",
+        f"{tmp_path / 'people.csv'}:age",
+        "--out",
+        tmp_path / "m.json",
+    )
+    outcome = invoke(*asked)
+    assert outcome.status == 0
+    assert "2 of the prior's 3 values lie outside --lower -1 .. --upper 1" in outcome.err
+    assert "outside" not in invoke(*asked, "--upper", 100, "--overwrite").err
+
+
+def test_elections_say_at_which_epsilon(invoke: Invoke) -> None:
+    assert "e^epsilon = 51/49, loss rate 0.002" in " ".join(invoke("smoothed", "elections").out.split())
+    assert "epsilon 0.1," in " ".join(invoke("smoothed", "elections", "--epsilon", 0.1).out.split())

@@ -275,6 +275,11 @@ def test_visible_participation_lowers_a_renyi_divergence() -> None:
         assert accepts(said, sealed(said, "renyi", tables=[TWO.canonical()], order="2")) == fits
 
 
+def test_nothing_to_check_is_no_success() -> None:
+    with pytest.raises(SystemExit, match="name the claim files"):
+        main([])
+
+
 def test_files_of_just_the_largest_size_are_read(tmp_path: Any, monkeypatch: Any, capsys: Any) -> None:
     said = claim(release(EQUAL), "0")
     path = tmp_path / "claim.json"

@@ -12,6 +12,8 @@ import pytest
 
 from mezzotint import Mechanism, families, kernel
 from mezzotint.privacy.propose import _CLOSE, Outcome, _closer, _lacking, accepted, pure_total, sealed
+from mezzotint.privacy.prove import prove
+from mezzotint.privacy.release import Release
 from reference.kernel import release as kernel_release
 from tolerances import FEW
 
@@ -143,3 +145,15 @@ def test_raises_that_cannot_do_are_passed_over(monkeypatch: pytest.MonkeyPatch) 
     asked.clear()
     assert accepted(described, 1.0, 1e-6, lambda claim: "flat", raises=(0.0, 1e-3, 2e-3)).proof is None  # pyright: ignore
     assert [share for _, share in asked] == [0.0, 1e-3, 2e-3]
+
+
+def test_an_infinite_epsilon_under_sampling_is_computed_and_says_why() -> None:
+    # The second row shows a level that the first one never does, more often than delta allows.
+    table = Mechanism(knots=[0, 1], levels=[0, 1], weights=[[2**32, 0], [2**31, 2**31]], name="one sided")
+    for sampling in ("public", "poisson"):
+        claim, proof = prove(
+            Release(mechanism=table, delta=0.01, rounds=2, sampling_rate=0.5, sampling=sampling)  # pyright: ignore
+        )
+        assert proof is None
+        assert math.isinf(claim.epsilon)
+        assert "no bound is finite" in claim.reason

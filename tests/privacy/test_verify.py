@@ -326,7 +326,7 @@ def test_a_certificate_that_points_just_outside_the_table_is_a_problem(
 
 
 def _claim(tmp_path: Path) -> Path:
-    claim, proof = prove(Release(mechanism=random_table(5, rows=3, levels=3), rounds=2, delta=1e-6))
+    claim, proof = prove(Release(mechanism=random_table(5, rows=3, levels=3), rounds=30, delta=1e-6))
     assert proof is not None
     claim.save(tmp_path / "claim.json", proof)
     return tmp_path / "claim.json"
