@@ -71,7 +71,7 @@ def test_files(refused: Callable[..., None], tmp_path: Path, column_file: Path, 
     refused(*privatize(column_file, mechanism_file, tmp_path / "out.xls"), words=("out=", "out.xls", ".parquet"))
     refused(*privatize(column_file, mechanism_file, tmp_path / "no" / "o.csv"), words=("out=", "does not exist"))
     out.write_text("old")
-    refused(*privatize(column_file, mechanism_file, out), words=("out=", "exists already", "overwriting"))
+    refused(*privatize(column_file, mechanism_file, out), words=("out=", "exists already", "--overwrite"))
     assert out.read_text() == "old"
     refused(*privatize(column_file, mechanism_file, Path("-"), "--json"), words=("out=-", "name a file"))
     refused("estimate", column_file, words=("carries no mechanism", "--mechanism"))
