@@ -278,8 +278,8 @@ def test_no_progress_bar_without_a_terminal(
 
 def test_priors_come_from_columns(invoke: Invoke, tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": pa.array([1.0, None, 3.0])}), tmp_path / "p.parquet")
-    assert read_prior(f"{tmp_path / 'p.parquet'}:a").tolist() == [1.0, 3.0]
-    assert read_prior(None) is None
+    assert read_prior(f"{tmp_path / 'p.parquet'}:a", 0, 5).tolist() == [1.0, 3.0]
+    assert read_prior(None, 0, 5) is None
 
 
 def test_account_prints_the_claim(invoke: Invoke, mechanism_file: Path) -> None:

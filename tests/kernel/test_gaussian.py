@@ -223,6 +223,7 @@ def test_a_sampled_run_is_certified_the_way_that_costs_least(
     assert float(outcome.claim.epsilon) <= 1.0101 * found
 
 
+@pytest.mark.slow
 def test_hardly_any_replacement_is_certified_by_the_noise_alone() -> None:
     found, outcome = _outcome(2.0, 20, 0.1, neighboring="replace_one", q=0.999, bits=4)
     assert outcome.proof is not None, outcome.reason
