@@ -441,8 +441,11 @@ def test_levels_that_just_reach_on_one_side_are_as_good_as_their_mirror_image(
     mirrored = options | ({"prior": -options["prior"]} if "prior" in options else {})
     one = design.optimal(epsilon, levels=levels, **options)
     other = design.optimal(epsilon, levels=[-level for level in levels[::-1]], **mirrored)
-    assert one.status == other.status == "optimal"
-    assert one.loss == pytest.approx(other.loss, rel=1e-5)  # what "optimal" allows
+    gaps = [found.gap for found in (one, other)]
+    assert None not in gaps
+    # The mirror image was twice as good once. How near the solver comes depends on the CPU: 1.4e-5 was seen.
+    assert max(gaps) <= 1e-4 * one.loss  # pyright: ignore
+    assert abs(one.loss - other.loss) <= sum(gaps) + one.slack + other.slack  # pyright: ignore
 
 
 @pytest.mark.parametrize("far", [1e8, 1e10, 1e15, 1e100, 1e200])
