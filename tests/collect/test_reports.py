@@ -8,6 +8,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -279,6 +281,36 @@ def test_a_full_disk_leaves_what_was_there(
         collect.privatize(source, out, column="x", mechanism=MECHANISM, overwrite=True)
     assert (out.read_text() if out.exists() else None) == old
     assert not list(tmp_path.glob(".*partial"))
+
+
+@pytest.mark.parametrize("job", ["one file", "a folder", "counts", "groups"])
+def test_an_error_leaves_no_thread_to_the_collector_of_garbage(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch, job: str
+) -> None:
+    """A pool that the collector closes can wait for a lock that the collecting thread itself holds: for ever."""
+    monkeypatch.setattr("mezzotint.collect.columns.BATCH_ROWS", 100)
+    monkeypatch.setattr("mezzotint.collect.groups.MAX_GROUPS", 1)
+    data, coded = tmp_path / "data", tmp_path / "coded"
+    data.mkdir()
+    for name in ("a", "b", "c"):
+        pq.write_table(pq.read_table(source).append_column("g", [[name] * 1000]), data / f"{name}.parquet")
+    collect.privatize(data, f"{coded}/", column="x", mechanism=MECHANISM, keep=["g"])
+
+    def stop(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left")
+
+    options: Any = {"column": "x", "mechanism": MECHANISM, "progress": stop, "threads": 2}
+    work = {
+        "one file": partial(collect.privatize, data, tmp_path / "out.parquet", **options),
+        "a folder": partial(collect.privatize, data, f"{tmp_path}/out/", **options),
+        "counts": partial(collect.read_counts, coded, column="x_code", progress=stop, threads=2),
+        "groups": partial(collect.read_groups, coded, by="g", column="x_code", threads=2),
+    }[job]
+    before = threading.enumerate()
+    with pytest.raises(OSError if job != "groups" else ParameterError, match=r"No space left|more than 1") as caught:
+        work()
+    assert caught.tb is not None  # the traceback still holds all frames, so that nothing was collected
+    assert threading.enumerate() == before
 
 
 FILE_LIMIT = """

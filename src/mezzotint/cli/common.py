@@ -107,6 +107,13 @@ def read_prior(prior: str | None, lower: float, upper: float) -> Any:
     return values
 
 
+def refuse_given(options: Mapping[str, Any], remedy: str) -> None:
+    """Raises ParameterError for the first option that was given although it does not go with the others."""
+    for name, value in options.items():
+        if value:
+            raise ParameterError(name, value if value is True else str(value), remedy)
+
+
 def load_mechanism(path: Path, *, parameter: str = "mechanism") -> Mechanism:
     """Reads a mechanism file; a file that is not there is named by its parameter."""
     if not path.is_file():

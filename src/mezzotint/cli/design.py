@@ -26,6 +26,7 @@ from mezzotint.cli.common import (
     parse_levels,
     print_json,
     read_prior,
+    refuse_given,
     steps,
     warn,
     write_proof,
@@ -108,7 +109,7 @@ def command(
         refuse_existing(out, overwrite=overwrite)
     given = {"levels": levels, "prior": prior, "delta": delta, "alpha": alpha, "metric": metric, "knots": knots}
     if categories is not None:
-        _refuse({**given, "limit": limit, "prove": prove}, "a table for categories has no such choice")
+        refuse_given({**given, "limit": limit, "prove": prove}, "a table for categories has no such choice")
         mechanism = families.categorical(
             categories=_names(categories), epsilon=epsilon, method=cast("Any", method), other=other, missing=missing
         )
@@ -116,7 +117,7 @@ def command(
             write_proof(privacy.Release(mechanism=mechanism, delta=0.0), proof, overwrite=overwrite)
         _categories(mechanism, epsilon, out, overwrite, as_json)
         return
-    _refuse({"method": method != "best", "other": other, "missing": missing}, "it is for tables of --categories")
+    refuse_given({"method": method != "best", "other": other, "missing": missing}, "it is for tables of --categories")
     sample = read_prior(prior, lower, upper)
     values = None if levels is None else parse_levels(levels)
     started = time.perf_counter()
@@ -148,12 +149,6 @@ def command(
         print_json(facts)
     else:
         _summary(facts)
-
-
-def _refuse(options: dict[str, Any], remedy: str) -> None:
-    for name, value in options.items():
-        if value:
-            raise ParameterError(name, str(value), remedy)
 
 
 def _names(categories: str) -> list[str]:

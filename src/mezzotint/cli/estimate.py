@@ -22,6 +22,7 @@ from mezzotint.cli.common import (
     parse_numbers,
     print_json,
     progress,
+    refuse_given,
 )
 from mezzotint.cli.rooms import collect
 from mezzotint.cli.tables import Fitted
@@ -142,10 +143,7 @@ def _check_options(*, by: str | None, against: str | None, sizes: str | None) ->
 def _refuse_beside(alone: dict[str, Any], *, by: str | None, weights: str | None, domain: Path | None) -> None:
     """Names an option of estimates of one column that groups, weights, domains or pairs of columns do not take."""
     beside = "--domain" if domain else "--by" if by else "--weights" if weights else "two columns"
-    for name, value in alone.items():
-        if value:
-            shown = value if value is True else str(value)
-            raise ParameterError(name, shown, f"is not for {beside}; estimate one column or one group by itself")
+    refuse_given(alone, f"is not for {beside}; estimate one column or one group by itself")
 
 
 def _counts(sources: list[str], **options: Any) -> collect.CodeCounts:

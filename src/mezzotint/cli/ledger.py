@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -109,7 +108,7 @@ def _facts(ledger: privacy.Ledger, *, budget: float | None, client: str | None) 
             "repeated": everyone + (again[name] if name != releases_of.GLOBAL else 0),
             "epsilon": paid.epsilon,
             "delta": paid.delta,
-            **({} if budget is None else {"left": max(0.0, math.nextafter(budget - paid.epsilon, -math.inf))}),
+            **({} if budget is None else {"left": paid.left(budget)}),
         }
         for name, paid in spent.items()
         if name != releases_of.GLOBAL or paid.releases or len(spent) == 1

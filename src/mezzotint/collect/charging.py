@@ -114,10 +114,9 @@ def charge(
     bits = hashlib.sha256(b"mezzotint run " + run.encode()).hexdigest() if once else ""
     claim, identity = report_claim(work.mechanisms), f"privatize {run}"
     about = str(claim) if source is None else f"{claim}; source {source}"
-    if chosen.people is None:
-        releases = [Charge.of(claim, identity=identity, description=about, fingerprint=bits)]
-    else:
-        priced = Charge.of(claim, identity=identity, description=about, fingerprint=bits)
+    priced = Charge.of(claim, identity=identity, description=about, fingerprint=bits)
+    releases = [priced]
+    if chosen.people is not None:
         # Reports of one person's rows add up; the product is rounded up.
         releases = [
             replace(
@@ -137,14 +136,14 @@ def charge(
 
 
 def _charged(ledger: Ledger, entries: Sequence[Entry], chosen: Settings) -> Charged:
-    spent = ledger.worst().epsilon
+    worst = ledger.worst()
     return Charged(
         path=None if ledger.path is None else str(ledger.path),
         people=None if chosen.people is None else len(entries),
         epsilon=max((entry.release.epsilon for entry in entries), default=0.0),
         attempt=max((entry.attempt for entry in entries), default=1),
-        spent=spent,
-        left=None if chosen.budget is None else max(0.0, math.nextafter(chosen.budget - spent, -math.inf)),
+        spent=worst.epsilon,
+        left=None if chosen.budget is None else worst.left(chosen.budget),
     )
 
 

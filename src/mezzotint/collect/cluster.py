@@ -15,7 +15,7 @@ import logging
 import os
 import socket
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
@@ -38,17 +38,17 @@ PATIENCE = 10.0
 """Seconds that cancelled blocks have to end."""
 
 
-def write_parts(writer: PartWriter, blocks: Sequence[Block], *, address: str | None) -> Iterator[Tally | None]:
+def write_parts(writer: PartWriter, blocks: Sequence[Block], *, address: str | None) -> Generator[Tally | None]:
     """`writer.write` of each block, on a cluster; results as they come."""
     yield from _each(writer.write, blocks, address)
 
 
-def count_parts(counter: BlockCounter, blocks: Sequence[Block], *, address: str | None) -> Iterator[CodeCounts]:
+def count_parts(counter: BlockCounter, blocks: Sequence[Block], *, address: str | None) -> Generator[CodeCounts]:
     """`counter.count` of each block, on a cluster; results as they come."""
     yield from _each(counter.count, blocks, address)
 
 
-def _each(work: Callable[[Block], T], blocks: Sequence[Block], address: str | None) -> Iterator[T]:
+def _each(work: Callable[[Block], T], blocks: Sequence[Block], address: str | None) -> Generator[T]:
     if importlib.util.find_spec("ray") is None:
         raise ParameterError("engine", "ray", "needs the extra: pip install 'mezzotint[ray]'")
     if not blocks:

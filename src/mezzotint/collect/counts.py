@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Self, final
@@ -187,10 +188,11 @@ def read_counts(
     else:
         parts = in_threads(counter.count, blocks, chosen.workers if files[0].path != "-" else 1)
     total, rows = None, 0
-    for i, part in enumerate(parts, start=1):
-        total, rows = part if total is None else total.merge(part), rows + part.n
-        if progress is not None:
-            progress(i / len(blocks), rows)
+    with closing(parts):
+        for i, part in enumerate(parts, start=1):
+            total, rows = part if total is None else total.merge(part), rows + part.n
+            if progress is not None:
+                progress(i / len(blocks), rows)
     check_whole(source, rows, expected=expected, column=column)
     assert total is not None
     runs, about = runs_of(files)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from scipy import sparse, special
 
 from mezzotint.collect.cells import Nodes, quick_fit
-from mezzotint.collect.mean import Spread
+from mezzotint.collect.mean import WIDER, Spread
 from mezzotint.core.loss import FloatArray
 
 clarabel: Any = importlib.import_module("clarabel")  # a compiled module without type information
@@ -110,7 +110,7 @@ class Bounds:
         Guarantees: each decoder dominates v, so that the mean of its reports is an upper estimate at every n; the
             normal width around it is verified by simulation (benchmarks/coverage.py), not proved.
         """
-        n, z = int(self.counts.sum()), float(special.ndtri(1 - tail)) + 0.09
+        n, z = int(self.counts.sum()), float(special.ndtri(1 - tail)) + WIDER
         total = most = skewness = 0.0
         top, parts = -math.inf, []
         for fold in self.folds:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, final
 
@@ -18,7 +19,7 @@ from mezzotint.collect.cells import MAX_CODES, nodes_of
 from mezzotint.collect.columns import numbers, open_columns, plain
 from mezzotint.collect.counts import BlockCounter, CodeCounts, check_whole, codes_in, expected_reports, runs_of
 from mezzotint.collect.decoders import dominating
-from mezzotint.collect.mean import Interval, Spread, check_level, score_sides, spread_of
+from mezzotint.collect.mean import WIDER, Interval, Spread, check_level, score_sides, spread_of
 from mezzotint.collect.runs import in_threads
 from mezzotint.collect.settings import Settings
 from mezzotint.collect.sources import Block, OpenFile, blocks_of, find_files
@@ -92,11 +93,12 @@ def read_groups(
     counter = _GroupCounter(reader=BlockCounter(column=column, mechanism=mechanism), by=by, weights=weights)
     workers = Settings(threads=threads).workers if files[0].path != "-" else 1
     total: dict[str, Group] = {}
-    for part in in_threads(counter.count, blocks_of(files), workers):
-        for name, group in part.items():
-            total[name] = total[name].merge(group) if name in total else group
-        if len(total) > MAX_GROUPS:
-            raise ParameterError("by", by, f"has more than {MAX_GROUPS:,} values; choose a column of groups")
+    with closing(in_threads(counter.count, blocks_of(files), workers)) as parts:
+        for part in parts:
+            for name, group in part.items():
+                total[name] = total[name].merge(group) if name in total else group
+            if len(total) > MAX_GROUPS:
+                raise ParameterError("by", by, f"has more than {MAX_GROUPS:,} values; choose a column of groups")
     rows = sum(group.counts.n for group in total.values())
     check_whole(source, rows, expected=expected, column=column)
     runs, sources = runs_of(files)
@@ -248,7 +250,7 @@ def _part(group: Group, spread: Spread, level: float, bias: float, bounds: tuple
     # `total`, to the extent that the weights cost reports and that the table does not drown the inputs in noise.
     uneven, greatest = max(0.0, 1 - n / group.counts.n), spread.greatest_of_all
     clear = 1 - float(spread.variances.min()) / greatest if greatest > 0 else 0.0
-    jumps = uneven * clear * (float(special.ndtri((1 + level) / 2)) + 0.09) ** 2 / 2 * spread.reach / n
+    jumps = uneven * clear * (float(special.ndtri((1 + level) / 2)) + WIDER) ** 2 / 2 * spread.reach / n
     below, above = (side + jumps for side in sides)
     return Part(value=mean, below=below, above=above, bias=bias, bounds=bounds, n=group.counts.n)
 
@@ -329,7 +331,7 @@ def total(group: Group, *, level: float = 0.95) -> Interval:
         nodes = nodes_of(group.counts)
         least = nodes.x**2 - nodes.widest() ** 2 / 4  # between nodes the chord of x^2 lies above it by no more
         squares = -dominating(nodes.pmf, -least, group.weights / group.weights.sum(), width=0.0)
-    value, z = float(group.weights @ levels), float(special.ndtri((1 + check_level(level)) / 2)) + 0.09
+    value, z = float(group.weights @ levels), float(special.ndtri((1 + check_level(level)) / 2)) + WIDER
     variance = float(group.squares @ levels**2 - group.weights @ squares)
     floor = float(group.squares.sum() * spread.variances.min())
     # A count K of jumps b has variance b^2 K, and (K - k)^2 <= z^2 k for all k up to K + z^2/2 + z sqrt(K + z^2/4).

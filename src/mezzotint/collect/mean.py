@@ -19,6 +19,9 @@ from mezzotint.core.records import Record
 
 Method = Literal["asymptotic", "safe"]
 
+WIDER = 0.09
+"""Added to normal quantiles, as variances are seen and not known (docs/proofs/estimation.md, E1)."""
+
 
 @final
 @dataclass(frozen=True, kw_only=True)
@@ -235,7 +238,7 @@ def score_widths(spread: Spread, means: FloatArray, second: FloatArray, *, n: fl
     least, greatest = spread.least(means), spread.greatest(means)
     believed = np.clip(second, least, greatest) + min(1.0, 8 / n) * (greatest - least)
     flat = np.divide(least, greatest, out=np.ones_like(least), where=greatest > 0)
-    usual = (z + 0.09) * np.sqrt(np.minimum(believed, greatest) / n) + 2 * spread.reach * (1 - flat) / n
+    usual = (z + WIDER) * np.sqrt(np.minimum(believed, greatest) / n) + 2 * spread.reach * (1 - flat) / n
     return np.minimum(usual, (z + 0.14) * np.sqrt(greatest / n)) + spread.lattice / n
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TypeVar, Unpack, final
@@ -14,7 +15,7 @@ from typing import TypeVar, Unpack, final
 import pyarrow as pa
 
 from mezzotint.collect import places
-from mezzotint.collect.charging import charge, fingerprint
+from mezzotint.collect.charging import Charged, charge, fingerprint
 from mezzotint.collect.columns import file_kind
 from mezzotint.collect.drawing import Hashing, Plan, Tally, plan
 from mezzotint.collect.reports import open_reports
@@ -133,8 +134,22 @@ def _one_file(work: Plan, files: Sequence[SourceFile], out: AnyPath, chosen: Set
     started, tally = time.perf_counter(), Tally()
     # A thread that waits for a terminal could not be interrupted.
     several = chosen.workers > 1 and files[0].path != "-"
-    reads = _read(work, files)
-    coded = _code(work, ahead(reads) if several else reads, tally, len(files))
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        stage = partial(ahead, pool) if several else iter
+        coded = stage(_code(work, stage(_read(work, files)), tally, len(files)))
+        charged = _write(work, coded, files, out, chosen, tally)
+    return replace(result_of(work, tally, out=out, seconds=time.perf_counter() - started), charged=charged)
+
+
+def _write(
+    work: Plan,
+    coded: Iterator[tuple[pa.RecordBatch, float | None]],
+    files: Sequence[SourceFile],
+    out: AnyPath,
+    chosen: Settings,
+    tally: Tally,
+) -> Charged | None:
+    """Charges the run and writes its reports; returns what was charged."""
     first = _first(coded, work.columns[0], files, tally)
     if os.fspath(out) != "-":
         refuse_existing(out, overwrite=chosen.overwrite)  # a run that cannot be written is not charged
@@ -151,12 +166,12 @@ def _one_file(work: Plan, files: Sequence[SourceFile], out: AnyPath, chosen: Set
         source=None if memoised else source,
         overwrite=chosen.overwrite,
     ) as writer:
-        for batch, done in chain([first], ahead(coded) if several else coded):
+        for batch, done in chain([first], coded):
             writer.write(batch)
             if chosen.progress is not None:
                 chosen.progress(done, tally.rows)
         writer.close(tally.as_dict() if chosen.record_counts else None)
-    return replace(result_of(work, tally, out=out, seconds=time.perf_counter() - started), charged=charged)
+    return charged
 
 
 def _read(work: Plan, files: Sequence[SourceFile]) -> Iterator[_Read]:
@@ -199,10 +214,13 @@ def _first(
     raise ParameterError("column", column, f"is empty: {why} in {where}")
 
 
-def ahead(items: Iterator[T]) -> Iterator[T]:
-    """The same items, the next one being made by another thread while this one is worked on."""
-    with ThreadPoolExecutor(max_workers=1) as pool:
+def ahead(pool: Executor, items: Iterator[T]) -> Iterator[T]:
+    """The same items, the next one being made by a thread of the pool while this one is worked on.
+
+    The pool is the caller's: a generator that an error leaves unfinished is closed by the collector of garbage, in any
+    thread and at any moment, even while that thread holds the lock that the end of a pool waits for.
+    """
+    pending = pool.submit(next, items, None)
+    while (item := pending.result()) is not None:
         pending = pool.submit(next, items, None)
-        while (item := pending.result()) is not None:
-            pending = pool.submit(next, items, None)
-            yield item
+        yield item

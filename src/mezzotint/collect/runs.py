@@ -16,9 +16,9 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar, final
@@ -197,11 +197,12 @@ class Run:
             finished = cluster.write_parts(writer, blocks, address=self.settings.address)
         else:
             finished = in_threads(writer.write, blocks, self.settings.workers)
-        for count, part in enumerate(finished, start=before + 1):
-            if part is not None:
-                tally.add(part)
-            if self.settings.progress is not None:
-                self.settings.progress(count / total, tally.rows)
+        with closing(finished):
+            for count, part in enumerate(finished, start=before + 1):
+                if part is not None:
+                    tally.add(part)
+                if self.settings.progress is not None:
+                    self.settings.progress(count / total, tally.rows)
         return tally
 
     def _finish(self, run: str, source: str | None, blocks: list[Block], tally: Tally) -> int:
@@ -322,8 +323,8 @@ def _alone(descriptor: int, out: Path) -> AbstractContextManager[None]:
     return locked(descriptor, out, wait=0.0, parameter="out", busy=busy) if os.name == "posix" else nullcontext()
 
 
-def in_threads(work: Callable[[Block], T], blocks: Sequence[Block], threads: int) -> Iterator[T]:
-    """What `work` makes of each block, as it comes; the first failure stops the rest."""
+def in_threads(work: Callable[[Block], T], blocks: Sequence[Block], threads: int) -> Generator[T]:
+    """What `work` makes of each block, as it comes; the first failure stops the rest. Its user closes it."""
     if threads == 1:
         yield from map(work, blocks)
         return

@@ -10,10 +10,9 @@ from functools import cached_property
 from typing import Any, Literal, final
 
 import numpy as np
-import numpy.typing as npt
 
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.loss import FloatArray
+from mezzotint.core.loss import FloatArray, IndexArray
 
 ORDERS = 4
 """Moments of order 0..3 suffice: a table is linear in x and a squared error quadratic (T6)."""
@@ -57,7 +56,7 @@ class SamplePrior(Prior):
     def moments(self, edges: FloatArray) -> FloatArray:
         points, masses, blocks = self._blocks
 
-        def piece(x: FloatArray) -> npt.NDArray[np.intp]:
+        def piece(x: FloatArray) -> IndexArray:
             return np.clip(np.searchsorted(edges, x, side="right") - 1, 0, edges.size - 2)
 
         first, last = piece(points[:, 0]), piece(points[:, -1])
@@ -89,7 +88,7 @@ def _shifted(moments: FloatArray, gap: FloatArray) -> FloatArray:
     return np.stack([sum(row) for row in terms], axis=1)
 
 
-def _add(result: FloatArray, rows: npt.NDArray[np.intp], terms: FloatArray) -> None:
+def _add(result: FloatArray, rows: IndexArray, terms: FloatArray) -> None:
     """result[rows] += terms, rows repeated."""
     for order in range(ORDERS):
         result[:, order] += np.bincount(rows, terms[:, order], minlength=len(result))
@@ -132,11 +131,11 @@ def _integrate_tails(cdf: Callable[[FloatArray], FloatArray], edges: FloatArray,
     start, stop = edges[:-1], edges[1:]
     orders = np.arange(1, ORDERS)
 
-    def integrand(piece: npt.NDArray[np.intp], x: FloatArray) -> FloatArray:
+    def integrand(piece: IndexArray, x: FloatArray) -> FloatArray:
         tail = at_edges[piece + 1][:, None] - np.asarray(cdf(x.ravel())).reshape(x.shape)
         return orders * (x - edges[piece][:, None])[..., None] ** (orders - 1) * tail[..., None]
 
-    def quadrature(piece: npt.NDArray[np.intp], start: FloatArray, stop: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def quadrature(piece: IndexArray, start: FloatArray, stop: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The integrals, and what each may miss beyond its outer nodes."""
         width = (stop - start)[:, None]
         known = integrand(piece, start[:, None] + width * (_NODES + 1) / 2)

@@ -88,8 +88,12 @@ def for_shape(
         raise ParameterError("levels", levels, "need 3 to 1024 different reports")
     found = [square_wave(outputs=levels, epsilon=epsilon, lower=lower, upper=upper)]
     problem = make_problem(epsilon=epsilon, loss="cdf", lower=lower, upper=upper)
+
+    def favouring(cells: int) -> Mechanism:
+        return design_cells(problem, levels, cells + 1, started=time.perf_counter()).mechanism
+
     designs = [
-        partial(lambda cells: design_cells(problem, levels, cells + 1, started=time.perf_counter()).mechanism, cells)
+        partial(favouring, cells)
         for cells in sorted({min(_MOST_TRIED, levels * part // 16) for part in (11, 16)} - {0, 1})
     ]
     designs += [

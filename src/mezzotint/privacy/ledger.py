@@ -167,6 +167,10 @@ class Spent:
     releases: int
     method: str = "basic composition"
 
+    def left(self, budget: float) -> float:
+        """What is left of an epsilon, rounded down; 0 where it is exceeded."""
+        return max(0.0, math.nextafter(budget - self.epsilon, -math.inf))
+
     def __str__(self) -> str:
         many = "1 release" if self.releases == 1 else f"{self.releases} releases"
         return f"epsilon {_shown(self.epsilon)} and delta {_shown(self.delta)} spent by {many}, by {self.method}"
