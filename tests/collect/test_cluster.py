@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -70,10 +70,10 @@ def test_a_worker_hands_back_results_and_what_the_user_must_mend() -> None:
 def test_workers_get_no_key_unless_seeded(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[PartWriter] = []
 
-    def write_parts(writer: PartWriter, blocks: Any, *, address: str | None) -> Iterator[Any]:
+    def write_parts(writer: PartWriter, blocks: Any, *, address: str | None) -> Generator[Any]:
         assert address == "somewhere"
         sent.append(pickle.loads(pickle.dumps(writer)))
-        return map(sent[-1].write, blocks)
+        yield from map(sent[-1].write, blocks)
 
     monkeypatch.setattr(runs.cluster, "write_parts", write_parts)
     for out, seed in (("a", None), ("b", 3), ("c", 3)):
