@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+import mezzotint
+
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "mezzotint"
 
 # A room imports only from the rooms in its set (and from itself). `core` holds the errors that all rooms raise.
@@ -79,6 +81,15 @@ def test_importing_the_package_loads_numpy_and_little_of_the_standard_library() 
 def test_the_public_names_resolve() -> None:
     code = "import mezzotint as mz; print(mz.Mechanism, mz.families.rqm, mz.privacy.verify, mz.__version__)"
     assert "rqm" in _fresh(code)
+
+
+@pytest.mark.parametrize(("room", "extra"), [("federated", "flwr"), ("papers", "torch"), ("training", "torch")])
+def test_every_name_that_a_room_offers_on_demand_is_there(room: str, extra: str) -> None:
+    pytest.importorskip(extra)
+    package = getattr(mezzotint, room)
+    assert [name for name in dir(package) if not getattr(package, name).__doc__] == []
+    with pytest.raises(AttributeError, match=f"mezzotint.{room}"):
+        package.absent  # noqa: B018
 
 
 def test_every_room_is_there_after_one_import_and_can_be_looked_into():

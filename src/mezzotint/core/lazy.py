@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from mezzotint.core.errors import MissingExtraError
 
 
-def on_demand(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a package whose public names are imported when one is first asked for.
+def on_demand(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` (PEP 562) of a package that imports its public names when one is first asked for.
+
+    What there is to import stands once, under the `if TYPE_CHECKING:` of the package's file, where type checkers see it.
 
     Arguments:
-        package: its `__name__`.
-        homes: the module of the package in which each public name stands; empty for a module itself.
+        package, file: `__name__` and `__file__` of the package.
     """
+    homes = {
+        alias.asname or alias.name: (str(node.module), alias.name)
+        for branch in ast.parse(Path(file).read_text(encoding="utf-8")).body
+        if isinstance(branch, ast.If) and ast.unparse(branch.test) == "TYPE_CHECKING"
+        for node in branch.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
 
     def get(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        module = importlib.import_module(f"{package}.{homes[name] or name}")
-        return getattr(module, name) if homes[name] else module
+        home, attribute = homes[name]
+        if home == package:  # a module of the package itself
+            return importlib.import_module(f"{package}.{attribute}")
+        return getattr(importlib.import_module(home), attribute)
 
     return get, lambda: sorted(homes)
 

@@ -4,8 +4,9 @@
 mezzotint[flower].
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from mezzotint.core.lazy import on_demand
 
 if TYPE_CHECKING:
     from mezzotint.federated.encoding import Encoding as Encoding
@@ -26,26 +27,4 @@ if TYPE_CHECKING:
     from mezzotint.federated.strategy import SecureStrategy as SecureStrategy
     from mezzotint.federated.tasks import Rehearsal as Rehearsal
 
-_HOMES = {
-    "encoding": ("Encoding", "FixedPointEncoding", "NoiseEncoding", "TableEncoding", "load_encoding", "noise_encoding"),
-    "ledger": ("RunLedger",),
-    "local": ("LocalStrategy", "LocalUpdates"),
-    "mod": ("SecureUpdates",),
-    "policy": ("Policy", "PolicyRefusal", "load_policy"),
-    "rehearsal": ("Rehearsal",),
-    "settings": ("RunSettings",),
-    "simulation": ("simulate",),
-    "strategy": ("SecureStrategy",),
-}
-
-
-def __dir__() -> list[str]:
-    return sorted(name for names in _HOMES.values() for name in names)
-
-
-def __getattr__(name: str) -> Any:
-    """Fetches a public name from its module when it is first asked for: most of them load Flower."""
-    for home, names in _HOMES.items():
-        if name in names:
-            return getattr(importlib.import_module(f"mezzotint.federated.{home}"), name)
-    raise AttributeError(f"module 'mezzotint.federated' has no attribute {name!r}")
+__getattr__, __dir__ = on_demand(__name__, __file__)

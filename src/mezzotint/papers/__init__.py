@@ -16,6 +16,4 @@ if TYPE_CHECKING:
     from mezzotint.papers import rqp as rqp
     from mezzotint.papers import smoothed as smoothed
 
-__getattr__, __dir__ = on_demand(
-    __name__, dict.fromkeys(("optm", "optm_programs", "reproduction", "rqm", "rqm_training", "rqp", "smoothed"), "")
-)
+__getattr__, __dir__ = on_demand(__name__, __file__)

@@ -4,10 +4,9 @@
 mezzotint[torch].
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from mezzotint.core.lazy import LazyModule
+from mezzotint.core.lazy import on_demand
 
 if TYPE_CHECKING:
     from mezzotint.training import audit as audit
@@ -21,19 +20,5 @@ if TYPE_CHECKING:
     from mezzotint.training import rqp as rqp
     from mezzotint.training import trainer as trainer
     from mezzotint.training.private import make_private as make_private
-else:
-    audit = LazyModule("mezzotint.training.audit")
-    batches = LazyModule("mezzotint.training.batches")
-    checkpoint = LazyModule("mezzotint.training.checkpoint")
-    methods = LazyModule("mezzotint.training.methods")
-    models = LazyModule("mezzotint.training.models")
-    optimizers = LazyModule("mezzotint.training.optimizers")
-    packed = LazyModule("mezzotint.training.packed")
-    projection = LazyModule("mezzotint.training.projection")
-    rqp = LazyModule("mezzotint.training.rqp")
-    trainer = LazyModule("mezzotint.training.trainer")
 
-    def __getattr__(name: str) -> Any:
-        if name == "make_private":
-            return importlib.import_module("mezzotint.training.private").make_private
-        raise AttributeError(name)
+__getattr__, __dir__ = on_demand(__name__, __file__)
