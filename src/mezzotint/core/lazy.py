@@ -15,7 +15,7 @@ from mezzotint.core.errors import MissingExtraError
 def on_demand(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` (PEP 562) of a package that imports its public names when one is first asked for.
 
-    What there is to import stands once, under the `if TYPE_CHECKING:` of the package's file, where type checkers see it.
+    What there is to import stands once, under `if TYPE_CHECKING:` in the package's file, where type checkers see it.
 
     Arguments:
         package, file: `__name__` and `__file__` of the package.
