@@ -17,6 +17,8 @@ from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.families import discrete_gaussian, rqm, skellam, stochastic_rounding
 from mezzotint.federated.encoding import (
+    NOTHING,
+    SERVER_DRAWS,
     Encoding,
     FixedPointEncoding,
     NoiseEncoding,
@@ -28,7 +30,6 @@ from mezzotint.federated.encoding import (
     packed,
     unpacked,
 )
-from mezzotint.federated.encoding.noise import NOTHING, SERVER_DRAWS
 from mezzotint.federated.policy import Policy, PolicyRefusal
 from mezzotint.federated.secagg import RoundPlan, safe_threshold
 from tolerances import FEW
@@ -179,7 +180,7 @@ def test_levels_on_no_lattice_are_refused():
         TableEncoding(mechanism=odd)
 
 
-@judges("federated.encoding.noise.noise_encoding")
+@judges("federated.encoding.noise_encoding")
 @pytest.mark.parametrize("name", ["discrete gaussian", "skellam", "server"])
 def test_central_claims_are_near_those_of_a_gaussian_and_never_below(name):
     """Replace-one: means 2 C apart; zCDP 2 / z^2 per round, turned into epsilon over a fine grid of orders."""

@@ -14,7 +14,7 @@ from laws.registry import judges
 from mezzotint.core.mechanism import TOTAL
 from mezzotint.families import IntegerNoise, discrete_gaussian
 from mezzotint.families.pbm import pbm_exact
-from mezzotint.federated.encoding.noise import NOTHING, SERVER_DRAWS, Adds, NoiseEncoding
+from mezzotint.federated.encoding import NOTHING, SERVER_DRAWS, Adds, NoiseEncoding
 from mezzotint.vectors import NoiseScheme, summed_noise
 from reference.vectors import hockey_stick, moved_vector_delta, shifted, summed_pmf
 from strategies import examples, random_weights
@@ -93,8 +93,8 @@ def test_summed_noise_against_every_shift(noise: IntegerNoise, clients: int, shi
 @judges(
     "vectors.integers.NoiseScheme.account",
     "vectors.scheme.VectorScheme.claim",
-    "federated.encoding.noise.NoiseEncoding.claims",
-    "federated.encoding.base.Encoding.claims",
+    "federated.encoding.NoiseEncoding.claims",
+    "federated.encoding.Encoding.claims",
 )
 @settings(max_examples=examples(3))
 @given(noise=noises(width=7), clients=st.integers(1, 2))
@@ -165,7 +165,7 @@ def seen(scheme: NoiseScheme, vector: np.ndarray, draws: int) -> np.ndarray:
     return total
 
 
-@judges("federated.encoding.noise.NoiseEncoding.claims", "vectors.integers.NoiseScheme.account")
+@judges("federated.encoding.NoiseEncoding.claims", "vectors.integers.NoiseScheme.account")
 @pytest.mark.parametrize("adds", ["clients", "server"])
 @pytest.mark.parametrize("size", [1, 2])
 def test_the_whole_way_of_a_vector_by_enumeration(size: int, adds: Adds) -> None:

@@ -141,7 +141,7 @@ SEEN = [
            GRID, "the grid of losses"),
     Issuer(("training.rqp.contraction.table_contraction", "training.rqp.contraction.channel_contraction"),
            lambda m: [table_contraction(m)], 1e-6, "twice the search's tolerance"),
-    Issuer(("federated.encoding.table.TableEncoding.report_epsilon",),
+    Issuer(("federated.encoding.TableEncoding.report_epsilon",),
            lambda m: [TableEncoding(mechanism=m).report_epsilon], 0.0, "one report's pure epsilon"),
 ]  # fmt: skip
 
@@ -252,7 +252,7 @@ ADDED = [
            SEARCHED, "searched blankets"),
     Issuer(("vectors.tables.TableScheme.account", "vectors.scheme.VectorScheme.claim",
             "vectors.scheme.VectorScheme.account",
-            "federated.encoding.table.TableEncoding.claims", "federated.encoding.base.Encoding.claims"),
+            "federated.encoding.TableEncoding.claims", "federated.encoding.Encoding.claims"),
            lambda m: [TableScheme(mechanism=m, size=2, clients=5).claim(clients=5, delta=DELTA).epsilon,
                       *(claim.epsilon for claim in
                         TableEncoding(mechanism=m).claims(rounds=1, clients=5, size=2, delta=DELTA).values())],
@@ -313,7 +313,7 @@ APART = [
            lambda m: [round_renyi(m, silence(), 3.0, coordinates=2, l2_norm=0.3, share=0.5),
                       *TableScheme(mechanism=m, size=2, clients=1, l2_norm=0.3).renyi(others=0, alphas=[2.0, 9.0])],
            1e-9, "sums of 512 floats at most, reversed"),
-    Issuer(("vectors.tables.TableScheme.account", "federated.encoding.table.TableEncoding.claims"),
+    Issuer(("vectors.tables.TableScheme.account", "federated.encoding.TableEncoding.claims"),
            lambda m: [TableScheme(mechanism=m, size=2, clients=1, l2_norm=0.3).claim(clients=1, delta=DELTA).epsilon,
                       TableScheme(mechanism=m, size=2, clients=1, l2_norm=0.3).claim(clients=1, delta=0.0).epsilon],
            1e-6, "sums of floats, and logarithms of them over delta"),

@@ -1,0 +1,627 @@
+"""From clients' real vectors to integers that are summed, and from the sum back to the mean.
+
+What every encoding offers; plain rounding, tables of a mechanism and integer noise; encodings in files and messages.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import threading
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, final
+
+import numpy as np
+import numpy.typing as npt
+
+from mezzotint.core.arguments import check_positive, check_vector
+from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.core.files import parse_json, read_object
+from mezzotint.core.loss import pure_epsilon
+from mezzotint.core.mechanism import TOTAL, Mechanism
+from mezzotint.families.noise import IntegerNoise
+from mezzotint.federated.secagg.plan import MAX_BITS, Overflow, bits_needed
+from mezzotint.privacy.account import account
+from mezzotint.privacy.claim import Claim
+from mezzotint.privacy.sums.lattice import Lattice, find_lattice
+from mezzotint.vectors import NoiseScheme, Rotation, TableScheme, clip
+
+Vector = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+
+class Encoding(ABC):
+    """How updates become integers. Frozen; server and clients agree on it by its `binding`."""
+
+    @property
+    @abstractmethod
+    def span(self) -> int:
+        """The largest integer that a client sends."""
+
+    @property
+    @abstractmethod
+    def overflow(self) -> Overflow:
+        """Whether sums may wrap around."""
+
+    @abstractmethod
+    def bits(self, clients: int) -> int:
+        """Bits of the modulus for that many clients."""
+
+    @abstractmethod
+    def length(self, size: int) -> int:
+        """Integers that stand for an update of `size` coordinates."""
+
+    @abstractmethod
+    def encode(self, update: npt.ArrayLike, *, rng: Any = None) -> Integers:
+        """(length,) integers in 0..span of a (d,) update; rng None is private, a seed is not.
+
+        Raises:
+            ParameterError: no vector, or a coordinate that is not finite.
+        """
+
+    @abstractmethod
+    def decode(self, total: Integers, *, count: int, size: int, release: Hashable = None) -> Vector:
+        """(size,) mean of `count` clipped updates from the (length,) sum of their integers.
+
+        Arguments:
+            total: the sum.
+            count: summands.
+            size: coordinates of an update.
+            release: names the sum, such as its session and round, for encodings whose server adds the noise: under one
+                name noise is drawn for one sum, once. Others take no notice of it.
+
+        Raises:
+            ParameterError: noise would be drawn a second time, which would be a second release that nobody charged.
+        """
+
+    @abstractmethod
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values from which `encoding_from` makes it again."""
+
+    @abstractmethod
+    def claims(self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0) -> dict[str, Claim]:
+        """What a client pays that is in `rounds` sums of `clients` updates each.
+
+        Returns: "local" (its reports seen alone) and "central" (the sums seen), as far as there is something to claim.
+        """
+
+    @abstractmethod
+    def mse(self) -> float:
+        """Mean squared error of one coordinate of one report, data units squared; NaN where rounding is all."""
+
+    @property
+    @abstractmethod
+    def report_bits(self) -> int:
+        """Bits of one coordinate's report by itself."""
+
+    @property
+    @abstractmethod
+    def report_epsilon(self) -> float:
+        """Pure epsilon of one coordinate's report, seen alone; inf when there is none."""
+
+    @property
+    @abstractmethod
+    def sha256(self) -> str:
+        """Hash of the mechanism's table; the kind of encoding where there is none."""
+
+    @property
+    @abstractmethod
+    def largest(self) -> float:
+        """Largest absolute value of a coordinate that is told apart, data units."""
+
+    @property
+    @abstractmethod
+    def norm(self) -> float | None:
+        """L2 norm that updates are clipped to; None does not clip."""
+
+    @abstractmethod
+    def noise_multiplier(self, clients: int) -> float:
+        """Standard deviation of the noise that clients add to a sum, over the clipping norm; 0 without such noise."""
+
+    @property
+    def binding(self) -> bytes:
+        """SHA-256 of the description: what a round's plan carries."""
+        return hashlib.sha256(canonical(self.as_dict()).encode()).digest()
+
+
+def canonical(values: Mapping[str, Any]) -> str:
+    """JSON with one spelling."""
+    return json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class FixedPointEncoding(Encoding):
+    """Plain rounding to a fine grid: no privacy but that of the sum. For comparison.
+
+    Arguments:
+        clip: coordinates are clipped to [-clip, clip], data units.
+        grid_bits: the grid has 2**grid_bits - 1 points, 0 among them; 2 to 24.
+        l2_norm: clip the whole vector to this norm before; None does not.
+    """
+
+    clip: float
+    grid_bits: int = 16
+    l2_norm: float | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.clip < math.inf:
+            raise ParameterError("clip", self.clip, "a clipping range > 0")
+        if not 2 <= self.grid_bits <= 24:
+            raise ParameterError("grid_bits", self.grid_bits, "2 to 24 bits")
+        if self.l2_norm is not None:
+            check_positive("l2_norm", self.l2_norm)
+
+    @property
+    def span(self) -> int:
+        return 2**self.grid_bits - 2
+
+    @property
+    def overflow(self) -> Overflow:
+        return "impossible"
+
+    def bits(self, clients: int) -> int:
+        return bits_needed(clients, self.span)
+
+    def length(self, size: int) -> int:
+        return size
+
+    @property
+    def step(self) -> float:
+        """Distance of two grid points, data units."""
+        return 2 * self.clip / self.span
+
+    def encode(self, update: npt.ArrayLike, *, rng: Any = None) -> Integers:
+        vector = check_vector(update, name="update")
+        if self.l2_norm is not None:
+            vector = clip(vector, norm="l2", bound=self.l2_norm)
+        vector = np.clip(vector, -self.clip, self.clip)
+        # Towards zero: rounding must not lengthen a vector that was clipped.
+        return np.trunc(vector / self.step).astype(np.int64) + self.span // 2
+
+    def decode(self, total: Integers, *, count: int, size: int, release: Hashable = None) -> Vector:
+        return self.step * (np.asarray(total, dtype=np.float64) / count - self.span // 2)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"kind": "fixed", "clip": self.clip, "grid_bits": self.grid_bits, "l2_norm": self.l2_norm}
+
+    def claims(self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0) -> dict[str, Claim]:
+        """Nothing: rounding towards zero has no randomness."""
+        return {}
+
+    def mse(self) -> float:
+        return math.nan
+
+    @property
+    def report_bits(self) -> int:
+        return self.grid_bits
+
+    @property
+    def report_epsilon(self) -> float:
+        return math.inf
+
+    @property
+    def sha256(self) -> str:
+        return "fixed"
+
+    @property
+    def largest(self) -> float:
+        return self.clip
+
+    @property
+    def norm(self) -> float | None:
+        return self.l2_norm
+
+    def noise_multiplier(self, clients: int) -> float:
+        return 0.0
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class TableEncoding(Encoding):
+    """Every coordinate through one mechanism table, whose levels stand on a lattice.
+
+    Arguments:
+        mechanism: its range is the clipping range of a (rotated) coordinate, data units.
+        l2_norm: clip the whole vector to this norm, rotate it, and account under the norm; None does neither.
+        seed: of the rotation's signs; public.
+
+    Raises:
+        ParameterError: levels that stand on no lattice (sums of codes would not decode), an l2_norm that is not > 0.
+
+    Guarantees: unbiased for updates within the clipping when the table is; decode(sum of integers) is the mean of the
+        decoded reports to float precision.
+    """
+
+    mechanism: Mechanism
+    l2_norm: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.l2_norm is not None:
+            check_positive("l2_norm", self.l2_norm)
+        find_lattice(self.mechanism.levels)  # a table that cannot be summed is refused at once
+
+    @cached_property
+    def lattice(self) -> Lattice:
+        """The integers that stand for the levels."""
+        return find_lattice(self.mechanism.levels)
+
+    @cached_property
+    def _schemes(self) -> dict[tuple[int, int], TableScheme]:
+        return {}
+
+    def scheme(self, size: int, clients: int) -> TableScheme:
+        """The vector scheme for updates of `size` coordinates; kept, for it finds its lattice anew when made."""
+        key = (size, clients)
+        if key not in self._schemes:
+            self._schemes[key] = TableScheme(
+                mechanism=self.mechanism, size=size, clients=clients, l2_norm=self.l2_norm, seed=self.seed
+            )
+        return self._schemes[key]
+
+    @property
+    def span(self) -> int:
+        return self.lattice.span
+
+    @property
+    def overflow(self) -> Overflow:
+        return "impossible"
+
+    def bits(self, clients: int) -> int:
+        return bits_needed(clients, self.span)
+
+    def length(self, size: int) -> int:
+        return self.scheme(size, 1).length
+
+    def encode(self, update: npt.ArrayLike, *, rng: Any = None) -> Integers:
+        vector = check_vector(update, name="update")
+        return self.scheme(vector.size, 1).encode(vector, rng)
+
+    def decode(self, total: Integers, *, count: int, size: int, release: Hashable = None) -> Vector:
+        return self.scheme(size, count).decode_sum(np.asarray(total), count) / count
+
+    def as_dict(self) -> dict[str, Any]:
+        mechanism = json.loads(self.mechanism.to_json())
+        return {"kind": "table", "mechanism": mechanism, "l2_norm": self.l2_norm, "seed": self.seed}
+
+    def claims(self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0) -> dict[str, Claim]:
+        """Both claims; every coordinate changes with the client, so all of them are composed."""
+        scheme = self.scheme(size, clients)
+        return {
+            "local": account(self.mechanism, dimension=scheme.length, rounds=rounds, delta=delta),
+            "central": scheme.claim(clients=clients, rounds=rounds, corrupted=corrupted, delta=delta),
+        }
+
+    def mse(self) -> float:
+        return self.mechanism.mse()
+
+    @property
+    def report_bits(self) -> int:
+        return self.mechanism.bits
+
+    @property
+    def report_epsilon(self) -> float:
+        return pure_epsilon(self.mechanism.weights)
+
+    @property
+    def sha256(self) -> str:
+        return self.mechanism.sha256
+
+    @property
+    def largest(self) -> float:
+        return max(abs(self.mechanism.lower), abs(self.mechanism.upper))
+
+    @property
+    def norm(self) -> float | None:
+        return self.l2_norm
+
+    def noise_multiplier(self, clients: int) -> float:
+        """0: a table's randomness is no noise of fixed size; its claims say what it hides."""
+        return 0.0
+
+
+Adds = Literal["clients", "server"]
+
+
+NOTHING = IntegerNoise(offsets=np.array([0]), weights=np.array([TOTAL]), truncated_mass=0.0, name="no noise")
+
+SERVER_DRAWS = 64
+"""A server adds its noise as the sum of so many draws: one table of 2**32 parts ends too early for small deltas."""
+
+
+_ONE_AT_A_TIME = threading.Lock()
+
+
+@dataclass
+class _Decoded:
+    """The sums that noise was drawn for, and the last of them with its mean."""
+
+    names: set[Hashable] = field(default_factory=set[Hashable])
+    last: tuple[Hashable, bytes] | None = None
+    mean: Vector = field(default_factory=lambda: np.zeros(0))
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class NoiseEncoding(Encoding):
+    """Distributed integer noise: L2 clipping, rotation, conditional rounding, noise, addition modulo 2**modulus_bits.
+
+    Arguments:
+        noise: what EACH client adds ("clients"), or the server `SERVER_DRAWS` times to the sum ("server"), in steps.
+        l2_norm: clipping norm, data units.
+        granularity: data units per step.
+        modulus_bits: sums wrap at 2**modulus_bits, which costs accuracy and never privacy.
+        adds: "clients", or "server": then the server sees the exact sum and is trusted to add the noise.
+        seed: of the rotation's signs; public.
+        name: what the noise is.
+    """
+
+    noise: IntegerNoise
+    l2_norm: float
+    granularity: float
+    modulus_bits: int
+    adds: Adds = "clients"
+    seed: int = 0
+    name: str = field(default="integer noise", compare=False)
+
+    def __post_init__(self) -> None:
+        check_positive("l2_norm", self.l2_norm)
+        if self.adds not in ("clients", "server"):
+            raise ParameterError("adds", self.adds, "use 'clients' or 'server'")
+        if not 2 <= self.modulus_bits <= MAX_BITS:
+            raise ParameterError("modulus_bits", self.modulus_bits, f"2 to {MAX_BITS}; less noise or a coarser grid")
+
+    def scheme(self, size: int) -> NoiseScheme:
+        """The vector scheme for updates of `size` coordinates, with the noise where it is accounted."""
+        return NoiseScheme(
+            noise=self.noise,
+            size=size,
+            l2_norm=self.l2_norm,
+            granularity=self.granularity,
+            modulus_bits=self.modulus_bits,
+            seed=self.seed,
+        )
+
+    @cached_property
+    def _deviation(self) -> float:
+        """Of one adder's noise, steps."""
+        return math.sqrt(self.noise.variance)
+
+    @property
+    def span(self) -> int:
+        return 2**self.modulus_bits - 1
+
+    @property
+    def overflow(self) -> Overflow:
+        return "modular"
+
+    def bits(self, clients: int) -> int:
+        return self.modulus_bits
+
+    def length(self, size: int) -> int:
+        return Rotation(dimension=size, seed=self.seed).padded
+
+    def encode(self, update: npt.ArrayLike, *, rng: Any = None) -> Integers:
+        vector = check_vector(update, name="update")
+        scheme = self.scheme(vector.size)
+        return (scheme if self.adds == "clients" else replace(scheme, noise=NOTHING)).encode(vector, rng)
+
+    def decode(self, total: Integers, *, count: int, size: int, release: Hashable = None) -> Vector:
+        """With adds="server" this is the release: the noise is drawn here, once for each sum.
+
+        The sum decoded last may be decoded again under its name: the same mean comes back. Sums without a name are told
+        apart by what they are, and none is decoded twice; equal sums of different rounds need names, for noise that
+        they shared would tell that they are equal.
+        """
+        scheme, summed = self.scheme(size), np.asarray(total, dtype=np.int64)
+        if self.adds == "clients":
+            return scheme.decode_sum(summed, count) / count
+        digest = hashlib.sha256(repr((count, size)).encode() + summed.tobytes()).digest()
+        with _ONE_AT_A_TIME:
+            if release is not None and self._decoded.last == (release, digest):
+                return self._decoded.mean.copy()
+            name = ("a sum without a name", digest) if release is None else release
+            if name in self._decoded.names:
+                remedy = "was decoded before; its noise is drawn once. Keep the mean, or name sums by session and round"
+                raise ParameterError("release", "no name" if release is None else str(release), remedy)
+            self._decoded.names.add(name)
+        for _ in range(SERVER_DRAWS):
+            summed = summed + self.noise.sample(summed.shape)
+        mean = scheme.decode_sum(summed % scheme.modulus, SERVER_DRAWS) / count
+        with _ONE_AT_A_TIME:
+            self._decoded.last, self._decoded.mean = (release, digest), mean.copy()
+        return mean
+
+    @cached_property
+    def _decoded(self) -> _Decoded:
+        return _Decoded()
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "kind": "noise",
+            "name": self.name,
+            "first": int(self.noise.offsets[0]),
+            "weights": self.noise.weights.tolist(),
+            "l2_norm": self.l2_norm,
+            "granularity": self.granularity,
+            "modulus_bits": self.modulus_bits,
+            "adds": self.adds,
+            "seed": self.seed,
+        }
+
+    def claims(self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0) -> dict[str, Claim]:
+        """Without noise of the clients there is no local claim, and the central one trusts the server."""
+        scheme = self.scheme(size)
+        if self.adds == "clients":
+            alone = scheme.claim(clients=1, rounds=rounds, delta=delta)
+            return {
+                "local": replace(alone, observer="reports", honest_clients=None),
+                "central": scheme.claim(clients=clients, rounds=rounds, corrupted=corrupted, delta=delta),
+            }
+        claim = scheme.claim(clients=SERVER_DRAWS, rounds=rounds, delta=delta)
+        method = f"{claim.method}, which a trusted server adds"
+        alternatives = ((method, claim.epsilon),)
+        seen = replace(claim, observer="model", method=method, alternatives=alternatives, honest_clients=None)
+        return {"central": seen}
+
+    def mse(self) -> float:
+        """Noise of one client, and its rounding (at most a quarter of a squared step)."""
+        own = float(self.noise.variance) if self.adds == "clients" else 0.0
+        return (own + 0.25) * self.granularity**2
+
+    @property
+    def report_bits(self) -> int:
+        return self.modulus_bits
+
+    @property
+    def report_epsilon(self) -> float:
+        """inf: bounded noise tells some inputs apart."""
+        return math.inf
+
+    @cached_property
+    def sha256(self) -> str:
+        """Of the noise's weights."""
+        table = canonical({"first": int(self.noise.offsets[0]), "weights": self.noise.weights.tolist()})
+        return hashlib.sha256(table.encode()).hexdigest()
+
+    @property
+    def largest(self) -> float:
+        return self.l2_norm
+
+    @property
+    def norm(self) -> float | None:
+        return self.l2_norm
+
+    def noise_multiplier(self, clients: int) -> float:
+        if self.adds == "server":
+            return 0.0
+        return math.sqrt(clients) * self._deviation * self.granularity / self.l2_norm
+
+
+def noise_encoding(
+    make: Callable[[float], IntegerNoise],
+    *,
+    noise_multiplier: float,
+    l2_norm: float,
+    clients: int,
+    size: int,
+    adds: Adds = "clients",
+    name: str = "integer noise",
+    seed: int = 0,
+) -> NoiseEncoding:
+    """Granularity and modulus for a wanted noise on the sum.
+
+    Arguments:
+        make: standard deviation in steps -> noise, of `mezzotint.families`.
+        noise_multiplier: standard deviation of the noise on the sum of `clients` updates, over `l2_norm`; > 0.
+        l2_norm: clipping norm, data units.
+        clients: summands; with fewer, less noise is in the sum (claims count those that are there).
+        size: coordinates of an update.
+        adds: who adds the noise.
+        name: of the noise.
+        seed: of the rotation.
+
+    Raises:
+        ParameterError: noise that needs more than 32 bits a coordinate.
+    """
+    check_positive("noise_multiplier", noise_multiplier)
+    check_positive("l2_norm", l2_norm, "this mechanism needs a clipping norm > 0")
+    padded = Rotation(dimension=size, seed=seed).padded
+    total = noise_multiplier * l2_norm
+    each = total / math.sqrt(clients if adds == "clients" else SERVER_DRAWS)
+    # Rounding adds up to d/4 squared steps to the norm: at 2 sqrt(d) steps that is a sixteenth. And a step no wider
+    # than the noise of one adder: else rounding, which hides nothing, adds more error than the noise.
+    step = min(l2_norm / (2 * math.sqrt(padded)), each)
+    # A coordinate of the sum, were all updates equal: four times the typical size of a rotated coordinate.
+    reach = clients * l2_norm * min(1.0, 4 / math.sqrt(padded)) + 6 * math.hypot(total, step * math.sqrt(clients) / 2)
+    bits = max(2, math.ceil(math.log2(2 * reach / step + 2)))
+    return NoiseEncoding(
+        noise=make(each / step), l2_norm=l2_norm, granularity=step, modulus_bits=bits, adds=adds, seed=seed, name=name
+    )
+
+
+LARGEST = 1 << 24
+"""Bytes of a description; a longer one is refused before it fills the memory."""
+
+
+def encoding_from(values: Mapping[str, Any]) -> Encoding:
+    """The encoding of `as_dict`.
+
+    Raises:
+        ParameterError: an unknown kind. FileFormatError: a mechanism that is none, a field that is missing.
+    """
+    makers = {"table": _table, "fixed": _fixed, "noise": _noise}
+    kind = values.get("kind")
+    if kind not in makers:
+        raise ParameterError("encoding", kind, f"this version knows {', '.join(makers)}")
+    try:
+        return makers[kind](values)
+    except (KeyError, TypeError, OverflowError) as error:
+        raise FileFormatError(f"encoding of kind {kind!r}: damaged ({error})") from None
+
+
+def _table(values: Mapping[str, Any]) -> Encoding:
+    mechanism = Mechanism.from_json(json.dumps(values["mechanism"]))
+    return TableEncoding(mechanism=mechanism, l2_norm=values["l2_norm"], seed=int(values["seed"]))
+
+
+def _fixed(values: Mapping[str, Any]) -> Encoding:
+    return FixedPointEncoding(clip=values["clip"], grid_bits=values["grid_bits"], l2_norm=values["l2_norm"])
+
+
+def _noise(values: Mapping[str, Any]) -> Encoding:
+    weights = np.array(values["weights"], dtype=np.int64)
+    offsets = int(values["first"]) + np.arange(weights.size, dtype=np.int64)
+    return NoiseEncoding(
+        noise=IntegerNoise(offsets=offsets, weights=weights, truncated_mass=0.0),
+        l2_norm=values["l2_norm"],
+        granularity=values["granularity"],
+        modulus_bits=int(values["modulus_bits"]),
+        adds=values["adds"],
+        seed=int(values["seed"]),
+        name=str(values["name"]),
+    )
+
+
+def load_encoding(path: Path, *, l2_norm: float | None = None) -> Encoding:
+    """An encoding's description, or a mechanism file (then with the norm given).
+
+    Raises:
+        FileFormatError: neither. ParameterError: a table that cannot be summed.
+    """
+    try:
+        values = read_object(path)
+    except FileFormatError as error:
+        raise FileFormatError(f"{path.name}: no mechanism file ({error})") from None
+    if "kind" in values:
+        return encoding_from(values)
+    return TableEncoding(mechanism=Mechanism.load(path), l2_norm=l2_norm)
+
+
+def packed(encoding: Encoding) -> bytes:
+    """The description as it travels."""
+    return zlib.compress(canonical(encoding.as_dict()).encode(), 9)
+
+
+def unpacked(data: bytes) -> Encoding:
+    """The encoding of `packed`.
+
+    Raises:
+        FileFormatError: anything else, or more than `LARGEST` bytes.
+    """
+    try:
+        reader = zlib.decompressobj()
+        text = reader.decompress(data, LARGEST)
+        values = parse_json(text, name="encoding")
+        if not reader.eof or not isinstance(values, dict):
+            raise ValueError("no description, or one that is too long")
+    except (zlib.error, ValueError) as error:
+        raise FileFormatError(f"encoding: damaged ({error})") from None
+    return encoding_from(values)
