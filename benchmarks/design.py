@@ -22,11 +22,9 @@ from scipy import optimize, sparse
 
 from mezzotint import Mechanism, design
 from mezzotint.design.fixed import program_on
-from mezzotint.design.optm import BoxSearch, bin_sets, table_of
-from mezzotint.design.optm_program import Tables, theorem5
+from mezzotint.design.optm import BoxSearch, Tables, bin_sets, table_of, theorem5
 from mezzotint.design.problem import make_problem
-from mezzotint.design.program import Program, RatioPart
-from mezzotint.design.solver import safe_bound, solve
+from mezzotint.design.program import Program, RatioPart, safe_bound, solve
 
 EPSILON = 1.0
 SIZES = {4: 65, 16: 65, 64: 129, 256: 257}

@@ -17,7 +17,7 @@ import numpy as np
 
 from mezzotint import Mechanism, design, families
 from mezzotint.core.entropy import ElementWords, key_from
-from mezzotint.core.lookup import alias_cells
+from mezzotint.core.kernels import alias_cells
 from mezzotint.core.sampler import codes_from_words
 
 FOLDER = Path(__file__).resolve().parent

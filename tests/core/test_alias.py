@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mezzotint.core.lookup import alias_cells
+from mezzotint.core.kernels import alias_cells
 from reference.sampler import alias_row
 from strategies import random_weights
 

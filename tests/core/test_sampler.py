@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from mezzotint import Mechanism, ParameterError
 from mezzotint.core import entropy, sampler
 from mezzotint.core.entropy import key_from
-from mezzotint.core.kernels import draw_bucketed, draw_searched, draw_uniform
-from mezzotint.core.lookup import compile_lookup
+from mezzotint.core.kernels import compile_lookup, draw_bucketed, draw_searched, draw_uniform
 from mezzotint.core.sampler import PrivatizeStats, codes_from_words, privatize
 from reference.sampler import codes_from_words as twin
 from reference.sampler import element_words, exact_threshold, inputs_for, telltale, threshold

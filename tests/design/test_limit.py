@@ -14,13 +14,12 @@ from scipy import stats
 
 from laws.registry import judges
 from mezzotint import ParameterError, design
-from mezzotint.design.cuts import least_of_quadratics
 from mezzotint.design.fixed import program_on
+from mezzotint.design.floors import least_of_quadratics
 from mezzotint.design.levels import UnboundedLevelsWarning, search_levels, value_and_gradient
 from mezzotint.design.limit import real_roots
 from mezzotint.design.problem import make_problem
-from mezzotint.design.program import RatioPart
-from mezzotint.design.solver import safe_bound, solve
+from mezzotint.design.program import RatioPart, safe_bound, solve
 from reference.design import continuous_dual
 from tolerances import GRAIN, MANY, SOLVED
 
@@ -167,7 +166,7 @@ def test_search_for_other_problems_beats_plain_levels(options: dict[str, Any]) -
     assert found.loss <= plain.loss * (1 + SOLVED)
 
 
-@judges("design.solver.safe_bound")
+@judges("design.program.safe_bound")
 def test_safe_bound_holds_for_any_dual_point() -> None:
     problem = make_problem(epsilon=1.0, lower=-1, upper=1)
     levels, knots = np.array([-3.0, -0.5, 0.9, 4.0]), np.linspace(-1, 1, 9)

@@ -13,14 +13,12 @@ import pytest
 
 from laws.registry import judges
 from mezzotint import ParameterError, design, kernel
-from mezzotint.core.laws import law_of
-from mezzotint.core.priors import UniformPrior
-from mezzotint.design.cuts import cut_at
-from mezzotint.design.floors import overhang
+from mezzotint.core.priors import UniformPrior, law_of
+from mezzotint.design.floors import cut_at, overhang
+from mezzotint.design.levels import Space
 from mezzotint.design.problem import make_problem
 from mezzotint.design.prove import Proven, prove
 from mezzotint.design.rounding import BoundError
-from mezzotint.design.search import Space
 from reference.design import check_levels_proof
 from tolerances import MANY
 

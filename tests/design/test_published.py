@@ -12,7 +12,7 @@ from scipy import stats
 from laws.registry import judges
 from mezzotint import InfeasibleError, ParameterError, design
 from mezzotint.core.priors import UniformPrior
-from mezzotint.design.optm_program import Tables, solve_rows, theorem5
+from mezzotint.design.optm import Tables, solve_rows, theorem5
 from mezzotint.families.selection import pair_rows
 from mezzotint.papers.optm_programs import (
     one_ratio,

@@ -10,10 +10,9 @@ import pytest
 from scipy import stats
 
 from mezzotint import design
-from mezzotint.core.laws import law_of
-from mezzotint.core.priors import UniformPrior
+from mezzotint.core.priors import UniformPrior, law_of
 from mezzotint.core.search import descend
-from mezzotint.design.search import Space, _starts
+from mezzotint.design.levels import Space, _starts
 
 REFERENCE = {
     0.5: (16.33746, 16.21151, 16.08751, 16.06361, 16.04095, 16.03236, 16.02400),

@@ -13,16 +13,13 @@ from scipy import stats
 
 from laws.registry import judges
 from mezzotint import Mechanism, design
-from mezzotint.core.laws import exact_law, law_of
-from mezzotint.core.priors import UniformPrior, as_prior
+from mezzotint.core.priors import UniformPrior, as_prior, exact_law, law_of
 from mezzotint.core.rounding import ratio_below
-from mezzotint.design.floors import best_floors, lower_bound, overhang
-from mezzotint.design.integers import _misses as misses
-from mezzotint.design.integers import _reaching as reaching
-from mezzotint.design.integers import integer_windows, table
+from mezzotint.design.floors import average, best_floors, error, lower_bound, make_windows, overhang, peaks
 from mezzotint.design.problem import make_problem
-from mezzotint.design.rounding import BoundError, Draft, record
-from mezzotint.design.windows import average, error, make_windows, peaks
+from mezzotint.design.rounding import BoundError, Draft, integer_windows, record, table
+from mezzotint.design.rounding import _misses as misses
+from mezzotint.design.rounding import _reaching as reaching
 from reference.design import floor_program, loss_integrals
 from tolerances import FEW, MANY, SOLVED
 

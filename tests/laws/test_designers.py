@@ -55,8 +55,8 @@ PROBLEMS: dict[str, dict[str, Any]] = {
 
 
 @judges(
-    "design.optimal.optimal", "design.fixed.design_fixed", "design.fixed.floors_at", "design.general.design_general",
-    "design.general.refine_even", "design.rounding.first_certified", "design.rounding.record",
+    "design.optimal.optimal", "design.fixed.design_fixed", "design.fixed.floors_at", "design.fixed.design_general",
+    "design.fixed.refine_even", "design.rounding.first_certified", "design.rounding.record",
 )  # fmt: skip
 @pytest.mark.parametrize("name", PROBLEMS)
 @pytest.mark.parametrize("mirror", [False, True], ids=["as it is", "mirrored"])
@@ -146,7 +146,7 @@ LOCAL = ("mvu", "imvu", "optm")
 
 @judges(
     "design.optimal.cache", "design.mvu.mvu", "design.mvu.imvu", "design.optm.optm",
-    "design.optm.best_pairs", "design.calibrate.calibrate",
+    "design.optm.best_pairs", "design.compare.calibrate",
     "families.search.Search.dial", "families.search.Search.run",
 )  # fmt: skip
 @pytest.mark.parametrize("name", DESIGNERS)

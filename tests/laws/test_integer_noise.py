@@ -69,7 +69,11 @@ def test_noise_has_no_direction_and_no_place(noise: IntegerNoise, wraps: bool, s
     assert noise.delta(0.4, sensitivity=sensitivity) <= noise.delta(0.4, sensitivity=sensitivity + 1)
 
 
-@judges("vectors.noise.summed_noise", "vectors.noise.SummedNoise.epsilon", "vectors.noise.SummedNoise.quadratic_renyi")
+@judges(
+    "vectors.integers.summed_noise",
+    "vectors.integers.SummedNoise.epsilon",
+    "vectors.integers.SummedNoise.quadratic_renyi",
+)
 @settings(max_examples=examples(7))
 @given(noise=noises(), clients=st.integers(1, 3), shift=st.integers(1, 2))
 def test_summed_noise_against_every_shift(noise: IntegerNoise, clients: int, shift: int) -> None:
@@ -92,7 +96,7 @@ def test_summed_noise_against_every_shift(noise: IntegerNoise, clients: int, shi
 
 @judges(
     "vectors.integers.NoiseScheme.account",
-    "vectors.scheme.VectorScheme.claim",
+    "vectors.tables.VectorScheme.claim",
     "federated.encoding.NoiseEncoding.claims",
     "federated.encoding.Encoding.claims",
 )

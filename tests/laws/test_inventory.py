@@ -7,10 +7,10 @@ from laws.walk import issuers, records
 
 WITHOUT_LAW: dict[str, tuple[str, ...]] = {
     "reads, checks or passes on a number that a caller gives, or that a record was made with: it computes none": (
-        "design.general.Setting.delta",
-        "design.general.Setting.part", "privacy.account.described",
+        "design.fixed.Setting.delta",
+        "design.fixed.Setting.part", "privacy.account.described",
         "design.problem.Problem.width",
-        "design.problem.make_problem", "design.result.without_bound",
+        "design.problem.make_problem", "design.problem.without_bound",
         "core.arguments.check_epsilon", "federated.encoding.encoding_from",
         "federated.encoding.load_encoding", "federated.encoding.unpacked",
         "federated.encoding.TableEncoding.scheme",
@@ -33,7 +33,7 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "training.rqp.published.published_epsilon", "training.rqp.utility.published_utility_bound",
     ),
     "a float inside a search for a table: what is issued is read off the integers afterwards, by laws": (
-        "design.distribution.design_cells", "families.search.float_epsilon", "design.general.spent",
+        "design.distribution.design_cells", "families.search.float_epsilon", "design.fixed.spent",
     ),
     "a choice among ways that are all sound, by floats: what follows from it has laws, whatever was chosen": (
         "privacy.local.renyi_order", "privacy.sums.cells.interval_edges", "privacy.sums.cells.interval_spacings",

@@ -19,12 +19,11 @@ from laws.registry import judges
 from mezzotint import Mechanism, ParameterError
 from mezzotint.core.mechanism import TOTAL
 from mezzotint.privacy import account
-from mezzotint.privacy.sums.central import silence
-from mezzotint.privacy.sums.geometry import quadratic_renyi, squared_distance
-from mezzotint.privacy.sums.near import loss_profile, pure_epsilon_l2
+from mezzotint.privacy.sums.blanket import silence
+from mezzotint.privacy.sums.geometry import loss_profile, pure_epsilon_l2, quadratic_renyi, squared_distance
 from mezzotint.vectors import TableScheme
-from mezzotint.vectors.noise import summed_noise
-from mezzotint.vectors.norms import others_noise, round_renyi
+from mezzotint.vectors.integers import summed_noise
+from mezzotint.vectors.tables import others_noise, round_renyi
 from reference.sums import exact_renyi, sum_pmf
 from reference.vectors import hockey_stick
 from strategies import examples
@@ -108,7 +107,7 @@ SHARES = st.sampled_from([0.02, 0.3, 0.7, 1.5])
 # The constant of the quadratic bound ----------------------------------------------------------------------------------
 
 
-@judges("privacy.sums.central.silence")
+@judges("privacy.sums.blanket.silence")
 @settings(max_examples=examples(14), deadline=None)
 @given(lopsided(jumps=False), st.sampled_from([1.1, 1.5, 2.0, 6.0]))
 def test_quadratic_losses_bound_every_pair_on_both_sides(mechanism: Mechanism, alpha: float) -> None:

@@ -42,14 +42,12 @@ from mezzotint.privacy.distribution import LossDistribution, composed
 from mezzotint.privacy.local import account_local, dominating_atoms
 from mezzotint.privacy.metric import metric_epsilon, vector_epsilon
 from mezzotint.privacy.recursion import worst_sequence_epsilon
-from mezzotint.privacy.sums.bound import central_epsilon, dominating_curve
-from mezzotint.privacy.sums.central import silence
-from mezzotint.privacy.sums.geometry import quadratic_renyi
+from mezzotint.privacy.sums.account import central_epsilon, dominating_curve
+from mezzotint.privacy.sums.blanket import silence
+from mezzotint.privacy.sums.geometry import loss_profile, pure_epsilon_l2, quadratic_renyi
 from mezzotint.privacy.sums.lattice import lattice_rows
-from mezzotint.privacy.sums.near import loss_profile, pure_epsilon_l2
 from mezzotint.training.rqp.contraction import table_contraction
-from mezzotint.vectors.norms import round_renyi
-from mezzotint.vectors.tables import TableScheme
+from mezzotint.vectors.tables import TableScheme, round_renyi
 from reference.privacy import divergence, hockey_stick, pmf_at, rows_of, worst_divergence, worst_hockey_stick
 from reference.shuffle_bounds import blanket_epsilon
 from reference.sums import exact_delta
@@ -243,15 +241,15 @@ ADDED = [
     Issuer(("privacy.account.account", "privacy.sums.account.account_sum"),
            lambda m: [summed(m, clients=3), account_sum(m, clients=30, coordinates=2, rounds=2, delta=DELTA).epsilon],
            SEARCHED, "searched blankets"),
-    Issuer(("privacy.sums.bound.central_epsilon", "privacy.sums.bound.dominating_curve",
+    Issuer(("privacy.sums.account.central_epsilon", "privacy.sums.account.dominating_curve",
             "privacy.sums.curve.HockeyStick.epsilon", "privacy.sums.curve.HockeyStick.delta",
-            "privacy.sums.bound.noise_curve", "privacy.sums.central.PairLoss.curve"),
+            "privacy.sums.account.noise_curve", "privacy.sums.blanket.PairLoss.curve"),
            lambda m: [central_epsilon(lattice_rows(m)[0], clients=5, delta=DELTA).epsilon,
                       dominating_curve(lattice_rows(m)[0], clients=5, delta=DELTA).epsilon(DELTA),
                       float(dominating_curve(lattice_rows(m)[0], clients=5, delta=DELTA).delta(0.2))],
            SEARCHED, "searched blankets"),
-    Issuer(("vectors.tables.TableScheme.account", "vectors.scheme.VectorScheme.claim",
-            "vectors.scheme.VectorScheme.account",
+    Issuer(("vectors.tables.TableScheme.account", "vectors.tables.VectorScheme.claim",
+            "vectors.tables.VectorScheme.account",
             "federated.encoding.TableEncoding.claims", "federated.encoding.Encoding.claims"),
            lambda m: [TableScheme(mechanism=m, size=2, clients=5).claim(clients=5, delta=DELTA).epsilon,
                       *(claim.epsilon for claim in
@@ -306,10 +304,10 @@ def quadratic(mechanism: Mechanism) -> list[float]:
 
 APART = [
     Issuer(("privacy.sums.geometry.quadratic_renyi",), quadratic, 1e-9, "sums of 512 floats at most, reversed"),
-    Issuer(("privacy.sums.near.loss_profile", "privacy.sums.near.pure_epsilon_l2"),
+    Issuer(("privacy.sums.geometry.loss_profile", "privacy.sums.geometry.pure_epsilon_l2"),
            lambda m: [*loss_profile(m)[1], pure_epsilon_l2(m, coordinates=2, l2_norm=0.3)],
            1e-9, "the largest of logarithms, interpolated at 2^-45 of the range"),
-    Issuer(("vectors.norms.round_renyi", "vectors.norms.others_noise", "vectors.tables.TableScheme.renyi"),
+    Issuer(("vectors.tables.round_renyi", "vectors.tables.others_noise", "vectors.tables.TableScheme.renyi"),
            lambda m: [round_renyi(m, silence(), 3.0, coordinates=2, l2_norm=0.3, share=0.5),
                       *TableScheme(mechanism=m, size=2, clients=1, l2_norm=0.3).renyi(others=0, alphas=[2.0, 9.0])],
            1e-9, "sums of 512 floats at most, reversed"),
@@ -367,7 +365,7 @@ def promised(build: Callable[[], float]) -> float:
         return math.inf
 
 
-@judges("privacy.account.account", "vectors.norms.round_renyi", "privacy.sums.near.pure_epsilon_l2")
+@judges("privacy.account.account", "vectors.tables.round_renyi", "privacy.sums.geometry.pure_epsilon_l2")
 @settings(max_examples=examples(10))
 @given(mechanism=law_tables(max_rows=4, max_levels=3), change=st.sampled_from(DISTANCES))
 def test_a_distance_is_never_promised_less_than_any_pair_of_inputs(mechanism: Mechanism, change: Change) -> None:

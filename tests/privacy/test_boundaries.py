@@ -15,13 +15,13 @@ from mezzotint.core.loss import renyi
 from mezzotint.core.mechanism import TOTAL
 from mezzotint.privacy import Release, account
 from mezzotint.privacy.claim import Claim
-from mezzotint.privacy.conversion import renyi_to_epsilon
 from mezzotint.privacy.distribution import LossDistribution
 from mezzotint.privacy.ledger import GLOBAL, Charge, _Total
 from mezzotint.privacy.local import PURE, RENYI, _pure, _round_epsilon
 from mezzotint.privacy.propose import Outcome, accepted, propose_local, pure_total, sealed
 from mezzotint.privacy.prove import nameless, prove, report_words
 from mezzotint.privacy.recursion import Curve, worst_sequence_epsilon
+from mezzotint.privacy.sampling import renyi_to_epsilon
 from mezzotint.privacy.sums.account import _single
 from reference.kernel import claim as kernel_claim
 from reference.kernel import release as kernel_release

@@ -10,8 +10,8 @@ import pytest
 
 from mezzotint.core.mechanism import TOTAL, Mechanism
 from mezzotint.privacy import account
-from mezzotint.privacy.sums.bound import central_epsilon
-from mezzotint.privacy.sums.central import as_probabilities, blanket_noise, pair_loss
+from mezzotint.privacy.sums.account import central_epsilon
+from mezzotint.privacy.sums.blanket import as_probabilities, blanket_noise, pair_loss
 from mezzotint.privacy.sums.search import candidate_blankets
 from tolerances import FEW
 

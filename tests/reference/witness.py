@@ -11,7 +11,7 @@ import numpy as np
 from mezzotint.core.arguments import check_delta, check_others
 from mezzotint.core.loss import pure_epsilon
 from mezzotint.core.mechanism import FloatArray, IntArray
-from mezzotint.privacy.sums.central import as_probabilities, pairs_by_gap, row_means, spread
+from mezzotint.privacy.sums.blanket import as_probabilities, pairs_by_gap, row_means, spread
 from mezzotint.privacy.sums.convolution import UNIT, SumBounds, sum_bounds
 
 _SPLITS = (0.25, 0.5, 0.75)

@@ -13,8 +13,8 @@ import pytest
 from laws.registry import judges
 from mezzotint.core.errors import ParameterError
 from mezzotint.smoothed import asymptotic_rate, expected, profile, rare_loss_log10
+from mezzotint.smoothed.many_types import search
 from mezzotint.smoothed.model import read_loss, read_sample
-from mezzotint.smoothed.two_types import search
 from reference import smoothed_exact as exact
 from reference import smoothed_mpmath as slow
 from tolerances import FEW, MANY, printed

@@ -18,8 +18,7 @@ from mezzotint.core.errors import InfeasibleError
 from mezzotint.families import discrete_gaussian, skellam
 from mezzotint.vectors import Advice, NoiseFamily, Option, RankedCodebook, Setting, advise, round_seeds
 from mezzotint.vectors.advice import ONE_BIT
-from mezzotint.vectors.calibration import CLOSE, rounding_variance, search
-from mezzotint.vectors.setting import gaussian_shift
+from mezzotint.vectors.calibration import CLOSE, gaussian_shift, rounding_variance, search
 from tolerances import FEW, MANY
 
 NOISES = [

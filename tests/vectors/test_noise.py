@@ -13,7 +13,7 @@ from mezzotint import ParameterError
 from mezzotint.core.mechanism import TOTAL
 from mezzotint.families import IntegerNoise, discrete_gaussian, skellam
 from mezzotint.vectors import NoiseScheme, clip, summed_noise
-from mezzotint.vectors.noise import tail_distance, tail_probability
+from mezzotint.vectors.integers import tail_distance, tail_probability
 from reference.vectors import (
     ddg_epsilon,
     hockey_stick,

@@ -17,7 +17,8 @@ from mezzotint import Mechanism, ParameterError, kernel, privacy
 from mezzotint.core import loss
 from mezzotint.core.errors import FileFormatError, InfeasibleError
 from mezzotint.vectors import RankedCodebook, ranked_codebook
-from mezzotint.vectors.ranked import RankTable, order_statistics, rank_table
+from mezzotint.vectors.ranked import RankTable, rank_table
+from mezzotint.vectors.ranked import table as order_statistics
 from mezzotint.vectors.ranked.codebook import Codebook
 from reference import ranked as twin
 from reference.kernel import accepts, forgeries, resealed

@@ -12,10 +12,10 @@ from mezzotint.core.rounding import table
 from mezzotint.design.vector import vector as metric_table
 from mezzotint.families import rqm
 from mezzotint.privacy import vector_epsilon
-from mezzotint.privacy.sums.central import silence
-from mezzotint.privacy.sums.near import loss_profile, pure_epsilon_l2
+from mezzotint.privacy.sums.blanket import silence
+from mezzotint.privacy.sums.geometry import loss_profile, pure_epsilon_l2
 from mezzotint.vectors import TableScheme, clip, one_bit
-from mezzotint.vectors.norms import round_renyi
+from mezzotint.vectors.tables import round_renyi
 from reference.vectors import grid_ball, hockey_stick, reports
 from tolerances import FEW, MANY
 

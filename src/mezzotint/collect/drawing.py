@@ -17,7 +17,7 @@ from mezzotint.collect.memo import Memo
 from mezzotint.collect.reports import code_field, hash_field
 from mezzotint.core.entropy import BLOCK, ElementWords, Words, fresh_key, key_from
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.lookup import compile_lookup
+from mezzotint.core.kernels import compile_lookup
 from mezzotint.core.mechanism import MISSING, OTHER, Mechanism
 
 Present = npt.NDArray[np.bool_]

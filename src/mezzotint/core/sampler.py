@@ -13,9 +13,8 @@ import numpy.typing as npt
 
 from mezzotint.core.entropy import BLOCK, PART, ElementWords, key_from
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.kernels import in_threads, usable_cores
+from mezzotint.core.kernels import Lookup, compile_lookup, in_threads, usable_cores
 from mezzotint.core.lazy import LazyModule
-from mezzotint.core.lookup import Lookup, compile_lookup
 from mezzotint.core.mechanism import Mechanism
 
 if TYPE_CHECKING:

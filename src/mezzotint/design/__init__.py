@@ -1,9 +1,12 @@
 """Design: a problem in, the provably best table out; and the papers' own designs beside it."""
 
-from mezzotint.design.calibrate import calibrate as calibrate
 from mezzotint.design.compare import Row as Row
+from mezzotint.design.compare import calibrate as calibrate
 from mezzotint.design.compare import compare as compare
 from mezzotint.design.compare import tradeoff as tradeoff
+from mezzotint.design.distribution import for_shape as for_shape
+from mezzotint.design.distribution import interpolated as interpolated
+from mezzotint.design.distribution import shape_error as shape_error
 from mezzotint.design.levels import UnboundedLevelsWarning as UnboundedLevelsWarning
 from mezzotint.design.limit import limit as limit
 from mezzotint.design.mvu import imvu as imvu
@@ -12,10 +15,7 @@ from mezzotint.design.optimal import cache as cache
 from mezzotint.design.optimal import clear_cache as clear_cache
 from mezzotint.design.optimal import optimal as optimal
 from mezzotint.design.optm import optm as optm
-from mezzotint.design.result import DesignResult as DesignResult
-from mezzotint.design.shape import for_shape as for_shape
-from mezzotint.design.shape import interpolated as interpolated
-from mezzotint.design.shape import shape_error as shape_error
+from mezzotint.design.problem import DesignResult as DesignResult
 from mezzotint.design.vector import vector as vector
 from mezzotint.privacy.metric import metric_epsilon as metric_epsilon
 from mezzotint.privacy.metric import vector_epsilon as vector_epsilon

@@ -13,8 +13,7 @@ from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import InfeasibleError
 from mezzotint.core.mechanism import FloatArray, Mechanism
 from mezzotint.design.optimal import optimal
-from mezzotint.design.problem import make_problem
-from mezzotint.design.result import DesignResult, without_bound
+from mezzotint.design.problem import DesignResult, make_problem, without_bound
 from mezzotint.design.rounding import achieved_loss
 
 

@@ -14,14 +14,11 @@ from mezzotint.core.arguments import check_count, check_finite, check_increasing
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import MAX_LEVELS, FloatArray, Mechanism
 from mezzotint.design.distribution import design_cells
-from mezzotint.design.fixed import design_fixed
-from mezzotint.design.general import design_general, refine_even
-from mezzotint.design.levels import search_levels
-from mezzotint.design.problem import Problem, check_knots, make_problem
+from mezzotint.design.fixed import design_fixed, design_general, refine_even
+from mezzotint.design.levels import check_reach, search_levels
+from mezzotint.design.problem import DesignResult, Problem, check_knots, make_problem
 from mezzotint.design.prove import Progress, check_provable
 from mezzotint.design.prove import prove as prove_levels
-from mezzotint.design.reach import check_reach
-from mezzotint.design.result import DesignResult
 from mezzotint.design.rounding import Draft, record, weighed
 
 

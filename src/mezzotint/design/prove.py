@@ -21,8 +21,7 @@ import numpy as np
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import FloatArray
 from mezzotint.core.priors import UniformPrior
-from mezzotint.design.cuts import Cut, cut_at
-from mezzotint.design.floors import ConvergenceError, overhang
+from mezzotint.design.floors import ConvergenceError, Cut, cut_at, overhang
 from mezzotint.design.problem import Problem
 from mezzotint.privacy.propose import bound_document
 

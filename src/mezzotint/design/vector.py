@@ -11,7 +11,7 @@ from mezzotint.core.arguments import check_count, check_positive
 from mezzotint.core.errors import InfeasibleError
 from mezzotint.core.search import bracket
 from mezzotint.design.optimal import optimal
-from mezzotint.design.result import DesignResult
+from mezzotint.design.problem import DesignResult
 from mezzotint.privacy.metric import UNEVEN, vector_epsilon
 
 Inputs = Literal["grid", "real"]

@@ -1,9 +1,9 @@
 """Closed forms: parameters in, a `Mechanism` out. Nothing here is trusted with privacy: the table's integers are."""
 
+from mezzotint.families.categorical import HashedDomain as HashedDomain
 from mezzotint.families.categorical import categorical as categorical
 from mezzotint.families.categorical import frequency_variance as frequency_variance
-from mezzotint.families.hashing import HashedDomain as HashedDomain
-from mezzotint.families.hashing import hashed as hashed
+from mezzotint.families.categorical import hashed as hashed
 from mezzotint.families.noise import IntegerNoise as IntegerNoise
 from mezzotint.families.noise import discrete_gaussian as discrete_gaussian
 from mezzotint.families.noise import discrete_laplace as discrete_laplace

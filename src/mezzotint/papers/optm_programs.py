@@ -19,10 +19,8 @@ from mezzotint.core.arguments import check_covering
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import FloatArray, Mechanism
 from mezzotint.core.priors import cost_matrix
-from mezzotint.design.optm import best_pairs, is_mirrored, table_of
-from mezzotint.design.optm_program import Tables, solve_rows
-from mezzotint.design.problem import Problem, make_problem
-from mezzotint.design.result import DesignResult, without_bound
+from mezzotint.design.optm import Tables, best_pairs, is_mirrored, solve_rows, table_of
+from mezzotint.design.problem import DesignResult, Problem, make_problem, without_bound
 from mezzotint.design.rounding import achieved_loss, first_certified
 
 _POINTS = 49
@@ -39,7 +37,7 @@ def _largest_at_own_bin(tables: Tables, i: int) -> list[FloatArray]:
 def published_theorem5(tables: Tables, forms: FloatArray, epsilon: float) -> FloatArray:
     """Theorem 5 as printed: NO guarantee. Bin t has no constraint at all, and outer bins lack pairs of cells.
 
-    Arguments: as the constraints of `design.optm`, see `design.optm_program.theorem5`.
+    Arguments: as the constraints of `design.optm`, see `design.optm.theorem5`.
     """
     cells = {j: place for place, (j, _, _) in enumerate(tables.used())}
     first = min(cells)

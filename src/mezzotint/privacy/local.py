@@ -11,11 +11,17 @@ import numpy as np
 from mezzotint.core.loss import UNIT, pure_epsilon, renyi
 from mezzotint.core.mechanism import TOTAL
 from mezzotint.privacy.claim import Claim
-from mezzotint.privacy.conversion import renyi_to_epsilon, seen_renyi
 from mezzotint.privacy.distribution import Atoms, LossDistribution, composed, fits
 from mezzotint.privacy.recursion import worst_sequence_epsilon
 from mezzotint.privacy.release import Release
-from mezzotint.privacy.sampling import poisson_add, poisson_remove, poisson_replace_one, revealed
+from mezzotint.privacy.sampling import (
+    poisson_add,
+    poisson_remove,
+    poisson_replace_one,
+    renyi_to_epsilon,
+    revealed,
+    seen_renyi,
+)
 from mezzotint.privacy.tradeoff import tradeoff
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import float_above, log_ratio
 from mezzotint.core.mechanism import FloatArray, Mechanism
-from mezzotint.privacy.sums.near import concave_majorant
+from mezzotint.privacy.sums.geometry import concave_majorant
 
 UNEVEN = 1e-8
 """Added to a vector's epsilon, relative: knots count as even up to 1e-9 of their distance."""

@@ -12,6 +12,7 @@ from scipy import optimize
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.smoothed import many_types
+from mezzotint.smoothed.many_types import search
 from mezzotint.smoothed.model import (
     LOG_TEN,
     Distribution,
@@ -31,7 +32,6 @@ from mezzotint.smoothed.model import (
     read_vertices,
     to_log10,
 )
-from mezzotint.smoothed.two_types import search
 
 #: Level of the confidence interval of sampled results.
 CONFIDENCE = 0.99

@@ -11,7 +11,6 @@ import numpy as np
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.smoothed import kernels
-from mezzotint.smoothed.mixtures import LostRecords, LostRecordsUtility, log_mixture
 from mezzotint.smoothed.model import (
     Loss,
     Rational,
@@ -25,7 +24,7 @@ from mezzotint.smoothed.model import (
     split_log_step,
     to_log10,
 )
-from mezzotint.smoothed.profiles import log_pair
+from mezzotint.smoothed.profiles import LostRecords, LostRecordsUtility, log_mixture, log_pair
 
 #: Three or more types are enumerated outcome by outcome up to this many; beyond it the utility is bracketed.
 MAX_OUTCOMES = 300_000

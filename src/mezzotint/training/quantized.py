@@ -13,8 +13,18 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.entropy import BLOCK, Keystream, fast_start, key_from
-from mezzotint.core.kernels import compiled, in_threads, inlined, look_up, put, take, usable_cores
-from mezzotint.core.lookup import Cells, alias_cells, compile_lookup
+from mezzotint.core.kernels import (
+    Cells,
+    alias_cells,
+    compile_lookup,
+    compiled,
+    in_threads,
+    inlined,
+    look_up,
+    put,
+    take,
+    usable_cores,
+)
 from mezzotint.core.mechanism import FloatArray, IntArray, Mechanism
 
 CHUNK = 1024

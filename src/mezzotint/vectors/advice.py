@@ -15,6 +15,7 @@ from mezzotint.privacy.claim import Claim
 from mezzotint.vectors.calibration import (
     Family,
     NoiseFamily,
+    Setting,
     TooManyBits,
     calibrated_noise,
     calibrated_ranked,
@@ -23,8 +24,7 @@ from mezzotint.vectors.calibration import (
     table_error,
 )
 from mezzotint.vectors.ranked import RankedCodebook
-from mezzotint.vectors.scheme import VectorScheme
-from mezzotint.vectors.setting import Setting
+from mezzotint.vectors.tables import VectorScheme
 
 RANKED = "ranked codebook"
 """Name of the option that sends one index for the whole vector: local view, two coordinates and more."""

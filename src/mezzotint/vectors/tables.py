@@ -1,8 +1,14 @@
-"""Vectors through a table of `Mechanism`, coordinate by coordinate."""
+"""One interface for private vectors: encode to integers, add them up, decode the sum, say what it costs.
+
+Tables on vectors of bounded L2 norm: Renyi and pure losses that grow with the distance of two vectors.
+
+Vectors through a table of `Mechanism`, coordinate by coordinate.
+"""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,15 +23,97 @@ from mezzotint.core.loss import UNIT
 from mezzotint.core.mechanism import FloatArray, IntArray, Mechanism
 from mezzotint.privacy.account import account
 from mezzotint.privacy.claim import Claim
-from mezzotint.privacy.conversion import renyi_to_epsilon
 from mezzotint.privacy.release import Release
-from mezzotint.privacy.sums.account import PURE_L2, RENYI_L2
-from mezzotint.privacy.sums.lattice import Lattice, find_lattice
-from mezzotint.privacy.sums.near import pure_epsilon_l2
-from mezzotint.vectors.clipping import clip
-from mezzotint.vectors.norms import others_noise, round_renyi
-from mezzotint.vectors.rotation import Rotation
-from mezzotint.vectors.scheme import VectorScheme
+from mezzotint.privacy.sampling import renyi_to_epsilon
+from mezzotint.privacy.sums.account import PURE_L2, RENYI_L2, kept_variance, shortlist
+from mezzotint.privacy.sums.blanket import Noise, blanket_noise, silence
+from mezzotint.privacy.sums.geometry import pure_epsilon_l2, quadratic_renyi, squared_distance
+from mezzotint.privacy.sums.lattice import Lattice, find_lattice, lattice_rows
+from mezzotint.vectors.rotation import Rotation, clip
+
+
+class VectorScheme(ABC):
+    """How clients turn vectors into integers that may be added. Integers are residues modulo `modulus`."""
+
+    @property
+    @abstractmethod
+    def dimension(self) -> int:
+        """Coordinates of a client's vector."""
+
+    @property
+    @abstractmethod
+    def length(self) -> int:
+        """Integers that one client sends."""
+
+    @property
+    @abstractmethod
+    def modulus(self) -> int:
+        """Integers are added modulo this."""
+
+    @abstractmethod
+    def encode(self, vector: npt.ArrayLike, rng: Any = None) -> IntArray:
+        """(d,) vector to (length,) residues; rng None draws from the keystream, a seed is not private."""
+
+    @abstractmethod
+    def decode_sum(self, total: npt.ArrayLike, clients: int) -> FloatArray:
+        """(length,) sum of residues, modulo `modulus`, to the (d,) estimate of the sum of `clients` clipped vectors."""
+
+    @abstractmethod
+    def account(self, release: Release) -> Claim:
+        """What secure sums cost one client who takes part in all of them; called by `mezzotint.privacy.account`."""
+
+    def claim(self, *, clients: int, **options: Any) -> Claim:
+        """The claim of secure sums of `clients` vectors; `options` are fields of `Release`, delta=1e-6 if not given."""
+        fields: dict[str, Any] = {"delta": 1e-6, **options, "trust": "secure_sum", "clients": clients}
+        return account(Release(mechanism=self, **fields))
+
+    @property
+    def bits(self) -> int:
+        """Bits on the wire per integer."""
+        return (self.modulus - 1).bit_length()
+
+
+_CELLS = 12
+
+
+def others_noise(mechanism: Mechanism, others: int) -> Noise:
+    """Noise that `others` honest clients' reports of the table hold in common, whatever their inputs."""
+    if others == 0:
+        return silence()
+    rows, _ = lattice_rows(mechanism)
+    found = shortlist(rows, others, 1e-5)
+    if not found:
+        return silence()
+    best = max(found, key=lambda blanket: kept_variance(blanket, others, _CELLS))
+    return blanket_noise(best, others, budget=_CELLS, tail=1e-25)
+
+
+def round_renyi(
+    mechanism: Mechanism, noise: Noise, alpha: float, *, coordinates: int, l2_norm: float, share: float
+) -> float:
+    """Renyi divergence of one round between any two vectors of L2 norm at most `l2_norm`, rounded up.
+
+    Arguments:
+        alpha: order > 1.
+        coordinates: of the (rotated) vector, whether reported in this round or not.
+        l2_norm: data units; coordinates are clipped to the table's range besides.
+        share: of the coordinates that a round reports, a fresh visible choice each time; 1 for all of them.
+
+    Source: docs/proofs/vectors.md, "Tables under an L2 bound" and "Kept coordinates".
+    """
+    distance = squared_distance(mechanism, coordinates=coordinates, l2_norm=l2_norm)
+    kappa = quadratic_renyi(mechanism, noise, alpha)
+    if share == 1 or kappa == 0 or math.isinf(kappa):
+        return kappa * distance
+    # Coordinate j is seen with probability `share`: it costs g(a_j), a_j its squared distance and
+    # g(a) = log(1 + share (e^((alpha - 1) kappa a) - 1)) / (alpha - 1), convex with g(0) = 0. So with all a_j <= A and
+    # sum a_j <= D the cost is at most D / A g(A).
+    most = min(distance, squared_distance(mechanism, coordinates=1, l2_norm=l2_norm))
+    power = (alpha - 1) * kappa * most
+    if power > 700:
+        return kappa * distance
+    return distance / most * math.log1p(share * math.expm1(power)) / (alpha - 1) * (1 + 64 * UNIT)
+
 
 _FEW = 2**12
 """Up to so many reports of one client, accounting coordinate by coordinate is quick and may be the better one."""

@@ -10,8 +10,8 @@ import pytest
 
 from mezzotint import Mechanism, ParameterError, privacy
 from mezzotint.families import pbm, randomized_response, rqm
-from mezzotint.privacy.sums.bound import dominating_curve
-from mezzotint.privacy.sums.central import blanket_noise, silence
+from mezzotint.privacy.sums.account import dominating_curve
+from mezzotint.privacy.sums.blanket import blanket_noise, silence
 from mezzotint.privacy.sums.curve import HockeyStick
 from mezzotint.privacy.sums.geometry import excess, pair_quotients, quadratic_renyi
 from mezzotint.privacy.sums.lattice import lattice_rows

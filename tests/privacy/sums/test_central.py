@@ -13,8 +13,8 @@ from mezzotint import ParameterError
 from mezzotint.core.loss import delta as local_delta
 from mezzotint.core.loss import pure_epsilon
 from mezzotint.families import rqm
-from mezzotint.privacy.sums.bound import central_epsilon, dominating_curve
-from mezzotint.privacy.sums.central import as_probabilities, blanket_noise, pair_loss, screen
+from mezzotint.privacy.sums.account import central_epsilon, dominating_curve
+from mezzotint.privacy.sums.blanket import as_probabilities, blanket_noise, pair_loss, screen
 from mezzotint.privacy.sums.lattice import lattice_rows
 from mezzotint.privacy.sums.search import candidate_blankets
 from reference.sums import exact_delta, exact_delta_fraction, random_rows, sum_pmf
@@ -58,10 +58,10 @@ def check_one_table(seed: int) -> list[float]:
 
 
 @judges(
-    "privacy.sums.central.PairLoss.epsilon",
-    "privacy.sums.central.PairLoss.deltas",
-    "privacy.sums.central.blanket_noise",
-    "privacy.sums.central.pair_loss",
+    "privacy.sums.blanket.PairLoss.epsilon",
+    "privacy.sums.blanket.PairLoss.deltas",
+    "privacy.sums.blanket.blanket_noise",
+    "privacy.sums.blanket.pair_loss",
 )
 @pytest.mark.parametrize("seed", range(12))
 def test_never_below_the_exact_worst_case(seed):

@@ -10,7 +10,7 @@ import pytest
 
 from mezzotint import Mechanism, ParameterError
 from mezzotint.privacy.sums import geometry
-from mezzotint.privacy.sums.central import Noise, silence
+from mezzotint.privacy.sums.blanket import Noise, silence
 from mezzotint.privacy.sums.geometry import pair_quotients, quadratic_renyi, squared_distance
 
 DISTANCES = np.array([0.0, 0.05, 0.4, 1.0, 2.5])

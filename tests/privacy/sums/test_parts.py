@@ -14,18 +14,15 @@ import pytest
 from mezzotint import Mechanism, ParameterError
 from mezzotint.core.loss import pure_epsilon
 from mezzotint.core.mechanism import TOTAL
-from mezzotint.privacy.conversion import renyi_to_epsilon, seen_renyi
 from mezzotint.privacy.distribution import composed
 from mezzotint.privacy.release import Release
-from mezzotint.privacy.sampling import poisson_replace_one, revealed
-from mezzotint.privacy.sums import account, cells, convolution, geometry, near
-from mezzotint.privacy.sums.blanket import Component, common_blanket
-from mezzotint.privacy.sums.bound import central_epsilon, dominating_curve
-from mezzotint.privacy.sums.central import silence
+from mezzotint.privacy.sampling import poisson_replace_one, renyi_to_epsilon, revealed, seen_renyi
+from mezzotint.privacy.sums import account, cells, convolution, geometry
+from mezzotint.privacy.sums.account import central_epsilon, dominating_curve
+from mezzotint.privacy.sums.blanket import Component, common_blanket, silence
 from mezzotint.privacy.sums.convolution import sum_bounds
-from mezzotint.privacy.sums.cover import cover, division
+from mezzotint.privacy.sums.cover import cover, division, find_groups
 from mezzotint.privacy.sums.curve import HockeyStick
-from mezzotint.privacy.sums.groups import find_groups
 from mezzotint.privacy.sums.lattice import find_lattice
 from mezzotint.privacy.sums.search import solve_dyads, variance_blanket
 from reference.sums import random_rows
@@ -344,19 +341,19 @@ def test_largest_values_of_windows() -> None:
     values = generator.random((40, 3))
     first = generator.integers(0, 39, 40)
     last = np.minimum(first + generator.integers(1, 41, 40), 40)
-    ours = near._window_maxima(values, first, last)
+    ours = geometry._window_maxima(values, first, last)
     for row, start, end in zip(ours, first, last, strict=True):
         assert row.tolist() == values[start:end].max(axis=0).tolist()
-    assert near._window_maxima(values[:4], np.arange(4), np.arange(1, 5)).tolist() == values[:4].tolist()
+    assert geometry._window_maxima(values[:4], np.arange(4), np.arange(1, 5)).tolist() == values[:4].tolist()
 
 
 def test_rows_between_knots_and_the_whole_range_of_distances() -> None:
     mechanism = random_table(3, rows=4, levels=3)
     places = np.linspace(mechanism.lower, mechanism.upper, 12)[1:-1]
     slow = np.stack([np.interp(places, mechanism.knots, column) for column in mechanism.probabilities.T], axis=1)
-    np.testing.assert_allclose(near._between(mechanism, places), slow, rtol=FEW)
-    distances, losses = near.loss_profile(mechanism)
+    np.testing.assert_allclose(geometry._between(mechanism, places), slow, rtol=FEW)
+    distances, losses = geometry.loss_profile(mechanism)
     assert distances.tolist() == [(mechanism.upper - mechanism.lower) * j / 64 for j in range(1, 65)]
     assert mechanism.epsilon <= losses[-1] * (1 + 4 * UNIT)
     # Here a knot and a distance add up to the last knot exactly.
-    assert near.loss_profile(TABLE)[1][-1] == pytest.approx(math.log(3), rel=FEW)
+    assert geometry.loss_profile(TABLE)[1][-1] == pytest.approx(math.log(3), rel=FEW)

@@ -12,8 +12,8 @@ import pytest
 from mezzotint import Mechanism, privacy
 from mezzotint.privacy.release import Release
 from mezzotint.privacy.sums import propose
+from mezzotint.privacy.sums.account import central_epsilon
 from mezzotint.privacy.sums.blanket import Blanket, additive_blanket
-from mezzotint.privacy.sums.bound import central_epsilon
 from mezzotint.privacy.sums.propose import propose_noise, propose_sum
 from mezzotint.privacy.sums.search import candidate_blankets
 from tolerances import MANY, UNIT

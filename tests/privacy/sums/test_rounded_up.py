@@ -13,11 +13,17 @@ import pytest
 
 from mezzotint import Mechanism
 from mezzotint.core.mechanism import TOTAL, FloatArray
-from mezzotint.privacy.sums import cover, geometry, near
-from mezzotint.privacy.sums.central import Noise, PairLoss, likelier, pair_loss, screen, silence
+from mezzotint.privacy.sums import cover, geometry
+from mezzotint.privacy.sums.blanket import Noise, PairLoss, likelier, pair_loss, screen, silence
 from mezzotint.privacy.sums.curve import HockeyStick
-from mezzotint.privacy.sums.geometry import excess, pair_quotients, quadratic_renyi, squared_distance
-from mezzotint.privacy.sums.near import loss_profile, pure_epsilon_l2
+from mezzotint.privacy.sums.geometry import (
+    excess,
+    loss_profile,
+    pair_quotients,
+    pure_epsilon_l2,
+    quadratic_renyi,
+    squared_distance,
+)
 from strategies import random_table
 from tolerances import FEW, UNIT
 
@@ -278,7 +284,7 @@ def test_losses_between_knots_are_rounded_up() -> None:
     for _, mechanism in _tables(range(60)):
         ratio = _exact_ratio(mechanism)
         exact = mpmath.log(mpmath.mpf(ratio.numerator) / ratio.denominator)
-        ours = near._loss_within(mechanism, 2 * (mechanism.upper - mechanism.lower))
+        ours = geometry._loss_within(mechanism, 2 * (mechanism.upper - mechanism.lower))
         assert exact <= ours <= exact + FEW
 
 
@@ -300,7 +306,7 @@ def test_losses_at_a_distance_between_places_in_steep_segments(mirrored: bool) -
         share = (Fraction(end) - Fraction(distance) - Fraction(knots[1])) / (Fraction(knots[2]) - Fraction(knots[1]))
         low, high, last = (Fraction(int(weight), TOTAL) for weight in weights[[0, 2, 4], 0])
         exact = last / (low + share * (high - low))
-        ours = near._loss_within(mechanism, distance)
+        ours = geometry._loss_within(mechanism, distance)
         assert mpmath.log(mpmath.mpf(exact.numerator) / exact.denominator) <= ours
         # A dozen ulps further away at most: a tenth of the segment.
         assert ours <= math.log(float(last / (low + (share - Fraction(1, 10)) * (high - low))))

@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from mezzotint.core.kernels import UNIT, draw_bucketed, draw_uniform
-from mezzotint.core.lookup import compile_lookup
+from mezzotint.core.kernels import UNIT, compile_lookup, draw_bucketed, draw_uniform
 from mezzotint.core.mechanism import Mechanism
 
 _torch = cast(Any, torch)

@@ -1,23 +1,239 @@
-"""What secure sums cost over coordinates, rounds and participation: the claim of a whole release."""
+"""The best central bound of one sum: which blanket, which pair of rows, at which epsilon.
+
+What secure sums cost over coordinates, rounds and participation: the claim of a whole release.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, final
 
+import numpy as np
+
+from mezzotint.core.arguments import check_delta, check_others
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.lazy import LazyModule
-from mezzotint.core.loss import UNIT
+from mezzotint.core.loss import UNIT, pure_epsilon
+from mezzotint.core.mechanism import FloatArray, IntArray
+from mezzotint.core.search import bracket
 from mezzotint.privacy.claim import Claim
-from mezzotint.privacy.conversion import renyi_to_epsilon, seen_renyi
 from mezzotint.privacy.distribution import Atoms, composed, fits
 from mezzotint.privacy.release import Release
-from mezzotint.privacy.sampling import poisson_replace_one, revealed
-from mezzotint.privacy.sums.bound import central_epsilon, dominating_curve, kept_variance, shortlist
-from mezzotint.privacy.sums.central import Noise, blanket_noise, silence
-from mezzotint.privacy.sums.curve import HockeyStick
-from mezzotint.privacy.sums.geometry import quadratic_renyi, squared_distance
-from mezzotint.privacy.sums.near import pure_epsilon_l2
+from mezzotint.privacy.sampling import poisson_replace_one, renyi_to_epsilon, revealed, seen_renyi
+from mezzotint.privacy.sums.blanket import (
+    BINS,
+    Blanket,
+    Noise,
+    as_probabilities,
+    blanket_noise,
+    pair_loss,
+    pairs_by_gap,
+    row_means,
+    screen,
+    silence,
+)
+from mezzotint.privacy.sums.cells import multinomial_cells
+from mezzotint.privacy.sums.cover import Cover, cover
+from mezzotint.privacy.sums.curve import MAX_EPSILON, HockeyStick
+from mezzotint.privacy.sums.geometry import pure_epsilon_l2, quadratic_renyi, squared_distance
+from mezzotint.privacy.sums.search import candidate_blankets
+
+special: Any = LazyModule("scipy.special")
+
+_SMALL = 200
+"""Up to so many other clients every candidate is computed; above, a Gaussian score picks the few best."""
+
+_WORK = 4e5
+"""Cells times window that one evaluation may cost, about."""
+
+
+_TYPICAL = 1e-5
+"""A composition of many releases lives off the body of one release's losses: its blanket is chosen at this delta."""
+
+_CURVE_ECONOMY = 2
+"""A curve visits every pair of rows, so it affords fewer cells than one epsilon does."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CentralBound:
+    """(epsilon, delta) of one sum, replace-one, worst over the other clients' inputs.
+
+    Arguments:
+        epsilon: upper bound, rounded up.
+        delta: the delta asked for.
+        method: name of the blanket that gave it, "cases of inputs", or "one report" when no other client's noise
+            helps.
+        blanket: that blanket, or None.
+        cover: the cases, or None.
+    """
+
+    epsilon: float
+    delta: float
+    method: str
+    blanket: Blanket | None
+    cover: Cover | None = None
+
+
+def _work_budget(blanket: Blanket, others: int) -> int:
+    width = 15 * math.sqrt(max(blanket.variance * others, 1.0))
+    return int(min(1500, max(16, _WORK / width)))
+
+
+def kept_variance(blanket: Blanket, others: int, budget: int) -> float:
+    """Variance that the blanket's cells keep on average, squared lattice steps; 0 when its residue leaks."""
+    if blanket.leaks:
+        return 0.0
+    variances = blanket.variances
+    cells = multinomial_cells(others // blanket.block, blanket.masses, variances, budget=budget)
+    return float(cells.probability @ (cells.counts @ variances))
+
+
+def _score(blanket: Blanket, others: int, gap: float, delta: float) -> float:
+    """Roughly the epsilon at `delta`, from a Gaussian of each cell's variance. Ranks candidates, claims nothing."""
+    variances = blanket.variances
+    cells = multinomial_cells(
+        others // blanket.block, blanket.masses, variances, budget=_work_budget(blanket, others), tail=1e-2 * delta
+    )
+    variance = cells.counts @ variances
+    mu = gap / np.sqrt(np.maximum(variance, 1e-3))
+
+    def enough(epsilon: float) -> bool:
+        first = np.exp(special.log_ndtr(-epsilon / mu + mu / 2))
+        second = np.exp(np.minimum(epsilon + special.log_ndtr(-epsilon / mu - mu / 2), 0.0))
+        return float(cells.probability @ (first - second)) <= delta
+
+    return bracket(enough, 200.0, 0.0, tolerance=1e-9)[0] + (1e6 if blanket.leaks else 0.0)
+
+
+def shortlist(rows: IntArray, others: int, delta: float) -> list[Blanket]:
+    """Blankets to compute for so many other clients, the most promising first."""
+    found = [blanket for blanket in candidate_blankets(rows) if others >= blanket.block]
+    if others <= _SMALL:
+        return found
+    means = row_means(as_probabilities(rows))
+    gap = max(float(means.max() - means.min()), 1e-6)
+    ranked = sorted(found, key=lambda blanket: _score(blanket, others, gap, max(delta, 1e-15)))
+    return ranked[: 1 if others > 10**5 else 2]
+
+
+def _worst_epsilon(noise: Noise, rows: FloatArray, delta: float, limit: float) -> float:
+    """The least epsilon that serves every pair of rows; pairs are computed only when screening asks for it."""
+    epsilon = 0.0
+    done: set[tuple[int, int]] = set()
+    for pair in pairs_by_gap(rows)[:2]:
+        done.add(pair)
+        epsilon = max(epsilon, pair_loss(noise, rows[pair[0]], rows[pair[1]]).epsilon(delta, limit))
+    while epsilon < limit:
+        above = screen(noise, rows, epsilon)
+        # The pairs computed already are at delta by construction, up to rounding.
+        wanted = [pair for pair in np.ndindex(above.shape) if above[pair] > delta and pair not in done]
+        if not wanted:
+            return epsilon
+        worst = max(wanted, key=lambda pair: above[pair])
+        done.add(worst)
+        epsilon = max(epsilon, pair_loss(noise, rows[worst[0]], rows[worst[1]]).epsilon(delta, limit))
+    return limit
+
+
+def central_epsilon(rows: IntArray, *, clients: int, delta: float, corrupted: int = 0) -> CentralBound:
+    """epsilon of one secure sum at `delta`: the best of the blankets tried (Theorems S and S') and of a cover by cases.
+
+    Arguments:
+        rows: (K, span + 1) integer weights of the table on its lattice (`lattice_rows`), sums 2**32.
+        clients: how many reports are added, the protected one included.
+        delta: in [0, 1); at 0 the answer is the pure epsilon of one report.
+        corrupted: clients that add no honest noise (dishonest, or known to the adversary).
+
+    Raises:
+        ParameterError: clients < 1, corrupted outside [0, clients - 1], delta outside [0, 1).
+
+    Guarantees:
+        Never below the exact worst case over all inputs of the other clients; never above one report's epsilon.
+    Edge cases: clients = 1, or no common noise at all: one report's own (epsilon, delta).
+    Source: docs/proofs/sums.md, Theorems S and S', and "Cover".
+    """
+    others = check_others(clients, corrupted)
+    target = check_delta(delta)
+    limit = pure_epsilon(rows)
+    table = as_probabilities(rows)
+    best = CentralBound(
+        epsilon=_worst_epsilon(silence(), table, target, limit), delta=target, method="one report", blanket=None
+    )
+    if target == 0 or others == 0 or best.epsilon == 0:
+        return best
+    for blanket in shortlist(rows, others, target):
+        noise = blanket_noise(blanket, others, budget=_work_budget(blanket, others), tail=1e-4 * target)
+        if pair_loss(noise, *table[list(pairs_by_gap(table)[0])]).epsilon(target, limit) >= best.epsilon:
+            continue
+        epsilon = _worst_epsilon(noise, table, target, limit)
+        if epsilon < best.epsilon:
+            best = CentralBound(epsilon=epsilon, delta=target, method=blanket.name, blanket=blanket)
+    cases = cover(rows, others=others, delta=target, limit=limit, known=best.epsilon)
+    if cases is not None and cases.epsilon < best.epsilon:
+        best = CentralBound(epsilon=cases.epsilon, delta=target, method="cases of inputs", blanket=None, cover=cases)
+    return best
+
+
+def noise_curve(noises: Iterable[Noise], rows: FloatArray, limit: float) -> HockeyStick:
+    """The envelope over noises and over all pairs of rows of their hockey-stick curves; the worst noise comes first."""
+    pairs = pairs_by_gap(rows)
+    if not pairs:  # one row: inputs make no difference
+        return HockeyStick(epsilons=np.zeros(1), deltas=np.zeros(1))
+    rest = iter(noises)
+    worst = next(rest)
+    first = pair_loss(worst, rows[pairs[0][0]], rows[pairs[0][1]]).curve(limit)
+    # One grid for all pairs, dense where the widest pair's curve lives, out to where any pair may still have mass.
+    alive = first.epsilons[first.deltas > 0]
+    reach = min(limit, 1.05 * float(alive.max(initial=1e-9)))
+    widest = min(limit, 64.0)
+    grid = np.unique(np.concatenate([np.linspace(0, reach, BINS // 2), np.linspace(0, widest, BINS // 4)]))
+    deltas = np.zeros(grid.size)
+    for noise in chain([worst], rest):
+        for i, j in pairs:
+            np.maximum(deltas, pair_loss(noise, rows[i], rows[j]).deltas(grid), out=deltas)
+    if limit <= MAX_EPSILON:
+        below = grid < limit
+        grid, deltas = np.append(grid[below], limit), np.append(deltas[below], 0.0)
+    return HockeyStick(epsilons=grid, deltas=deltas)
+
+
+def dominating_curve(
+    rows: IntArray, *, clients: int, corrupted: int = 0, delta: float = 1e-12, silent: int | None = None
+) -> HockeyStick:
+    """delta(epsilon) of one secure sum for all epsilon >= 0, both directions, worst over pairs and other inputs.
+
+    Arguments:
+        rows, clients, corrupted: as in `central_epsilon`.
+        delta: where the curve should be tight (the delta of the claim it serves, over the number of releases).
+        silent: the integer that an absent client adds, when absence is one of the neighbours' possibilities; None when
+            the client is there for certain.
+
+    Guarantees:
+        Neighbours are symmetric, so the curve dominates both directions; it composes like any other
+        (`HockeyStick.atoms`).
+    """
+    others = check_others(clients, corrupted)
+    limit = pure_epsilon(rows)
+    table = as_probabilities(rows)
+    if silent is not None:
+        absent = np.zeros((1, rows.shape[1]))
+        absent[0, silent] = 1.0
+        table, limit = np.concatenate([table, absent]), math.inf
+    target = min(max(check_delta(delta), 1e-25), 1e-4)
+    curve = noise_curve([silence()], table, limit)
+    best = central_epsilon(rows, clients=clients, corrupted=corrupted, delta=max(target, _TYPICAL))
+    if best.cover is not None:
+        curve = curve.best(noise_curve(best.cover.noises(1e-4 * target), table, limit))
+    elif best.blanket is not None:
+        budget = _work_budget(best.blanket, others) // (1 if others <= _SMALL else _CURVE_ECONOMY)
+        noise = blanket_noise(best.blanket, others, budget=max(budget, 8), tail=1e-4 * target)
+        curve = curve.best(noise_curve([noise], table, limit))
+    return curve
+
 
 stats: Any = LazyModule("scipy.stats")
 

@@ -12,8 +12,16 @@ import numpy as np
 
 from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray
-from mezzotint.privacy.sums.blanket import Blanket, additive_blanket, block_rows, common_blanket, dyad, shape_blanket
-from mezzotint.privacy.sums.central import as_probabilities, row_means
+from mezzotint.privacy.sums.blanket import (
+    Blanket,
+    additive_blanket,
+    as_probabilities,
+    block_rows,
+    common_blanket,
+    dyad,
+    row_means,
+    shape_blanket,
+)
 from mezzotint.privacy.sums.convolution import variance_of
 
 sparse: Any = LazyModule("scipy.sparse")

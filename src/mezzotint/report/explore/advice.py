@@ -16,7 +16,7 @@ from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import above, number
 
 design: Any = LazyModule("mezzotint.design")
-calibration: Any = LazyModule("mezzotint.design.calibrate")
+calibration: Any = LazyModule("mezzotint.design.compare")
 privacy: Any = LazyModule("mezzotint.privacy")
 columns: Any = LazyModule("mezzotint.collect.columns")
 

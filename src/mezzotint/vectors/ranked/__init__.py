@@ -2,8 +2,8 @@
 
 from mezzotint.vectors.ranked.design import ranked_codebook as ranked_codebook
 from mezzotint.vectors.ranked.scheme import RankedCodebook as RankedCodebook
+from mezzotint.vectors.ranked.scheme import RankedSession as RankedSession
 from mezzotint.vectors.ranked.scheme import own_seeds as own_seeds
-from mezzotint.vectors.ranked.session import RankedSession as RankedSession
-from mezzotint.vectors.ranked.session import round_seeds as round_seeds
+from mezzotint.vectors.ranked.scheme import round_seeds as round_seeds
 from mezzotint.vectors.ranked.table import RankTable as RankTable
 from mezzotint.vectors.ranked.table import rank_table as rank_table
