@@ -1,4 +1,4 @@
-"""Closed-form families, and functions of one's own, calibrated to an epsilon; all mechanisms side by side at one epsilon."""
+"""Closed-form families, and functions of your own, at one epsilon: calibrated one by one, or compared side by side."""
 
 from __future__ import annotations
 
