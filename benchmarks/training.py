@@ -1,11 +1,12 @@
 """Exported models beside float32, and time per step beside Opacus's own DP-SGD on the same model and batches.
 
-Run: python benchmarks/training.py [--steps 150] [--batch 64] [--only runs --mnist folder]
+Run: python benchmarks/training.py [--steps 150] [--batch 64] [--only runs --mnist folder | --only large]
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import tempfile
 import time
 import warnings
@@ -24,8 +25,10 @@ from rich.table import Table
 
 from mezzotint import families
 from mezzotint.datasets import Dataset, idx_folder
-from mezzotint.training import methods, models
+from mezzotint.training import make_private, methods, models
 from mezzotint.training.export import _Graph
+from mezzotint.training.notices import TrainingWarning
+from mezzotint.training.optimizers import ProjectedOptimizer
 from mezzotint.training.packed import PackedModel, pack_weights
 from mezzotint.training.projection import projection
 from mezzotint.training.trainer import Settings, Trainer
@@ -78,18 +81,24 @@ def our_steps(data: Dataset, model: str, method: Any, batch: int, steps: int) ->
     return run
 
 
-def milliseconds(contenders: dict[str, Callable[[], None]], steps: int) -> dict[str, float]:
-    """Processor time, least over rounds in which all contenders take turns, after a round to warm up.
+def milliseconds(
+    contenders: dict[str, Callable[[], None]],
+    steps: int,
+    *,
+    clock: Callable[[], float] = time.process_time,
+    rounds: int = ROUNDS,
+) -> dict[str, float]:
+    """Processor time, or that of another clock, least over rounds in which all take turns, after one to warm up.
 
     The least, as whatever else the machine does can only add.
     """
     taken: dict[str, list[float]] = {name: [] for name in contenders}
-    for round_ in range(ROUNDS + 1):
+    for round_ in range(rounds + 1):
         for name, run in contenders.items():
-            begin = time.process_time()
+            begin = clock()
             run()
             if round_:
-                taken[name].append((time.process_time() - begin) / steps * 1e3)
+                taken[name].append((clock() - begin) / steps * 1e3)
     return {name: min(values) for name, values in taken.items()}
 
 
@@ -145,6 +154,93 @@ def right(session: Any, data: Dataset) -> float:
     return float((np.concatenate(found) == data.test_y).mean())
 
 
+SIDE = 2000
+
+
+def updates() -> dict[str, Callable[[], None]]:
+    """What moves a weight of SIDE x SIDE once its gradient is there."""
+
+    def weight() -> torch.nn.Parameter:
+        made = torch.nn.Parameter(torch.randn(SIDE, SIDE) * 0.01)
+        made.grad = torch.randn(SIDE, SIDE) * 0.001
+        return made
+
+    def projected(**settings: Any) -> Callable[[], Any]:
+        inner = torch.optim.SGD([weight()], lr=0.1)
+        return ProjectedOptimizer(inner, projection=projection(bits=4, **settings), bounds=0.1).step
+
+    read = torch.randn(SIDE, SIDE)
+    return {
+        "SGD": torch.optim.SGD([weight()], lr=0.1).step,
+        "multiply in place": lambda: read.mul_(1.0),
+        "SGD, rounded to the nearest level": projected(rounding="nearest"),
+        "SGD, rounded without bias": projected(),
+        "SGD, nearest level, replaced at random": projected(rounding="nearest", q=0.9),
+    }
+
+
+def whole_steps(batch: int) -> dict[str, Callable[[], None]]:
+    """Forward pass, backward pass and step of a dense layer of SIDE x SIDE."""
+    x, y = torch.randn(10 * batch, SIDE), torch.randint(0, SIDE, (10 * batch,))
+
+    def steps_of(private: Callable[..., tuple[Any, Any]]) -> Callable[[], None]:
+        layer = torch.nn.Linear(SIDE, SIDE, bias=False)
+        module, optimizer = private(layer, torch.optim.SGD(layer.parameters(), lr=0.1))
+
+        def step() -> None:
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(module(x[:batch]), y[:batch]).backward()
+            optimizer.step()
+
+        return step
+
+    def of_opacus(module: Any, inner: Any) -> tuple[Any, Any]:
+        settings = {"noise_multiplier": 1.0, "max_grad_norm": 1.0, "expected_batch_size": batch}
+        return opacus.GradSampleModule(module), DPOptimizer(inner, **settings)
+
+    def ours(**settings: Any) -> Callable[..., tuple[Any, Any]]:
+        loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=batch)
+        return lambda module, inner: make_private(
+            module, inner, loader, noise_multiplier=1.0, delta=1e-5, **settings
+        )[:2]  # fmt: skip
+
+    return {
+        "SGD, not private": steps_of(lambda module, inner: (module, inner)),
+        "Opacus DP-SGD": steps_of(of_opacus),
+        "DP-SGD": steps_of(ours()),
+        "projected, 4 bits": steps_of(ours(bits=4)),
+        "RQP, q=.9, 4 bits": steps_of(ours(method="rqp", q=0.9, bound=0.1)),
+    }
+
+
+def large(batch: int) -> Table:
+    """Steps of four million weights with one thread (processor time) and with two (time on the clock)."""
+    table = Table(title=f"{SIDE**2:,} weights, batch {batch}; ratios to SGD without privacy in the same run")
+    for name in ("part", "what", "1 thread, ms", "ratio", "2 threads, ms", "ratio"):
+        table.add_column(name, justify="left" if name in ("part", "what") else "right")
+    cores = sorted(os.sched_getaffinity(0))
+    for part, contenders, rounds in (
+        ("the update alone", updates(), 200),
+        ("a whole step", whole_steps(batch), ROUNDS),
+    ):
+        found = []
+        for threads, clock in ((1, time.process_time), (2, time.perf_counter)):
+            torch.set_num_threads(threads)
+            os.sched_setaffinity(0, cores[:threads])  # what our own threads go by
+            found.append(milliseconds(contenders, 1, clock=clock, rounds=rounds))
+        os.sched_setaffinity(0, cores)
+        first = next(iter(contenders))
+        for name in contenders:
+            numbers = (
+                f"{value:.{digits}f}"
+                for one in found
+                for value, digits in ((one[name], 2), (one[name] / one[first], 1))
+            )
+            table.add_row(part, name, *numbers)
+    torch.set_num_threads(1)
+    return table
+
+
 KINDS = (
     (None, "DequantizeLinear"),
     (8, "DequantizeLinear"),
@@ -196,18 +292,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=60, help="steps per measurement")
     parser.add_argument("--batch", type=int, default=64, help="expected records per batch")
-    parser.add_argument("--only", choices=["steps", "runs"], help="one of the two parts")
+    parser.add_argument("--only", choices=["steps", "runs", "large"], help="one of the parts")
     parser.add_argument("--mnist", type=Path, help="folder with MNIST's idx files, for the accuracy of exported models")
     parser.add_argument("--train-steps", type=int, default=300, help="steps that those are trained for")
     options = parser.parse_args()
+    warnings.filterwarnings("ignore", category=TrainingWarning)
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)  # saturated random models would otherwise time the processor, not the method
     # Opacus listens with full backward hooks on modules whose inputs need no gradient; torch remarks on that.
     warnings.filterwarnings("ignore", message="Full backward hook is firing")
     screen = Console(width=130)
-    if options.only != "steps":
+    if options.only in (None, "large"):
+        screen.print(large(options.batch))
+    if options.only in (None, "runs"):
         screen.print(runs(idx_folder(options.mnist) if options.mnist else None, options.train_steps))
-    if options.only != "runs":
+    if options.only in (None, "steps"):
         steps(options, screen)
 
 

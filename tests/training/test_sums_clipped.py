@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from mezzotint.training import noise
-from mezzotint.training.noise import ClippedSums, add_integer_squares, add_integers
+from mezzotint.training.noise import ClippedSums, add_integers
 from mezzotint.training.quantized import Gradients
 from tolerances import MANY
 
@@ -96,16 +96,15 @@ def test_records_that_are_not_finite_are_left_out(bad: float) -> None:
 def test_kernels_bound_what_they_add_even_unasked() -> None:
     rows, gains, factors = np.array([[np.nan, 1e30, -1e30, 3.7]], F32), np.ones((1, 1), F32), np.ones(1, F32)
     totals, squares = np.zeros((1, 4), np.int64), np.zeros(1, np.int64)
-    add_integers(rows, gains, factors, 2**16, totals)
+    add_integers(rows, gains, factors, 2**16, totals, squares)
     assert totals.tolist() == [[-(2**16) - 1, 2**16 + 1, -(2**16) - 1, 3]]
-    add_integer_squares(rows, gains, factors, 2**16, squares)
     assert squares[0] > 2**32
 
 
 def test_squares_do_not_overflow() -> None:
     # 2^24 coordinates of 2^20 units: the sum of squares is beyond 64 bits, and stops as soon as it is too large.
-    rows, squares = np.ones((1, 2**24), F32), np.zeros(1, np.int64)
-    add_integer_squares(rows, np.ones((1, 1), F32), np.full(1, 2.0**20, F32), 2**20, squares)
+    rows, squares, totals = np.ones((1, 2**24), F32), np.zeros(1, np.int64), np.zeros((1, 2**24), np.int32)
+    add_integers(rows, np.ones((1, 1), F32), np.full(1, 2.0**20, F32), 2**20, totals, squares)
     assert 2**40 < squares[0] < 2**55
 
 

@@ -127,7 +127,8 @@ def test_deepcopy(blobs: Dataset, bits: int | None) -> None:
             # The same seed and state go on in both, and neither moves the other.
             assert all(torch.equal(*pair) for pair in zip(first, twin.params, strict=True))
             first = None
-    assert not any(torch.equal(*pair) for pair in zip(optimizer.params, twin.params, strict=True))
+    # Few weights on levels may come to stand where they stood.
+    assert not all(torch.equal(*pair) for pair in zip(optimizer.params, twin.params, strict=True))
     assert len(parts[3]) == 3
 
 
@@ -405,6 +406,32 @@ def test_adapters_are_trained_and_their_base_is_not(blobs: Dataset, bits: int | 
     # The clip norm and the noise are those of the adapters' coordinates alone.
     assert sum(parameter.numel() for parameter in parts[1].params) == 2 * (5 + 4) + 2 * (4 + 1)
     assert parts[3].claim().epsilon > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bits", [None, 4])
+def test_adapters_of_peft(blobs: Dataset, bits: int | None) -> None:
+    peft = pytest.importorskip("peft")
+    base = torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+    module = peft.get_peft_model(base, peft.LoraConfig(r=2, target_modules=["0"], modules_to_save=["2"]))
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    # All parameters go to the optimizer, as in peft's own examples; the frozen ones are passed over.
+    parts = script(blobs, module=module, bits=bits, batch_size=50)
+    steps(parts, 12)
+    trained = {name for name, parameter in module.named_parameters() if parameter.requires_grad}
+    assert sum("lora_" in name for name in trained) == 2
+    for name, value in module.state_dict().items():
+        assert torch.equal(before[name], value) == (name not in trained), name
+    if bits:
+        inner = parts[1].original_optimizer
+        for parameter, bound in zip(inner.parameters, inner.bounds, strict=True):
+            levels = np.linspace(-bound, bound, 16)
+            assert np.abs(parameter.detach().numpy()[..., None] - levels).min(axis=-1).max() < SINGLE
+        assert len(inner.parameters) == 3
+    # The clip norm and the noise are those of what is trained.
+    numbers = dict(module.named_parameters())
+    assert sum(parameter.numel() for parameter in parts[1].params) == sum(numbers[name].numel() for name in trained)
+    assert parts[3].claim().releases == 12
 
 
 def test_sharded_and_ghost_modules_are_refused_by_name(blobs: Dataset) -> None:

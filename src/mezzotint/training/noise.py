@@ -19,7 +19,7 @@ from scipy.special import ndtri
 
 from mezzotint.core.entropy import PART, WORDS_PER_COUNT, ElementWords, Keystream
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.kernels import compiled, in_threads, inlined, usable_cores
+from mezzotint.core.kernels import compiled, in_threads, inlined, look_up, put, take, usable_cores
 from mezzotint.core.loss import IntArray
 from mezzotint.training.quantized import Gradients
 
@@ -51,35 +51,36 @@ def draw(words: Any, table: Any, sigma: Any, margin: Any, noise: Any) -> Any:
     """Draws integers where words decide them.
 
     Arguments:
-        words: (n,) uint64: a sign, then 63 bits w of a uniform number u = w / 2^64 < 1/2.
-        table: cells' polynomials in rows; the last row is zero and stands for u = 1/2.
+        words: (n,) contiguous uint64: a sign, then 63 bits w of a uniform number u = w / 2^64 < 1/2.
+        table: cells' polynomials in contiguous rows; the last row is zero and stands for u = 1/2.
         sigma: standard deviation.
         margin: how near to a rounding boundary sigma * z(u) is not trusted.
-        noise: (n,) int64 output.
+        noise: (n,) contiguous int64 output.
 
     Returns: how many are undecided.
     """
     missing = 0
+    entries = table.ravel()
     for i in range(words.size):
-        word = np.int64(words[i])
+        word = np.int64(take(words, i))
         bits = np.float64(word & _BELOW_SIGN).view(np.int64)
         cell = (bits >> _SHIFT) - _FIRST_CELL
-        row = cell if cell > 0 else 0
+        row = (cell if cell > 0 else 0) * 8
         t = np.int64((bits & _WITHIN) | _ONE).view(np.float64) - _MIDDLE
-        z = table[row, 7]
-        z = z * t + table[row, 6]
-        z = z * t + table[row, 5]
-        z = z * t + table[row, 4]
-        z = z * t + table[row, 3]
-        z = z * t + table[row, 2]
-        z = z * t + table[row, 1]
-        z = z * t + table[row, 0]
+        z = look_up(entries, row + 7)
+        z = z * t + look_up(entries, row + 6)
+        z = z * t + look_up(entries, row + 5)
+        z = z * t + look_up(entries, row + 4)
+        z = z * t + look_up(entries, row + 3)
+        z = z * t + look_up(entries, row + 2)
+        z = z * t + look_up(entries, row + 1)
+        z = z * t + look_up(entries, row)
         raised = sigma * z + 0.5
         whole = np.int64(raised)
         rest = raised - whole
         decided = (cell >= 0) & (rest > margin) & (rest < 1 - margin)
         missing += not decided
-        noise[i] = (-whole if word < 0 else whole) if decided else UNDECIDED
+        put(noise, i, (-whole if word < 0 else whole) if decided else UNDECIDED)
     return missing
 
 
@@ -111,52 +112,42 @@ def _integer(value: Any, limit: Any) -> Any:
 
 
 @partial(inlined, reorder=True)
-def _sum_of_integer_squares(values: Any, gain: Any, limit: Any) -> Any:
-    total = 0.0  # of integers below 2^53, which no order of addition rounds
+def _add(values: Any, gain: Any, limit: Any, totals: Any) -> Any:
+    squares = 0.0  # of integers, whose sum stays below 2^53, which no order of addition rounds
     for j in range(values.size):
-        number = np.float64(_integer(values[j] * gain, limit))
-        total += number * number
-    return total
+        number = _integer(values[j] * gain, limit)
+        totals[j] += number
+        squares += np.float64(number) * np.float64(number)
+    return squares
+
+
+BLOCK = 4096
+"""Totals that stay in the innermost cache while all records are added to them."""
 
 
 @compiled
-def add_integer_squares(rows: Any, gains: Any, factors: Any, units: Any, squares: Any) -> None:
-    """Adds each record's sum of squares of what `add_integers` would add; more than units^2 stops the sum.
-
-    Arguments: as there; squares: (n,) int64, added to.
-    """
-    limit, enough = np.float32(units + 1), units * units
-    chunk = max(1, EXACT // ((units + 1) * (units + 1)))
-    for i in range(rows.shape[0]):
-        if factors[i] == 0:
-            continue
-        for r in range(gains.shape[1]):
-            gain = gains[i, r] * factors[i]
-            for start in range(0, rows.shape[1], chunk):
-                if squares[i] > enough:
-                    break
-                part = rows[i, start : start + chunk]
-                squares[i] += np.int64(_sum_of_integer_squares(part, gain, limit))
-
-
-@compiled
-def add_integers(rows: Any, gains: Any, factors: Any, units: Any, totals: Any) -> None:
-    """Adds the records' scaled gradients, rounded toward zero.
+def add_integers(rows: Any, gains: Any, factors: Any, units: Any, totals: Any, squares: Any) -> None:
+    """Adds the records' scaled gradients, rounded toward zero, and each record's sum of squares of what it adds.
 
     Arguments:
         rows, gains: (n, width) and (n, repeat) contiguous float32: a record's gradient is their outer product, flat.
         factors: (n,) float32: multiplies a record's gradient; records with 0 are left out.
         units: no coordinate counts as more than units + 1.
         totals: (repeat, width) int32 or int64, added to.
+        squares: (n,) int64, added to; a sum that exceeds units^2 grows no further.
     """
-    limit = np.float32(units + 1)
-    for i in range(rows.shape[0]):
-        if factors[i] == 0:
-            continue
-        for r in range(gains.shape[1]):
-            gain = gains[i, r] * factors[i]
-            for j in range(rows.shape[1]):
-                totals[r, j] += _integer(rows[i, j] * gain, limit)
+    limit, enough = np.float32(units + 1), units * units
+    width = rows.shape[1]
+    chunk = max(1, min(BLOCK, EXACT // ((units + 1) * (units + 1))))
+    for r in range(gains.shape[1]):
+        for start in range(0, width, chunk):
+            end = min(start + chunk, width)
+            for i in range(rows.shape[0]):
+                if factors[i] == 0:
+                    continue
+                found = _add(rows[i, start:end], gains[i, r] * factors[i], limit, totals[r, start:end])
+                if squares[i] <= enough:
+                    squares[i] += np.int64(found)
 
 
 WORD = 64
@@ -340,31 +331,39 @@ class ClippedSums:
 
         Returns: (D,) int64 sums in units, for the coordinates of all tensors in order; the number.
         """
-        factors = self.factors(gradients)
-        narrow = len(factors) * self.units < 2**31
-        totals = np.zeros(self.coordinates, dtype=np.int32 if narrow else np.int64)
-        ends = itertools.accumulate(gradient.coordinates for gradient in gradients)
-        for gradient, end in zip(gradients, ends, strict=True):
-            part = totals[end - gradient.coordinates : end].reshape(gradient.gains.shape[1], gradient.rows.shape[1])
-            add_integers(gradient.rows, gradient.gains, factors, self.units, part)
-        return totals.astype(np.int64), int((factors == 0).sum())
+        totals, factors = self._settled(gradients)
+        return totals.astype(np.int64, copy=False), int((factors == 0).sum())
 
     def factors(self, gradients: Sequence[Gradients]) -> npt.NDArray[np.float32]:
         """(n,) what the records' gradients are multiplied by before they are rounded; 0 leaves a record out."""
+        return self._settled(gradients)[1]
+
+    def _settled(self, gradients: Sequence[Gradients]) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
         squares: Any = sum(_squares(gradient.rows) * _squares(gradient.gains) for gradient in gradients)
         with np.errstate(invalid="ignore"):
             wanted = self.units * _ROOM / np.maximum(np.sqrt(squares), self.clip_norm)
         factors = np.where(np.isfinite(wanted) & np.isfinite(squares), wanted, 0).astype(np.float32)
         for _ in range(_ATTEMPTS):
-            found = np.zeros(len(factors), dtype=np.int64)
-            for gradient in gradients:
-                add_integer_squares(gradient.rows, gradient.gains, factors, self.units, found)
+            totals, found = self._added(gradients, factors)
             long = found > self.units**2
             if not long.any():
-                return factors
+                return totals, factors
             factors[long] *= np.float32(_SHORTER)
         factors[long] = 0
-        return factors
+        return self._added(gradients, factors)[0], factors
+
+    def _added(
+        self, gradients: Sequence[Gradients], factors: npt.NDArray[np.float32]
+    ) -> tuple[npt.NDArray[Any], IntArray]:
+        """(D,) sums, and (n,) sums of squares of what each record has added."""
+        narrow = len(factors) * (self.units + 1) < 2**31
+        totals = np.zeros(self.coordinates, dtype=np.int32 if narrow else np.int64)
+        squares = np.zeros(len(factors), dtype=np.int64)
+        ends = itertools.accumulate(gradient.coordinates for gradient in gradients)
+        for gradient, end in zip(gradients, ends, strict=True):
+            part = totals[end - gradient.coordinates : end].reshape(gradient.gains.shape[1], gradient.rows.shape[1])
+            add_integers(gradient.rows, gradient.gains, factors, self.units, part, squares)
+        return totals, squares
 
 
 def _squares(rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:

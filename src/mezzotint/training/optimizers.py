@@ -20,9 +20,10 @@ from mezzotint.privacy.sums.lattice import Lattice, find_lattice
 from mezzotint.training.bands import SCALE, CorrelatedNoise
 from mezzotint.training.batches import factors
 from mezzotint.training.extra import BatchSplittingSampler, DPOptimizer, check_unused, mark_used, torch
+from mezzotint.training.levels import place
 from mezzotint.training.noise import ClippedSums, RoundedGaussian
 from mezzotint.training.notices import LeftOutWarning
-from mezzotint.training.projection import Projection
+from mezzotint.training.projection import ROUNDINGS, Projection
 from mezzotint.training.quantized import Gradients, RecordSums
 from mezzotint.vectors import RankedCodebook, round_seeds
 
@@ -195,11 +196,26 @@ class ProjectedOptimizer(_Wrapper):
     @torch.no_grad()
     def project(self) -> None:
         """Puts every weight onto a level; also called once at the start, so that the first iterate is one too."""
-        chosen, levels = self._chosen(), self.projection.table.levels
+        chosen = self._chosen()
         if not chosen:
             return
+        if self.projection.rounding in ROUNDINGS and all(parameter.device.type == "cpu" for parameter, _ in chosen):
+            self._project_in_place(chosen)
+        else:
+            self._project_together(chosen)
+
+    def _project_in_place(self, chosen: list[tuple[torch.Tensor, float]]) -> None:
+        flats = [parameter.detach().to(torch.float32).contiguous().flatten() for parameter, _ in chosen]
+        bounds = [bound for _, bound in chosen]
+        if place([flat.numpy() for flat in flats], bounds, self.projection, key_from(self.rng())):
+            raise NotFiniteError("a weight is not a number")
+        for (parameter, _), flat in zip(chosen, flats, strict=True):
+            if flat.data_ptr() != parameter.data_ptr():
+                parameter.copy_(flat.view_as(parameter))
+
+    def _project_together(self, chosen: list[tuple[torch.Tensor, float]]) -> None:
         # One draw for all tensors, where the first of them lies, and few operations on each: the time goes into these.
-        device = chosen[0][0].device
+        levels, device = self.projection.table.levels, chosen[0][0].device
         together = torch.cat([parameter.detach().to(device, torch.float32).flatten() for parameter, _ in chosen])
         sizes, bounds = [parameter.numel() for parameter, _ in chosen], [bound for _, bound in chosen]
         divisors = torch.tensor(bounds, dtype=torch.float32, device=device)
@@ -335,8 +351,8 @@ class _CoordinateOptimizer(_Wrapper, DPOptimizer, ABC):
             check_unused(parameter.summed_grad)
             mark_used(parameter.summed_grad)
         together = self.disturb(torch.cat([parameter.summed_grad.flatten() for parameter in attributed]))
-        # The largest size is infinite or NaN if any entry is.
-        if together.numel() and not math.isfinite(torch.linalg.vector_norm(together, math.inf)):
+        # The extremes are infinite or NaN if any entry is.
+        if together.numel() and not all(math.isfinite(end) for end in together.aminmax()):
             raise NotFiniteError("its gradient is not finite")
         parts = together.split([parameter.numel() for parameter in attributed])
         for parameter, part in zip(attributed, parts, strict=True):
@@ -446,11 +462,14 @@ class NoisyOptimizer(_CoordinateOptimizer):
         if correlated is not None:
             released = correlated.mix(released)
         if noise is not None:
-            released = released + noise.draw(key_from(self.rng()), released.size)
+            noisy = noise.draw(key_from(self.rng()), released.size)
+            noisy += released
+            released = noisy
         if correlated is not None:
             released = correlated.solve(released)
-        device = self.params[0].device
-        return torch.from_numpy((released * self._sums().unit).astype(np.float32)).to(device)
+        found = np.empty(released.size, dtype=np.float32)
+        np.multiply(released, self._sums().unit, out=found, casting="same_kind")
+        return torch.from_numpy(found).to(self.params[0].device)
 
 
 @final

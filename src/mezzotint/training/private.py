@@ -9,7 +9,7 @@ from mezzotint.core.arguments import check_count, check_positive
 from mezzotint.core.errors import ParameterError
 from mezzotint.training.accountant import Accountant
 from mezzotint.training.bands import CorrelatedNoise, choose_bands
-from mezzotint.training.batches import Draws
+from mezzotint.training.batches import Draws, FactoredGradSampleModule
 from mezzotint.training.extra import (
     AbstractGradSampleModule,
     FSDPModule,
@@ -142,7 +142,7 @@ def make_private(
         replicas=replicas,
         correlated=CorrelatedNoise(banded, lambda: sampler.drawn) if banded > 1 else None,
     )
-    return GradSampleModule(module, loss_reduction=loss_reduction), private, made, accountant
+    return FactoredGradSampleModule(module, loss_reduction=loss_reduction), private, made, accountant
 
 
 def _check(method: str, *, bits: int | None, q: float | None, neighboring: str, loss_reduction: str) -> None:
