@@ -79,7 +79,7 @@ class FactoredGradSampleModule(GradSampleModule):
     read instead is NaN, so that none takes a step with it.
 
     Raises:
-        RuntimeError: a second backward pass before the step.
+        ParameterError: a second backward pass before the step.
     """
 
     def capture_backprops_hook(
@@ -92,7 +92,7 @@ class FactoredGradSampleModule(GradSampleModule):
     ) -> None:
         parameters: list[Any] = [parameter for parameter in module.parameters() if parameter.requires_grad]
         if any(factors(parameter.grad_sample) is not None for parameter in parameters):
-            raise RuntimeError("one backward pass to a step: gradients of dense layers are not accumulated")
+            raise accumulated(2)
         if not self.hooks_enabled or not _is_simple(module, parameters):
             super().capture_backprops_hook(module, _forward_input, forward_output, loss_reduction, batch_first)
             return
@@ -108,6 +108,16 @@ class FactoredGradSampleModule(GradSampleModule):
             parameter.grad_sample = back
         for parameter in parameters:
             parameter._forward_counter -= 1
+
+
+def accumulated(batches: int) -> ParameterError:
+    """What a step from several backward passes is refused with."""
+    return ParameterError(
+        "grad_sample",
+        batches,
+        "gradients of several batches, which may share records; take one backward pass to a step, and "
+        "opacus.utils.batch_memory_manager for batches that do not fit",
+    )
 
 
 def factors(sample: Any) -> tuple[torch.Tensor, torch.Tensor] | None:

@@ -18,7 +18,7 @@ from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.privacy.sums.lattice import Lattice, find_lattice
 from mezzotint.training.bands import SCALE, CorrelatedNoise
-from mezzotint.training.batches import factors
+from mezzotint.training.batches import accumulated, factors
 from mezzotint.training.extra import BatchSplittingSampler, DPOptimizer, check_unused, mark_used, torch
 from mezzotint.training.levels import place
 from mezzotint.training.noise import ClippedSums, RoundedGaussian
@@ -329,12 +329,7 @@ class _CoordinateOptimizer(_Wrapper, DPOptimizer, ABC):
         for parameter in attributed:
             check_unused(parameter.grad_sample)
             if isinstance(parameter.grad_sample, list) and len(parameter.grad_sample) > 1:
-                raise ParameterError(
-                    "grad_sample",
-                    len(parameter.grad_sample),
-                    "gradients of several batches, which may share records; take one backward pass to a step, and "
-                    "opacus.utils.batch_memory_manager for batches that do not fit",
-                )
+                raise accumulated(len(parameter.grad_sample))
         summed = self.total(self.grad_samples)
         parts = summed.split([parameter.numel() for parameter in attributed])
         for parameter, part in zip(attributed, parts, strict=True):
