@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from mezzotint.privacy.claim import Claim
 from mezzotint.training import notices, rqp
 from mezzotint.training.audit import Audit, audit
 from mezzotint.training.bands import coefficients
+from mezzotint.training.batches import PoissonBatches
+from mezzotint.training.noise import RoundedGaussian
 from mezzotint.training.projection import projection
 
 torch = pytest.importorskip("torch")
@@ -153,6 +156,48 @@ ATTACKS = {
 @pytest.mark.parametrize("kind", ATTACKS)
 def test_claims_of_scripts_withstand_canaries(kind: str) -> None:
     found, claim = ATTACKS[kind].result()
-    print(f"{kind}: proved {found.epsilon:.4f} of {claim.epsilon:.4f}")
-    assert found.epsilon <= claim.epsilon
-    assert found.epsilon > 0.4 * claim.epsilon
+    assert 0.3 * claim.epsilon < found.epsilon <= claim.epsilon
+
+
+@pytest.mark.slow
+def test_the_pure_bound_withstands_canaries() -> None:
+    # Next to no noise and codes that are mostly replaced: what the noise hides is 3.4, what the codes hide far less.
+    attack = Attack(settings={"method": "rqp", "bits": 2, "q": 0.3, "bound": 0.9}, noise=0.1, rate=0.5, steps=1)
+    found, claim = replace(attack, delta=1e-5, runs=200).result()
+    pure = rqp.epsilon(0.1, q=0.3, bits=2, sampling_rate=0.5, steps=1, delta=1e-5, dimension=1)
+    assert pure.epsilon < 0.05 * claim.epsilon
+    assert 0.3 * pure.epsilon < found.epsilon <= pure.epsilon
+
+
+def _less_noise(optimizer: Any, _: Any, share: float = 0.5) -> None:
+    right = optimizer._noise()
+    optimizer._noise = lambda: RoundedGaussian(sigma=right.sigma * share)
+
+
+def _longer_than_the_clip_norm(optimizer: Any, _: Any) -> None:
+    right = optimizer.total
+    optimizer.total = lambda samples: 2 * right(samples)
+
+
+def _every_record_in_every_batch(_: Any, loader: Any) -> None:
+    loader.batch_sampler.batches = PoissonBatches(batch_size=BLOCKS, dataset_size=BLOCKS)
+
+
+FAULTS = {
+    "half the noise": ("dp-sgd", _less_noise),
+    "half the noise, replaced": ("dp-sgd, replaced", _less_noise),
+    "half the noise, rounded": ("rounded", _less_noise),
+    # Codes that are replaced hide part of what the noise does not.
+    "a quarter of the noise, rqp": ("rqp, replaced", partial(_less_noise, share=0.25)),
+    "half the noise, bands": ("2 bands", _less_noise),
+    "longer than the clip norm": ("dp-sgd", _longer_than_the_clip_norm),
+    "every record in every batch": ("dp-sgd", _every_record_in_every_batch),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_same_attacks_find_what_is_wrong(fault: str) -> None:
+    kind, broken = FAULTS[fault]
+    found, claim = ATTACKS[kind].result(broken)
+    assert found.epsilon > claim.epsilon
