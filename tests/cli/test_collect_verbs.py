@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -136,22 +137,50 @@ def test_the_most_frequent_of_a_large_domain(invoke: Callable[..., Any], tmp_pat
         assert message in " ".join(outcome.err.split())
 
 
-def test_where_the_table_is_to_blame_a_better_one_is_named(invoke: Callable[..., Any], tmp_path: Path) -> None:
-    """The command that estimate names makes a table whose shares are far narrower."""
+@pytest.mark.parametrize(
+    ("asked", "least"), [(("--histogram", "--bins", 4), 4.0), (("--quantiles",), 1.5)], ids=["shares", "quantiles"]
+)
+def test_where_the_table_is_to_blame_a_better_one_is_named(
+    invoke: Callable[..., Any], tmp_path: Path, asked: tuple[object, ...], least: float
+) -> None:
+    """The command that estimate names makes a table whose intervals are that many times narrower."""
     x = np.random.default_rng(2).beta(2, 5, 40_000)
     pq.write_table(pa.table({"x": x}), tmp_path / "in.parquet")
     families.k_randomized_response(lower=0, upper=1, levels=3, epsilon=4.0).save(tmp_path / "m.json")
-    widths = []
-    for name in ("m", "shares"):
-        asked = ("privatize", tmp_path / "in.parquet", "--column", "x", "--mechanism", tmp_path / f"{name}.json")
-        assert invoke(*asked, "--out", tmp_path / f"{name}.parquet").status == 0
-        shown = invoke("estimate", tmp_path / f"{name}.parquet", "--histogram", "--bins", 4).out
-        found = invoke("estimate", tmp_path / f"{name}.parquet", "--histogram", "--bins", 4, "--json").json["histogram"]
-        widths.append(sum(found["high"]) - sum(found["low"]))
-        if name == "m":
-            words = re.search(r"mezzotint (design --loss cdf .*) --out shares.json", " ".join(shown.split()))
-            assert words is not None
-            assert invoke(*words[1].split(), "--out", tmp_path / "shares.json").status == 0
-        else:
-            assert "hardly narrow" not in shown
-    assert widths[1] < widths[0] / 4
+    shown = _estimated(invoke, tmp_path, "m", *asked)
+    words = re.search(r"mezzotint (design --loss cdf .*) --out shares.json", " ".join(shown.out.split()))
+    assert words is not None
+    assert invoke(*words[1].split(), "--out", tmp_path / "shares.json").status == 0
+    better = _estimated(invoke, tmp_path, "shares", *asked)
+    assert "hardly narrow" not in better.out
+    assert _width(better.json) < _width(shown.json) / least
+
+
+def test_design_names_the_table_for_shares(invoke: Callable[..., Any], tmp_path: Path) -> None:
+    """Its shares and quantiles are narrower than those of the table for means that was asked for."""
+    x = np.random.default_rng(3).beta(2, 5, 40_000)
+    pq.write_table(pa.table({"x": x}), tmp_path / "in.parquet")
+    designed = invoke("design", "--epsilon", 4, "--lower", 0, "--upper", 1, "--out", tmp_path / "m.json", "--json").json
+    words = designed["for_shares"].removeprefix("mezzotint ").replace("--out shares.json", "").split()
+    assert invoke(*words, "--out", tmp_path / "shares.json").status == 0
+    for asked, least in ((("--histogram",), 4.0), (("--quantiles",), 2.0)):
+        widths = [_width(_estimated(invoke, tmp_path, name, *asked).json) for name in ("m", "shares")]
+        assert widths[1] < widths[0] / least
+    for others in (("--loss", "cdf", "--levels", 8), ("--delta", 1e-3, "--levels=-1,2")):
+        assert "for_shares" not in invoke("design", "--epsilon", 4, "--lower", 0, "--upper", 1, *others, "--json").json
+
+
+def _estimated(invoke: Callable[..., Any], folder: Path, name: str, *asked: object) -> Any:
+    """What estimate shows of reports of the table m.json or shares.json, and, as `json`, what it says."""
+    reports = folder / f"{name}.parquet"
+    words = ("privatize", folder / "in.parquet", "--column", "x", "--mechanism", folder / f"{name}.json")
+    assert invoke(*words, "--out", reports, "--overwrite").status == 0
+    shown, told = invoke("estimate", reports, *asked), invoke("estimate", reports, *asked, "--json")
+    return SimpleNamespace(out=shown.out, json=told.json)
+
+
+def _width(told: dict[str, Any]) -> float:
+    """Of all shares, or of all quantiles."""
+    if "histogram" in told:
+        return sum(told["histogram"]["high"]) - sum(told["histogram"]["low"])
+    return sum(one["high"] - one["low"] for one in told["quantiles"])

@@ -413,6 +413,20 @@ def test_a_series_of_memoised_reports_names_its_claim(tmp_path: Path, capsys: py
     assert found["series"]["memoised"]["epsilon"] == pytest.approx(2 * BIT.epsilon)
     text = told(capsys, tmp_path / "r.parquet", "--by", "day")
     assert "when a value changes is not protected" in " ".join(text.split())
+    assert "Of a person with at most one row in each day (2 of them): " in " ".join(text.split())
+
+
+def test_the_claim_of_memoised_reports_holds_by_any_column(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Groups that are no dates: the claim is about people with at most one row in each, and says so."""
+    rows = pa.table({"x": [0.0, 1.0] * 150, "id": range(300), "os": ["a", "b", None] * 100})
+    pq.write_table(rows, tmp_path / "in.parquet")
+    memo = collect.Memo(users="id", key=bytes(32))
+    collect.privatize(
+        tmp_path / "in.parquet", tmp_path / "r.parquet", column="x", mechanism=BIT, keep=["os"], memo=memo
+    )
+    series = told(capsys, tmp_path / "r.parquet", "--by", "os", "--json")["series"]
+    assert series["of"] == "a person with at most one row in each os (3 of them)"
+    assert series["memoised"]["epsilon"] == pytest.approx(3 * BIT.epsilon)
 
 
 def test_seeded_groups_are_refused_unless_allowed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

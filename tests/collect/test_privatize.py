@@ -8,7 +8,9 @@ import io
 import json
 import subprocess
 import sys
+from dataclasses import MISSING, fields
 from pathlib import Path
+from typing import get_type_hints
 
 import numpy as np
 import pyarrow as pa
@@ -200,6 +202,12 @@ def test_options_that_would_undo_the_privacy_or_make_no_sense_are_refused(tmp_pa
         with pytest.raises(ParameterError, match=words):
             attempt(**changes)
     assert not out.exists()
+
+
+def test_options_are_the_settings() -> None:
+    """Type checkers need the names of keyword options a second time: the same names, of the same types."""
+    assert get_type_hints(collect.Options) == get_type_hints(collect.Settings)
+    assert all(field.default is not MISSING for field in fields(collect.Settings))  # every option may be left out
 
 
 def test_an_existing_output_is_refused_unless_overwriting(tmp_path: Path, mechanism: Mechanism) -> None:

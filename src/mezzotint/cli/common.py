@@ -121,6 +121,14 @@ def load_mechanism(path: Path, *, parameter: str = "mechanism") -> Mechanism:
     return Mechanism.load(path)
 
 
+def table_for_shares(epsilon: float, lower: float, upper: float, *, bins: int) -> str:
+    """The command that designs the table which tells the shares of even bins apart, and quantiles to about a bin."""
+    return (
+        f"mezzotint design --loss cdf --epsilon {epsilon:.4g} --lower={lower:.12g} --upper={upper:.12g} "
+        f"--knots {bins + 1} --levels {2 * bins} --out shares.json"
+    )
+
+
 def each(claim: privacy.Claim | None) -> str:
     """What one report costs, to whom and whether it was checked."""
     return SEEDED if claim is None else f"epsilon {above(claim.epsilon)} each ({claim.basis})"

@@ -28,6 +28,7 @@ from mezzotint.cli.common import (
     read_prior,
     refuse_given,
     steps,
+    table_for_shares,
     warn,
     write_proof,
 )
@@ -42,6 +43,8 @@ EXAMPLE = "mezzotint design --epsilon 1 --levels=-3,-0.5,0.5,3 --lower -1 --uppe
 
 CLOSED_FORMS = ("rqm", "erm", "pbm", "randomized_response", "k_randomized_response")
 FAMILIES = ("optimal", "optm", "mvu", "imvu", *CLOSED_FORMS)
+BINS = 10
+"""Of the histogram for which another table is named."""
 
 
 def command(
@@ -145,6 +148,8 @@ def command(
     facts |= guarantee(result.mechanism, epsilon=epsilon, delta=delta, alpha=alpha, metric=metric)
     if limit:
         facts |= _limit(result, problem)
+    if loss != "cdf" and not any(constraint.values()):
+        facts["for_shares"] = table_for_shares(epsilon, lower, upper, bins=BINS)
     if as_json:
         print_json(facts)
     else:
@@ -335,4 +340,6 @@ def _summary(facts: dict[str, Any]) -> None:
         + (" ..." if len(facts["levels"]) > 16 else ""),
         f"{facts['status']} in {facts['seconds']:.3g} s" + (f", written to {facts['out']}" if facts["out"] else ""),
     ]
+    if "for_shares" in facts:
+        lines.append(f"made for means; shares and quantiles: {facts['for_shares']}")
     output().print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)

@@ -23,10 +23,12 @@ from mezzotint.cli.common import (
     print_json,
     progress,
     refuse_given,
+    table_for_shares,
 )
 from mezzotint.cli.rooms import collect
 from mezzotint.cli.tables import Fitted
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.mechanism import Mechanism
 
 EXAMPLE = "mezzotint estimate reports.parquet --histogram --quantiles --json"
 
@@ -131,7 +133,9 @@ def command(
     if as_json:
         print_json(result.as_dict())
     else:
-        output().print(_frequencies(result) if isinstance(result, collect.Frequencies) else _picture(result))
+        output().print(
+            _frequencies(result) if isinstance(result, collect.Frequencies) else _picture(result, counts.mechanism)
+        )
 
 
 def _check_options(*, by: str | None, against: str | None, sizes: str | None) -> None:
@@ -168,7 +172,7 @@ def _frequencies(result: collect.Frequencies) -> Fitted:
     return Fitted(table)
 
 
-def _picture(result: Any) -> Group:
+def _picture(result: Any, mechanism: Mechanism) -> Group:
     table = Table(title=f"{result.n:,} reports, {cost_of(result.claim, result.seeded)}", title_justify="left")
     low, high = (f"{100 * result.level:.4g} % {end}" for end in ("low", "high"))
     for heading in ("of the clipped inputs", "estimate", low, high, "left open by the table"):
@@ -189,25 +193,37 @@ def _picture(result: Any) -> Group:
             label = f"share in {bins.edges[i]:.4g} .. {bins.edges[i + 1]:.4g}"
             ends = f"{bins.identified_low[i]:.4f} .. {bins.identified_high[i]:.4f}"
             table.add_row(label, f"{share:.4f}", f"{bins.low[i]:.4f}", f"{bins.high[i]:.4f}", ends)
-    words = [_split(result), *_blame(result), *(f"Note: {note}" for note in result.notes)]
+    words = [_split(result), *_blame(result, mechanism), *(f"Note: {note}" for note in result.notes)]
     return Group(Fitted(table), Text("\n".join(words)))
 
 
-def _blame(result: Any) -> list[str]:
-    """A remark where the table, and not the number of reports, makes shares and quantiles wide."""
-    if result.histogram is None:
-        return []
-    bins = result.histogram
-    wide, left_open = (bins.high - bins.low).sum(), (bins.identified_high - bins.identified_low).sum()
-    if wide < 0.2 or left_open < wide / 2:
-        return []
-    span = f"--lower {bins.edges[0]:g} --upper {bins.edges[-1]:g}"
-    cost = 1.0 if result.epsilon is None else result.epsilon
-    return [
-        "More reports of this table would hardly narrow these shares: it leaves most of that open. A table made for "
-        "them tells them apart (docs/collect.md, a table for a histogram): mezzotint design --loss cdf "
-        f"--epsilon {cost:.4g} {span} --knots {bins.edges.size} --levels {2 * bins.share.size} --out shares.json"
-    ]
+def _blame(result: Any, table: Mechanism) -> list[str]:
+    """A remark where the table, and not the number of reports, makes shares or quantiles wide."""
+    bins, quantiles, scale = result.histogram, result.quantiles, table.upper - table.lower
+    asked: list[tuple[str, int, float, float]] = []
+    if bins is not None:
+        left_open = float((bins.identified_high - bins.identified_low).sum())
+        asked.append(("shares", bins.share.size, float((bins.high - bins.low).sum()), left_open))
+    if quantiles is not None:
+        size = scale * len(quantiles.values)
+        wide = sum(value.high - value.low for value in quantiles.values) / size
+        left_open = sum(value.identified[1] - value.identified[0] for value in quantiles.values) / size
+        asked.append(("quantiles", _CELLS, wide, left_open))
+    for what, cells, wide, left_open in asked:
+        if wide >= _WIDE and left_open >= wide / 2:
+            cost = 1.0 if result.epsilon is None else result.epsilon
+            return [
+                f"More reports of this table would hardly narrow these {what}: it leaves most of that open. A table "
+                "made for them tells them apart (docs/collect.md, a table for a histogram): "
+                f"{table_for_shares(cost, table.lower, table.upper, bins=cells)}"
+            ]
+    return []
+
+
+_WIDE = 0.2
+"""Shares in all, or quantiles on average as parts of the range, from which widths are worth a remark."""
+_CELLS = 16
+"""Between whose edges the table for quantiles tells."""
 
 
 def _split(result: Any) -> str:

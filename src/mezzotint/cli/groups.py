@@ -69,12 +69,14 @@ def by_groups(
         for entry, group in zip(facts["groups"], found.values(), strict=True):
             entry["total"] = collect.total(group, level=level).as_dict()
     if memoised:
+        # Whatever the column is, dates or not: who has at most one row in each group has no more than there are groups.
         mechanism = next(iter(found.values())).counts.mechanism
         rounds = max(1, len(found))
         fresh = privacy.Release(mechanism=mechanism, rounds=rounds, delta=0.0)
         releases = {"memoised": replace(fresh, distinct=rounds), "fresh": fresh}
         series = {what: privacy.account(release) for what, release in releases.items()}
-        facts["series"] = {what: claim.as_dict() for what, claim in series.items()}
+        whom = f"a person with at most one row in each {'group' if by is None else by} ({rounds} of them)"
+        facts["series"] = {"of": whom, **{what: claim.as_dict() for what, claim in series.items()}}
         facts["series_text"] = str(series["memoised"])
     if as_json:
         print_json({name: value for name, value in facts.items() if name != "series_text"})
@@ -154,9 +156,9 @@ def _pictures(facts: dict[str, Any], *, cost: str) -> Group:
     if "series_text" in facts:
         shown.append(
             Text(
-                "Memoised reports: rounds repeat each other's noise: errors of differences add up, and averages "
-                "over rounds are no sharper than one round. One user with one row in each of these rounds: "
-                f"{facts['series_text']}"
+                "Memoised reports: equal values of a person repeat one report, in all groups: errors of differences "
+                "add up, and averages over groups are no sharper than one group. Of "
+                f"{facts['series']['of']}: {facts['series_text']}"
             )
         )
     return Group(*shown)

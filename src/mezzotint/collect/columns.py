@@ -1,4 +1,8 @@
-"""Columns of files as a stream of Arrow record batches: Parquet, CSV, Arrow IPC, ORC, JSON lines, standard input."""
+"""Columns of files as a stream of Arrow record batches: Parquet, CSV, Arrow IPC, ORC, JSON lines, standard input.
+
+`pyarrow.dataset` reads the last formats, not Parquet and CSV: it says neither how far it is nor in which row a value is
+no number, reads no stream and no reports' first line, finds no delimiter, and imports pandas before the first row.
+"""
 
 from __future__ import annotations
 

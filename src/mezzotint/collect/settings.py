@@ -18,7 +18,10 @@ Progress = Callable[[float | None, int], None]
 
 
 class Options(TypedDict, total=False):
-    """Names and types of the options; `Settings` says what they do."""
+    """Names and types of the options, for type checkers, to which keywords are a TypedDict or nothing.
+
+    `Settings` says what they do; a test holds the two together.
+    """
 
     keep: Sequence[str]
     missing: Literal["error", "drop"]

@@ -10,7 +10,6 @@ Tables for the whole shape of a distribution: what they are compared by, and whi
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -22,7 +21,7 @@ import numpy.typing as npt
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import MAX_LEVELS, TOTAL, FloatArray, Mechanism, cdf_variance
 from mezzotint.core.rounding import round_rows
-from mezzotint.design.problem import DesignResult, Problem, check_knots, make_problem
+from mezzotint.design.problem import DesignResult, Problem, check_knots
 from mezzotint.design.rounding import Draft, first_certified, record
 from mezzotint.families.response import square_wave
 
@@ -146,12 +145,14 @@ def candidates(cells: int) -> tuple[Sets, str]:
     return np.unique(np.concatenate(pairs), axis=0), scope
 
 
-def _best(shares: FloatArray, epsilon: float) -> tuple[Sets, FloatArray, float, str, int]:
+def _best(
+    shares: FloatArray, epsilon: float, known: FloatArray | None = None
+) -> tuple[Sets, FloatArray, float, str, int]:
     """The best columns and how often each is used, a bound over all candidates, its scope, and steps."""
     pool, scope = candidates(shares.size)
-    everything, sets, best, steps = ColumnProgram(pool, shares, epsilon), intervals(shares.size), -math.inf, 0
+    everything, sets, best, steps = ColumnProgram(pool, shares, epsilon, known), intervals(shares.size), -math.inf, 0
     while True:
-        program = ColumnProgram(sets, shares, epsilon)
+        program = ColumnProgram(sets, shares, epsilon, known)
         use = program.solve()
         steps += use.steps
         slopes = everything.slopes(use.information)
@@ -167,14 +168,16 @@ def _best(shares: FloatArray, epsilon: float) -> tuple[Sets, FloatArray, float, 
         sets = np.concatenate([sets[kept], pool[worst]])
 
 
-def _fewer(sets: Sets, often: FloatArray, shares: FloatArray, epsilon: float, most: int) -> tuple[Sets, int]:
+def _fewer(
+    sets: Sets, often: FloatArray, shares: FloatArray, epsilon: float, most: int, known: FloatArray | None = None
+) -> tuple[Sets, int]:
     """At most `most` of the columns: the least used are left out, a few at a time; and steps."""
     single, steps = intervals(shares.size)[: shares.size], 0
     # A report too rare for its units of 2**-32 to show the ratio is none.
     least = max(RARE, 64 * math.exp(epsilon) / TOTAL)
     try:
         while True:
-            use = often * ColumnProgram(sets, shares, epsilon).chances
+            use = often * ColumnProgram(sets, shares, epsilon, known).chances
             kept = use > least
             if kept.sum() > most:
                 kept &= use > np.sort(use[kept])[min(int(0.08 * kept.sum()), int(kept.sum()) - most - 1)]
@@ -183,12 +186,12 @@ def _fewer(sets: Sets, often: FloatArray, shares: FloatArray, epsilon: float, mo
             if kept.sum() < shares.size:
                 return single, steps
             sets = sets[kept]
-            found = ColumnProgram(sets, shares, epsilon).solve()
+            found = ColumnProgram(sets, shares, epsilon, known).solve()
             often, steps = found.often, steps + found.steps
     except InfeasibleError:
         return single, steps
-    rows, response = (ColumnProgram(chosen, shares, epsilon).rows() for chosen in (sets, single))
-    return sets if cdf_variance(rows, shares) < cdf_variance(response, shares) else single, steps
+    few, response = (ColumnProgram(chosen, shares, epsilon, known).solve().bound for chosen in (sets, single))
+    return sets if few < response else single, steps
 
 
 def _levels(rows: FloatArray, shares: FloatArray, centres: FloatArray) -> FloatArray:
@@ -234,6 +237,21 @@ def stepped(
         )
 
     return first_certified(build, epsilon=epsilon)
+
+
+def informed_cells(shares: FloatArray, edges: FloatArray, epsilon: float, levels: int, known: FloatArray) -> Mechanism:
+    """A table that tells most about the cells' shares, beside what is known about them.
+
+    Arguments:
+        shares: (K,) of the inputs.
+        edges: (K+1,) of the cells, data units.
+        epsilon: pure.
+        levels: most different reports, >= K.
+        known: (K, K) as in `ColumnProgram`.
+    """
+    sets, often, *_ = _best(shares, epsilon, known)
+    sets, _ = _fewer(sets, often, shares, epsilon, levels, known)
+    return stepped(lambda less: ColumnProgram(sets, shares, less, known).rows(), shares, edges, epsilon)
 
 
 def design_cells(problem: Problem, levels: Any, knots: Any, *, started: float) -> DesignResult:
@@ -294,6 +312,8 @@ def interpolated(mechanism: Mechanism) -> Mechanism:
 _FINE = 128
 _ROUGHNESS = 100
 """Cells of the shapes that are expected, and how even they are: Dirichlet, of so many observations in all."""
+_EVENER = 3
+"""By how much evener shapes are expected where rows of cells are mixed afterwards, which blurs narrow windows most."""
 
 
 def shape_error(mechanism: Mechanism, *, reports: int = 50_000) -> float:
@@ -336,10 +356,10 @@ def for_shape(
     if isinstance(levels, bool) or not 3 <= levels <= 1024:
         raise ParameterError("levels", levels, "need 3 to 1024 different reports")
     found = [square_wave(outputs=levels, epsilon=epsilon, lower=lower, upper=upper)]
-    problem = make_problem(epsilon=epsilon, loss="cdf", lower=lower, upper=upper)
 
     def favouring(cells: int) -> Mechanism:
-        return design_cells(problem, levels, cells + 1, started=time.perf_counter()).mechanism
+        shares, edges = np.full(cells, 1 / cells), np.linspace(lower, upper, cells + 1)
+        return informed_cells(shares, edges, epsilon, levels, _expected(shares, _EVENER * _ROUGHNESS, reports))
 
     designs = [
         partial(favouring, cells)
@@ -366,6 +386,11 @@ _PER_HALVING = 3
 """Widths tried between a width and its half."""
 
 
+def _expected(shares: FloatArray, observations: int, reports: int) -> FloatArray:
+    """(K, K) information per report that a Dirichlet prior of so many observations has about the shares of cells."""
+    return (observations + 1) / reports * (np.diag(1 / shares) - 1)
+
+
 def _waves(cells: int, epsilon: float, edges: FloatArray, levels: int, reports: int) -> Mechanism:
     """A table whose reports favour windows of few widths that slide over the cells: square waves of several widths.
 
@@ -376,7 +401,7 @@ def _waves(cells: int, epsilon: float, edges: FloatArray, levels: int, reports: 
         InfeasibleError: one width makes too many reports already.
     """
     shares = np.full(cells, 1 / cells)
-    known = (_ROUGHNESS + 1) / reports * (np.diag(1 / shares) - 1)
+    known = _expected(shares, _ROUGHNESS, reports)
     widths = sorted({max(2, round(cells * 2 ** (-i / _PER_HALVING))) for i in range(1, 4 * _PER_HALVING)})
     while widths:
         windows = [_windows(cells, width) for width in widths]
