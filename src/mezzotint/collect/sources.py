@@ -1,7 +1,7 @@
 """Which files a source names - one file, a folder, or a glob - and the blocks of rows that they fall into.
 
-Not `pyarrow.dataset`'s discovery: it knows no `**`, reads a file twice that is reached under two names, makes numbers of
-folders' `day=07`, and takes deleted files of a Delta table for live ones.
+Not `pyarrow.dataset`'s discovery: it knows no `**`, reads a file twice that is reached under two names, makes a number
+of a folder's `day=07`, and takes deleted files of a Delta table for live ones.
 """
 
 from __future__ import annotations
