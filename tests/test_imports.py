@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -59,6 +60,26 @@ def test_rooms_import_only_what_the_plan_allows(path: Path) -> None:
         other = [*name.split("."), ""][1]
         permitted = other == room or other in ALLOWED[room]
         assert permitted, f"{file} imports {name}, which room {room!r} may not"
+
+
+def _at_run_time(path: Path) -> set[str]:
+    """Files of the package that a file imports when it is imported, not for type checkers alone and not on demand."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    body = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    names = _imported(ast.Module(body=list(body), type_ignores=[]))
+    places = [name.split(".")[1:] for name in names]
+    return {"/".join(place[:end]) + ".py" for place in places for end in range(1, len(place) + 1)}
+
+
+def test_the_walks_of_a_newcomer_never_go_back_up() -> None:
+    text = (SOURCE.parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    section = text.split("Two walks for a newcomer")[1].split("## ")[0]
+    walks = [re.findall(r"`(\w+/[\w/]+\.py)`", walk) for walk in section.split("\n- ")[1:]]
+    assert [walk[0] for walk in walks] == ["cli/privatize.py", "cli/design.py"]
+    for walk in walks:
+        assert 4 <= len(walk) <= 8
+        for index, stop in enumerate(walk):
+            assert not _at_run_time(SOURCE / stop) & set(walk[:index]), stop
 
 
 def test_the_plan_names_every_room() -> None:

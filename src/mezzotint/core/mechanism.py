@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from mezzotint.core import format, priors, sampler
 else:
     # Heavy (numba, scipy), or built upon this module: fetched when first used.
-    priors = LazyModule("mezzotint.core.priors")
     format = LazyModule("mezzotint.core.format")
     priors = LazyModule("mezzotint.core.priors")
     sampler = LazyModule("mezzotint.core.sampler")
