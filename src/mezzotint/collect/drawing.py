@@ -18,7 +18,7 @@ from mezzotint.collect.reports import code_field, hash_field
 from mezzotint.core.entropy import BLOCK, ElementWords, Words, fresh_key, key_from
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.kernels import compile_lookup
-from mezzotint.core.mechanism import MISSING, OTHER, Mechanism
+from mezzotint.core.mechanism import MISSING, OTHER, Mechanism, Seed
 
 Present = npt.NDArray[np.bool_]
 Values = npt.NDArray[np.floating]
@@ -284,7 +284,7 @@ def plan(
     missing: Literal["error", "drop"] = "error",
     on_out_of_range: Literal["clip", "error"] = "clip",
     memo: Memo | None = None,
-    rng: Any = None,
+    rng: Seed = None,
 ) -> Plan:
     """The plan of a new run, with keys of its own.
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import operator
 import os
-from typing import Any, final
+from typing import final
 
 import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.mechanism import Seed
 
 Words = npt.NDArray[np.uint64]
 
@@ -40,7 +41,7 @@ def fresh_key() -> bytes:
     return os.urandom(KEY_BYTES)
 
 
-def key_from(rng: Any) -> bytes:
+def key_from(rng: Seed) -> bytes:
     """The keystream key that `rng` stands for.
 
     Arguments:

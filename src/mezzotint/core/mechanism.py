@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,9 @@ else:
 
 MAX_LEVELS = 2**16
 """More levels than this do not fit the 16-bit codes."""
+
+Seed: TypeAlias = "int | np.random.Generator | None"
+"""None draws from the system's generator, privately; a seed or a Generator is reproducible and NOT private."""
 
 NARROWEST = 2.0**-900
 """Distinct knots are at least this far apart, so that 2**32 / width is a finite float."""
@@ -322,7 +325,7 @@ class Mechanism:
         nearest = float(self.exact_max_bias)
         return nearest if Fraction(nearest) >= self.exact_max_bias else math.nextafter(nearest, math.inf)
 
-    def mse(self, prior: Any = None) -> float:
+    def mse(self, prior: object = None) -> float:
         """Mean squared error of the decoded report, squared data units, averaged over the inputs of `prior`.
 
         Arguments:
@@ -333,11 +336,11 @@ class Mechanism:
         """
         return self._expected_loss("mse", prior)
 
-    def mae(self, prior: Any = None) -> float:
+    def mae(self, prior: object = None) -> float:
         """Mean absolute error of the decoded report, data units; `prior` as for `mse`."""
         return self._expected_loss("mae", prior)
 
-    def cdf_error(self, cells: int, prior: Any = None) -> float:
+    def cdf_error(self, cells: int, prior: object = None) -> float:
         """Root of n times the variance of the estimated distribution function of n reports' inputs.
 
         Arguments:
@@ -370,14 +373,14 @@ class Mechanism:
         t = np.clip(np.nan_to_num(top), 0.0, 1.0)
         return float(np.max([start, end, start + slope * t + curvature * t * t]))
 
-    def _expected_loss(self, loss: Literal["mse", "mae"], prior: Any) -> float:
+    def _expected_loss(self, loss: Literal["mse", "mae"], prior: object) -> float:
         known = priors.as_prior(prior, lower=self.lower, upper=self.upper)
         table = priors.cost_matrix(knots=self.knots, levels=self.levels, prior=known, loss=loss)
         return float(np.sum(table * self.probabilities))
 
     # Reports -------------------------------------------------------------------------------------------------
 
-    def privatize(self, x: Any, rng: Any = None, *, on_out_of_range: Literal["clip", "error"] = "clip") -> Any:
+    def privatize(self, x: Any, rng: Seed = None, *, on_out_of_range: Literal["clip", "error"] = "clip") -> Any:
         """Draws one report per input: codes 0..m-1, uint8 up to 256 levels else uint16, same shape as x.
 
         Arguments:
@@ -422,7 +425,7 @@ class Mechanism:
         return np.array(found, dtype=np.float64).reshape(array.shape)
 
     def privatize_with_stats(
-        self, x: Any, rng: Any = None, *, on_out_of_range: Literal["clip", "error"] = "clip"
+        self, x: Any, rng: Seed = None, *, on_out_of_range: Literal["clip", "error"] = "clip"
     ) -> tuple[Any, sampler.PrivatizeStats]:
         """As `privatize`, and how many inputs lay below and above the range (a count over raw data: not private)."""
         return sampler.privatize(self, x, rng=rng, on_out_of_range=on_out_of_range)

@@ -15,7 +15,7 @@ from mezzotint.core.entropy import BLOCK, PART, ElementWords, key_from
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.kernels import Lookup, compile_lookup, in_threads, usable_cores
 from mezzotint.core.lazy import LazyModule
-from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.mechanism import Mechanism, Seed
 
 if TYPE_CHECKING:
     import torch
@@ -51,7 +51,7 @@ def privatize(
     mechanism: Mechanism,
     x: Any,
     *,
-    rng: Any = None,
+    rng: Seed = None,
     on_out_of_range: Literal["clip", "error"] = "clip",
     threads: int | None = None,
 ) -> tuple[Any, PrivatizeStats]:

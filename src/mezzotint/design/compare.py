@@ -34,7 +34,7 @@ def calibrate(
     upper: float = 1.0,
     levels: int | Values | None = None,
     loss: Literal["mse", "mae"] = "mse",
-    prior: Any = None,
+    prior: object = None,
     max_level: float | None = None,
     knots: int = 65,
 ) -> DesignResult:
@@ -152,7 +152,7 @@ class Row(Record):
 
 
 def _design(
-    family: str, epsilon: float, levels: Any, prior: Any, loss: Literal["mse", "mae"], span: dict[str, Any]
+    family: str, epsilon: float, levels: Any, prior: object, loss: Literal["mse", "mae"], span: dict[str, Any]
 ) -> DesignResult:
     count = levels if isinstance(levels, int) else len(levels)
     if family == "optimal":
@@ -177,7 +177,7 @@ def _above(mse: float, floor: float) -> float | None:
     return 100 * (mse / floor - 1) if floor > 0 else None
 
 
-def _continuous(family: str, epsilon: float, prior: Any, floor: float, span: dict[str, Any]) -> Row:
+def _continuous(family: str, epsilon: float, prior: object, floor: float, span: dict[str, Any]) -> Row:
     known = continuous.variance(family, epsilon)
     mse = known.mse(prior=prior, **span)
     return Row(
@@ -216,7 +216,7 @@ def _listed(name: str, values: Any, *, least: int = 1) -> list[Any]:
     return listed
 
 
-def _row(family: str, design: Callable[[], DesignResult | Mechanism], prior: Any, floor: float, cells: int) -> Row:
+def _row(family: str, design: Callable[[], DesignResult | Mechanism], prior: object, floor: float, cells: int) -> Row:
     started = time.perf_counter()
     try:
         result = design()
@@ -258,7 +258,7 @@ def compare(
     levels: int | Sequence[float] | None = None,
     lower: float = -1.0,
     upper: float = 1.0,
-    prior: Any = None,
+    prior: object = None,
     loss: Literal["mse", "mae"] = "mse",
     families: Sequence[Family] = FAMILIES,
     on_row: Callable[[Row], None] = lambda row: None,
@@ -315,7 +315,7 @@ def tradeoff(
     bits: Sequence[int] = (1, 2, 3, 4),
     lower: float = -1.0,
     upper: float = 1.0,
-    prior: Any = None,
+    prior: object = None,
     families: Sequence[Family] = (),
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
@@ -351,6 +351,6 @@ def tradeoff(
     return rows
 
 
-def _point(table: Mechanism, epsilon: float, bits: int, prior: Any) -> dict[str, Any]:
+def _point(table: Mechanism, epsilon: float, bits: int, prior: object) -> dict[str, Any]:
     losses = {"mse": table.mse(prior), "mae": table.mae(prior)}
     return {"epsilon": float(epsilon), "bits": float(bits), **losses}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -171,7 +170,7 @@ def limit(
     lower: float = -1.0,
     upper: float = 1.0,
     loss: str = "mse",
-    prior: Any = None,
+    prior: object = None,
     max_bias: float = 0.0,
     max_level: float | None = None,
 ) -> DesignResult:

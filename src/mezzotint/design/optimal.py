@@ -50,7 +50,7 @@ def optimal(
     upper: float = 1.0,
     levels: Any = 4,
     loss: Literal["mse", "mae", "minimax", "cdf"] = "mse",
-    prior: Any = None,
+    prior: object = None,
     knots: Any = None,
     delta: float = 0.0,
     max_bias: float = 0.0,

@@ -313,7 +313,7 @@ def optm(
     upper: float = 1.0,
     bins: Any = None,
     levels: int = 4,
-    prior: Any = None,
+    prior: object = None,
     constraints: Literal["theorem5", "theorem6"] = "theorem5",
     boxes: int = 99,
     progress: Progress | None = None,

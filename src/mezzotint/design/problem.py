@@ -96,7 +96,7 @@ def make_problem(
     lower: float,
     upper: float,
     loss: str = "mse",
-    prior: Any = None,
+    prior: object = None,
     delta: float = 0.0,
     alpha: float | None = None,
     metric: str | None = None,

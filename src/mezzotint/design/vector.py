@@ -27,7 +27,7 @@ def vector(
     levels: Any = 4,
     knots: int = 9,
     inputs: Inputs = "grid",
-    prior: Any = None,
+    prior: object = None,
 ) -> DesignResult:
     """The best table for each coordinate of a vector of bounded L2 norm, under pure epsilon of the whole vector.
 

@@ -21,14 +21,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
-from typing import Any, Literal, final, get_args
+from typing import Literal, final, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.arguments import check_epsilon
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.mechanism import MAX_LEVELS, MISSING, OTHER, TOTAL, IntArray, Mechanism, category_name
+from mezzotint.core.mechanism import MAX_LEVELS, MISSING, OTHER, TOTAL, IntArray, Mechanism, Seed, category_name
 from mezzotint.core.rounding import ratio_below
 from mezzotint.core.sampler import privatize
 
@@ -398,7 +398,7 @@ class HashedDomain:
         """(n,) the cells of categories, by their positions in the list, each under a hash of its own."""
         return self._kept[(self._logarithms[positions] - hashes) % self.hashes]
 
-    def privatize(self, values: Sequence[str | int | bool | None], *, rng: Any = None) -> tuple[IntArray, IntArray]:
+    def privatize(self, values: Sequence[str | int | bool | None], *, rng: Seed = None) -> tuple[IntArray, IntArray]:
         """One report per value.
 
         Arguments:

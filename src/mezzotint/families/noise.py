@@ -14,7 +14,7 @@ from scipy.special import ive
 
 from mezzotint.core.arguments import check_count, check_finite
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.mechanism import MAX_LEVELS, TOTAL, FloatArray, IntArray, Mechanism
+from mezzotint.core.mechanism import MAX_LEVELS, TOTAL, FloatArray, IntArray, Mechanism, Seed
 
 _TAIL_SLACK = 2.0**-30
 """Relative amount by which a tail mass summed in floats is raised."""
@@ -133,14 +133,14 @@ class IntegerNoise:
         levels, rows = self.offsets.astype(np.float64), np.stack([self.weights, self.weights])
         return Mechanism(knots=np.array([0.0, 1.0]), levels=levels, weights=rows, name=self.name)
 
-    def sample(self, shape: int | tuple[int, ...], rng: Any = None) -> IntArray:
+    def sample(self, shape: int | tuple[int, ...], rng: Seed = None) -> IntArray:
         """Independent noise of the given shape, int64; rng None draws from the keystream, a seed is not private."""
         if self.offsets.size == 1:
             return np.full(shape, int(self.offsets[0]), dtype=np.int64)
         codes = np.asarray(self.table.privatize(np.zeros(shape), rng))
         return self.offsets[codes.astype(np.intp)]
 
-    def privatize(self, x: npt.ArrayLike, rng: Any = None) -> IntArray:
+    def privatize(self, x: npt.ArrayLike, rng: Seed = None) -> IntArray:
         """Reports of integers x, any shape, int64: x + noise, modulo `modulus` if there is one.
 
         Raises:

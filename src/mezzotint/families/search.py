@@ -94,7 +94,7 @@ def member(
     upper: float,
     levels: int | Values | None,
     loss: Literal["mse", "mae"],
-    prior: Any,
+    prior: object,
     max_level: float | None,
     knots: int,
 ) -> tuple[Mechanism, int]:
@@ -148,7 +148,7 @@ def member_of(build: Callable[[float], Mechanism], epsilon: float) -> Mechanism:
 
 
 def _check(
-    epsilon: Any, lower: Any, upper: Any, levels: Any, loss: Any, prior: Any, max_level: Any, knots: Any
+    epsilon: Any, lower: Any, upper: Any, levels: Any, loss: Any, prior: object, max_level: Any, knots: Any
 ) -> _Request:
     low, high = check_range(lower, upper)
     if loss not in ("mse", "mae"):

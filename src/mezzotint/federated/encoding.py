@@ -24,7 +24,7 @@ from mezzotint.core.arguments import check_positive, check_vector
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import parse_json, read_object
 from mezzotint.core.loss import pure_epsilon
-from mezzotint.core.mechanism import TOTAL, Mechanism
+from mezzotint.core.mechanism import TOTAL, Mechanism, Seed
 from mezzotint.families.noise import IntegerNoise
 from mezzotint.federated.secagg.plan import MAX_BITS, Overflow, bits_needed
 from mezzotint.privacy.account import account
@@ -58,7 +58,7 @@ class Encoding(ABC):
         """Integers that stand for an update of `size` coordinates."""
 
     @abstractmethod
-    def encode(self, update: npt.ArrayLike, *, rng: Any = None) -> Integers:
+    def encode(self, update: npt.ArrayLike, *, rng: Seed = None) -> Integers:
         """(length,) integers in 0..span of a (d,) update; rng None is private, a seed is not.
 
         Raises:
@@ -177,7 +177,7 @@ class FixedPointEncoding(Encoding):
         """Distance of two grid points, data units."""
         return 2 * self.clip / self.span
 
-    def encode(self, update: npt.ArrayLike, *, rng: Any = None) -> Integers:
+    def encode(self, update: npt.ArrayLike, *, rng: Seed = None) -> Integers:
         vector = check_vector(update, name="update")
         if self.l2_norm is not None:
             vector = clip(vector, norm="l2", bound=self.l2_norm)
@@ -280,7 +280,7 @@ class TableEncoding(Encoding):
     def length(self, size: int) -> int:
         return self.scheme(size, 1).length
 
-    def encode(self, update: npt.ArrayLike, *, rng: Any = None) -> Integers:
+    def encode(self, update: npt.ArrayLike, *, rng: Seed = None) -> Integers:
         vector = check_vector(update, name="update")
         return self.scheme(vector.size, 1).encode(vector, rng)
 
@@ -408,7 +408,7 @@ class NoiseEncoding(Encoding):
     def length(self, size: int) -> int:
         return Rotation(dimension=size, seed=self.seed).padded
 
-    def encode(self, update: npt.ArrayLike, *, rng: Any = None) -> Integers:
+    def encode(self, update: npt.ArrayLike, *, rng: Seed = None) -> Integers:
         vector = check_vector(update, name="update")
         scheme = self.scheme(vector.size)
         return (scheme if self.adds == "clients" else replace(scheme, noise=NOTHING)).encode(vector, rng)

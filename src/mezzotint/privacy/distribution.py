@@ -15,15 +15,13 @@ from typing import final
 
 import numpy as np
 import numpy.typing as npt
+import scipy  # pyright: ignore[reportMissingTypeStubs]
 
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.lazy import LazyModule
 from mezzotint.core.loss import UNIT
 from mezzotint.core.mechanism import FloatArray
 from mezzotint.core.search import bracket
 from mezzotint.privacy.sums.convolution import sum_bounds
-
-signal = LazyModule("scipy.signal")
 
 MAX_POINTS = 2**20
 """Most grid points of a loss distribution before and after composition, roughly."""
@@ -166,7 +164,7 @@ class LossDistribution:
         # mass beyond j: sums of positive terms, so that relative errors stay below (4 n + 16) UNIT.
         beyond = np.append(np.cumsum(self.masses[::-1])[::-1][1:], 0.0)
         terms = (-math.expm1(-self.step) * beyond)[::-1]
-        sums = np.asarray(signal.lfilter([1.0], [1.0, -math.exp(-self.step)], terms), dtype=np.float64)[::-1]
+        sums = np.asarray(scipy.signal.lfilter([1.0], [1.0, -math.exp(-self.step)], terms), dtype=np.float64)[::-1]
         return sums * (1 + (4 * self.masses.size + 16) * UNIT) + self.infinite
 
     def delta(self, epsilon: float) -> float:

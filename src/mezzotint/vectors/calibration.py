@@ -9,13 +9,13 @@ import bisect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, final
+from typing import Literal, TypeVar, final
 
 import numpy as np
+import scipy
 
 from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import InfeasibleError, MezzotintError, ParameterError
-from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import TOTAL, FloatArray, Mechanism
 from mezzotint.core.search import bracket
 from mezzotint.families.noise import IntegerNoise
@@ -24,8 +24,6 @@ from mezzotint.vectors.integers import NoiseScheme
 from mezzotint.vectors.ranked import RankedCodebook, ranked_codebook
 from mezzotint.vectors.rotation import MAX_DIMENSION
 from mezzotint.vectors.tables import TableScheme, VectorScheme
-
-special: Any = LazyModule("scipy.special")
 
 Trust = Literal["local", "sum"]
 
@@ -123,8 +121,8 @@ def gaussian_shift(epsilon: float, delta: float) -> float:
     """
 
     def excess(mu: float) -> float:
-        first = float(special.ndtr(-epsilon / mu + mu / 2))
-        return first - math.exp(epsilon + float(special.log_ndtr(-epsilon / mu - mu / 2))) - delta
+        first = float(scipy.special.ndtr(-epsilon / mu + mu / 2))
+        return first - math.exp(epsilon + float(scipy.special.log_ndtr(-epsilon / mu - mu / 2))) - delta
 
     low, high = 0.0, 1.0
     while excess(high) <= 0:

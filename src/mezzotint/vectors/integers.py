@@ -17,7 +17,7 @@ from mezzotint.core.arguments import check_count, check_positive, check_probabil
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.lazy import LazyModule
 from mezzotint.core.loss import UNIT
-from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray
+from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray, Seed
 from mezzotint.core.search import bracket
 from mezzotint.families.noise import IntegerNoise
 from mezzotint.privacy.claim import Claim
@@ -376,7 +376,7 @@ class NoiseScheme(VectorScheme):
                 best = min(best, signs + tail_probability(self.noise, clients, room - t * self._signal(clients)))
         return min(1.0, self.length * best)
 
-    def encode(self, vector: npt.ArrayLike, rng: Any = None) -> IntArray:
+    def encode(self, vector: npt.ArrayLike, rng: Seed = None) -> IntArray:
         """(d,) to (length,) residues; rng None draws the noise from the keystream, a seed is not private."""
         clipped = clip(check_vector(vector, self.size), norm="l2", bound=self.l2_norm)
         limited = np.clip(self._rotation.apply(clipped), -self._limit, self._limit)

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from mezzotint.core.arguments import check_count, check_positive, check_residues, check_vector
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import UNIT
-from mezzotint.core.mechanism import FloatArray, IntArray, Mechanism
+from mezzotint.core.mechanism import FloatArray, IntArray, Mechanism, Seed
 from mezzotint.privacy.account import account
 from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.release import Release
@@ -51,7 +51,7 @@ class VectorScheme(ABC):
         """Integers are added modulo this."""
 
     @abstractmethod
-    def encode(self, vector: npt.ArrayLike, rng: Any = None) -> IntArray:
+    def encode(self, vector: npt.ArrayLike, rng: Seed = None) -> IntArray:
         """(d,) vector to (length,) residues; rng None draws from the keystream, a seed is not private."""
 
     @abstractmethod
@@ -191,7 +191,7 @@ class TableScheme(VectorScheme):
         words = np.random.Philox(np.random.SeedSequence(self.seed, spawn_key=(1,))).random_raw(self._width)
         return np.sort(np.argsort(words, kind="stable")[: self.length]).astype(np.int64)
 
-    def encode(self, vector: npt.ArrayLike, rng: Any = None) -> IntArray:
+    def encode(self, vector: npt.ArrayLike, rng: Seed = None) -> IntArray:
         """Clips, rotates, keeps the round's coordinates, reports each; (length,) integers 0..span."""
         values = check_vector(vector, self.size)
         if self.l2_norm is not None:

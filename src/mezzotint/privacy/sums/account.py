@@ -9,13 +9,13 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, final
+from typing import final
 
 import numpy as np
+import scipy  # pyright: ignore[reportMissingTypeStubs]
 
 from mezzotint.core.arguments import check_delta, check_others
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.lazy import LazyModule
 from mezzotint.core.loss import UNIT, pure_epsilon
 from mezzotint.core.mechanism import FloatArray, IntArray
 from mezzotint.core.search import bracket
@@ -40,8 +40,6 @@ from mezzotint.privacy.sums.cover import Cover, cover
 from mezzotint.privacy.sums.curve import MAX_EPSILON, HockeyStick
 from mezzotint.privacy.sums.geometry import pure_epsilon_l2, quadratic_renyi, squared_distance
 from mezzotint.privacy.sums.search import candidate_blankets
-
-special: Any = LazyModule("scipy.special")
 
 _SMALL = 200
 """Up to so many other clients every candidate is computed; above, a Gaussian score picks the few best."""
@@ -102,8 +100,8 @@ def _score(blanket: Blanket, others: int, gap: float, delta: float) -> float:
     mu = gap / np.sqrt(np.maximum(variance, 1e-3))
 
     def enough(epsilon: float) -> bool:
-        first = np.exp(special.log_ndtr(-epsilon / mu + mu / 2))
-        second = np.exp(np.minimum(epsilon + special.log_ndtr(-epsilon / mu - mu / 2), 0.0))
+        first = np.exp(scipy.special.log_ndtr(-epsilon / mu + mu / 2))
+        second = np.exp(np.minimum(epsilon + scipy.special.log_ndtr(-epsilon / mu - mu / 2), 0.0))
         return float(cells.probability @ (first - second)) <= delta
 
     return bracket(enough, 200.0, 0.0, tolerance=1e-9)[0] + (1e6 if blanket.leaks else 0.0)
@@ -235,8 +233,6 @@ def dominating_curve(
     return curve
 
 
-stats: Any = LazyModule("scipy.stats")
-
 PURE = "pure composition of single reports"
 COMPOSED = "secure sums, losses composed"
 RENYI_L2 = "Renyi composition under the L2 bound"
@@ -253,8 +249,8 @@ def _single(run: Release, curve_delta: float) -> tuple[HockeyStick, float]:
         return dominating_curve(rows, clients=int(run.clients or 1), corrupted=run.corrupted, delta=curve_delta), 0.0
     # The others take part at random: given how many did (revealed to the adversary), the bound falls in their number.
     few = 1e-3 * run.delta / run.rounds
-    least = int(stats.binom.ppf(few / 2, others, run.sampling_rate))
-    missed = float(stats.binom.cdf(least - 1, others, run.sampling_rate)) * (1 + 1e-9) if least > 0 else 0.0
+    least = int(scipy.stats.binom.ppf(few / 2, others, run.sampling_rate))
+    missed = float(scipy.stats.binom.cdf(least - 1, others, run.sampling_rate)) * (1 + 1e-9) if least > 0 else 0.0
     zero = -lattice.offset / lattice.step
     if abs(zero - round(zero)) > 1e-9 or not 0 <= round(zero) <= lattice.span:
         remedy = "an absent client adds 0, which is not a level's integer; use sampling='public' or a lattice with 0"

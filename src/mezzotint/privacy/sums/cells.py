@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
+import scipy  # pyright: ignore[reportMissingTypeStubs]
 
-from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import FloatArray, IntArray
 from mezzotint.core.search import bracket
-
-stats: Any = LazyModule("scipy.stats")
 
 _LOOSE = 1e-11
 """Added to every binomial distribution function, relative: scipy's are right to about 1e-13."""
@@ -51,8 +49,8 @@ class Cells:
 
 def _interval_mass(trials: int, chance: float, edges: IntArray) -> FloatArray:
     """Upper bounds on P(edges[i] <= N < edges[i+1]), N binomial; the last interval is open above."""
-    below = np.asarray(stats.binom.cdf(edges - 1, trials, chance))
-    above = np.asarray(stats.binom.sf(edges - 1, trials, chance))
+    below = np.asarray(scipy.stats.binom.cdf(edges - 1, trials, chance))
+    above = np.asarray(scipy.stats.binom.sf(edges - 1, trials, chance))
     below_next = np.append(below[1:], 1.0)
     above_next = np.append(above[1:], 0.0)
     # Whichever tail is the smaller one loses less to cancellation.
@@ -204,7 +202,7 @@ def ladder_cells(
     fine = max(3, steps * 3 // 4)
     line = np.concatenate([np.linspace(0, _FINE, fine), np.linspace(_FINE, reach, max(2, steps - fine + 1))[1:]])
     corners = np.maximum(np.ceil(mean - np.sqrt(line[:, None] ** 2 + apart) * deviation), 0).astype(np.int64)
-    below = np.asarray(stats.binom.cdf(corners - 1, clients, chances)) * (1 + _LOOSE)
+    below = np.asarray(scipy.stats.binom.cdf(corners - 1, clients, chances)) * (1 + _LOOSE)
     missed = np.minimum.accumulate(np.minimum(below.sum(axis=1) * (1 + _LOOSE), 1.0))
     probability = np.maximum(np.append(1.0, missed[:-1]) - missed, 0.0) * (1 + 1e-15)
     kept = probability > 0

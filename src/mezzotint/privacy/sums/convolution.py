@@ -11,17 +11,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 import numpy.typing as npt
+import scipy  # pyright: ignore[reportMissingTypeStubs]
 
 from mezzotint.core.arguments import check_probability
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import FloatArray, IntArray
-
-fft: Any = LazyModule("scipy.fft")
 
 UNIT = 2.0**-53
 _CHERNOFF = np.array([0.25, 0.5, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 17, 20, 25, 30, 40, 60], dtype=np.float64)
@@ -134,7 +132,7 @@ def _transform(weight: FloatArray, length: int) -> tuple[ComplexArray, float]:
     if used.size > _DIRECT:
         # Longer than the window, the shape is wrapped around: the transform alone would cut it off.
         folded = weight if weight.size <= length else np.bincount(np.arange(weight.size) % length, weights=weight)
-        result = fft.rfft(folded, length)
+        result = scipy.fft.rfft(folded, length)
         # Normwise error 8 UNIT log2(M) of the transform's 2-norm sqrt(M) |w|_2, hence of any entry.
         error = 8 * UNIT * math.log2(length) * math.sqrt(length) * float(np.linalg.norm(folded))
         # Folding adds up to ceil(size / length) terms.
@@ -189,7 +187,7 @@ def _powers(spectrum: _Spectrum, counts: FloatArray, start: IntArray, length: in
     # of sizes above 1, which exp(1) covers.
     error = (sizes * (counts @ spectrum.coefficients[:, alive] + 24 * UNIT)).sum(axis=1) * 2 / length + 3 * _DEAD
     norm = np.sqrt((sizes**2).sum(axis=1) * 2 / length) + 3 * _DEAD
-    result = fft.irfft(values, length, axis=1)
+    result = scipy.fft.irfft(values, length, axis=1)
     return result, error + 8 * UNIT * math.log2(length) * norm
 
 
@@ -234,7 +232,7 @@ def sum_bounds(shapes: Sequence[FloatArray], counts: npt.ArrayLike, *, tail: flo
     length = max(width, *(int((b - a).max()) + 1 for a, b in windows))
     if length > MAX_LENGTH:
         raise ParameterError("counts", int(table.max()), f"the sum needs a window of {length} integers; use fewer")
-    length = int(fft.next_fast_len(max(length, 2), real=True))
+    length = int(scipy.fft.next_fast_len(max(length, 2), real=True))
     start = lower.astype(np.int64)
     low = np.zeros((table.shape[0], width))
     high = np.full((table.shape[0], width), np.inf)

@@ -12,9 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy  # pyright: ignore[reportMissingTypeStubs]
 
 from mezzotint import kernel
-from mezzotint.core.lazy import LazyModule
 from mezzotint.core.loss import pure_epsilon
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray
 from mezzotint.privacy.propose import TAIL, Outcome, accepted, exact_rate, exact_text, pure_total, sealed
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from mezzotint.core.mechanism import Mechanism
     from mezzotint.privacy.release import Release
 
-stats: Any = LazyModule("scipy.stats")
 
 _TRIES = 2
 """By how much a check should fall short of the time that it may take."""
@@ -71,7 +70,7 @@ def _boxes(
     edges: list[int] = interval_edges(draws, chance, float(spacings[0]), reach).tolist()
     children: list[dict[str, Any]] = []
     for low, after in zip(edges, [*edges[1:], draws + 1], strict=True):
-        weight = float(stats.binom.cdf(after - 1, draws, chance) - stats.binom.cdf(low - 1, draws, chance))
+        weight = float(scipy.stats.binom.cdf(after - 1, draws, chance) - scipy.stats.binom.cdf(low - 1, draws, chance))
         rest = np.minimum(chances[1:] / (1 - chance), 1.0)
         if weight > tail:
             least = min(0.5, tail / weight)

@@ -9,8 +9,8 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import scipy  # pyright: ignore[reportMissingTypeStubs]
 
-from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray
 from mezzotint.privacy.sums.blanket import (
     Blanket,
@@ -23,9 +23,6 @@ from mezzotint.privacy.sums.blanket import (
     shape_blanket,
 )
 from mezzotint.privacy.sums.convolution import variance_of
-
-sparse: Any = LazyModule("scipy.sparse")
-optimize: Any = LazyModule("scipy.optimize")
 
 _MAX_VARIABLES = 12_000
 """Larger programs are not tried: the plain blanket stands then."""
@@ -62,12 +59,12 @@ def _constraints(count: int, size: int, shapes: Sequence[IntArray]) -> tuple[Any
     weight = np.concatenate([shapes[kind][reach[kind]] / shapes[kind].sum() for kind in kinds.tolist()])
     row = np.repeat(np.arange(count), owner.size)
     shape = (count * size, count * total + len(shapes))
-    use = sparse.csr_matrix(
+    use = scipy.sparse.csr_matrix(
         (np.tile(weight, count), (row * size + np.tile(cells, count), row * total + np.tile(owner, count))), shape=shape
     )
     placed = np.repeat(np.arange(count), total) * len(shapes) + np.tile(kinds, count)
     masses = np.tile(np.arange(len(shapes)), count)
-    place = sparse.csr_matrix(
+    place = scipy.sparse.csr_matrix(
         (
             np.concatenate([np.ones(placed.size), -np.ones(masses.size)]),
             (
@@ -88,7 +85,7 @@ def _program(
     offsets = np.concatenate([[0], np.cumsum([size + 1 - shape.size for shape in shapes])])
     per_row = int(offsets[-1])
     use, place = _constraints(count, size, shapes)
-    result = optimize.linprog(
+    result = scipy.optimize.linprog(
         np.concatenate([np.zeros(count * per_row), -value]),
         A_ub=use, b_ub=rows.ravel(), A_eq=place, b_eq=np.zeros(place.shape[0]), bounds=(0, None), method="highs",
     )  # fmt: skip

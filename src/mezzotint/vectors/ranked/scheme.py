@@ -27,7 +27,7 @@ from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import AppendLog, Line, read_text
 from mezzotint.core.lazy import LazyModule
 from mezzotint.core.loss import float_above
-from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray
+from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray, Seed
 from mezzotint.privacy.account import account
 from mezzotint.privacy.claim import Claim, basis, counted
 from mezzotint.privacy.ledger import Charge, Ledger
@@ -265,7 +265,7 @@ class RankedCodebook:
 
     # Reports ---------------------------------------------------------------------------------------------------
 
-    def encode(self, vectors: Any, seed: Any, *, rng: Any = None) -> Any:
+    def encode(self, vectors: Any, seed: Any, *, rng: Seed = None) -> Any:
         """One report per vector.
 
         Arguments:

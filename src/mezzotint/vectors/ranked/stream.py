@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy
 
 from mezzotint.core.entropy import draw_words
 from mezzotint.core.errors import MezzotintError
 from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import FloatArray, IntArray
 
-special: Any = LazyModule("scipy.special")
 kernels: Any = LazyModule("mezzotint.vectors.kernels")
 
 VERSION = 1
@@ -52,7 +52,7 @@ def normal_table() -> IntArray:
     first = np.arange(2**OCTAVE_BITS, dtype=np.float64)
     later = [(first + 2**OCTAVE_BITS) * 2.0**e for e in range(octaves)]
     starts = np.concatenate([first, *later, [2.0**31]])
-    entries = np.rint(-special.ndtri((starts + 0.5) / 2.0**32) / UNIT).astype(np.int64)
+    entries = np.rint(-scipy.special.ndtri((starts + 0.5) / 2.0**32) / UNIT).astype(np.int64)
     entries[-1] = 0
     if hashlib.sha256(entries.astype("<i4").tobytes()).hexdigest() != TABLE_SHA256:
         raise MezzotintError("stream: this machine's inverse normal distribution does not give the pinned table")

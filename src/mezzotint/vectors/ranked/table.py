@@ -15,9 +15,9 @@ from itertools import pairwise
 from typing import Any, final
 
 import numpy as np
+import scipy
 
 from mezzotint.core.errors import InfeasibleError, ParameterError
-from mezzotint.core.lazy import LazyModule
 from mezzotint.core.loss import exp_below
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray, Mechanism
 from mezzotint.privacy.ranks import table_ratio
@@ -165,8 +165,6 @@ def _exp_below(epsilon: float | Fraction) -> Fraction:
     return exp_below(nearest if Fraction(nearest) <= epsilon else np.nextafter(nearest, 0.0))
 
 
-special: Any = LazyModule("scipy.special")
-
 _FARTHEST = 9.0
 """Beyond it lies a normal number with probability 2e-19."""
 
@@ -206,11 +204,11 @@ def top_normal(count: int, top: int) -> tuple[float, float]:
     if top in (0, count):
         return 0.0, float(top)
     share = top / count
-    centre = float(-special.ndtri(share))
+    centre = float(-scipy.special.ndtri(share))
     spread = math.sqrt(share * (1 - share) / count) / _density(centre)
     x, weights = _grid(-_FARTHEST, _FARTHEST, centre, spread)
     mass = count * weights * np.exp(-x * x / 2) / math.sqrt(2 * math.pi)
-    mass *= special.betainc(count - top, top, special.ndtr(x))
+    mass *= scipy.special.betainc(count - top, top, scipy.special.ndtr(x))
     return float(mass @ x), float(mass @ (x * x))
 
 
@@ -232,11 +230,11 @@ def top_folded(count: int, top: int) -> tuple[float, float]:
     if top == half:
         return half * math.sqrt(2 / math.pi), float(half)
     share = top / half
-    centre = float(special.ndtri(1 - share / 2))
+    centre = float(scipy.special.ndtri(1 - share / 2))
     spread = math.sqrt(share * (1 - share) / half) / (2 * _density(centre))
     x, weights = _grid(0.0, _FARTHEST, centre, spread)
     mass = half * weights * 2 * np.exp(-x * x / 2) / math.sqrt(2 * math.pi)
-    mass *= special.betainc(half - top, top, special.erf(x / math.sqrt(2)))
+    mass *= scipy.special.betainc(half - top, top, scipy.special.erf(x / math.sqrt(2)))
     return float(mass @ x), float(mass @ (x * x))
 
 
@@ -267,7 +265,7 @@ def gaussian_constant(epsilon: float) -> tuple[float, float]:
     # q e^eps / (1 - q) is searched on a log grid, then by golden section: A is unimodal in log q.
     def constant(log_share: float) -> float:
         share = math.exp(log_share)
-        density = _density(float(-special.ndtri(share)))
+        density = _density(float(-scipy.special.ndtri(share)))
         # (q e^eps + 1 - q) / (e^eps - 1), without overflow.
         ratio = (share + (1 - share) * math.exp(-epsilon)) / -math.expm1(-epsilon)
         return (ratio / density) ** 2
@@ -288,5 +286,5 @@ def gaussian_error(dimension: int, epsilon: float) -> float:
     by m; the other coordinates are N(0, 1).
     """
     constant, share = gaussian_constant(epsilon)
-    square = 1 + float(-special.ndtri(share)) / math.sqrt(constant)
+    square = 1 + float(-scipy.special.ndtri(share)) / math.sqrt(constant)
     return constant * (dimension - 1 + square) - 1
