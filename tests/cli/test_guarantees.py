@@ -25,6 +25,9 @@ ROOT = Path(__file__).resolve().parents[2]
 NUMBER = re.compile(
     r"(?:\b(?:epsilon|delta)\b|ε|δ)(?:\s*(?:=|<=|<|:|is|of|at most|about|\|)?\s*)\**(?:[-+]?\d|log\()"
     r"|\(\d[\d.e-]*, ?\d[\d.e-]*\)-(?:DP|differential)"
+    # A column with that name and a number below it, in a table of a page or of a terminal.
+    r"|(?m:^\|[^\n]*(?:\b(?:epsilon|delta)\b|ε|δ)[^\n]*\n\|[-:| ]+\|\n\|[^\n]*\d)"
+    r"|┃[^┡]*\b(?:epsilon|delta)\b[^┡]*┡[━╇]*┩[^\d┃]*\d"
 )
 STATUS = re.compile(r"\b(certified|computed|simulation|not private)\b", re.IGNORECASE)
 OBSERVER = re.compile(
@@ -184,13 +187,33 @@ def test_notebooks_and_the_reference_say_it_too(page: str) -> None:
     assert not [one for part in parts for one in bare(part)]
 
 
-@pytest.mark.parametrize("page", ["README.md", *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/*.md"))])
+def unsaid(page: str) -> list[str]:
+    """What is bare on a page; a preface that says to whom, and whether checked, speaks for all of it."""
+    preface, *sections = paragraphs(page)
+    if not bare(preface) and STATUS.search(preface) and OBSERVER.search(preface):
+        return []
+    return [one for part in (preface, *sections) for one in bare(part)]
+
+
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("docs/proofs/*.md"))]
+
+
+@pytest.mark.parametrize("page", [str(path.relative_to(ROOT)) for path in PAGES])
 def test_pages_say_it_too(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
-    preface, *sections = paragraphs(text)
-    if not bare(preface) and STATUS.search(preface) and OBSERVER.search(preface):
-        return  # it speaks for the page
-    assert not [one for part in (preface, *sections) for one in bare(part)]
+    assert not unsaid(text)
+    # Whatever holds a number would be found without either kind of words.
+    for words in (STATUS, OBSERVER):
+        assert bool(unsaid(words.sub("", text))) == bool(NUMBER.search(text))
+
+
+def test_numbers_of_the_gallery_stand_on_a_page_that_says_it() -> None:
+    """`docs/results` is drawn below the gallery's preface, which is what `unsaid` reads of it."""
+    preface = next(paragraphs((ROOT / "docs/gallery.md").read_text(encoding="utf-8")))
+    stored = [path for path in ROOT.glob("docs/results/*.json") if list(unnamed(json.loads(path.read_text())))]
+    assert stored
+    assert STATUS.search(preface)
+    assert OBSERVER.search(preface)
 
 
 PROOFS: dict[str, tuple[str, ...]] = {
@@ -251,6 +274,11 @@ def test_the_collectors_see_what_they_should() -> None:
         assert bare(f"{text}, certified")
         assert bare(f"{text}, to an observer of every single report")
         assert not bare(f"{text}, computed, to an observer of every single report")
+    for table in ("| n | epsilon |\n|---|---|\n| 3 | 1.5 |", "┏━┓ ┃ delta ┃ ┡━╇━┩ │ 0.1 │ └─┘"):
+        assert bare(table)
+        assert bare(f"certified\n{table}")
+        assert not bare(f"certified, to an observer of the sum\n{table}")
+    assert not bare("| epsilon | what |\n|---|---|\n| small | good |")
     assert list(unnamed({"a": [{"epsilon": 1.0}]}))
     assert list(unnamed({"observer": "reports", "a": {"delta": 0.1}}))
     assert not list(unnamed({"observer": "reports", "certified": True, "a": [{"epsilon": 1.0}]}))
