@@ -141,5 +141,20 @@ def test_proof_pages_name_kernel_functions_that_exist_and_every_check_is_named()
     assert checks <= named
     # Statements with a number or a name, and the functions that stand on them.
     text = (pages[0].parent / "kernel.md").read_text()
-    sections = [part for part in text.split("\n## ")[1:] if not part.startswith("Second reading")]
+    sections = [part for part in text.split("\n## ")[1:] if not part.startswith(("Second reading", "What relies on no"))]
     assert [part.splitlines()[0] for part in sections if "Relied on by" not in part] == []
+
+
+def test_every_function_of_the_kernel_is_named_on_a_page_of_proofs_and_every_name_there_exists() -> None:
+    pages = sorted((Path(__file__).parents[2] / "docs" / "proofs").glob("*.md"))
+    text = "\n".join(path.read_text(encoding="utf-8") for path in pages)
+    own = {
+        f"{name.removesuffix('.py')}.{node.name}"
+        for name, tree in TREES.items()
+        for node in tree.body
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef))
+    }
+    modules = "|".join(path.stem for path in FILES)
+    named = set(re.findall(rf"`((?:{modules})\.\w+)", text))
+    assert own - named == set()
+    assert {name for name in named - own if not hasattr(kernel, name.split(".")[1])} == set()
