@@ -40,6 +40,17 @@ class Line:
 
 
 _asked = ""
+_WORDS = {"revealed": "seen", "poisson": "secret", "add_or_remove_one": "add or remove"}
+
+
+def _named(table: str, shape: dict[str, Any]) -> str:
+    """A row's name, as docs/benchmarks.md has it."""
+    words = [table]
+    for key, value in shape.items():
+        words.append(
+            f"{value:,} clients" if key == "clients" else _WORDS.get(value) or f"{key} {value}".replace("_", " ")
+        )
+    return ", ".join(words)
 
 
 def _line(name: str, account: Callable[[], float], propose: Callable[[float], Outcome]) -> Line | None:
@@ -75,7 +86,7 @@ def local() -> Iterator[Line | None]:
     tables = {"RQM m=4": _rqm(4), "RQM m=16": _rqm(16)}
     tables["optimal m=4, epsilon 1"] = design.optimal(epsilon=1.0, lower=-1, upper=1, levels=4).mechanism
     shapes: list[dict[str, Any]] = [
-        {"rounds": 1}, {"coordinates": 3, "rounds": 10}, {"rounds": 1000}, {"rounds": 10_000},
+        {"rounds": 1}, {"coordinates": 3, "rounds": 10}, {"rounds": 100}, {"rounds": 1000}, {"rounds": 10_000},
         {"rounds": 100, "sampling": "revealed", "rate": 0.05},
         {"coordinates": 2, "rounds": 100, "sampling": "poisson", "rate": 0.1},
         {"coordinates": 2, "rounds": 100, "sampling": "poisson", "rate": 0.1, "neighboring": "add_or_remove_one"},
@@ -89,7 +100,7 @@ def _reported(name: str, mechanism: Mechanism, shape: dict[str, Any]) -> Line | 
     asked = {key: value for key, value in shape.items() if key != "rate"}
     asked["sampling_rate"] = shape.get("rate", 1.0)
     return _line(
-        f"{name} {shape}",
+        _named(name, shape),
         lambda: privacy.account(mechanism, **asked, delta=1e-6).epsilon,
         lambda value: propose_local(mechanism, epsilon=value, delta=1e-6, **shape),
     )
@@ -97,9 +108,26 @@ def _reported(name: str, mechanism: Mechanism, shape: dict[str, Any]) -> Line | 
 
 def _summed(name: str, mechanism: Mechanism, **shape: Any) -> Line | None:
     return _line(
-        f"{name} sum {shape}",
+        _named(f"{name}, sum", shape),
         lambda: privacy.account(mechanism, view="sum", delta=1e-6, **shape).epsilon,
         lambda value: propose_sum(mechanism, epsilon=value, delta=1e-6, **shape),
+    )
+
+
+def _shortened(name: str, mechanism: Mechanism, **shape: Any) -> Line | None:
+    """The same sums of vectors with a bounded norm."""
+    release = privacy.Release(
+        mechanism=mechanism, trust="secure_sum", delta=1e-6, clip_norm=1.0, clients=shape["clients"],
+        dimension=shape["coordinates"],
+    )  # fmt: skip
+    return _line(
+        _named(f"{name}, sum", {**shape, "L2 norm": 1}),
+        lambda: privacy.account(release).epsilon,
+        lambda value: Outcome(
+            claim=kernel.Claim(release=None, statement={"kind": "dp", "epsilon": str(value), "delta": "1e-6"}),
+            proof=None,
+            reason=privacy.prove(release)[0].reason,
+        ),
     )
 
 
@@ -109,17 +137,19 @@ def sums() -> Iterator[Line | None]:
         yield _summed("RQM m=4", _rqm(4), clients=clients)
     for name, build in TABLES.items():
         for clients in CLIENTS:
-            yield _summed(name, build(), clients=clients)
+            yield _summed(name.removesuffix(" Delta=c q=.42"), build(), clients=clients)
 
 
 def examples() -> Iterator[Line | None]:
     """The rest of what docs/accounting.md computes, and ten rounds of ten coordinates in sums."""
     table = _rqm(4)
     together = families.discrete_gaussian(sigma=2.0).mechanism(lower=0, upper=1)
-    yield _summed("discrete Gaussian, sigma 2,", together, clients=100, rounds=20)
+    yield _summed("discrete Gaussian, sigma 2", together, clients=100, rounds=20)
     response = families.randomized_response(lower=-1, upper=1, epsilon=0.4)
-    yield _reported("randomized response, epsilon 0.4,", response, {"coordinates": 5, "rounds": 20})
+    yield _reported("randomized response, epsilon 0.4", response, {"coordinates": 5, "rounds": 20})
     yield _summed("RQM m=4", table, clients=1000, corrupted=50, rounds=10)
+    yield _summed("RQM m=4", table, clients=100, coordinates=16)
+    yield _shortened("RQM m=4", table, clients=100, coordinates=16)
     for name, mechanism in {"RQM m=4": table, "RQM m=16": _rqm(16)}.items():
         yield _summed(name, mechanism, clients=1000, coordinates=10, rounds=10)
 

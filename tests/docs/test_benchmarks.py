@@ -1,0 +1,70 @@
+"""The table of what certificates cost has every row of the benchmark, and keeps to the bounds that are promised."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from modules import load
+
+ROOT = Path(__file__).resolve().parents[2]
+SECTION = "## Certified beside computed"
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The script, naming its rows without computing them."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    found = load(ROOT / "benchmarks" / "kernel.py")
+    monkeypatch.setattr(found, "_line", lambda name, *_: name)
+    monkeypatch.setattr(found, "TABLES", dict.fromkeys(found.TABLES, lambda: None))
+    monkeypatch.setattr(found.design, "optimal", lambda **_: SimpleNamespace(mechanism=None))
+    return found
+
+
+def printed() -> dict[str, list[str]]:
+    """The cells of each row on the page, by its name."""
+    page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    section = page.split(SECTION)[1].split("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if "|" in line]
+    rows = [row for row in rows if not set(row[0]) <= set("- ") and row[1] != "computed epsilon"]
+    names = [row[0] for row in rows]
+    assert len(names) == len(set(names))
+    return {row[0]: row[1:] for row in rows}
+
+
+def test_every_row_of_the_benchmark_stands_on_its_page_and_no_other(script: ModuleType) -> None:
+    parts: list[Any] = [script.local, script.sums, script.examples, script.noise, script.training]
+    assert {name for part in parts for name in part()} == set(printed())
+
+
+ONE_BLANKET = ("RQM m=16", "optimal even 4, epsilon 0.5", "optimal even 4, epsilon 1")
+"""Tables whose sums of 100,000 clients and more the float accountant bounds by one blanket too."""
+
+
+def _allowed(name: str) -> float:
+    crowd = re.search(r"sum, ([\d,]+) clients$", name)
+    if crowd is None:
+        return 1.002 if "sum" not in name and "noise" not in name else 1.03
+    clients = int(crowd[1].replace(",", ""))
+    if clients >= 10**5:
+        return 1.002 if name.startswith(ONE_BLANKET) else 1.03
+    return 1.005 if clients == 1000 else 1.03
+
+
+def test_certified_epsilons_are_as_close_as_promised_or_called_computed_with_the_reason() -> None:
+    reasons = (ROOT / "docs" / "recheck.md").read_text(encoding="utf-8").split("## What stays computed")[1]
+    rows = printed()
+    for name, (_, ratio, kind, seconds) in rows.items():
+        if ratio == "computed":
+            assert (kind, seconds) == ("", ""), name
+            assert f"`{name}`" in reasons, name
+        else:
+            assert 1 <= float(ratio) <= _allowed(name), name
+            assert 0 < float(seconds) <= 60, name
+            assert kind in {"ratio", "delta", "renyi", "losses", "sum", "gaussian"}, name
+    assert sum(ratio != "computed" for _, ratio, *_ in rows.values()) > 50
