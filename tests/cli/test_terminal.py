@@ -83,7 +83,7 @@ def test_a_library_that_is_not_there_names_its_extra(
         monkeypatch.setattr("mezzotint.core.mechanism.Mechanism.load", load)
 
     (tmp_path / "m.json").write_text("{}", encoding="utf-8")
-    missing("Crypto.Protocol")
+    missing("flwr.app")
     assert run(["show", str(tmp_path / "m.json")]) == 2
     assert "pip install 'mezzotint[flower]'" in capsys.readouterr().err
     missing("numpy")  # not an extra: nothing to hide

@@ -78,7 +78,7 @@ def mod(message, context, call_next):
         # The test kills this node now; it never answers.
         Path(str(context.node_config["marker"])).write_text(stage)
         time.sleep(600)
-    return SecureUpdates(Policy(minimum=4))(message, context, call_next)
+    return SecureUpdates(Policy())(message, context, call_next)
 
 
 client_app = ClientApp(mods=[mod])
@@ -101,7 +101,7 @@ def main(grid, context):
     payloads = []
     strategy = SecureStrategy(
         encoding=ENCODING, per_round=int(config["nodes"]), minimum=int(config["minimum"]), returns="update",
-        stage_timeout=float(config["stage-timeout"]),
+        stage_timeout=float(config["stage-timeout"]), corrupted=0.3,
     )
     take = strategy._take_one
 

@@ -2,39 +2,75 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from mezzotint.federated.secagg import STAGES, Client, RoundPlan, SecureSum, Server, Trust, bits_needed, safe_threshold
+from mezzotint.federated.secagg import (
+    STAGES,
+    Client,
+    Roster,
+    RoundPlan,
+    SecureSum,
+    Server,
+    Trust,
+    bits_needed,
+    read_introduction,
+)
+
+LENIENT = Trust(corrupted=0.0, security_bits=-20.0)
+"""Takes sparse rounds of few clients, which could not be kept from falling apart."""
 
 
-def plan(clients: int, *, neighbours: int | None = None, threshold: int | None = None, **others: Any) -> RoundPlan:
-    """A plan with everything filled in."""
-    degree = clients - 1 if neighbours is None else neighbours
+def secret(number: int) -> bytes:
+    """A client's long-term secret."""
+    return hashlib.sha256(b"client" + number.to_bytes(4, "little")).digest()
+
+
+@cache
+def card(number: int):
+    return read_introduction(Client(identity=secret(number)).card())
+
+
+@cache
+def roster(count: int) -> Roster:
+    """So many clients."""
+    members = sorted((card(number) for number in range(count)), key=lambda one: one.identity)
+    return Roster(members=tuple(members), beacon=bytes(32))
+
+
+def plan(clients: int, *, population: int | None = None, **others: Any) -> RoundPlan:
+    """A round in which all mask with all, and a committee of all bears as many drop-outs as it can, unless told."""
     span = others.pop("span", 15)
+    members = others.get("members", clients)
     settings: dict[str, Any] = {
-        "session": os.urandom(16),
-        "round": 1,
-        "minimum": 2,
-        "coordinates": 40,
-        "bits": bits_needed(clients, span),
-    } | others
-    return RoundPlan(
-        clients=clients,
-        neighbours=degree,
-        threshold=safe_threshold(degree) if threshold is None else threshold,
-        span=span,
-        **settings,
-    )
+        "session": os.urandom(16), "round": 1, "minimum": 2, "coordinates": 40, "bits": bits_needed(clients, span),
+        "members": members, "quorum": members // 2 + 1, "picks": clients - 1, "least": 1,
+        "roster": roster(population or clients).digest,
+    } | others  # fmt: skip
+    return RoundPlan(clients=clients, span=span, **settings)
+
+
+def roster_of(the_plan: RoundPlan) -> Roster:
+    """The roster that a plan of `plan` is about."""
+    return next(one for one in map(roster, range(the_plan.clients, 200)) if one.digest == the_plan.roster)
+
+
+def people(the_plan: RoundPlan, *, trust: Trust | None = None) -> dict[int, Client]:
+    """The clients of a round, by place."""
+    secrets = {card(number).identity: secret(number) for number in range(len(roster_of(the_plan).members))}
+    cohort = roster_of(the_plan).cohort(the_plan.round, the_plan.clients)
+    return {place: Client(identity=secrets[one.identity], trust=trust or LENIENT) for place, one in enumerate(cohort)}
 
 
 def answer(client: Client, stage: str, message: bytes, values: Any) -> bytes:
     """One client's answer."""
     method: Callable[..., bytes] = getattr(client, stage)
-    return method(message, values) if stage == "mask" else method(message)
+    return method(message, values) if stage == "sum" else method(message)
 
 
 def run_round(
@@ -46,7 +82,6 @@ def run_round(
     down: Callable[[str, int, bytes], bytes] = lambda stage, index, message: message,
     up: Callable[[str, int, bytes], bytes] = lambda stage, index, message: message,
     seen: dict[tuple[str, int], bytes] | None = None,
-    rng: Any = None,
     trust: Trust | None = None,
 ) -> SecureSum:
     """Runs all stages; errors of clients and server come through as they are.
@@ -54,8 +89,8 @@ def run_round(
     gone: stage -> clients that give no answer from this stage on. down, up: what becomes of messages. seen: filled
     with what the server received.
     """
-    server = Server(the_plan, rng=rng)
-    people = {index: Client(trust=trust) for index in range(the_plan.clients)} if clients is None else clients
+    server = Server(the_plan, roster_of(the_plan))
+    everybody = people(the_plan, trust=trust) if clients is None else clients
     lost: set[int] = set()
     outbox = server.invitations()
     for stage in STAGES:
@@ -63,11 +98,11 @@ def run_round(
         for index, message in outbox.items():
             if index in lost:
                 continue
-            reply = up(stage, index, answer(people[index], stage, down(stage, index, message), inputs[index]))
+            reply = up(stage, index, answer(everybody[index], stage, down(stage, index, message), inputs[index]))
             if seen is not None:
                 seen[stage, index] = reply
             server.receive(index, reply)
-        if stage != "unmask":
+        if stage != "open":
             outbox = server.advance()
     return server.result()
 

@@ -43,12 +43,12 @@ def _run(deployment: Deployment, stops: dict[int, str], settings: str = "") -> d
 
 
 def _masked(outcome: dict) -> dict[str, bytes]:
-    return {who: bytes.fromhex(text)[9:] for stage, who, text in outcome["payloads"] if stage == "mask"}
+    return {who: bytes.fromhex(text)[9 + 64 :] for stage, who, text in outcome["payloads"] if stage == "sum"}
 
 
 def test_two_nodes_are_killed_and_the_sum_of_the_others_is_right_bit_for_bit(tmp_path):
-    """One is killed while it shares keys, one after its masked input has gone out; then the rest sum once more."""
-    stops = {2: "share", 5: "confirm"}
+    """One is killed while it deals, one after its masked input has gone out; then the rest sum once more."""
+    stops = {2: "deal", 5: "agree"}
     with _deployed(tmp_path, stops) as deployment:
         outcome = _run(deployment, stops)
         deployment.submit('nodes=6 minimum=4 outcome="again"')
@@ -74,7 +74,7 @@ def test_two_nodes_are_killed_and_the_sum_of_the_others_is_right_bit_for_bit(tmp
 
 
 def test_under_the_minimum_the_sum_is_refused(tmp_path):
-    stops = {2: "share", 5: "mask"}
+    stops = {2: "deal", 5: "sum"}
     with _deployed(tmp_path, stops) as deployment:
         outcome = _run(deployment, stops, "minimum=7")
     assert outcome["values"] is None

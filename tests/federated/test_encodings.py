@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from federated.rounds import plan, roster
 from laws.registry import judges
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.mechanism import Mechanism
@@ -31,7 +32,7 @@ from mezzotint.federated.encoding import (
     unpacked,
 )
 from mezzotint.federated.policy import Policy, PolicyRefusal
-from mezzotint.federated.secagg import RoundPlan, safe_threshold
+from mezzotint.federated.secagg import RoundPlan
 from tolerances import FEW
 
 SIZE, CLIENTS = 20, 50
@@ -267,12 +268,8 @@ def test_where_clients_add_the_noise_decoding_is_free(name):
 
 
 def _plan(encoding: Encoding) -> RoundPlan:
-    return RoundPlan(
-        session=bytes(16),
-        round=1,
-        clients=CLIENTS,
-        neighbours=20,
-        threshold=safe_threshold(20),
+    return plan(
+        CLIENTS,
         minimum=32,
         coordinates=32,
         span=encoding.span,
@@ -282,18 +279,33 @@ def _plan(encoding: Encoding) -> RoundPlan:
     )
 
 
-def test_a_policy_on_noise_counts_the_smallest_sum():
-    encoding = ENCODINGS["discrete gaussian"]
+def test_a_policy_on_noise_counts_the_smallest_sum_without_the_corrupted():
+    """Of 40 clients a twentieth is corrupted, so that 30 of the 32 honest noises count."""
+    encoding, known = ENCODINGS["discrete gaussian"], roster(CLIENTS)
     least = 2.0 * math.sqrt(32 / CLIENTS)
-    Policy(noise_multiplier=least * 0.99, l2_norm=1.0).check(encoding, _plan(encoding))
-    for policy in (Policy(noise_multiplier=least * 1.01), Policy(noise_multiplier=least * 0.99, corrupted=2)):
+    asked = least * 0.99
+    Policy(noise_multiplier=asked, l2_norm=1.0, roster=known, corrupted=0.0).check(encoding, _plan(encoding))
+    fewer = least * math.sqrt(30 / 32)
+    twentieth = {"roster": known, "corrupted": 2 / CLIENTS}
+    Policy(noise_multiplier=fewer * 0.99, **twentieth).check(encoding, _plan(encoding))
+    for policy in (
+        Policy(noise_multiplier=least * 1.01, roster=known, corrupted=0.0),
+        Policy(noise_multiplier=fewer * 1.01, **twentieth),
+    ):
         with pytest.raises(PolicyRefusal, match="noise_multiplier"):
             policy.check(encoding, _plan(encoding))
     for name in ("server", "table", "fixed"):
         with pytest.raises(PolicyRefusal, match="noise_multiplier"):
-            Policy(noise_multiplier=0.1).check(ENCODINGS[name], _plan(ENCODINGS[name]))
+            Policy(noise_multiplier=0.1, roster=known).check(ENCODINGS[name], _plan(ENCODINGS[name]))
     with pytest.raises(ParameterError, match="noise_multiplier"):
         Policy(noise_multiplier=math.nan)
+
+
+@pytest.mark.parametrize("asked", [{"minimum": 3}, {"noise_multiplier": 0.1}], ids=["minimum", "noise_multiplier"])
+def test_what_a_server_could_fill_with_inventions_needs_a_roster(asked):
+    with pytest.raises(ParameterError, match="name the roster"):
+        Policy(**asked)
+    Policy(**asked, roster=roster(4))
 
 
 def test_settings_that_make_no_sense_are_refused():

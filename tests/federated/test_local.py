@@ -12,6 +12,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from federated.grids import LocalGrid
+from federated.rounds import roster
 from mezzotint.cli import run
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.federated.app import make_client_app, run_server
@@ -187,10 +188,9 @@ def test_a_failure_is_reported_as_the_zero_vector_and_as_nothing_else(broken):
 @pytest.mark.parametrize(
     ("policy", "word"),
     [
-        (Policy(report_epsilon=3.0), "epsilon"), (Policy(budget=3.0), "epsilon"), (Policy(minimum=3), "trust"),
-        (Policy(directory=("00" * 32,)), "trust"), (Policy(noise_multiplier=1.0), "trust"),
+        (Policy(report_epsilon=3.0), "epsilon"), (Policy(budget=3.0), "epsilon"), (Policy(roster=roster(3)), "trust"),
         (Policy(l2_norm=0.5), "clip_norm"), (Policy(largest_value=0.5), "clip_norm"),
-        (Policy(mechanisms=("00",)), "mechanism"), (Policy(corrupted=1), "trust"),
+        (Policy(mechanisms=("00",)), "mechanism"),
     ],
 )  # fmt: skip
 def test_a_client_refuses_what_its_policy_does_not_allow(policy, word):
@@ -217,7 +217,7 @@ def test_rounds_are_counted_from_one():
 def test_a_client_for_sums_sends_no_single_report_and_the_other_way_round():
     for app in (make_client_app(trust="sum"), make_client_app(trust="local")):
         grid = LocalGrid([app])
-        content = RecordDict({RECORD: ConfigRecord({STAGE: "advertise", PAYLOAD: b"", ENCODING: b""})})
+        content = RecordDict({RECORD: ConfigRecord({STAGE: "deal", PAYLOAD: b"", ENCODING: b""})})
         (answer,) = grid.send_and_receive([Message(content, message_type="train", dst_node_id=10)])
         assert REFUSED in _record(answer)
         plain = Message(RecordDict({"arrays": _arrays()}), message_type="train", dst_node_id=10)

@@ -1,21 +1,32 @@
-"""Parts of the protocol by themselves: packing, masks, sharing, the ring of neighbours and its odds."""
+"""Parts of the protocol by themselves: packing, masks, sharing, rosters and draws."""
 
 from __future__ import annotations
 
 import itertools
-import math
 import os
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
+from federated.rounds import card, plan, roster, secret
 from mezzotint.core import packing
-from mezzotint.core.errors import InfeasibleError, ParameterError
-from mezzotint.federated.secagg import MalformedMessage, bits_needed, plan_graph, safe_threshold
-from mezzotint.federated.secagg.masks import add_mask, combine, pack_words, split, unpack_words, word_type
-from mezzotint.federated.secagg.plan import neighbour_graph
+from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.federated.secagg import (
+    Card,
+    Client,
+    MalformedMessage,
+    ProtocolError,
+    Roster,
+    bits_needed,
+    read_introduction,
+)
+from mezzotint.federated.secagg.masks import add_mask, pack_words, unpack_words, word_type
+from mezzotint.federated.secagg.messages import picked
+from mezzotint.federated.secagg.sharing import PRIME, combine, split
 
 
 @given(bits=st.integers(1, 32), count=st.integers(0, 200), seed=st.integers(0, 2**32))
@@ -52,61 +63,113 @@ def test_masks_cancel_and_depend_on_their_key(bits, size):
 @pytest.mark.parametrize(("holders", "threshold"), [(1, 1), (2, 2), (5, 3), (6, 6), (20, 11)])
 def test_any_threshold_of_the_shares_restores_the_secret_and_fewer_do_not(holders, threshold):
     secret = os.urandom(16)
-    names = tuple(7 * place + 3 for place in range(holders))
-    shares = split(secret, names, threshold)
-    for chosen in itertools.islice(itertools.combinations(names, threshold), 10):
-        assert combine({name: shares[name] for name in chosen}, names, threshold) == secret
+    shares = dict(enumerate(split(secret, holders, threshold)))
+    for chosen in itertools.islice(itertools.combinations(shares, threshold), 10):
+        assert combine({place: shares[place] for place in chosen}, threshold) == secret
     if threshold > 2:
-        fewer = {name: shares[name] for name in names[: threshold - 1]}
-        assert combine(fewer, names, threshold - 1) != secret
+        fewer = {place: shares[place] for place in range(threshold - 1)}
+        assert combine(fewer, threshold - 1) != secret
 
 
-@pytest.mark.parametrize(("members", "neighbours"), [(2, 1), (5, 4), (9, 4), (30, 12), (30, 40)])
-def test_the_ring_is_symmetric_regular_and_connected(members, neighbours):
-    people = list(range(100, 100 + members))
-    graph = neighbour_graph(people, neighbours, rng=1)
-    for one, others in graph.items():
-        assert one not in others
-        assert len(set(others)) == min(neighbours, members - 1)
-        assert all(one in graph[other] for other in others)
-    reached, edge = {people[0]}, [people[0]]
-    while edge:
-        new = {other for one in edge for other in graph[one]} - reached
-        reached |= new
-        edge = list(new)
-    assert reached == set(people)
-    if neighbours < members - 1:
-        assert graph != neighbour_graph(people, neighbours, rng=2)
+def _interpolated(shares: dict[int, bytes]) -> Fraction:
+    """The polynomial through (place + 1, share) at 0, over the rationals."""
+    found = Fraction(0)
+    for one, share in shares.items():
+        term = Fraction(int.from_bytes(share, "little"))
+        for other in shares:
+            if other != one:
+                term *= Fraction(other + 1, other - one)
+        found += term
+    return found
 
 
-def test_the_odds_of_the_ring_hold_in_simulation():
-    """Union bounds never fall below simulated frequencies (by more than 5 standard errors)."""
-    found = plan_graph(clients=24, corrupted=0.2, dropped=0.1, security_bits=1.0, failure_bits=1.0)
-    rng = np.random.default_rng(3)
-    runs, exposed, failed = 3000, 0, 0
-    for run in range(runs):
-        graph = neighbour_graph(range(24), found.neighbours, rng=run)
-        bad = set(rng.permutation(24)[:5].tolist())
-        lost = set(rng.permutation(24)[:3].tolist())
-        exposed += any(len(bad & set(graph[i])) >= found.threshold for i in set(range(24)) - bad)
-        failed += any(len(set(graph[i]) - lost) < found.threshold for i in range(24))
-    for count, bound in ((exposed, found.exposed), (failed, found.failed)):
-        assert count / runs <= 2**bound + 5 * math.sqrt(0.25 / runs)
+def test_shares_interpolate_to_the_secret_over_the_rationals_modulo_the_prime():
+    secret = bytes(range(16))
+    shares = dict(enumerate(split(secret, 7, 4)))
+    found = _interpolated({place: shares[place] for place in (0, 2, 5, 6)})
+    value = found.numerator * pow(found.denominator, -1, PRIME) % PRIME
+    assert value.to_bytes(16, "little") == secret
+    assert all(PRIME % factor for factor in range(2, 1000))
+    assert pow(3, PRIME - 1, PRIME) == 1  # 2**130 - 5 is prime; Fermat's test and no small factor
 
 
-def test_more_corruption_needs_more_neighbours_until_it_cannot_be_had():
-    few = plan_graph(clients=1000, corrupted=0.05, dropped=0.05)
-    many = plan_graph(clients=1000, corrupted=0.2, dropped=0.1)
-    assert few.neighbours < many.neighbours < 300
-    for found in (few, many):
-        assert found.threshold >= safe_threshold(found.neighbours)
-        assert max(found.exposed, found.split) <= -40
-        assert found.failed <= -20
-    with pytest.raises(InfeasibleError, match="collude"):
-        plan_graph(clients=10, corrupted=0.6, dropped=0.3)
-    for bad in ({"clients": 1}, {"corrupted": 1.0}, {"dropped": -0.1}):
+def test_shares_of_no_secret_are_told_from_those_of_one():
+    """Made-up shares give a number of 130 bits, above 128 with chance 3/4; false alarm: 2**-64 of 32 tries."""
+    assert any(combine({place: os.urandom(16) + b"\3" for place in range(3)}, 3) is None for _ in range(32))
+
+
+def test_a_share_alone_is_uniform():
+    """The first of two shares of a fixed secret, by its high bits. False alarm: below 1e-9."""
+    cells = np.zeros(16, dtype=int)
+    for _ in range(4000):
+        cells[int.from_bytes(split(bytes(16), 2, 2)[0], "little") >> 126] += 1
+    assert stats.chisquare(cells).pvalue > 1e-9
+
+
+def test_a_draw_is_the_same_for_all_and_another_for_every_round_and_roster():
+    known = roster(12)
+    assert known.cohort(3, 12) == Roster.from_bytes(known.to_bytes()).cohort(3, 12)
+    assert known.cohort(3, 5) == known.cohort(3, 12)[:5]
+    assert sorted(known.cohort(3, 12), key=lambda one: one.identity) == list(known.members)
+    assert known.cohort(4, 12) != known.cohort(3, 12) != roster(13).cohort(3, 12)
+    other = Roster(members=known.members, beacon=b"1" * 32)
+    assert other.digest != known.digest
+    assert other.cohort(3, 12) != known.cohort(3, 12)
+
+
+def test_every_member_is_drawn_as_often_for_the_committee():
+    """600 rounds of 12 members, 4 drawn: by chi-square; false alarm below 1e-9, and the beacon is fixed."""
+    known = roster(12)
+    times = dict.fromkeys(known.members, 0)
+    for number in range(1, 601):
+        for drawn in known.cohort(number, 4):
+            times[drawn] += 1
+    assert stats.chisquare(list(times.values())).pvalue > 1e-9
+
+
+def test_picks_are_as_many_others_as_the_plan_says_and_every_set_is_as_likely():
+    """Of 5 clients, 2 picks: six sets, by chi-square; false alarm below 1e-9 with these coins."""
+    the_plan = plan(5, picks=2, session=bytes(16))
+    counted: dict[frozenset[int], int] = {}
+    for trial in range(3000):
+        picks = picked(trial.to_bytes(16, "little"), the_plan, 3)
+        counted[picks] = counted.get(picks, 0) + 1
+    assert set(counted) == {frozenset(pair) for pair in itertools.combinations((0, 1, 2, 4), 2)}
+    assert stats.chisquare(list(counted.values())).pvalue > 1e-9
+
+
+def test_a_roster_is_a_file(tmp_path):
+    known = roster(4)
+    known.save(tmp_path / "roster.json")
+    assert Roster.load(tmp_path / "roster.json") == known
+    text = (tmp_path / "roster.json").read_text()
+    for bad in (
+        "{}",
+        text.replace("mezzotint roster", "mezzotint rooster"),
+        text[:-9],
+        text.replace('"beacon"', '"b"'),
+    ):
+        (tmp_path / "bad.json").write_text(bad)
+        with pytest.raises(FileFormatError):
+            Roster.load(tmp_path / "bad.json")
+
+
+def test_a_roster_names_nobody_twice_and_in_one_order():
+    first, second = roster(2).members
+    for members in ((first,), (first, first), (second, first), (first, Card(identity=second.identity, channel=b""))):
         with pytest.raises(ParameterError):
-            plan_graph(**({"clients": 10, "corrupted": 0.0, "dropped": 0.0} | bad))
+            Roster(members=members, beacon=bytes(32))
+    with pytest.raises(MalformedMessage):
+        Roster.from_bytes(bytes(32) + (2).to_bytes(2, "little") + 2 * first.to_bytes())
+    assert Roster.drawn([second, first]).members == (first, second)
+
+
+def test_a_card_is_signed_by_its_identity():
+    said = Client(identity=secret(0)).card()
+    assert read_introduction(said) == card(0)
+    for bad in (said[:-1], said[:40] + b"x" + said[41:], said[:32] + bytes(32) + said[64:]):
+        with pytest.raises(ProtocolError):
+            read_introduction(bad)
 
 
 @given(clients=st.integers(1, 3000), span=st.integers(1, 300))

@@ -8,24 +8,32 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from federated.rounds import answer, plain_sum, plan, random_inputs, run_round
-from mezzotint.federated.secagg import STAGES, Client, SecureSum, Server, TooFewClients, bits_needed
+from federated.rounds import LENIENT, answer, people, plain_sum, plan, random_inputs, roster_of, run_round
+from mezzotint.federated.secagg import (
+    STAGES,
+    Client,
+    SecureSum,
+    Server,
+    TooFewClients,
+    Trust,
+    bits_needed,
+    plan_sum,
+)
 
 
 @settings(max_examples=40, deadline=None)
 @given(
     clients=st.integers(2, 11),
-    degree=st.integers(1, 10),
+    picks=st.integers(1, 10),
+    members=st.integers(1, 11),
     span=st.sampled_from([1, 3, 15, 255, 4095]),
     coordinates=st.integers(1, 70),
     seed=st.integers(0, 2**32),
     loss=st.sampled_from([0.0, 0.05, 0.2]),
 )
-def test_any_dropouts_leave_the_survivors_sum_or_nothing(clients, degree, span, coordinates, seed, loss):
-    neighbours = min(degree - degree % 2 or 2, clients - 1) if clients > 2 else 1
-    if neighbours % 2 and neighbours != clients - 1:
-        neighbours -= 1
-    the_plan = plan(clients, neighbours=neighbours, span=span, coordinates=coordinates)
+def test_any_dropouts_leave_the_survivors_sum_or_nothing(clients, picks, members, span, coordinates, seed, loss):
+    sizes = {"picks": min(picks, clients - 1), "members": min(members, clients)}
+    the_plan = plan(clients, span=span, coordinates=coordinates, **sizes)
     rng = np.random.default_rng(seed)
     gone = {stage: set(np.flatnonzero(rng.random(clients) < loss).tolist()) for stage in STAGES}
     inputs = random_inputs(the_plan, seed)
@@ -34,61 +42,71 @@ def test_any_dropouts_leave_the_survivors_sum_or_nothing(clients, degree, span, 
     except TooFewClients:
         assert any(gone.values())  # without drop-outs a round always succeeds
         return
-    lost = gone["advertise"] | gone["share"] | gone["mask"]
-    assert found.survivors == tuple(sorted(set(range(clients)) - lost))
+    assert found.survivors == tuple(sorted(set(range(clients)) - gone["deal"] - gone["sum"]))
     np.testing.assert_array_equal(found.values, plain_sum(inputs, found.survivors))
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_drop_outs_up_to_the_threshold_are_borne_and_one_more_is_not(stage):
-    # All of 9 know each other; 8 neighbours, threshold 5: 6 must be left for each of them to find 5 others.
-    the_plan = plan(9, threshold=5)
+def test_drop_outs_down_to_the_quorum_are_borne_and_one_more_is_not(stage):
+    the_plan = plan(9, quorum=6)
     inputs = random_inputs(the_plan, 3)
     found = run_round(the_plan, inputs, gone={stage: {0, 4, 8}})
-    early = stage in ("advertise", "share", "mask")
-    assert found.survivors == ((1, 2, 3, 5, 6, 7) if early else tuple(range(9)))
+    assert found.survivors == ((1, 2, 3, 5, 6, 7) if stage in ("deal", "sum") else tuple(range(9)))
     np.testing.assert_array_equal(found.values, plain_sum(inputs, found.survivors))
-    if stage != "unmask":
-        with pytest.raises(TooFewClients):
-            run_round(the_plan, inputs, gone={stage: {0, 3, 4, 8}})
-    # At the last stage the four that vanish can still be unmasked by the five left.
     with pytest.raises(TooFewClients):
-        run_round(the_plan, inputs, gone={"unmask": {0, 3, 4, 7, 8}})
+        run_round(the_plan, inputs, gone={stage: {0, 3, 4, 8}})
 
 
 def test_one_drops_out_at_every_stage_of_a_sparse_round():
-    the_plan = plan(30, neighbours=12, span=15, coordinates=1000)
+    the_plan = plan(30, picks=12, least=6, members=15, coordinates=1000)
     inputs = random_inputs(the_plan, 9)
-    gone = {stage: {2 * place + 1} for place, stage in enumerate(STAGES)}
-    found = run_round(the_plan, inputs, gone=gone, rng=4)
-    assert found.dropped == (1, 3, 5)
+    found = run_round(the_plan, inputs, gone={stage: {2 * place + 1} for place, stage in enumerate(STAGES)})
+    assert found.dropped == (1, 3)
     np.testing.assert_array_equal(found.values, plain_sum(inputs, found.survivors))
+
+
+def test_a_cohort_is_a_part_of_the_roster_and_so_is_its_committee():
+    the_plan = plan(7, population=20, members=5)
+    inputs = random_inputs(the_plan, 9)
+    found = run_round(the_plan, inputs, gone={"sum": {6}})
+    np.testing.assert_array_equal(found.values, plain_sum(inputs, tuple(range(6))))
+
+
+def test_an_ordinary_client_is_asked_twice_and_a_member_four_times():
+    the_plan = plan(12, members=5)
+    seen: dict[tuple[str, int], bytes] = {}
+    run_round(the_plan, random_inputs(the_plan, 1), seen=seen)
+    for client in range(12):
+        assert sum(index == client for _, index in seen) == (4 if client < 5 else 2)
 
 
 def test_fewer_than_the_minimum_learn_nothing():
     the_plan = plan(8, minimum=7)
     with pytest.raises(TooFewClients):
-        run_round(the_plan, random_inputs(the_plan, 1), gone={"mask": {1, 2}})
+        run_round(the_plan, random_inputs(the_plan, 1), gone={"sum": {1, 2}})
     with pytest.raises(TooFewClients):
-        run_round(the_plan, random_inputs(the_plan, 1), gone={"advertise": set(range(8))})
+        run_round(the_plan, random_inputs(the_plan, 1), gone={"deal": set(range(8))})
 
 
 def test_clients_may_be_saved_and_loaded_between_any_two_messages():
-    the_plan = plan(6, neighbours=4)
+    the_plan = plan(6, picks=4, members=4)
     inputs = random_inputs(the_plan, 5)
-    saved = {index: Client().save() for index in range(6)}
-    server = Server(the_plan)
+    saved = {index: client.save() for index, client in people(the_plan).items()}
+    server = Server(the_plan, roster_of(the_plan))
     outbox = server.invitations()
     for stage in STAGES:
         for index, message in outbox.items():
-            client = Client.load(saved[index])
+            client = Client.load(saved[index], trust=LENIENT)
             server.receive(index, answer(client, stage, message, inputs[index]))
             saved[index] = client.save()
-        outbox = server.advance() if stage != "unmask" else {}
+        if stage == "sum":  # the secrets went with the input; a member knows only what it needs to certify
+            for index in range(4):
+                assert b'"secrets": ["", "",' in saved[index]
+        outbox = server.advance() if stage != "open" else {}
     result = server.result()
     assert isinstance(result, SecureSum)
     np.testing.assert_array_equal(result.values, plain_sum(inputs, tuple(range(6))))
-    assert all(b'"round": null' in state for state in saved.values())  # the round's secrets are gone
+    assert all(b'"round": null' in state for state in saved.values())
 
 
 def test_modular_sums_wrap_around():
@@ -100,7 +118,7 @@ def test_modular_sums_wrap_around():
 def _masked(the_plan, inputs):
     seen: dict[tuple[str, int], bytes] = {}
     run_round(the_plan, inputs, seen=seen)
-    return {index: message[9:] for (stage, index), message in seen.items() if stage == "mask"}
+    return {index: message[9 + 64 :] for (stage, index), message in seen.items() if stage == "sum"}
 
 
 @pytest.mark.parametrize("bits", [5, 8, 11, 16, 19])
@@ -143,21 +161,18 @@ def test_the_same_input_twice_shares_no_bytes():
         assert not windows[0] & windows[1]  # by chance with probability below 1e-10
 
 
+@pytest.mark.slow
 def test_uploads_take_exactly_the_bits_of_the_modulus():
-    the_plan = plan(100, neighbours=20, threshold=11, span=15, coordinates=10_000)
+    """100 clients with the sizes that 20 % corrupted ones ask for."""
+    sizes = plan_sum(clients=100, corrupted=20, dropped=20, minimum=51, security_bits=50.0)
+    shape = {"members": sizes.members, "quorum": sizes.quorum, "picks": sizes.picks, "least": sizes.least}
+    the_plan = plan(100, minimum=51, coordinates=10_000, **shape)
     assert the_plan.bits == bits_needed(100, 15) == 11
     seen: dict[tuple[str, int], bytes] = {}
-    down: dict[int, int] = {}
-
-    def count(stage, index, message):
-        down[index] = down.get(index, 0) + len(message)
-        return message
-
     inputs = random_inputs(the_plan, 6)
-    found = run_round(the_plan, inputs, seen=seen, down=count)
+    found = run_round(the_plan, inputs, seen=seen, trust=Trust(minimum=51))
     np.testing.assert_array_equal(found.values, plain_sum(inputs, tuple(range(100))))
     for client in range(100):
-        sent = sum(len(message) for (_, index), message in seen.items() if index == client)
-        payload = 10_000 * 11 // 8
-        assert len(seen["mask", client]) == payload + 9
-        assert sent + down[client] - payload < 10_000
+        assert len(seen["sum", client]) == 9 + 64 + 10_000 * 11 // 8
+        assert len(seen["deal", client]) == 9 + 2 + 32 + 32 + 16 + 32 + 64 + 16 + sizes.members * (50 + 32)
+        assert ("agree", client) in seen if client < sizes.members else ("agree", client) not in seen

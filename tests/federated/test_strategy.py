@@ -8,6 +8,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from federated.grids import LocalGrid
+from federated.rounds import roster
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.families import rqm, stochastic_rounding
 from mezzotint.federated.encoding import FixedPointEncoding, TableEncoding
@@ -75,20 +76,20 @@ def test_updates_leave_a_client_only_masked():
         assert set(reply.content.config_records) == {RECORD}
 
 
-@pytest.mark.parametrize("stage", ["advertise", "share", "mask", "confirm", "unmask"])
+@pytest.mark.parametrize("stage", ["card", "deal", "sum", "agree", "open"])
 def test_a_drop_out_at_any_stage(stage):
     def hand(message, reply):
         return None if _stage(message) == stage and message.metadata.dst_node_id == 12 else reply
 
     strategy = SecureStrategy(encoding=EXACT, per_round=6)
     found = _start(_grid(hand=hand), strategy)
-    gone = stage in ("advertise", "share", "mask")
+    gone = stage in ("card", "deal", "sum")
     mean = np.mean([0, 1, 3, 4, 5]) if gone else 2.5
     np.testing.assert_allclose(found["a"], mean, atol=2 * EXACT.step)
     assert strategy.ledger.charges == {str(place): 1 for place in range(6) if not (gone and place == 2)}
 
 
-@pytest.mark.parametrize("stage", ["advertise", "share", "mask", "confirm"])
+@pytest.mark.parametrize("stage", ["card", "deal", "sum", "agree"])
 def test_all_drop_out_nothing_is_released_nobody_is_charged_and_the_run_goes_on(stage):
     broken = [True]
 
@@ -108,7 +109,7 @@ def test_all_drop_out_nothing_is_released_nobody_is_charged_and_the_run_goes_on(
 
 def test_a_round_lost_while_unmasking_stays_charged():
     strategy = SecureStrategy(encoding=EXACT, per_round=6)
-    grid = _grid(hand=lambda message, reply: None if _stage(message) == "unmask" else reply)
+    grid = _grid(hand=lambda message, reply: None if _stage(message) == "open" else reply)
     arrays = ArrayRecord({"a": Array(np.zeros(4))})
     assert not strategy.start(grid=grid, initial_arrays=arrays, num_rounds=1).arrays
     assert strategy.ledger.rounds == {1: "interrupted"}
@@ -120,7 +121,8 @@ def test_a_double_answer_is_refused_and_the_first_stands():
     found = _start(_grid(hand=lambda message, reply: [reply, reply]), strategy)
     np.testing.assert_allclose(found["a"], 2.5, atol=2 * EXACT.step)
     assert {one.name for one in strategy.incidents} == {"DuplicateAnswer"}
-    assert len(strategy.incidents) == 5 * 6
+    members = strategy.plan(6, 1, 1).members
+    assert len(strategy.incidents) == 3 * 6 + 2 * members  # introductions, dealings, inputs; two by the committee
 
 
 @pytest.mark.parametrize(
@@ -165,8 +167,8 @@ def test_a_server_without_the_protocol_gets_no_update():
         (Policy(mechanisms=("00",)), "mechanism"),
         (Policy(largest_value=0.5), "clip"),
         (Policy(l2_norm=1.0), "l2_norm"),
-        (Policy(minimum=5), "minimum"),
-        (Policy(corrupted=3), "threshold"),
+        (Policy(corrupted=0.5), "quorum"),
+        (Policy(roster=roster(6)), "roster"),
         (Policy(rounds=1), "rounds"),
     ],
 )
@@ -234,7 +236,7 @@ def test_what_could_never_run_is_refused_at_once():
     with pytest.raises(ParameterError):
         SecureStrategy(encoding=EXACT, per_round=6, sampling="some")
     with pytest.raises(PlanRefused):
-        SecureStrategy(encoding=EXACT, per_round=6, threshold=1)
+        SecureStrategy(encoding=EXACT, per_round=6, corrupted=0.9)
     with pytest.raises(PlanRefused, match="bits=40"):
         SecureStrategy(encoding=FixedPointEncoding(clip=1.0, grid_bits=24), per_round=60_000)
 
@@ -279,7 +281,7 @@ def test_counters_and_running_statistics_stay_with_the_server():
 def test_a_client_that_renames_itself_is_charged_under_the_name_it_was_asked_by():
     def hand(message, reply):
         record = reply.content.config_records[RECORD]
-        if message.metadata.dst_node_id == 12 and _stage(message) in ("share", "mask", "confirm", "unmask"):
+        if message.metadata.dst_node_id == 12 and _stage(message) in ("deal", "sum", "agree", "open"):
             record["name"] = "somebody else"
         return reply
 
@@ -305,7 +307,7 @@ def test_another_server_on_the_same_ledger_uses_up_the_same_budget(tmp_path):
     rival = RunLedger(path, {"run": "x"})
 
     def hand(message, reply):
-        if _stage(message) == "advertise" and len(rival.rounds) == 4:
+        if _stage(message) == "deal" and len(rival.rounds) == 4:
             rival.ask(rival.start(), ["3"], minimum=1)
         return reply
 

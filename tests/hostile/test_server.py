@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
+import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,21 +14,43 @@ from flwr.clientapp import ClientApp
 
 from counting import calls
 from federated.grids import LocalGrid
+from federated.rounds import card, people, roster, secret
+from mezzotint.core.errors import ParameterError
 from mezzotint.families import discrete_gaussian
 from mezzotint.federated.encoding import FixedPointEncoding, noise_encoding, packed
 from mezzotint.federated.mod import SecureUpdates
 from mezzotint.federated.policy import Policy
 from mezzotint.federated.records import RECORD
-from mezzotint.federated.secagg import Client, DuplicateAnswer, MalformedMessage, RoundPlan, SwappedKey, messages
+from mezzotint.federated.secagg import Client, MalformedMessage, RoundPlan, Server, SwappedKey, messages
 from mezzotint.federated.secagg.masks import sign
 from mezzotint.federated.strategy import SecureStrategy
 
-CLIENTS, SIZE = 4, 3
+CLIENTS, SIZE, ROSTER = 4, 3, 12
 NOISE_FREE = FixedPointEncoding(clip=8.0, grid_bits=13)
 NOISY = noise_encoding(
     lambda deviation: discrete_gaussian(sigma=deviation), noise_multiplier=5.0, l2_norm=1.0, clients=CLIENTS, size=SIZE
 )
-POLICY = Policy(minimum=3, noise_multiplier=4.0, l2_norm=1.0)
+POLICY = Policy(minimum=3, noise_multiplier=2.5, l2_norm=1.0, roster=roster(CLIENTS))
+"""One of the four may be corrupted, which leaves two honest noises of four in the smallest sum: 5 / sqrt 2."""
+
+
+@pytest.fixture(autouse=True)
+def _identities(tmp_path_factory):
+    """Files of long-term secrets, one a client; grids made by `_grid` name them in their nodes' configurations."""
+    folder = tmp_path_factory.getbasetemp() / "identities"
+    folder.mkdir(exist_ok=True)
+    for number in range(ROSTER):
+        (folder / str(number)).write_bytes(secret(number))
+    _Files.folder = folder
+
+
+class _Files:
+    folder: Path
+
+
+def _grid(apps: list[ClientApp], **others) -> LocalGrid:
+    configs = {place: {"identity": str(_Files.folder / str(place))} for place in range(len(apps))}
+    return LocalGrid(apps, configs=configs, **others)
 
 
 def _app(update: np.ndarray, policy: Policy = POLICY, *, fails: bool = False) -> ClientApp:
@@ -57,20 +80,23 @@ def _send(grid: LocalGrid, node: int, values: dict, *, arrays: bool = False, kin
     return reply
 
 
-def _run(grid: LocalGrid) -> SecureStrategy:
-    strategy = SecureStrategy(encoding=NOISY, per_round=CLIENTS, minimum=3, returns="update")
+def _run(grid: LocalGrid, **others) -> SecureStrategy:
+    options: dict = {"per_round": CLIENTS, "minimum": 3, "roster": roster(CLIENTS)} | others
+    strategy = SecureStrategy(encoding=NOISY, returns="update", **options)
     arrays = ArrayRecord({"a": Array(np.zeros(SIZE))})
     strategy.start(grid=grid, initial_arrays=arrays, num_rounds=1)
     return strategy
 
 
 def _plan(encoding, number: int = 1) -> RoundPlan:
-    strategy = SecureStrategy(encoding=encoding, per_round=CLIENTS, minimum=3, session=bytes(16))
+    strategy = SecureStrategy(
+        encoding=encoding, per_round=CLIENTS, minimum=3, session=bytes(16), roster=roster(CLIENTS)
+    )
     return strategy.plan(CLIENTS, number, encoding.length(SIZE))
 
 
 def _honest(count: int = CLIENTS, **others) -> LocalGrid:
-    return LocalGrid([_app(np.ones(SIZE)) for _ in range(count)], **others)
+    return _grid([_app(np.ones(SIZE)) for _ in range(count)], **others)
 
 
 def _before(grid: LocalGrid, stage: str, act: Callable[[Message], None]) -> None:
@@ -97,13 +123,13 @@ def test_an_encoding_that_was_refused_is_not_masked_under_later():
     def announce_without_noise(message: Message) -> None:
         node = message.metadata.dst_node_id
         announced = {
-            "stage": "advertise",
-            "payload": messages.invitation(_plan(NOISE_FREE, 2), node - 10),
+            "stage": "deal",
+            "payload": messages.invitation(_plan(NOISE_FREE, 2), 0),
             "encoding": packed(NOISE_FREE),
         }
         answers.append(_record(_send(grid, node, announced)))
 
-    _before(grid, "mask", announce_without_noise)
+    _before(grid, "sum", announce_without_noise)
     strategy = _run(grid)
     assert [answer["refused"] for answer in answers] == ["PolicyRefusal"] * CLIENTS
     assert strategy.last_sum is None
@@ -131,7 +157,7 @@ def test_a_client_answers_no_other_question_than_the_round_was_announced_with(wh
     def other(messages, *, timeout=None):
         changed = [copy.deepcopy(message) for message in messages]
         for message in changed:
-            if _record(message)["stage"] == "mask" and message.metadata.dst_node_id == 10:
+            if _record(message)["stage"] == "sum" and message.metadata.dst_node_id == 10:
                 OTHER_TASKS[what](message.content)
         replies = list(send(changed))
         seen.extend(_record(reply) for reply in replies if "refused" in _record(reply))
@@ -144,21 +170,17 @@ def test_a_client_answers_no_other_question_than_the_round_was_announced_with(wh
     assert len(strategy.last_sum.survivors) == CLIENTS - 1
 
 
-def test_neighbours_who_were_announced_different_models_do_not_share():
-    plans = [
-        SecureStrategy(encoding=NOISY, per_round=CLIENTS, minimum=3, session=bytes(16)).plan(
-            CLIENTS, 1, NOISY.length(SIZE), task=task
-        )
-        for task in (bytes(32), b"\x01" * 32)
-    ]
-    clients = [Client() for _ in range(CLIENTS)]
-    adverts = [client.advertise(messages.invitation(plans[place == 0], place)) for place, client in enumerate(clients)]
-    told = [
-        messages.Advertisement.from_reader(messages.opened(advert, "advertise", plans[place == 0]))
-        for place, advert in enumerate(adverts)
-    ]
+def test_partners_who_were_announced_different_models_do_not_mask_for_each_other():
+    strategy = SecureStrategy(encoding=NOISY, per_round=CLIENTS, minimum=3, session=bytes(16), roster=roster(CLIENTS))
+    plans = [strategy.plan(CLIENTS, 1, NOISY.length(SIZE), task=task) for task in (bytes(32), b"\x01" * 32)]
+    clients = people(plans[0], trust=POLICY.trust)
+    deals = {}
+    for place, client in clients.items():
+        about = plans[place == 0]
+        deals[place], _, _ = messages.read_dealing(client.deal(messages.invitation(about, place)), about)
+    asked = messages.partners(plans[0], set(clients), [deals[place] for place in (0, 2, 3)])
     with pytest.raises(SwappedKey):
-        clients[1].share(messages.roster(plans[0], [one for one in told if one.index != 1]))
+        clients[1].sum(asked, np.zeros(NOISY.length(SIZE), dtype=int))
 
 
 @pytest.mark.parametrize("stage", messages.STAGES[1:])
@@ -190,7 +212,7 @@ def test_after_a_refusal_no_message_of_the_round_is_answered(stage):
 )
 def test_refusals_are_the_same_for_all_data(one, other, fails):
     def refusals(bad: np.ndarray) -> list[dict]:
-        grid = LocalGrid([*(_app(np.ones(SIZE)) for _ in range(CLIENTS - 1)), _app(bad, fails=fails)])
+        grid = _grid([*(_app(np.ones(SIZE)) for _ in range(CLIENTS - 1)), _app(bad, fails=fails)])
         _run(grid)
         return [_record(reply) for reply in grid.received if "refused" in _record(reply)]
 
@@ -202,7 +224,7 @@ def test_refusals_are_the_same_for_all_data(one, other, fails):
 def test_a_fault_of_the_client_tells_nothing_of_its_machine(tmp_path):
     """A node whose identity file is missing says so in its own log, not to the server."""
     grid = LocalGrid([_app(np.ones(SIZE))], configs={0: {"identity": str(tmp_path / "secret" / "key")}})
-    announced = {"stage": "advertise", "payload": messages.invitation(_plan(NOISY), 0), "encoding": packed(NOISY)}
+    announced = {"stage": "deal", "payload": messages.invitation(_plan(NOISY), 0), "encoding": packed(NOISY)}
     answer = _record(_send(grid, 10, announced))
     assert answer["refused"] == "ClientFault"
     assert "secret" not in str(answer)
@@ -223,55 +245,124 @@ def test_evaluate_and_query_reach_the_app_only_where_the_policy_allows_it(kind):
 
 @pytest.mark.parametrize("field", ["channel", "mask"])
 def test_a_key_of_small_order_costs_its_owner_the_round_and_nobody_else(field):
-    """Signed by its owner, so only its order gives it away; passed on, it would make all neighbours refuse."""
-    identity = bytes(range(32))
-    places = {"channel": slice(2, 34), "mask": slice(34, 66)}[field]
+    """Signed by its owner, so only its order gives it away; passed on, it would make all partners refuse."""
 
     def crooked(message: Message, reply: Message) -> Message:
-        if message.metadata.dst_node_id != 13 or _record(message)["stage"] != "advertise":
+        if message.metadata.dst_node_id != 13 or _record(message)["stage"] != "deal":
             return reply
-        plan, index = messages.read_invitation(_record(message)["payload"])
-        made = Client(identity=identity)
-        answer = bytearray(made.advertise(messages.invitation(plan, index)))
-        start = len(messages.header("advertise", plan))
-        answer[start + places.start : start + places.stop] = bytes(32)
-        found = messages.Advertisement.from_reader(messages.opened(bytes(answer), "advertise", plan))
-        answer[-64:] = sign(made._identity, found.statement(plan))
-        reply.content.config_records[RECORD]["payload"] = bytes(answer)
+        plan, _, _ = messages.read_invitation(_record(message)["payload"])
+        answer = reply.content.config_records[RECORD]["payload"]
+        deal, _, _ = messages.read_dealing(answer, plan)
+        forged = dataclasses.replace(deal, **{field: bytes(32)})
+        forged = dataclasses.replace(
+            forged, signature=sign(Client(identity=secret(3))._identity, forged.statement(plan))
+        )
+        start = len(messages.header("deal", plan)) + len(deal.to_bytes())
+        reply.content.config_records[RECORD]["payload"] = messages.dealing(plan, forged, answer[start:])
         return reply
 
     strategy = _run(_honest(hand=crooked))
     assert strategy.last_sum is not None
-    assert strategy.last_sum.survivors == (0, 1, 2)
-    assert [(one.client, one.name) for one in strategy.incidents] == [("13", "SwappedKey")]
+    assert len(strategy.last_sum.survivors) == CLIENTS - 1
+    assert [(one.client, one.name) for one in strategy.incidents] == [(card(3).identity.hex(), "SwappedKey")]
     assert len(strategy.ledger.charges) == 3
 
 
-class _Counted(int):
-    """An index that counts how often it is compared."""
+def test_sets_of_any_size_are_read_in_linear_time():
+    """A bitmap has the plan's length, whoever sends it, and cannot name anybody twice."""
+    clients = 8_000
+    strategy = SecureStrategy(encoding=NOISE_FREE, per_round=clients, session=bytes(16))
+    the_plan = strategy.plan(clients, 1, SIZE)
+    body = messages.header("open", the_plan) + messages.bitmap(range(clients), the_plan) + bytes(17 * clients)
+    assert calls(lambda: messages.read_shares(body, the_plan, range(clients))) < 20 * clients
+    with pytest.raises(MalformedMessage):
+        messages.read_shares(body[:-1], the_plan, range(clients))
 
-    compared = 0
 
-    def __eq__(self, other: object) -> bool:
-        _Counted.compared += 1
-        return int(self) == other
-
-    __hash__ = int.__hash__
+# Who is in a sum ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("index", [lambda i: i, lambda i: 7], ids=["all different", "all the same"])
-def test_long_lists_are_read_in_linear_time(index):
-    """Lists may be as long as their count field allows, 65,535: in quadratic time they would hold a server up."""
-    plan, count = _plan(NOISY), 8_000
-    named = b"".join(index(i).to_bytes(2, "little") for i in range(count))
-    body = messages.header("confirm", plan) + count.to_bytes(2, "little") + named + bytes(2)
+class _Liar:
+    """A server that wants the sum of few: what it tells of a round of 12 after all inputs have come in."""
 
-    def read() -> None:
-        with contextlib.suppress(DuplicateAnswer, MalformedMessage):
-            messages.read_lists(body, plan)
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.patch = monkeypatch
+        self.policy = Policy(minimum=9, noise_multiplier=1.0, l2_norm=1.0, roster=roster(ROSTER))
 
-    assert calls(read) < 20 * count
-    _Counted.compared = 0
-    with contextlib.suppress(DuplicateAnswer):
-        messages._distinct([_Counted(index(i)) for i in range(count)], "confirm")
-    assert _Counted.compared < 4 * count
+    def run(self, **options) -> tuple[SecureStrategy, LocalGrid]:
+        self.asked = list[str]()
+
+        def note(message: Message, reply: Message) -> Message:
+            self.asked.append(_record(message)["stage"])
+            return reply
+
+        grid = _grid([_app(np.ones(SIZE), self.policy) for _ in range(ROSTER)], hand=note)
+        strategy = _run(grid, **({"per_round": ROSTER, "minimum": 9, "roster": roster(ROSTER)} | options))
+        return strategy, grid
+
+    def refusals(self, grid: LocalGrid) -> set[str]:
+        return {str(_record(reply)["refused"]) for reply in grid.received if "refused" in _record(reply)}
+
+
+def test_the_sum_that_a_policy_allows_is_opened(monkeypatch):
+    strategy, grid = _Liar(monkeypatch).run()
+    assert strategy.last_sum is not None
+    assert len(strategy.last_sum.survivors) == ROSTER
+    assert _Liar(monkeypatch).refusals(grid) == set()
+
+
+def test_a_sum_of_three_is_not_opened_under_a_minimum_of_nine(monkeypatch):
+    """The server forgets nine of the twelve masked inputs: no member signs, and no share leaves anybody."""
+    liar = _Liar(monkeypatch)
+
+    def three(server: Server) -> dict[int, bytes]:
+        for index in sorted(server._masked)[3:]:
+            del server._masked[index]
+        members = range(server.plan.members)
+        said = {index: (server._dealt[index].deal.coins, text) for index, text in server._masked.items()}
+        return dict.fromkeys(members, messages.proposal(server.plan, server._dealt, server._masked, said))
+
+    monkeypatch.setattr(Server, "_proposals", three)
+    strategy, grid = liar.run()
+    assert strategy.last_sum is None
+    assert strategy.ledger.charges == {}
+    assert liar.refusals(grid) == {"TooFewClients"}
+    assert "open" not in liar.asked
+
+
+def test_a_plan_with_a_smaller_minimum_is_refused_before_anything_is_dealt(monkeypatch):
+    strategy, grid = _Liar(monkeypatch).run(minimum=4)
+    assert strategy.last_sum is None
+    assert _Liar(monkeypatch).refusals(grid) == {"PlanRefused"}
+
+
+def test_groups_that_are_told_of_themselves_alone_make_no_sum(monkeypatch):
+    """Every client is told that only its own third of the clients dealt: each refuses, its minimum is not met."""
+    honest = messages.partners
+
+    def thirds(plan, dealt, deals):
+        deals = list(deals)
+        some = set(sorted(dealt)[: len(dealt) // 3])
+        return honest(plan, some, [deal for deal in deals if deal.index in some])
+
+    monkeypatch.setattr(messages, "partners", thirds)
+    strategy, grid = _Liar(monkeypatch).run()
+    assert strategy.last_sum is None
+    assert _Liar(monkeypatch).refusals(grid) == {"TooFewClients"}
+
+
+def test_a_crowd_that_the_server_invented_is_refused(monkeypatch):
+    """Three real clients among nine of the server's own making, introduced by a roster of the server's."""
+    liar = _Liar(monkeypatch)
+    invented = [_app(np.zeros(SIZE), Policy()) for _ in range(ROSTER - 3)]
+    real = [_app(np.ones(SIZE), liar.policy) for _ in range(3)]
+    strategy = _run(_grid([*real, *invented]), per_round=ROSTER, minimum=4, roster=None)
+    assert {one.name for one in strategy.incidents if one.client in ("0", "1", "2")} == {"PlanRefused"}
+    if strategy.last_sum is not None:  # a sum of inventions, none of them real
+        names = set(strategy.ledger.charges)
+        assert not names & {"0", "1", "2"}
+
+
+def test_a_client_without_a_roster_cannot_ask_for_a_minimum():
+    with pytest.raises(ParameterError, match="name the roster"):
+        Policy(minimum=50)

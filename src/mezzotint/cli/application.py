@@ -57,7 +57,10 @@ VERBS = {
 }
 """Files with a function `command` and an EXAMPLE."""
 
-ROOMS = {"smoothed": "Smoothed differential privacy: how much a published sample of votes or gradients reveals."}
+ROOMS = {
+    "smoothed": "Smoothed differential privacy: how much a published sample of votes or gradients reveals.",
+    "roster": "Who takes part in secure sums: identities of clients, and the list of all that they hold themselves.",
+}
 """Rooms with several verbs: `mezzotint.cli.<room>:app` is `mezzotint <room> ...`. Imported only when asked for."""
 
 
@@ -66,7 +69,6 @@ EXTRAS = {
     "opacus": "torch",
     "sklearn": "torch",
     "flwr": "flower",
-    "Crypto": "flower",
     "ray": "ray",
     "dash": "explore",
     "flask": "explore",

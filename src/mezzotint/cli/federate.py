@@ -83,6 +83,11 @@ def command(
     per_round: Annotated[int, typer.Option(help="Clients in a round.")] = 100,
     minimum: Annotated[int, typer.Option(help="Fewest clients in a sum; 0: half of --per-round + 1.")] = 0,
     sampling: Annotated[str, typer.Option(help="fixed or poisson.")] = "fixed",
+    roster: Annotated[
+        Path | None, typer.Option(help="Roster of all clients (`mezzotint roster make`), for an app of many machines.")
+    ] = None,
+    colluding: Annotated[float, typer.Option(help="Share of clients that may collude with the server.")] = 0.2,
+    dropping: Annotated[float, typer.Option(help="Share of a round's clients that may vanish.")] = 0.2,
     rounds: Annotated[int, typer.Option(help="Rounds of the run.")] = 6,
     algorithm: Annotated[str, typer.Option(help="fedavg or fedsgd.")] = "fedavg",
     steps: Annotated[int, typer.Option(help="Local steps of fedavg.")] = 5,
@@ -109,7 +114,7 @@ def command(
                 dataset=dataset, data=data, model=model, clients=clients, alpha=alpha, seed=seed, algorithm=algorithm,
                 steps=steps, rate=rate, batch=batch, clip=clip, l2_norm=l2_norm, learning_rate=learning_rate,
                 rounds=rounds, per_round=per_round, minimum=minimum, sampling=sampling, epsilon=epsilon, delta=delta,
-                out=_fresh(out), trust=trust,
+                out=_fresh(out), trust=trust, roster=_roster(roster, app), colluding=colluding, dropping=dropping,
             )  # fmt: skip
             if trust == "local":
                 encoding = _ranked(mechanism, settings, bits, report_epsilon)
@@ -237,6 +242,12 @@ def _discrete_gaussian(deviation: float) -> Any:
 
 def _skellam(deviation: float) -> Any:
     return families.skellam(variance=deviation**2)
+
+
+def _roster(roster: Path | None, app: Path | None) -> str:
+    if roster is not None and app is None:
+        raise ParameterError("roster", str(roster), "simulated clients have no identities; use it with --app")
+    return "" if roster is None else str(roster)
 
 
 def _fresh(out: Path | None) -> str:

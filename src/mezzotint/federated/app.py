@@ -32,6 +32,7 @@ from mezzotint.federated.local import LocalStrategy, LocalUpdates
 from mezzotint.federated.mod import SecureUpdates
 from mezzotint.federated.records import log
 from mezzotint.federated.rounds import RoundStrategy, rounds_within
+from mezzotint.federated.secagg import Roster
 from mezzotint.federated.settings import RunSettings
 from mezzotint.federated.strategy import SecureStrategy
 from mezzotint.federated.tasks import model_for
@@ -168,8 +169,9 @@ def _strategy(settings: RunSettings, checkpoint: Checkpoint, coordinates: int) -
             raise ParameterError("mechanism", f"{scheme.dimension} coordinates", f"the model has {coordinates}")
         strategy = LocalStrategy(scheme=scheme, **common)
     else:
-        graph = {"neighbours": settings.neighbours or None, "threshold": settings.threshold or None}
-        strategy = SecureStrategy(encoding=scheme, **graph, **common)
+        roster = Roster.load(settings.roster) if settings.roster else None
+        borne = {"corrupted": settings.colluding, "dropped": settings.dropping}
+        strategy = SecureStrategy(encoding=scheme, roster=roster, **borne, **common)
     strategy.most_rounds = _budget(settings, strategy, coordinates)
     return strategy
 
@@ -267,10 +269,11 @@ def _report(
 def _configured(context: Context, folder: Path | None) -> RunSettings:
     """The run configuration with the paths of this machine; without a folder for results, one named after the run."""
     found = RunSettings.from_config(context.run_config)
-    mechanism = str(folder / found.mechanism) if folder is not None and found.mechanism else found.mechanism
+    files = {"mechanism": found.mechanism, "roster": found.roster}
+    here = {key: str(folder / name) if folder is not None and name else name for key, name in files.items()}
     out = Path(found.out or f"mezzotint-run-{context.run_id}").resolve()
     log(INFO, "mezzotint: model, ledger and report go to %s", out)
-    return replace(found, mechanism=mechanism, out=str(out), data=_data_here(found.data))
+    return replace(found, **here, out=str(out), data=_data_here(found.data))
 
 
 def make_server_app(

@@ -19,11 +19,13 @@ from mezzotint.core.lazy import LazyModule
 from mezzotint.datasets import load_federation
 from mezzotint.federated.app import RunReport, make_client_app, make_server_app
 from mezzotint.federated.encoding import Encoding, canonical
+from mezzotint.federated.secagg import Roster
 from mezzotint.federated.settings import RunSettings
 from mezzotint.vectors import RankedCodebook
 
 PACKAGE = "mezzotint_run"
 ENCODING = "encoding.json"
+ROSTER = "roster.json"
 
 _HEAD = """[build-system]
 requires = ["hatchling"]
@@ -114,7 +116,7 @@ def write_app(folder: Path, settings: RunSettings, encoding: Encoding | RankedCo
 
     Arguments:
         folder: of the app; made if it is not there.
-        settings: of the run; `mechanism` is ignored.
+        settings: of the run; `mechanism` is ignored, and the file of `roster` copied.
         encoding: clipping and mechanism, or the ranked codebook of single reports; None rounds to the fine grid of
             `settings.clip`.
 
@@ -137,7 +139,8 @@ def _write(folder: Path, settings: RunSettings, encoding: Encoding | RankedCodeb
     target = refuse_existing(folder / "pyproject.toml", parameter="app")
     out = "" if Path(settings.out).is_absolute() else settings.out
     data = "" if Path(settings.data).is_absolute() else settings.data
-    portable = replace(settings, mechanism="" if encoding is None else ENCODING, out=out, data=data)
+    names = {"mechanism": "" if encoding is None else ENCODING, "roster": ROSTER if settings.roster else ""}
+    portable = replace(settings, **names, out=out, data=data)
     lines = [f"{key.replace('_', '-')} = {json.dumps(value)}" for key, value in portable.as_dict().items()]
     package = folder / PACKAGE
     package.mkdir(exist_ok=True)
@@ -146,6 +149,8 @@ def _write(folder: Path, settings: RunSettings, encoding: Encoding | RankedCodeb
     }
     if encoding is not None:
         files[package / ENCODING] = described(encoding)
+    if settings.roster:
+        files[package / ROSTER] = Roster.load(settings.roster).to_json()
     # The project file comes last: a folder without it is no app.
     files[target] = _HEAD.format(dependencies=_dependencies()) + "\n".join(lines) + "\n"
     for path, text in files.items():

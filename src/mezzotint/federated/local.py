@@ -211,11 +211,11 @@ class LocalStrategy(RoundStrategy[_Local]):
 
     # Rounds --------------------------------------------------------------------------------------------------------
 
-    def _open(self, number: int, nodes: dict[int, int], task: Task, grid: Grid) -> _Local:
+    def _open(self, number: int, task: Task, grid: Grid) -> _Local:
         size = flatten(task["arrays"]).size
         if size != self.scheme.dimension:
             raise ParameterError("dimension", self.scheme.dimension, f"the model has {size} parameters")
-        return _Local(number=number, nodes=nodes, task=task, grid=grid)
+        return _Local(number=number, nodes=dict(enumerate(self._choose(grid))), task=task, grid=grid)
 
     def _stage(self, now: _Local) -> str:
         return now.stage

@@ -4,7 +4,7 @@
 
 Flower routes a message to a registered function before it runs mods, so a mod cannot answer `train.<stage>` actions
 that an app never registered. The stages therefore travel as ordinary "train" messages whose record says which stage
-they are; the app's own train function runs in the stage "mask" alone.
+they are; the app's own train function runs in the stage "sum" alone.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.federated.encoding import Encoding, unpacked
 from mezzotint.federated.policy import Policy, PolicyRefusal, load_policy
 from mezzotint.federated.records import (
+    CARD,
     ENCODING,
     NAME,
     PAYLOAD,
@@ -114,8 +115,10 @@ class SecureUpdates(Updates):
             round is refused too. (A message of another round alone changes nothing.)
         A refusal is answered with its name and a reason that depends on the server's messages and the policy, never
             on this client's data.
-    Edge cases: the client's name in the server's ledger is the node's "name" or "partition-id" if configured, else
-        its public identity.
+        What `minimum` and `noise_multiplier` of the policy promise is checked by this client and by a committee drawn
+            from its own roster, not taken from the server.
+    Edge cases: the client's name in the server's ledger is its public identity where there is a roster, else the node's
+        "name" or "partition-id" if configured.
     """
 
     protocol = "secure aggregation"
@@ -126,11 +129,14 @@ class SecureUpdates(Updates):
         try:
             stage, payload = str(record[STAGE]), as_bytes(record[PAYLOAD])
             answer: dict[str, Any] = {}
-            if stage == "advertise":
+            if stage == CARD:
+                held = b"" if policy.roster is None else policy.roster.digest
+                answer = {PAYLOAD: client.card() + held, NAME: name_of(context) or client.identity.hex()}
+            elif stage == "deal":
                 settings = as_bytes(record[ENCODING])
                 policy.check(_announced(settings), read_invitation(payload)[0])
-                answer = {PAYLOAD: client.advertise(payload), NAME: name_of(context) or client.identity.hex()}
-            elif stage == "mask":
+                answer = {PAYLOAD: client.deal(payload)}
+            elif stage == "sum":
                 encoding = _agreed(client, policy, settings)
                 answer = {PAYLOAD: _masked(client, payload, encoding, message, call_next, context)}
             else:
@@ -166,7 +172,7 @@ def _keep(context: Context, client: Client, settings: bytes) -> None:
 
 
 def _method(client: Client, stage: str) -> Callable[[bytes], bytes]:
-    methods = {"share": client.share, "confirm": client.confirm, "unmask": client.unmask}
+    methods = {"agree": client.agree, "open": client.open}
     if stage not in methods:
         raise PolicyRefusal("stage: unknown; server and client run different versions")
     return methods[stage]
@@ -193,7 +199,7 @@ def _masked(
     client: Client, payload: bytes, encoding: Encoding | None, message: Message, call_next: Train, context: Context
 ) -> bytes:
     if encoding is None:
-        return client.mask(payload, np.zeros(0, dtype=np.int64))  # refuses: no round is in progress
+        return client.sum(payload, np.zeros(0, dtype=np.int64))  # refuses: no round is in progress
     if client.plan is not None and client.plan.task != task_digest(message.content):
         raise PolicyRefusal("model: not the model, or not the configuration, that the round was announced with")
     try:
@@ -201,7 +207,7 @@ def _masked(
     except Exception as error:
         log(WARNING, "mezzotint: no input for this round: %s", error, exc_info=not isinstance(error, MezzotintError))
         raise NoInput from error
-    return client.mask(payload, integers)
+    return client.sum(payload, integers)
 
 
 def trained_update(message: Message, call_next: Train, context: Context) -> npt.NDArray[np.float64]:

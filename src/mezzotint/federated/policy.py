@@ -10,7 +10,9 @@ from typing import Any, final
 from mezzotint.core.errors import FileFormatError, MezzotintError, ParameterError
 from mezzotint.core.files import read_text
 from mezzotint.federated.encoding import Encoding
-from mezzotint.federated.secagg import RoundPlan, Trust
+from mezzotint.federated.secagg import Roster, RoundPlan, Trust
+from mezzotint.federated.secagg.parameters import CORRUPTED
+from mezzotint.federated.secagg.trust import ROUNDS
 from mezzotint.vectors import RankedCodebook
 
 
@@ -25,8 +27,10 @@ class Policy:
 
     Arguments:
         minimum: fewest summands of a round.
-        corrupted: neighbours that may collude with a lying server (raises the threshold asked for).
-        directory: identities (64 hexadecimal digits) of all clients; None trusts the server to introduce real ones.
+        corrupted: largest share of all clients that may collude with the server; in what `minimum` and
+            `noise_multiplier` ask for, they count for nothing beyond their number.
+        roster: all clients that there are (in a file: the path of one, relative to the policy's folder); None trusts
+            the server to introduce real ones.
         report_epsilon: largest pure epsilon of one report (of a coordinate's, or of a ranked one about a whole vector),
             seen alone; inf allows noise-free tables.
         budget: most epsilon that all ranked reports of this client may cost together, as its own ledger adds it up.
@@ -35,45 +39,45 @@ class Policy:
             deviation over the clipping norm (distributed discrete Gaussian, Skellam); 0 does not ask for any.
         largest_value: largest clipping range of a coordinate, data units.
         l2_norm: largest clipping norm of the vector; None does not ask for one.
-        rounds: most rounds that this client answers in one session.
+        rounds: most rounds that this client answers in one session. The larger, the more partners and shareholders a
+            plan must have: a server could look ahead for the round whose draw suits it.
         evaluate: whether evaluate and query messages reach the app's own functions. What these answer is released as
             it is, outside every claim.
 
     Raises:
-        ParameterError: values that make no sense.
+        ParameterError: values that make no sense; `minimum` or `noise_multiplier` without a roster, for a server that
+            invents clients fills any sum with them.
     """
 
     minimum: int = 2
-    corrupted: int = 0
-    directory: tuple[str, ...] | None = None
+    corrupted: float = CORRUPTED
+    roster: Roster | None = None
     report_epsilon: float = float("inf")
     budget: float = float("inf")
     mechanisms: tuple[str, ...] | None = None
     noise_multiplier: float = 0.0
     largest_value: float = float("inf")
     l2_norm: float | None = None
-    rounds: int = 2**31
+    rounds: int = ROUNDS
     evaluate: bool = False
 
     def __post_init__(self) -> None:
-        if self.minimum < 2:
-            raise ParameterError("minimum", self.minimum, "a sum of fewer than 2 hides nobody")
-        if self.corrupted < 0:
-            raise ParameterError("corrupted", self.corrupted, "a number of neighbours >= 0")
+        _ = self.trust  # checks its part
         if not 0 <= self.noise_multiplier < float("inf"):
             raise ParameterError("noise_multiplier", self.noise_multiplier, "need a number >= 0")
         if not self.report_epsilon > 0:
             raise ParameterError("report_epsilon", self.report_epsilon, "need a number > 0, or leave it out")
         if not self.budget > 0:
             raise ParameterError("budget", self.budget, "need an epsilon > 0, or leave it out")
-        if self.directory is not None and not all(_is_key(text) for text in self.directory):
-            raise ParameterError("directory", "an entry", "identities are 64 hexadecimal digits each")
+        if self.roster is None and (self.minimum > 2 or self.noise_multiplier > 0):
+            name = "minimum" if self.minimum > 2 else "noise_multiplier"
+            remedy = "name the roster of all clients, too: a server that invents clients fills any sum with them"
+            raise ParameterError(name, getattr(self, name), remedy)
 
     @property
     def trust(self) -> Trust:
         """The part that the protocol checks."""
-        known = None if self.directory is None else frozenset(bytes.fromhex(text) for text in self.directory)
-        return Trust(directory=known, corrupted=self.corrupted, minimum=self.minimum)
+        return Trust(roster=self.roster, corrupted=self.corrupted, minimum=self.minimum, rounds=self.rounds)
 
     def check(self, encoding: Encoding, plan: RoundPlan) -> None:
         """Refuses an encoding or a plan that protects less, or one that does not fit the other.
@@ -88,7 +92,7 @@ class Policy:
         if plan.round > self.rounds:
             raise PolicyRefusal(f"rounds={plan.round}: this client answers at most {self.rounds} rounds of a session")
         self._check_mechanism(encoding)
-        noise = encoding.noise_multiplier(max(0, plan.minimum - self.corrupted))
+        noise = encoding.noise_multiplier(max(0, plan.minimum - self.trust.corrupted_of(plan)))
         if noise < self.noise_multiplier:
             asked = self.noise_multiplier
             raise PolicyRefusal(f"noise_multiplier={noise:g} in the smallest sum: this client wants {asked:g}")
@@ -99,7 +103,7 @@ class Policy:
         Raises:
             PolicyRefusal: as `check`.
         """
-        if self.minimum > 2 or self.corrupted or self.directory is not None or self.noise_multiplier > 0:
+        if self.roster is not None:
             raise PolicyRefusal("trust: reports seen one by one, but this client wants its update hidden in a sum")
         if scheme.epsilon > min(self.report_epsilon, self.budget):
             allowed = min(self.report_epsilon, self.budget)
@@ -121,13 +125,6 @@ class Policy:
             raise PolicyRefusal(f"clip={encoding.largest:g}: this client allows {self.largest_value:g}")
 
 
-def _is_key(text: str) -> bool:
-    try:
-        return len(bytes.fromhex(text)) == 32
-    except ValueError:
-        return False
-
-
 def load_policy(path: str | Path) -> Policy:
     """A policy from a TOML file whose keys are the fields of `Policy`.
 
@@ -144,4 +141,6 @@ def load_policy(path: str | Path) -> Policy:
     settings: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
     }
+    if "roster" in settings:
+        settings["roster"] = Roster.load(Path(path).parent / str(settings["roster"]))
     return Policy(**settings)

@@ -24,6 +24,8 @@ RECORD = "mezzotint"
 
 STAGE, PAYLOAD, ENCODING, RETURNS, NAME = "stage", "payload", "encoding", "returns", "name"
 REFUSED, REASON = "refused", "reason"
+CARD = "card"
+"""Stage before all rounds: a client says who it is."""
 
 log = logging.getLogger("flwr").log
 """Flower's own log, by its name: the function behind it has moved between releases."""

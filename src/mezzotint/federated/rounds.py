@@ -166,8 +166,8 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         """Mean squared error of one coordinate of one report, data units squared; NaN where rounding is all."""
 
     @abstractmethod
-    def _open(self, number: int, nodes: dict[int, int], task: Task, grid: Grid) -> R:
-        """The round's state before anybody is asked."""
+    def _open(self, number: int, task: Task, grid: Grid) -> R:
+        """The round's state, those who take part included, before anybody is asked for anything of the round."""
 
     @abstractmethod
     def _until_train(self, now: R) -> list[Message]:
@@ -194,14 +194,13 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
             self.stopped = f"a client was charged for {most} rounds; one more would exceed the budget"
             log(WARNING, "mezzotint: %s", self.stopped)
             return []
-        nodes = dict(enumerate(self._choose(grid)))
         # On disk before anybody is asked: clients answer a number once, also when the round comes to nothing.
         number = self.ledger.start()
         try:
-            if len(nodes) < max(2, self.minimum):
-                raise TooFewClients("plan", f"{len(nodes)} clients are there, {self.minimum} are needed")
             config["server-round"] = number
-            now = self._open(number, nodes, {"arrays": arrays, "config": config}, grid)
+            now = self._open(number, {"arrays": arrays, "config": config}, grid)
+            if len(now.nodes) < max(2, self.minimum):
+                raise TooFewClients("plan", f"{len(now.nodes)} clients are there, {self.minimum} are needed")
         except ProtocolError as error:
             self._note(number, "", error)
             self.ledger.fail(number, type(error).__name__)
@@ -229,8 +228,8 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
 
     # Steps ---------------------------------------------------------------------------------------------------------
 
-    def _choose(self, grid: Grid) -> list[int]:
-        """Nodes of this round, by the operating system's randomness."""
+    def _connected(self, grid: Grid) -> list[int]:
+        """All nodes, as soon as there are enough for a round or the waiting time is over."""
         deadline = time.monotonic() + self.stage_timeout
         told = -1
         while len(nodes := sorted(grid.get_node_ids())) < self.per_round and time.monotonic() < deadline:
@@ -238,12 +237,20 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
                 told = len(nodes)
                 log(INFO, "mezzotint: %d nodes are connected; waiting for %d", told, self.per_round)
             time.sleep(0.2)
-        source = random.SystemRandom()
+        return nodes
+
+    def _choose(self, grid: Grid) -> list[int]:
+        """Nodes of this round, by the operating system's randomness."""
+        nodes = self._connected(grid)
+        return sorted(random.SystemRandom().sample(nodes, self._size(len(nodes))))
+
+    def _size(self, population: int) -> int:
+        """How many of a population take part in a round."""
         if self.sampling == "poisson":
             # The rate is fixed by the population: each takes part independently of all others.
-            rate = min(1.0, self.per_round / max(1, len(nodes)))
-            return [node for node in nodes if source.random() < rate]
-        return sorted(source.sample(nodes, min(self.per_round, len(nodes))))
+            rate, source = min(1.0, self.per_round / max(1, population)), random.SystemRandom()
+            return sum(source.random() < rate for _ in range(population))
+        return min(self.per_round, population)
 
     def _moved(
         self, now: R, mean: npt.NDArray[np.float64], counts: Mapping[str, int]

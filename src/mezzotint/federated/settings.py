@@ -11,6 +11,7 @@ from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_object
 from mezzotint.core.records import Record
 from mezzotint.federated.encoding import Encoding, FixedPointEncoding, load_encoding
+from mezzotint.federated.secagg.parameters import CORRUPTED, DROPPED
 from mezzotint.federated.tasks import LocalTraining
 from mezzotint.vectors import RankedCodebook
 
@@ -36,7 +37,8 @@ class RunSettings(Record):
         learning_rate: factor of the mean update.
         rounds, per_round, minimum: how many rounds, clients each, and fewest summands (0: half of per_round + 1; of
             single reports 1).
-        neighbours, threshold: of the secure sum's graph (0: defaults).
+        roster: file of all clients that there are (`Roster`); "" takes the connected ones for real.
+        colluding, dropping: shares of the clients that the secure sums bear: colluding with the server, and vanishing.
         sampling: "fixed" or "poisson".
         epsilon: budget of the central claim (trust "local": of the local one) for the client that takes part most; 0
             sets none.
@@ -68,8 +70,9 @@ class RunSettings(Record):
     rounds: int = 6
     per_round: int = 100
     minimum: int = 0
-    neighbours: int = 0
-    threshold: int = 0
+    roster: str = ""
+    colluding: float = CORRUPTED
+    dropping: float = DROPPED
     sampling: str = "fixed"
     epsilon: float = 0.0
     delta: float = 1e-5

@@ -6,24 +6,55 @@ strategy.start(grid=grid, initial_arrays=..., num_rounds=10)
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from logging import INFO
 from typing import Unpack, final
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 
-from mezzotint.core.errors import ParameterError
+from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.federated.encoding import Encoding, packed
-from mezzotint.federated.records import ENCODING, RECORD, RETURNS, flatten, log, task_digest
+from mezzotint.federated.records import (
+    CARD,
+    ENCODING,
+    NAME,
+    PAYLOAD,
+    RECORD,
+    RETURNS,
+    STAGE,
+    flatten,
+    log,
+    protocol_record,
+    task_digest,
+)
 from mezzotint.federated.rounds import RoundOptions, RoundStrategy, Running, Task
-from mezzotint.federated.secagg import ProtocolError, RoundPlan, SecureSum, Server, safe_threshold
+from mezzotint.federated.secagg import (
+    Card,
+    DuplicateAnswer,
+    MalformedMessage,
+    PlanRefused,
+    ProtocolError,
+    Roster,
+    RoundPlan,
+    SecureSum,
+    Server,
+    SumParameters,
+    SwappedKey,
+    TooFewClients,
+    Trust,
+    corrupted_in,
+    plan_sum,
+    read_introduction,
+)
+from mezzotint.federated.secagg.parameters import CORRUPTED, DROPPED
 from mezzotint.federated.secagg.plan import DIGEST_BYTES
+from mezzotint.federated.secagg.roster import INTRODUCTION_BYTES
+from mezzotint.federated.secagg.trust import ROUNDS
 from mezzotint.privacy.claim import Claim
-
-DEFAULT_NEIGHBOURS = 20
 
 
 @final
@@ -32,6 +63,18 @@ class _Secure(Running):
     """The round in progress, with the protocol's server."""
 
     server: Server
+    holding: frozenset[int]
+    """Places whose clients hold the roster themselves."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class _Known:
+    """Who stands behind a node: its card, what it calls itself, and the digest of the roster that it holds."""
+
+    card: Card
+    name: str
+    roster: bytes
 
 
 @final
@@ -40,7 +83,11 @@ class SecureStrategy(RoundStrategy[_Secure]):
 
     Arguments:
         encoding: clipping and mechanism, the same for all clients.
-        neighbours, threshold: of the protocol's graph; by default 20 (or all) and the least safe threshold.
+        roster: all clients that there are; a round's are drawn from it, whether they are connected or not. None draws
+            from the connected ones, which clients must take for real; those whose policy names a roster refuse.
+        corrupted: share of the clients that may collude with the server: what clients insist on, see `Policy`.
+        dropped: share of a round's clients that may vanish; of small rounds as many as can be borne.
+        rounds: largest round number, no larger than what clients' policies allow.
         options: see `RoundStrategy`. A round with fewer than `minimum` summands, usually half of per_round + 1, is
             refused and nothing is learnt.
 
@@ -54,15 +101,21 @@ class SecureStrategy(RoundStrategy[_Secure]):
         *,
         encoding: Encoding,
         per_round: int,
-        neighbours: int | None = None,
-        threshold: int | None = None,
+        roster: Roster | None = None,
+        corrupted: float = CORRUPTED,
+        dropped: float = DROPPED,
+        rounds: int = ROUNDS,
         **options: Unpack[RoundOptions],
     ) -> None:
         super().__init__(per_round=per_round, **options)
         self.encoding = encoding
-        self.neighbours = neighbours
-        self.threshold = threshold
+        self.roster = roster
+        self.dropped = dropped
+        self.trust = Trust(roster=roster, corrupted=corrupted, rounds=rounds)
+        self._cards: dict[int, _Known] = {}
         self.last_sum: SecureSum | None = None
+        if roster is not None and per_round > len(roster.members):
+            raise ParameterError("per_round", per_round, f"the roster has {len(roster.members)} members")
         self.plan(per_round, 1, 1)  # refuses now what could never run
 
     @staticmethod
@@ -71,21 +124,34 @@ class SecureStrategy(RoundStrategy[_Secure]):
 
     # Planning ------------------------------------------------------------------------------------------------------
 
-    def plan(self, clients: int, number: int, coordinates: int, *, task: bytes = bytes(DIGEST_BYTES)) -> RoundPlan:
-        """The plan of a round of so many clients, who are asked to do what `task` is the SHA-256 of.
+    def plan(
+        self,
+        clients: int,
+        number: int,
+        coordinates: int,
+        *,
+        task: bytes = bytes(DIGEST_BYTES),
+        roster: bytes = bytes(DIGEST_BYTES),
+    ) -> RoundPlan:
+        """The plan of a round of so many clients.
+
+        Arguments:
+            clients, number, coordinates: of the round.
+            task: SHA-256 of what the clients are asked to do.
+            roster: SHA-256 of the roster that they are drawn from, where the strategy has none.
 
         Raises:
             PlanRefused: an unsafe combination, or sums that could overflow.
         """
-        wanted = DEFAULT_NEIGHBOURS if self.neighbours is None else self.neighbours
-        neighbours = min(wanted, clients - 1)
-        threshold = safe_threshold(neighbours) if self.threshold is None else self.threshold
-        return RoundPlan(
+        sizes = self._sizes(clients)
+        plan = RoundPlan(
             session=self.session,
             round=number,
             clients=clients,
-            neighbours=neighbours,
-            threshold=threshold,
+            members=sizes.members,
+            quorum=sizes.quorum,
+            picks=sizes.picks,
+            least=sizes.least,
             minimum=self.minimum,
             coordinates=coordinates,
             span=self.encoding.span,
@@ -93,7 +159,22 @@ class SecureStrategy(RoundStrategy[_Secure]):
             overflow=self.encoding.overflow,
             binding=self.encoding.binding,
             task=task,
+            roster=roster if self.roster is None else self.roster.digest,
         )
+        self.trust.check(plan, clients if self.roster is None else len(self.roster.members))
+        return plan
+
+    def _sizes(self, clients: int) -> SumParameters:
+        population = clients if self.roster is None else len(self.roster.members)
+        bits = self.trust.bits
+        bad = corrupted_in(population=population, share=self.trust.corrupted, clients=clients, bits=bits)
+        why = ""
+        for lost in range(math.ceil(self.dropped * clients), -1, -1):
+            try:
+                return plan_sum(clients=clients, corrupted=bad, dropped=lost, minimum=self.minimum, security_bits=bits)
+            except (InfeasibleError, ParameterError) as error:
+                why = str(error)
+        raise PlanRefused("plan", why)
 
     def claims(self, *, size: int, delta: float, corrupted: int) -> dict[str, Claim]:
         return self.ledger.claims(self.encoding, size=size, delta=delta, corrupted=corrupted)
@@ -124,12 +205,57 @@ class SecureStrategy(RoundStrategy[_Secure]):
         self.last_sum = None
         return super().configure_train(server_round, arrays, config, grid)
 
-    def _open(self, number: int, nodes: dict[int, int], task: Task, grid: Grid) -> _Secure:
+    def _open(self, number: int, task: Task, grid: Grid) -> _Secure:
+        known = self._introduced(self._choose(grid) if self.roster is None else self._connected(grid), number, grid)
+        node_of = {one.card.identity: node for node, one in known.items()}
+        if len(node_of) < max(2, self.minimum):
+            raise TooFewClients("plan", f"{len(node_of)} clients are there, {self.minimum} are needed")
+        roster = Roster.drawn(one.card for one in known.values()) if self.roster is None else self.roster
+        clients = len(node_of) if self.roster is None else self._size(len(roster.members))
         coordinates = self.encoding.length(flatten(task["arrays"]).size)
         returns = ConfigRecord({RETURNS: self.returns})
         asked = task_digest(RecordDict({RECORD: returns, "arrays": task["arrays"], "config": task["config"]}))
-        server = Server(self.plan(len(nodes), number, coordinates, task=asked))
-        return _Secure(number=number, server=server, nodes=nodes, task=task, grid=grid)
+        server = Server(self.plan(clients, number, coordinates, task=asked, roster=roster.digest), roster)
+        nodes = {place: node_of[one.identity] for place, one in enumerate(server.cohort) if one.identity in node_of}
+        names = {
+            place: known[node].name if self.roster is None else known[node].card.identity.hex()
+            for place, node in nodes.items()
+        }
+        holding = {place for place, node in nodes.items() if known[node].roster == roster.digest}
+        return _Secure(
+            number=number, server=server, nodes=nodes, task=task, grid=grid, names=names, holding=frozenset(holding)
+        )
+
+    def _introduced(self, nodes: list[int], number: int, grid: Grid) -> dict[int, _Known]:
+        """Who stands behind each node; a node is asked once in a run, and left out when it does not say."""
+        unknown = [node for node in nodes if node not in self._cards]
+        asked = [
+            Message(
+                RecordDict({RECORD: ConfigRecord({STAGE: CARD, PAYLOAD: b""})}),
+                message_type=MessageType.TRAIN,
+                dst_node_id=node,
+            )
+            for node in unknown
+        ]
+        for answer in grid.send_and_receive(asked, timeout=self.stage_timeout) if asked else ():
+            node = answer.metadata.src_node_id
+            try:
+                self._introduce(node, None if answer.has_error() else protocol_record(answer))
+            except ProtocolError as error:
+                self._note(number, str(node), error)
+        return {node: self._cards[node] for node in nodes if node in self._cards}
+
+    def _introduce(self, node: int, record: ConfigRecord | None) -> None:
+        if node in self._cards:
+            raise DuplicateAnswer(CARD, "the node has said who it is; its first answer stands")
+        payload = None if record is None else record.get(PAYLOAD)
+        if record is None or not isinstance(payload, bytes):
+            raise MalformedMessage(CARD, "the node does not say who it is; it fails, or does not run the mod")
+        card = read_introduction(payload[:INTRODUCTION_BYTES])
+        if any({card.identity, card.channel} & {one.card.identity, one.card.channel} for one in self._cards.values()):
+            raise SwappedKey(CARD, "another node has introduced itself with this key")
+        name = str(record.get(NAME, card.identity.hex()))
+        self._cards[node] = _Known(card=card, name=name, roster=payload[INTRODUCTION_BYTES:])
 
     def _stage(self, now: _Secure) -> str:
         return now.server.stage
@@ -137,17 +263,18 @@ class SecureStrategy(RoundStrategy[_Secure]):
     def _receive(self, now: _Secure, place: int, payload: bytes) -> None:
         now.server.receive(place, payload)
 
+    def _refused(self, now: _Secure, place: int) -> None:
+        if now.server.stage == "deal":  # perhaps it started anew, with another key: it is asked again who it is
+            self._cards.pop(now.nodes[place], None)
+
     def _until_train(self, now: _Secure) -> list[Message]:
-        extra = {ENCODING: packed(self.encoding)}
-        self._exchange(now, now.server.invitations(), extra)
-        shares = now.server.advance()
-        # What a client calls itself from here on is what it is charged under.
-        now.names = {place: now.name(place) for place in now.nodes}
-        asked = [now.names[place] for place in shares]
+        invitations = now.server.invitations(now.holding)
+        present = {place: message for place, message in invitations.items() if place in now.nodes}
+        self._exchange(now, present, {ENCODING: packed(self.encoding)})
+        partners = now.server.advance()
+        asked = [now.names[place] for place in partners]
         self.ledger.ask(now.number, asked, minimum=self.minimum, most_rounds=self.most_rounds)
-        self._exchange(now, shares, {})
-        deliveries = now.server.advance()
-        return self._messages(now, deliveries, {RETURNS: self.returns}, now.task)
+        return self._messages(now, partners, {RETURNS: self.returns}, now.task)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -161,12 +288,12 @@ class SecureStrategy(RoundStrategy[_Secure]):
         try:
             self._take(now, answered)
             self._exchange(now, now.server.advance(), {})
-            confirmations = now.server.advance()
+            certificates = now.server.advance()
         except ProtocolError as error:
             self._abort(now, error)  # no mask was opened: nothing is released
             return None, None
         try:
-            self._exchange(now, confirmations, {})
+            self._exchange(now, certificates, {})
             start = time.perf_counter()
             total = now.server.result()
             self.seconds["result"] = time.perf_counter() - start
@@ -188,4 +315,5 @@ class SecureStrategy(RoundStrategy[_Secure]):
         plan = self.plan(self.per_round, 1, 1)
         log(INFO, "\t├──> Secure sums of %d clients (%s)", self.per_round, self.sampling)
         log(INFO, "\t├──> %d bits a coordinate, integers up to %d", plan.bits, plan.span)
-        log(INFO, "\t└──> %d neighbours, threshold %d, minimum %d", plan.neighbours, plan.threshold, plan.minimum)
+        log(INFO, "\t├──> each masks with %d of its own choice; minimum %d", plan.picks, plan.minimum)
+        log(INFO, "\t└──> a committee of %d, of whom %d sign who is in the sum", plan.members, plan.quorum)

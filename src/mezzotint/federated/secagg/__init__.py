@@ -1,16 +1,14 @@
 """Secure aggregation without a transport: messages in, messages out, the sum at the end.
 
-Bonawitz et al. 2017 (pairwise and own masks, Shamir shares, drop-outs at every stage) on the sparse graph of Bell et
-al. 2020, with signed keys and signed lists of survivors.
+Every client masks for partners that it picks itself (Bell et al. 2020, section 4), shares its secrets with a committee
+drawn from the roster (Ma et al. 2023), and the committee opens one set of survivors that a quorum of it has signed.
 """
 
 from mezzotint.federated.secagg.client import Client as Client
-from mezzotint.federated.secagg.client import Trust as Trust
 from mezzotint.federated.secagg.errors import DuplicateAnswer as DuplicateAnswer
 from mezzotint.federated.secagg.errors import InconsistentLists as InconsistentLists
 from mezzotint.federated.secagg.errors import MalformedMessage as MalformedMessage
 from mezzotint.federated.secagg.errors import OutOfRangeInteger as OutOfRangeInteger
-from mezzotint.federated.secagg.errors import OverlappingLists as OverlappingLists
 from mezzotint.federated.secagg.errors import PlanRefused as PlanRefused
 from mezzotint.federated.secagg.errors import ProtocolError as ProtocolError
 from mezzotint.federated.secagg.errors import ReplayedRound as ReplayedRound
@@ -20,10 +18,14 @@ from mezzotint.federated.secagg.errors import TooFewClients as TooFewClients
 from mezzotint.federated.secagg.errors import UnknownSender as UnknownSender
 from mezzotint.federated.secagg.errors import WrongStage as WrongStage
 from mezzotint.federated.secagg.messages import STAGES as STAGES
-from mezzotint.federated.secagg.plan import GraphPlan as GraphPlan
+from mezzotint.federated.secagg.parameters import SumParameters as SumParameters
+from mezzotint.federated.secagg.parameters import corrupted_in as corrupted_in
+from mezzotint.federated.secagg.parameters import plan_sum as plan_sum
 from mezzotint.federated.secagg.plan import RoundPlan as RoundPlan
 from mezzotint.federated.secagg.plan import bits_needed as bits_needed
-from mezzotint.federated.secagg.plan import plan_graph as plan_graph
-from mezzotint.federated.secagg.plan import safe_threshold as safe_threshold
+from mezzotint.federated.secagg.roster import Card as Card
+from mezzotint.federated.secagg.roster import Roster as Roster
+from mezzotint.federated.secagg.roster import read_introduction as read_introduction
 from mezzotint.federated.secagg.server import SecureSum as SecureSum
 from mezzotint.federated.secagg.server import Server as Server
+from mezzotint.federated.secagg.trust import Trust as Trust

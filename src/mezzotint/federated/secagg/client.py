@@ -1,11 +1,12 @@
-"""The client's side of a round: five messages answered once each, in order, or not at all."""
+"""The client's side of a round: two messages answered once each, four by members of the committee, or none at all."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import numpy.typing as npt
@@ -14,10 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from mezzotint.federated.secagg import messages
 from mezzotint.federated.secagg.errors import (
-    DuplicateAnswer,
     InconsistentLists,
-    OverlappingLists,
-    PlanRefused,
     ProtocolError,
     ReplayedRound,
     SwappedKey,
@@ -27,11 +25,9 @@ from mezzotint.federated.secagg.errors import (
 )
 from mezzotint.federated.secagg.masks import (
     SEED_BYTES,
-    SHARE_BYTES,
     add_mask,
     agree,
     checked_integers,
-    commitment,
     derive,
     pack_words,
     pair_purpose,
@@ -41,12 +37,14 @@ from mezzotint.federated.secagg.masks import (
     seal,
     sign,
     signed,
-    split,
     unseal,
 )
-from mezzotint.federated.secagg.messages import Advertisement, Confirmation, SealedShare, Stage
-from mezzotint.federated.secagg.plan import RoundPlan, safe_threshold
-from mezzotint.federated.secagg.wire import number
+from mezzotint.federated.secagg.messages import COIN_BYTES, Deal, Portion, Stage
+from mezzotint.federated.secagg.plan import RoundPlan
+from mezzotint.federated.secagg.roster import Card, channel_key, introduce
+from mezzotint.federated.secagg.sharing import SHARE_BYTES, commitment, split
+from mezzotint.federated.secagg.trust import Trust
+from mezzotint.federated.secagg.wire import Reader, number
 
 _SESSIONS = 256
 """Sessions whose last round is remembered."""
@@ -54,44 +52,31 @@ _SESSIONS = 256
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Trust:
-    """What a client insists on before it answers.
+class _Round:
+    """A client's knowledge of one round. Lives from the invitation to its last answer; secrets go with the input.
 
     Arguments:
-        directory: identities (Ed25519 public keys) that neighbours must have; None trusts the server to pass on the
-            keys of real clients (an honest-but-curious server).
-        corrupted: neighbours that may collude with a server that lies about drop-outs; raises the threshold asked for.
-        minimum: fewest summands that a plan may ask for.
+        cohort: the round's clients in the order drawn.
+        mask_seed, self_seed: the two secrets; empty once the masked input has left.
+        coins: what its picks follow from.
+        dealt: who dealt, as this client was told.
+        survivors: whom it certified.
     """
-
-    directory: frozenset[bytes] | None = None
-    corrupted: int = 0
-    minimum: int = 2
-
-    def check(self, plan: RoundPlan) -> None:
-        """Raises PlanRefused when the plan protects less."""
-        if plan.minimum < self.minimum:
-            raise PlanRefused("plan", f"minimum={plan.minimum}: this client wants at least {self.minimum} summands")
-        least = safe_threshold(plan.neighbours, self.corrupted)
-        if plan.threshold < least:
-            raise PlanRefused("plan", f"threshold={plan.threshold}: this client wants at least {least}")
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class _Round:
-    """A client's secrets of one round. Lives from the invitation to the last answer."""
 
     plan: RoundPlan
     index: int
     done: int
-    channel: bytes
+    cohort: tuple[Card, ...]
     mask_seed: bytes
     self_seed: bytes
-    neighbours: dict[int, Advertisement] = field(default_factory=dict)
-    held: dict[int, bytes] = field(default_factory=dict)
-    survivors: tuple[int, ...] = ()
-    dropped: tuple[int, ...] = ()
+    coins: bytes
+    dealt: frozenset[int] = frozenset()
+    survivors: frozenset[int] = frozenset()
+
+    @property
+    def last(self) -> bool:
+        """Whether nothing more is asked of this client."""
+        return self.done == (len(messages.STAGES) if self.index < self.plan.members else 2)
 
 
 @final
@@ -106,20 +91,23 @@ class Client:
         trust: what it insists on.
 
     Guarantees:
-        Of each neighbour at most one of the two secrets is revealed.
-        Nothing is revealed unless `threshold` neighbours signed lists that agree with this client's.
+        The input is masked for every partner that this client picked itself and that dealt.
+        As a member of the committee it signs one set of survivors per round: one of at least the plan's minimum, each
+            of whom masked among the same dealers and has enough of its own picks in the set.
+        Of each client at most one of the two secrets is revealed, and only under the signatures of a quorum.
         A round is answered once, also across `save` and `load`.
     """
 
     def __init__(self, *, identity: bytes | None = None, trust: Trust | None = None) -> None:
-        self._identity = Ed25519PrivateKey.from_private_bytes(os.urandom(32) if identity is None else identity)
+        self._secret = os.urandom(32) if identity is None else identity
+        self._identity = Ed25519PrivateKey.from_private_bytes(self._secret)
         self.trust = Trust() if trust is None else trust
         self._last: dict[str, int] = {}
         self._round: _Round | None = None
 
     @property
     def identity(self) -> bytes:
-        """The public identity, 32 bytes: what a directory lists."""
+        """The public identity, 32 bytes: what a roster lists."""
         return public_bytes(self._identity)
 
     @property
@@ -127,79 +115,99 @@ class Client:
         """The plan of the round in progress."""
         return None if self._round is None else self._round.plan
 
+    def card(self) -> bytes:
+        """What a roster needs to know of this client, signed; 128 bytes."""
+        return introduce(self._secret)
+
     # Stages ------------------------------------------------------------------------------------------------------
 
-    def advertise(self, invitation: bytes) -> bytes:
-        """Answers an invitation with fresh, signed public keys.
+    def deal(self, invitation: bytes) -> bytes:
+        """Answers an invitation with a fresh key, its coins, and shares of both secrets for the committee.
 
         Raises:
             PlanRefused: an unsafe plan, or one that protects less than `trust` asks for.
+            SwappedKey: another client was drawn for this place.
             ReplayedRound: this or a later round of the session was answered already.
         """
-        plan, index = messages.read_invitation(invitation)
-        self.trust.check(plan)
+        plan, index, shipped = messages.read_invitation(invitation)
+        roster = self.trust.roster_of(plan, shipped)
+        self.trust.check(plan, len(roster.members))
+        cohort = self.trust.place(plan, roster, index, self.identity)
         session = plan.session.hex()
         if plan.round <= self._last.get(session, 0):
-            raise ReplayedRound("advertise", f"round {plan.round} of this session was answered already")
+            raise ReplayedRound("deal", f"round {plan.round} of this session was answered already")
         self._last.pop(session, None)
         self._last = {**dict(list(self._last.items())[1 - _SESSIONS :]), session: plan.round}
-        started = _Round(
+        self._round = now = _Round(
             plan=plan,
             index=index,
-            done=0,
-            channel=os.urandom(32),
+            done=1,
+            cohort=cohort,
             mask_seed=os.urandom(SEED_BYTES),
             self_seed=os.urandom(SEED_BYTES),
+            coins=os.urandom(COIN_BYTES),
         )
-        self._round = replace(started, done=1)
-        unsigned = Advertisement(
-            index=index,
-            channel=public_bytes(X25519PrivateKey.from_private_bytes(started.channel)),
-            mask=public_bytes(_mask_key(started)),
-            identity=self.identity,
+        return self._dealing(now)
+
+    def _dealing(self, now: _Round) -> bytes:
+        plan, channel = now.plan, X25519PrivateKey.generate()
+        of_self = split(now.self_seed, plan.members, plan.quorum)
+        of_key = split(now.mask_seed, plan.members, plan.quorum)
+        portions = [
+            Portion(
+                sealed=seal(
+                    _portion_key(channel, now.cohort[holder].channel, plan, now.index, holder),
+                    of_self[holder] + of_key[holder],
+                    about=_portion_about(plan, now.index, holder),
+                ),
+                of_self=commitment(of_self[holder], plan=plan.digest, owner=now.index, holder=holder, kind=b"self"),
+                of_key=commitment(of_key[holder], plan=plan.digest, owner=now.index, holder=holder, kind=b"key"),
+            )
+            for holder in range(plan.members)
+        ]
+        seed = commitment(now.self_seed, plan=plan.digest, owner=now.index, holder=now.index, kind=b"seed")
+        its_contents = messages.contents(seed, portions)
+        unsigned = Deal(
+            index=now.index,
+            mask=public_bytes(mask_key_from_seed(now.mask_seed, plan, now.index)),
+            channel=public_bytes(channel),
+            coins=now.coins,
+            contents=hashlib.sha256(its_contents).digest(),
         )
-        advert = replace(unsigned, signature=sign(self._identity, unsigned.statement(plan)))
-        return messages.header("advertise", plan) + advert.to_bytes()
+        deal = replace(unsigned, signature=sign(self._identity, unsigned.statement(plan)))
+        return messages.dealing(plan, deal, its_contents)
 
-    def share(self, roster: bytes) -> bytes:
-        """Answers the neighbours' keys with shares of both secrets, sealed for each.
-
-        Raises:
-            SwappedKey: a key that its owner did not sign, an unknown identity, one identity twice.
-            TooFewClients, UnknownSender, DuplicateAnswer, MalformedMessage: what they say.
-        """
-        return self._stage("share", lambda now: self._share(now, roster))
-
-    def mask(self, delivery: bytes, values: npt.ArrayLike) -> bytes:
-        """Answers the neighbours' sealed shares with the masked input.
+    def sum(self, partners: bytes, values: npt.ArrayLike) -> bytes:
+        """Answers the list of dealers and the partners' keys with the masked input.
 
         Arguments:
-            delivery: the message.
+            partners: the message.
             values: (coordinates,) integers in 0..span.
 
         Raises:
-            OutOfRangeInteger: naming the first coordinate.
-            TamperedShare: a share that was cut or changed.
+            OutOfRangeInteger: some integer is not.
+            TooFewClients: too few dealt, or too few of this client's own picks.
+            UnknownSender, SwappedKey: a partner that nobody picked, a pick left out, a key that its owner did not sign.
         """
-        return self._stage("mask", lambda now: self._mask(now, delivery, values))
+        return self._stage("sum", lambda now: self._sum(now, partners, values))
 
-    def confirm(self, lists: bytes) -> bytes:
-        """Answers the lists of survivors and drop-outs by signing them.
+    def agree(self, proposal: bytes) -> bytes:
+        """A member answers the set of survivors by signing it.
 
         Raises:
-            OverlappingLists: a neighbour on both lists or on none.
+            TooFewClients: fewer than the plan's minimum, or a survivor with too few of its own picks among them.
+            InconsistentLists: a survivor did not mask among the dealers that this client was told of.
         """
-        return self._stage("confirm", lambda now: self._confirm(now, lists))
+        return self._stage("agree", lambda now: self._agree(now, proposal))
 
-    def unmask(self, confirmations: bytes) -> bytes:
-        """Answers the neighbours' signed lists with one share per neighbour; the round's secrets are forgotten.
+    def open(self, certificate: bytes) -> bytes:
+        """A member answers a quorum's signatures with one share of every dealer, as far as they can be opened.
 
         Raises:
-            InconsistentLists: a neighbour was told something else, or did not sign what it is said to have signed.
+            TooFewClients: no quorum signed the set that this client signed.
+            SwappedKey: a signature that is none.
         """
-        answer = self._stage("unmask", lambda now: self._unmask(now, confirmations))
-        self._round = None
-        return answer
+        return self._stage("open", lambda now: self._open(now, certificate))
 
     def abandon(self) -> None:
         """Forgets the round in progress."""
@@ -218,124 +226,96 @@ class Client:
         except ProtocolError:
             self._round = None
             raise
-        self._round = replace(after, done=place + 1)
+        after = replace(after, done=place + 1)
+        self._round = None if after.last else after
         return answer
 
-    def _share(self, now: _Round, roster: bytes) -> tuple[_Round, bytes]:
-        found = messages.read_roster(roster, now.plan)
-        self._check_roster(now, found)
-        neighbours = {one.index: one for one in sorted(found, key=lambda one: one.index)}
-        holders = tuple(neighbours)
-        of_self = split(now.self_seed, holders, now.plan.threshold)
-        of_key = split(now.mask_seed, holders, now.plan.threshold)
-        plan = now.plan.digest
-        sealed = [
-            SealedShare(
-                holder=holder,
-                sealed=seal(
-                    _channel_key(now, neighbours[holder], now.index, holder),
-                    of_self[holder] + of_key[holder],
-                    about=plan + number(now.index, 2) + number(holder, 2),
-                ),
-                of_self=commitment(of_self[holder], plan=plan, owner=now.index, holder=holder, kind=b"self"),
-                of_key=commitment(of_key[holder], plan=plan, owner=now.index, holder=holder, kind=b"key"),
-            )
-            for holder in holders
-        ]
-        seed = commitment(now.self_seed, plan=plan, owner=now.index, holder=now.index, kind=b"seed")
-        return replace(now, neighbours=neighbours), messages.shares(now.plan, seed, sealed)
-
-    def _check_roster(self, now: _Round, found: tuple[Advertisement, ...]) -> None:
-        _check_members(now, [one.index for one in found], range(now.plan.clients), "share")
-        if len(found) > now.plan.neighbours:
-            raise UnknownSender("share", f"{len(found)} neighbours, but the plan has {now.plan.neighbours}")
-        for one in found:
-            if not signed(one.identity, one.signature, one.statement(now.plan)):
-                raise SwappedKey("share", f"client {one.index} did not sign these keys", (one.index,))
-            if self.trust.directory is not None and one.identity not in self.trust.directory:
-                raise SwappedKey("share", f"the directory does not know client {one.index}", (one.index,))
-        if len({one.identity for one in found} | {self.identity}) <= len(found):
-            raise SwappedKey("share", "one identity stands for two clients")
-
-    def _mask(self, now: _Round, delivery: bytes, values: npt.ArrayLike) -> tuple[_Round, bytes]:
+    def _sum(self, now: _Round, partners: bytes, values: npt.ArrayLike) -> tuple[_Round, bytes]:
         plan = now.plan
-        total = checked_integers(values, coordinates=plan.coordinates, span=plan.span, bits=plan.bits, stage="mask")
-        sealed = messages.read_delivery(delivery, plan)
-        _check_members(now, [index for index, _ in sealed], now.neighbours, "mask")
-        held = {
-            index: unseal(
-                _channel_key(now, now.neighbours[index], index, now.index),
-                text,
-                about=plan.digest + number(index, 2) + number(now.index, 2),
-                sender=index,
-            )
-            for index, text in sealed
-        }
+        total = checked_integers(values, coordinates=plan.coordinates, span=plan.span, bits=plan.bits, stage="sum")
+        dealt, deals = messages.read_partners(partners, plan)
+        _check_partners(now, dealt, deals)
         add_mask(total, self_mask_key(now.self_seed, plan, now.index), sign=1)
-        private = _mask_key(now)
-        for index in held:
-            key = pair_mask_key(private, now.neighbours[index].mask, plan, now.index, index)
+        private = mask_key_from_seed(now.mask_seed, plan, now.index)
+        for index, deal in deals.items():
+            key = pair_mask_key(private, deal.mask, plan, now.index, index)
             add_mask(total, key, sign=1 if now.index < index else -1)
-        packed = pack_words(reduced(total, plan.bits), plan.bits)
-        return replace(now, held=held), messages.header("mask", plan) + packed
+        said = sign(self._identity, messages.masks_statement(plan, now.index, now.coins, dealt))
+        answer = messages.masked(plan, said, pack_words(reduced(total, plan.bits), plan.bits))
+        return replace(now, dealt=dealt, mask_seed=b"", self_seed=b""), answer
 
-    def _confirm(self, now: _Round, lists: bytes) -> tuple[_Round, bytes]:
-        survivors, dropped = messages.read_lists(lists, now.plan)
-        both = sorted(set(survivors) & set(dropped))
-        if both or now.index in dropped:
-            culprits = tuple(both) or (now.index,)
-            raise OverlappingLists("confirm", f"clients {list(culprits)} are survivors and drop-outs", culprits)
-        neither = sorted(set(now.held) - set(survivors) - set(dropped))
-        if neither:
-            raise OverlappingLists("confirm", f"clients {neither} are neither survivors nor drop-outs", tuple(neither))
-        _check_members(now, survivors, now.held, "confirm")
-        strangers = sorted(set(dropped) - set(now.held))
-        if strangers:
-            raise UnknownSender("confirm", f"clients {strangers} share no mask with this one", tuple(strangers))
-        unsigned = Confirmation(
-            index=now.index, survivors=tuple(sorted((*survivors, now.index))), dropped=tuple(sorted(dropped))
-        )
-        said = replace(unsigned, signature=sign(self._identity, unsigned.statement(now.plan)))
-        after = replace(now, survivors=tuple(sorted(survivors)), dropped=tuple(sorted(dropped)))
-        return after, messages.header("confirm", now.plan) + said.to_bytes()
+    def _agree(self, now: _Round, proposal: bytes) -> tuple[_Round, bytes]:
+        plan = now.plan
+        dealt, survivors, said = messages.read_proposal(proposal, plan)
+        if dealt != now.dealt or not survivors <= dealt:
+            raise InconsistentLists("agree", "these are not the dealers that this client was told of")
+        if len(survivors) < plan.minimum:
+            raise TooFewClients("agree", f"{len(survivors)} survivors, the plan's minimum is {plan.minimum}")
+        for index, (coins, signature) in said.items():
+            statement = messages.masks_statement(plan, index, coins, dealt)
+            if not signed(now.cohort[index].identity, signature, statement):
+                raise InconsistentLists("agree", f"client {index} did not mask among these dealers", (index,))
+            if len(messages.picked(coins, plan, index) & survivors) < plan.least:
+                raise TooFewClients("agree", f"client {index} has too few of its picks among the survivors", (index,))
+        signature = sign(self._identity, messages.certificate_statement(plan, dealt, survivors))
+        return replace(now, survivors=survivors), messages.agreement(plan, signature)
 
-    def _unmask(self, now: _Round, confirmations: bytes) -> tuple[_Round, bytes]:
-        said = messages.read_confirmations(confirmations, now.plan)
-        _check_members(now, [one.index for one in said], now.survivors, "unmask")
-        mine = {**dict.fromkeys((*now.survivors, now.index), True), **dict.fromkeys(now.dropped, False)}
-        for one in said:
-            if not signed(now.neighbours[one.index].identity, one.signature, one.statement(now.plan)):
-                raise InconsistentLists("unmask", f"client {one.index} did not sign this list", (one.index,))
-            theirs = {**dict.fromkeys(one.survivors, True), **dict.fromkeys(one.dropped, False)}
-            differ = sorted(index for index in mine.keys() & theirs.keys() if mine[index] is not theirs[index])
-            if differ or not theirs.get(now.index, False):
-                raise InconsistentLists(
-                    "unmask", f"client {one.index} was told another story about {differ or [now.index]}", (one.index,)
-                )
-        of_self = [(index, now.held[index][:SHARE_BYTES]) for index in now.survivors]
-        of_key = [(index, now.held[index][SHARE_BYTES:]) for index in now.dropped]
-        return now, messages.reveal(now.plan, of_self, of_key)
+    def _open(self, now: _Round, certificate: bytes) -> tuple[_Round, bytes]:
+        plan = now.plan
+        signatures, sealed = messages.read_certified(certificate, plan, now.dealt)
+        statement = messages.certificate_statement(plan, now.dealt, now.survivors)
+        for index, signature in signatures.items():
+            if index >= plan.members:
+                raise UnknownSender("open", f"client {index} is no member of the committee", (index,))
+            if not signed(now.cohort[index].identity, signature, statement):
+                raise SwappedKey("open", f"member {index} did not sign these survivors", (index,))
+        if len(signatures) < plan.quorum:
+            raise TooFewClients("open", f"{len(signatures)} members signed, the quorum is {plan.quorum}")
+        private = channel_key(self._secret)
+        found: dict[int, bytes] = {}
+        for owner, (channel, text) in sealed.items():
+            both = _unsealed(private, channel, text, plan, owner, now.index)
+            if both is not None:
+                found[owner] = both[:SHARE_BYTES] if owner in now.survivors else both[SHARE_BYTES:]
+        return now, messages.shares(plan, found)
 
-    # Between messages --------------------------------------------------------------------------------------------
+    # State ---------------------------------------------------------------------------------------------------------
 
     def save(self) -> bytes:
-        """Everything as bytes, secrets included: keep them where only this client reads."""
-        return json.dumps(
-            {
-                "identity": self._identity.private_bytes_raw().hex(),
-                "last": self._last,
-                "round": None if self._round is None else _to_plain(self._round),
-            }
-        ).encode()
+        """All there is to know between two messages, secrets included, as JSON."""
+        state = {
+            "identity": self._secret.hex(),
+            "last": self._last,
+            "round": None if self._round is None else _to_plain(self._round),
+        }
+        return json.dumps(state).encode()
 
     @classmethod
-    def load(cls, saved: bytes, *, trust: Trust | None = None) -> Client:
-        """A client as it was saved."""
-        plain = json.loads(saved)
+    def load(cls, state: bytes, *, trust: Trust | None = None) -> Client:
+        """The client that was saved."""
+        plain = json.loads(state)
         client = cls(identity=bytes.fromhex(plain["identity"]), trust=trust)
         client._last = plain["last"]
         client._round = None if plain["round"] is None else _from_plain(plain["round"])
         return client
+
+
+def _check_partners(now: _Round, dealt: frozenset[int], deals: Mapping[int, Deal]) -> None:
+    plan = now.plan
+    if now.index not in dealt or len(dealt) < plan.minimum:
+        raise TooFewClients("sum", f"{len(dealt)} clients dealt, the plan's minimum is {plan.minimum}")
+    mine = messages.picked(now.coins, plan, now.index) & dealt
+    if len(mine) < plan.least:
+        raise TooFewClients("sum", f"{len(mine)} of this client's picks dealt, {plan.least} are needed")
+    if missing := sorted(mine - deals.keys()):
+        raise UnknownSender("sum", f"clients {missing} were picked and dealt, but are left out", tuple(missing))
+    for index, deal in deals.items():
+        if index not in dealt or index == now.index:
+            raise UnknownSender("sum", f"client {index} has no part here", (index,))
+        if not signed(now.cohort[index].identity, deal.signature, deal.statement(plan)):
+            raise SwappedKey("sum", f"client {index} did not sign this key", (index,))
+        if index not in mine and now.index not in messages.picked(deal.coins, plan, index):
+            raise UnknownSender("sum", f"client {index} did not pick this client", (index,))
 
 
 def self_mask_key(seed: bytes, plan: RoundPlan, index: int) -> bytes:
@@ -354,49 +334,48 @@ def mask_key_from_seed(seed: bytes, plan: RoundPlan, index: int) -> X25519Privat
     return private_from_seed(seed, plan=plan.digest, index=index, purpose=b"mask key")
 
 
-def _mask_key(now: _Round) -> X25519PrivateKey:
-    return mask_key_from_seed(now.mask_seed, now.plan, now.index)
+def _portion_key(private: X25519PrivateKey, public: bytes, plan: RoundPlan, dealer: int, holder: int) -> bytes:
+    return agree(private, public, plan=plan.digest, purpose=pair_purpose(b"portion", dealer, holder))
 
 
-def _channel_key(now: _Round, other: Advertisement, sender: int, receiver: int) -> bytes:
-    private = X25519PrivateKey.from_private_bytes(now.channel)
-    return agree(private, other.channel, plan=now.plan.digest, purpose=pair_purpose(b"channel", sender, receiver))
+def _portion_about(plan: RoundPlan, dealer: int, holder: int) -> bytes:
+    return plan.digest + number(dealer, 2) + number(holder, 2)
 
 
-def _check_members(now: _Round, found: Collection[int], known: Collection[int], stage: Stage) -> None:
-    if now.index in found:
-        raise DuplicateAnswer(stage, "this client is named as its own neighbour", (now.index,))
-    strangers = sorted(set(found) - set(known))
-    if strangers:
-        raise UnknownSender(stage, f"clients {strangers} have no part here", tuple(strangers))
-    if len(found) < now.plan.threshold:
-        raise TooFewClients(stage, f"{len(found)} neighbours are left, the threshold is {now.plan.threshold}")
+def _unsealed(
+    private: X25519PrivateKey, channel: bytes, text: bytes, plan: RoundPlan, dealer: int, holder: int
+) -> bytes | None:
+    """Both shares; None where dealer or server sent something else."""
+    try:
+        key = _portion_key(private, channel, plan, dealer, holder)
+    except SwappedKey:
+        return None
+    return unseal(key, text, about=_portion_about(plan, dealer, holder))
 
 
 def _to_plain(now: _Round) -> dict[str, Any]:
     return {
         "invitation": messages.invitation(now.plan, now.index).hex(),
         "done": now.done,
-        "secrets": [now.channel.hex(), now.mask_seed.hex(), now.self_seed.hex()],
-        "roster": messages.roster(now.plan, tuple(now.neighbours.values())).hex(),
-        "held": {str(index): text.hex() for index, text in now.held.items()},
-        "survivors": now.survivors,
-        "dropped": now.dropped,
+        "cohort": b"".join(card.to_bytes() for card in now.cohort).hex(),
+        "secrets": [now.mask_seed.hex(), now.self_seed.hex(), now.coins.hex()],
+        "dealt": sorted(now.dealt),
+        "survivors": sorted(now.survivors),
     }
 
 
 def _from_plain(plain: dict[str, Any]) -> _Round:
-    plan, index = messages.read_invitation(bytes.fromhex(plain["invitation"]))
-    channel, mask_seed, self_seed = (bytes.fromhex(text) for text in plain["secrets"])
+    plan, index, _ = messages.read_invitation(bytes.fromhex(plain["invitation"]))
+    cards = Reader(bytes.fromhex(plain["cohort"]), "deal")
+    mask_seed, self_seed, coins = (bytes.fromhex(text) for text in plain["secrets"])
     return _Round(
         plan=plan,
         index=index,
         done=plain["done"],
-        channel=channel,
+        cohort=tuple(Card.from_reader(cards) for _ in range(plan.clients)),
         mask_seed=mask_seed,
         self_seed=self_seed,
-        neighbours={one.index: one for one in messages.read_roster(bytes.fromhex(plain["roster"]), plan)},
-        held={int(i): bytes.fromhex(text) for i, text in plain["held"].items()},
-        survivors=tuple(plain["survivors"]),
-        dropped=tuple(plain["dropped"]),
+        coins=coins,
+        dealt=frozenset(plain["dealt"]),
+        survivors=frozenset(plain["survivors"]),
     )

@@ -9,7 +9,7 @@ class ProtocolError(MezzotintError):
     """A message that does not fit the protocol; whoever raises this reveals nothing more in this round.
 
     Arguments:
-        stage: where it happened: "plan", "advertise", "share", "mask", "confirm" or "unmask".
+        stage: where it happened: "plan", "card", "deal", "sum", "agree" or "open".
         what: what was wrong, in one sentence.
         culprits: indices of the clients whose messages caused it, when known.
     """
@@ -22,7 +22,7 @@ class ProtocolError(MezzotintError):
 
 
 class PlanRefused(ProtocolError):
-    """The plan of a round is unsafe: sums could overflow, or the threshold lets one coalition unmask a client."""
+    """A plan that is unsafe, about another roster, or protects less than wanted."""
 
 
 class ReplayedRound(ProtocolError):
@@ -46,24 +46,20 @@ class DuplicateAnswer(ProtocolError):
 
 
 class SwappedKey(ProtocolError):
-    """A public key that its owner did not sign, or an identity that the directory does not know."""
+    """A public key that its owner did not sign, or somebody else in a client's place."""
 
 
 class TamperedShare(ProtocolError):
-    """A share that was cut, changed, meant for somebody else, or does not match its owner's commitment."""
+    """A share that was cut, changed, meant for somebody else, or not the one that its owner committed to."""
 
 
 class OutOfRangeInteger(ProtocolError):
     """An integer that the plan does not allow."""
 
 
-class OverlappingLists(ProtocolError):
-    """A client that is listed as survivor and as drop-out, or as neither."""
-
-
 class InconsistentLists(ProtocolError):
-    """Clients were told different things about who survived."""
+    """Clients were told different things about who takes part, or who survived."""
 
 
 class TooFewClients(ProtocolError):
-    """Fewer clients are left than the threshold asks for: the sum stays secret."""
+    """Fewer clients are left than the plan asks for: the sum stays secret."""

@@ -6,13 +6,10 @@ the word (8, 16 or 32 bits), which 2**bits divides, and the surplus bits are dro
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from Crypto.Protocol.SecretSharing import Shamir
 from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -23,7 +20,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from mezzotint.core.entropy import BLOCK, WORD_BYTES, Keystream, fast_start
 from mezzotint.core.kernels import compiled
 from mezzotint.core.packing import packed_size
-from mezzotint.federated.secagg.errors import MalformedMessage, OutOfRangeInteger, SwappedKey, TamperedShare
+from mezzotint.federated.secagg.errors import MalformedMessage, OutOfRangeInteger, SwappedKey
 from mezzotint.federated.secagg.wire import number
 
 Words = npt.NDArray[Any]
@@ -163,7 +160,7 @@ def agree(private: X25519PrivateKey, public: bytes, *, plan: bytes, purpose: byt
     try:
         shared = private.exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError:
-        raise SwappedKey("share", "a public key has no large order; nobody honest makes such a key") from None
+        raise SwappedKey("sum", "a public key has no large order; nobody honest makes such a key") from None
     return derive(shared, plan=plan, purpose=purpose)
 
 
@@ -186,12 +183,12 @@ def seal(key: bytes, text: bytes, *, about: bytes) -> bytes:
     return ChaCha20Poly1305(key).encrypt(_ONE_MESSAGE, text, about)
 
 
-def unseal(key: bytes, sealed: bytes, *, about: bytes, sender: int) -> bytes:
-    """Decrypts, or raises TamperedShare."""
+def unseal(key: bytes, sealed: bytes, *, about: bytes) -> bytes | None:
+    """Decrypts; None if the message was cut, changed, or meant for somebody else."""
     try:
         return ChaCha20Poly1305(key).decrypt(_ONE_MESSAGE, sealed, about)
     except (InvalidTag, ValueError):
-        raise TamperedShare("mask", f"the shares of client {sender} were cut or changed", (sender,)) from None
+        return None
 
 
 def sign(identity: Ed25519PrivateKey, statement: bytes) -> bytes:
@@ -206,38 +203,3 @@ def signed(identity: bytes, signature: bytes, statement: bytes) -> bool:
     except (InvalidSignature, ValueError):
         return False
     return True
-
-
-SHARE_BYTES = 16
-COMMITMENT_BYTES = 16
-
-
-def split(secret: bytes, holders: tuple[int, ...], threshold: int) -> dict[int, bytes]:
-    """One share of a 16-byte secret per holder; any `threshold` of them restore it, fewer say nothing.
-
-    Holder number i, in the given order, holds the polynomial's value at i + 1.
-    """
-    if threshold == 1:
-        return dict.fromkeys(holders, secret)
-    points = dict(Shamir.split(threshold, len(holders), secret, False))
-    return {holder: points[place] for place, holder in enumerate(holders, start=1)}
-
-
-def combine(shares: Mapping[int, bytes], holders: tuple[int, ...], threshold: int) -> bytes:
-    """The secret from shares of at least `threshold` of the holders (the first ones are used).
-
-    Arguments:
-        shares: holder -> share.
-        holders: all holders, in the order in which the secret was split.
-    """
-    place = {holder: point for point, holder in enumerate(holders, start=1)}
-    chosen = sorted(shares)[:threshold]
-    if threshold == 1:
-        return shares[chosen[0]]
-    return bytes(Shamir.combine([(place[holder], shares[holder]) for holder in chosen], False))
-
-
-def commitment(share: bytes, *, plan: bytes, owner: int, holder: int, kind: bytes) -> bytes:
-    """16 bytes by which the server recognises the share later; a share has 128 bits of entropy, so it stays hidden."""
-    about = plan + kind + number(owner, 2) + number(holder, 2)
-    return hashlib.sha256(b"mezzotint share" + about + share).digest()[:COMMITMENT_BYTES]

@@ -1,25 +1,36 @@
 """What travels: one frozen value per message, with its bytes.
 
 Every message starts with its stage and the first bytes of the plan's digest, so that one of another round is
-recognised before anything else is read.
+recognised before anything else is read. Sets of clients are bitmaps, which cannot name anybody twice.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, final
 
-from mezzotint.federated.secagg.errors import DuplicateAnswer, MalformedMessage, ReplayedRound, WrongStage
-from mezzotint.federated.secagg.masks import COMMITMENT_BYTES, KEY_BYTES, SHARE_BYTES, SIGNATURE_BYTES, TAG_BYTES
+import numpy as np
+
+from mezzotint.federated.secagg.errors import (
+    DuplicateAnswer,
+    MalformedMessage,
+    ReplayedRound,
+    UnknownSender,
+    WrongStage,
+)
+from mezzotint.federated.secagg.masks import KEY_BYTES, SIGNATURE_BYTES, TAG_BYTES
 from mezzotint.federated.secagg.plan import RoundPlan
+from mezzotint.federated.secagg.roster import shuffled
+from mezzotint.federated.secagg.sharing import COMMITMENT_BYTES, SHARE_BYTES
 from mezzotint.federated.secagg.wire import Reader, number
 
-Stage = Literal["advertise", "share", "mask", "confirm", "unmask"]
-STAGES: tuple[Stage, ...] = ("advertise", "share", "mask", "confirm", "unmask")
+Stage = Literal["deal", "sum", "agree", "open"]
+STAGES: tuple[Stage, ...] = ("deal", "sum", "agree", "open")
 
 _TAG = 8
+COIN_BYTES = 16
 SEALED_BYTES = 2 * SHARE_BYTES + TAG_BYTES
 
 
@@ -45,212 +56,254 @@ def opened(data: bytes, stage: Stage, plan: RoundPlan) -> Reader:
     return reader
 
 
-def _distinct(indices: Sequence[int], stage: Stage) -> tuple[int, ...]:
-    repeated = sorted(index for index, times in Counter(indices).items() if times > 1)
-    if repeated:
-        raise DuplicateAnswer(stage, f"clients {repeated} are named twice", tuple(repeated))
-    return tuple(indices)
+def bitmap(clients: Collection[int], plan: RoundPlan) -> bytes:
+    """A set of the round's clients, one bit each."""
+    bits = np.zeros(plan.clients, dtype=np.uint8)
+    bits[sorted(clients)] = 1
+    return np.packbits(bits, bitorder="little").tobytes()
 
 
-def _write_indices(indices: Sequence[int]) -> bytes:
-    return number(len(indices), 2) + b"".join(number(index, 2) for index in indices)
+def _read_bitmap(reader: Reader, plan: RoundPlan, stage: Stage) -> frozenset[int]:
+    raw = np.frombuffer(reader.take(-(-plan.clients // 8)), dtype=np.uint8)
+    bits = np.unpackbits(raw, bitorder="little")
+    if bits[plan.clients :].any():
+        raise MalformedMessage(stage, "bits are set after the last client")
+    return frozenset(np.flatnonzero(bits).tolist())
 
 
-def _read_indices(reader: Reader, stage: Stage) -> tuple[int, ...]:
-    return _distinct([reader.number(2) for _ in range(reader.number(2))], stage)
+def picked(coins: bytes, plan: RoundPlan, index: int) -> frozenset[int]:
+    """The mask partners that a client's coins pick among the others: any set as likely as any other."""
+    key = hashlib.sha256(b"mezzotint picks" + plan.digest + number(index, 2) + coins).digest()
+    places = shuffled(plan.clients - 1, key)[: plan.picks]
+    return frozenset(place + (place >= index) for place in places)
 
 
-def invitation(plan: RoundPlan, index: int) -> bytes:
-    """Server to client, stage advertise: the plan, and the client's index in it."""
-    return plan.to_bytes() + number(index, 2)
+# Deal ----------------------------------------------------------------------------------------------------------------
 
 
-def read_invitation(data: bytes) -> tuple[RoundPlan, int]:
-    """The plan and the client's index."""
-    reader = Reader(data, "advertise")
+def invitation(plan: RoundPlan, index: int, roster: bytes = b"") -> bytes:
+    """Server to client: the plan, the client's place in it, and the roster for a client that holds none."""
+    return plan.to_bytes() + number(index, 2) + roster
+
+
+def read_invitation(data: bytes) -> tuple[RoundPlan, int, bytes]:
+    """The plan, the client's place, the roster's bytes."""
+    reader = Reader(data, "deal")
     plan = RoundPlan.from_reader(reader)
     index = reader.number(2)
-    reader.end()
     if index >= plan.clients:
-        raise MalformedMessage("advertise", f"index {index} of {plan.clients} clients")
-    return plan, index
+        raise MalformedMessage("deal", f"index {index} of {plan.clients} clients")
+    return plan, index, reader.rest()
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Advertisement:
-    """A client's public keys of the round, signed by its identity.
+class Deal:
+    """A client's public part of the round, signed by its identity.
 
     Arguments:
         index: of the client in the round.
-        channel: X25519 key for the channels between clients.
         mask: X25519 key for the masks between clients.
-        identity: Ed25519 key of the client.
+        channel: X25519 key that its shares are sealed with.
+        coins: 16 bytes that its picks follow from.
+        contents: SHA-256 of the sealed shares and commitments that go with it.
         signature: of `statement` by the identity.
     """
 
     index: int
-    channel: bytes
     mask: bytes
-    identity: bytes
+    channel: bytes
+    coins: bytes
+    contents: bytes
     signature: bytes = b""
 
     def statement(self, plan: RoundPlan) -> bytes:
         """What the identity signs."""
-        keys = self.channel + self.mask + self.identity
-        return b"mezzotint advertises" + plan.digest + number(self.index, 2) + keys
+        said = number(self.index, 2) + self.mask + self.channel + self.coins + self.contents
+        return b"mezzotint deals" + plan.digest + said
 
     def to_bytes(self) -> bytes:
         """Fixed width."""
-        return number(self.index, 2) + self.channel + self.mask + self.identity + self.signature
+        return number(self.index, 2) + self.mask + self.channel + self.coins + self.contents + self.signature
 
     @classmethod
-    def from_reader(cls, reader: Reader) -> Advertisement:
+    def from_reader(cls, reader: Reader) -> Deal:
         """Reads one."""
         return cls(
             index=reader.number(2),
-            channel=reader.take(KEY_BYTES),
             mask=reader.take(KEY_BYTES),
-            identity=reader.take(KEY_BYTES),
+            channel=reader.take(KEY_BYTES),
+            coins=reader.take(COIN_BYTES),
+            contents=reader.take(32),
             signature=reader.take(SIGNATURE_BYTES),
         )
 
 
-def roster(plan: RoundPlan, neighbours: Sequence[Advertisement]) -> bytes:
-    """Server to client, stage share: the neighbours' keys."""
-    return header("share", plan) + number(len(neighbours), 2) + b"".join(one.to_bytes() for one in neighbours)
-
-
-def read_roster(data: bytes, plan: RoundPlan) -> tuple[Advertisement, ...]:
-    """The neighbours' keys, in the order sent."""
-    reader = opened(data, "share", plan)
-    found = tuple(Advertisement.from_reader(reader) for _ in range(reader.number(2)))
-    reader.end()
-    _distinct([one.index for one in found], "share")
-    return found
-
-
 @final
 @dataclass(frozen=True, kw_only=True)
-class SealedShare:
-    """Client to server, stage share: one neighbour's shares, sealed, and what the server recognises them by later."""
+class Portion:
+    """What a member of the committee is dealt: two shares, sealed, and what the server recognises them by later."""
 
-    holder: int
     sealed: bytes
     of_self: bytes
     of_key: bytes
 
     def to_bytes(self) -> bytes:
         """Fixed width."""
-        return number(self.holder, 2) + self.sealed + self.of_self + self.of_key
+        return self.sealed + self.of_self + self.of_key
 
 
-def shares(plan: RoundPlan, seed_commitment: bytes, sealed: Sequence[SealedShare]) -> bytes:
-    """Client to server, stage share."""
-    body = seed_commitment + number(len(sealed), 2) + b"".join(one.to_bytes() for one in sealed)
-    return header("share", plan) + body
+def contents(seed_commitment: bytes, portions: Sequence[Portion]) -> bytes:
+    """The part of a dealing that is for server and committee: a commitment to the seed, then one portion a member."""
+    return seed_commitment + b"".join(portion.to_bytes() for portion in portions)
 
 
-def read_shares(data: bytes, plan: RoundPlan) -> tuple[bytes, tuple[SealedShare, ...]]:
-    """The commitment to the self mask's seed, and the sealed shares."""
-    reader = opened(data, "share", plan)
+def dealing(plan: RoundPlan, deal: Deal, its_contents: bytes) -> bytes:
+    """Client to server."""
+    return header("deal", plan) + deal.to_bytes() + its_contents
+
+
+def read_dealing(data: bytes, plan: RoundPlan) -> tuple[Deal, bytes, tuple[Portion, ...]]:
+    """The public part, the commitment to the self mask's seed, and one portion per member of the committee.
+
+    Raises:
+        MalformedMessage: also when the contents are not those that were signed.
+    """
+    reader = opened(data, "deal", plan)
+    deal = Deal.from_reader(reader)
+    rest = reader.rest()
+    if hashlib.sha256(rest).digest() != deal.contents:
+        raise MalformedMessage("deal", "the shares are not those that the public part speaks of")
+    reader = Reader(rest, "deal")
     seed = reader.take(COMMITMENT_BYTES)
-    found = tuple(
-        SealedShare(
-            holder=reader.number(2),
+    portions = tuple(
+        Portion(
             sealed=reader.take(SEALED_BYTES),
             of_self=reader.take(COMMITMENT_BYTES),
             of_key=reader.take(COMMITMENT_BYTES),
         )
-        for _ in range(reader.number(2))
+        for _ in range(plan.members)
     )
     reader.end()
-    _distinct([one.holder for one in found], "share")
-    return seed, found
+    return deal, seed, portions
 
 
-def delivery(plan: RoundPlan, sealed: Sequence[tuple[int, bytes]]) -> bytes:
-    """Server to client, stage mask: what neighbours sealed for this client."""
-    return header("mask", plan) + number(len(sealed), 2) + b"".join(number(i, 2) + text for i, text in sealed)
+# Sum -----------------------------------------------------------------------------------------------------------------
 
 
-def read_delivery(data: bytes, plan: RoundPlan) -> tuple[tuple[int, bytes], ...]:
-    """(neighbour, sealed shares), in the order sent."""
-    reader = opened(data, "mask", plan)
-    found = tuple((reader.number(2), reader.take(SEALED_BYTES)) for _ in range(reader.number(2)))
+def partners(plan: RoundPlan, dealt: Collection[int], deals: Iterable[Deal]) -> bytes:
+    """Server to client: who dealt, and the public parts of those with whom the client masks."""
+    return header("sum", plan) + bitmap(dealt, plan) + b"".join(deal.to_bytes() for deal in deals)
+
+
+def read_partners(data: bytes, plan: RoundPlan) -> tuple[frozenset[int], dict[int, Deal]]:
+    """Who dealt; the partners' public parts by index."""
+    reader = opened(data, "sum", plan)
+    dealt = _read_bitmap(reader, plan, "sum")
+    found: dict[int, Deal] = {}
+    while reader.left:
+        deal = Deal.from_reader(reader)
+        if deal.index in found:
+            raise DuplicateAnswer("sum", f"client {deal.index} is named twice", (deal.index,))
+        found[deal.index] = deal
+    return dealt, found
+
+
+def masks_statement(plan: RoundPlan, index: int, coins: bytes, dealt: Collection[int]) -> bytes:
+    """What a client signs with its masked input: the picks it made, and among whom it looked for them."""
+    said = number(index, 2) + coins + hashlib.sha256(bitmap(dealt, plan)).digest()
+    return b"mezzotint masks" + plan.digest + said
+
+
+def masked(plan: RoundPlan, signature: bytes, packed: bytes) -> bytes:
+    """Client to server."""
+    return header("sum", plan) + signature + packed
+
+
+def read_masked(data: bytes, plan: RoundPlan) -> tuple[bytes, bytes]:
+    """The signature and the packed words."""
+    reader = opened(data, "sum", plan)
+    return reader.take(SIGNATURE_BYTES), reader.rest()
+
+
+# Agree ---------------------------------------------------------------------------------------------------------------
+
+
+def proposal(
+    plan: RoundPlan, dealt: Collection[int], survivors: Collection[int], said: Mapping[int, tuple[bytes, bytes]]
+) -> bytes:
+    """Server to a member: who dealt, who survived, and each survivor's coins and signature."""
+    words = b"".join(coins + signature for coins, signature in (said[index] for index in sorted(survivors)))
+    return header("agree", plan) + bitmap(dealt, plan) + bitmap(survivors, plan) + words
+
+
+def read_proposal(
+    data: bytes, plan: RoundPlan
+) -> tuple[frozenset[int], frozenset[int], dict[int, tuple[bytes, bytes]]]:
+    """Who dealt, who survived, coins and signatures."""
+    reader = opened(data, "agree", plan)
+    dealt, survivors = _read_bitmap(reader, plan, "agree"), _read_bitmap(reader, plan, "agree")
+    said = {index: (reader.take(COIN_BYTES), reader.take(SIGNATURE_BYTES)) for index in sorted(survivors)}
     reader.end()
-    _distinct([index for index, _ in found], "mask")
+    return dealt, survivors, said
+
+
+def certificate_statement(plan: RoundPlan, dealt: Collection[int], survivors: Collection[int]) -> bytes:
+    """What a member signs, once a round."""
+    both = bitmap(dealt, plan) + bitmap(survivors, plan)
+    return b"mezzotint certifies" + plan.digest + hashlib.sha256(both).digest()
+
+
+def agreement(plan: RoundPlan, signature: bytes) -> bytes:
+    """Member to server."""
+    return header("agree", plan) + signature
+
+
+def read_agreement(data: bytes, plan: RoundPlan) -> bytes:
+    """The signature."""
+    reader = opened(data, "agree", plan)
+    signature = reader.take(SIGNATURE_BYTES)
+    reader.end()
+    return signature
+
+
+# Open ----------------------------------------------------------------------------------------------------------------
+
+
+def certified(plan: RoundPlan, signatures: Mapping[int, bytes], sealed: Mapping[int, tuple[bytes, bytes]]) -> bytes:
+    """Server to a member: the members' signatures; then, of all who dealt, the channel and what is sealed for it."""
+    words = b"".join(number(index, 2) + signature for index, signature in sorted(signatures.items()))
+    portions = b"".join(channel + text for _, (channel, text) in sorted(sealed.items()))
+    return header("open", plan) + number(len(signatures), 2) + words + portions
+
+
+def read_certified(
+    data: bytes, plan: RoundPlan, dealt: Collection[int]
+) -> tuple[dict[int, bytes], dict[int, tuple[bytes, bytes]]]:
+    """Signatures by member; channel and sealed shares by dealer."""
+    reader = opened(data, "open", plan)
+    signatures: dict[int, bytes] = {}
+    for _ in range(reader.number(2)):
+        index = reader.number(2)
+        if index in signatures:
+            raise DuplicateAnswer("open", f"client {index} is named twice", (index,))
+        signatures[index] = reader.take(SIGNATURE_BYTES)
+    sealed = {index: (reader.take(KEY_BYTES), reader.take(SEALED_BYTES)) for index in sorted(dealt)}
+    reader.end()
+    return signatures, sealed
+
+
+def shares(plan: RoundPlan, found: Mapping[int, bytes]) -> bytes:
+    """Member to server: one share of each dealer whose shares it could open."""
+    return header("open", plan) + bitmap(found, plan) + b"".join(share for _, share in sorted(found.items()))
+
+
+def read_shares(data: bytes, plan: RoundPlan, dealt: Collection[int]) -> dict[int, bytes]:
+    """dealer -> share."""
+    reader = opened(data, "open", plan)
+    owners = _read_bitmap(reader, plan, "open")
+    if strangers := sorted(owners - set(dealt)):
+        raise UnknownSender("open", f"clients {strangers} dealt nothing", tuple(strangers))
+    found = {index: reader.take(SHARE_BYTES) for index in sorted(owners)}
+    reader.end()
     return found
-
-
-def lists(plan: RoundPlan, survivors: Sequence[int], dropped: Sequence[int]) -> bytes:
-    """Server to client, stage confirm: which neighbours sent their masked input, and which did not."""
-    return header("confirm", plan) + _write_indices(survivors) + _write_indices(dropped)
-
-
-def read_lists(data: bytes, plan: RoundPlan) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Survivors and drop-outs."""
-    reader = opened(data, "confirm", plan)
-    found = _read_indices(reader, "confirm"), _read_indices(reader, "confirm")
-    reader.end()
-    return found
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Confirmation:
-    """A client's signed word on who of its neighbours survived; `survivors` includes the client itself."""
-
-    index: int
-    survivors: tuple[int, ...]
-    dropped: tuple[int, ...]
-    signature: bytes = b""
-
-    def statement(self, plan: RoundPlan) -> bytes:
-        """What the identity signs."""
-        said = _write_indices(self.survivors) + _write_indices(self.dropped)
-        return b"mezzotint confirms" + plan.digest + number(self.index, 2) + said
-
-    def to_bytes(self) -> bytes:
-        """Index, both lists, signature."""
-        said = _write_indices(self.survivors) + _write_indices(self.dropped)
-        return number(self.index, 2) + said + self.signature
-
-    @classmethod
-    def from_reader(cls, reader: Reader, stage: Stage) -> Confirmation:
-        """Reads one."""
-        return cls(
-            index=reader.number(2),
-            survivors=_read_indices(reader, stage),
-            dropped=_read_indices(reader, stage),
-            signature=reader.take(SIGNATURE_BYTES),
-        )
-
-
-def confirmations(plan: RoundPlan, said: Sequence[Confirmation]) -> bytes:
-    """Server to client, stage unmask: what the neighbours signed."""
-    return header("unmask", plan) + number(len(said), 2) + b"".join(one.to_bytes() for one in said)
-
-
-def read_confirmations(data: bytes, plan: RoundPlan) -> tuple[Confirmation, ...]:
-    """The neighbours' signed lists."""
-    reader = opened(data, "unmask", plan)
-    found = tuple(Confirmation.from_reader(reader, "unmask") for _ in range(reader.number(2)))
-    reader.end()
-    _distinct([one.index for one in found], "unmask")
-    return found
-
-
-def reveal(plan: RoundPlan, of_self: Sequence[tuple[int, bytes]], of_key: Sequence[tuple[int, bytes]]) -> bytes:
-    """Client to server, stage unmask: shares of survivors' self masks and of drop-outs' mask keys."""
-    parts = (number(len(part), 2) + b"".join(number(i, 2) + share for i, share in part) for part in (of_self, of_key))
-    return header("unmask", plan) + b"".join(parts)
-
-
-def read_reveal(data: bytes, plan: RoundPlan) -> tuple[dict[int, bytes], dict[int, bytes]]:
-    """owner -> share, for self masks and for mask keys."""
-    reader = opened(data, "unmask", plan)
-    parts = [[(reader.number(2), reader.take(SHARE_BYTES)) for _ in range(reader.number(2))] for _ in range(2)]
-    reader.end()
-    _distinct([index for part in parts for index, _ in part], "unmask")
-    return dict(parts[0]), dict(parts[1])

@@ -1,6 +1,6 @@
 """How many hold shares, sign and mask for each other, and how likely it is that this does not protect.
 
-Three numbers are bounded, each over coins that the adversary does not toss; the proofs are in docs/proofs/secure-sum.md:
+Three numbers are bounded, each over coins that the adversary does not toss; proofs in docs/proofs/secure-sum.md:
 
 - forked: two different sets of survivors are both signed by a quorum of the committee;
 - split: some set of survivors that the committee would sign has honest members that no masks connect, so that more than
@@ -110,12 +110,17 @@ def split(*, clients: int, corrupted: int, minimum: int, picks: int, least: int)
     smaller = np.arange(1, honest // 2 + 1)  # size of the smaller of two parts that do not know each other
     if smaller.size == 0:
         return -math.inf
+    return float(np.logaddexp2.reduce(_cut_off(clients, corrupted, minimum, picks, least, smaller)))
+
+
+def _cut_off(clients: int, corrupted: int, minimum: int, picks: int, least: int, smaller: npt.NDArray[Any]) -> Floats:
+    """log2 of a bound on P(some part of each size can be cut off from a part at least as large)."""
+    honest = clients - corrupted
     within = np.array([_tail(clients - 1, corrupted + int(size) - 1, picks, least) for size in smaller])
     # Everybody honest outside who picks into the part must be dropped, and the larger part must not be.
     avoid = _choose(clients - 1 - smaller, picks) - _choose(clients - 1, picks)
     gone = np.minimum(clients - minimum, honest - 2 * smaller)
-    terms = _choose(honest, smaller) + smaller * within + _few(honest - smaller, gone, avoid)
-    return float(np.logaddexp2.reduce(terms))
+    return _choose(honest, smaller) + smaller * within + _few(honest - smaller, gone, avoid)
 
 
 @cache
@@ -168,13 +173,7 @@ def _partners(
         least = picks + 1 - int(np.flatnonzero(lonely <= -failure)[0])
         if least < 1:
             continue
-        first = math.log2(clients - corrupted) + _tail(clients - 1, corrupted, picks, least)
-        cut_off = _few(
-            np.array([clients - corrupted - 1]),
-            np.array([min(clients - minimum, clients - corrupted - 2)]),
-            _choose(np.array([clients - 2]), picks) - _choose(clients - 1, picks),
-        )
-        if clients - corrupted > 1 and first + cut_off[0] > -security:
+        if _cut_off(clients, corrupted, minimum, picks, least, np.array([1]))[0] > -security:
             continue  # one client alone is too easily cut off already
         if split(clients=clients, corrupted=corrupted, minimum=minimum, picks=picks, least=least) <= -security:
             return picks, least
@@ -212,5 +211,5 @@ def _few(trials: npt.NDArray[Any], most: npt.NDArray[Any], miss: npt.NDArray[Any
     with np.errstate(divide="ignore", invalid="ignore"):
         missed = np.where(share < 1, (1 - share) * (np.log2(1 - share) - miss), 0.0)
         kept = np.where(share > 0, share * (np.log2(share) - np.log2(hit)), 0.0)
-    bound = np.where(share < hit, -trials * (missed + kept), 0.0)
+        bound = np.where(share < hit, -trials * (missed + kept), 0.0)
     return np.where(most < 0, -math.inf, bound)

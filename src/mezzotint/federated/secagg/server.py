@@ -1,8 +1,8 @@
-"""The server's side of a round: collects answers stage by stage and learns the sum of the survivors, or nothing."""
+"""The server's side of a round, without a transport: take answers, get the next messages, read off the sum."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -13,8 +13,8 @@ from mezzotint.federated.secagg import messages
 from mezzotint.federated.secagg.client import mask_key_from_seed, pair_mask_key, self_mask_key
 from mezzotint.federated.secagg.errors import (
     DuplicateAnswer,
-    InconsistentLists,
     OutOfRangeInteger,
+    PlanRefused,
     SwappedKey,
     TamperedShare,
     TooFewClients,
@@ -23,8 +23,6 @@ from mezzotint.federated.secagg.errors import (
 )
 from mezzotint.federated.secagg.masks import (
     add_mask,
-    combine,
-    commitment,
     has_large_order,
     public_bytes,
     reduced,
@@ -32,8 +30,10 @@ from mezzotint.federated.secagg.masks import (
     unpack_words,
     word_type,
 )
-from mezzotint.federated.secagg.messages import Advertisement, Confirmation, SealedShare, Stage
-from mezzotint.federated.secagg.plan import RoundPlan, neighbour_graph
+from mezzotint.federated.secagg.messages import Deal, Portion, Stage
+from mezzotint.federated.secagg.plan import RoundPlan
+from mezzotint.federated.secagg.roster import Roster
+from mezzotint.federated.secagg.sharing import combine, commitment
 
 
 @final
@@ -53,6 +53,17 @@ class SecureSum:
 
 
 @final
+@dataclass(frozen=True, kw_only=True)
+class _Dealt:
+    """What a client dealt: its public part, its picks, the commitment to its seed, a portion for each member."""
+
+    deal: Deal
+    picks: frozenset[int]
+    seed: bytes
+    portions: tuple[Portion, ...]
+
+
+@final
 class Server:
     """One round. Give it every answer with `receive`, then call `advance` for the next stage's messages.
 
@@ -60,21 +71,24 @@ class Server:
 
     Arguments:
         plan: the round.
-        rng: None draws the ring of neighbours from the operating system; a seed reproduces (tests).
+        roster: that the plan is about.
+
+    Raises:
+        PlanRefused: the plan is about another roster.
     """
 
-    def __init__(self, plan: RoundPlan, *, rng: Any = None) -> None:
+    def __init__(self, plan: RoundPlan, roster: Roster) -> None:
+        if plan.roster != roster.digest:
+            raise PlanRefused("plan", "roster: the plan is about another one")
         self.plan = plan
-        self._rng = rng
+        self.roster = roster
+        self.cohort = roster.cohort(plan.round, plan.clients)
         self._place = 0
-        self._adverts: dict[int, Advertisement] = {}
-        self._graph: dict[int, tuple[int, ...]] = {}
-        self._seeds: dict[int, bytes] = {}
-        self._sealed: dict[int, dict[int, SealedShare]] = {}
-        self._masked: set[int] = set()
+        self._dealt: dict[int, _Dealt] = {}
+        self._masked: dict[int, bytes] = {}
         self._total = np.zeros(plan.coordinates, dtype=word_type(plan.bits))
-        self._said: dict[int, Confirmation] = {}
-        self._revealed: dict[int, tuple[dict[int, bytes], dict[int, bytes]]] = {}
+        self._agreed: dict[int, bytes] = {}
+        self._shares: dict[int, dict[int, bytes]] = {}
 
     @property
     def stage(self) -> Stage:
@@ -84,18 +98,27 @@ class Server:
     @property
     def answered(self) -> tuple[int, ...]:
         """Clients whose answer of this stage was accepted."""
-        return tuple(sorted((self._adverts, self._sealed, self._masked, self._said, self._revealed)[self._place]))
+        return tuple(sorted((self._dealt, self._masked, self._agreed, self._shares)[self._place]))
 
     @property
     def asked(self) -> tuple[int, ...]:
         """Clients whose answer of this stage is awaited or accepted."""
         if self._place == 0:
             return tuple(range(self.plan.clients))
-        return tuple(sorted((self._adverts, self._sealed, self._masked, self._said)[self._place - 1]))
+        before = sorted((self._dealt, self._masked, self._agreed)[self._place - 1])
+        return tuple(index for index in before if self._place == 1 or index < self.plan.members)
 
-    def invitations(self) -> dict[int, bytes]:
-        """The first stage's messages."""
-        return {index: messages.invitation(self.plan, index) for index in range(self.plan.clients)}
+    def invitations(self, holding: Collection[int] = ()) -> dict[int, bytes]:
+        """The first stage's messages.
+
+        Arguments:
+            holding: clients that hold the roster themselves; the others are sent it.
+        """
+        shipped = self.roster.to_bytes()
+        return {
+            index: messages.invitation(self.plan, index, b"" if index in holding else shipped)
+            for index in range(self.plan.clients)
+        }
 
     def receive(self, index: int, answer: bytes) -> None:
         """Takes one client's answer of the present stage.
@@ -110,155 +133,137 @@ class Server:
             raise UnknownSender(stage, f"client {index} was not asked", (index,))
         if index in self.answered:
             raise DuplicateAnswer(stage, f"client {index} answered already; its first answer stands", (index,))
-        takers = (self._advertised, self._shared, self._took_masked, self._confirmed, self._took_reveal)
+        takers = (self._took_dealing, self._took_masked, self._took_agreement, self._took_shares)
         takers[self._place](index, answer)
 
     def advance(self) -> dict[int, bytes]:
         """Closes the present stage; the messages of the next, by client.
 
         Raises:
-            TooFewClients: fewer answered than the plan's minimum: the round is over and nothing was learnt.
+            TooFewClients: fewer answered than the plan asks for: the round is over and nothing was learnt.
             WrongStage: after the last stage; call `result`.
         """
         stage = self.stage
-        if stage == "unmask":
+        if stage == "open":
             raise WrongStage(stage, "the last stage; its outcome is result()")
-        least = self.plan.minimum if self._place < 3 else 1
-        if len(self.answered) < least:
-            raise TooFewClients(stage, f"{len(self.answered)} of {len(self.asked)} answered, {least} are needed")
-        makers = (self._rosters, self._deliveries, self._lists, self._confirmations)
+        self._check_enough(stage)
+        makers = (self._partners, self._proposals, self._certificates)
         made = makers[self._place]()
         self._place += 1
         return made
 
-    # Advertise -----------------------------------------------------------------------------------------------------
+    def _check_enough(self, stage: Stage) -> None:
+        plan, answered = self.plan, self.answered
+        if stage != "agree" and len(answered) < plan.minimum:
+            raise TooFewClients(stage, f"{len(answered)} of {len(self.asked)} answered, {plan.minimum} are needed")
+        members = sum(index < plan.members for index in answered)
+        if members < plan.quorum:
+            raise TooFewClients(stage, f"{members} members of the committee answered, the quorum is {plan.quorum}")
+        if stage == "sum":
+            for index in answered:
+                if len(self._dealt[index].picks & self._masked.keys()) < plan.least:
+                    raise TooFewClients(stage, f"client {index} has too few of its picks among the survivors")
 
-    def _advertised(self, index: int, answer: bytes) -> None:
-        reader = messages.opened(answer, "advertise", self.plan)
-        advert = Advertisement.from_reader(reader)
-        reader.end()
-        if advert.index != index:
-            raise UnknownSender("advertise", f"client {index} speaks for {advert.index}", (index,))
-        if not signed(advert.identity, advert.signature, advert.statement(self.plan)):
-            raise SwappedKey("advertise", f"client {index} did not sign its keys", (index,))
-        if not (has_large_order(advert.channel) and has_large_order(advert.mask)):
-            # Passed on, it would make every neighbour refuse, and the round fail for all.
-            raise SwappedKey("advertise", f"client {index} offers a key of small order", (index,))
-        mine = {advert.channel, advert.mask, advert.identity}
-        for other in self._adverts.values():
-            if mine & {other.channel, other.mask, other.identity}:
-                raise SwappedKey("advertise", f"clients {other.index} and {index} use one key", (index,))
-        self._adverts[index] = advert
+    # Deal ----------------------------------------------------------------------------------------------------------
 
-    def _rosters(self) -> dict[int, bytes]:
-        members = sorted(self._adverts)
-        if min(self.plan.neighbours, len(members) - 1) < self.plan.threshold:
-            left = len(members) - 1
-            raise TooFewClients("advertise", f"{left} possible neighbours, the threshold is {self.plan.threshold}")
-        self._graph = neighbour_graph(members, self.plan.neighbours, rng=self._rng)
+    def _took_dealing(self, index: int, answer: bytes) -> None:
+        deal, seed, portions = messages.read_dealing(answer, self.plan)
+        if deal.index != index:
+            raise UnknownSender("deal", f"client {index} speaks for {deal.index}", (index,))
+        if not signed(self.cohort[index].identity, deal.signature, deal.statement(self.plan)):
+            raise SwappedKey("deal", f"client {index} did not sign its keys", (index,))
+        if not (has_large_order(deal.channel) and has_large_order(deal.mask)):
+            # Passed on, it would make every partner refuse, and the round fail for all.
+            raise SwappedKey("deal", f"client {index} offers a key of small order", (index,))
+        picks = messages.picked(deal.coins, self.plan, index)
+        self._dealt[index] = _Dealt(deal=deal, picks=picks, seed=seed, portions=portions)
+
+    def _partners(self) -> dict[int, bytes]:
+        partners: dict[int, set[int]] = {index: set() for index in self._dealt}
+        for index, dealt in self._dealt.items():
+            for other in dealt.picks & self._dealt.keys():
+                partners[index].add(other)
+                partners[other].add(index)
         return {
-            index: messages.roster(self.plan, [self._adverts[other] for other in others])
-            for index, others in self._graph.items()
+            index: messages.partners(self.plan, self._dealt, [self._dealt[other].deal for other in sorted(found)])
+            for index, found in partners.items()
         }
 
-    # Share ---------------------------------------------------------------------------------------------------------
-
-    def _shared(self, index: int, answer: bytes) -> None:
-        seed, sealed = messages.read_shares(answer, self.plan)
-        if tuple(sorted(one.holder for one in sealed)) != self._graph[index]:
-            raise UnknownSender("share", f"client {index} shares with others than its neighbours", (index,))
-        self._seeds[index] = seed
-        self._sealed[index] = {one.holder: one for one in sealed}
-
-    def _deliveries(self) -> dict[int, bytes]:
-        return {
-            index: messages.delivery(
-                self.plan,
-                [(other, self._sealed[other][index].sealed) for other in self._graph[index] if other in self._sealed],
-            )
-            for index in self._sealed
-        }
-
-    # Mask ----------------------------------------------------------------------------------------------------------
+    # Sum -----------------------------------------------------------------------------------------------------------
 
     def _took_masked(self, index: int, answer: bytes) -> None:
-        packed = messages.opened(answer, "mask", self.plan).rest()
-        self._total += unpack_words(packed, self.plan.bits, self.plan.coordinates, stage="mask")
-        self._masked.add(index)
+        signature, packed = messages.read_masked(answer, self.plan)
+        coins = self._dealt[index].deal.coins
+        statement = messages.masks_statement(self.plan, index, coins, self._dealt)
+        if not signed(self.cohort[index].identity, signature, statement):
+            raise SwappedKey("sum", f"client {index} did not sign among whom it masked", (index,))
+        self._total += unpack_words(packed, self.plan.bits, self.plan.coordinates, stage="sum")
+        self._masked[index] = signature
 
-    def _partners(self, index: int) -> tuple[int, ...]:
-        """Neighbours with whom the client shares a mask."""
-        return tuple(other for other in self._graph[index] if other in self._sealed)
+    def _proposals(self) -> dict[int, bytes]:
+        said = {index: (self._dealt[index].deal.coins, signature) for index, signature in self._masked.items()}
+        proposal = messages.proposal(self.plan, self._dealt, self._masked, said)
+        return {index: proposal for index in self._masked if index < self.plan.members}
 
-    def _lists(self) -> dict[int, bytes]:
+    # Agree ---------------------------------------------------------------------------------------------------------
+
+    def _took_agreement(self, index: int, answer: bytes) -> None:
+        signature = messages.read_agreement(answer, self.plan)
+        statement = messages.certificate_statement(self.plan, self._dealt, self._masked)
+        if not signed(self.cohort[index].identity, signature, statement):
+            raise SwappedKey("agree", f"member {index} did not sign these survivors", (index,))
+        self._agreed[index] = signature
+
+    def _certificates(self) -> dict[int, bytes]:
         return {
-            index: messages.lists(
+            index: messages.certified(
                 self.plan,
-                [other for other in self._partners(index) if other in self._masked],
-                [other for other in self._partners(index) if other not in self._masked],
+                self._agreed,
+                {owner: (one.deal.channel, one.portions[index].sealed) for owner, one in self._dealt.items()},
             )
-            for index in self._masked
+            for index in self._agreed
         }
 
-    # Confirm -------------------------------------------------------------------------------------------------------
+    # Open ----------------------------------------------------------------------------------------------------------
 
-    def _confirmed(self, index: int, answer: bytes) -> None:
-        reader = messages.opened(answer, "confirm", self.plan)
-        said = Confirmation.from_reader(reader, "confirm")
-        reader.end()
-        partners = self._partners(index)
-        sent = tuple(sorted((index, *(other for other in partners if other in self._masked))))
-        gone = tuple(other for other in partners if other not in self._masked)
-        if (said.index, said.survivors, said.dropped) != (index, sent, gone):
-            raise InconsistentLists("confirm", f"client {index} confirms another list than it was sent", (index,))
-        if not signed(self._adverts[index].identity, said.signature, said.statement(self.plan)):
-            raise SwappedKey("confirm", f"client {index} did not sign its confirmation", (index,))
-        self._said[index] = said
+    def _took_shares(self, index: int, answer: bytes) -> None:
+        found = messages.read_shares(answer, self.plan, self._dealt)
+        for owner, share in found.items():
+            kind = b"self" if owner in self._masked else b"key"
+            promised = self._dealt[owner].portions[index]
+            expected = promised.of_self if kind == b"self" else promised.of_key
+            if commitment(share, plan=self.plan.digest, owner=owner, holder=index, kind=kind) != expected:
+                raise TamperedShare("open", f"member {index} reveals a wrong share of {owner}", (index, owner))
+        self._shares[index] = found
 
-    def _confirmations(self) -> dict[int, bytes]:
-        return {
-            index: messages.confirmations(
-                self.plan, [self._said[other] for other in self._partners(index) if other in self._said]
-            )
-            for index in self._said
-        }
-
-    # Unmask --------------------------------------------------------------------------------------------------------
-
-    def _took_reveal(self, index: int, answer: bytes) -> None:
-        of_self, of_key = messages.read_reveal(answer, self.plan)
-        partners = self._partners(index)
-        alive = {other for other in partners if other in self._masked}
-        if of_self.keys() != alive or of_key.keys() != set(partners) - alive:
-            raise UnknownSender("unmask", f"client {index} reveals shares of others than it was asked for", (index,))
-        for kind, found in ((b"self", of_self), (b"key", of_key)):
-            for owner, share in found.items():
-                promised = self._sealed[owner][index]
-                expected = promised.of_self if kind == b"self" else promised.of_key
-                if commitment(share, plan=self.plan.digest, owner=owner, holder=index, kind=kind) != expected:
-                    raise TamperedShare("unmask", f"client {index} reveals a wrong share of {owner}", (index, owner))
-        self._revealed[index] = of_self, of_key
-
-    def _secret(self, owner: int, which: int) -> bytes:
-        shares = {holder: parts[which][owner] for holder, parts in self._revealed.items() if owner in parts[which]}
-        if len(shares) < self.plan.threshold:
-            raise TooFewClients(
-                "unmask", f"{len(shares)} shares of client {owner} came, the threshold is {self.plan.threshold}"
-            )
-        return combine(shares, self._graph[owner], self.plan.threshold)
+    def _secret(self, owner: int) -> bytes:
+        shares = {holder: found[owner] for holder, found in self._shares.items() if owner in found}
+        if len(shares) < self.plan.quorum:
+            # Members who opened others' shares but not this client's were dealt something else.
+            culprits = (owner,) if len(self._shares) >= self.plan.quorum else ()
+            told = f"{len(shares)} shares of client {owner} came, the quorum is {self.plan.quorum}"
+            raise TooFewClients("open", told, culprits)
+        secret = combine(shares, self.plan.quorum)
+        if secret is None:
+            raise TamperedShare("open", f"the shares that client {owner} dealt do not fit together", (owner,))
+        return secret
 
     def _remove_self_mask(self, total: npt.NDArray[Any], owner: int) -> None:
-        seed = self._secret(owner, 0)
-        if commitment(seed, plan=self.plan.digest, owner=owner, holder=owner, kind=b"seed") != self._seeds[owner]:
-            raise TamperedShare("unmask", f"the shares that client {owner} dealt do not fit together", (owner,))
+        seed = self._secret(owner)
+        if commitment(seed, plan=self.plan.digest, owner=owner, holder=owner, kind=b"seed") != self._dealt[owner].seed:
+            raise TamperedShare("open", f"the shares that client {owner} dealt do not fit together", (owner,))
         add_mask(total, self_mask_key(seed, self.plan, owner), sign=-1)
 
-    def _remove_pair_masks(self, total: npt.NDArray[Any], owner: int, survivors: Sequence[int]) -> None:
-        private = mask_key_from_seed(self._secret(owner, 1), self.plan, owner)
-        if public_bytes(private) != self._adverts[owner].mask:
-            raise TamperedShare("unmask", f"the shares that client {owner} dealt do not give its key", (owner,))
-        for other in survivors:
-            key = pair_mask_key(private, self._adverts[other].mask, self.plan, owner, other)
+    def _remove_pair_masks(self, total: npt.NDArray[Any], owner: int) -> None:
+        mine = self._dealt[owner]
+        others = [other for other in self._masked if other in mine.picks or owner in self._dealt[other].picks]
+        if not others:
+            return
+        private = mask_key_from_seed(self._secret(owner), self.plan, owner)
+        if public_bytes(private) != mine.deal.mask:
+            raise TamperedShare("open", f"the shares that client {owner} dealt do not give its key", (owner,))
+        for other in others:
+            key = pair_mask_key(private, self._dealt[other].deal.mask, self.plan, owner, other)
             # The survivor added it when its index is the lower one.
             add_mask(total, key, sign=-1 if other < owner else 1)
 
@@ -270,14 +275,14 @@ class Server:
             TamperedShare: a client dealt shares that do not fit together; it is named.
             OutOfRangeInteger: the sum exceeds what the survivors may have sent.
         """
-        if self.stage != "unmask":
+        if self.stage != "open":
             raise WrongStage(self.stage, "answers of later stages are missing")
         total = self._total.copy()
-        for owner in sorted(self._sealed):
+        for owner in sorted(self._dealt):
             if owner in self._masked:
                 self._remove_self_mask(total, owner)
-            elif partners := [other for other in self._partners(owner) if other in self._masked]:
-                self._remove_pair_masks(total, owner, partners)
+            else:
+                self._remove_pair_masks(total, owner)
         values = reduced(total, self.plan.bits).astype(np.int64)
         self._check_range(values)
         values.setflags(write=False)
@@ -289,6 +294,6 @@ class Server:
         if self.plan.overflow == "impossible" and int(values.max()) > most:
             place = int(np.argmax(values))
             raise OutOfRangeInteger(
-                "unmask",
+                "open",
                 f"coordinate {place} sums to {int(values[place])}, above {most}: a client sent more than it may",
             )

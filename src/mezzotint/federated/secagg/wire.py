@@ -41,11 +41,16 @@ class Reader:
         """The next number of `width` bytes."""
         return int.from_bytes(self.take(width), "little")
 
+    @property
+    def left(self) -> int:
+        """Bytes not read yet."""
+        return len(self._data) - self._place
+
     def rest(self) -> bytes:
         """All bytes left."""
-        return self.take(len(self._data) - self._place)
+        return self.take(self.left)
 
     def end(self) -> None:
         """Refuses bytes left over."""
-        if self._place != len(self._data):
-            raise MalformedMessage(self._stage, f"{len(self._data) - self._place} bytes are left over")
+        if self.left:
+            raise MalformedMessage(self._stage, f"{self.left} bytes are left over")

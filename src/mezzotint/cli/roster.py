@@ -1,0 +1,79 @@
+"""`mezzotint roster ...`: who takes part in secure sums, as clients themselves pin it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mezzotint.cli.common import AsJson, notices, output, print_json
+from mezzotint.core.errors import MezzotintError, ParameterError
+from mezzotint.core.files import refuse_existing, replacing
+from mezzotint.core.lazy import LazyModule
+
+rosters: Any = LazyModule("mezzotint.federated.secagg.roster")
+
+app = typer.Typer(
+    help="Rosters: who takes part in secure sums. Each client makes an identity; one person makes the list of all.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.command("identity", epilog="Example: mezzotint roster identity identity.key")
+def identity(
+    file: Annotated[Path, typer.Argument(help="File of the new secret; it never leaves the client's machine.")],
+    as_json: AsJson = False,
+) -> None:
+    """Makes a client's long-term secret, and prints its card for whoever makes the roster."""
+    secret = os.urandom(32)
+    refuse_existing(file, parameter="file")
+    with replacing(file) as temporary:
+        temporary.touch(mode=0o600)
+        temporary.write_bytes(secret)
+    _print_card(rosters.introduce(secret), as_json)
+
+
+@app.command("card", epilog="Example: mezzotint roster card identity.key")
+def card(
+    file: Annotated[Path, typer.Argument(help="File that `roster identity` wrote.")], as_json: AsJson = False
+) -> None:
+    """Prints the card of an identity again: it is public, and signed by its owner."""
+    secret = file.read_bytes()
+    if len(secret) != 32:
+        raise ParameterError("file", str(file), "the file of an identity holds 32 bytes")
+    _print_card(rosters.introduce(secret), as_json)
+
+
+@app.command("make", epilog="Example: mezzotint roster make cards.txt --out roster.json")
+def make(
+    cards: Annotated[Path, typer.Argument(help="File with one card per line, of all clients.")],
+    out: Annotated[Path, typer.Option(help="Roster to write; clients name it in their policy, as roster = ...")],
+    as_json: AsJson = False,
+) -> None:
+    """Makes the list of all clients, and draws the beacon by which clients and committees of all rounds are drawn."""
+    lines = [line.strip() for line in cards.read_text(encoding="utf-8").splitlines() if line.strip()]
+    roster = rosters.Roster.drawn(_read_card(place, line) for place, line in enumerate(lines, start=1))
+    refuse_existing(out)
+    roster.save(out)
+    if as_json:
+        print_json({"members": len(roster.members), "sha256": roster.digest.hex(), "out": str(out)})
+        return
+    output().print(f"{len(roster.members)} clients, SHA-256 {roster.digest.hex()}", highlight=False, soft_wrap=True)
+    notices().print("mezzotint: every client compares this SHA-256 with that of the roster it was given", markup=False)
+
+
+def _print_card(said: bytes, as_json: bool) -> None:
+    if as_json:
+        print_json({"card": said.hex()})
+    else:
+        output().print(said.hex(), highlight=False, soft_wrap=True)
+
+
+def _read_card(place: int, line: str) -> Any:
+    try:
+        return rosters.read_introduction(bytes.fromhex(line))
+    except (ValueError, MezzotintError):
+        raise ParameterError("cards", f"line {place}", "is no card; `mezzotint roster card` prints them") from None

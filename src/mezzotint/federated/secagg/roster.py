@@ -1,0 +1,203 @@
+"""Who there is: the identities that clients know beforehand, and the draw of those who take part in a round.
+
+A client that trusts the server to say who the others are can be surrounded by inventions of the server. A roster is a
+file that clients hold themselves. Its beacon is drawn by whoever makes the file, after the members are known; from it
+everybody computes the same order of the members for every round. The first of the order take part, the first of those
+are the committee: the server chooses neither.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import final
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from mezzotint.core.entropy import Keystream
+from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.core.files import read_object, replacing
+from mezzotint.federated.secagg.errors import MalformedMessage, SwappedKey
+from mezzotint.federated.secagg.masks import (
+    KEY_BYTES,
+    SIGNATURE_BYTES,
+    derive,
+    has_large_order,
+    public_bytes,
+    sign,
+    signed,
+)
+from mezzotint.federated.secagg.wire import Reader, number
+
+_FORMAT = "mezzotint roster"
+_CARD = b"mezzotint card"
+INTRODUCTION_BYTES = 2 * KEY_BYTES + SIGNATURE_BYTES
+
+
+def shuffled(count: int, key: bytes) -> list[int]:
+    """0..count-1 in an order that the key determines, any order as likely as any other."""
+    words = np.empty(2 * count, dtype=np.uint64)
+    Keystream(key).fill(words)
+    # 128-bit sort keys: ties have no chance.
+    return [int(place) for place in np.lexsort((words[1::2], words[::2]))]
+
+
+def channel_key(identity: bytes) -> X25519PrivateKey:
+    """The long-term X25519 key that goes with an identity, both from the same 32 bytes."""
+    return X25519PrivateKey.from_private_bytes(derive(identity, plan=b"", purpose=b"channel of an identity"))
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """What others need to know of a client.
+
+    Arguments:
+        identity: 32 bytes, an Ed25519 public key.
+        channel: 32 bytes, the X25519 public key that secrets for this client are sealed under.
+    """
+
+    identity: bytes
+    channel: bytes
+
+    def to_bytes(self) -> bytes:
+        """64 bytes."""
+        return self.identity + self.channel
+
+    @classmethod
+    def from_reader(cls, reader: Reader) -> Card:
+        """Reads one."""
+        return cls(identity=reader.take(KEY_BYTES), channel=reader.take(KEY_BYTES))
+
+
+def introduce(identity: bytes) -> bytes:
+    """A client's card, signed: 128 bytes.
+
+    Arguments:
+        identity: 32 bytes, the Ed25519 private key.
+    """
+    private = Ed25519PrivateKey.from_private_bytes(identity)
+    card = Card(identity=public_bytes(private), channel=public_bytes(channel_key(identity)))
+    return card.to_bytes() + sign(private, _CARD + card.to_bytes())
+
+
+def read_introduction(data: bytes) -> Card:
+    """The card of `introduce`.
+
+    Raises:
+        MalformedMessage: another length.
+        SwappedKey: the owner of the identity did not sign it, or the channel's key has small order.
+    """
+    reader = Reader(data, "card")
+    card = Card.from_reader(reader)
+    signature = reader.take(SIGNATURE_BYTES)
+    reader.end()
+    if not (signed(card.identity, signature, _CARD + card.to_bytes()) and has_large_order(card.channel)):
+        raise SwappedKey("card", "the owner of this identity did not sign this channel's key, or it has small order")
+    return card
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Roster:
+    """All clients there are, and the beacon that draws among them.
+
+    Arguments:
+        members: sorted by identity, no key twice.
+        beacon: 32 bytes, drawn after the members were known.
+
+    Raises:
+        ParameterError: fewer than 2 members, a key twice, keys of another length, another order.
+
+    Guarantees: one digest, one list of members, one draw for every round.
+    """
+
+    members: tuple[Card, ...]
+    beacon: bytes
+
+    def __post_init__(self) -> None:
+        keys = [key for card in self.members for key in (card.identity, card.channel)]
+        if len(self.members) < 2 or len(self.members) >= 2**16:
+            raise ParameterError("members", len(self.members), "need 2 to 65535 clients")
+        if any(len(key) != KEY_BYTES for key in (*keys, self.beacon)):
+            raise ParameterError("members", "a key", f"keys and beacon have {KEY_BYTES} bytes")
+        if len(set(keys)) < len(keys):
+            raise ParameterError("members", "a key", "stands there twice; every client has keys of its own")
+        if list(self.members) != sorted(self.members, key=lambda card: card.identity):
+            raise ParameterError("members", "their order", "sort them by identity")
+
+    @classmethod
+    def drawn(cls, cards: Iterable[Card]) -> Roster:
+        """A roster of these members with a fresh beacon."""
+        members = sorted(cards, key=lambda card: card.identity)
+        return cls(members=tuple(members), beacon=os.urandom(KEY_BYTES))
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 of the roster: part of every plan."""
+        return hashlib.sha256(_FORMAT.encode() + self.to_bytes()).digest()
+
+    def cohort(self, number_of_round: int, clients: int) -> tuple[Card, ...]:
+        """Who takes part in a round, in the order drawn.
+
+        Raises:
+            ParameterError: more clients than members.
+        """
+        if not 1 <= clients <= len(self.members):
+            raise ParameterError("clients", clients, f"the roster has {len(self.members)} members")
+        key = hashlib.sha256(b"mezzotint draw" + self.digest + number(number_of_round, 4)).digest()
+        return tuple(self.members[place] for place in shuffled(len(self.members), key)[:clients])
+
+    def to_bytes(self) -> bytes:
+        """On the wire."""
+        return self.beacon + number(len(self.members), 2) + b"".join(card.to_bytes() for card in self.members)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Roster:
+        """The roster of `to_bytes`.
+
+        Raises:
+            MalformedMessage: bytes that are no roster.
+        """
+        reader = Reader(data, "deal")
+        beacon = reader.take(KEY_BYTES)
+        members = tuple(Card.from_reader(reader) for _ in range(reader.number(2)))
+        reader.end()
+        try:
+            return cls(members=members, beacon=beacon)
+        except ParameterError:
+            raise MalformedMessage("deal", "the roster holds a key twice, is not sorted, or is too short") from None
+
+    def save(self, path: Path, *, overwrite: bool = False) -> None:
+        """Writes the file that clients name in their policy."""
+        with replacing(path, overwrite=overwrite) as temporary:
+            temporary.write_text(self.to_json(), encoding="utf-8")
+
+    def to_json(self) -> str:
+        """The text of the file."""
+        members = [[card.identity.hex(), card.channel.hex()] for card in self.members]
+        return json.dumps({"format": _FORMAT, "beacon": self.beacon.hex(), "members": members}, indent=0)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Roster:
+        """The roster in a file.
+
+        Raises:
+            FileFormatError: no such file, or not a roster.
+        """
+        try:
+            plain = read_object(path)
+            if plain.get("format") != _FORMAT:
+                raise FileFormatError(f"{Path(path).name}: not a roster")
+            pairs: Sequence[tuple[str, str]] = plain["members"]
+            cards = (Card(identity=bytes.fromhex(one), channel=bytes.fromhex(two)) for one, two in pairs)
+            return cls(members=tuple(cards), beacon=bytes.fromhex(plain["beacon"]))
+        except (KeyError, TypeError, ValueError, OSError) as error:
+            raise FileFormatError(f"{Path(path).name}: not a roster ({error})") from None
