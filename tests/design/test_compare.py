@@ -135,12 +135,15 @@ def test_grids_that_are_none_are_named(options: dict[str, Any]) -> None:
             design.compare(**options)
 
 
-def test_closed_forms_are_told_first_and_ties_stand_as_they_were_asked_for() -> None:
-    told: list[str] = []
+def test_progress_counts_rows_and_ties_stand_as_they_were_asked_for() -> None:
+    told: list[tuple[float, float]] = []
     rows = design.compare(
-        epsilon=1.0, bits=1, families=["optimal", "rqm", "mvu", "laplace"], on_row=lambda row: told.append(row.family)
+        epsilon=1.0,
+        bits=1,
+        families=["optimal", "rqm", "mvu", "laplace"],
+        progress=lambda done, total: told.append((done, total)),
     )
-    assert told == ["rqm", "laplace", "mvu", "optimal"]
+    assert told == [(done, 4) for done in (1, 2, 3, 4)]
     assert [row.mse for row in rows] == sorted(row.mse or 0.0 for row in rows)
     table = families.randomized_response(epsilon=1.0)
     twins = design.compare(epsilon=1.0, bits=1, families=["randomized_response", table])

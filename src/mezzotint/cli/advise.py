@@ -124,7 +124,7 @@ def command(
     tables, noises = candidates(setting)
     ranked = setting.trust == "local" and setting.dimension > 1
     with steps("calibrating", len(tables) + len(noises) + ranked) as done:
-        advice = vectors.advise(setting, tables=tables, noises=noises, on_option=lambda name: done())
+        advice = vectors.advise(setting, tables=tables, noises=noises, progress=lambda *_: done())
     if as_json:
         print_json({"population": population, "run_rounds": rounds, **advice.as_dict()})
         return

@@ -71,7 +71,7 @@ def command(
     problem: dict[str, Any] = {"epsilon": epsilon, "lower": lower, "upper": upper, "prior": sample}
     families = (*comparison.FAMILIES, *(comparison.BASELINES if every else ()))
     with steps("designing", len(families)) as done:
-        rows = design.compare(families=families, on_row=lambda row: done(), **problem, **size)
+        rows = design.compare(families=families, progress=lambda *_: done(), **problem, **size)
     facts = [row.as_dict() for row in rows]
     points = []
     if png is not None or data is not None:

@@ -371,18 +371,7 @@ class Certificate:
 
     def as_dict(self) -> dict[str, int | float | str]:
         """Plain values for JSON: integers as integers, max_bias as "a/b", an unbounded epsilon as "inf"."""
-        return {
-            "epsilon": plain(self.epsilon),
-            "numerator": self.numerator,
-            "denominator": self.denominator,
-            "level": self.level,
-            "row_high": self.row_high,
-            "row_low": self.row_low,
-            "max_bias": f"{self.max_bias.numerator}/{self.max_bias.denominator}",
-            "sha256": self.sha256,
-            "neighboring": self.neighboring,
-            "unit": self.unit,
-        }
+        return plain({"epsilon": self.epsilon, **vars(self)})
 
     def __str__(self) -> str:
         table = f"table {self.sha256[:12]}"

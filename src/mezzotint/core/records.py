@@ -1,15 +1,25 @@
-"""What results share: plain values for JSON, numbers as people read them, records that print themselves."""
+"""What results share: plain values for JSON, numbers as people read them, records that print themselves, progress."""
 
 from __future__ import annotations
 
 import html
+import itertools
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from decimal import ROUND_CEILING, Context
 from fractions import Fraction
 from typing import Any, ClassVar, cast
+
+Progress = Callable[[float, float], None]
+"""Called as progress(done, total): how much of how much is done."""
+
+
+def ticks(progress: Progress | None, total: int) -> Callable[[], None]:
+    """What to call after each of `total` steps, so that `progress` is called with how many are done."""
+    done = itertools.count(1)
+    return (lambda: None) if progress is None else lambda: progress(next(done), total)
 
 
 def plain(value: Any) -> Any:

@@ -14,12 +14,12 @@ from mezzotint.core.arguments import Values, check_count, check_increasing, chec
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.priors import as_prior
-from mezzotint.core.records import Record
+from mezzotint.core.records import Progress, Record, ticks
 from mezzotint.design.levels import UnboundedLevelsWarning, symmetric_levels
 from mezzotint.design.limit import limit_of
 from mezzotint.design.mvu import imvu, mvu
 from mezzotint.design.optimal import optimal
-from mezzotint.design.optm import Progress, optm
+from mezzotint.design.optm import optm
 from mezzotint.design.problem import DesignResult, make_problem, without_bound
 from mezzotint.families import continuous
 from mezzotint.families.search import member, member_of
@@ -97,9 +97,6 @@ BASELINES = ("cdf", "three_outputs", "n_outputs", *continuous.NAMES)
 """What can be asked for beside `FAMILIES`: the table for distributions, and rivals of the literature."""
 
 FAMILIES = ("optimal", "optm", "mvu", "imvu", "rqm", "erm", "pbm", "k_randomized_response", "randomized_response")
-
-_LAST: tuple[Family, ...] = ("imvu", "mvu", "cdf", "three_outputs", "n_outputs", "optimal", "optm")
-"""Families that solve programs, by how long that takes; the others are closed forms."""
 
 
 def _unknown() -> Any:
@@ -261,7 +258,7 @@ def compare(
     prior: object = None,
     loss: Literal["mse", "mae"] = "mse",
     families: Sequence[Family] = FAMILIES,
-    on_row: Callable[[Row], None] = lambda row: None,
+    progress: Progress | None = None,
 ) -> list[Row]:
     """Every mechanism calibrated to the same certified pure epsilon and number of levels, sorted by MSE.
 
@@ -274,7 +271,7 @@ def compare(
         loss: what free parameters are tuned for; both losses are reported.
         families: which to include: names of `FAMILIES` and `BASELINES`, a `Mechanism` as it is (its own epsilon is
             told), or a function of one number, whose table with the largest epsilon up to `epsilon` is taken.
-        on_row: told of each row as it is made, those of the families that take longest last.
+        progress: called as progress(done, total) after each row.
 
     Returns: rows sorted by MSE; families without a member at this epsilon come last, with the reason in `note`.
 
@@ -295,18 +292,18 @@ def compare(
     prior = problem.prior
     floor = limit_of(problem, None)[0]
     cells = max(2, (count if isinstance(count, int) else len(count)) // 2)
-    rows: dict[int, Row] = {}
-    for place, name in sorted(enumerate(families), key=lambda item: _LAST.index(item[1]) if item[1] in _LAST else -1):
+    rows: list[Row] = []
+    done = ticks(progress, len(families))
+    for name in families:
         if not isinstance(name, str):
-            rows[place] = _row(*own(name, epsilon, **span), prior, floor, cells)
+            rows.append(_row(*own(name, epsilon, **span), prior, floor, cells))
         elif name in continuous.NAMES:
-            rows[place] = _continuous(name, epsilon, prior, floor, span)
+            rows.append(_continuous(name, epsilon, prior, floor, span))
         else:
             design = partial(_design, name, epsilon, count, prior, loss, span)
-            rows[place] = _row(name, design, prior, floor, cells)
-        on_row(rows[place])
-    ordered = [rows[place] for place in range(len(rows))]
-    return sorted(ordered, key=lambda row: float("inf") if row.mse is None else row.mse)
+            rows.append(_row(name, design, prior, floor, cells))
+        done()
+    return sorted(rows, key=lambda row: float("inf") if row.mse is None else row.mse)
 
 
 def tradeoff(

@@ -13,11 +13,12 @@ import numpy as np
 from mezzotint.core.arguments import check_count, check_finite, check_increasing, check_positive
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import MAX_LEVELS, FloatArray, Mechanism
+from mezzotint.core.records import Progress
 from mezzotint.design.distribution import design_cells
 from mezzotint.design.fixed import design_fixed, design_general, refine_even
 from mezzotint.design.levels import check_reach, search_levels
 from mezzotint.design.problem import DesignResult, Problem, check_knots, make_problem
-from mezzotint.design.prove import Progress, check_provable
+from mezzotint.design.prove import check_provable
 from mezzotint.design.prove import prove as prove_levels
 from mezzotint.design.rounding import Draft, record, weighed
 

@@ -21,6 +21,7 @@ from mezzotint.core.arguments import check_count, check_covering
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.loss import FloatArray
 from mezzotint.core.priors import Prior, UniformPrior
+from mezzotint.core.records import Progress
 from mezzotint.core.rounding import table
 from mezzotint.design.problem import DesignResult, Problem, make_problem, without_bound
 from mezzotint.design.rounding import achieved_loss, first_certified
@@ -191,8 +192,6 @@ def solve_rows(tables: Tables, low: FloatArray, high: FloatArray, target: FloatA
     answer = optimize.linprog(target, A_ub=rows, b_ub=limits, A_eq=sums, b_eq=ones, bounds=bounds, method="highs")
     return (float(answer.fun), np.asarray(answer.x)[: tables.size]) if answer.status == 0 else None
 
-
-Progress = Callable[[int, int], None]
 
 BUILDERS: dict[str, Constraints] = {"theorem5": theorem5, "theorem6": theorem6}
 

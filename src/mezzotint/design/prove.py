@@ -11,7 +11,6 @@ import contextlib
 import itertools
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, final
@@ -21,11 +20,10 @@ import numpy as np
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import FloatArray
 from mezzotint.core.priors import UniformPrior
+from mezzotint.core.records import Progress
 from mezzotint.design.floors import ConvergenceError, Cut, cut_at, overhang
 from mezzotint.design.problem import Problem
 from mezzotint.privacy.propose import bound_document
-
-Progress = Callable[[float, float], None]
 
 _CELLS = 480
 _POINTS = 40

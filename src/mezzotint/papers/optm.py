@@ -17,8 +17,9 @@ from scipy import stats
 from mezzotint import datasets, design, families, report, training
 from mezzotint.core.errors import InfeasibleError
 from mezzotint.core.mechanism import FloatArray, Mechanism
+from mezzotint.core.records import Progress, ticks
 from mezzotint.papers import optm_programs
-from mezzotint.papers.reproduction import Progress, Reproduction, Series, ticks
+from mezzotint.papers.reproduction import Reproduction, Series
 from mezzotint.papers.rqp import FOLDER_VARIABLE, Tick
 
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
 from mezzotint import report
-
-Progress = Callable[[int, int], None]
-"""Told how many runs of how many are done."""
 
 
 @final
@@ -111,12 +107,6 @@ class Reproduction:
             )
             for place, (name, curves) in enumerate(panels.items())
         )
-
-
-def ticks(progress: Progress | None, total: int) -> Callable[[], None]:
-    """What to call after each of `total` runs, so that `progress` is told how many are done."""
-    done = itertools.count(1)
-    return (lambda: None) if progress is None else lambda: progress(next(done), total)
 
 
 def _cell(value: Any) -> str:

@@ -13,9 +13,10 @@ import numpy as np
 from mezzotint import datasets, design, families
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.records import Progress, ticks
 from mezzotint.federated import encoding as encodings
 from mezzotint.federated import tasks
-from mezzotint.papers.reproduction import Progress, Reproduction, Series, ticks
+from mezzotint.papers.reproduction import Reproduction, Series
 from mezzotint.papers.rqm import LEVELS, PAIRS, TRIALS, poisson_binomial, randomized
 
 FOLDER_VARIABLE = "MEZZOTINT_FEMNIST"

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint import datasets, design, training
-from mezzotint.papers.reproduction import Progress, Reproduction, Series, ticks
+from mezzotint.core.records import Progress, ticks
+from mezzotint.papers.reproduction import Reproduction, Series
 
 Tick = Callable[[], None]
 

@@ -10,6 +10,7 @@ from typing import Any, final
 
 from mezzotint.core.errors import MezzotintError
 from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.records import Progress, ticks
 from mezzotint.core.rounding import table
 from mezzotint.privacy.claim import Claim
 from mezzotint.vectors.calibration import (
@@ -129,7 +130,7 @@ def advise(
     *,
     tables: Sequence[Family] = (ONE_BIT,),
     noises: Sequence[NoiseFamily] = (),
-    on_option: Callable[[str], None] | None = None,
+    progress: Progress | None = None,
 ) -> Advice:
     """Every scheme at the same whole-run claim, best first; infeasible ones say why and what would help.
 
@@ -137,7 +138,7 @@ def advise(
         setting: what is estimated, from whom, under which claim.
         tables: families of tables.
         noises: families of integer noise. Ranked codebooks are tried in the local view besides.
-        on_option: told the name of each option when it is done.
+        progress: called as progress(done, total) after each option.
 
     Guarantees: every feasible option's claim is that of its scheme, and its epsilon at most the setting's.
     """
@@ -148,14 +149,14 @@ def advise(
     ]
     if setting.trust == "local" and setting.dimension > 1:
         tasks.append((RANKED, partial(_ranked, setting)))
+    done = ticks(progress, len(tasks))
     for name, calibrate in tasks:
         try:
             found = calibrate()
         except MezzotintError as error:
             found = _hopeless(setting, name, error)
         options.append(found)
-        if on_option is not None:
-            on_option(name)
+        done()
     yardstick = (setting.trusted_deviation / setting.clients) ** 2
     ranked = sorted((option for option in options if option.feasible), key=lambda option: option.mse)
     judged = [replace(option, reason=_judged(option, ranked, setting, yardstick)) for option in ranked]
