@@ -1,15 +1,11 @@
 """Columns in, private reports out, and estimates back from the reports. Imports `core` and `privacy`."""
 
 from mezzotint.collect.columns import read_values as read_values
-from mezzotint.collect.counter import Counter as Counter
 from mezzotint.collect.counts import CodeCounts as CodeCounts
+from mezzotint.collect.counts import Counter as Counter
 from mezzotint.collect.counts import load_counts as load_counts
 from mezzotint.collect.counts import read_counts as read_counts
 from mezzotint.collect.counts import save_counts as save_counts
-from mezzotint.collect.engines import register_duckdb_function as register_duckdb_function
-from mezzotint.collect.engines import register_pandas as register_pandas
-from mezzotint.collect.engines import register_polars as register_polars
-from mezzotint.collect.engines import transformer as transformer
 from mezzotint.collect.estimate import DEFAULT_BINS as DEFAULT_BINS
 from mezzotint.collect.estimate import DEFAULT_PROBABILITIES as DEFAULT_PROBABILITIES
 from mezzotint.collect.estimate import Estimate as Estimate
@@ -17,6 +13,10 @@ from mezzotint.collect.estimate import Histogram as Histogram
 from mezzotint.collect.estimate import Quantiles as Quantiles
 from mezzotint.collect.estimate import estimate as estimate
 from mezzotint.collect.frequencies import Frequencies as Frequencies
+from mezzotint.collect.frequencies import HashedCounts as HashedCounts
+from mezzotint.collect.frequencies import HeavyHitters as HeavyHitters
+from mezzotint.collect.frequencies import heavy_hitters as heavy_hitters
+from mezzotint.collect.frequencies import read_hashed as read_hashed
 from mezzotint.collect.groups import Group as Group
 from mezzotint.collect.groups import Part as Part
 from mezzotint.collect.groups import difference as difference
@@ -24,10 +24,6 @@ from mezzotint.collect.groups import parts_of as parts_of
 from mezzotint.collect.groups import read_groups as read_groups
 from mezzotint.collect.groups import stratified as stratified
 from mezzotint.collect.groups import total as total
-from mezzotint.collect.hitters import HashedCounts as HashedCounts
-from mezzotint.collect.hitters import HeavyHitters as HeavyHitters
-from mezzotint.collect.hitters import heavy_hitters as heavy_hitters
-from mezzotint.collect.hitters import read_hashed as read_hashed
 from mezzotint.collect.mean import Interval as Interval
 from mezzotint.collect.mean import safe_half_width as safe_half_width
 from mezzotint.collect.memo import Memo as Memo
@@ -43,6 +39,10 @@ from mezzotint.collect.pairs import two_way as two_way
 from mezzotint.collect.pipelines import arrow_codes as arrow_codes
 from mezzotint.collect.pipelines import polars_codes as polars_codes
 from mezzotint.collect.pipelines import register_arrow_function as register_arrow_function
+from mezzotint.collect.pipelines import register_duckdb_function as register_duckdb_function
+from mezzotint.collect.pipelines import register_pandas as register_pandas
+from mezzotint.collect.pipelines import register_polars as register_polars
+from mezzotint.collect.pipelines import transformer as transformer
 from mezzotint.collect.privatize import privatize as privatize
 from mezzotint.collect.privatize import privatize_columns as privatize_columns
 from mezzotint.collect.results import RAW_COUNTS_REMARK as RAW_COUNTS_REMARK

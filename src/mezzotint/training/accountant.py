@@ -11,8 +11,7 @@ from mezzotint.privacy.account import account
 from mezzotint.privacy.claim import Claim
 from mezzotint.training.extra import IAccountant
 from mezzotint.training.rqp.accounting import training_release
-from mezzotint.training.rqp.phases import Phase
-from mezzotint.training.rqp.sampling import Neighboring, Poisson
+from mezzotint.training.rqp.sampling import Neighboring, Phase, Poisson
 
 
 @final

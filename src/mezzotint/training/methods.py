@@ -26,8 +26,7 @@ from mezzotint.training.optimizers import (
 )
 from mezzotint.training.projection import Projection
 from mezzotint.training.rqp.accounting import training_release
-from mezzotint.training.rqp.phases import Phase
-from mezzotint.training.rqp.sampling import Neighboring, Poisson
+from mezzotint.training.rqp.sampling import Neighboring, Phase, Poisson
 from mezzotint.vectors import RankedCodebook
 
 

@@ -24,8 +24,7 @@ from mezzotint.training.notices import warn_about
 from mezzotint.training.optimizers import NoisyOptimizer, ProjectedOptimizer, derived_bound
 from mezzotint.training.projection import Projection, projection
 from mezzotint.training.rqp.accounting import noise_multiplier as least_noise
-from mezzotint.training.rqp.phases import participations
-from mezzotint.training.rqp.sampling import NEIGHBORINGS, Neighboring
+from mezzotint.training.rqp.sampling import NEIGHBORINGS, Neighboring, participations
 
 PrivateMethod = Literal["dp-sgd", "proj-dp-sgd", "rqp"]
 METHODS = ("dp-sgd", "proj-dp-sgd", "rqp")

@@ -9,11 +9,11 @@ from mezzotint.training.rqp.contraction import contraction as contraction
 from mezzotint.training.rqp.contraction import table_contraction as table_contraction
 from mezzotint.training.rqp.events import from_event as from_event
 from mezzotint.training.rqp.events import to_event as to_event
-from mezzotint.training.rqp.phases import Phase as Phase
 from mezzotint.training.rqp.published import PublishedValue as PublishedValue
 from mezzotint.training.rqp.published import RQPSettings as RQPSettings
 from mezzotint.training.rqp.published import published_epsilon as published_epsilon
 from mezzotint.training.rqp.published import published_q as published_q
+from mezzotint.training.rqp.sampling import Phase as Phase
 from mezzotint.training.rqp.sampling import Poisson as Poisson
 from mezzotint.training.rqp.sampling import WithReplacement as WithReplacement
 from mezzotint.training.rqp.utility import published_utility_bound as published_utility_bound

@@ -18,11 +18,9 @@ from mezzotint.privacy.account import account
 from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.propose import Outcome
 from mezzotint.privacy.release import Release
-from mezzotint.training.rqp.contraction import check_bits, check_q, contraction
-from mezzotint.training.rqp.phases import Phase
+from mezzotint.training.rqp.contraction import check_bits, check_q, contraction, step_loss
 from mezzotint.training.rqp.propose import propose_training
-from mezzotint.training.rqp.pure import step_loss
-from mezzotint.training.rqp.sampling import NEIGHBORINGS, Neighboring, Poisson, Sampling
+from mezzotint.training.rqp.sampling import NEIGHBORINGS, Neighboring, Phase, Poisson, Sampling
 
 PLD = "privacy loss distribution"
 PURE = "sum of worst steps"

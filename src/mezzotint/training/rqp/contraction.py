@@ -1,4 +1,8 @@
-"""How much of the Gaussian noise's privacy loss is left after a random quantizer: Theorem A, enclosed from above."""
+"""How much of the Gaussian noise's privacy loss is left after a random quantizer: Theorem A, enclosed from above.
+
+Under it stand functions of the normal distribution, their rounding errors bounded; beside it the pure loss of one step,
+finite because a replaced code is possible whatever the data, but large.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,45 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import log_ndtr, ndtr, ndtri
 
 from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import TOTAL, FloatArray, Mechanism
-from mezzotint.training.rqp.gaussian import RELATIVE_ERROR, isoperimetric, slope
+from mezzotint.core.search import bracket
+
+RELATIVE_ERROR = 1e-12
+"""scipy's ndtr, ndtri and log_ndtr err by a few 1e-15 relative where they are used here; 1e-12 is given away."""
+
+
+def isoperimetric(mass: FloatArray, rest: FloatArray) -> FloatArray:
+    """I(m) = phi(Phi^-1(m)), the Gaussian isoperimetric function; concave, symmetric, 0 at both ends.
+
+    Arguments:
+        mass: m in [0, 1].
+        rest: 1 - m, given as well because near 1 only it is accurate.
+    """
+    quantile = ndtri(np.minimum(mass, rest))
+    return np.exp(-(quantile**2) / 2) / np.sqrt(2 * np.pi)
+
+
+def slope(mass: FloatArray, rest: FloatArray) -> FloatArray:
+    """I'(m) = -Phi^-1(m); +inf at 0, -inf at 1."""
+    return np.where(mass <= rest, -ndtri(np.minimum(mass, rest)), ndtri(np.minimum(mass, rest)))
+
+
+def hockey_stick(mu: float, log_ratio: FloatArray) -> FloatArray:
+    """sup_A of N(mu,1)(A) - e**log_ratio N(0,1)(A) for mu > 0, at any real log_ratio; never understated.
+
+    Source: Balle and Wang 2018, Theorem 8; Dong, Roth and Su 2022, Corollary 2.13.
+    """
+    # A is the half-line x >= log_ratio / mu + mu / 2.
+    first = ndtr(mu / 2 - log_ratio / mu)
+    second = np.exp(np.minimum(log_ratio + log_ndtr(-mu / 2 - log_ratio / mu), 0.0))
+    # Both terms err relatively, so their difference errs by that much of the first, which is the larger one.
+    exact = first * (1 + RELATIVE_ERROR) - second * (1 - RELATIVE_ERROR)
+    return np.clip(exact, np.maximum(0.0, -np.expm1(np.minimum(log_ratio, 0.0))), 1.0)
+
 
 TOLERANCE = 1e-7
 """The upper bound returned lies at most this far (relative) above the supremum."""
@@ -220,3 +258,46 @@ def table_contraction(rows: Mechanism | npt.NDArray[np.int64]) -> float:
     low, high = np.unique(np.stack([np.concatenate(lows), np.concatenate(highs)]), axis=1)
     # Integers below 2**53: these floats are exact.
     return channel_contraction(low / TOTAL, (high - low) / TOTAL, (TOTAL - high) / TOTAL)
+
+
+_FAR = 40.0
+
+
+def _rate(x: float, gap: float, other: float) -> float:
+    """r(x) = d/dx log(gap Phi(x) + other)."""
+    density = math.exp(-x * x / 2) / math.sqrt(2 * math.pi)
+    return gap * density / (gap * float(ndtr(x)) + other)
+
+
+def coordinate_loss(shift: float, gap: float, other: float) -> float:
+    """l(shift) = sup_x log[(gap Phi(x + shift) + other) / (gap Phi(x) + other)], rounded up.
+
+    Arguments:
+        shift: |shift| of the mean over the noise, >= 0.
+        gap: q - u >= 0.
+        other: u > 0, the probability that a given other code replaces a code.
+    """
+    if shift == 0 or gap == 0:
+        return 0.0
+
+    # r' = -r (x + r), and x + r grows wherever it is 0: r rises to one peak and falls. So the window [x, x + shift]
+    # that holds most of it is the only one with r(x) = r(x + shift), and bisection finds it.
+    def rising(x: float) -> bool:
+        return _rate(x, gap, other) < _rate(x + shift, gap, other)
+
+    left, right = bracket(rising, -_FAR - shift, _FAR)
+    # Numerator at the right end and denominator at the left end bound every x between.
+    above, below = gap * float(ndtr(right + shift)) + other, gap * float(ndtr(left)) + other
+    return math.log(above / below) * (1 + RELATIVE_ERROR) + RELATIVE_ERROR
+
+
+def step_loss(shift: float, dimension: int, gap: float, other: float) -> float:
+    """sup of sum_i l(t_i) over ||t|| <= shift in `dimension` coordinates, l as `coordinate_loss`; rounded up.
+
+    Arguments:
+        shift: L2 norm of the shift over the noise per coordinate, >= 0.
+        dimension: number of coordinates, >= 1.
+    """
+    # l'(t) is the common value of r at both ends of the best window, which falls as t grows; so d/dv l(sqrt v) =
+    # l'(sqrt v) / (2 sqrt v) falls too: l(sqrt v) is concave, and equal shares of ||t||^2 are worst.
+    return dimension * coordinate_loss(shift / math.sqrt(dimension), gap, other)

@@ -10,8 +10,7 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.release import Release
 from mezzotint.training.rqp.accounting import Steps, training_release
-from mezzotint.training.rqp.phases import Phase
-from mezzotint.training.rqp.sampling import Neighboring, Poisson
+from mezzotint.training.rqp.sampling import Neighboring, Phase, Poisson
 
 
 def to_event(released: Claim | Release) -> dp_accounting.DpEvent:
