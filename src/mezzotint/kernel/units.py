@@ -18,8 +18,8 @@ TOTAL = 2**32  # what every row of a table sums to
 # Masses are integers over 2**BITS, values of c = e**epsilon integers over 2**FINE on grids and 2**FACTOR alone.
 BITS, FINE, FACTOR = 160, 256, 64
 WHOLE, ONE = 1 << BITS, 1 << FINE
-# Longest file in bytes; most entries of a list and coefficients of a polynomial.
-MAX_TEXT, MAX_ENTRIES = 2**24, 2**22
+# Longest file in bytes, enough for a table of the most entries; most entries of a list, coefficients of a polynomial.
+MAX_TEXT, MAX_ENTRIES = 2**26, 2**22
 
 _NUMBER = re.compile(r"-?[0-9]{1,1200}(\.[0-9]{1,1200})?(e-?[0-9]{1,4})?|-?[0-9]{1,1200}/[0-9]{1,1200}")
 
