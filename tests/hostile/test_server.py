@@ -15,9 +15,10 @@ from flwr.clientapp import ClientApp
 from counting import calls
 from federated.grids import LocalGrid
 from federated.rounds import card, people, roster, secret
-from mezzotint.core.errors import ParameterError
+from mezzotint.core.errors import BudgetError, FileFormatError, ParameterError
 from mezzotint.families import discrete_gaussian
 from mezzotint.federated.encoding import FixedPointEncoding, noise_encoding, packed
+from mezzotint.federated.lifetime import LifetimeLedger
 from mezzotint.federated.mod import SecureUpdates
 from mezzotint.federated.policy import Policy
 from mezzotint.federated.records import RECORD
@@ -366,3 +367,63 @@ def test_a_crowd_that_the_server_invented_is_refused(monkeypatch):
 def test_a_client_without_a_roster_cannot_ask_for_a_minimum():
     with pytest.raises(ParameterError, match="name the roster"):
         Policy(minimum=50)
+
+
+# A client's budget ---------------------------------------------------------------------------------------------------
+
+
+def _epsilon(rounds: int) -> float:
+    """Of sums of 9, of whom 3 of 12 may be corrupted: the encoding's own claim, composed exactly."""
+    return NOISY.claims(rounds=rounds, clients=9, size=SIZE, delta=1e-6, corrupted=3)["central"].epsilon
+
+
+def test_a_budget_holds_over_sessions_servers_and_restarts(tmp_path):
+    """Three runs, each with a session, a strategy and contexts of its own: the third finds the budget spent."""
+    known = roster(ROSTER)
+    policy = Policy(minimum=9, roster=known, budget=(_epsilon(2) + _epsilon(3)) / 2)
+    configs = {
+        place: {"identity": str(_Files.folder / str(place)), "records": str(tmp_path)} for place in range(ROSTER)
+    }
+    for run in range(3):
+        grid = LocalGrid([_app(np.ones(SIZE), policy) for _ in range(ROSTER)], configs=configs)
+        strategy = _run(grid, per_round=ROSTER, minimum=9, roster=known)
+        assert (strategy.last_sum is not None) == (run < 2)
+    assert {(one.name, one.what.split("=")[0]) for one in strategy.incidents if one.client} == {
+        ("PolicyRefusal", "budget")
+    }
+    for card_of in known.members:
+        identity = card_of.identity.hex()
+        ledger = LifetimeLedger(tmp_path / f"sums-{identity[:16]}.jsonl", identity=identity)
+        assert ledger.sums == 2
+        assert ledger.spent(1e-6) == pytest.approx(_epsilon(2), rel=1e-12)
+    with pytest.raises(FileFormatError):
+        LifetimeLedger(tmp_path / f"sums-{identity[:16]}.jsonl", identity="somebody else")
+
+
+@pytest.mark.parametrize("missing", ["identity", "records"])
+def test_a_client_without_lasting_records_takes_no_budget(tmp_path, missing):
+    config = {"identity": str(_Files.folder / "0"), "records": str(tmp_path)}
+    del config[missing]
+    grid = LocalGrid([_app(np.ones(SIZE), Policy(budget=100.0)) for _ in range(CLIENTS)], configs={0: config})
+    strategy = _run(grid, roster=None)
+    assert strategy.last_sum is None
+    assert {_record(reply)["refused"] for reply in grid.received if "refused" in _record(reply)} == {"PolicyRefusal"}
+    assert not list(tmp_path.iterdir())
+
+
+def test_sums_of_different_kinds_add_up_at_their_shares_of_delta(tmp_path):
+    ledger = LifetimeLedger(tmp_path / "sums.jsonl", identity="me")
+    asked = {"plan": bytes(32), "corrupted": 0, "size": SIZE, "budget": 1e6, "delta": 1e-6}
+    for clients in (9, 12, 9):
+        total = ledger.charge(NOISY, clients=clients, **asked)
+    alone = {
+        clients: NOISY.claims(rounds=rounds, clients=clients, size=SIZE, delta=5e-7)["central"].epsilon
+        for clients, rounds in ((9, 2), (12, 1))
+    }
+    assert total == ledger.spent(1e-6) == pytest.approx(sum(alone.values()), rel=1e-12)
+    before = (tmp_path / "sums.jsonl").read_bytes()
+    with pytest.raises(BudgetError):
+        ledger.charge(NOISY, clients=9, **(asked | {"budget": total}))
+    with pytest.raises(ParameterError, match="nothing is claimed"):
+        ledger.charge(NOISE_FREE, clients=9, **asked)
+    assert (tmp_path / "sums.jsonl").read_bytes() == before

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from mezzotint.federated.encoding import noise_encoding as noise_encoding
     from mezzotint.federated.folder import simulate as simulate
     from mezzotint.federated.ledger import RunLedger as RunLedger
+    from mezzotint.federated.lifetime import LifetimeLedger as LifetimeLedger
     from mezzotint.federated.local import LocalStrategy as LocalStrategy
     from mezzotint.federated.local import LocalUpdates as LocalUpdates
     from mezzotint.federated.mod import SecureUpdates as SecureUpdates

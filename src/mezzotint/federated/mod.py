@@ -9,18 +9,21 @@ they are; the app's own train function runs in the stage "sum" alone.
 
 from __future__ import annotations
 
+import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from logging import WARNING
+from pathlib import Path
 from typing import Any, ClassVar, final
 
 import numpy as np
 import numpy.typing as npt
 from flwr.app import ConfigRecord, Context, Message, MessageType
 
-from mezzotint.core.errors import MezzotintError, ParameterError
+from mezzotint.core.errors import BudgetError, MezzotintError, ParameterError
 from mezzotint.federated.encoding import Encoding, unpacked
+from mezzotint.federated.lifetime import LifetimeLedger
 from mezzotint.federated.policy import Policy, PolicyRefusal, load_policy
 from mezzotint.federated.records import (
     CARD,
@@ -40,7 +43,7 @@ from mezzotint.federated.records import (
     shapes,
     task_digest,
 )
-from mezzotint.federated.secagg import Client, OutOfRangeInteger, ProtocolError, ReplayedRound
+from mezzotint.federated.secagg import Client, OutOfRangeInteger, ProtocolError, ReplayedRound, RoundPlan
 from mezzotint.federated.secagg.messages import read_invitation
 
 _STATE = "client"
@@ -115,6 +118,7 @@ class SecureUpdates(Updates):
             round is refused too. (A message of another round alone changes nothing.)
         A refusal is answered with its name and a reason that depends on the server's messages and the policy, never
             on this client's data.
+        Under a `budget` a masked input leaves after its sum is on the ledger of this client's life, kept by itself.
         What `minimum` and `noise_multiplier` of the policy promise is checked by this client and by a committee drawn
             from its own roster, not taken from the server.
     Edge cases: the client's name in the server's ledger is its public identity where there is a roster, else the node's
@@ -138,7 +142,7 @@ class SecureUpdates(Updates):
                 answer = {PAYLOAD: client.deal(payload)}
             elif stage == "sum":
                 encoding = _agreed(client, policy, settings)
-                answer = {PAYLOAD: _masked(client, payload, encoding, message, call_next, context)}
+                answer = {PAYLOAD: _masked(client, payload, encoding, message, call_next, context, policy)}
             else:
                 answer = {PAYLOAD: _method(client, stage)(payload)}
         except ReplayedRound:
@@ -196,18 +200,51 @@ def _agreed(client: Client, policy: Policy, settings: bytes) -> Encoding | None:
 
 
 def _masked(
-    client: Client, payload: bytes, encoding: Encoding | None, message: Message, call_next: Train, context: Context
+    client: Client,
+    payload: bytes,
+    encoding: Encoding | None,
+    message: Message,
+    call_next: Train,
+    context: Context,
+    policy: Policy,
 ) -> bytes:
-    if encoding is None:
+    plan = client.plan
+    if encoding is None or plan is None:
         return client.sum(payload, np.zeros(0, dtype=np.int64))  # refuses: no round is in progress
-    if client.plan is not None and client.plan.task != task_digest(message.content):
+    if plan.task != task_digest(message.content):
         raise PolicyRefusal("model: not the model, or not the configuration, that the round was announced with")
     try:
         integers = encoding.encode(trained_update(message, call_next, context))
     except Exception as error:
         log(WARNING, "mezzotint: no input for this round: %s", error, exc_info=not isinstance(error, MezzotintError))
         raise NoInput from error
-    return client.sum(payload, integers)
+    masked = client.sum(payload, integers)
+    if policy.budget < math.inf:
+        size = flatten(only(message.content.array_records.values())).size
+        _charge(client.identity.hex(), plan, encoding, policy, size, context)
+    return masked  # only now, and only if it is on the client's ledger, does it leave
+
+
+def _charge(identity: str, plan: RoundPlan, encoding: Encoding, policy: Policy, size: int, context: Context) -> None:
+    """Puts the sum on the ledger of this client's life, or refuses it."""
+    folder = context.node_config.get("records")
+    if folder is None or "identity" not in context.node_config:
+        raise PolicyRefusal("budget: this client has no identity and no records that outlast the run")
+    bad = policy.trust.corrupted_of(plan)
+    try:
+        LifetimeLedger(Path(str(folder)) / f"sums-{identity[:16]}.jsonl", identity=identity).charge(
+            encoding,
+            plan=plan.digest,
+            clients=plan.minimum,
+            corrupted=bad,
+            size=size,
+            budget=policy.budget,
+            delta=policy.delta,
+        )
+    except BudgetError:
+        raise PolicyRefusal(f"budget={policy.budget:g}: another sum would exceed it; nothing was sent") from None
+    except ParameterError:
+        raise PolicyRefusal("budget: nothing is claimed of this encoding's sums against their server") from None
 
 
 def trained_update(message: Message, call_next: Train, context: Context) -> npt.NDArray[np.float64]:

@@ -33,7 +33,9 @@ class Policy:
             the server to introduce real ones.
         report_epsilon: largest pure epsilon of one report (of a coordinate's, or of a ranked one about a whole vector),
             seen alone; inf allows noise-free tables.
-        budget: most epsilon that all ranked reports of this client may cost together, as its own ledger adds it up.
+        budget: most epsilon that all ranked reports of this client, or all its secure sums, may cost together, as its
+            own ledger adds it up over all runs. Sums ask for a file of the identity and a folder of records.
+        delta: of that budget, for secure sums.
         mechanisms: SHA-256 of the tables allowed; None allows all that meet report_epsilon.
         noise_multiplier: least noise that the summands of the smallest allowed sum add together, as a standard
             deviation over the clipping norm (distributed discrete Gaussian, Skellam); 0 does not ask for any.
@@ -54,6 +56,7 @@ class Policy:
     roster: Roster | None = None
     report_epsilon: float = float("inf")
     budget: float = float("inf")
+    delta: float = 1e-6
     mechanisms: tuple[str, ...] | None = None
     noise_multiplier: float = 0.0
     largest_value: float = float("inf")
@@ -69,6 +72,8 @@ class Policy:
             raise ParameterError("report_epsilon", self.report_epsilon, "need a number > 0, or leave it out")
         if not self.budget > 0:
             raise ParameterError("budget", self.budget, "need an epsilon > 0, or leave it out")
+        if not 0 < self.delta < 1:
+            raise ParameterError("delta", self.delta, "need a probability in (0, 1)")
         if self.roster is None and (self.minimum > 2 or self.noise_multiplier > 0):
             name = "minimum" if self.minimum > 2 else "noise_multiplier"
             remedy = "name the roster of all clients, too: a server that invents clients fills any sum with them"

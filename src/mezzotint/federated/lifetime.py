@@ -1,0 +1,104 @@
+"""What a client has paid for secure sums in all its life: whatever session, app or server asked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any, final
+
+from mezzotint.core.errors import BudgetError, ParameterError
+from mezzotint.core.files import AppendLog
+from mezzotint.federated.encoding import Encoding, packed, unpacked
+
+_FORMAT = "mezzotint-lifetime-ledger"
+
+Kind = tuple[str, int, int, int]
+"""Binding of the encoding, summands, corrupted ones among them, parameters: sums alike compose exactly."""
+
+
+@final
+class LifetimeLedger:
+    """Sums that a client was in, on disk before its masked input leaves, in a file that processes may share.
+
+    Sums of one kind (encoding, fewest summands, corrupted ones, size) are composed by the encoding's own accountant;
+    kinds are added up, each at its share of delta. A charge is worst case: a sum of the plan's minimum, in which
+    corrupted clients add no noise. It is never taken back.
+
+    Arguments:
+        path: file, made when absent.
+        identity: of the client, hexadecimal; a file of another client is refused.
+
+    Raises:
+        FileFormatError: a file of another client, or damaged anywhere but in what a crash can cut.
+        StorageError: it cannot be written or locked.
+
+    Guarantees: `charge` returns after the charge is on disk; when it raises, nothing may be sent.
+    """
+
+    def __init__(self, path: Path, *, identity: str) -> None:
+        self._counted: Counter[Kind] = Counter()
+        self._encodings: dict[str, bytes] = {}
+        header = {"format": _FORMAT, "version": 1, "identity": identity}
+        self._log = AppendLog(path, header=header, take=self._take, what="ledger")
+
+    def charge(
+        self, encoding: Encoding, *, plan: bytes, clients: int, corrupted: int, size: int, budget: float, delta: float
+    ) -> float:
+        """Charges one more sum, before anything of it is sent.
+
+        Arguments:
+            encoding: of the sum.
+            plan: its digest, for the record.
+            clients, corrupted: fewest summands, and how many of them may add no noise.
+            size: parameters of the model.
+            budget, delta: the total epsilon that may not be exceeded, and its delta.
+
+        Returns: epsilon of all sums, this one included.
+
+        Raises:
+            BudgetError: the total would exceed the budget; nothing is charged.
+            ParameterError: nothing is claimed of this encoding against its server.
+        """
+        kind = (encoding.binding.hex(), clients, corrupted, size)
+        with self._log.transaction() as append:
+            counted = self._counted + Counter([kind])
+            encodings = self._encodings | {kind[0]: packed(encoding)}
+            total = _total(counted, encodings, delta)
+            if total > budget:
+                raise BudgetError(f"epsilon {total:g} in all its sums would exceed the budget of {budget:g}")
+            line: dict[str, Any] = {"plan": plan.hex(), "kind": list(kind)}
+            if kind[0] not in self._encodings:
+                line["encoding"] = encodings[kind[0]].hex()
+            append(line)
+        return total
+
+    def spent(self, delta: float) -> float:
+        """Epsilon of all sums so far."""
+        self._log.refresh()
+        return _total(self._counted, self._encodings, delta)
+
+    @property
+    def sums(self) -> int:
+        """How many there were."""
+        self._log.refresh()
+        return self._counted.total()
+
+    def _take(self, line: dict[str, Any]) -> None:
+        binding, clients, corrupted, size = line["kind"]
+        self._counted[str(binding), int(clients), int(corrupted), int(size)] += 1
+        if "encoding" in line:
+            self._encodings[str(binding)] = bytes.fromhex(line["encoding"])
+
+
+def _total(counted: Counter[Kind], encodings: dict[str, bytes], delta: float) -> float:
+    return sum(
+        _epsilon(unpacked(encodings[binding]), rounds, clients, corrupted, size, delta / len(counted))
+        for (binding, clients, corrupted, size), rounds in counted.items()
+    )
+
+
+def _epsilon(encoding: Encoding, rounds: int, clients: int, corrupted: int, size: int, delta: float) -> float:
+    claims = encoding.claims(rounds=rounds, clients=clients, size=size, delta=delta, corrupted=corrupted)
+    if "local" not in claims:  # no noise of the clients' own
+        raise ParameterError("encoding", encoding.sha256, "nothing is claimed of its sums against their server")
+    return claims["central"].epsilon
