@@ -165,7 +165,7 @@ def test_the_pure_bound_withstands_canaries() -> None:
     attack = Attack(settings={"method": "rqp", "bits": 2, "q": 0.3, "bound": 0.9}, noise=0.1, rate=0.5, steps=1)
     found, claim = replace(attack, delta=1e-5, runs=200).result()
     pure = rqp.epsilon(0.1, q=0.3, bits=2, sampling_rate=0.5, steps=1, delta=1e-5, dimension=1)
-    assert pure.epsilon < 0.05 * claim.epsilon
+    assert pure.epsilon < 0.1 * claim.epsilon
     assert 0.3 * pure.epsilon < found.epsilon <= pure.epsilon
 
 

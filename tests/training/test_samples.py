@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mezzotint import ParameterError, families
+from mezzotint import families
 from mezzotint.datasets import Dataset
 from mezzotint.training import methods, models, trainer
 from reference.training import drawn_codes
@@ -69,14 +69,6 @@ def test_the_same_gradients_as_opacus(build: Any, shape: tuple[int, ...], factor
             assert torch.isnan(one).all()
             one = found[0][:, :, None] * found[1][:, None, :]
         torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-7)
-
-
-def test_only_one_backward_pass_to_a_step() -> None:
-    module = samples.FactoredGradSampleModule(torch.nn.Linear(4, 3), loss_reduction="sum")
-    module(torch.ones(2, 4)).sum().backward()
-    with pytest.raises(ParameterError, match="one backward pass"):
-        module(torch.ones(2, 4)).sum().backward()
-    module.zero_grad()
 
 
 def test_opacus_s_own_optimizer_takes_no_step_on_factors(blobs: Dataset) -> None:

@@ -77,9 +77,6 @@ class FactoredGradSampleModule(GradSampleModule):
     Where a layer sends back b (n, out) for inputs a (n, in), record i's gradient is the outer product of b[i] and a[i].
     Opacus writes these n * out * in numbers twice; here `factors` gives b and a. What Opacus's own optimizers would
     read instead is NaN, so that none takes a step with it.
-
-    Raises:
-        ParameterError: a second backward pass before the step.
     """
 
     def capture_backprops_hook(
@@ -91,10 +88,11 @@ class FactoredGradSampleModule(GradSampleModule):
         batch_first: bool,
     ) -> None:
         parameters: list[Any] = [parameter for parameter in module.parameters() if parameter.requires_grad]
-        if any(factors(parameter.grad_sample) is not None for parameter in parameters):
-            raise accumulated(2)
         if not self.hooks_enabled or not _is_simple(module, parameters):
             super().capture_backprops_hook(module, _forward_input, forward_output, loss_reduction, batch_first)
+            for parameter in parameters:
+                if isinstance(parameter.grad_sample, list):  # nobody needs more than that there were several
+                    parameter.grad_sample = parameter.grad_sample[-2:]
             return
         activations, back = self.rearrange_grad_samples(
             module=module, backprops=forward_output[0].detach(), loss_reduction=loss_reduction, batch_first=batch_first
@@ -108,16 +106,6 @@ class FactoredGradSampleModule(GradSampleModule):
             parameter.grad_sample = back
         for parameter in parameters:
             parameter._forward_counter -= 1
-
-
-def accumulated(batches: int) -> ParameterError:
-    """What a step from several backward passes is refused with."""
-    return ParameterError(
-        "grad_sample",
-        batches,
-        "gradients of several batches, which may share records; take one backward pass to a step, and "
-        "opacus.utils.batch_memory_manager for batches that do not fit",
-    )
 
 
 def factors(sample: Any) -> tuple[torch.Tensor, torch.Tensor] | None:

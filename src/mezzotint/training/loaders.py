@@ -17,6 +17,20 @@ _DATA = torch.utils.data
 
 
 @final
+class Drawn:
+    """How many batches a loader has drawn. Copies of an optimizer look at the same loader: they share it."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self) -> int:
+        return self.count
+
+    def __deepcopy__(self, _: Any) -> Drawn:
+        return self
+
+
+@final
 class PoissonBatchSampler(_DATA.Sampler[list[int]]):
     """Indices of Poisson batches.
 
@@ -42,7 +56,7 @@ class PoissonBatchSampler(_DATA.Sampler[list[int]]):
         bands: int = 1,
     ) -> None:
         self.batches, self.steps, self.rng, self.first, self.every = batches, steps, rng, first, every
-        self.parts, self.bands, self.drawn = parts, bands, 0
+        self.parts, self.bands, self.drawn = parts, bands, Drawn()
 
     def __len__(self) -> int:
         return self.steps
@@ -52,8 +66,8 @@ class PoissonBatchSampler(_DATA.Sampler[list[int]]):
         for _ in range(self.steps):
             chosen = self.batches.draw(key_from(self.rng()), records=len(mine))
             if self.parts is not None:
-                chosen = chosen[self.parts[chosen] == self.drawn % self.bands]
-            self.drawn += 1
+                chosen = chosen[self.parts[chosen] == self.drawn() % self.bands]
+            self.drawn.count += 1
             yield [mine[i] for i in chosen.tolist()]
 
 

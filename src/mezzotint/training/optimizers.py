@@ -18,7 +18,7 @@ from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.privacy.sums.lattice import Lattice, find_lattice
 from mezzotint.training.bands import SCALE, CorrelatedNoise
-from mezzotint.training.batches import accumulated, factors
+from mezzotint.training.batches import factors
 from mezzotint.training.extra import BatchSplittingSampler, DPOptimizer, check_unused, mark_used, torch
 from mezzotint.training.levels import place
 from mezzotint.training.noise import ClippedSums, RoundedGaussian
@@ -58,8 +58,8 @@ class _Wrapper(torch.optim.Optimizer):
         torch.optim.Optimizer.__setstate__(self, {})
 
     def __getstate__(self) -> dict[str, Any]:
-        # A scheduler's wrapper of `step` belongs to the optimizer that it was made for.
-        return {name: value for name, value in vars(self).items() if name != "step"}
+        # A scheduler's wrapper of `step`, and a pass through a loader, belong to the optimizer that they were made for.
+        return {name: value for name, value in vars(self).items() if name not in ("step", "_splitting")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -189,7 +189,13 @@ class ProjectedOptimizer(_Wrapper):
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
         self._contracted = self.contraction
+        gradients: list[Any] = [parameter.grad for parameter in self.parameters] if self.projection.kappa < 1 else []
+        for gradient in gradients:
+            # Noise that two projections read tells more than noise that one has read.
+            check_unused(gradient)
         loss = self.inner.step(closure) if closure is not None else self.inner.step()
+        for gradient in gradients:
+            mark_used(gradient)
         self.project()
         return loss
 
@@ -279,6 +285,9 @@ class _CoordinateOptimizer(_Wrapper, DPOptimizer, ABC):
     _step_supports_amp_scaling = True
     """So that a GradScaler calls `step`, which refuses it, instead of leaving steps out by itself."""
 
+    _splitting: Any = None
+    """The pass of Opacus's memory manager that batches are split by."""
+
     def __init__(self, inner: torch.optim.Optimizer, **settings: Any) -> None:
         DPOptimizer.__init__(self, inner, **settings)
         self._become_optimizer()
@@ -304,16 +313,29 @@ class _CoordinateOptimizer(_Wrapper, DPOptimizer, ABC):
         them is changed by more than one clip norm, and by more often than the accountant counts.
 
         Raises:
-            ParameterError: any other caller.
+            ParameterError: any other caller; a part that no step was taken for.
         """
-        caller = sys._getframe(1).f_code
-        if caller is not BatchSplittingSampler.__iter__.__code__:
+        caller = sys._getframe(1)
+        if caller.f_code is not BatchSplittingSampler.__iter__.__code__:
             raise ParameterError(
                 "signal_skip_step",
-                caller.co_name,
+                caller.f_code.co_name,
                 "only Opacus's BatchMemoryManager may split a batch; for larger batches give the loader a larger size",
             )
+        if caller is not self._splitting:
+            # The pass before may have ended in the midst of a batch, whose parts are dropped.
+            self._splitting, self._is_last_step_skipped = caller, False
+            self._step_skip_queue.clear()
+            self._forget_sums()
+        elif self._step_skip_queue:
+            remedy = "every part of a batch needs one step, in order; and no worker processes, which draw in advance"
+            raise ParameterError("signal_skip_step", len(self._step_skip_queue), remedy)
         super().signal_skip_step(do_skip)
+
+    def _forget_sums(self) -> None:
+        attributed: list[Any] = self.params
+        for parameter in attributed:
+            parameter.summed_grad = None
 
     @torch.no_grad()
     def clip_and_accumulate(self) -> None:
@@ -329,7 +351,14 @@ class _CoordinateOptimizer(_Wrapper, DPOptimizer, ABC):
         for parameter in attributed:
             check_unused(parameter.grad_sample)
             if isinstance(parameter.grad_sample, list) and len(parameter.grad_sample) > 1:
-                raise accumulated(len(parameter.grad_sample))
+                raise ParameterError(
+                    "grad_sample",
+                    len(parameter.grad_sample),
+                    "gradients of several batches, which may share records; take one backward pass to a step, and "
+                    "opacus.utils.batch_memory_manager for batches that do not fit",
+                )
+        if not (self._step_skip_queue and self._is_last_step_skipped):
+            self._forget_sums()  # the first part of a batch, or a whole one: what is there is left of another
         summed = self.total(self.grad_samples)
         parts = summed.split([parameter.numel() for parameter in attributed])
         for parameter, part in zip(attributed, parts, strict=True):
@@ -368,9 +397,11 @@ class NoisyOptimizer(_CoordinateOptimizer):
         replicas: the processes of PyTorch's default group each hold part of a batch: their integer sums are added
             up, and all must draw the same noise.
         correlated: spreads every sum and its noise over several steps; None for noise that is drawn afresh.
+        drawn: how many batches have been drawn so far: no more steps are taken. None if nobody counts.
 
     Raises:
-        ParameterError: clip_norm not positive, noise_multiplier negative or too large for the grid.
+        ParameterError: clip_norm not positive, noise_multiplier negative or too large for the grid; from a step, one
+            that no batch was drawn for.
 
     Warns:
         LeftOutWarning: once, when a record's gradient is not finite. It then counts as zero: a run that stopped for
@@ -393,6 +424,7 @@ class NoisyOptimizer(_CoordinateOptimizer):
         record: Callable[[Any], None] = _uncounted,
         replicas: bool = False,
         correlated: CorrelatedNoise | None = None,
+        drawn: Callable[[], int] | None = None,
     ) -> None:
         super().__init__(
             inner,
@@ -401,6 +433,7 @@ class NoisyOptimizer(_CoordinateOptimizer):
             expected_batch_size=expected_batch_size,
         )
         self.record, self.replicas, self.correlated = record, replicas, correlated
+        self.drawn, self.released = drawn, 0
         if not noise_multiplier >= 0:
             raise ParameterError("noise_multiplier", noise_multiplier, "need a finite number >= 0")
         self.rng = rng
@@ -447,7 +480,11 @@ class NoisyOptimizer(_CoordinateOptimizer):
         correlated = self.correlated
         if correlated is not None:
             correlated.check(self.noise_multiplier, self.max_grad_norm, [id(parameter) for parameter in self.params])
+        if self.drawn is not None and self.released >= self.drawn():
+            remedy = "each step needs a batch of its own, drawn by the loader that make_private has returned"
+            raise ParameterError("loader", f"step {self.released + 1} after {self.drawn()} batches", remedy)
         self.record(self)
+        self.released += 1
         if self.replicas:
             # Integers: the sum does not depend on the order of the replicas.
             summed = summed.to(self.params[0].device)
