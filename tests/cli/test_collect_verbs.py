@@ -96,7 +96,7 @@ def test_memoised_reports_need_a_secret_key_file(
         (memoised, "--key-file=.*no such file.*--new-key"),
         (memoised[:2], "--memoise-by=id: needs the secret key"),
         (memoised[2:], "name the users: --memoise-by"),
-        ([*memoised, "--new-key", "--seed", "3"], "rng=a seed: memoised reports"),
+        ([*memoised, "--new-key", "--seed", "3"], "--seed=a seed: memoised reports"),
         (["--memoise-by", "word", "--key-file", key, "--new-key"], "--key-file=.*exists already"),
         (["--memoise-by", "nobody", "--key-file", key], "users=nobody: no such column"),
         (["--engine", "spark"], 'engine=spark: use "local" or "ray"'),

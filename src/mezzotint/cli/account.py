@@ -13,8 +13,8 @@ from mezzotint.cli.common import (
     ProofOption,
     is_ranked,
     load_mechanism,
-    output,
     print_json,
+    say,
     write_proof,
 )
 from mezzotint.cli.rooms import privacy, vectors
@@ -64,6 +64,6 @@ def command(
     else:
         others = "; ".join(f"epsilon {above(epsilon)} by {name}" for name, epsilon in claim.alternatives[1:])
         also = f"\nAlso valid ({privacy.basis(claim.observer)}): {others}." if others else ""
-        output().print(str(claim) + also, markup=False, highlight=False, soft_wrap=True)
+        say(str(claim) + also)
     if proof is not None and not claim.certified:
         raise typer.Exit(1)

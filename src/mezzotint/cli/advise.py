@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from mezzotint.cli.common import AsJson, number, output, print_json, steps
+from mezzotint.cli.common import (
+    AsJson,
+    number,
+    output,
+    print_json,
+    say,
+    steps,
+)
 from mezzotint.cli.tables import Fitted
 from mezzotint.core.errors import InfeasibleError, MezzotintError, ParameterError
 from mezzotint.core.lazy import LazyModule
@@ -142,7 +149,7 @@ def _taken_part(clients: int, rounds: int, population: int | None) -> int:
     if population is None:
         return rounds
     if population < clients:
-        raise ParameterError("population", population, f"at least the clients={clients} of one round")
+        raise ParameterError("population", population, f"at least the {clients} of --clients")
     return -(-rounds * clients // population)
 
 
@@ -173,8 +180,6 @@ def _show(advice: vectors.Advice) -> None:
     table.add_row("answering 0", number(setting.answering_zero, 3), "0", "0", "0", "needs nobody")
     console.print(Fitted(table))
     for remark in advice.remarks:
-        console.print(remark, markup=False, highlight=False, soft_wrap=True)
+        say(remark)
     if advice.best is not None:
-        console.print(
-            f"Best: {advice.best.parameter}. {advice.best.claim}", markup=False, highlight=False, soft_wrap=True
-        )
+        say(f"Best: {advice.best.parameter}. {advice.best.claim}")

@@ -21,6 +21,7 @@ from mezzotint.cli import (
     explore,
     federate,
     ledger,
+    messages,
     privatize,
     report,
     reproduce,
@@ -28,7 +29,7 @@ from mezzotint.cli import (
     train,
     verify,
 )
-from mezzotint.core.errors import MezzotintError, ParameterError
+from mezzotint.core.errors import MezzotintError
 from mezzotint.core.lazy import LazyModule
 
 metadata: Any = LazyModule("importlib.metadata")
@@ -74,9 +75,6 @@ EXTRAS = {
     "flask": "explore",
 }
 """Libraries that the core does not need -> the extra that brings them."""
-
-ALIASES = {"dimension": "dim"}
-"""Parameters of the library -> those of verbs, where they differ."""
 
 
 def build(words: Sequence[str]) -> typer.Typer:
@@ -149,13 +147,13 @@ def run(arguments: Sequence[str] | None = None) -> int:
         given = [argument for argument in given if argument != "--no-color"]
     try:
         completed = os.environ.get("COMP_WORDS", "").split()  # what the shell asks completion for
-        entered = build([*given, *completed])
-        status = entered(args=given, prog_name="mezzotint", standalone_mode=False)
-        sys.stdout.flush()
-    except ParameterError as error:
-        return _complain(_as_typed(error, entered, given))
-    except MezzotintError as error:
-        return _complain(str(error))
+        entered = typer.main.get_command(build([*given, *completed]))
+        with messages.command_line(entered, given):
+            try:
+                status = entered(args=given, prog_name="mezzotint", standalone_mode=False)
+                sys.stdout.flush()
+            except MezzotintError as error:
+                return _complain(messages.complaint(error))
     except ModuleNotFoundError as error:
         extra = EXTRAS.get((error.name or "").partition(".")[0])
         if extra is None:
@@ -179,21 +177,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
         said = re.sub(r"(\(?Did you mean [^?]*\?\)?)( ?\1)+", r"\1", message())
         return _complain(f"{said} Try: {path} --help")
     return status if isinstance(status, int) else 0
-
-
-def _as_typed(error: ParameterError, entered: typer.Typer, given: Sequence[str]) -> str:
-    """The message with the option's name as it is typed, where the verb has an option for the parameter."""
-    command: Any = typer.main.get_command(entered)
-    for word in given:
-        command = getattr(command, "commands", {}).get(word, command)
-    name, rest = re.match(r"(\w*)(.*)", error.parameter, re.DOTALL).groups()  # type: ignore[union-attr]
-    for option in getattr(command, "params", ()):
-        if option.param_type_name == "option" and ALIASES.get(name, name) == option.name:
-            said = str(error)
-            if isinstance(error.value, bool):  # flags have no value to type
-                said = said.replace(f"={error.value}", "", 1)
-            return said.replace(name + rest, option.opts[0] + rest, 1)
-    return str(error)
 
 
 def _close_quietly() -> int:

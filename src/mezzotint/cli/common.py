@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from mezzotint.cli.messages import typed
 from mezzotint.cli.rooms import collect, privacy, vectors
 from mezzotint.core import format
 from mezzotint.core.errors import FileFormatError, ParameterError
@@ -59,9 +61,25 @@ def _width(stream: Any) -> int | None:
     return None if stream.isatty() or "COLUMNS" in os.environ else 120
 
 
+def say(text: str, *, style: str | None = None, on: Console | None = None) -> None:
+    """Sentences, broken between words where somebody reads them: on a terminal, or where COLUMNS says how wide one is.
+
+    A pipe and a file get the lines as they are, and paths and commands of no words stay whole everywhere.
+
+    Arguments:
+        style: as rich has it.
+        on: the console; standard output if not given.
+    """
+    console = on or output()
+    if console.is_terminal or "COLUMNS" in os.environ:
+        whole = {"break_long_words": False, "break_on_hyphens": False}
+        text = "\n".join(textwrap.fill(line, console.width, **whole) for line in text.split("\n"))
+    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
 def warn(text: str) -> None:
-    """One line of warning on standard error."""
-    notices().print(f"mezzotint: warning: {text}", markup=False, soft_wrap=True)
+    """A warning on standard error: one line where it is no terminal."""
+    say(f"mezzotint: warning: {typed(text)}", on=notices())
 
 
 def print_json(values: Mapping[str, Any]) -> None:
@@ -98,8 +116,11 @@ def read_prior(prior: str | None, lower: float, upper: float) -> Any:
     if not separator or not path or not column:
         raise ParameterError("prior", prior, "give FILE:COLUMN, as in public.parquet:age")
     warn(PRIOR_WARNING)
-    with busy("reading the prior"):
-        values = collect.read_values(path, column=column)
+    try:
+        with busy("reading the prior"):
+            values = collect.read_values(path, column=column)
+    except ParameterError as error:  # of the file or of the column: both were typed here
+        raise ParameterError("prior", prior, error.remedy) from None
     outside = int(((values < lower) | (values > upper)).sum())
     if outside:
         beyond = f"outside --lower {lower:g} .. --upper {upper:g}"

@@ -11,7 +11,14 @@ import typer
 from rich.table import Table
 
 from mezzotint.cli import design as designs
-from mezzotint.cli.common import AsJson, number, output, print_json, progress
+from mezzotint.cli.common import (
+    AsJson,
+    number,
+    output,
+    print_json,
+    progress,
+    say,
+)
 from mezzotint.cli.rooms import collect, datasets, families, privacy
 from mezzotint.cli.tables import Fitted
 from mezzotint.core.files import replacing
@@ -217,7 +224,7 @@ def _show(facts: dict[str, Any], checked: str) -> None:
     for part in (about, Fitted(table), verified, Fitted(grouped)):
         console.print(part, highlight=False)
     files = ", ".join(facts["files"].values())
-    console.print(f"Written: {files} ({facts['seconds']:.1f} s in all)", markup=False, highlight=False, soft_wrap=True)
+    say(f"Written: {files} ({facts['seconds']:.1f} s in all)")
 
 
 def _markdown(facts: dict[str, Any], checked: str) -> str:

@@ -22,11 +22,11 @@ from mezzotint.cli.common import (
     bits,
     busy,
     number,
-    output,
     parse_levels,
     print_json,
     read_prior,
     refuse_given,
+    say,
     steps,
     table_for_shares,
     warn,
@@ -120,7 +120,9 @@ def command(
             write_proof(privacy.Release(mechanism=mechanism, delta=0.0), proof, overwrite=overwrite)
         _categories(mechanism, epsilon, out, overwrite, as_json)
         return
-    refuse_given({"method": method != "best", "other": other, "missing": missing}, "it is for tables of --categories")
+    refuse_given(
+        {"method": method != "best" and method, "other": other, "missing": missing}, "it is for tables of --categories"
+    )
     sample = read_prior(prior, lower, upper)
     values = None if levels is None else parse_levels(levels)
     started = time.perf_counter()
@@ -184,7 +186,7 @@ def _categories(mechanism: Mechanism, asked: float, out: Path | None, overwrite:
         f"{facts['reports']} reports; n x the variances of all frequencies: {number(facts['frequency_variance'])}",
         *([f"written to {out}"] if out else []),
     ]
-    output().print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
+    say("\n".join(lines))
 
 
 @contextmanager
@@ -342,4 +344,4 @@ def _summary(facts: dict[str, Any]) -> None:
     ]
     if "for_shares" in facts:
         lines.append(f"made for means; shares and quantiles: {facts['for_shares']}")
-    output().print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
+    say("\n".join(lines))

@@ -8,7 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
-from mezzotint.cli.common import PRIOR_WARNING, AsJson, output, print_json, warn
+from mezzotint.cli.common import (
+    PRIOR_WARNING,
+    AsJson,
+    print_json,
+    say,
+    warn,
+)
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.lazy import LazyModule
 
@@ -42,7 +48,7 @@ def command(
         print_json({"url": page.url, "port": page.port})
     else:
         text = f"Serving on this machine alone; open {page.url}\nCtrl-C ends it."
-        output().print(text, markup=False, highlight=False, soft_wrap=True)
+        say(text)
     sys.stdout.flush()
     if not no_browser:
         browser.open(page.url)

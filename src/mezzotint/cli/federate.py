@@ -11,7 +11,16 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from mezzotint.cli.common import AsJson, ProofOption, notices, number, output, print_json, write_proof
+from mezzotint.cli.common import (
+    AsJson,
+    ProofOption,
+    notices,
+    number,
+    output,
+    print_json,
+    say,
+    write_proof,
+)
 from mezzotint.cli.rooms import datasets, vectors
 from mezzotint.cli.tables import Fitted
 from mezzotint.core.errors import InfeasibleError, ParameterError
@@ -169,8 +178,8 @@ def _table(name: str, bits: int, clip: float, report_epsilon: float, l2_norm: fl
     """The encoding of a table by name or from a file; None for `clip`, which has none."""
     if not 1 <= bits <= 12:
         raise ParameterError("bits", bits, "1 to 12 bits a report")
-    if not clip > 0:
-        raise ParameterError("clip", clip, "a clipping range > 0")
+    if not 0 < clip < math.inf:
+        raise ParameterError("clip", clip, "a finite clipping range > 0")
     if not 0 <= report_epsilon < math.inf:
         raise ParameterError("report_epsilon", report_epsilon, "an epsilon > 0, or 0 for the default")
     if name == _RANKED:
@@ -263,12 +272,12 @@ def _write_app(app: Path, settings: Any, encoding: Any, out: Path | None) -> Non
         remedy = "results of an app go below the directory of its SuperLink: give a relative folder, or none"
         raise ParameterError("out", str(out), remedy)
     folders.write_app(app, replace(settings, out="" if out is None else str(out)), encoding)
-    say = notices().print
-    say(f"mezzotint: check it with: flwr build --app {app}; run it with: flwr run {app}", markup=False)
+    tell = notices().print
+    tell(f"mezzotint: check it with: flwr build --app {app}; run it with: flwr run {app}", markup=False)
     simulated = f"flwr federation simulation-config @none/default local --num-supernodes {settings.clients}"
-    say(f"mezzotint: to simulate its clients on one machine, first: {simulated}", markup=False, soft_wrap=True)
+    tell(f"mezzotint: to simulate its clients on one machine, first: {simulated}", markup=False, soft_wrap=True)
     if settings.data:
-        say("mezzotint: every node names its data in --node-config 'data=\"/path\"', the SuperLink's machine in the "
+        tell("mezzotint: every node names its data in --node-config 'data=\"/path\"', the SuperLink's machine in the "
             "environment variable MEZZOTINT_DATA", markup=False)  # fmt: skip
 
 
@@ -331,15 +340,15 @@ def _show(report: Any, settings: Any, as_json: bool) -> None:
     output().print(Fitted(table))
     for view in views:
         text = report.claims.get(view, {}).get("text", _unclaimed(view, report))
-        output().print(f"{view}: {text}", markup=False, highlight=False, soft_wrap=True)
+        say(f"{view}: {text}")
     if settings.trust == "local":
-        output().print("observer: the server itself, which sees every report", markup=False, highlight=False)
+        say("observer: the server itself, which sees every report")
     rounds = report.ledger["rounds"]
     summary = f"ledger: {len(rounds)} rounds, smallest {'mean' if settings.trust == 'local' else 'sum'} "
     summary += f"{report.ledger['smallest_sum']} clients"
-    output().print(f"{summary}, {len(report.ledger['charges'])} clients charged", markup=False, highlight=False)
+    say(f"{summary}, {len(report.ledger['charges'])} clients charged")
     if report.stopped:
-        output().print(f"stopped: {report.stopped}", markup=False, highlight=False, soft_wrap=True)
+        say(f"stopped: {report.stopped}")
 
 
 def _unclaimed(view: str, report: Any) -> str:

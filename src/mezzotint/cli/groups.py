@@ -39,7 +39,7 @@ def by_groups(
                 found[name] = found[name].merge(group) if name in found else group
     if not allow_seeded and any(group.counts.seeded for group in found.values()):
         raise ParameterError(
-            "source", "drawn from a seed", "such reports are NOT private; --allow-seeded estimates them"
+            "sources", "drawn from a seed", "such reports are NOT private; --allow-seeded estimates them"
         )
     if against is not None and against not in found:
         raise ParameterError("against", against, f"is no group; there are: {', '.join(list(found)[:20])}")
@@ -96,7 +96,7 @@ def hitters(
 ) -> None:
     """Prints the most frequent categories of a large domain."""
     if len(sources) > 1 or len(column or ()) > 1:
-        raise ParameterError("source", ", ".join(sources), "hashed reports are read from one source, one column")
+        raise ParameterError("sources", ", ".join(sources), "hashed reports are read from one source, one column")
     names = (*read_lines(domain, parameter="domain"), OTHER)
     with progress("counting"):
         counts = collect.read_hashed(

@@ -14,7 +14,13 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from mezzotint.cli.common import AsJson, output, print_json, warn
+from mezzotint.cli.common import (
+    AsJson,
+    output,
+    print_json,
+    say,
+    warn,
+)
 from mezzotint.cli.rooms import privacy
 from mezzotint.cli.tables import Fitted
 from mezzotint.core.errors import FileFormatError, ParameterError
@@ -226,4 +232,4 @@ def _show_steps(file: Path, header: dict[str, Any], as_json: bool) -> None:
         print_json({"file": str(file), **lines[-1]})
         return
     words = f"{file.name}: {lines[-1]['reserved']:,} steps reserved\n{lines[-1]['sentence']}"
-    output().print(words, markup=False, highlight=False, soft_wrap=True)
+    say(words)

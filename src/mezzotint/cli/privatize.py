@@ -20,6 +20,7 @@ from mezzotint.cli.common import (
     print_json,
     progress,
     read_lines,
+    say,
     warn,
     write_proof,
 )
@@ -183,7 +184,9 @@ def _tables(columns: list[str], files: list[Path]) -> dict[str, Any]:
 def _memo(users: str | None, key_file: Path | None, new_key: bool) -> collect.Memo | None:
     if users is None:
         if key_file is not None or new_key:
-            raise ParameterError("key_file", str(key_file), "serves memoised reports; name the users: --memoise-by")
+            raise ParameterError(
+                "key_file", str(key_file or "not given"), "serves memoised reports; name the users: --memoise-by"
+            )
         return None
     if key_file is None:
         raise ParameterError("memoise_by", users, "needs the secret key of all rounds: --key-file FILE [--new-key]")
@@ -192,13 +195,12 @@ def _memo(users: str | None, key_file: Path | None, new_key: bool) -> collect.Me
 
 
 def _print(result: collect.PrivatizeResult | collect.ColumnsResult) -> None:
-    console = notices() if result.out == "-" else output()
     lines = _one(result) if isinstance(result, collect.PrivatizeResult) else _several(result)
     if result.resumed:
         lines.append(f"{result.resumed} of {result.blocks} parts were there before; the counts below leave them out")
     lines += _charged(result)
     lines += [_clipped(result), f"({collect.RAW_COUNTS_REMARK})"]
-    console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
+    say("\n".join(lines), on=notices() if result.out == "-" else output())
 
 
 def _one(result: collect.PrivatizeResult) -> list[str]:

@@ -8,7 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
-from mezzotint.cli.common import AsJson, Overwrite, busy, output, print_json
+from mezzotint.cli.common import (
+    AsJson,
+    Overwrite,
+    busy,
+    print_json,
+    say,
+)
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import refuse_existing, replacing
 from mezzotint.core.lazy import LazyModule
@@ -62,4 +68,4 @@ def command(
         return
     size = f"{facts['bytes'] / 1e6:.1f} MB"
     lines = [page.summary, f"Written: {out} ({size}, needs no network)", *(f"Written: {path}" for path in drawn)]
-    output().print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
+    say("\n".join(lines))

@@ -13,7 +13,16 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from mezzotint.cli.common import AsJson, Overwrite, busy, number, output, print_json, steps
+from mezzotint.cli.common import (
+    AsJson,
+    Overwrite,
+    busy,
+    number,
+    output,
+    print_json,
+    say,
+    steps,
+)
 from mezzotint.cli.tables import Fitted
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import replacing
@@ -66,7 +75,7 @@ def _list(known: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_json({"names": sorted(known)})
     else:
-        output().print("\n".join(sorted(known)), markup=False, highlight=False)
+        say("\n".join(sorted(known)))
 
 
 def _draw(result: Any, kind: str, path: Path | None, overwrite: bool) -> None:

@@ -20,6 +20,7 @@ from mezzotint.cli.common import (
     output,
     parse_numbers,
     print_json,
+    say,
     sparkline,
 )
 from mezzotint.cli.rooms import privacy, vectors
@@ -64,7 +65,7 @@ def command(
 def _show_ranked(scheme: vectors.RankedCodebook, as_json: bool) -> None:
     """One sentence; a ranked codebook has no levels to draw."""
     if not as_json:
-        output().print(str(scheme), markup=False, highlight=False, soft_wrap=True)
+        say(str(scheme))
         return
     print_json(
         {

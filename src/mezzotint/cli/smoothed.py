@@ -10,7 +10,15 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from mezzotint.cli.common import AsJson, busy, notices, number, output, print_json
+from mezzotint.cli.common import (
+    AsJson,
+    busy,
+    notices,
+    number,
+    output,
+    print_json,
+    say,
+)
 from mezzotint.cli.rooms import datasets, smoothed
 from mezzotint.cli.tables import Fitted
 from mezzotint.core.errors import ParameterError
@@ -142,7 +150,7 @@ def elections(
         print_json({**asked, **used, **_STANDING, "elections": rows})
         return
     if file is not None:
-        output().print(f"Columns of counts: {', '.join(found[0].candidates)}", markup=False, highlight=False)
+        say(f"Columns of counts: {', '.join(found[0].candidates)}")
     threshold = f"epsilon {epsilon:g}" if ratio is None else f"e^epsilon = {ratio}"
     words = f"log10 at {threshold}, loss rate {loss_rate}; private if delta is well below 1/n."
     table = Table(title=f"Values are {words} {_BASIS}", title_justify="left")
@@ -268,8 +276,8 @@ def _finish(verb: str, asked: dict[str, Any], result: Any, as_json: bool, at_mos
         for name, value in facts.items():
             if name != "reason" and name not in _STANDING and value not in ((), None):
                 table.add_row(name, _cell(value))
-        output().print(table)
-        output().print(f"{facts['reason']} {_BASIS}", markup=False, highlight=False, soft_wrap=True)
+        output().print(Fitted(table))
+        say(f"{facts['reason']} {_BASIS}")
     if at_most is not None and result.log10_upper > at_most:
         notices().print(f"mezzotint: log10 bound {result.log10_upper:.6g} exceeds {at_most:.6g}", markup=False)
         raise typer.Exit(CHECK_FAILED)

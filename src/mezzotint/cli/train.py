@@ -26,9 +26,11 @@ from mezzotint.cli.common import (
     output,
     print_json,
     progress_bars,
+    say,
     warn,
     write_proof,
 )
+from mezzotint.cli.messages import typed
 from mezzotint.cli.rooms import datasets, training, vectors
 from mezzotint.cli.tables import Fitted
 from mezzotint.core.errors import MezzotintError, ParameterError
@@ -365,7 +367,7 @@ def _live(steps: int) -> Iterator[Callable[[Any], None]]:
         # Through the bar's own console, which puts lines above the bar.
         above, warnings.showwarning = (
             warnings.showwarning,
-            lambda message, *_: bars.console.print(f"mezzotint: warning: {message}", markup=False, soft_wrap=True),
+            lambda message, *_: say(f"mezzotint: warning: {typed(str(message))}", on=bars.console),
         )
         try:
             yield show
@@ -440,6 +442,6 @@ def _summary(facts: dict[str, Any]) -> None:
     )
     screen = output()
     screen.print(Fitted(table))
-    screen.print(facts["claim"], markup=False, highlight=False, soft_wrap=True)
+    say(facts["claim"])
     if facts["caveat"]:
         warn(facts["caveat"])

@@ -7,7 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from mezzotint.cli.common import AsJson, claim_of, output, print_json
+from mezzotint.cli.common import (
+    AsJson,
+    claim_of,
+    print_json,
+    say,
+)
 from mezzotint.cli.rooms import privacy
 from mezzotint.core.errors import ParameterError
 
@@ -40,7 +45,7 @@ def _claim(report: Any, as_json: bool) -> int:
         to = {} if claim is None or claim.release is None else {"observer": claim.observer, "trust": claim.trust}
         print_json({**facts, **to, "claim": None if claim is None else claim.document()})
     else:
-        output().print(sentence, style="bold red" if status else "green", markup=False, soft_wrap=True)
+        say(sentence, style="bold red" if status else "green")
     return status
 
 
@@ -59,5 +64,5 @@ def _mechanism(file: Path, report: Any, as_json: bool) -> int:
     else:
         lines = [str(report), *([] if claim is None else [str(claim)])]
         style = "green" if report.valid else "bold red"
-        output().print("\n".join(lines), style=style, markup=False, soft_wrap=True)
+        say("\n".join(lines), style=style)
     return 0 if report.valid else 1

@@ -15,6 +15,7 @@ import pyarrow as pa
 from mezzotint.collect.columns import arrow, category_positions, numbers
 from mezzotint.collect.memo import Memo
 from mezzotint.collect.reports import code_field, hash_field
+from mezzotint.core.arguments import check_count
 from mezzotint.core.entropy import BLOCK, ElementWords, Words, fresh_key, key_from
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.kernels import compile_lookup
@@ -291,7 +292,8 @@ def plan(
     Arguments:
         rng: None for keys of the operating system; a seed or numpy Generator is reproducible and NOT private.
     """
-    generator = np.random.default_rng(rng) if isinstance(rng, (int, np.integer)) else rng
+    seeded = isinstance(rng, (int, np.integer))
+    generator = np.random.default_rng(check_count("rng", rng, least=0)) if seeded else rng
     hashed = {column: one for column, one in mechanisms.items() if not isinstance(one, Mechanism)}
     return Plan(
         mechanisms={name: one if isinstance(one, Mechanism) else one.mechanism for name, one in mechanisms.items()},

@@ -96,7 +96,7 @@ class Settings:
                 "address", self.address, 'is that of a Ray cluster; choose engine="ray" (--engine ray)'
             )
         if self.threads is not None and self.threads < 1:
-            raise ParameterError("threads", self.threads, "need at least one thread; None uses all")
+            raise ParameterError("threads", self.threads, "need at least one thread; without it all are used")
         if self.budget is not None and self.ledger is None:
             raise ParameterError("budget", self.budget, "needs the ledger that knows what was spent (--ledger)")
         if self.people is not None and self.ledger is None:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 import numpy.typing as npt
 
+from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_object
 
@@ -314,7 +315,7 @@ def dirichlet_split(labels: Labels, clients: int, alpha: float, seed: int) -> li
         raise ParameterError("clients", clients, f"need 1 to {len(labels)} clients, one record each at least")
     if not alpha > 0:
         raise ParameterError("alpha", alpha, "need a number > 0; 0.5 is clearly uneven, 100 nearly even")
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(check_count("seed", seed, least=0))
     parts: list[list[int]] = [[] for _ in range(clients)]
     for label in np.unique(labels):
         members = rng.permutation(np.flatnonzero(labels == label))
@@ -335,7 +336,7 @@ def _split(x: Features, y: Labels, clients: int, alpha: float, seed: int) -> tup
 def _digits(_: str, clients: int, alpha: float, seed: int) -> Federation:
     bunch = _scikit_learn("digits")
     x, y = (np.asarray(bunch.data) / 16).astype(np.float32), np.asarray(bunch.target, dtype=np.int64)
-    order = np.random.default_rng(seed).permutation(len(y))
+    order = np.random.default_rng(check_count("seed", seed, least=0)).permutation(len(y))
     test, train = order[:360], order[360:]
     return Federation(
         clients=_split(x[train], y[train], clients, alpha, seed), test_x=x[test], test_y=y[test], classes=10

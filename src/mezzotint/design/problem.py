@@ -80,11 +80,11 @@ def _check_privacy(epsilon: float, delta: float, alpha: float | None, metric: An
     if not 0 <= delta < 1:
         raise ParameterError("delta", delta, "must be in [0, 1); 0 is pure differential privacy")
     if metric not in (None, "absolute", "squared"):
-        raise ParameterError("metric", metric, 'use None, "absolute" or "squared"')
+        raise ParameterError("metric", metric, 'use "absolute" or "squared", or leave it out')
     if alpha is not None and not alpha > 1:
-        raise ParameterError("alpha", alpha, "the Renyi order must exceed 1; math.inf is pure epsilon")
+        raise ParameterError("alpha", alpha, "the Renyi order must exceed 1; inf is pure epsilon")
     if alpha is not None and not (1 + 1e-5 <= alpha <= _LARGEST_ORDER or alpha == math.inf):
-        remedy = f"{1 + 1e-5!r} implies it" if alpha < 2 else "math.inf, pure epsilon, implies it"
+        remedy = f"{1 + 1e-5!r} implies it" if alpha < 2 else "inf, pure epsilon, implies it"
         raise ParameterError("alpha", alpha, f"no order for a solver; {remedy}")
     if (delta > 0) + (alpha is not None) + (metric is not None) > 1:
         raise ParameterError("delta", delta, "delta, alpha and metric are three different guarantees: give one")
@@ -112,7 +112,7 @@ def make_problem(
     if loss not in get_args(Loss):
         raise ParameterError("loss", loss, f"use one of {', '.join(get_args(Loss))}")
     if math.isnan(max_bias) or max_bias < 0:
-        raise ParameterError("max_bias", max_bias, "0 for unbiased, a bound in data units, or math.inf for no bound")
+        raise ParameterError("max_bias", max_bias, "0 for unbiased, a bound in data units, or inf for no bound")
     return Problem(
         epsilon=epsilon,
         lower=lower,

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from scipy import special
 
+from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import ParameterError
 from mezzotint.smoothed import kernels
 from mezzotint.smoothed.expectations import CONFIDENCE
@@ -310,7 +311,7 @@ def expected_gradients(
 def _estimate(
     chances: list[np.ndarray], composition: tuple[int, ...], sample: Sample, loss: Loss, draws: int, seed: int
 ) -> Estimate:
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(check_count("seed", seed, least=0))
     logs = np.empty(draws)
     for draw in range(draws):
         codes = [rng.choice(row.size, size=count, p=row) for row, count in zip(chances, composition, strict=True)]

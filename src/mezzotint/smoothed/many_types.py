@@ -20,6 +20,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import ParameterError
 from mezzotint.smoothed import kernels
 from mezzotint.smoothed.model import LOG_TEN, Distribution, Loss, Sample, split
@@ -564,7 +565,7 @@ def monte_carlo(
     distribution tilted to where the two-type problem of the rarest type has its largest term; the weights,
     true over mixture, are at most 2. The interval is the central limit theorem's.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(check_count("seed", seed, least=0))
     active = [i for i, count in enumerate(split_at) if count > 0]
     tilt = _tilted(sample, loss, vertices[active[0]]) if len(active) == 1 else None
     logs = np.empty(draws)

@@ -44,7 +44,7 @@ def read_rational(parameter: str, value: Rational) -> Fraction:
             return Fraction(repr(float(value))) if isinstance(value, float) else Fraction(value)
         except (ValueError, TypeError, OverflowError, ZeroDivisionError):
             pass
-    raise ParameterError(parameter, value, "must be a finite number; try 0.002, '1/500' or Fraction(1, 500)")
+    raise ParameterError(parameter, value, "must be a finite number or a ratio of two, such as 0.002 or 1/500")
 
 
 def read_count(parameter: str, value: int) -> int:
@@ -150,10 +150,10 @@ def read_loss(*, epsilon: float | None, ratio: Rational | None) -> Loss:
     if ratio is not None and epsilon is None:
         exact = read_rational("ratio", ratio)
         if exact < 1:
-            raise ParameterError("ratio", ratio, "must be at least 1 (ratio is e**epsilon); try ratio='51/49'")
+            raise ParameterError("ratio", ratio, "must be at least 1 (ratio is e**epsilon); try 51/49")
         log_ratio = split_log(exact)
         return Loss(epsilon=log_ratio[0], ratio=exact, log_ratio=log_ratio)
-    raise ParameterError("epsilon", epsilon, "give exactly one of epsilon= and ratio= (ratio is e**epsilon)")
+    raise ParameterError("epsilon", epsilon, "give exactly one of epsilon and ratio (which is e**epsilon)")
 
 
 def _read_epsilon(epsilon: float) -> Loss:
@@ -226,9 +226,7 @@ def read_sample(
     elif sampled is not None and loss_rate is None:
         draws = _read_draws(records, sampled, sampling)
     else:
-        raise ParameterError(
-            "loss_rate", loss_rate, "give exactly one of loss_rate= (--loss-rate) and sampled= (--sampled)"
-        )
+        raise ParameterError("loss_rate", loss_rate, "give exactly one of loss_rate and sampled")
     return Sample(records=records, sampled=draws, rate=Fraction(draws, records), sampling=sampling)
 
 

@@ -115,9 +115,7 @@ class Steps:
         """Valid epsilons by what they follow from; the least is claimed."""
         delta, neighboring = release.delta, cast("Neighboring", release.neighboring)
         if not LEAST_DELTA <= delta < 1:
-            raise ParameterError(
-                "delta", delta, f"composition is exact to {LEAST_DELTA:g}; use pure_epsilon for delta=0"
-            )
+            raise ParameterError("delta", delta, f"composition is computed for a delta in [{LEAST_DELTA:g}, 1)")
         lossy = tuple(phase for phase in self.phases if phase.steps > 0 and phase.kappa > 0)
         return dict(_bounds(lossy, neighboring, delta - _CONVOLUTION_ERROR)) if lossy else {PLD: 0.0}
 
