@@ -1,4 +1,4 @@
-"""Attacks on our own claims: a lower bound on epsilon from runs with and without a canary."""
+"""Attacks on our own claims: lower bounds on epsilon from runs with and without a canary, or from one run with many."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import final
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import beta
+from scipy.optimize import brentq
+from scipy.stats import beta, binom
 
 from mezzotint.core.arguments import check_count, check_delta, check_probability
 from mezzotint.core.errors import ParameterError
@@ -97,3 +98,99 @@ def audit(
         false_alarms=alarms,
         rejections=second.size - alarms,
     )
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class OneRunAudit:
+    """What an attack proves about a mechanism from a single run.
+
+    Arguments:
+        epsilon: lower bound on epsilon at `delta`, for adding or removing one record; 0 if the attack fails.
+        delta: of the claim under attack.
+        confidence: probability that the bound holds, over the coins and the run.
+        canaries: records that a coin was thrown for.
+        guesses, right: canaries that the attack said something about, and about how many it was right.
+    """
+
+    epsilon: float
+    delta: float
+    confidence: float
+    canaries: int
+    guesses: int
+    right: int
+
+
+def audit_one_run(
+    scores: npt.ArrayLike, included: npt.ArrayLike, *, guesses: int, delta: float = 0.0, confidence: float = 0.95
+) -> OneRunAudit:
+    """Lower bound on epsilon from one run whose data holds each of many canaries if a fair coin says so.
+
+    Arguments:
+        scores: (m,) one for each canary, larger speaks for its being there. They may depend on all that was released.
+        included: (m,) what the coins said: fair, independent, and unknown to whatever made the scores.
+        guesses: how many canaries the attack speaks about: the first half, rounded up, of the largest scores are said
+            to be there, the rest, of the smallest, not to be. Choose it before looking at this run.
+        delta: of the claim under attack, in [0, 1).
+        confidence: in (0, 1).
+
+    Raises:
+        ParameterError: no canaries, scores that are not numbers, lengths that differ, more guesses than canaries, delta
+            or confidence outside their range.
+
+    Guarantees: for a mechanism that is (epsilon, delta)-DP for adding or removing one record the bound exceeds epsilon
+        with probability at most 1 - confidence, whatever the canaries and scores are. It is loose: the
+        guesses cannot show more than about log(guesses / log(1 / (1 - confidence))).
+    Example:
+        >>> audit_one_run(range(100), [0] * 50 + [1] * 50, guesses=40).epsilon
+        2.552...
+
+    Source: Steinke, Nasr and Jagielski 2023, Theorem 5.2.
+    """
+    given, truth = np.asarray(scores, dtype=float).ravel(), np.asarray(included, dtype=bool).ravel()
+    check_count("scores", given.size)
+    if np.isnan(given).any():
+        raise ParameterError("scores", "nan", "every canary needs a score")
+    if given.size != truth.size:
+        raise ParameterError("included", truth.size, f"need one coin for each of the {given.size} scores")
+    if check_count("guesses", guesses) > given.size:
+        raise ParameterError("guesses", guesses, f"there are {given.size} canaries")
+    check_delta(delta)
+    check_probability("confidence", confidence)
+    order = np.argsort(-given, kind="stable")
+    there = (guesses + 1) // 2
+    right = int(truth[order[:there]].sum()) + int((~truth[order[given.size - (guesses - there) :]]).sum())
+    return OneRunAudit(
+        epsilon=_refuted(right, guesses, given.size, delta, 1 - confidence),
+        delta=delta,
+        confidence=confidence,
+        canaries=given.size,
+        guesses=guesses,
+        right=right,
+    )
+
+
+def chance_of(right: int, guesses: int, canaries: int, *, epsilon: float, delta: float) -> float:
+    """Bound on the probability that an attack on an (epsilon, delta)-DP mechanism is right about so many guesses."""
+    known = 1 / (1 + math.exp(-epsilon))
+    tail = float(binom.sf(right - 1, guesses, known))
+    if delta == 0:
+        return tail
+    # A failure of probability delta may make i more guesses right at the price of i failures.
+    more = np.cumsum(binom.pmf(right - np.arange(1, right + 1), guesses, known)) / np.arange(1, right + 1)
+    return min(1.0, tail + 2 * canaries * delta * float(more.max(initial=0.0)))
+
+
+def _refuted(right: int, guesses: int, canaries: int, delta: float, error: float) -> float:
+    """The largest epsilon at which so many right guesses have at most this chance; 0 if none."""
+
+    def excess(epsilon: float) -> float:
+        return chance_of(right, guesses, canaries, epsilon=epsilon, delta=delta) - error
+
+    if excess(0.0) >= 0:
+        return 0.0
+    most = 1.0
+    while excess(most) < 0:
+        most *= 2
+    found = float(brentq(excess, most / 2 if most > 1 else 0.0, most, xtol=1e-9))
+    return max(0.0, found - 1e-8)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -74,7 +75,8 @@ def save_safetensors(packed: PackedModel, path: str | os.PathLike[str], *, overw
 
     For a tensor `name`: `name` holds its codes without gaps, `bits` each, first code in the lowest bits (uint8, flat);
     `name.scale` one float64, or one float32 for each index of the first axis; `name.shape` int64; `levels` float64. A
-    weight is scale * levels[code]. The metadata hold `bits` and `note` (JSON).
+    weight is scale * levels[code]; where there is `name.chosen` (uint8, channels x 2**bits), scale *
+    levels[chosen[channel, code]]. The metadata hold `bits` and `note` (JSON).
     """
     try:
         from safetensors.numpy import save_file
@@ -82,7 +84,9 @@ def save_safetensors(packed: PackedModel, path: str | os.PathLike[str], *, overw
         raise ImportError("this export needs an extra: pip install mezzotint[export]") from error
     tensors: dict[str, Any] = {"levels": np.asarray(packed.levels, dtype=np.float64)}
     for tensor in packed.tensors:
-        tensors[tensor.name] = np.frombuffer(pack(tensor.codes, packed.bits), dtype=np.uint8).copy()
+        tensors[tensor.name] = np.frombuffer(pack(tensor.codes, packed.bits_of(tensor)), dtype=np.uint8).copy()
+        if tensor.chosen is not None:
+            tensors[f"{tensor.name}.chosen"] = tensor.chosen
         tensors[f"{tensor.name}.scale"] = np.atleast_1d(tensor.scale)
         tensors[f"{tensor.name}.shape"] = np.array(tensor.codes.shape, dtype=np.int64)
     metadata = {"format": "mezzotint", "bits": str(packed.bits), "note": json.dumps(dict(packed.note), sort_keys=True)}
@@ -143,7 +147,8 @@ class _Graph:
     def __init__(self, helper: Any, packed: PackedModel, dense: Dense) -> None:
         if dense not in _DENSE:
             raise ParameterError("dense", dense, f"use one of {', '.join(_DENSE)}")
-        if dense == "MatMulNBits" and packed.bits > 4:
+        self.bits = 4 if len(packed.levels) <= 16 else 8
+        if dense == "MatMulNBits" and self.bits > 4:
             raise ParameterError("dense", dense, "it holds at most 16 levels; use DequantizeLinear")
         self.operator = dense
         spaces = np.diff(packed.levels)
@@ -154,7 +159,19 @@ class _Graph:
         self.values = packed.values()
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
-        self.middle = len(packed.levels) // 2
+        zero = -packed.levels[0] / self.space
+        self.middle = math.floor(zero + 0.5)
+        # What is missing to weights whose zero lies between two levels.
+        self.missing = 0.0 if math.isclose(zero, self.middle) else packed.levels[0] + self.space * self.middle
+
+    def turned(self, tensor: PackedTensor) -> tuple[Any, Any, Any]:
+        """Codes and, for each output, scales > 0 and middles: channels of a negative scale are turned around."""
+        codes = tensor.levels
+        scales = np.broadcast_to(np.asarray(tensor.scale, dtype=float), codes.shape[0])
+        top = len(self.packed.levels) - 1
+        turn = scales < 0
+        codes = np.where(turn.reshape(-1, *(1,) * (codes.ndim - 1)), top - codes, codes).astype(np.uint8)
+        return codes, np.abs(scales), np.where(turn, top - self.middle, self.middle).astype(np.uint8)
 
     def node(self, kind: str, *inputs: str, **attributes: Any) -> str:
         """Adds a node; the name of its output."""
@@ -170,23 +187,21 @@ class _Graph:
         self.constants.append(self.helper.make_tensor(name, kind, array.shape, array.tobytes(), raw=True))
         return name
 
-    def integers(self, tensor: PackedTensor, codes: Any, axis: int) -> tuple[str, Any]:
+    def integers(self, tensor: PackedTensor, axis: int) -> tuple[str, Any]:
         """Adds a tensor's codes; the name of (code - middle) * width in floats, and what is missing to the weights.
 
-        Widths are written for each output, along `axis`, although all may be the same: onnxruntime multiplies by
-        integers then, and unpacks weights at every call where there is a single width. What is missing is an array for
-        the outputs; None if nothing is.
+        Outputs lie along `axis`: matrices are turned over for 1. Widths are written for each output although all may be
+        the same: onnxruntime multiplies by integers then, and unpacks weights at every call where there is a single
+        width. What is missing is an array for the outputs; None if nothing is.
         """
-        kind = 21 if self.packed.bits <= 4 else 2  # UINT4, UINT8
-        name, scales = tensor.name, np.broadcast_to(np.asarray(tensor.scale, dtype=float), codes.shape[axis])
-        middles = np.full(codes.shape[axis], self.middle, dtype=np.uint8)
-        for part, values in ((f"{name}.codes", codes), (f"{name}.middle", middles)):
+        codes, scales, middles = self.turned(tensor)
+        name = tensor.name
+        for part, values in ((f"{name}.codes", codes.T if axis else codes), (f"{name}.middle", middles)):
             # Two to a byte, the first in the lower half, where they have 4 bits.
-            stored = pack(values, 4 if self.packed.bits <= 4 else 8)
+            stored, kind = pack(np.ascontiguousarray(values), self.bits), 21 if self.bits == 4 else 2  # UINT4, UINT8
             self.constants.append(self.helper.make_tensor(part, kind, values.shape, stored, raw=True))
         given = f"{name}.codes", self.constant(f"{name}.width", scales * self.space), f"{name}.middle"
-        missing = self.packed.levels[0] + self.space * self.middle
-        return self.node("DequantizeLinear", *given, axis=axis), scales * missing if missing else None
+        return self.node("DequantizeLinear", *given, axis=axis), scales * self.missing if self.missing else None
 
     def chain(self, module: torch.nn.Module, prefix: str, name: str, sample: torch.Tensor) -> str:
         """Adds the layers of a module; the name of the last output."""
@@ -226,7 +241,7 @@ class _Graph:
 
     def product(self, tensor: PackedTensor, prefix: str, name: str) -> str:
         """A dense layer's product with integers whose zero point is one."""
-        weight, rest = self.integers(tensor, np.ascontiguousarray(tensor.codes.T), axis=1)
+        weight, rest = self.integers(tensor, axis=1)
         out = self.node("MatMul", name, weight)
         if rest is None:
             return out
@@ -237,18 +252,30 @@ class _Graph:
         return self.node("Sub", out, self.node("Mul", total, self.constant(f"{prefix}rest", -rest)))
 
     def blocks(self, tensor: PackedTensor, prefix: str, name: str) -> str:
-        """The same by onnxruntime's operator, whose zero points are floats: inputs in blocks, each with a scale."""
-        outputs, inputs = tensor.codes.shape
+        """The same by onnxruntime's operator: inputs in blocks, each with a scale and a zero point.
+
+        Zero points may be floats, at which it multiplies slowly; they are integers of 4 bits where levels allow it.
+        """
+        given, scales, middles = self.turned(tensor)
+        outputs, inputs = given.shape
         count = -(-inputs // _BLOCK)
         codes = np.zeros((outputs, count * _BLOCK), dtype=np.uint8)
-        codes[:, :inputs] = tensor.codes
+        codes[:, :inputs] = given
         stored = pack(codes, 4)
         self.constants.append(
             self.helper.make_tensor(f"{tensor.name}.codes", 2, (outputs, count, _BLOCK // 2), stored, raw=True)
         )
-        scales = np.broadcast_to(np.asarray(tensor.scale, dtype=float), outputs)
         widths = self.constant(f"{tensor.name}.width", np.repeat(scales * self.space, count))
-        zero = self.constant(f"{tensor.name}.zero", np.full(outputs * count, -self.packed.levels[0] / self.space))
+        zero = f"{tensor.name}.zero"
+        if self.missing:
+            exact = middles - np.where(np.asarray(tensor.scale) < 0, -1, 1) * self.missing / self.space
+            self.constant(zero, np.repeat(exact, count))
+        else:
+            # Two to a byte, each output's from a byte of its own on.
+            points = np.repeat(np.pad(middles[:, None], ((0, 0), (0, count - 1)), mode="edge"), 1, axis=1)
+            points = np.pad(points, ((0, 0), (0, count % 2)))
+            stored = pack(points, 4)
+            self.constants.append(self.helper.make_tensor(zero, 2, (len(stored),), stored, raw=True))
         return self.node(
             "MatMulNBits", name, f"{tensor.name}.codes", widths, zero, domain=_RUNTIME, K=inputs, N=outputs, bits=4,
             block_size=_BLOCK,
@@ -258,7 +285,7 @@ class _Graph:
         if isinstance(module.padding, str) or module.padding_mode != "zeros":
             raise ParameterError("padding", module.padding, "give a convolution's padding in numbers, of zeros")
         tensor = self.tensors[f"{prefix}weight"]
-        weight, rest = self.integers(tensor, tensor.codes, axis=0)
+        weight, rest = self.integers(tensor, axis=0)
         if rest is not None:
             weight = self.node("Add", weight, self.constant(f"{prefix}rest", rest.reshape(-1, 1, 1, 1)))
         given = [name, weight]

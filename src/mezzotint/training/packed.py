@@ -1,4 +1,4 @@
-"""Models as few bits: codes packed without gaps, a scale per tensor or channel, in one checked file."""
+"""Models as few bits: codes packed without gaps, scales and levels of channels, in one checked file."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import replacing
 from mezzotint.core.lazy import LazyModule
 from mezzotint.core.packing import pack, packed_size, unpack
+from mezzotint.training import scaling
 
 export: Any = LazyModule("mezzotint.training.export")
 
 MAGIC = b"mezzotint-weights\n"
-SCHEMA = 2
+SCHEMA = 3
 _LENGTH_BYTES = 8
 _HASH_BYTES = 32
 
@@ -31,17 +32,29 @@ Codes = npt.NDArray[Any]
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PackedTensor:
-    """One tensor on levels: value = scale * levels[code].
+    """One tensor on levels of the model: value = scale * levels[code], or scale * levels[chosen[channel, code]].
 
     Arguments:
         name: the parameter's name in the module.
         codes: unsigned integers below the number of levels, shape of the tensor.
-        scale: weight units per level unit, > 0: a number, or float32 numbers, one for each index of the first axis.
+        scale: weight units per level unit, not 0: a number, or float32 numbers, one for each index of the first axis (a
+            channel). A negative one turns the levels around.
+        chosen: (channels, 2**bits) uint8, the levels that each channel uses, where its codes have fewer bits than the
+            model has levels for; one channel where the scale is a number. None for all levels.
     """
 
     name: str
     codes: Codes
     scale: float | npt.NDArray[np.float32]
+    chosen: npt.NDArray[np.uint8] | None = None
+
+    @property
+    def levels(self) -> Codes:
+        """Which of the model's levels each weight stands on, shape of the tensor."""
+        if self.chosen is None:
+            return self.codes
+        rows = self.codes.reshape(len(self.chosen), -1).astype(np.intp)
+        return np.take_along_axis(self.chosen, rows, axis=1).reshape(self.codes.shape)
 
     @property
     def scales(self) -> npt.NDArray[np.float64]:
@@ -78,17 +91,34 @@ class PackedModel:
             raise ParameterError("levels", len(self.levels), "need 2 to 256 increasing levels")
         for tensor in self.tensors:
             scale = np.asarray(tensor.scale)
-            if not np.all((scale > 0) & (scale < float("inf"))):
-                raise ParameterError("scale", float(scale.min()), f"tensor {tensor.name!r} needs positive scales")
+            if not np.all(np.isfinite(scale) & (scale != 0)):
+                raise ParameterError("scale", float(scale.min()), f"tensor {tensor.name!r} needs scales that are not 0")
             if scale.ndim and (scale.dtype != np.float32 or scale.shape != tensor.codes.shape[:1]):
                 raise ParameterError("scale", scale.shape, f"tensor {tensor.name!r} needs one float32 for each channel")
-            if tensor.codes.size and int(tensor.codes.max()) >= len(self.levels):
+            chosen = tensor.chosen
+            if chosen is not None and (
+                chosen.shape not in [(scale.size, 2**bits) for bits in range(1, self._bits)]
+                or chosen.dtype != np.uint8
+                or int(chosen.max(initial=0)) >= len(self.levels)
+            ):
+                remedy = f"tensor {tensor.name!r} needs fewer levels than the model has, a power of 2, for each channel"
+                raise ParameterError("chosen", chosen.shape, remedy)
+            most = len(self.levels) if chosen is None else chosen.shape[1]
+            if tensor.codes.size and int(tensor.codes.max()) >= most:
                 raise ParameterError("codes", int(tensor.codes.max()), f"tensor {tensor.name!r} names no such level")
 
     @property
-    def bits(self) -> int:
-        """Bits of one weight."""
+    def _bits(self) -> int:
         return (len(self.levels) - 1).bit_length()
+
+    def bits_of(self, tensor: PackedTensor) -> int:
+        """Bits of one weight of a tensor."""
+        return self._bits if tensor.chosen is None else tensor.chosen.shape[1].bit_length() - 1
+
+    @property
+    def bits(self) -> int:
+        """Bits of one weight, the most of any tensor."""
+        return max(map(self.bits_of, self.tensors), default=self._bits)
 
     @property
     def weights(self) -> int:
@@ -97,8 +127,8 @@ class PackedModel:
 
     @property
     def packed_bytes(self) -> int:
-        """Bytes of the packed codes, `bits` each, tensor by tensor; scales and header not counted."""
-        return sum(packed_size(tensor.codes.size, self.bits) for tensor in self.tensors)
+        """Bytes of the packed codes, tensor by tensor; scales, chosen levels and header not counted."""
+        return sum(packed_size(tensor.codes.size, self.bits_of(tensor)) for tensor in self.tensors)
 
     @property
     def float_bytes(self) -> int:
@@ -108,7 +138,7 @@ class PackedModel:
     def values(self) -> dict[str, npt.NDArray[np.float32]]:
         """The weights by name, float32."""
         levels = np.asarray(self.levels)
-        return {t.name: (t.scales * levels[t.codes.astype(np.intp)]).astype(np.float32) for t in self.tensors}
+        return {t.name: (t.scales * levels[t.levels.astype(np.intp)]).astype(np.float32) for t in self.tensors}
 
     def state_dict(self) -> dict[str, Any]:
         """The weights by name as PyTorch tensors, for `module.load_state_dict`; buffers are not in it."""
@@ -144,7 +174,12 @@ class PackedModel:
             "schema": SCHEMA,
             "levels": list(self.levels),
             "tensors": [
-                {"name": t.name, "shape": list(t.codes.shape), "scale": None if np.ndim(t.scale) else t.scale}
+                {
+                    "name": t.name,
+                    "shape": list(t.codes.shape),
+                    "scale": None if np.ndim(t.scale) else t.scale,
+                    "chosen": 0 if t.chosen is None else t.chosen.shape[1],
+                }
                 for t in self.tensors
             ],
             "note": dict(self.note),
@@ -153,7 +188,8 @@ class PackedModel:
         body = len(text).to_bytes(_LENGTH_BYTES, "little") + text
         for tensor in self.tensors:
             channels = np.asarray(tensor.scale, dtype="<f4").tobytes() if np.ndim(tensor.scale) else b""
-            body += channels + pack(tensor.codes, self.bits)
+            chosen = b"" if tensor.chosen is None else pack(tensor.chosen, self._bits)
+            body += channels + chosen + pack(tensor.codes, self.bits_of(tensor))
         content = MAGIC + hashlib.sha256(body).digest() + body
         with replacing(path, overwrite=overwrite) as temporary:
             temporary.write_bytes(content)
@@ -177,7 +213,7 @@ def _parse(body: bytes, name: str) -> PackedModel:
     header = json.loads(body[_LENGTH_BYTES:position])
     if header["schema"] != SCHEMA:
         raise FileFormatError(f"{name}: schema {header['schema']}, this version reads {SCHEMA}")
-    bits = (len(header["levels"]) - 1).bit_length()
+    most = (len(header["levels"]) - 1).bit_length()
     tensors: list[PackedTensor] = []
     for entry in header["tensors"]:
         shape = tuple(entry["shape"])
@@ -186,15 +222,18 @@ def _parse(body: bytes, name: str) -> PackedModel:
         if scale is None:
             scale = np.frombuffer(body, dtype="<f4", count=shape[0], offset=position).astype(np.float32)
             position += scale.nbytes
+        bits, chosen = most, None
+        if entry["chosen"]:
+            channels, bits = np.size(scale), int(entry["chosen"]).bit_length() - 1
+            size = packed_size(channels << bits, most)
+            chosen = unpack(body[position : position + size], most, channels << bits).reshape(channels, -1)
+            position += size
         size = packed_size(count, bits)
         codes = unpack(body[position : position + size], bits, count).reshape(shape)
-        tensors.append(PackedTensor(name=entry["name"], codes=codes, scale=scale))
+        tensors.append(PackedTensor(name=entry["name"], codes=codes, scale=scale, chosen=chosen))
         position += size
     return PackedModel(tensors=tuple(tensors), levels=tuple(header["levels"]), note=header["note"])
 
-
-_CELLS = {1: 1.596, 2: 0.9957, 3: 0.5860, 4: 0.3352, 5: 0.1881, 6: 0.1041, 7: 0.05687, 8: 0.03076}
-"""Width of a cell of the best even levels for a normal variable, in standard deviations, by bits."""
 
 _LEAST_FAN = 16
 """Weights of a channel from which on it has a scale of its own."""
@@ -207,68 +246,57 @@ def pack_weights(
     scales: Literal["channel", "tensor"] = "channel",
     note: Mapping[str, Any] | None = None,
 ) -> PackedModel:
-    """Rounds each weight to the nearest of 2**bits even levels around 0.
+    """Rounds each weight to the nearest of 2**bits levels.
 
     Of weights that were released privately this is post-processing: it costs no privacy.
 
     Arguments:
         weights: name to values; every value finite.
         bits: 1 to 8.
-        scales: of the levels: "channel" takes, for each output of a layer (index of the first axis, of at least 16
-            weights), the best of three: the largest weight of the tensor, that of the channel, and what suits a normal
-            distribution of the channel's mean square. "tensor" takes the largest weight of the tensor.
+        scales: of the levels. "channel" searches a scale for each output of a layer (index of the first axis, of at
+            least 16 weights). From 4 bits on levels are integers in a row, one of them 0; with fewer bits each channel
+            chooses among the 16 integers of 4 bits. "tensor" takes even levels from minus to plus the largest weight.
         note: kept in the file.
 
     Raises:
         ParameterError: bits out of range, values that are not finite.
 
-    Guarantees: the squared error of no channel is above that of levels between the tensor's extremes of magnitude (but
-        for scales' rounding to float32), where no weight moves by more than max |w| / (2**bits - 1).
-    Edge cases: a channel of zeros gets the least scale, so that its weights stay below 1e-37.
-    Source: Max 1960, Table II, for the normal distribution.
+    Guarantees: with "tensor" no weight moves by more than max |w| / (2**bits - 1), but for rounding to float32. With
+        "channel" the scale is that of least error among those tried, each weight's squared error counted
+        by the mean square of all weights of its input: weights of inputs that never move are noise, and say nothing
+        about where levels should lie.
+    Edge cases: a channel of zeros stays zero.
+    Source: docs/training.md, "Which method".
     """
-    if bits not in _CELLS:
+    if not 1 <= bits <= 8:
         raise ParameterError("bits", bits, "weights take 1 to 8 bits")
     if scales not in ("channel", "tensor"):
         raise ParameterError("scales", scales, 'use "channel" or "tensor"')
-    levels = np.linspace(-1.0, 1.0, 2**bits)
     tensors: list[PackedTensor] = []
     for name, values in weights.items():
         array = np.asarray(values, dtype=np.float64)
         if not np.isfinite(array).all():
             raise ParameterError("weights", name, "holds values that are not finite")
-        many = scales == "channel" and array.ndim > 1 and array.size >= _LEAST_FAN * array.shape[0] > 0
-        rows = array.reshape(array.shape[0] if many else 1, -1)
-        found = _scales(rows, bits) if scales == "channel" else _largest(rows)
-        codes = _nearest(rows, found, bits).astype(np.uint8).reshape(array.shape)
-        scale = found.astype(np.float32) if many else float(found[0])
-        tensors.append(PackedTensor(name=name, codes=codes, scale=scale))
+        tensors.append(_tensor(name, array, bits) if scales == "channel" else _whole(name, array, bits))
+    levels = np.linspace(-1.0, 1.0, 2**bits) if scales == "tensor" else scaling.integers(max(bits, scaling.LEAST_BITS))
     return PackedModel(tensors=tuple(tensors), levels=tuple(levels.tolist()), note=dict(note or {}))
 
 
-def _largest(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """(channels,) the largest weights, as floats of 32 bits and never 0."""
-    largest = np.abs(rows).max(axis=1, initial=0.0)
-    return np.maximum(largest, np.finfo(np.float32).tiny).astype(np.float32).astype(np.float64)
-
-
-def _nearest(rows: npt.NDArray[np.float64], scales: npt.NDArray[np.float64], bits: int) -> npt.NDArray[np.float64]:
-    """Codes of the nearest levels."""
+def _whole(name: str, array: npt.NDArray[np.float64], bits: int) -> PackedTensor:
+    """A tensor on even levels between its extremes of magnitude, as floats of 32 bits and never 0."""
     top = 2**bits - 1
-    return np.clip(np.rint((rows / scales[:, None] + 1) / 2 * top), 0, top)
+    scale = float(np.float32(max(np.abs(array).max(initial=0.0), np.finfo(np.float32).tiny)))
+    codes = np.clip(np.rint((array / scale + 1) / 2 * top), 0, top).astype(np.uint8)
+    return PackedTensor(name=name, codes=codes, scale=scale)
 
 
-def _scales(rows: npt.NDArray[np.float64], bits: int) -> npt.NDArray[np.float64]:
-    """(channels,) for each channel the scale of least squared error by the three rules."""
-    top = 2**bits - 1
-    own = _largest(rows)
-    typical = np.sqrt(np.mean(rows**2, axis=1)) if rows.shape[1] else own
-    normal = np.maximum(_CELLS[bits] * top / 2 * typical, np.finfo(np.float32).tiny)
-    rules = np.stack([np.full_like(own, own.max()), own, normal.astype(np.float32).astype(np.float64)])
-    errors = [
-        np.sum((scale[:, None] * (_nearest(rows, scale, bits) / top * 2 - 1) - rows) ** 2, axis=1) for scale in rules
-    ]
-    return rules[np.argmin(errors, axis=0), np.arange(len(own))]
+def _tensor(name: str, array: npt.NDArray[np.float64], bits: int) -> PackedTensor:
+    """A tensor whose channels have scales of their own; a single one where channels are small."""
+    many = array.ndim > 1 and array.size >= _LEAST_FAN * array.shape[0] > 0
+    rows = array.reshape(array.shape[0] if many else 1, -1)
+    found = scaling.rounded(rows, bits)
+    scale = found.scales if many else float(found.scales[0])
+    return PackedTensor(name=name, codes=found.codes.reshape(array.shape), scale=scale, chosen=found.chosen)
 
 
 def pack_codes(
