@@ -110,7 +110,7 @@ class Floats(_Graph):
         super().__init__(onnx.helper, packed, "DequantizeLinear")
         self.values = weights
 
-    def integers(self, tensor: Any, codes: Any, axis: int) -> tuple[str, Any]:
+    def integers(self, tensor: Any, axis: int) -> tuple[str, Any]:
         weight = self.values[tensor.name]
         return self.constant(tensor.name, weight.T.copy() if axis == 1 else weight), None
 

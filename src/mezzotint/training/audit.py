@@ -143,7 +143,7 @@ def audit_one_run(
         guesses cannot show more than about log(guesses / log(1 / (1 - confidence))).
     Example:
         >>> audit_one_run(range(100), [0] * 50 + [1] * 50, guesses=40).epsilon
-        2.552...
+        2.554...
 
     Source: Steinke, Nasr and Jagielski 2023, Theorem 5.2.
     """
