@@ -164,14 +164,17 @@ class _Graph:
         # What is missing to weights whose zero lies between two levels.
         self.missing = 0.0 if math.isclose(zero, self.middle) else packed.levels[0] + self.space * self.middle
 
-    def turned(self, tensor: PackedTensor) -> tuple[Any, Any, Any]:
-        """Codes and, for each output, scales > 0 and middles: channels of a negative scale are turned around."""
+    def turned(self, tensor: PackedTensor) -> tuple[Any, Any, Any, Any]:
+        """Codes and, for each output, scales > 0, middles, and what levels lack beside integers around the middle.
+
+        Channels of a negative scale are turned around.
+        """
         codes = tensor.levels
         scales = np.broadcast_to(np.asarray(tensor.scale, dtype=float), codes.shape[0])
-        top = len(self.packed.levels) - 1
-        turn = scales < 0
+        top, turn = len(self.packed.levels) - 1, scales < 0
         codes = np.where(turn.reshape(-1, *(1,) * (codes.ndim - 1)), top - codes, codes).astype(np.uint8)
-        return codes, np.abs(scales), np.where(turn, top - self.middle, self.middle).astype(np.uint8)
+        middles = np.where(turn, top - self.middle, self.middle).astype(np.uint8)
+        return codes, np.abs(scales), middles, np.where(turn, -self.missing, self.missing)
 
     def node(self, kind: str, *inputs: str, **attributes: Any) -> str:
         """Adds a node; the name of its output."""
@@ -194,14 +197,14 @@ class _Graph:
         the same: onnxruntime multiplies by integers then, and unpacks weights at every call where there is a single
         width. What is missing is an array for the outputs; None if nothing is.
         """
-        codes, scales, middles = self.turned(tensor)
+        codes, scales, middles, missing = self.turned(tensor)
         name = tensor.name
         for part, values in ((f"{name}.codes", codes.T if axis else codes), (f"{name}.middle", middles)):
             # Two to a byte, the first in the lower half, where they have 4 bits.
             stored, kind = pack(np.ascontiguousarray(values), self.bits), 21 if self.bits == 4 else 2  # UINT4, UINT8
             self.constants.append(self.helper.make_tensor(part, kind, values.shape, stored, raw=True))
         given = f"{name}.codes", self.constant(f"{name}.width", scales * self.space), f"{name}.middle"
-        return self.node("DequantizeLinear", *given, axis=axis), scales * self.missing if self.missing else None
+        return self.node("DequantizeLinear", *given, axis=axis), scales * missing if self.missing else None
 
     def chain(self, module: torch.nn.Module, prefix: str, name: str, sample: torch.Tensor) -> str:
         """Adds the layers of a module; the name of the last output."""
@@ -256,7 +259,7 @@ class _Graph:
 
         Zero points may be floats, at which it multiplies slowly; they are integers of 4 bits where levels allow it.
         """
-        given, scales, middles = self.turned(tensor)
+        given, scales, middles, missing = self.turned(tensor)
         outputs, inputs = given.shape
         count = -(-inputs // _BLOCK)
         codes = np.zeros((outputs, count * _BLOCK), dtype=np.uint8)
@@ -268,12 +271,11 @@ class _Graph:
         widths = self.constant(f"{tensor.name}.width", np.repeat(scales * self.space, count))
         zero = f"{tensor.name}.zero"
         if self.missing:
-            exact = middles - np.where(np.asarray(tensor.scale) < 0, -1, 1) * self.missing / self.space
-            self.constant(zero, np.repeat(exact, count))
+            self.constant(zero, np.repeat(middles - missing / self.space, count))
         else:
             # Two to a byte, each output's from a byte of its own on.
-            points = np.repeat(np.pad(middles[:, None], ((0, 0), (0, count - 1)), mode="edge"), 1, axis=1)
-            points = np.pad(points, ((0, 0), (0, count % 2)))
+            points = np.zeros((outputs, count + count % 2), dtype=np.uint8)
+            points[:, :count] = middles[:, None]
             stored = pack(points, 4)
             self.constants.append(self.helper.make_tensor(zero, 2, (len(stored),), stored, raw=True))
         return self.node(
