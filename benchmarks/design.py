@@ -22,7 +22,7 @@ from scipy import optimize, sparse
 
 from mezzotint import Mechanism, design
 from mezzotint.design.fixed import program_on
-from mezzotint.design.optm import BoxSearch, Tables, bin_sets, table_of, theorem5
+from mezzotint.design.optm import BoxSearch, SelectionTables, bin_sets, table_of, theorem5
 from mezzotint.design.problem import make_problem
 from mezzotint.design.program import Program, RatioPart, safe_bound, solve
 
@@ -114,7 +114,7 @@ def algorithm_2(progress: Callable[[int, int], None]) -> tuple[Mechanism, int]:
     best, least, programs = None, math.inf, 0
     sets = bin_sets(problem, 4)
     for done, bins in enumerate(sets, start=1):
-        tables = Tables(bins=bins, lower=-1.0, upper=1.0, sides=1)
+        tables = SelectionTables(bins=bins, lower=-1.0, upper=1.0, sides=1)
         search = BoxSearch(tables=tables, problem=problem, epsilon=EPSILON, constraints=theorem5, points=99)
         found, programs = search.run(), programs + search.programs
         if found is not None:

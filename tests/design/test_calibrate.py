@@ -21,7 +21,7 @@ from tolerances import KEPT, MANY, SOLVED
 NAMES = ["rqm", "erm", "pbm", "k_randomized_response"]
 
 
-@judges("design.compare.calibrate", "families.search.Search.dial", "families.search.Search.run")
+@judges("design.compare.calibrate", "families.search.DialSearch.dial", "families.search.DialSearch.run")
 @pytest.mark.parametrize("family", NAMES)
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 1.0, 2.0, 4.0])
 @pytest.mark.parametrize("loss", ["mse", "mae"])

@@ -12,7 +12,7 @@ from scipy import stats
 from laws.registry import judges
 from mezzotint import InfeasibleError, ParameterError, design
 from mezzotint.core.priors import UniformPrior
-from mezzotint.design.optm import Tables, solve_rows, theorem5
+from mezzotint.design.optm import SelectionTables, solve_rows, theorem5
 from mezzotint.families.selection import pair_rows
 from mezzotint.papers.optm_programs import (
     one_ratio,
@@ -60,8 +60,8 @@ def test_exact_four_bins_with_separate_sides() -> None:
     assert exact.loss >= design.optimal(1.0, levels=bins, loss="mae", prior=prior, knots=None).loss
 
 
-def _tables(bins: list[float], sides: int = 1) -> Tables:
-    return Tables(bins=np.array(bins, dtype=float), lower=-1.0, upper=1.0, sides=sides)
+def _tables(bins: list[float], sides: int = 1) -> SelectionTables:
+    return SelectionTables(bins=np.array(bins, dtype=float), lower=-1.0, upper=1.0, sides=sides)
 
 
 def test_the_proxy_is_the_bound_of_lemma_1() -> None:

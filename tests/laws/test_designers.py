@@ -147,7 +147,7 @@ LOCAL = ("mvu", "imvu", "optm")
 @judges(
     "design.optimal.cache", "design.mvu.mvu", "design.mvu.imvu", "design.optm.optm",
     "design.optm.best_pairs", "design.compare.calibrate",
-    "families.search.Search.dial", "families.search.Search.run",
+    "families.search.DialSearch.dial", "families.search.DialSearch.run",
 )  # fmt: skip
 @pytest.mark.parametrize("name", DESIGNERS)
 def test_designers_spend_at_most_what_was_asked_in_any_unit(name: str) -> None:

@@ -32,8 +32,8 @@ from mezzotint.design.problem import Problem
 from mezzotint.design.program import (
     DeltaPart,
     PairRatioPart,
-    Part,
     Program,
+    ProgramPart,
     RatioPart,
     RenyiPart,
     Solution,
@@ -77,7 +77,7 @@ def program_on(
     problem: Problem,
     levels: FloatArray,
     knots: FloatArray,
-    privacy: Part,
+    privacy: ProgramPart,
     *,
     costs: FloatArray | None = None,
     between: tuple[float, ...] = _BETWEEN,
@@ -256,7 +256,7 @@ _PAIR_ROUNDS = 30
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Setting:
+class KnottedProblem:
     """A problem at fixed levels and knots, with what its program is made of.
 
     Arguments:
@@ -275,7 +275,7 @@ class Setting:
         """(K, m) of the problem."""
         return self.problem.costs(self.knots, self.levels)
 
-    def part(self, pairs: IndexArray, epsilon: float) -> Part:
+    def part(self, pairs: IndexArray, epsilon: float) -> ProgramPart:
         """The privacy constraint on these pairs of rows."""
         problem = self.problem
         if problem.delta > 0:
@@ -327,7 +327,7 @@ class Setting:
         return self.problem.is_pure or self.problem.metric == "absolute"
 
 
-def solve_pairs(setting: Setting, epsilon: float) -> tuple[Solution, IndexArray]:
+def solve_pairs(setting: KnottedProblem, epsilon: float) -> tuple[Solution, IndexArray]:
     """Solves with few pairs of rows, adds the violated ones, until none is: the optimum over all pairs."""
     pairs = setting.first_pairs()
     solution, candidates = solve(setting.program(pairs, epsilon)), np.argwhere(~np.eye(setting.knots.size, dtype=bool))
@@ -356,7 +356,7 @@ def spent(problem: Problem, mechanism: Mechanism) -> float:
     return mechanism.epsilon
 
 
-def _rounded(setting: Setting, rows: FloatArray) -> Mechanism:
+def _rounded(setting: KnottedProblem, rows: FloatArray) -> Mechanism:
     """The integer table."""
     problem, rows = setting.problem, without_unused(rows)
     if problem.max_bias == 0:
@@ -379,7 +379,7 @@ def design_general(problem: Problem, levels: FloatArray, knots: FloatArray) -> t
     """The optimal table at these levels and knots for any of the constraints and losses."""
     if problem.metric == "squared":
         spacing_of(knots)  # refuses uneven knots
-    setting = Setting(problem=problem, levels=levels, knots=knots)
+    setting = KnottedProblem(problem=problem, levels=levels, knots=knots)
     rows, drafts, used = np.zeros((knots.size, levels.size)), list[Draft](), np.ones(levels.size, dtype=bool)
     failure: MezzotintError = InfeasibleError(
         f"epsilon={problem.epsilon:g}: the rows found, as integers, spend more; use fewer knots or levels, or raise it"
@@ -388,7 +388,9 @@ def design_general(problem: Problem, levels: FloatArray, knots: FloatArray) -> t
     for units in _UNITS:
         # Levels that are hardly ever used have no probability to spare: they are left out.
         less = max(problem.max_bias - (2 + units) * grain, problem.max_bias / 2)
-        tried = Setting(problem=replace(problem, max_bias=less), levels=levels[used], knots=knots, spare=units / TOTAL)
+        tried = KnottedProblem(
+            problem=replace(problem, max_bias=less), levels=levels[used], knots=knots, spare=units / TOTAL
+        )
         try:
             solution, pairs = solve_pairs(tried, problem.epsilon * (1 - margin))
             rows[:] = 0.0
@@ -408,7 +410,7 @@ def design_general(problem: Problem, levels: FloatArray, knots: FloatArray) -> t
     raise failure
 
 
-def _draft(setting: Setting, solution: Solution, pairs: IndexArray) -> Draft:
+def _draft(setting: KnottedProblem, solution: Solution, pairs: IndexArray) -> Draft:
     """What the multipliers of a solution prove: with some pairs a bound of the program with all."""
     problem, half = setting.problem, setting.problem.width / 2
     unit = half**2 if problem.loss == "minimax" else 1.0

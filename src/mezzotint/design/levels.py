@@ -30,7 +30,7 @@ from mezzotint.core.loss import FloatArray
 from mezzotint.core.mechanism import TOTAL
 from mezzotint.core.priors import Law, SamplePrior, UniformPrior, cell_means, law_of
 from mezzotint.core.search import bracket, descend
-from mezzotint.design.fixed import Setting, centered, solve_pairs
+from mezzotint.design.fixed import KnottedProblem, centered, solve_pairs
 from mezzotint.design.floors import Windows, average, make_windows, overhang, peaks
 from mezzotint.design.problem import Problem
 from mezzotint.design.program import SolverError
@@ -355,7 +355,7 @@ def value_and_gradient(problem: Problem, knots: FloatArray, levels: FloatArray) 
 
     Guarantees: equals finite differences of the value wherever that is differentiable.
     """
-    setting, half = Setting(problem=problem, levels=levels, knots=knots), problem.width / 2
+    setting, half = KnottedProblem(problem=problem, levels=levels, knots=knots), problem.width / 2
     solution, _ = solve_pairs(setting, problem.epsilon)
     if problem.loss == "minimax":
         return solution.value * half**2, np.zeros_like(levels)

@@ -32,7 +32,7 @@ Found = tuple[float, FloatArray]
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Tables:
+class SelectionTables:
     """Where the selection probabilities stand in one vector y: q_1, q_2, ... of the left, then of the right side.
 
     Arguments:
@@ -129,11 +129,11 @@ class Tables:
         return result
 
 
-Constraints = Callable[[Tables, FloatArray, float], FloatArray]
+Constraints = Callable[[SelectionTables, FloatArray, float], FloatArray]
 """Rows A of A y <= 0 that stand for epsilon-DP, from the tables, the `forms` of the pinned entries, and epsilon."""
 
 
-def theorem5(tables: Tables, forms: FloatArray, epsilon: float) -> FloatArray:
+def theorem5(tables: SelectionTables, forms: FloatArray, epsilon: float) -> FloatArray:
     """Theorem 5, corrected and for any bins.
 
     As printed the theorem leaves outputs without constraints (`papers.optm_programs.published_theorem5`). In each cell
@@ -149,7 +149,7 @@ def theorem5(tables: Tables, forms: FloatArray, epsilon: float) -> FloatArray:
     return np.array(rows)
 
 
-def theorem6(tables: Tables, forms: FloatArray, epsilon: float) -> FloatArray:
+def theorem6(tables: SelectionTables, forms: FloatArray, epsilon: float) -> FloatArray:
     """Theorem 6, its indices as its proof uses them; symmetric bins only.
 
     One ratio for all outputs at once: the largest p is p(lower, s-1) or q_s(s), the least p(., 1) at B_t or at
@@ -177,7 +177,9 @@ def theorem6(tables: Tables, forms: FloatArray, epsilon: float) -> FloatArray:
     return np.array(rows)
 
 
-def solve_rows(tables: Tables, low: FloatArray, high: FloatArray, target: FloatArray, rows: FloatArray) -> Found | None:
+def solve_rows(
+    tables: SelectionTables, low: FloatArray, high: FloatArray, target: FloatArray, rows: FloatArray
+) -> Found | None:
     """(value, y): the least target @ y for selection probabilities low <= y <= high with rows @ y <= 0; or None.
 
     Columns of `target` and `rows` beyond those of y are numbers >= 0 that are free otherwise.
@@ -224,7 +226,7 @@ def bin_sets(problem: Problem, levels: int) -> list[FloatArray]:
     ]
 
 
-def table_of(problem: Problem, tables: Tables, y: FloatArray, *, name: str, epsilon: float) -> Any:
+def table_of(problem: Problem, tables: SelectionTables, y: FloatArray, *, name: str, epsilon: float) -> Any:
     """The certified table of selection probabilities y."""
     knots, rows = pair_rows(
         tables.bins, tables.choices(y, 0), tables.choices(y, 1), lower=problem.lower, upper=problem.upper
@@ -245,7 +247,7 @@ class BoxSearch:
         programs: linear programs so far.
     """
 
-    tables: Tables
+    tables: SelectionTables
     problem: Problem
     epsilon: float
     constraints: Constraints
@@ -384,7 +386,7 @@ def best_pairs(
 
     def at(bins: FloatArray, points: int, finest: float) -> None:
         sides = 1 if is_mirrored(bins, problem) else 2
-        tables = Tables(bins=bins, lower=problem.lower, upper=problem.upper, sides=sides)
+        tables = SelectionTables(bins=bins, lower=problem.lower, upper=problem.upper, sides=sides)
         points = points if sides == 1 else max(3, round(math.sqrt(points)))
 
         def build(epsilon: float) -> Any:

@@ -26,7 +26,7 @@ from mezzotint.core.loss import FloatArray, IndexArray
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Block:
+class ConeBlock:
     """Rows A x + s = b with s in one cone: "zero", "nonnegative", or three-dimensional "power" cones."""
 
     matrix: Any
@@ -50,7 +50,7 @@ class Program:
 
     entries: IndexArray
     objective: FloatArray
-    blocks: tuple[Block, ...]
+    blocks: tuple[ConeBlock, ...]
     groups: IndexArray
     caps: FloatArray
     ratio: int = -1
@@ -65,10 +65,10 @@ def sparse_rows(shape: tuple[int, int], *terms: tuple[npt.ArrayLike, npt.ArrayLi
     return sparse.csc_matrix((values.astype(np.float64), (rows, columns)), shape=shape)
 
 
-def mass_block(entries: IndexArray, size: int) -> Block:
+def mass_block(entries: IndexArray, size: int) -> ConeBlock:
     """sum_i P[k, i] = 1."""
     matrix = sparse_rows((len(entries), size), (np.arange(entries.size) // entries.shape[1], entries.ravel(), 1.0))
-    return Block(matrix=matrix, rhs=np.ones(len(entries)), cone="zero")
+    return ConeBlock(matrix=matrix, rhs=np.ones(len(entries)), cone="zero")
 
 
 def price_of_means(program: Program, dual: FloatArray, levels: FloatArray) -> float:
@@ -77,7 +77,9 @@ def price_of_means(program: Program, dual: FloatArray, levels: FloatArray) -> fl
     return float(np.abs(dual[start : start + mean.rhs.size]).sum()) / max(1.0, float(np.abs(levels).max()))
 
 
-def mean_blocks(entries: IndexArray, size: int, levels: FloatArray, aims: FloatArray, max_bias: float) -> list[Block]:
+def mean_blocks(
+    entries: IndexArray, size: int, levels: FloatArray, aims: FloatArray, max_bias: float
+) -> list[ConeBlock]:
     """sum_i P[k, i] B_i = aim_k, or within max_bias of it, or nothing at all."""
     if math.isinf(max_bias):
         return []
@@ -86,13 +88,13 @@ def mean_blocks(entries: IndexArray, size: int, levels: FloatArray, aims: FloatA
     matrix = sparse_rows((aims.size, size), (row, entries.ravel(), np.tile(levels / scale, aims.size)))
     aim = aims / scale
     if max_bias == 0:
-        return [Block(matrix=matrix, rhs=aim, cone="zero")]
+        return [ConeBlock(matrix=matrix, rhs=aim, cone="zero")]
     budget = max_bias / scale
     stacked = sparse.vstack([matrix, -matrix], format="csc")
-    return [Block(matrix=stacked, rhs=np.concatenate([aim + budget, budget - aim]), cone="nonnegative")]
+    return [ConeBlock(matrix=stacked, rhs=np.concatenate([aim + budget, budget - aim]), cone="nonnegative")]
 
 
-class Part(ABC):
+class ProgramPart(ABC):
     """Constraints with variables of their own, added to mass and means."""
 
     @abstractmethod
@@ -100,13 +102,13 @@ class Part(ABC):
         """Per group of own variables: how many they are, and what they sum to at most."""
 
     @abstractmethod
-    def blocks(self, entries: IndexArray, size: int, offset: int) -> list[Block]:
+    def blocks(self, entries: IndexArray, size: int, offset: int) -> list[ConeBlock]:
         """The constraints; own variables start at `offset`, the program has `size`."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class RatioPart(Part):
+class RatioPart(ProgramPart):
     """g_i e**(-epsilon/2) <= P[k, i] <= g_i e**(epsilon/2), with one own variable g_i per level."""
 
     epsilon: float
@@ -115,7 +117,7 @@ class RatioPart(Part):
         # g_i <= e**(epsilon/2) min_k P[k, i], and the minima sum to at most 1.
         return [(columns, math.exp(self.epsilon / 2))]
 
-    def blocks(self, entries: IndexArray, size: int, offset: int) -> list[Block]:
+    def blocks(self, entries: IndexArray, size: int, offset: int) -> list[ConeBlock]:
         # g is the geometric middle between floor and ceiling: at large epsilon the floor itself would be lost in the
         # solver's tolerance. All pairs of rows obey epsilon iff such a g exists, and all inputs do by T2.
         root = math.exp(self.epsilon / 2)
@@ -128,7 +130,7 @@ class RatioPart(Part):
             (count + index, entries.ravel(), 1.0),
             (count + index, floors, -root),
         )
-        return [Block(matrix=matrix, rhs=np.zeros(2 * count), cone="nonnegative")]
+        return [ConeBlock(matrix=matrix, rhs=np.zeros(2 * count), cone="nonnegative")]
 
 
 def assemble(
@@ -136,7 +138,7 @@ def assemble(
     aims: FloatArray,
     levels: FloatArray,
     costs: FloatArray,
-    parts: Sequence[Part],
+    parts: Sequence[ProgramPart],
     max_bias: float = 0.0,
     worst: float = 0.0,
 ) -> Program:
@@ -165,7 +167,7 @@ def assemble(
     if ratio < 0:
         index = entries.ravel()
         matrix = sparse_rows((index.size, size), (index, index, -1.0))
-        blocks.append(Block(matrix=matrix, rhs=np.zeros(index.size), cone="nonnegative"))
+        blocks.append(ConeBlock(matrix=matrix, rhs=np.zeros(index.size), cone="nonnegative"))
     for part, offset in zip(parts, offsets, strict=True):
         blocks += part.blocks(entries, size, offset)
     target = np.zeros(size)
@@ -183,7 +185,7 @@ def assemble(
     )
 
 
-def stack(blocks: tuple[Block, ...]) -> tuple[Any, FloatArray]:
+def stack(blocks: tuple[ConeBlock, ...]) -> tuple[Any, FloatArray]:
     """All rows of the blocks as one matrix and right-hand side."""
     return (
         sparse.vstack([block.matrix for block in blocks], format="csc"),
@@ -193,19 +195,19 @@ def stack(blocks: tuple[Block, ...]) -> tuple[Any, FloatArray]:
 
 def _differences(
     entries: IndexArray, pairs: IndexArray, size: int, ratios: npt.ArrayLike, *less: FloatArray, spare: float = 0.0
-) -> Block:
+) -> ConeBlock:
     """P[a, i] + spare - ratio (P[b, i] - spare) - less <= 0 for each pair (a, b) of rows and each column i."""
     first, second = (entries[side].ravel() for side in pairs.T)
     row = np.arange(first.size)
     factors = np.repeat(np.broadcast_to(ratios, len(pairs)), entries.shape[1])
     own = [(row, variables, -1.0) for variables in less]
     matrix = sparse_rows((row.size, size), (row, first, 1.0), (row, second, -factors), *own)
-    return Block(matrix=matrix, rhs=-spare * (1 + factors), cone="nonnegative")
+    return ConeBlock(matrix=matrix, rhs=-spare * (1 + factors), cone="nonnegative")
 
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
-class DeltaPart(Part):
+class DeltaPart(ProgramPart):
     """sum_i max(P[a, i] - e**epsilon P[b, i], 0) <= delta for each pair (a, b) of rows."""
 
     pairs: IndexArray
@@ -215,21 +217,21 @@ class DeltaPart(Part):
     def caps(self, columns: int) -> list[tuple[int, float]]:
         return [(columns, self.delta)] * len(self.pairs)
 
-    def blocks(self, entries: IndexArray, size: int, offset: int) -> list[Block]:
+    def blocks(self, entries: IndexArray, size: int, offset: int) -> list[ConeBlock]:
         count, columns = len(self.pairs), entries.shape[1]
         own = offset + np.arange(count * columns)
         positive = sparse_rows((own.size, size), (np.arange(own.size), own, -1.0))
         total = sparse_rows((count, size), (np.repeat(np.arange(count), columns), own, 1.0))
         return [
             _differences(entries, self.pairs, size, math.exp(self.epsilon), own),
-            Block(matrix=positive, rhs=np.zeros(own.size), cone="nonnegative"),
-            Block(matrix=total, rhs=np.full(count, self.delta), cone="nonnegative"),
+            ConeBlock(matrix=positive, rhs=np.zeros(own.size), cone="nonnegative"),
+            ConeBlock(matrix=total, rhs=np.full(count, self.delta), cone="nonnegative"),
         ]
 
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
-class PairRatioPart(Part):
+class PairRatioPart(ProgramPart):
     """P[a, i] <= ratio * P[b, i] for each pair of rows, each with its own ratio (metric privacy).
 
     Arguments:
@@ -243,13 +245,13 @@ class PairRatioPart(Part):
     def caps(self, columns: int) -> list[tuple[int, float]]:
         return []
 
-    def blocks(self, entries: IndexArray, size: int, offset: int) -> list[Block]:
+    def blocks(self, entries: IndexArray, size: int, offset: int) -> list[ConeBlock]:
         return [_differences(entries, self.pairs, size, self.ratios, spare=self.spare)]
 
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
-class RenyiPart(Part):
+class RenyiPart(ProgramPart):
     """sum_i P[a, i]**alpha P[b, i]**(1 - alpha) <= e**((alpha - 1) epsilon) for each pair (a, b) of rows.
 
     Arguments:
@@ -264,7 +266,7 @@ class RenyiPart(Part):
     def caps(self, columns: int) -> list[tuple[int, float]]:
         return [(columns, 1.0)] * len(self.pairs)
 
-    def blocks(self, entries: IndexArray, size: int, offset: int) -> list[Block]:
+    def blocks(self, entries: IndexArray, size: int, offset: int) -> list[ConeBlock]:
         # With own variables y_i = term_i / e**((alpha-1) epsilon) the terms are the power cones
         # y_i**(1/alpha) P[b,i]**(1-1/alpha) >= P[a,i] e**(-(1-1/alpha) epsilon), and sum_i y_i <= 1.
         count, columns = len(self.pairs), entries.shape[1]
@@ -280,14 +282,14 @@ class RenyiPart(Part):
         total = sparse_rows((count, size), (np.repeat(np.arange(count), columns), own, 1.0))
         off = self.spare * np.array([0.0, -1.0, shrink])
         return [
-            Block(matrix=total, rhs=np.ones(count), cone="nonnegative"),
-            Block(matrix=cones, rhs=np.tile(off, count * columns), cone="power", power=1 / self.alpha),
+            ConeBlock(matrix=total, rhs=np.ones(count), cone="nonnegative"),
+            ConeBlock(matrix=cones, rhs=np.tile(off, count * columns), cone="power", power=1 / self.alpha),
         ]
 
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
-class WorstErrorPart(Part):
+class WorstErrorPart(ProgramPart):
     """E(report - x)^2 <= z at every knot and at points between each two; z / `unit` is the only own variable."""
 
     aims: FloatArray
@@ -302,7 +304,7 @@ class WorstErrorPart(Part):
     def caps(self, columns: int) -> list[tuple[int, float]]:
         return [(1, 1.0)]
 
-    def blocks(self, entries: IndexArray, size: int, offset: int) -> list[Block]:
+    def blocks(self, entries: IndexArray, size: int, offset: int) -> list[ConeBlock]:
         columns = self.levels.size
         terms, count = [], 0
         for t in (0.0, *self.between):
@@ -315,7 +317,7 @@ class WorstErrorPart(Part):
             terms.append((row, entries[right].ravel(), t * error.ravel()))
             count += left.size
         matrix = sparse_rows((count, size), *terms, (np.arange(count), np.full(count, offset), -1.0))
-        return [Block(matrix=matrix, rhs=np.zeros(count), cone="nonnegative")]
+        return [ConeBlock(matrix=matrix, rhs=np.zeros(count), cone="nonnegative")]
 
 
 # Typed Any: the extension module carries no type information.
@@ -345,7 +347,7 @@ class Solution:
     iterations: int
 
 
-def _cones(blocks: tuple[Block, ...]) -> list[object]:
+def _cones(blocks: tuple[ConeBlock, ...]) -> list[object]:
     cones: list[object] = []
     for block in blocks:
         if block.cone == "zero":
@@ -418,7 +420,7 @@ def solve(program: Program) -> Solution:
     )
 
 
-def _project(block: Block, dual: FloatArray) -> FloatArray:
+def _project(block: ConeBlock, dual: FloatArray) -> FloatArray:
     """A nearby point of the block's dual cone."""
     if block.cone == "zero":
         return dual
@@ -433,7 +435,7 @@ def _project(block: Block, dual: FloatArray) -> FloatArray:
     return triples.ravel()
 
 
-def _polish(program: Program, block: Block, dual: FloatArray) -> FloatArray:
+def _polish(program: Program, block: ConeBlock, dual: FloatArray) -> FloatArray:
     """Multipliers of a ratio block whose floor variables have no negative residual."""
     # Per level i the residual of g_i is e**(-epsilon/2) sum(alpha) - e**(epsilon/2) sum(beta). At large epsilon an
     # error of 1e-10 in beta would cost e**(epsilon/2) times that: shrinking beta to the right sum costs only 1e-10.

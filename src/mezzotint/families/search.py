@@ -184,7 +184,7 @@ def _aims(epsilon: float) -> list[float]:
     return [min(epsilon, 32 * math.log(2)) * (1 - margin) for margin in _MARGINS]
 
 
-def _searched(request: _Request, build: Callable[..., Family]) -> tuple[Mechanism, int]:
+def _searched(request: _Request, build: Callable[..., DialFamily]) -> tuple[Mechanism, int]:
     """Searches at epsilon; then lowers the dial a little at a time until the rounded table is certified.
 
     Arguments:
@@ -194,7 +194,7 @@ def _searched(request: _Request, build: Callable[..., Family]) -> tuple[Mechanis
     least = (1 + 1e-9) / math.tanh(aims[0] / 2)
     most = min(least * max(_WIDEST, request.count - 1), request.max_level / request.half)
     family = build(request.count, least, max(least, most), request.unit_bins)
-    search = Search(family, epsilon=aims[0], loss=request.loss, prior=request.unit_prior())
+    search = DialSearch(family, epsilon=aims[0], loss=request.loss, prior=request.unit_prior())
     best = search.run()
     for aim in aims:
         search.epsilon = aim
@@ -293,7 +293,7 @@ _CLOSEST = 1e-4
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Family:
+class DialFamily:
     """A family with one dial: for given shape numbers, the rows at many dial positions at once, on [-1, 1].
 
     Arguments:
@@ -311,7 +311,7 @@ class Family:
     name: Callable[[FloatArray, float, float], str]
 
 
-def rqm_family(levels: int, least: float, most: float, bins: FloatArray | None) -> Family:
+def rqm_family(levels: int, least: float, most: float, bins: FloatArray | None) -> DialFamily:
     """RQM: the dial is q, the one shape number the log of the outermost bin, from `least` to `most` half ranges."""
     is_large = levels > _MANY_LEVELS
     inner = 1 / (1 + np.exp(-np.linspace(-9, 9, 13 if is_large else 37)))
@@ -320,7 +320,7 @@ def rqm_family(levels: int, least: float, most: float, bins: FloatArray | None) 
     def extension(shape: FloatArray) -> float:
         return max((math.exp(shape[0]) if bins is None else float(bins[-1])) - 1, 0.0)
 
-    return Family(
+    return DialFamily(
         is_large=is_large,
         dials=np.concatenate([[0.0], inner, [1.0]]),
         axes=[axis] if bins is None else [],
@@ -329,7 +329,7 @@ def rqm_family(levels: int, least: float, most: float, bins: FloatArray | None) 
     )
 
 
-def erm_family(levels: int, least: float, most: float, bins: FloatArray | None) -> Family:
+def erm_family(levels: int, least: float, most: float, bins: FloatArray | None) -> DialFamily:
     """ERM on symmetric bins +-R u**p, u even on [0, 1]: the dial is gamma, the shape (log R, log p)."""
     even, axes = np.linspace(-1, 1, levels), [np.linspace(math.log(least), math.log(most), 12)]
     if levels >= 4:  # there is an inner bin to move
@@ -344,7 +344,7 @@ def erm_family(levels: int, least: float, most: float, bins: FloatArray | None) 
             chosen = math.exp(shape[0]) * np.sign(even) * np.abs(even) ** power
         return chosen, *erm_rows(chosen, lower=-1.0, upper=1.0, gamma=gamma)
 
-    return Family(
+    return DialFamily(
         is_large=levels > _MANY_LEVELS,
         dials=np.sinh(np.linspace(-math.asinh(400), math.asinh(400), 21 if levels > _MANY_LEVELS else 41)),
         axes=axes if bins is None else [],
@@ -355,7 +355,7 @@ def erm_family(levels: int, least: float, most: float, bins: FloatArray | None) 
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Setting:
+class Member:
     """The best member found: its shape numbers, dial position and float loss on [-1, 1]."""
 
     loss: float
@@ -373,10 +373,10 @@ def float_epsilon(rows: FloatArray) -> FloatArray:
     return ratios.max(axis=-1)
 
 
-def _apart(settings: list[Setting], axes: list[FloatArray], most: int) -> list[Setting]:
+def _apart(settings: list[Member], axes: list[FloatArray], most: int) -> list[Member]:
     """The first few feasible settings of a sorted list that are no neighbours of each other on the grid."""
     steps = np.array([axis[1] - axis[0] for axis in axes])
-    chosen: list[Setting] = []
+    chosen: list[Member] = []
     for setting in settings:
         far = all((np.abs(setting.shape - other.shape) > 1.5 * steps).any() for other in chosen)
         if setting.loss < math.inf and far and len(chosen) < most:
@@ -385,10 +385,10 @@ def _apart(settings: list[Setting], axes: list[FloatArray], most: int) -> list[S
 
 
 @final
-class Search:
+class DialSearch:
     """Minimises the loss of a family's members with float epsilon <= `epsilon`; counts batches in `evaluations`."""
 
-    def __init__(self, family: Family, *, epsilon: float, loss: Literal["mse", "mae"], prior: Prior) -> None:
+    def __init__(self, family: DialFamily, *, epsilon: float, loss: Literal["mse", "mae"], prior: Prior) -> None:
         self.family = family
         self.epsilon = epsilon
         self.loss: Literal["mse", "mae"] = loss
@@ -414,7 +414,7 @@ class Search:
             inside, outside = (np.take_along_axis(dials, first - back, axis=1)[:, 0] for back in (1, 0))
         return inside
 
-    def dial(self, shape: FloatArray) -> Setting:
+    def dial(self, shape: FloatArray) -> Member:
         """The best dial for a shape; loss inf, with the least epsilon, where no dial position meets epsilon."""
         dials = self.family.dials
         losses, epsilons = self._evaluate(shape, dials)
@@ -429,9 +429,9 @@ class Search:
             losses, epsilons = self._evaluate(shape, dials)
             best = int(np.argmin(np.where(epsilons <= self.epsilon, losses, np.inf)))
         loss = float(losses[best]) if epsilons[best] <= self.epsilon else math.inf
-        return Setting(loss=loss, epsilon=float(epsilons[best]), shape=shape, dial=float(dials[best]))
+        return Member(loss=loss, epsilon=float(epsilons[best]), shape=shape, dial=float(dials[best]))
 
-    def run(self) -> Setting:
+    def run(self) -> Member:
         """The best member found: a grid of shapes, then a simplex search from the best of them.
 
         Raises:
@@ -452,7 +452,7 @@ class Search:
             )
         return best
 
-    def _improve(self, start: Setting) -> Setting:
+    def _improve(self, start: Member) -> Member:
         tried = [start]
 
         def loss(shape: FloatArray) -> float:
@@ -467,5 +467,5 @@ class Search:
         return min(tried, key=_loss)
 
 
-def _loss(setting: Setting) -> float:
+def _loss(setting: Member) -> float:
     return setting.loss

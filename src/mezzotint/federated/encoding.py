@@ -49,9 +49,9 @@ class Encoding(ABC):
     def overflow(self) -> Overflow:
         """Whether sums may wrap around."""
 
-    @abstractmethod
     def bits(self, clients: int) -> int:
         """Bits of the modulus for that many clients."""
+        return bits_needed(clients, self.span) if self.overflow == "impossible" else self.span.bit_length()
 
     @abstractmethod
     def length(self, size: int) -> int:
@@ -166,9 +166,6 @@ class FixedPointEncoding(Encoding):
     def overflow(self) -> Overflow:
         return "impossible"
 
-    def bits(self, clients: int) -> int:
-        return bits_needed(clients, self.span)
-
     def length(self, size: int) -> int:
         return size
 
@@ -273,9 +270,6 @@ class TableEncoding(Encoding):
     @property
     def overflow(self) -> Overflow:
         return "impossible"
-
-    def bits(self, clients: int) -> int:
-        return bits_needed(clients, self.span)
 
     def length(self, size: int) -> int:
         return self.scheme(size, 1).length
@@ -401,9 +395,6 @@ class NoiseEncoding(Encoding):
     @property
     def overflow(self) -> Overflow:
         return "modular"
-
-    def bits(self, clients: int) -> int:
-        return self.modulus_bits
 
     def length(self, size: int) -> int:
         return Rotation(dimension=size, seed=self.seed).padded

@@ -19,14 +19,14 @@ from mezzotint.core.arguments import check_covering
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import FloatArray, Mechanism
 from mezzotint.core.priors import cost_matrix
-from mezzotint.design.optm import Tables, best_pairs, is_mirrored, solve_rows, table_of
+from mezzotint.design.optm import SelectionTables, best_pairs, is_mirrored, solve_rows, table_of
 from mezzotint.design.problem import DesignResult, Problem, make_problem, without_bound
 from mezzotint.design.rounding import achieved_loss, first_certified
 
 _POINTS = 49
 
 
-def _largest_at_own_bin(tables: Tables, i: int) -> list[FloatArray]:
+def _largest_at_own_bin(tables: SelectionTables, i: int) -> list[FloatArray]:
     """q_j(i) - q_i(i) <= 0 on both sides, for inner bins (1-based)."""
     if not tables.lower <= tables.bins[i - 1] <= tables.upper:
         return []
@@ -34,7 +34,7 @@ def _largest_at_own_bin(tables: Tables, i: int) -> list[FloatArray]:
     return [tables.unit(own) - tables.unit(nearest) for own, nearest in pairs if own != nearest]
 
 
-def published_theorem5(tables: Tables, forms: FloatArray, epsilon: float) -> FloatArray:
+def published_theorem5(tables: SelectionTables, forms: FloatArray, epsilon: float) -> FloatArray:
     """Theorem 5 as printed: NO guarantee. Bin t has no constraint at all, and outer bins lack pairs of cells.
 
     Arguments: as the constraints of `design.optm`, see `design.optm.theorem5`.
@@ -78,7 +78,9 @@ def optm_as_printed(epsilon: float = 1.0, *, bins: Any, prior: Any = None, boxes
     return best
 
 
-def _best_thirds(problem: Problem, tables: Tables, middle: FloatArray, epsilon: float) -> tuple[float, FloatArray]:
+def _best_thirds(
+    problem: Problem, tables: SelectionTables, middle: FloatArray, epsilon: float
+) -> tuple[float, FloatArray]:
     """(loss, y): the best q_3 for these q_2(1) of each side by one linear program; loss inf if there is none.
 
     Cells 1 and 3 pair q_3 with q_1 = 1, cell 2 pairs q_2 with q_2: with q_2 fixed every probability, hence the true
@@ -100,7 +102,7 @@ def _best_thirds(problem: Problem, tables: Tables, middle: FloatArray, epsilon: 
     return (math.inf, pinned) if answer is None else answer
 
 
-def _best_middle(problem: Problem, tables: Tables, epsilon: float) -> tuple[float, FloatArray]:
+def _best_middle(problem: Problem, tables: SelectionTables, epsilon: float) -> tuple[float, FloatArray]:
     """The search over q_2(1): a grid, then a local refinement, one linear program per point."""
     axis = np.linspace(0, 1, _POINTS + 2)[1:-1]
     axes = [axis] if tables.sides == 1 else [axis[::3], axis[::3]]
@@ -148,7 +150,7 @@ def optm_exact(
     inside = (levels > problem.lower) & (levels < problem.upper)
     if levels.size != 4 or inside.sum() != 2:
         raise ParameterError("bins", levels.tolist(), "need four bins, the inner two inside the range")
-    tables = Tables(
+    tables = SelectionTables(
         bins=levels, lower=problem.lower, upper=problem.upper, sides=1 if is_mirrored(levels, problem) else 2
     )
 
@@ -177,7 +179,7 @@ BIN_SETS = tuple(
 )
 
 
-def _others(tables: Tables, j: int, x: float, i: int) -> FloatArray:
+def _others(tables: SelectionTables, j: int, x: float, i: int) -> FloatArray:
     """(size,) coefficients c with p(x, i) = y[own(j, i)] * (c @ y) at x in the closed cell j; bins count from 1."""
     m, bins = tables.bins.size, tables.bins
     result = np.zeros(tables.size)
@@ -188,7 +190,7 @@ def _others(tables: Tables, j: int, x: float, i: int) -> FloatArray:
     return result
 
 
-def one_ratio(tables: Tables, low: FloatArray, epsilon: float) -> FloatArray:
+def one_ratio(tables: SelectionTables, low: FloatArray, epsilon: float) -> FloatArray:
     """Rows A of A y <= 0 that imply epsilon-DP for every y >= low: any p(x, i) <= exp(epsilon) times any p(x', i').
 
     i' runs over all outputs where privacy asks for i' = i alone: sufficient, and stricter than needed.
@@ -220,15 +222,15 @@ class _Search:
     problem: Problem
     epsilon: float
     value: float = math.inf
-    best: tuple[Tables, FloatArray] | None = field(default=None, init=False)
+    best: tuple[SelectionTables, FloatArray] | None = field(default=None, init=False)
     programs: int = field(default=0, init=False)
 
     def add(self, bins: FloatArray) -> None:
         """Searches the boxes at these bins."""
-        tables = Tables(bins=bins, lower=self.problem.lower, upper=self.problem.upper, sides=2)
+        tables = SelectionTables(bins=bins, lower=self.problem.lower, upper=self.problem.upper, sides=2)
         self._descend(tables, (0, 0), (_GRID.size - 1, _GRID.size - 1))
 
-    def _descend(self, tables: Tables, first: tuple[int, int], last: tuple[int, int]) -> None:
+    def _descend(self, tables: SelectionTables, first: tuple[int, int], last: tuple[int, int]) -> None:
         """Boxes first .. last of the two sides. Their union with the largest lower bound as factor is a relaxation."""
         target, constant = tables.proxy(self.problem.prior)
         low, high, factors = self._union(tables, first, last)
@@ -245,7 +247,7 @@ class _Search:
         self._descend(tables, _replaced(first, side, middle + 1), last)
 
     def _union(
-        self, tables: Tables, first: tuple[int, int], last: tuple[int, int]
+        self, tables: SelectionTables, first: tuple[int, int], last: tuple[int, int]
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
         low, high = np.full(tables.size, _LEAST), np.ones(tables.size)
         factors = low.copy()

@@ -14,7 +14,7 @@ from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import ParameterError
 from mezzotint.smoothed import kernels
 from mezzotint.smoothed.expectations import CONFIDENCE
-from mezzotint.smoothed.many_types import Estimate, summary
+from mezzotint.smoothed.many_types import SampledMean, summary
 from mezzotint.smoothed.model import (
     LOG_TEN,
     Expected,
@@ -310,7 +310,7 @@ def expected_gradients(
 
 def _estimate(
     chances: list[np.ndarray], composition: tuple[int, ...], sample: Sample, loss: Loss, draws: int, seed: int
-) -> Estimate:
+) -> SampledMean:
     rng = np.random.default_rng(check_count("seed", seed, least=0))
     logs = np.empty(draws)
     for draw in range(draws):

@@ -37,7 +37,7 @@ _TARGET = 35.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Search:
+class SplitSearch:
     """Natural logarithms: the best expectation found, and a bound on all of them.
 
     Arguments:
@@ -237,7 +237,7 @@ def evaluate(
     return total, error + (4.0 + moved) * 2.0**-50 * (80.0 + abs(total))
 
 
-def search(sample: Sample, loss: Loss, ends: tuple[Fraction, ...], method: str) -> Search:
+def search(sample: Sample, loss: Loss, ends: tuple[Fraction, ...], method: str) -> SplitSearch:
     """The largest expectation over all splits of n records between the ends.
 
     Arguments:
@@ -253,7 +253,7 @@ def search(sample: Sample, loss: Loss, ends: tuple[Fraction, ...], method: str) 
         scape = landscape(sample, loss, lopsided, 0)
         value, error = evaluate(scape, [piece.lower for piece in scape.pieces], 0, ends[0], outside=False)
         upper, slack = evaluate(scape, [piece.upper for piece in scape.pieces], 0, ends[0], outside=True)
-        return Search(
+        return SplitSearch(
             log_value=value,
             log_lower=value - error,
             log_upper=upper + slack,
@@ -268,7 +268,7 @@ def search(sample: Sample, loss: Loss, ends: tuple[Fraction, ...], method: str) 
     return found
 
 
-def _certificate(scape: Landscape, ends: tuple[Fraction, ...]) -> Search:
+def _certificate(scape: Landscape, ends: tuple[Fraction, ...]) -> SplitSearch:
     n = scape.records
     best, best_error, split_at, checked = -math.inf, 0.0, 0, 0
     uppers, ceilings = [-math.inf], []
@@ -295,7 +295,7 @@ def _certificate(scape: Landscape, ends: tuple[Fraction, ...]) -> Search:
     # A composition whose bound stayed loose (its records lie outside the window) leaves a bracket.
     upper = min(scape.log_rate, max(*uppers, *ceilings))
     closed = upper - best <= max(_CLOSE, 4.0 * best_error)
-    return Search(
+    return SplitSearch(
         log_value=best,
         log_lower=best - best_error,
         log_upper=upper,
@@ -306,7 +306,7 @@ def _certificate(scape: Landscape, ends: tuple[Fraction, ...]) -> Search:
     )
 
 
-def _all_splits(sample: Sample, loss: Loss, ends: tuple[Fraction, ...]) -> Search:
+def _all_splits(sample: Sample, loss: Loss, ends: tuple[Fraction, ...]) -> SplitSearch:
     # V(j) = E[delta(j + Bin(k, p))] by one mixing step per k, then n - k records of the other end: O(n^2).
     n = sample.records
     if n > MAX_ALL_SPLITS * 5:
@@ -322,7 +322,7 @@ def _all_splits(sample: Sample, loss: Loss, ends: tuple[Fraction, ...]) -> Searc
         upper = max(upper, value + error)
         if value > best:
             best, best_error, split_at = value, error, moved
-    return Search(
+    return SplitSearch(
         log_value=best,
         log_lower=best - best_error,
         log_upper=upper,
@@ -541,7 +541,7 @@ def _mass_window(n: int, share: Fraction, top: int) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Estimate:
+class SampledMean:
     """A Monte Carlo mean of exact values, with its confidence interval (natural logarithms)."""
 
     log_value: float
@@ -558,7 +558,7 @@ def monte_carlo(
     draws: int,
     seed: int,
     z: float,
-) -> Estimate:
+) -> SampledMean:
     """E[delta(H)] for one composition from exact delta(H) at random histograms.
 
     Rare histograms dominate the mean, so for a composition of one vertex half of the draws come from a
@@ -608,15 +608,15 @@ def _log_tilt(histogram: np.ndarray, tilt: tuple[np.ndarray, np.ndarray]) -> flo
     return float((histogram[present] * np.log(tilt[1][present] / tilt[0][present])).sum())
 
 
-def summary(logs: np.ndarray, z: float) -> Estimate:
+def summary(logs: np.ndarray, z: float) -> SampledMean:
     """The mean of exp(logs) and its interval of z standard errors, as logarithms."""
     peak = float(logs.max())
     if peak == -math.inf:
-        return Estimate(log_value=peak, log_low=peak, log_high=peak)
+        return SampledMean(log_value=peak, log_low=peak, log_high=peak)
     scaled = np.exp(logs - peak)
     mean = float(scaled.mean())
     half = z * float(scaled.std(ddof=1)) / math.sqrt(logs.size)
-    return Estimate(
+    return SampledMean(
         log_value=peak + math.log(mean),
         log_low=peak + math.log(mean - half) if half < mean else -math.inf,
         log_high=peak + math.log(mean + half),

@@ -14,7 +14,7 @@ from laws.registry import judges
 from mezzotint.core.loss import pure_epsilon
 from mezzotint.families import randomized_response, rqm
 from mezzotint.privacy.sums.account import central_epsilon, dominating_curve
-from mezzotint.privacy.sums.cover import MAX_ROWS, Cover, Group, case_noises, cover, find_groups
+from mezzotint.privacy.sums.cover import MAX_ROWS, Cover, RowGroup, case_noises, cover, find_groups
 from mezzotint.privacy.sums.lattice import lattice_rows
 from reference.sums import crowd_delta, exact_delta, random_rows, sum_pmf
 from reference.witness import find_witness
@@ -31,7 +31,7 @@ def data_sets(clients: int, kinds: int) -> Iterator[tuple[int, ...]]:
             yield (first, *rest)
 
 
-def holds(groups: tuple[Group, ...], case: np.ndarray, data: tuple[int, ...]) -> bool:
+def holds(groups: tuple[RowGroup, ...], case: np.ndarray, data: tuple[int, ...]) -> bool:
     """Whether clients with these rows can be sorted into the groups as the case says (Hall's condition on a tree)."""
     for group in groups:
         inside = [i for i, other in enumerate(groups) if set(other.members) <= set(group.members)]

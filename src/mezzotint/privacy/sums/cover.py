@@ -49,7 +49,7 @@ _MAX_LEVELS = 16
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Group:
+class RowGroup:
     """Some rows of a table and the noise that a client with one of them is sure to add.
 
     Arguments:
@@ -60,7 +60,7 @@ class Group:
 
     members: tuple[int, ...]
     blanket: Blanket | None
-    parts: tuple[Group, ...]
+    parts: tuple[RowGroup, ...]
 
     @property
     def components(self) -> tuple[Component, ...]:
@@ -72,15 +72,15 @@ class Group:
         """Variance that a client in the group is sure to add, squared lattice steps."""
         return 0.0 if self.blanket is None else self.blanket.variance
 
-    def all_groups(self) -> list[Group]:
+    def all_groups(self) -> list[RowGroup]:
         """This group and all below it, parents first."""
-        found: list[Group] = [self]
+        found: list[RowGroup] = [self]
         for part in self.parts:
             found += part.all_groups()
         return found
 
 
-def find_groups(rows: IntArray) -> Group | None:
+def find_groups(rows: IntArray) -> RowGroup | None:
     """A binary tree over the rows of a table that has few of them; None when it has too many, or one.
 
     Arguments:
@@ -94,31 +94,31 @@ def find_groups(rows: IntArray) -> Group | None:
 
 
 @lru_cache(maxsize=32)
-def _tree(shape: tuple[int, int], raw: bytes) -> Group:
+def _tree(shape: tuple[int, int], raw: bytes) -> RowGroup:
     rows = np.frombuffer(raw, dtype=np.int64).reshape(shape)
-    left: list[Group] = [_single(rows, k) for k in range(rows.shape[0])]
-    known: dict[tuple[int, ...], Group] = {}
+    left: list[RowGroup] = [_single(rows, k) for k in range(rows.shape[0])]
+    known: dict[tuple[int, ...], RowGroup] = {}
     while len(left) > 1:
         joined = [_joined(rows, first, second, known) for first, second in combinations(left, 2)]
         best = max(joined, key=_kept)
-        others: list[Group] = [group for group in left if group not in best.parts]
+        others: list[RowGroup] = [group for group in left if group not in best.parts]
         left = [*others, best]
     return left[0]
 
 
-def _single(rows: IntArray, k: int) -> Group:
-    return Group(members=(k,), blanket=additive_blanket(rows[k : k + 1]), parts=())
+def _single(rows: IntArray, k: int) -> RowGroup:
+    return RowGroup(members=(k,), blanket=additive_blanket(rows[k : k + 1]), parts=())
 
 
-def _kept(group: Group) -> float:
+def _kept(group: RowGroup) -> float:
     """Share of the parts' variance that is left when it is not known in which of them a client is."""
     return group.variance / max(min(part.variance for part in group.parts), 1e-300)
 
 
-def _joined(rows: IntArray, first: Group, second: Group, known: dict[tuple[int, ...], Group]) -> Group:
+def _joined(rows: IntArray, first: RowGroup, second: RowGroup, known: dict[tuple[int, ...], RowGroup]) -> RowGroup:
     members = tuple(sorted(first.members + second.members))
     if members not in known:
-        known[members] = Group(members=members, blanket=variance_blanket(rows[list(members)]), parts=(first, second))
+        known[members] = RowGroup(members=members, blanket=variance_blanket(rows[list(members)]), parts=(first, second))
     return known[members]
 
 
@@ -156,7 +156,7 @@ class Cover:
     """
 
     epsilon: float
-    groups: tuple[Group, ...]
+    groups: tuple[RowGroup, ...]
     cases: IntArray
     own: dict[bytes, float]
 
@@ -166,7 +166,7 @@ class Cover:
             yield from case_noises(self.groups, self.cases[first : first + _BATCH], tail)
 
 
-def case_noises(groups: Sequence[Group], cases: IntArray, tail: float) -> list[Noise]:
+def case_noises(groups: Sequence[RowGroup], cases: IntArray, tail: float) -> list[Noise]:
     """The noise that clients sorted into groups are sure to add, case by case.
 
     Arguments:
@@ -212,7 +212,7 @@ def _pair_epsilon(noise: Noise, first: FloatArray, second: FloatArray, delta: fl
     return bracket(lambda epsilon: gap(epsilon) <= target, high, 0.0, tolerance=2e-4)[0]
 
 
-def division(groups: Sequence[Group], case: IntArray) -> tuple[int, tuple[int, int], list[int], list[IntArray]]:
+def division(groups: Sequence[RowGroup], case: IntArray) -> tuple[int, tuple[int, int], list[int], list[IntArray]]:
     """How a case is divided: the group, its two parts, the cuts of how many are in the first, and the cases.
 
     The group is the one whose uncertainty costs most variance. No cases when there is none: a single data set.
@@ -243,7 +243,7 @@ class _Search:
     """Best first: the case with the largest epsilon is divided until it is near a data set's own."""
 
     rows: FloatArray
-    groups: tuple[Group, ...]
+    groups: tuple[RowGroup, ...]
     delta: float
     limit: float
 
