@@ -16,9 +16,11 @@ from mezzotint.core.arguments import check_positive
 from mezzotint.core.entropy import draw_words, key_from
 from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.sampler import GPU
 from mezzotint.privacy.sums.lattice import Lattice, find_lattice
 from mezzotint.training.bands import SCALE, CorrelatedNoise
 from mezzotint.training.batches import factors
+from mezzotint.training.device import clipped_sum, rounded_gaussian
 from mezzotint.training.extra import BatchSplittingSampler, DPOptimizer, check_unused, mark_used, torch
 from mezzotint.training.levels import place
 from mezzotint.training.noise import ClippedSums, RoundedGaussian
@@ -453,7 +455,11 @@ class NoisyOptimizer(_CoordinateOptimizer):
         return RoundedGaussian(sigma=self.noise_multiplier * self._sums().units * scale)
 
     def total(self, samples: list[torch.Tensor]) -> torch.Tensor:
-        summed, left_out = self._sums()([_gradients(sample) for sample in samples])
+        if samples[0].device.type in GPU:
+            summed, left_out = clipped_sum([_factored(sample) for sample in samples], self._sums())
+        else:
+            counted, left_out = self._sums()([_gradients(sample) for sample in samples])
+            summed = torch.from_numpy(counted)
         if left_out and not self._warned:
             self._warned = True
             warnings.warn(
@@ -462,7 +468,7 @@ class NoisyOptimizer(_CoordinateOptimizer):
                 LeftOutWarning,
                 stacklevel=2,
             )
-        return torch.from_numpy(summed)
+        return summed
 
     @property
     def contraction(self) -> float:
@@ -490,6 +496,10 @@ class NoisyOptimizer(_CoordinateOptimizer):
             summed = summed.to(self.params[0].device)
             torch.distributed.all_reduce(summed)
         noise = self._noise()
+        if correlated is None and summed.device.type in GPU:
+            if noise is not None:
+                summed = summed + rounded_gaussian(noise, key_from(self.rng()), summed.numel(), summed.device)
+            return (summed.double() * self._sums().unit).float()
         released: npt.NDArray[Any] = summed.cpu().numpy()
         if correlated is not None:
             released = correlated.mix(released)
@@ -651,6 +661,11 @@ class RankedGradientOptimizer(_CoordinateOptimizer):
         if not len(rows):
             return np.zeros(0, dtype=np.int64), seeds
         return self.scheme.encode(rows, seeds, rng=self.rng()), seeds
+
+
+def _factored(sample: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    back, given = factors(sample) or (sample.new_ones((len(sample), 1)), sample.flatten(1))
+    return back.detach().float(), given.detach().float()
 
 
 def _gradients(sample: torch.Tensor) -> Gradients:
