@@ -13,6 +13,7 @@ from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.files import refuse_existing, replacing
 from mezzotint.core.lazy import LazyModule
 
+blames: Any = LazyModule("mezzotint.federated.secagg.blame")
 rosters: Any = LazyModule("mezzotint.federated.secagg.roster")
 
 app = typer.Typer(
@@ -63,6 +64,20 @@ def make(
         return
     output().print(f"{len(roster.members)} clients, SHA-256 {roster.digest.hex()}", highlight=False, soft_wrap=True)
     notices().print("mezzotint: every client compares this SHA-256 with that of the roster it was given", markup=False)
+
+
+@app.command("blame", epilog="Example: mezzotint roster blame run/blame-0123.json")
+def blame(
+    file: Annotated[Path, typer.Argument(help="Proof that a run wrote beside its ledger.")], as_json: AsJson = False
+) -> None:
+    """Checks the proof that a client dealt shares of nothing; status 2 if it proves nothing."""
+    found = blames.Blame.load(file)
+    found.check()
+    if as_json:
+        print_json({"identity": found.identity.hex(), "proved": True})
+    else:
+        said = f"proved: client {found.identity.hex()} signed shares that restore nothing"
+        output().print(said, highlight=False, soft_wrap=True)
 
 
 def _print_card(said: bytes, as_json: bool) -> None:

@@ -33,6 +33,7 @@ from mezzotint.federated.records import (
 )
 from mezzotint.federated.rounds import RoundOptions, RoundStrategy, Running, Task
 from mezzotint.federated.secagg import (
+    Blame,
     Card,
     DuplicateAnswer,
     MalformedMessage,
@@ -44,6 +45,7 @@ from mezzotint.federated.secagg import (
     Server,
     SumParameters,
     SwappedKey,
+    TamperedShare,
     TooFewClients,
     Trust,
     corrupted_in,
@@ -88,11 +90,14 @@ class SecureStrategy(RoundStrategy[_Secure]):
         corrupted: share of the clients that may collude with the server: what clients insist on, see `Policy`.
         dropped: share of a round's clients that may vanish; of small rounds as many as can be borne.
         rounds: largest round number, no larger than what clients' policies allow.
+        retries: how often a round that clients spoilt by what they dealt is repeated without them; each time the others
+            are charged, for their masks were opened.
         options: see `RoundStrategy`. A round with fewer than `minimum` summands, usually half of per_round + 1, is
             refused and nothing is learnt.
 
     Guarantees:
         A round that fails at any stage leaves the model as it was; its reasons are in `incidents`.
+        Nobody is blamed in `blames` who did not sign what proves it; the proofs lie beside the ledger, if it is a file.
         Sums that could overflow are refused before the first round.
     """
 
@@ -105,6 +110,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
         corrupted: float = CORRUPTED,
         dropped: float = DROPPED,
         rounds: int = ROUNDS,
+        retries: int = 2,
         **options: Unpack[RoundOptions],
     ) -> None:
         super().__init__(per_round=per_round, **options)
@@ -113,6 +119,9 @@ class SecureStrategy(RoundStrategy[_Secure]):
         self.dropped = dropped
         self.trust = Trust(roster=roster, corrupted=corrupted, rounds=rounds)
         self._cards: dict[int, _Known] = {}
+        self.retries = retries
+        self.blames: list[Blame] = []
+        self.excluded = self._blamed()
         self.last_sum: SecureSum | None = None
         if roster is not None and per_round > len(roster.members):
             raise ParameterError("per_round", per_round, f"the roster has {len(roster.members)} members")
@@ -243,7 +252,8 @@ class SecureStrategy(RoundStrategy[_Secure]):
                 self._introduce(node, None if answer.has_error() else protocol_record(answer))
             except ProtocolError as error:
                 self._note(number, str(node), error)
-        return {node: self._cards[node] for node in nodes if node in self._cards}
+        known = {node: self._cards[node] for node in nodes if node in self._cards}
+        return {node: one for node, one in known.items() if one.card.identity not in self.excluded}
 
     def _introduce(self, node: int, record: ConfigRecord | None) -> None:
         if node in self._cards:
@@ -279,19 +289,33 @@ class SecureStrategy(RoundStrategy[_Secure]):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Takes the masked inputs, runs the stages after them, and adds the mean update to the model."""
-        now = self._running
-        answered = list(replies)
-        if now is None:
-            return None, None
-        self._running = None
+        """Takes the masked inputs, runs the stages after them, and adds the mean update to the model.
+
+        A round that a client spoilt by what it dealt is repeated without it.
+        """
+        for left in range(self.retries, -1, -1):
+            now, self._running = self._running, None
+            if now is None:
+                break
+            total, culprits = self._finish(now, list(replies))
+            if total is not None:
+                return self._apply(now, total)
+            self._exclude(now, culprits)
+            if not culprits or not left:
+                break
+            asked = list(self.configure_train(server_round, now.task["arrays"], now.task["config"], now.grid))
+            replies = now.grid.send_and_receive(asked, timeout=self.stage_timeout) if asked else []
+        return None, None
+
+    def _finish(self, now: _Secure, replies: list[Message]) -> tuple[SecureSum | None, tuple[int, ...]]:
+        """The sum; or None, and whose doing that is as far as it can be told."""
         try:
-            self._take(now, answered)
+            self._take(now, replies)
             self._exchange(now, now.server.advance(), {})
             certificates = now.server.advance()
         except ProtocolError as error:
             self._abort(now, error)  # no mask was opened: nothing is released
-            return None, None
+            return None, ()
         try:
             self._exchange(now, certificates, {})
             start = time.perf_counter()
@@ -300,8 +324,29 @@ class SecureStrategy(RoundStrategy[_Secure]):
         except ProtocolError as error:
             # Shares were revealed, so the round stays charged although its sum is not known.
             self._note(now.number, "", error)
-            return None, None
-        return self._apply(now, total)
+            return None, error.culprits
+        return total, ()
+
+    def _exclude(self, now: _Secure, culprits: tuple[int, ...]) -> None:
+        """Leaves clients out of all later rounds, and writes down the proofs that there are."""
+        for place in culprits:
+            identity = now.server.cohort[place].identity
+            self.excluded.add(identity)
+            error = TamperedShare("open", "what it dealt is of no use; it is left out from now on", (place,))
+            self._note(now.number, now.name(place), error)
+        self.blames += now.server.blames
+        if self.ledger.path is not None:
+            for blame in now.server.blames:
+                blame.save(self.ledger.path.parent / f"blame-{blame.identity.hex()}.json")
+
+    def _blamed(self) -> set[bytes]:
+        """Who is left out because of a proof beside the ledger."""
+        if self.ledger.path is None:
+            return set()
+        blames = [Blame.load(path) for path in sorted(self.ledger.path.parent.glob("blame-*.json"))]
+        for blame in blames:
+            blame.check()
+        return {blame.identity for blame in blames}
 
     def _apply(self, now: _Secure, total: SecureSum) -> tuple[ArrayRecord, MetricRecord]:
         self.last_sum, self.counted = total, len(total.survivors)

@@ -4,6 +4,7 @@ Every client masks for partners that it picks itself (Bell et al. 2020, section 
 drawn from the roster (Ma et al. 2023), and the committee opens one set of survivors that a quorum of it has signed.
 """
 
+from mezzotint.federated.secagg.blame import Blame as Blame
 from mezzotint.federated.secagg.client import Client as Client
 from mezzotint.federated.secagg.errors import DuplicateAnswer as DuplicateAnswer
 from mezzotint.federated.secagg.errors import InconsistentLists as InconsistentLists

@@ -331,7 +331,7 @@ def pair_mask_key(private: X25519PrivateKey, public: bytes, plan: RoundPlan, min
 
 def mask_key_from_seed(seed: bytes, plan: RoundPlan, index: int) -> X25519PrivateKey:
     """A client's mask key."""
-    return private_from_seed(seed, plan=plan.digest, index=index, purpose=b"mask key")
+    return private_from_seed(seed, plan=plan.digest, index=index, purpose=messages.MASK_KEY)
 
 
 def _portion_key(private: X25519PrivateKey, public: bytes, plan: RoundPlan, dealer: int, holder: int) -> bytes:

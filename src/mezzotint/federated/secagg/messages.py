@@ -31,6 +31,8 @@ STAGES: tuple[Stage, ...] = ("deal", "sum", "agree", "open")
 
 _TAG = 8
 COIN_BYTES = 16
+MASK_KEY = b"mask key"
+"""Purpose of the key that a client's masks with others come from."""
 SEALED_BYTES = 2 * SHARE_BYTES + TAG_BYTES
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.federated.secagg import messages
+from mezzotint.federated.secagg.blame import Blame, Kind, restored
 from mezzotint.federated.secagg.client import mask_key_from_seed, pair_mask_key, self_mask_key
 from mezzotint.federated.secagg.errors import (
     DuplicateAnswer,
@@ -24,7 +25,6 @@ from mezzotint.federated.secagg.errors import (
 from mezzotint.federated.secagg.masks import (
     add_mask,
     has_large_order,
-    public_bytes,
     reduced,
     signed,
     unpack_words,
@@ -33,7 +33,7 @@ from mezzotint.federated.secagg.masks import (
 from mezzotint.federated.secagg.messages import Deal, Portion, Stage
 from mezzotint.federated.secagg.plan import RoundPlan
 from mezzotint.federated.secagg.roster import Roster
-from mezzotint.federated.secagg.sharing import combine, commitment
+from mezzotint.federated.secagg.sharing import commitment
 
 
 @final
@@ -55,12 +55,13 @@ class SecureSum:
 @final
 @dataclass(frozen=True, kw_only=True)
 class _Dealt:
-    """What a client dealt: its public part, its picks, the commitment to its seed, a portion for each member."""
+    """What a client dealt: its public part, its picks, the commitment to its seed, a portion for each member; all."""
 
     deal: Deal
     picks: frozenset[int]
     seed: bytes
     portions: tuple[Portion, ...]
+    message: bytes
 
 
 @final
@@ -89,6 +90,7 @@ class Server:
         self._total = np.zeros(plan.coordinates, dtype=word_type(plan.bits))
         self._agreed: dict[int, bytes] = {}
         self._shares: dict[int, dict[int, bytes]] = {}
+        self.blames: list[Blame] = []
 
     @property
     def stage(self) -> Stage:
@@ -176,7 +178,7 @@ class Server:
             # Passed on, it would make every partner refuse, and the round fail for all.
             raise SwappedKey("deal", f"client {index} offers a key of small order", (index,))
         picks = messages.picked(deal.coins, self.plan, index)
-        self._dealt[index] = _Dealt(deal=deal, picks=picks, seed=seed, portions=portions)
+        self._dealt[index] = _Dealt(deal=deal, picks=picks, seed=seed, portions=portions, message=answer)
 
     def _partners(self) -> dict[int, bytes]:
         partners: dict[int, set[int]] = {index: set() for index in self._dealt}
@@ -237,22 +239,25 @@ class Server:
         self._shares[index] = found
 
     def _secret(self, owner: int) -> bytes:
+        plan, mine = self.plan, self._dealt[owner]
         shares = {holder: found[owner] for holder, found in self._shares.items() if owner in found}
-        if len(shares) < self.plan.quorum:
-            # Members who opened others' shares but not this client's were dealt something else.
-            culprits = (owner,) if len(self._shares) >= self.plan.quorum else ()
-            told = f"{len(shares)} shares of client {owner} came, the quorum is {self.plan.quorum}"
-            raise TooFewClients("open", told, culprits)
-        secret = combine(shares, self.plan.quorum)
+        if len(shares) < plan.quorum:
+            # So many members cannot all be corrupted: somebody honest was dealt what cannot be opened.
+            crooked = len(self._shares) - len(shares) >= 2 * plan.quorum - plan.members
+            told = f"{len(shares)} shares of client {owner} came, the quorum is {plan.quorum}"
+            raise TooFewClients("open", told, (owner,) if crooked else ())
+        kind: Kind = "self" if owner in self._masked else "key"
+        secret = restored(plan, mine.deal, mine.seed, kind, shares)
         if secret is None:
+            identity = self.cohort[owner].identity
+            self.blames.append(
+                Blame(identity=identity, plan=plan.to_bytes(), dealing=mine.message, kind=kind, shares=shares)
+            )
             raise TamperedShare("open", f"the shares that client {owner} dealt do not fit together", (owner,))
         return secret
 
     def _remove_self_mask(self, total: npt.NDArray[Any], owner: int) -> None:
-        seed = self._secret(owner)
-        if commitment(seed, plan=self.plan.digest, owner=owner, holder=owner, kind=b"seed") != self._dealt[owner].seed:
-            raise TamperedShare("open", f"the shares that client {owner} dealt do not fit together", (owner,))
-        add_mask(total, self_mask_key(seed, self.plan, owner), sign=-1)
+        add_mask(total, self_mask_key(self._secret(owner), self.plan, owner), sign=-1)
 
     def _remove_pair_masks(self, total: npt.NDArray[Any], owner: int) -> None:
         mine = self._dealt[owner]
@@ -260,8 +265,6 @@ class Server:
         if not others:
             return
         private = mask_key_from_seed(self._secret(owner), self.plan, owner)
-        if public_bytes(private) != mine.deal.mask:
-            raise TamperedShare("open", f"the shares that client {owner} dealt do not give its key", (owner,))
         for other in others:
             key = pair_mask_key(private, self._dealt[other].deal.mask, self.plan, owner, other)
             # The survivor added it when its index is the lower one.
@@ -272,17 +275,26 @@ class Server:
 
         Raises:
             TooFewClients: a secret lacks shares: nothing is learnt.
-            TamperedShare: a client dealt shares that do not fit together; it is named.
+            TamperedShare: clients dealt shares that do not fit together, or that members cannot open; they are named,
+                and `blames` has the proofs of those that can be proved.
             OutOfRangeInteger: the sum exceeds what the survivors may have sent.
         """
         if self.stage != "open":
             raise WrongStage(self.stage, "answers of later stages are missing")
         total = self._total.copy()
+        culprits: list[int] = []
         for owner in sorted(self._dealt):
-            if owner in self._masked:
-                self._remove_self_mask(total, owner)
-            else:
-                self._remove_pair_masks(total, owner)
+            try:
+                if owner in self._masked:
+                    self._remove_self_mask(total, owner)
+                else:
+                    self._remove_pair_masks(total, owner)
+            except (TooFewClients, TamperedShare) as error:
+                if not error.culprits:
+                    raise
+                culprits += error.culprits
+        if culprits:
+            raise TamperedShare("open", f"the shares that clients {culprits} dealt are of no use", tuple(culprits))
         values = reduced(total, self.plan.bits).astype(np.int64)
         self._check_range(values)
         values.setflags(write=False)

@@ -1,0 +1,188 @@
+"""Dishonest clients against the real strategy: who did it is named with proof, and the others go on."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from federated.grids import LocalGrid
+from federated.rounds import card, roster, secret
+from mezzotint.cli.application import run
+from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.federated.encoding import FixedPointEncoding
+from mezzotint.federated.ledger import RunLedger
+from mezzotint.federated.mod import SecureUpdates
+from mezzotint.federated.policy import Policy
+from mezzotint.federated.records import RECORD
+from mezzotint.federated.secagg import Blame
+from mezzotint.federated.secagg import client as client_module
+from mezzotint.federated.strategy import SecureStrategy
+
+CLIENTS = 12
+CROOKED = 5
+EXACT = FixedPointEncoding(clip=8.0, grid_bits=13)
+
+HONEST_SPLIT = client_module.split
+
+
+def _of_nothing(secret_bytes: bytes, holders: int, threshold: int) -> list[bytes]:
+    """Shares that are on no polynomial of the right degree."""
+    return [bytes([place + 1]) * 16 + b"\0" for place in range(holders)]
+
+
+def _of_another(secret_bytes: bytes, holders: int, threshold: int) -> list[bytes]:
+    """Good shares of another secret."""
+    return HONEST_SPLIT(bytes(16), holders, threshold)
+
+
+def _unopenable(key: bytes, text: bytes, *, about: bytes) -> bytes:
+    """A sealed message that nobody can open."""
+    return bytes(len(text) + 16)
+
+
+def _app(add: float, patch: tuple[str, object] | None = None) -> ClientApp:
+    """A client; `patch` replaces a function of the protocol's client while it deals."""
+    honest = SecureUpdates(Policy(roster=roster(CLIENTS)))
+
+    def mod(message: Message, context, call_next):
+        if patch is None or str(message.content.config_records[RECORD]["stage"]) != "deal":
+            return honest(message, context, call_next)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(client_module, patch[0], patch[1])
+            return honest(message, context, call_next)
+
+    app = ClientApp(mods=[mod])
+    app.train()(
+        lambda message, context: Message(
+            RecordDict({"arrays": ArrayRecord({"a": Array(np.full(4, add))})}), reply_to=message
+        )
+    )
+    return app
+
+
+def _grid(tmp_path, patch: tuple[str, object] | None, **others) -> LocalGrid:
+    for place in range(CLIENTS):
+        (tmp_path / f"key-{place}").write_bytes(secret(place))
+    apps = [_app(place / 2, patch if place == CROOKED else None) for place in range(CLIENTS)]
+    configs = {place: {"identity": str(tmp_path / f"key-{place}")} for place in range(CLIENTS)}
+    return LocalGrid(apps, configs=configs, **others)
+
+
+def _strategy(tmp_path, **others) -> SecureStrategy:
+    ledger = RunLedger(tmp_path / "ledger.jsonl", {"run": "x"})
+    options = {"per_round": CLIENTS, "roster": roster(CLIENTS), "returns": "update", "ledger": ledger} | others
+    return SecureStrategy(encoding=EXACT, **options)
+
+
+def _start(grid: LocalGrid, strategy: SecureStrategy, rounds: int = 1) -> ArrayRecord:
+    arrays = ArrayRecord({"a": Array(np.zeros(4))})
+    return strategy.start(grid=grid, initial_arrays=arrays, num_rounds=rounds).arrays
+
+
+MEAN = np.mean([place / 2 for place in range(CLIENTS) if place != CROOKED])
+
+
+@pytest.mark.parametrize("how", [_of_nothing, _of_another])
+def test_who_deals_shares_of_nothing_is_proved_guilty_and_the_round_repeated_without_it(tmp_path, how, capsys):
+    strategy = _strategy(tmp_path)
+    found = _start(_grid(tmp_path, ("split", how)), strategy)
+    np.testing.assert_allclose(found["a"].numpy(), MEAN, atol=2 * EXACT.step)
+    guilty = card(CROOKED).identity
+    assert [blame.identity for blame in strategy.blames] == [guilty]
+    assert strategy.excluded == {guilty}
+    assert [one.name for one in strategy.incidents if one.client] == ["TamperedShare"]
+    # The spoilt round stays charged to all: together with the culprit's own seed its sum was open to the server.
+    assert strategy.ledger.rounds == {1: "interrupted", 2: "released"}
+    honest = {card(place).identity.hex(): 2 for place in range(CLIENTS) if place != CROOKED}
+    assert strategy.ledger.charges == honest | {guilty.hex(): 1}
+    # Anybody can check the proof, and a later run leaves the client out from the start.
+    path = tmp_path / f"blame-{guilty.hex()}.json"
+    assert run(["roster", "blame", str(path)]) == 0
+    assert guilty.hex() in capsys.readouterr().out
+    again = _strategy(tmp_path)
+    found = _start(_grid(tmp_path, ("split", how)), again)
+    np.testing.assert_allclose(found["a"].numpy(), MEAN, atol=2 * EXACT.step)
+    assert again.incidents == []
+    assert again.ledger.charges[guilty.hex()] == 1
+
+
+def test_who_deals_what_nobody_can_open_is_left_out_without_a_proof(tmp_path):
+    strategy = _strategy(tmp_path)
+    found = _start(_grid(tmp_path, ("seal", _unopenable)), strategy)
+    np.testing.assert_allclose(found["a"].numpy(), MEAN, atol=2 * EXACT.step)
+    assert strategy.excluded == {card(CROOKED).identity}
+    assert strategy.blames == []  # members' words alone prove nothing to others
+
+
+def test_a_culprit_that_vanishes_after_dealing_is_found_by_its_key(tmp_path):
+    def hand(message: Message, reply: Message) -> Message | None:
+        stage = str(message.content.config_records[RECORD]["stage"])
+        return None if stage == "sum" and message.metadata.dst_node_id == 10 + CROOKED else reply
+
+    strategy = _strategy(tmp_path)
+    found = _start(_grid(tmp_path, ("split", _of_another), hand=hand), strategy)
+    np.testing.assert_allclose(found["a"].numpy(), MEAN, atol=2 * EXACT.step)
+    assert [blame.kind for blame in strategy.blames] == ["key"]
+    strategy.blames[0].check()
+
+
+def test_without_retries_the_round_is_lost_and_the_next_one_is_not(tmp_path):
+    strategy = _strategy(tmp_path, retries=0)
+    found = _start(_grid(tmp_path, ("split", _of_nothing)), strategy, rounds=2)
+    np.testing.assert_allclose(found["a"].numpy(), MEAN, atol=2 * EXACT.step)
+    assert strategy.ledger.rounds == {1: "interrupted", 2: "released"}
+
+
+def test_nobody_is_blamed_by_a_file_that_proves_nothing(tmp_path, capsys):
+    strategy = _strategy(tmp_path)
+    _start(_grid(tmp_path, ("split", _of_another)), strategy)
+    proof = strategy.blames[0]
+    proof.check()
+    some = dict(list(proof.shares.items())[:2])
+    other = {holder: bytes(17) for holder in proof.shares}
+    for changes, word in (
+        ({"identity": card(0).identity}, "not signed"),
+        ({"shares": some}, "needed"),
+        ({"shares": other}, "not the one"),
+        ({"shares": proof.shares | {400: bytes(17)}}, "committee"),
+        ({"kind": "key"}, "not the one"),
+        ({"dealing": proof.dealing[:-1]}, "not of this plan"),
+        ({"plan": proof.plan[:-1] + b"x"}, "not of this plan"),
+    ):
+        with pytest.raises(ParameterError, match=word):
+            dataclasses.replace(proof, **changes).check()
+    path = tmp_path / "changed.json"
+    dataclasses.replace(proof, shares=some).save(path)
+    assert run(["roster", "blame", str(path)]) == 2
+    assert "are needed" in capsys.readouterr().err
+    plain = json.loads(path.read_text())
+    for bad in ("{}", json.dumps(plain | {"kind": "both"}), json.dumps(plain | {"shares": []})):
+        path.write_text(bad)
+        with pytest.raises(FileFormatError):
+            Blame.load(path)
+
+
+def test_an_honest_dealing_cannot_be_blamed(tmp_path):
+    """The shares of an honest client fit together, whoever writes the file."""
+    seen = []
+    strategy = _strategy(tmp_path)
+    apply = strategy._apply
+    strategy._apply = lambda now, total: (seen.append(now.server), apply(now, total))[1]  # type: ignore[method-assign]
+    _start(_grid(tmp_path, None), strategy)
+    (server,) = seen
+    for place, dealt in server._dealt.items():
+        shares = {holder: found[place] for holder, found in server._shares.items()}
+        blame = Blame(
+            identity=server.cohort[place].identity,
+            plan=server.plan.to_bytes(),
+            dealing=dealt.message,
+            kind="self",
+            shares=shares,
+        )
+        with pytest.raises(ParameterError, match="fit together"):
+            blame.check()
