@@ -36,21 +36,21 @@ def check_count(name: str, value: Any, *, least: int = 1, most: int = MOST) -> i
     return number
 
 
-def check_finite(name: str, value: Any) -> float:
+def check_finite(name: str, value: object) -> float:
     """The number itself, as a float; ParameterError unless it is one finite number."""
     if not isinstance(value, Real) or isinstance(value, bool | np.bool_) or not math.isfinite(value):
         raise ParameterError(name, value, "need one finite number")
     return float(value)
 
 
-def check_positive(name: str, value: Any, remedy: str = "need a finite number above 0") -> float:
+def check_positive(name: str, value: object, remedy: str = "need a finite number above 0") -> float:
     """The number itself, as a float; ParameterError unless it is finite and above 0."""
     if not isinstance(value, Real) or isinstance(value, bool | np.bool_) or not 0 < float(value) < math.inf:
         raise ParameterError(name, value, remedy)
     return float(value)
 
 
-def check_probability(name: str, value: Any, remedy: str = "need a probability in (0, 1)") -> float:
+def check_probability(name: str, value: object, remedy: str = "need a probability in (0, 1)") -> float:
     """The number itself, as a float; ParameterError unless it lies in (0, 1)."""
     if not isinstance(value, Real) or not 0 < float(value) < 1:
         raise ParameterError(name, value, remedy)
@@ -86,14 +86,14 @@ def check_others(clients: int, corrupted: int) -> int:
     return min(count - 1 - absent, MAX_CLIENTS)
 
 
-def check_epsilon(epsilon: Any) -> float:
+def check_epsilon(epsilon: object) -> float:
     """The number itself, as a float; ParameterError unless it is finite and above 0."""
     return check_positive(
         "epsilon", check_finite("epsilon", epsilon), "must be above 0: at 0 a report says nothing about its input"
     )
 
 
-def check_range(lower: Any, upper: Any) -> tuple[float, float]:
+def check_range(lower: object, upper: object) -> tuple[float, float]:
     """The input range: finite, lower < upper, and not so wide or narrow that floats give way."""
     low, high = check_finite("lower", lower), check_finite("upper", upper)
     if not low < high:
@@ -128,7 +128,7 @@ def check_residues(total: npt.ArrayLike, length: int, modulus: int) -> IntArray:
     return (values % modulus).astype(np.int64)
 
 
-def check_increasing(name: str, values: Any, *, least: int = 2) -> FloatArray:
+def check_increasing(name: str, values: npt.ArrayLike, *, least: int = 2) -> FloatArray:
     """`values` as a strictly increasing 1-D float array of `least` to 2**16 finite numbers, or ParameterError."""
     try:
         array = np.array(values, dtype=np.float64)
@@ -143,7 +143,7 @@ def check_increasing(name: str, values: Any, *, least: int = 2) -> FloatArray:
     return array
 
 
-def check_covering(name: str, values: Any, *, lower: float, upper: float) -> FloatArray:
+def check_covering(name: str, values: npt.ArrayLike, *, lower: float, upper: float) -> FloatArray:
     """As `check_increasing`, and the values reach from `lower` or below to `upper` or above."""
     array = check_increasing(name, values)
     if array[0] > lower or array[-1] < upper:
