@@ -1,7 +1,7 @@
 """Divergences of one neighbouring pair when the number of its records that is lost is itself random.
 
 D = sum_s w(s) D(s): s of the pair's records are lost with a log-concave probability w, and D(s) is the
-one-dimensional sum of `kernels.tails`. D(s) never grows with s, because dropping one more record at random is
+one-dimensional sum of `kernels.log_divergence`. D(s) never grows with s, because dropping one more record at random is
 post-processing; so the parts outside the summed window are bounded by D at the nearer end times the mass there.
 The utility has no such law, but it is at most the sum of the two divergences, which have.
 
