@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from laws.registry import judges
 from mezzotint import ParameterError
 from mezzotint.training.audit import OneRunAudit, audit_one_run, chance_of
 from tolerances import FEW
@@ -29,6 +30,7 @@ def bound(right: int, *, canaries: int = GUESSES, delta: float = 0.0) -> float:
     return found.epsilon
 
 
+@judges("training.audit.audit_one_run")
 @pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.0, 3.0])
 def test_the_bound_errs_as_seldom_as_it_says(epsilon: float) -> None:
     # Randomized response on every coin is epsilon-DP, and its guesses are right independently: the chance of each
