@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from mezzotint.federated.policy import Policy as Policy
     from mezzotint.federated.policy import PolicyRefusal as PolicyRefusal
     from mezzotint.federated.policy import load_policy as load_policy
+    from mezzotint.federated.secagg import Roster as Roster
     from mezzotint.federated.settings import RunSettings as RunSettings
     from mezzotint.federated.strategy import SecureStrategy as SecureStrategy
     from mezzotint.federated.tasks import Rehearsal as Rehearsal
