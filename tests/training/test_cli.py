@@ -18,6 +18,7 @@ from pyarrow import csv, parquet
 
 from mezzotint import ParameterError, families
 from mezzotint.cli import train
+from mezzotint.training import rqp
 from mezzotint.training.packed import PackedModel
 from tolerances import FEW
 
@@ -53,6 +54,23 @@ def invoke(capsys: pytest.CaptureFixture[str]) -> Invoke:
         return json.loads(printed.out), printed.err
 
     return call
+
+
+def test_a_run_with_its_own_noise_ends_at_its_budget(invoke: Invoke) -> None:
+    given = ["--noise-multiplier", 1.5, "--delta", 1e-5, "--target-epsilon"]
+    facts, told = invoke(*given, 1.0, "--steps", 300)
+    taken = facts["steps"]
+    assert 0 < taken < 300
+    assert "would exceed epsilon 1.0" in told
+    assert facts["epsilon"] <= 1 < rqp_epsilon(taken + 1)
+    whole, told = invoke(*given, 100.0)
+    assert whole["steps"] == 12
+    assert "exceed" not in told
+
+
+def rqp_epsilon(steps: int) -> float:
+    """By the accountant alone; batches of 20 of the 455 records that train."""
+    return rqp.epsilon(1.5, steps=steps, sampling_rate=20 / 455, delta=1e-5).epsilon
 
 
 def test_dp_sgd_to_a_target(invoke: Invoke, tmp_path: Path) -> None:
@@ -170,7 +188,6 @@ def test_a_killed_run_goes_on(tmp_path: Path, seed: int | None) -> None:
     [
         (["--method", "magic"], "method=magic"),
         ([], "target_epsilon=None"),
-        (["--target-epsilon", "1", "--noise-multiplier", "1"], "target_epsilon=1"),
         (["--method", "quantized-gradient"], "mechanism=None"),
         (["--method", "none", "--resume"], "resume=True"),
         (["--method", "none", "--model", "cnn"], "model=cnn"),

@@ -126,7 +126,9 @@ def test_memory_loss_is_told_with_what_would_work(blobs: Dataset) -> None:
         with warnings.catch_warnings(record=True) as found:
             warnings.simplefilter("always")
             training.make_private(*parts(blobs), target_epsilon=2.0, delta=1e-5, epochs=20, method="rqp", q=q)
-        return [str(one.message) for one in found if one.category is notices.MemoryLossWarning]
+        told = [one for one in found if one.category is notices.MemoryLossWarning]
+        assert all(one.filename == __file__ for one in told)  # points at the script, not into the package
+        return [str(one.message) for one in told]
 
     (text,) = told(0.9)
     assert told(float(text.split("at least ")[1].split(",")[0]) + 1e-6) == []

@@ -70,8 +70,10 @@ def command(
     label: Annotated[str | None, typer.Option(help="Column to learn, of a .csv or .parquet file.")] = None,
     model: Annotated[str, typer.Option(help="logreg, svm, softmax, cnn, or your own module: file.py:Net.")] = "logreg",
     method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}.")] = "dp-sgd",
-    target_epsilon: Annotated[Number, typer.Option(help="Choose the noise for this epsilon of the whole run.")] = None,
-    noise_multiplier: Annotated[Number, typer.Option(help="The noise itself, instead of --target-epsilon.")] = None,
+    target_epsilon: Annotated[Number, typer.Option(help="Epsilon of the run: chooses the noise, or ends it.")] = None,
+    noise_multiplier: Annotated[
+        Number, typer.Option(help="The noise itself; --target-epsilon ends the run then.")
+    ] = None,
     delta: Annotated[float, typer.Option(help="Delta of the claim.")] = 1e-6,
     steps: Annotated[int, typer.Option(help="Steps of the run.")] = 100,
     batch_size: Annotated[int, typer.Option(help="Expected records per (Poisson) batch.")] = 32,
@@ -249,10 +251,10 @@ def _projection(options: dict[str, Any]) -> Any:
 
 def _noise(options: dict[str, Any], projected: Any, *, rate: float) -> float:
     target, noise = options["target_epsilon"], options["noise_multiplier"]
-    if (target is None) == (noise is None):
-        raise ParameterError("target_epsilon", str(target), "give one of --target-epsilon and --noise-multiplier")
     if noise is not None:
         return noise
+    if target is None:
+        raise ParameterError("target_epsilon", "None", "give one of --target-epsilon and --noise-multiplier, or both")
     least = training.rqp.noise_multiplier(
         target,
         sampling_rate=rate,

@@ -37,6 +37,7 @@ def warn_about(
     weight_noise: float,
     steps: int,
     contraction: float | None = None,
+    stacklevel: int = 3,
 ) -> None:
     """Warns where a projection harms training (docs/training.md).
 
@@ -48,6 +49,7 @@ def warn_about(
         weight_noise: s, standard deviation of the noise on one weight, weight units.
         steps: of the whole run.
         contraction: what may be claimed, if that is not the projection's kappa.
+        stacklevel: of the warnings, as in `warnings.warn`: 3 points at the caller's caller.
 
     Warns:
         DeadZoneWarning: nearest rounding with eta rho < h, or with s < h / 2.
@@ -60,7 +62,7 @@ def warn_about(
             f"nearest rounding has a dead zone: steps of at most {step_size * clip_norm:.3g} with noise "
             f"{weight_noise:.3g} against half a cell of {half:.3g}; use stochastic rounding",
             DeadZoneWarning,
-            stacklevel=3,
+            stacklevel=stacklevel,
         )
     fresh = projection.replacement * steps
     if fresh > 1:
@@ -69,7 +71,7 @@ def warn_about(
             f"a weight is drawn afresh {fresh:.3g} times over {steps} steps: most of what is learned is lost; take "
             f"q=1, or q of at least {least:.6g}, or at most {most:.0f} steps",
             MemoryLossWarning,
-            stacklevel=3,
+            stacklevel=stacklevel,
         )
     if projection.q < 1 and not math.isclose(projection.q, 1.0):
         kappa = projection.kappa if contraction is None else contraction
@@ -79,5 +81,5 @@ def warn_about(
         warnings.warn(
             f"q={projection.q:.4g} {effect}; stochastic rounding with q=1 usually learns more at the same epsilon",
             ContractionWarning,
-            stacklevel=3,
+            stacklevel=stacklevel,
         )

@@ -275,4 +275,5 @@ def _warn(projected: Projection, inner: Any, noise: float, clip_norm: float, bat
         weight_noise=step_size * noise * clip_norm / batch_size,
         steps=steps,
         contraction=inner.contraction,
+        stacklevel=4,
     )
