@@ -7,17 +7,15 @@ from typing import Any
 
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_object
-from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.kernel.claim import FORMAT as CLAIM
+from mezzotint.report.claims import claim_page, ranked_page
+from mezzotint.report.collected import reports_page
 from mezzotint.report.content import Page
-
-mechanisms: Any = LazyModule("mezzotint.report.mechanism")
-claims: Any = LazyModule("mezzotint.report.claims")
-collected: Any = LazyModule("mezzotint.report.collected")
-logs: Any = LazyModule("mezzotint.report.logs")
-runs: Any = LazyModule("mezzotint.report.runs")
-profiles: Any = LazyModule("mezzotint.report.profiles")
+from mezzotint.report.logs import training_page
+from mezzotint.report.mechanism import mechanism_page
+from mezzotint.report.profiles import smoothed_page
+from mezzotint.report.runs import federated_page
 
 REPORTS = (".parquet", ".csv", ".gz")
 LOGS = (".jsonl", ".log")
@@ -40,28 +38,28 @@ def page_of(source: Path, *, column: str | None = None, level: float = 0.95) -> 
         ParameterError: a column where there are none. FileFormatError: a file of no such kind, or a damaged one.
     """
     if source.is_dir() and not any((source / name).exists() for name in RUN):
-        return collected.reports_page(source, column=column, level=level)
+        return reports_page(source, column=column, level=level)
     if source.is_file() and source.suffix in REPORTS:
-        return collected.reports_page(source, column=column, level=level)
+        return reports_page(source, column=column, level=level)
     if column is not None:
         raise ParameterError("column", column, "only reports have columns; leave it out")
     if source.is_dir() or source.name == LEDGER:
-        return runs.federated_page(source if source.is_dir() else source.parent)
+        return federated_page(source if source.is_dir() else source.parent)
     if source.suffix in LOGS:
-        return logs.training_page(source)
+        return training_page(source)
     document = _document(source)
     if document.get("format") == CLAIM:
-        return claims.claim_page(source)
+        return claim_page(source)
     if document.get("kind") == "ranks":
-        return claims.ranked_page(source)
+        return ranked_page(source)
     keys = set(document)
     if {"ledger", "accuracy"} <= keys:
-        return runs.federated_page(source)
+        return federated_page(source)
     if "counts" in keys:
-        return collected.reports_page(source, level=level)
+        return reports_page(source, level=level)
     if "verb" in keys:
-        return profiles.smoothed_page(source)
-    return mechanisms.mechanism_page(Mechanism.load(source), file=source.name)
+        return smoothed_page(source)
+    return mechanism_page(Mechanism.load(source), file=source.name)
 
 
 def _document(source: Path) -> dict[str, Any]:
