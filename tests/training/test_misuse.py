@@ -128,8 +128,25 @@ def test_steps_need_batches_of_their_own() -> None:
     assert len(accountant) == len(loader) == 3
     other = script()
     backward(other[0], 100 * torch.eye(RECORDS))
-    with pytest.raises(ParameterError, match="loader=step 1 after 0 batches"):
+    with pytest.raises(ParameterError, match="loader=no batch since 0"):
         other[1].step()
+
+
+def test_batches_that_were_looked_at_are_no_stock() -> None:
+    # Whoever looks through the loader first has drawn many batches, and may use the last one once.
+    module, optimizer, loader, accountant = script()
+    for _ in range(3):
+        for (x,) in loader:
+            pass
+    for steps in (1, 1):
+        optimizer.zero_grad()
+        backward(module, x)
+        if len(accountant) == 0:
+            optimizer.step()
+        else:
+            with pytest.raises(ParameterError, match="a batch of its own"):
+                optimizer.step()
+        assert len(accountant) == steps
 
 
 def test_noise_is_projected_once() -> None:

@@ -18,13 +18,24 @@ _DATA = torch.utils.data
 
 @final
 class Drawn:
-    """How many batches a loader has drawn. Copies of an optimizer look at the same loader: they share it."""
+    """How many batches a loader has drawn. Copies of an optimizer look at the same loader: they share it.
 
-    def __init__(self) -> None:
-        self.count = 0
+    Arguments:
+        ahead: batches are drawn before they are asked for, as worker processes do.
+    """
+
+    def __init__(self, *, ahead: bool = False) -> None:
+        self.count, self.ahead = 0, ahead
 
     def __call__(self) -> int:
         return self.count
+
+    def used(self, before: int) -> int:
+        """Batches that no further step may use after a step, `before` of them before it.
+
+        The one that was drawn last and all before it; of those that were drawn ahead, one more.
+        """
+        return before + 1 if self.ahead else self.count
 
     def __deepcopy__(self, _: Any) -> Drawn:
         return self
@@ -42,6 +53,7 @@ class PoissonBatchSampler(_DATA.Sampler[list[int]]):
         parts: (n,) the part that each record belongs to; batch t, of all passes, is drawn from part t mod `bands`. None
             for no parts.
         bands: number of parts.
+        ahead: as in `Drawn`.
     """
 
     def __init__(
@@ -54,9 +66,10 @@ class PoissonBatchSampler(_DATA.Sampler[list[int]]):
         every: int = 1,
         parts: npt.NDArray[np.int64] | None = None,
         bands: int = 1,
+        ahead: bool = False,
     ) -> None:
         self.batches, self.steps, self.rng, self.first, self.every = batches, steps, rng, first, every
-        self.parts, self.bands, self.drawn = parts, bands, Drawn()
+        self.parts, self.bands, self.drawn = parts, bands, Drawn(ahead=ahead)
 
     def __len__(self) -> int:
         return self.steps
@@ -113,7 +126,14 @@ def poisson_loader(
     made = _DATA.DataLoader(
         loader.dataset,
         batch_sampler=PoissonBatchSampler(
-            batches, steps=steps, rng=rng, first=first, every=every, parts=parts, bands=bands
+            batches,
+            steps=steps,
+            rng=rng,
+            first=first,
+            every=every,
+            parts=parts,
+            bands=bands,
+            ahead=loader.num_workers > 0,
         ),
         collate_fn=_collate(loader),
         num_workers=loader.num_workers,

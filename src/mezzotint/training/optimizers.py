@@ -23,6 +23,7 @@ from mezzotint.training.batches import factors
 from mezzotint.training.device import clipped_sum, rounded_gaussian
 from mezzotint.training.extra import BatchSplittingSampler, DPOptimizer, check_unused, mark_used, torch
 from mezzotint.training.levels import place
+from mezzotint.training.loaders import Drawn
 from mezzotint.training.noise import ClippedSums, RoundedGaussian
 from mezzotint.training.notices import LeftOutWarning
 from mezzotint.training.projection import ROUNDINGS, Projection
@@ -399,7 +400,7 @@ class NoisyOptimizer(_CoordinateOptimizer):
         replicas: the processes of PyTorch's default group each hold part of a batch: their integer sums are added
             up, and all must draw the same noise.
         correlated: spreads every sum and its noise over several steps; None for noise that is drawn afresh.
-        drawn: how many batches have been drawn so far: no more steps are taken. None if nobody counts.
+        drawn: what counts the batches that the loader draws: each step needs one of its own. None if nobody counts.
 
     Raises:
         ParameterError: clip_norm not positive, noise_multiplier negative or too large for the grid; from a step, one
@@ -426,7 +427,7 @@ class NoisyOptimizer(_CoordinateOptimizer):
         record: Callable[[Any], None] = _uncounted,
         replicas: bool = False,
         correlated: CorrelatedNoise | None = None,
-        drawn: Callable[[], int] | None = None,
+        drawn: Drawn | None = None,
     ) -> None:
         super().__init__(
             inner,
@@ -435,7 +436,7 @@ class NoisyOptimizer(_CoordinateOptimizer):
             expected_batch_size=expected_batch_size,
         )
         self.record, self.replicas, self.correlated = record, replicas, correlated
-        self.drawn, self.released = drawn, 0
+        self.drawn, self.used = drawn, 0
         if not noise_multiplier >= 0:
             raise ParameterError("noise_multiplier", noise_multiplier, "need a finite number >= 0")
         self.rng = rng
@@ -486,11 +487,12 @@ class NoisyOptimizer(_CoordinateOptimizer):
         correlated = self.correlated
         if correlated is not None:
             correlated.check(self.noise_multiplier, self.max_grad_norm, [id(parameter) for parameter in self.params])
-        if self.drawn is not None and self.released >= self.drawn():
+        if self.drawn is not None and self.used >= self.drawn():
             remedy = "each step needs a batch of its own, drawn by the loader that make_private has returned"
-            raise ParameterError("loader", f"step {self.released + 1} after {self.drawn()} batches", remedy)
+            raise ParameterError("loader", f"no batch since {self.used}", remedy)
         self.record(self)
-        self.released += 1
+        if self.drawn is not None:
+            self.used = self.drawn.used(self.used)
         if self.replicas:
             # Integers: the sum does not depend on the order of the replicas.
             summed = summed.to(self.params[0].device)
