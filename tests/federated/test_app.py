@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from federated.grids import LocalGrid
+from federated.rounds import roster
 from mezzotint.cli import run
 from mezzotint.cli.federate import TABLES, _named
 from mezzotint.core.errors import FileFormatError, InfeasibleError, ParameterError
@@ -20,6 +21,7 @@ from mezzotint.federated.app import make_client_app, run_server
 from mezzotint.federated.encoding import canonical, load_encoding, noise_encoding
 from mezzotint.federated.folder import write_app
 from mezzotint.federated.ledger import Checkpoint, RunLedger
+from mezzotint.federated.secagg import Roster
 from mezzotint.federated.settings import RunSettings
 from tolerances import MANY
 
@@ -240,3 +242,13 @@ def test_an_app_is_written_with_its_encoding(tmp_path, monkeypatch):
         assert load_encoding(path).as_dict()["kind"] == kind
     stochastic_rounding(lower=-1, upper=1, levels=4).save(tmp_path / "m.json")
     assert run(["federate", "--mechanism", "m.json", "--app", "own"]) == 0
+
+
+def test_an_app_takes_its_roster_along(tmp_path):
+    known = roster(4)
+    known.save(tmp_path / "clients.json")
+    write_app(tmp_path / "app", RunSettings(per_round=4, clients=4, roster=str(tmp_path / "clients.json")))
+    (tmp_path / "clients.json").unlink()
+    written = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+    assert written["roster"] == "roster.json"
+    assert Roster.load(tmp_path / "app" / "mezzotint_run" / written["roster"]) == known

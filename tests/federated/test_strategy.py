@@ -8,7 +8,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from federated.grids import LocalGrid
-from federated.rounds import roster
+from federated.rounds import card, roster, secret
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.families import rqm, stochastic_rounding
 from mezzotint.federated.encoding import FixedPointEncoding, TableEncoding
@@ -314,3 +314,47 @@ def test_another_server_on_the_same_ledger_uses_up_the_same_budget(tmp_path):
     assert not third.start(grid=_grid(hand=hand), initial_arrays=arrays, num_rounds=1).arrays
     assert "nothing was announced" in third.stopped
     assert rival.rounds[4] == "failed: BudgetError"
+
+
+def test_a_client_that_starts_anew_is_asked_again_who_it_is():
+    """It has lost its key with its state: one round goes on without it, the next one with it."""
+    grid = _grid()
+    strategy = SecureStrategy(encoding=EXACT, per_round=6)
+    _start(grid, strategy)
+    grid.contexts[13].state = RecordDict()
+    _start(grid, strategy)
+    assert strategy.last_sum is not None
+    assert len(strategy.last_sum.survivors) == 5
+    assert [(one.client, one.name) for one in strategy.incidents] == [("3", "SwappedKey")]
+    _start(grid, strategy)
+    assert len(strategy.last_sum.survivors) == 6
+    assert strategy.ledger.charges == {str(place): 2 if place == 3 else 3 for place in range(6)}
+
+
+@pytest.mark.parametrize("sampling", ["fixed", "poisson"])
+def test_rounds_are_drawn_from_the_roster_whoever_is_connected(tmp_path, sampling):
+    """16 members, of whom 2 are not there: the drawn ones take part, are charged by identity, and no others."""
+    known = roster(16)
+    for place in range(14):
+        (tmp_path / str(place)).write_bytes(secret(place))
+    configs = {place: {"identity": str(tmp_path / str(place))} for place in range(14)}
+    policy = Policy(minimum=6, roster=known)
+    grid = LocalGrid([_app(float(place), policy) for place in range(14)], configs=configs)
+    strategy = SecureStrategy(
+        encoding=EXACT, per_round=12, minimum=6, sampling=sampling, roster=known, corrupted=0.2, stage_timeout=0.1
+    )
+    sizes: list[int] = []
+    plan = strategy.plan
+    strategy.plan = lambda clients, *rest, **more: (sizes.append(clients), plan(clients, *rest, **more))[1]
+    counted: dict[str, int] = {}
+    for number in range(1, 6):
+        _start(grid, strategy)
+        if strategy.counted:
+            drawn = {one.identity for one in known.cohort(number, sizes[-1])}
+            present = drawn & {card(place).identity for place in range(14)}
+            assert strategy.counted == len(present)
+            for identity in present:
+                counted[identity.hex()] = counted.get(identity.hex(), 0) + 1
+    assert strategy.ledger.charges == dict(sorted(counted.items()))
+    assert counted
+    assert (len(set(sizes)) > 1) == (sampling == "poisson")

@@ -1,0 +1,60 @@
+"""`mezzotint roster`: an identity per client, a card per identity, one list of all."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mezzotint.cli.application import run
+from mezzotint.federated.policy import load_policy
+from mezzotint.federated.secagg import Client, Roster
+
+
+def _cards(folder: Path, capsys: pytest.CaptureFixture[str], count: int = 3) -> list[str]:
+    cards: list[str] = []
+    for place in range(count):
+        assert run(["roster", "identity", str(folder / f"{place}.key")]) == 0
+        cards.append(capsys.readouterr().out.strip())
+    return cards
+
+
+def test_identities_become_a_roster_that_a_policy_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cards = _cards(tmp_path, capsys)
+    for place, card in enumerate(cards):
+        key = tmp_path / f"{place}.key"
+        assert key.stat().st_mode & 0o077 == 0  # nobody else reads it
+        assert Client(identity=key.read_bytes()).card().hex() == card
+    assert run(["roster", "card", str(tmp_path / "0.key"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"card": cards[0]}
+    (tmp_path / "cards.txt").write_text("\n".join(cards) + "\n")
+    assert run(["roster", "make", str(tmp_path / "cards.txt"), "--out", str(tmp_path / "roster.json"), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    roster = Roster.load(tmp_path / "roster.json")
+    assert (said["members"], said["sha256"]) == (3, roster.digest.hex())
+    assert {card.identity for card in roster.members} == {bytes.fromhex(card)[:32] for card in cards}
+    (tmp_path / "policy.toml").write_text("minimum = 3\nroster = 'roster.json'\n")
+    assert load_policy(tmp_path / "policy.toml").roster == roster
+
+
+def test_nothing_is_overwritten_and_cards_are_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cards = _cards(tmp_path, capsys)
+    before = (tmp_path / "0.key").read_bytes()
+    assert run(["roster", "identity", str(tmp_path / "0.key")]) == 2
+    assert (tmp_path / "0.key").read_bytes() == before
+    file, out = tmp_path / "cards.txt", tmp_path / "roster.json"
+    for bad in ("no card", cards[0][:-2], cards[0][:64] + cards[1][64:]):
+        file.write_text(f"{cards[2]}\n{bad}\n")
+        assert run(["roster", "make", str(file), "--out", str(out)]) == 2
+        assert "line 2" in capsys.readouterr().err
+    file.write_text("\n".join([cards[0], cards[0]]))
+    assert run(["roster", "make", str(file), "--out", str(out)]) == 2
+    assert not out.exists()
+    (tmp_path / "short").write_bytes(b"x")
+    assert run(["roster", "card", str(tmp_path / "short")]) == 2
+
+
+def test_a_roster_is_for_apps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["federate", "--roster", str(tmp_path / "roster.json")]) == 2
+    assert "--app" in capsys.readouterr().err
