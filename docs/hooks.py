@@ -6,6 +6,7 @@ import ast
 import json
 import os
 import re
+import struct
 import sys
 import tomllib
 from pathlib import Path
@@ -109,8 +110,11 @@ def _shown(name: str, title: str) -> str:
         return "\n\n".join([heading, title, f"{command} computes it; no result is stored here."])
     facts = json.loads(stored.read_text(encoding="utf-8"))
     parts = [heading]
-    if stored.with_suffix(".png").is_file():
-        parts.append(f"[![{facts['title']}](results/{name}.png)](results/{name}.png)")
+    picture = stored.with_suffix(".png")
+    if picture.is_file():
+        wide, high = struct.unpack(">II", picture.read_bytes()[16:24])  # where every PNG says so
+        attribute = "{ .wide }" if wide > 2 * high else ""
+        parts.append(f"[![{facts['title']}](results/{name}.png){attribute}](results/{name}.png)")
     else:
         parts.append(f"**{facts['title']}**")
     parts.append(f"{facts['note']} {command} took {facts['seconds']} s.")
@@ -192,12 +196,13 @@ def version() -> str:
 
 
 def _fill(nav: list[Any], docs: Path, named: set[str]) -> None:
+    if "*" in nav:
+        place = nav.index("*")
+        nav[place : place + 1] = sorted({path.name for path in docs.glob("*.md")} - named)
     for entry in nav:
         for title, value in entry.items() if isinstance(entry, dict) else ():
             if isinstance(value, list):
                 _fill(value, docs, named)
-            elif value == "*":
-                entry[title] = sorted({path.name for path in docs.glob("*.md")} - named)
             elif (docs / value).is_dir():
                 pages = sorted(path.name for path in (docs / value).glob("*.md"))
                 entry[title] = [f"{value}/{name}" for name in sorted(pages, key=lambda name: name != "index.md")]

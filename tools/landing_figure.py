@@ -1,12 +1,14 @@
 """The figure on the first page: what a report of a few bits loses at each epsilon, and what its rivals lose.
 
 `python tools/landing_figure.py` computes the points (minutes) and draws; `--draw` draws the stored points again. The
-points stand in `docs/assets/privacy-error.json`, the figure beside them as SVG, once for light and once for dark pages.
+points stand in `docs/assets/privacy-error.json`, the figure beside them as SVG, for light and for dark pages, wide and
+as narrow as a telephone.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import re
 from pathlib import Path
@@ -57,10 +59,10 @@ def points() -> list[dict[str, Any]]:
     return found
 
 
-def draw(found: list[dict[str, Any]], scheme: str) -> Figure:
-    """The figure for one colour scheme."""
+def draw(found: list[dict[str, Any]], scheme: str, *, narrow: bool = False) -> Figure:
+    """The figure for one colour scheme; a narrow one has its names below the curves."""
     ink, grid = INK[scheme]
-    figure = Figure(figsize=(8.6, 4.4), layout="constrained")
+    figure = Figure(figsize=(4.6, 6.2) if narrow else (8.6, 4.4), layout="constrained")
     figure.patch.set_alpha(0.0)
     axes = figure.subplots()
     axes.set_facecolor("none")
@@ -89,7 +91,8 @@ def draw(found: list[dict[str, Any]], scheme: str) -> Figure:
     axes.set_ylabel("mean squared error / lower bound")
     axes.set_title(TITLE, loc="left", color=ink)
     axes.grid(color=grid, linewidth=0.6)
-    legend = figure.legend(loc="outside right center", frameon=False, fontsize="small")
+    place = "outside lower center" if narrow else "outside right center"
+    legend = figure.legend(loc=place, frameon=False, fontsize="small")
     for text in (axes.xaxis.label, axes.yaxis.label, *legend.get_texts()):
         text.set_color(ink)
     axes.tick_params(which="both", colors=ink)
@@ -99,13 +102,15 @@ def draw(found: list[dict[str, Any]], scheme: str) -> Figure:
 
 
 def write(found: list[dict[str, Any]]) -> None:
-    """Both SVG files; the same points give the same bytes."""
+    """The SVG files; the same points give the same bytes."""
     settings = {"svg.fonttype": "none", "svg.hashsalt": "mezzotint", "font.family": "sans-serif"}
     with mpl.rc_context(settings):
-        for scheme in INK:
-            path = ASSETS / f"privacy-error-{scheme}.svg"
+        for scheme, narrow in itertools.product(INK, (False, True)):
+            path = ASSETS / f"privacy-error-{scheme}{'-narrow' if narrow else ''}.svg"
             with replacing(path, overwrite=True) as temporary:
-                draw(found, scheme).savefig(temporary, format="svg", metadata={"Date": None, "Title": TITLE})
+                draw(found, scheme, narrow=narrow).savefig(
+                    temporary, format="svg", metadata={"Date": None, "Title": TITLE}
+                )
                 text = Path(temporary).read_text(encoding="utf-8")
                 Path(temporary).write_text(re.sub(r" +$", "", text, flags=re.MULTILINE), encoding="utf-8")
 

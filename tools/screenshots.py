@@ -1,7 +1,9 @@
 """Screenshots of pages at three widths in two colour schemes, to be looked at before a release.
 
-`python tools/screenshots.py site shots index.html proofs/tables/index.html` photographs pages of a built folder; a page
-may be given as `index.html#part`. It also names code that is cut, and requests that leave the folder: exit status 1.
+`python tools/screenshots.py site shots index.html proofs/tables/index.html` photographs pages of a built folder, of the
+site or of reports; a page may be given as `index.html#part`, and `explorer` is the explorer, which is started for it.
+It also names code that is cut, pages wider than their window, requests that leave the folder, and what axe-core finds
+wrong with the accessibility: exit status 1.
 """
 
 from __future__ import annotations
@@ -14,17 +16,26 @@ import re
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-from browser import chromium, requests, resize
+from browser import chromium, colours, requests, resize, until, violations
+from mezzotint.core.lazy import LazyModule
+
+explorer: Any = LazyModule("mezzotint.report.explore.app")
+explorer_server: Any = LazyModule("mezzotint.report.explore.server")
 
 WIDTHS = (390, 768, 1280)
 SCHEMES = ("light", "dark")
 MOST_HEIGHT = 5000
+EXPLORER = "explorer"
 CUT = "return [...document.querySelectorAll('pre > code')].filter(e => e.scrollWidth > e.clientWidth + 1).length"
+DRAWN = """return document.readyState === 'complete'
+  && (!document.querySelector('.figure') || document.body.dataset.ready === 'yes')
+  && (!document.getElementById('react-entry-point') || document.querySelector('#rivals .barlayer .point') !== null)"""
+"""Reports draw their figures after they are loaded, and so does the explorer: its comparison comes last."""
 WIDER = "return document.documentElement.scrollWidth > window.innerWidth + 1"
 
 
@@ -44,21 +55,35 @@ def serve(folder: Path) -> Iterator[str]:
             server.shutdown()
 
 
+@contextmanager
+def explore() -> Iterator[str]:
+    """The explorer on a free port of this machine; its address, token included."""
+    running = explorer_server.Server(explorer.make_app().server)
+    thread = threading.Thread(target=running.run, daemon=True)
+    thread.start()
+    try:
+        yield running.url
+    finally:
+        running.stop()
+        thread.join()
+
+
 def photograph(session: Any, address: str, path: Path, *, width: int, scheme: str) -> list[str]:
     """One page as PNG; what is wrong with it."""
     session.get("about:blank")  # the page before must not store the scheme that it had
-    feature = [{"name": "prefers-color-scheme", "value": scheme}]
-    session.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": feature})
+    colours(session, scheme)
     resize(session, width)
     own = address.split("/", 3)[:3]
     session.execute_cdp_cmd("Storage.clearDataForOrigin", {"origin": "/".join(own), "storageTypes": "all"})
     session.get(address)
+    until(lambda: session.execute_script(DRAWN))
     found = []
     if session.execute_script(CUT):
         found.append("code is cut")
     if session.execute_script(WIDER):
         found.append("the page is wider than the window")
     found += [f"asks for {url}" for url in requests(session) if url.split("/", 3)[:3] != own]
+    found += violations(session)
     height = min(int(session.execute_script("return document.documentElement.scrollHeight")), MOST_HEIGHT)
     size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
     session.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
@@ -76,11 +101,15 @@ def main() -> int:
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     wrong = 0
-    with serve(given.folder) as site, chromium() as session:
-        for page, width, scheme in itertools.product(given.pages, given.widths, SCHEMES):
+    with ExitStack() as stack:
+        site, session = stack.enter_context(serve(given.folder)), stack.enter_context(chromium())
+        addresses = {page: f"{site}/{page}" for page in given.pages}
+        if EXPLORER in addresses:
+            addresses[EXPLORER] = stack.enter_context(explore())
+        for (page, address), width, scheme in itertools.product(addresses.items(), given.widths, SCHEMES):
             name = re.sub(r"\W+", "-", page.removesuffix("index.html").strip("/")) or "home"
             shot = given.out / f"{name}-{width}-{scheme}.png"
-            for fault in photograph(session, f"{site}/{page}", shot, width=width, scheme=scheme):
+            for fault in photograph(session, address, shot, width=width, scheme=scheme):
                 print(f"{page} at {width} px, {scheme}: {fault}")
                 wrong += 1
     return int(wrong > 0)

@@ -95,10 +95,12 @@ def test_no_placeholder_is_visible_to_whoever_reads_the_sources(hooks: ModuleTyp
 
 def test_every_page_is_in_the_navigation(hooks: ModuleType) -> None:
     docs = ROOT / "docs"
-    nav = [{"Home": "index.md"}, {"Proofs": "proofs"}, {"How to": [{"Collect": "collect.md"}]}, {"In depth": "*"}]
+    nav = [{"Home": "index.md"}, {"Proofs": "proofs"}, {"How to": [{"Collect": "collect.md"}]}]
+    nav.append({"In depth": ["vectors.md", "*"]})
     filled = hooks.on_config({"docs_dir": str(docs), "nav": nav})["nav"]
     assert filled[1]["Proofs"] == sorted(f"proofs/{path.name}" for path in (docs / "proofs").glob("*.md"))
     rest = filled[3]["In depth"]
+    assert rest[0] == "vectors.md"
     assert {"index.md", "collect.md", *rest} == {path.name for path in docs.glob("*.md")}
     assert len(rest) == len(set(rest))
 
@@ -201,6 +203,43 @@ def test_an_api_page_begins_with_what_it_names(hooks: ModuleType) -> None:
     assert published == sorted(published)
 
 
+def test_headings_of_docstrings_become_paragraphs() -> None:
+    pytest.importorskip("griffe", reason="the extra `docs` is not installed")
+    docstrings = load(ROOT / "docs" / "docstrings.py")
+    written = """Draws.
+
+Returns:
+    The reports.
+
+Guarantees: as many as inputs, and
+    in their order.
+Edge cases:
+    None.
+
+    An empty input has none.
+Source: a paper.
+
+The rest."""
+    drawn = """Draws.
+
+Returns:
+    The reports.
+
+
+**Guarantees:** as many as inputs, and
+in their order.
+
+**Edge cases:**
+None.
+
+An empty input has none.
+
+**Source:** a paper.
+
+The rest."""
+    assert docstrings.paragraphs(written) == drawn
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("mkdocs", reason="the extra `docs` is not installed")
@@ -222,12 +261,16 @@ def test_the_site_builds_without_a_warning_and_holds_every_name(site: Path, hook
         text = page.read_text(encoding="utf-8")
         assert "fonts.googleapis" not in text
         assert 'class="arithmatex"' not in text, page
+        assert not re.search(r'<details class="(guarantees|edge-cases|sources?|returns|raises)"', text), page
     assert (site / "proofs" / "tables" / "index.html").read_text(encoding="utf-8").count("<math ") > 50
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", ["", "proofs/sums-l2/", "howto-train/", "api/privacy/"])
-def test_pages_fit_their_window_and_ask_nobody(page: str, site: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "page",
+    ["", "quickstart/", "howto-train/", "notebooks/", "accounting/", "proofs/sums-l2/", "gallery/", "api/privacy/"],
+)
+def test_pages_fit_their_window_ask_nobody_and_can_be_read_by_everyone(page: str, site: Path, tmp_path: Path) -> None:
     with screenshots.serve(site) as address, chromium() as session:
         for width, scheme in itertools.product((390, 1280), screenshots.SCHEMES):
             shot = tmp_path / f"{width}-{scheme}.png"

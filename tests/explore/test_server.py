@@ -243,6 +243,60 @@ def test_everyone_can_use_it(opened: Any, scheme: str) -> None:
     assert (brightness > 200) == (scheme == "light"), background
 
 
+NAMELESS = """
+const named = element => element.getAttribute('aria-label') || (element.labels && element.labels.length);
+const inputs = [...document.querySelectorAll('#page input, #page [role=slider]')];
+const charts = [...document.querySelectorAll('.js-plotly-plot')].map(chart => chart.closest('[role=img]'));
+return [inputs.length, charts.length, [...inputs, ...charts].filter(one => !one || !named(one)).length];
+"""
+
+
+def test_every_input_and_every_chart_has_a_name(opened: Any) -> None:
+    until(lambda: "ERM" in _text(opened, "rivals"))
+    inputs, charts, nameless = opened.execute_script(NAMELESS)
+    assert inputs >= len(pages.FIELDS)
+    assert (charts, nameless) == (2, 0)
+    assert len(opened.find_elements("css selector", "main")) == 1
+
+
+def _type(session: Any, name: str, value: str) -> None:
+    field = session.find_element("id", name)
+    session.execute_script("arguments[0].select()", field)
+    field.send_keys(f"{value}\n")
+
+
+def test_every_tab_has_a_state_of_its_own(opened: Any, server: Server) -> None:
+    first = opened.current_window_handle
+    opened.switch_to.new_window("tab")
+    second = opened.current_window_handle
+    try:
+        opened.get(server.url)
+        until(lambda: "privacy" in _text(opened, "claim"))
+        for tab, rounds in ((first, 3), (second, 4)):  # the second asks while the first one's answers are under way
+            opened.switch_to.window(tab)
+            _type(opened, "rounds", str(rounds))
+        for tab, rounds in ((first, 3), (second, 4)):
+            opened.switch_to.window(tab)
+            until(lambda rounds=rounds: f"in {rounds} rounds" in _text(opened, "claim"))
+            assert f"--rounds {rounds} " in _text(opened, "commands")
+            until(lambda: "ERM" in _text(opened, "rivals"))
+    finally:
+        opened.switch_to.window(second)
+        opened.close()
+        opened.switch_to.window(first)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [("clients", "2000000000", "1 to 1,000,000,000"), ("rounds", "0", "from 1 on"), ("delta", "2", "between 0 and 1")],
+)
+def test_what_is_beyond_the_limits_is_refused_with_the_limits(opened: Any, name: str, value: str, said: str) -> None:
+    _type(opened, name, value)
+    until(lambda: said in _text(opened, "error"))
+    assert name in _text(opened, "error")
+    assert _text(opened, "commands") == ""
+
+
 def test_a_change_changes_the_answer_and_its_command_runs_as_printed(
     opened: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -48,6 +48,8 @@ def figure_json(figure: Figure) -> dict[str, Any]:
     layout = _layout(figure.title, along, up)
     layout["showlegend"] = len(figure.curves) > 1
     layout["height"] = height_of(figure)
+    if layout["showlegend"]:  # one name a line below the title, as where the window is narrow
+        layout["margin"]["t"] = max(layout["margin"]["t"], 34 + 19 * len(figure.curves))
     return {"data": data, "layout": layout}
 
 
@@ -108,6 +110,7 @@ def slider_json(slider: Slider) -> dict[str, Any]:
         {"title": {"text": "probability"}, "range": [0, 1.05 * top]},
     )
     layout["showlegend"] = False
+    layout["margin"]["t"] = 44
     layout["shapes"] = [mark(slider.inputs[middle])]
     return {
         "data": [bars],

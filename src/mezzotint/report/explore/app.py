@@ -77,7 +77,7 @@ TEMPLATE = (
 
 FIELDS = ("epsilon", "bits", "lower", "upper", "loss", "prior", "clients", "coordinates", "rounds", "view", "delta")
 _WHOLE = ("bits", "clients", "coordinates", "rounds")
-_LIMITS = {**dict.fromkeys(_WHOLE, "; a whole number from 1 on"), "delta": "; a number from 0 to below 1"}
+_LIMITS = {**dict.fromkeys(_WHOLE, "; a whole number from 1 on"), "delta": "; a number between 0 and 1"}
 
 
 def make_app(*, prior: str = "") -> Any:
@@ -169,18 +169,23 @@ def _layout(prior: str) -> Any:
                     html.Ul(id="reasons"),
                     html.H2("What the whole release costs"),
                     dcc.Loading(html.P(id="claim"), type="dot"),
-                    dcc.Graph(id="distribution", **shown),
+                    _chart("Distribution of the report", dcc.Graph(id="distribution", **shown)),
                     html.H2("Make it"),
                     html.Pre(id="commands"),
                     html.Pre(id="python"),
                     html.H2("Against its rivals"),
                     html.P(id="limit"),
-                    dcc.Loading(dcc.Graph(id="rivals", **shown), type="dot"),
+                    dcc.Loading(_chart("Error of all rivals", dcc.Graph(id="rivals", **shown)), type="dot"),
                     html.P(id="took", className="note"),
                 ]
             ),
         ],
     )
+
+
+def _chart(name: str, inner: Any) -> Any:
+    """A figure under a name for those who do not see it."""
+    return dash.html.Div(inner, role="img", **{"aria-label": name})
 
 
 # The answers -------------------------------------------------------------------------------------------------

@@ -1,0 +1,43 @@
+"""What mkdocstrings reads before it draws a docstring: our own headings become paragraphs that begin with them.
+
+Google's style knows Arguments, Returns, Raises and Warns; of a heading that it does not know, the first line would
+become the title of a box.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import griffe
+
+KNOWN = "Returns|Raises|Warns"
+"""Sections of the style, which are drawn as such unless their text stands in the line of the heading."""
+HEADING = re.compile(rf"^(?:(Guarantees|Edge cases|Sources?):(?: (.*))?|({KNOWN}): (.*))$")
+
+
+def paragraphs(text: str) -> str:
+    """The docstring with every such heading in bold, and its text after it.
+
+    >>> paragraphs("Guarantees: pure.\\n    Always.\\nSource: a paper.")
+    '\\n**Guarantees:** pure.\\nAlways.\\n\\n**Source:** a paper.'
+    """
+    lines: list[str] = []
+    within = False
+    for line in text.split("\n"):
+        found = HEADING.match(line)
+        if found:
+            name, words = found[1] or found[3], found[2] or found[4] or ""
+            lines += ["", f"**{name}:** {words}".rstrip()]
+        else:
+            lines.append(line.removeprefix("    ") if within else line)
+        within = bool(found) or (within and line.startswith("    ")) or (within and not line.strip())
+    return "\n".join(lines)
+
+
+class Headings(griffe.Extension):
+    """Called by griffe for every object that it has read."""
+
+    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
+        if obj.docstring:
+            obj.docstring.value = paragraphs(obj.docstring.value)
