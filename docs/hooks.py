@@ -117,7 +117,8 @@ def _shown(name: str, title: str) -> str:
         parts.append(f"[![{facts['title']}](results/{name}.png){attribute}](results/{name}.png)")
     else:
         parts.append(f"**{facts['title']}**")
-    parts.append(f"{facts['note']} {command} took {facts['seconds']} s.")
+    when = f" Computed on {facts['computed']}." if "computed" in facts else ""
+    parts.append(f"{facts['note']} {command} took {facts['seconds']} s.{when}")
     rows = facts["rows"]
     if len(rows) <= MOST_ROWS:
         parts.append(_table(rows))
@@ -220,3 +221,8 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 def on_page_content(page_html: str, page: Any, **_: Any) -> str:
     """Called by mkdocs with the HTML of every page."""
     return typeset(page_html, page.file.src_path)
+
+
+def on_post_page(output: str, **_: Any) -> str:
+    """Called by mkdocs with every whole page: the theme's search has no name for those who do not see it."""
+    return output.replace('role="dialog"', 'role="dialog" aria-label="Search"')

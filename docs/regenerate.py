@@ -17,6 +17,7 @@ from typing import Any
 
 from PIL import Image
 
+from mezzotint import __version__
 from mezzotint.cli.reproduce import _reproductions
 from mezzotint.core.errors import MezzotintError
 from mezzotint.core.records import plain
@@ -34,7 +35,9 @@ def store(name: str, reproduction: Any) -> None:
     except MezzotintError as error:  # data that is not there
         print(f"{name}: nothing to store; {error}")
         return
-    facts = {"name": name, **asdict(result), "seconds": round(time.perf_counter() - begin)}
+    took = round(time.perf_counter() - begin)
+    computed = f"{time.strftime('%Y-%m-%d', time.gmtime())} by version {__version__}"
+    facts = {"name": name, **asdict(result), "seconds": took, "computed": computed}
     if not facts["rows"]:
         print(f"{name}: nothing to store; {facts['note']}")
         return

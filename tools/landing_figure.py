@@ -89,7 +89,7 @@ def draw(found: list[dict[str, Any]], scheme: str, *, narrow: bool = False) -> F
     axes.yaxis.set_minor_locator(ticker.NullLocator())
     axes.set_xlabel("pure epsilon of one report (more private to the left)")
     axes.set_ylabel("mean squared error / lower bound")
-    axes.set_title(TITLE, loc="left", color=ink)
+    axes.set_title(TITLE.replace(", ", ",\n") if narrow else TITLE, loc="left", color=ink)
     axes.grid(color=grid, linewidth=0.6)
     place = "outside lower center" if narrow else "outside right center"
     legend = figure.legend(loc=place, frameon=False, fontsize="small")
