@@ -15,7 +15,7 @@ OLD_CPU := OPENBLAS_CORETYPE=Prescott NUMBA_CPU_NAME=generic ATEN_CPU_CAPABILITY
 TYPES := $(BIN)/pyright & types=$$!;
 ENDED := ; tests=$$?; wait $$types && exit $$tests
 
-.PHONY: demo test test-all test-old-cpu check style bench docs clean
+.PHONY: demo test test-all test-old-cpu check style bench docs shots clean
 .DEFAULT_GOAL := test
 
 $(VENV)/.created:
@@ -56,6 +56,9 @@ bench: $(VENV)/.dev
 
 docs: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+shots: docs
+	$(BIN)/python tools/screenshots.py site build/shots
 
 clean:
 	rm -rf $(VENV) build dist site demo

@@ -2,6 +2,7 @@
 
 `python tools/screenshots.py site shots index.html proofs/tables/index.html` photographs pages of a built folder, of the
 site or of reports; a page may be given as `index.html#part`, and `explorer` is the explorer, which is started for it.
+Without pages it takes one of each section of the site, and the explorer: `make shots`.
 It also names code that is cut, pages wider than their window, requests that leave the folder, and what axe-core finds
 wrong with the accessibility: exit status 1.
 """
@@ -31,6 +32,13 @@ WIDTHS = (390, 768, 1280)
 SCHEMES = ("light", "dark")
 MOST_HEIGHT = 5000
 EXPLORER = "explorer"
+PAGES = (
+    "index.html",
+    *(f"{name}/index.html" for name in ("quickstart", "collect", "notebooks", "accounting", "proofs/tables", "gallery")),
+    "api/design/index.html",
+    EXPLORER,
+)
+"""The first page, one or two of each section, and the explorer."""
 CUT = "return [...document.querySelectorAll('pre > code')].filter(e => e.scrollWidth > e.clientWidth + 1).length"
 DRAWN = """return document.readyState === 'complete'
   && (!document.querySelector('.figure') || document.body.dataset.ready === 'yes')
@@ -96,7 +104,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("pages", nargs="+")
+    parser.add_argument("pages", nargs="*", default=PAGES)
     parser.add_argument("--widths", type=int, nargs="+", default=WIDTHS)
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
