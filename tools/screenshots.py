@@ -34,7 +34,10 @@ MOST_HEIGHT = 5000
 EXPLORER = "explorer"
 PAGES = (
     "index.html",
-    *(f"{name}/index.html" for name in ("quickstart", "collect", "notebooks", "accounting", "proofs/tables", "gallery")),
+    *(
+        f"{name}/index.html"
+        for name in ("quickstart", "collect", "notebooks", "accounting", "proofs/tables", "gallery")
+    ),
     "api/design/index.html",
     EXPLORER,
 )
