@@ -29,7 +29,7 @@ def test_the_table_names_the_best_with_its_claim(invoke: Invoke) -> None:
     text = " ".join(outcome.out.split())
     assert "answering 0" in text
     assert "least error" in text
-    assert "-differential privacy for replacing everything that one client ever reports about" in text
+    assert "-differential privacy for replacing all data of one client" in text
 
 
 def test_a_population_takes_turns(invoke: Invoke) -> None:

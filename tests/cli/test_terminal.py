@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from mezzotint.cli import run
-from mezzotint.cli.common import sparkline
+from mezzotint.cli.common import say, sparkline
 from mezzotint.families import randomized_response
 
 pty = pytest.importorskip("pty", reason="pseudo-terminals are a thing of Unix")
@@ -184,3 +184,51 @@ def test_a_prior_beyond_the_range_is_told(invoke: Invoke, tmp_path: Path) -> Non
 def test_elections_say_at_which_epsilon(invoke: Invoke) -> None:
     assert "e^epsilon = 51/49, loss rate 0.002" in " ".join(invoke("smoothed", "elections").out.split())
     assert "epsilon 0.1," in " ".join(invoke("smoothed", "elections", "--epsilon", 0.1).out.split())
+
+
+EIGHTY = """
+design --epsilon 1 --levels 2 --out d.json
+design --epsilon 1 --categories a,b,c
+show m.json
+verify m.json
+account m.json --coordinates 10 --rounds 30
+privatize in.parquet --column x --mechanism m.json --out r.parquet --ledger l.jsonl --budget 9
+estimate r.parquet --histogram --quantiles
+compare --epsilon 1 --bits 1
+ledger l.jsonl --budget 9
+advise --clients 50 --target-epsilon 4 --dim 10 --trust local
+reproduce list
+report m.json --out o.html
+smoothed elections
+smoothed profile --counts 10,12 --loss-rate 0.1 --epsilon 1
+""".strip().splitlines()
+
+
+def test_eighty_columns_are_enough(
+    invoke: Invoke, mechanism_file: Path, column_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No line is longer, but for one word (a path) that is; no word is cut, and no number."""
+    monkeypatch.chdir(mechanism_file.parent)
+    for words in EIGHTY:
+        monkeypatch.setenv("COLUMNS", "80")
+        outcome = invoke(*words.split())
+        assert outcome.status == 0, outcome
+        monkeypatch.setenv("COLUMNS", "80")
+        assert outcome.out.strip(), words
+        for line in outcome.out.splitlines():
+            assert len(line) <= 80 or len(line.split()) == 1, f"{words}: {line}"
+            assert "\u2026" not in line, f"{words}: {line}"
+
+
+def test_sentences_wrap_between_words_on_a_screen_and_nowhere_in_a_pipe(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "a sentence of words that goes on, and a path " + "/x" * 30 + " at the end\n\nof it"
+    monkeypatch.delenv("COLUMNS", raising=False)
+    say(text)
+    assert capsys.readouterr().out == text + "\n"
+    monkeypatch.setenv("COLUMNS", "20")
+    say(text)
+    lines = capsys.readouterr().out.splitlines()
+    assert " ".join(lines).split() == text.split()
+    assert all(len(line) <= 20 or line == "/x" * 30 for line in lines)

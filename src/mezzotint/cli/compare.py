@@ -14,11 +14,13 @@ from mezzotint.cli.common import (
     Overwrite,
     PriorOption,
     Upper,
+    busy,
     number,
     output,
     parse_levels,
     print_json,
     read_prior,
+    say,
     steps,
 )
 from mezzotint.cli.rooms import design, privacy
@@ -69,7 +71,8 @@ def command(
     size: dict[str, Any] = {"levels": parse_levels(levels)} if levels is not None else {"bits": bits or 2}
     sample = read_prior(prior, lower, upper)
     problem: dict[str, Any] = {"epsilon": epsilon, "lower": lower, "upper": upper, "prior": sample}
-    families = (*comparison.FAMILIES, *(comparison.BASELINES if every else ()))
+    with busy("loading the solvers"):
+        families = (*comparison.FAMILIES, *(comparison.BASELINES if every else ()))
     with steps("designing", len(families)) as done:
         rows = design.compare(families=families, progress=lambda *_: done(), **problem, **size)
     facts = [row.as_dict() for row in rows]
@@ -95,6 +98,15 @@ def command(
         numbers = [number(row[name]) for name in _COLUMNS[:-1]]
         table.add_row(row["family"], *numbers, row["note"])
     output().print(Fitted(table))
+    say(_MEANING)
+
+
+_MEANING = (
+    "Errors of one report, in data units (squared: mse, worst): mse and mae are averages over inputs, worst the mse "
+    "at the worst input; cdf is the error of the distribution function, times the root of the number of reports; "
+    "max_bias the greatest bias at any input; % above limit: mse above what any unbiased mechanism of that epsilon can "
+    "reach, with any number of bits."
+)
 
 
 def _tradeoff(

@@ -35,6 +35,7 @@ from mezzotint.cli.common import (
 from mezzotint.cli.rooms import design, families, privacy
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import refuse_existing, replacing
+from mezzotint.core.records import above
 
 if TYPE_CHECKING:
     from mezzotint.core.mechanism import Mechanism
@@ -289,7 +290,7 @@ def guarantee(
         unit = "|x - x'|" if metric == "absolute" else "|x - x'|**2, on the grid of the knots"
         words = f"epsilon {found['metric_epsilon']!r} per unit of {unit}"
     else:
-        words = f"epsilon {mechanism.epsilon!r}"
+        words = f"epsilon {above(mechanism.epsilon, 12)}"
     stated = privacy.basis(claim.observer, certified=certified)
     return {**claim.standing, "certified": certified, "guarantee": f"{words} ({stated})", **(found or {})}
 
@@ -325,6 +326,14 @@ def _loss(loss: str, value: float) -> str:
     return f"{'a largest mse of' if loss == 'minimax' else loss} {number(value)}"
 
 
+_REACHED = {
+    "optimal": "solved to optimality",
+    "feasible": "solved, gap not closed",
+    "heuristic": "found by a search",
+}
+"""How a design was reached, in other words than the names of mechanisms."""
+
+
 def _summary(facts: dict[str, Any]) -> None:
     bound = ""
     if facts["lower_bound"] is not None:
@@ -340,7 +349,8 @@ def _summary(facts: dict[str, Any]) -> None:
         "levels "
         + ", ".join(f"{level:.6g}" for level in facts["levels"][:16])
         + (" ..." if len(facts["levels"]) > 16 else ""),
-        f"{facts['status']} in {facts['seconds']:.3g} s" + (f", written to {facts['out']}" if facts["out"] else ""),
+        f"{_REACHED.get(facts['status'], facts['status'])} in {facts['seconds']:.3g} s"
+        + (f", written to {facts['out']}" if facts["out"] else ""),
     ]
     if "for_shares" in facts:
         lines.append(f"made for means; shares and quantiles: {facts['for_shares']}")

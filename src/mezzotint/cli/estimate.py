@@ -162,14 +162,19 @@ def _counts(sources: list[str], **options: Any) -> collect.CodeCounts:
     return reduce(lambda one, other: one.merge(other), parts)
 
 
-def _frequencies(result: collect.Frequencies) -> Fitted:
+def _frequencies(result: collect.Frequencies) -> Group:
     table = Table(title=f"{result.n:,} reports, {cost_of(result.claim, result.seeded)}", title_justify="left")
     table.add_column("category")
     for heading in ("share", *(f"{100 * result.level:.4g} % {end}" for end in ("low", "high"))):
         table.add_column(heading, justify="right")
     for name, share in zip(result.categories, result.shares, strict=True):
         table.add_row(Text(name), *(f"{value:.4f}" for value in (share.value, share.low, share.high)))
-    return Fitted(table)
+    below = any(share.value < 0 for share in result.shares)
+    words = (
+        "Estimates are unbiased, so that sums and averages of them stay right; the share of a rare category may come "
+        "out below 0, which says: near 0."
+    )
+    return Group(Fitted(table), *([Text(words)] if below else []))
 
 
 def _picture(result: Any, mechanism: Mechanism) -> Group:
@@ -200,6 +205,13 @@ def _picture(result: Any, mechanism: Mechanism) -> Group:
 def _blame(result: Any, table: Mechanism) -> list[str]:
     """A remark where the table, and not the number of reports, makes shares or quantiles wide."""
     bins, quantiles, scale = result.histogram, result.quantiles, table.upper - table.lower
+    words: list[str] = []
+    mean = result.mean
+    if mean.identified is not None and mean.identified[1] - mean.identified[0] >= (mean.high - mean.low) / 4:
+        words.append(
+            f"The mean is only as good as the table: its reports may be off by {number(table.max_bias, 3)} on average, "
+            "which no number of them mends and the standard error leaves out. For means: mezzotint design --loss mse"
+        )
     asked: list[tuple[str, int, float, float]] = []
     if bins is not None:
         left_open = float((bins.identified_high - bins.identified_low).sum())
@@ -213,11 +225,12 @@ def _blame(result: Any, table: Mechanism) -> list[str]:
         if wide >= _WIDE and left_open >= wide / 2:
             cost = 1.0 if result.epsilon is None else result.epsilon
             return [
+                *words,
                 f"More reports of this table would hardly narrow these {what}: it leaves most of that open. A table "
                 "made for them tells them apart (docs/collect.md, a table for a histogram): "
-                f"{table_for_shares(cost, table.lower, table.upper, bins=cells)}"
+                f"{table_for_shares(cost, table.lower, table.upper, bins=cells)}",
             ]
-    return []
+    return words
 
 
 _WIDE = 0.2

@@ -168,7 +168,7 @@ def _picture(file: Path, facts: dict[str, Any], top: int) -> Group:
 def _title(file: Path, facts: dict[str, Any]) -> str:
     again = f", {facts['repeated']:,} of them another attempt at the same release" if facts["repeated"] else ""
     withdrawn = f", {facts['withdrawn']:,} withdrawn" if facts["withdrawn"] else ""
-    return f"{file.name}: {facts['charges']:,} charges{again}{withdrawn}"
+    return f"{file.name}: {facts['charges']:,} charge{'s' * (facts['charges'] != 1)}{again}{withdrawn}"
 
 
 def _words(facts: dict[str, Any], top: int) -> Sequence[str]:
@@ -188,8 +188,14 @@ def _words(facts: dict[str, Any], top: int) -> Sequence[str]:
         )
     lines.append(
         "Computed, to an observer of all these releases: sums of what their claims state (basic composition), valid "
-        "whenever they are read; what was charged to everyone counts for each. The claims:"
+        "whenever they are read. A claim below may be certified; of their sum there is no proof that was checked."
     )
+    if any(one["client"] == releases_of.GLOBAL for one in facts["clients"]):
+        lines.append(
+            "everyone: releases charged without a column of people (--charge-by). Whoever is in the data is not known "
+            "then, so each person pays for them, also one who has no row."
+        )
+    lines.append(f"The claim{'s' * (len(facts['claims']) != 1)}:")
     for one in facts["claims"][:top]:
         about = f"{one['sources']} source{'s' * (one['sources'] != 1)}" if one["sources"] else "sources not told"
         lines.append(f"{one['charges']:,} x ({about}) {one['claim'] or 'a release without a claim'}")

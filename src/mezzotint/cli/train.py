@@ -56,6 +56,9 @@ USES = {
 }
 METHODS = tuple(USES)
 
+FAR = 30.0
+"""Features beyond it are not scaled: standardized ones hardly ever are, pixels never."""
+
 Number = float | None
 File = Path | None
 
@@ -158,6 +161,11 @@ def prepare(options: dict[str, Any]) -> Any:
     if options["resume"] and options["checkpoint"] is None:
         raise ParameterError("resume", "True", "name the --checkpoint to go on from")
     data = _data(options["data"], options["label"])
+    if abs(data.train_x).max() > FAR:
+        warn(
+            "some features lie far from [-1, 1]: they rule the gradients, which are clipped, and little is learned of "
+            "the others; scale all of them by public bounds (bounds read off private data are a release of their own)"
+        )
     task = training.models.task(options["model"], shape=data.train_x.shape[1:], classes=data.classes)
     settings = training.trainer.Settings(
         steps=options["steps"],

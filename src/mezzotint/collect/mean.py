@@ -191,10 +191,25 @@ def mean_interval(counts: CodeCounts, *, level: float, method: Method) -> Interv
     mean, _ = report_moments(counts)
     if method == "safe":
         width = safe_half_width(counts.mechanism, n=counts.n, level=level)
-        return Interval(value=mean, low=mean - width, high=mean + width)
+        return _possible(counts.mechanism, mean, mean - width, mean + width)
     low, high = score_interval(counts.counts, spread_of(counts.mechanism), mean=mean, level=level)
     bias = counts.mechanism.max_bias
-    return Interval(value=mean, low=min(low - bias, mean), high=max(high + bias, mean))
+    return _possible(counts.mechanism, mean, low - bias, high + bias)
+
+
+def _possible(table: Mechanism, mean: float, low: float, high: float) -> Interval:
+    """The interval within the range, where the mean of clipped inputs lies for sure; it keeps the unbiased estimate.
+
+    What the bias of the table leaves open is `identified`, where it is more than rounding.
+    """
+    ends = np.clip([mean - table.max_bias, mean + table.max_bias], table.lower, table.upper)
+    biased = table.max_bias > 1e-6 * (table.upper - table.lower)
+    return Interval(
+        value=mean,
+        low=min(max(low, table.lower), mean),
+        high=max(min(high, table.upper), mean),
+        identified=(float(ends[0]), float(ends[1])) if biased else None,
+    )
 
 
 _CANDIDATES = 1025

@@ -7,7 +7,7 @@ from typing import Any
 
 import flint
 
-from mezzotint.kernel.claim import Claim, stamp, words
+from mezzotint.kernel.claim import FORMAT, Claim, stamp, words
 from mezzotint.kernel.dual import check_dual
 from mezzotint.kernel.gaussian import check_gaussian
 from mezzotint.kernel.losses import check_delta, check_losses
@@ -69,7 +69,7 @@ def verdict(text: str, seconds: int = 60) -> tuple[int, str, Claim | None]:
         claim = check(claim, proof, seconds=seconds)
         return 0, words(claim), claim
     except Unreadable as error:
-        return 2, f"UNREADABLE: {error}", None
+        return 2, f"UNREADABLE: {error}{'' if FORMAT in text else ' (no claim file; mezzotint verify?)'}", None
     except Refused as error:
         return 1, f"REFUSED at {error}", claim
     except Unfinished as error:

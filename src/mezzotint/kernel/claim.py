@@ -247,7 +247,7 @@ def _statement(claim: Claim) -> str:
         who += " (on a range of width w: (w/2)**2 times as much)"
         return f"mean squared error of at least {said.get('value')} for every unbiased {who}"
     change = {"replace_one": "replacing one record", "add_or_remove_one": "adding or removing one record"}
-    whole = "replacing everything that one client ever reports about"
+    whole = "replacing all data of one client"
     who = whole if claim.release.unit == "client" else change[claim.release.neighboring]
     where = f"for {who}, {_seen(claim.release)}"
     if said["kind"] == "renyi":

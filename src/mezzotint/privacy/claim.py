@@ -26,8 +26,8 @@ Trust = Literal["local", "secure_sum", "central", "shuffler"]
 Sampling = Literal["none", "public", "poisson", "without_replacement"]
 
 _CHANGE = {
-    ("client", "replace_one"): "replacing everything that one client ever reports about",
-    ("client", "add_or_remove_one"): "adding or removing one client",
+    ("client", "replace_one"): "replacing all data of one client",
+    ("client", "add_or_remove_one"): "adding or removing all data of one client",
     ("record", "replace_one"): "replacing one record",
     ("record", "add_or_remove_one"): "adding or removing one record",
 }

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, cast, final
 
 import flint
 
+from mezzotint.core.records import above
 from mezzotint.kernel.check import verdict
 from mezzotint.kernel.claim import FORMAT, Claim, words
 from mezzotint.kernel.real import ceil_scaled, log_fraction
@@ -77,8 +78,8 @@ class VerificationReport:
         if self.claim is not None:
             return words(self.claim)
         return (
-            f"valid: epsilon <= {self.epsilon_upper!r} per report (computed in rationals, to an observer of every "
-            f"single report; replace-one), table {self.sha256[:12]}"
+            f"valid: epsilon <= {above(self.epsilon_upper, 12)} per report (computed in rationals, to an observer of "
+            f"every single report; replace_one), table {self.sha256[:12]}"
         )
 
 
