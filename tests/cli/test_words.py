@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from mezzotint import collect, design, families, kernel, privacy
+from mezzotint.kernel.check import verdict
 from mezzotint.privacy import claim
 
 Invoke = Callable[..., Any]
@@ -80,10 +81,10 @@ def test_shares_below_zero_are_explained(invoke: Invoke, tmp_path: Path) -> None
 
 
 def test_the_kernel_sends_mechanism_files_to_verify(mechanism_file: Path) -> None:
-    status, sentence, _ = kernel.verdict(mechanism_file.read_text())
+    status, sentence, _ = verdict(mechanism_file.read_text())
     assert status == 2
     assert "mezzotint verify" in sentence
-    assert "mezzotint verify" not in kernel.verdict('{"format": "mezzotint-claim"}')[1]
+    assert "mezzotint verify" not in verdict('{"format": "mezzotint-claim"}')[1]
 
 
 def test_a_ledger_explains_everyone_and_why_a_sum_is_computed(
