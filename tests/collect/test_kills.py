@@ -108,3 +108,63 @@ def test_one_run_killed_again_and_again(long_file: Path, tmp_path: Path) -> None
         collect.privatize(long_file, out, resume=True, **options)
     assert kills >= 3
     assert contents(out) == contents(tmp_path / "whole")
+
+
+INTERRUPTED = """
+import signal, sys
+import mezzotint.collect.privatize
+from mezzotint.cli import main
+signal.signal(signal.SIGINT, signal.default_int_handler)
+print("ready", flush=True)
+main()
+"""
+
+
+def interrupted(seconds: float | None, *arguments: object) -> tuple[int, float]:
+    """Exit status of a command that Ctrl-C ends after some time, if given, and how long it worked, a minute at most.
+
+    While Python ends it leaves signals to the system: that status is -2 here, and 130 in a shell like any other.
+    """
+    command = [sys.executable, "-c", INTERRUPTED, *map(str, arguments)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        started = time.perf_counter()
+        if seconds is not None:
+            time.sleep(seconds)
+            process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert "Traceback" not in said
+    status = 130 if process.returncode == -signal.SIGINT else process.returncode
+    return status, time.perf_counter() - started
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_interrupted_at_random_moments(tmp_path: Path, kind: str) -> None:
+    """Of a run in several threads nothing half-written is left, and no thread that keeps it from ending."""
+    rows = 200_000
+    (tmp_path / "in").mkdir()
+    for part, ids in enumerate(np.split(np.arange(rows), 10)):
+        pq.write_table(
+            pa.table({"x": np.sin(ids), "id": ids}), tmp_path / "in" / f"{part}.parquet", row_group_size=5000
+        )
+    ONE.save(tmp_path / "m.json")
+    out = tmp_path / ("out.parquet" if kind == "file" else "out")
+    words = ["privatize", tmp_path / "in", "--column", "x", "--mechanism", tmp_path / "m.json", "--keep", "id"]
+    words += ["--threads", 4, "--out", out]
+    status, usual = interrupted(None, *words)
+    assert status == 0
+    moments, ended = random.Random(4), list[int]()
+    for _ in range(5):
+        for path in (out, *tmp_path.glob(".*")):
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        ended.append(interrupted(moments.uniform(0, usual), *words)[0])
+        assert ended[-1] in (0, 130)
+        assert {path.name for path in tmp_path.iterdir()} <= {"in", "m.json", out.name}
+        if out.is_dir():
+            assert not list(out.glob(".*.partial"))
+            assert interrupted(None, *words, "--resume")[0] == 0
+        if out.exists():
+            assert pq.ParquetDataset(out).read(columns=["id"])["id"].to_pylist() == list(range(rows))
+    assert 130 in ended
