@@ -40,7 +40,7 @@ Pair = tuple[FloatArray, FloatArray]
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
-class LossCurve:
+class Curve:
     """A convex decreasing piecewise linear function of c = e**epsilon, between points 0 = c_0 < c_1 < ...
 
     Chords only overstate a convex function, so leaving out points does no harm; beyond the last point it is constant.
@@ -68,7 +68,7 @@ class LossCurve:
         return math.log(c) * (1 + 8 * UNIT) + 8 * UNIT
 
 
-def _thinned(points: FloatArray, values: FloatArray, floor: float) -> LossCurve:
+def _thinned(points: FloatArray, values: FloatArray, floor: float) -> Curve:
     """At most `_POINTS` points: those go first whose neighbours' chord is relatively nearest."""
     while points.size > _POINTS:
         inner = np.arange(1, points.size - 1, 2)
@@ -79,7 +79,7 @@ def _thinned(points: FloatArray, values: FloatArray, floor: float) -> LossCurve:
         # Few at a time: a gap grows as its neighbours go.
         dropped = inner[np.argsort(gap)[: min(points.size - _POINTS, 1 + inner.size // 3)]]
         points, values = np.delete(points, dropped), np.delete(values, dropped)
-    return LossCurve(points=points, values=values, floor=floor)
+    return Curve(points=points, values=values, floor=floor)
 
 
 def _merged(points: FloatArray) -> FloatArray:
@@ -90,7 +90,7 @@ def _merged(points: FloatArray) -> FloatArray:
     return ordered[fresh]
 
 
-def _through(pair: Pair, curve: LossCurve) -> LossCurve:
+def _through(pair: Pair, curve: Curve) -> Curve:
     """The curve after one more release that is seen through the pair."""
     first, second = pair
     both = (first > 0) & (second > 0)
@@ -113,7 +113,7 @@ def _crossings(points: FloatArray, table: FloatArray) -> FloatArray:
     return points[k] + share * (points[k + 1] - points[k])
 
 
-def _largest(curves: Sequence[LossCurve]) -> LossCurve:
+def _largest(curves: Sequence[Curve]) -> Curve:
     """An upper bound on the pointwise maximum, exact at the union of points and at crossings."""
     if len(curves) == 1:
         return curves[0]
@@ -132,7 +132,7 @@ def _largest(curves: Sequence[LossCurve]) -> LossCurve:
     return _thinned(points, table.max(axis=0), curves[0].floor)
 
 
-def _combinations(pairs: Sequence[Pair], count: int, curve: LossCurve) -> Iterator[LossCurve]:
+def _combinations(pairs: Sequence[Pair], count: int, curve: Curve) -> Iterator[Curve]:
     """The curve seen through every multiset of `count` pairs (their order does not matter)."""
     if count == 0:
         yield curve
@@ -141,9 +141,9 @@ def _combinations(pairs: Sequence[Pair], count: int, curve: LossCurve) -> Iterat
         yield from _combinations(pairs[i:], count - 1, _through(pair, curve))
 
 
-def _own_curve(pair: Pair) -> LossCurve:
+def _own_curve(pair: Pair) -> Curve:
     """The pair's hockey-stick curve at all its corners."""
-    return _through(pair, LossCurve(points=np.array([0.0, 1.0]), values=np.array([1.0, 0.0])))
+    return _through(pair, Curve(points=np.array([0.0, 1.0]), values=np.array([1.0, 0.0])))
 
 
 def undominated(weights: IntArray) -> list[Pair]:
@@ -195,7 +195,7 @@ def worst_sequence_epsilon(
         return None
     # Each release errs by (m + 8) 4 UNIT at most: m products, and arguments off by 4 UNIT where |c f'(c)| <= 1.
     target = delta - coordinates * rounds * (weights.shape[1] + 8) * 8 * UNIT
-    curve = LossCurve(points=np.array([0.0, 1.0]), values=np.array([1.0, 0.0]), floor=1e-3 * delta + 1e-18)
+    curve = Curve(points=np.array([0.0, 1.0]), values=np.array([1.0, 0.0]), floor=1e-3 * delta + 1e-18)
     last = [curve]
     for _ in range(rounds if pairs else 0):
         curve = _largest(last)
@@ -204,7 +204,7 @@ def worst_sequence_epsilon(
     return max(seen.epsilon(target) for seen in last)
 
 
-def _mixed(seen: LossCurve, missed: LossCurve, rate: float) -> LossCurve:
+def _mixed(seen: Curve, missed: Curve, rate: float) -> Curve:
     if rate == 1:
         return seen
     points = _merged(np.concatenate([seen.points, missed.points]))
