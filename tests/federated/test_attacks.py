@@ -27,10 +27,12 @@ from mezzotint.federated.secagg import (
     Trust,
     UnknownSender,
     WrongStage,
+    plan_sum,
 )
 from mezzotint.federated.secagg import messages as wire
 from mezzotint.federated.secagg.masks import sign
 from mezzotint.federated.secagg.messages import header
+from mezzotint.federated.secagg.parameters import forked
 
 
 def _until(stage: str, the_plan: RoundPlan, inputs, *, gone=None, trust=None):
@@ -502,3 +504,17 @@ def test_garbage_never_crashes_either_side(the_plan, inputs):
             if stage != "sum":
                 with pytest.raises(ProtocolError):
                     server.receive(index, bytes(reply))
+
+
+def test_a_server_that_may_choose_among_draws_needs_better_odds():
+    """Any first part of an order, and any committee of it: the odds of one leave room for all of them."""
+    trust = Trust(rounds=8)
+    assert 2.0 ** -trust.drawn_bits(100) * 100 * 100 * 8 == pytest.approx(2.0**-40)
+    assert 2.0**-trust.bits * 8 == pytest.approx(2.0**-40)
+    known = roster(100)
+    weak = plan_sum(clients=90, corrupted=27, dropped=5, minimum=60, security_bits=10.0)
+    sizes = {"members": weak.members, "quorum": weak.quorum, "picks": 89, "least": 40, "minimum": 60}
+    the_plan = plan(90, population=100, **sizes)
+    assert forked(clients=90, corrupted=20, members=weak.members, quorum=weak.quorum) <= -10
+    with pytest.raises(PlanRefused, match="quorum"):
+        Trust(corrupted=0.2).check(the_plan, len(known.members))

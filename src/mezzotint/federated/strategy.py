@@ -175,12 +175,13 @@ class SecureStrategy(RoundStrategy[_Secure]):
 
     def _sizes(self, clients: int) -> SumParameters:
         population = clients if self.roster is None else len(self.roster.members)
-        bits = self.trust.bits
-        bad = corrupted_in(population=population, share=self.trust.corrupted, clients=clients, bits=bits)
+        drawn = self.trust.drawn_bits(population)
+        bad = corrupted_in(population=population, share=self.trust.corrupted, clients=clients, bits=drawn)
+        asked = {"clients": clients, "corrupted": bad, "minimum": self.minimum}
         why = ""
         for lost in range(math.ceil(self.dropped * clients), -1, -1):
             try:
-                return plan_sum(clients=clients, corrupted=bad, dropped=lost, minimum=self.minimum, security_bits=bits)
+                return plan_sum(**asked, dropped=lost, security_bits=self.trust.bits, drawn_bits=drawn)
             except (InfeasibleError, ParameterError) as error:
                 why = str(error)
         raise PlanRefused("plan", why)

@@ -59,6 +59,7 @@ def plan_sum(
     dropped: int,
     minimum: int,
     security_bits: float = SECURITY_BITS,
+    drawn_bits: float | None = None,
     failure_bits: float = FAILURE_BITS,
 ) -> SumParameters:
     """The smallest committee and the fewest mask partners that protect and do not fail.
@@ -69,6 +70,7 @@ def plan_sum(
         dropped: clients that vanish by accident, independently of committee and partners.
         minimum: fewest survivors: the server may choose which others to drop, having seen who masks with whom.
         security_bits: forked and split have probability at most 2**-security_bits each.
+        drawn_bits: the same of forked alone, where a server can choose among committees; None: as security_bits.
         failure_bits: failing, for want of either quorum or partners, 2**-failure_bits.
 
     Raises:
@@ -78,7 +80,8 @@ def plan_sum(
     Source: committee as in Ma et al. 2023 (Flamingo), partners as in Bell et al. 2020, section 4; hypergeometric tails.
     """
     _check(clients, corrupted, dropped, minimum)
-    members, quorum = _committee(clients, corrupted, dropped, security_bits, failure_bits + 1)
+    drawn = security_bits if drawn_bits is None else drawn_bits
+    members, quorum = _committee(clients, corrupted, dropped, drawn, failure_bits + 1)
     picks, least = _partners(clients, corrupted, dropped, minimum, security_bits, failure_bits + 1)
     absent = _tail(clients, dropped, members, members - quorum + 1)
     lonely = math.log2(clients) + _tail(clients - 1, dropped, picks, picks - least + 1)

@@ -52,6 +52,10 @@ class Trust:
         """Security of one round, so that `rounds` of them have `security_bits` together."""
         return self.security_bits + math.log2(self.rounds)
 
+    def drawn_bits(self, population: int) -> float:
+        """Security of one draw from so many members, of which the server may take any part, and any committee of it."""
+        return self.bits + 2 * math.log2(population)
+
     def roster_of(self, plan: RoundPlan, shipped: bytes) -> Roster:
         """The roster that the plan is about: this client's own, or the one shipped to a client that holds none.
 
@@ -69,7 +73,8 @@ class Trust:
         """Clients of the round whose noise and honesty are not relied upon."""
         if population is None:
             population = plan.clients if self.roster is None else max(plan.clients, len(self.roster.members))
-        return corrupted_in(population=population, share=self.corrupted, clients=plan.clients, bits=self.bits)
+        bits = self.drawn_bits(population)
+        return corrupted_in(population=population, share=self.corrupted, clients=plan.clients, bits=bits)
 
     def check(self, plan: RoundPlan, population: int) -> None:
         """Raises PlanRefused when the plan protects less."""
@@ -81,7 +86,7 @@ class Trust:
         if plan.minimum <= bad:
             raise PlanRefused("plan", f"minimum={plan.minimum}: {bad} of the round may be corrupted, too few are left")
         sizes = {"clients": plan.clients, "corrupted": bad}
-        if forked(**sizes, members=plan.members, quorum=plan.quorum) > -self.bits:
+        if forked(**sizes, members=plan.members, quorum=plan.quorum) > -self.drawn_bits(population):
             raise PlanRefused("plan", f"quorum={plan.quorum}: two sets of survivors could both get one")
         if split(**sizes, minimum=plan.minimum, picks=plan.picks, least=plan.least) > -self.bits:
             raise PlanRefused("plan", f"picks={plan.picks}, least={plan.least}: too few masks connect the clients")
