@@ -9,11 +9,13 @@ from __future__ import annotations
 import contextlib
 import io
 import math
+import os
 import re
 import shlex
 import sys
 import tempfile
 from pathlib import Path
+from unittest import mock
 
 from mezzotint.cli import run
 
@@ -21,6 +23,8 @@ PROMPT = "$ "
 BLOCK = re.compile(r"^```(python|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 UNSTEADY = re.compile(r"\d+(\.\d+)? s\b|[\d,]+/s\b|\b[0-9a-f]{12}\b")
 NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(,\d{3})*(\.\d+)?(e[-+]?\d+)?")
+WIDTH = "80"
+"""Columns of the terminal that pages show."""
 RANDOM = ("privatize", "estimate", "demo")
 """Verbs whose numbers are drawn anew each time."""
 
@@ -39,7 +43,7 @@ def commands(block: str) -> list[tuple[str, list[str]]]:
 def printed(command: str) -> tuple[int, list[str]]:
     """Exit status and lines of standard output of a mezzotint command, run here and now."""
     said = io.StringIO()
-    with contextlib.redirect_stdout(said):
+    with mock.patch.dict(os.environ, {"COLUMNS": WIDTH}), contextlib.redirect_stdout(said):
         status = run(shlex.split(command.removeprefix("mezzotint "), comments=True))
     return status, [line.rstrip() for line in said.getvalue().splitlines()]
 
