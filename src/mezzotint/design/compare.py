@@ -98,6 +98,9 @@ BASELINES = ("cdf", "three_outputs", "n_outputs", *continuous.NAMES)
 
 FAMILIES = ("optimal", "optm", "mvu", "imvu", "rqm", "erm", "pbm", "k_randomized_response", "randomized_response")
 
+_LAST: tuple[Family, ...] = ("imvu", "mvu", "cdf", "three_outputs", "n_outputs", "optimal", "optm")
+"""Families that solve programs, by how long that takes; the others are closed forms."""
+
 
 def _unknown() -> Any:
     """None, which is said: without a factory a record leaves out what has its default."""
@@ -271,7 +274,7 @@ def compare(
         loss: what free parameters are tuned for; both losses are reported.
         families: which to include: names of `FAMILIES` and `BASELINES`, a `Mechanism` as it is (its own epsilon is
             told), or a function of one number, whose table with the largest epsilon up to `epsilon` is taken.
-        progress: called as progress(done, total) after each row.
+        progress: called as progress(done, total) after each row; families that take longest come last.
 
     Returns: rows sorted by MSE; families without a member at this epsilon come last, with the reason in `note`.
 
@@ -292,18 +295,19 @@ def compare(
     prior = problem.prior
     floor = limit_of(problem, None)[0]
     cells = max(2, (count if isinstance(count, int) else len(count)) // 2)
-    rows: list[Row] = []
+    rows: dict[int, Row] = {}
     done = ticks(progress, len(families))
-    for name in families:
+    for place, name in sorted(enumerate(families), key=lambda item: _LAST.index(item[1]) if item[1] in _LAST else -1):
         if not isinstance(name, str):
-            rows.append(_row(*own(name, epsilon, **span), prior, floor, cells))
+            rows[place] = _row(*own(name, epsilon, **span), prior, floor, cells)
         elif name in continuous.NAMES:
-            rows.append(_continuous(name, epsilon, prior, floor, span))
+            rows[place] = _continuous(name, epsilon, prior, floor, span)
         else:
             design = partial(_design, name, epsilon, count, prior, loss, span)
-            rows.append(_row(name, design, prior, floor, cells))
+            rows[place] = _row(name, design, prior, floor, cells)
         done()
-    return sorted(rows, key=lambda row: float("inf") if row.mse is None else row.mse)
+    ordered = [rows[place] for place in range(len(rows))]
+    return sorted(ordered, key=lambda row: float("inf") if row.mse is None else row.mse)
 
 
 def tradeoff(
