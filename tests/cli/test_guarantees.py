@@ -54,7 +54,7 @@ def unnamed(value: Any, known: frozenset[str] = frozenset(), path: str = "") -> 
 
 def bare(text: str) -> list[str]:
     """Numbers called epsilon or delta in a text that does not say to whom and whether they are certified."""
-    found = NUMBER.findall(text)
+    found = NUMBER.findall(re.sub(r"--(?:epsilon|delta)[ =]\S+", "", text))  # what a command asks for
     return [] if not found or (STATUS.search(text) and OBSERVER.search(text)) else [text.strip()[:160]]
 
 

@@ -23,6 +23,7 @@ VERBS: dict[str, tuple[tuple[str, ...], ...]] = {
     "reports.csv.gz": (("estimate",),),
     "counts.json": (("estimate",), ("report",)),
     "log.jsonl": (("report",),),
+    "ledger.jsonl": (("ledger",),),
     "in.parquet": (("privatize", "--column", "x", "--mechanism", "m.json"),),
     "in.csv": (("privatize", "--column", "x", "--mechanism", "m.json"),),
 }
@@ -35,6 +36,7 @@ KINDS = {
     "reports": ("reports.parquet", "reports.csv", "reports.csv.gz"),
     "counts": ("counts.json",),
     "training log": ("log.jsonl",),
+    "ledger": ("ledger.jsonl",),
     "inputs": ("in.parquet", "in.csv"),
 }
 """What the table of cases calls them."""

@@ -41,8 +41,9 @@ def originals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     values = np.random.default_rng(1).uniform(0, 10, 60)
     pq.write_table(pa.table({"x": values}), folder / "in.parquet")
     (folder / "in.csv").write_text("x\n" + "\n".join(map(str, values)) + "\n", encoding="utf-8")
+    charged = {"ledger": folder / "ledger.jsonl", "budget": 99.0}
     for name in ("reports.parquet", "reports.csv", "reports.csv.gz"):
-        mz.collect.privatize(folder / "in.parquet", folder / name, column="x", mechanism=mechanism)
+        mz.collect.privatize(folder / "in.parquet", folder / name, column="x", mechanism=mechanism, **charged)
     counts = mz.collect.read_counts(folder / "reports.parquet")
     mz.collect.save_counts(counts, folder / "counts.json")
     lines = [
@@ -65,7 +66,9 @@ def _case(number: int, originals: dict[str, bytes], folder: Path) -> None:
     name, (verb, *options) = drawn.name, drawn.verb
     body = drawn.damage.apply(originals[name], drawn.dice)
     (folder / name).write_bytes(body)
-    out = [] if verb in ("show", "verify", "account", "estimate") else ["--out", f"out{number}.{_ending(verb)}"]
+    out = (
+        [] if verb in ("show", "verify", "account", "estimate", "ledger") else ["--out", f"out{number}.{_ending(verb)}"]
+    )
     status, said, complained = _run([verb, name, *options, *out])
     context = f"case {number}: {verb} {name}, {drawn.damage.name}\n{said[-300:]}\n{complained[-300:]}"
     assert status in (0, 1, 2), context
