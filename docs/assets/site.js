@@ -8,6 +8,11 @@ const reachable = () => {
   });
   // A button that copies is no place to navigate to.
   document.querySelectorAll("nav.md-code__nav:not([role])").forEach((nav) => nav.setAttribute("role", "none"));
+  // Parts of a table of contents are no landmarks of their own: two classes may have parts of one name.
+  document.querySelectorAll(".md-nav--secondary nav.md-nav:not([role])").forEach((part) => {
+    part.removeAttribute("aria-label");
+    part.setAttribute("role", "none");
+  });
 };
 new MutationObserver(reachable).observe(document.body, { childList: true, subtree: true });
 addEventListener("resize", reachable);
