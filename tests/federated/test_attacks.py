@@ -93,7 +93,7 @@ def test_two_sets_of_survivors_never_both_find_a_quorum():
     for half in (0, 1):
         some = {index: signature for index, signature in said.items() if index % 2 == half}
         with pytest.raises(TooFewClients, match="quorum"):
-            clients[half].open(wire.certified(the_plan, some, sealed))
+            clients[half].open(wire.opening(the_plan, some, sealed))
     for client in clients.values():  # nobody signs a second set
         with pytest.raises(WrongStage):
             client.agree(_proposed(server, sets[0]))
@@ -106,7 +106,7 @@ def test_signatures_of_another_set_count_for_nothing(the_plan, inputs):
     clients[5].agree(_proposed(server, fewer))
     sealed = {owner: (one.deal.channel, one.portions[5].sealed) for owner, one in server._dealt.items()}
     with pytest.raises(SwappedKey, match="did not sign these survivors"):
-        clients[5].open(wire.certified(the_plan, said, sealed))
+        clients[5].open(wire.opening(the_plan, said, sealed))
     _refuses_from_now_on(clients[5])
 
 
@@ -116,13 +116,13 @@ def test_a_quorum_of_strangers_or_of_one_member_many_times_is_none():
     said = {index: wire.read_agreement(clients[index].agree(outbox[index]), the_plan) for index in range(4)}
     sealed = {owner: (one.deal.channel, one.portions[0].sealed) for owner, one in server._dealt.items()}
     with pytest.raises(UnknownSender, match="no member"):
-        clients[0].open(wire.certified(the_plan, {0: said[0], 4: said[1], 5: said[2]}, sealed))
+        clients[0].open(wire.opening(the_plan, {0: said[0], 4: said[1], 5: said[2]}, sealed))
     head, one = header("open", the_plan) + (3).to_bytes(2, "little"), (1).to_bytes(2, "little") + said[1]
     rest = b"".join(channel + text for channel, text in sealed.values())
     with pytest.raises(DuplicateAnswer):
         clients[1].open(head + 3 * one + rest)
     with pytest.raises(TooFewClients, match="quorum"):
-        clients[2].open(wire.certified(the_plan, {1: said[1], 2: said[2]}, sealed))
+        clients[2].open(wire.opening(the_plan, {1: said[1], 2: said[2]}, sealed))
 
 
 def test_a_client_that_was_told_of_fewer_dealers_is_in_no_sum():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import permutations
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,8 +15,10 @@ from laws.changes import law_tables, mirrored, relabelled
 from laws.registry import judges
 from mezzotint import families, privacy
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.federated.encoding import TableEncoding
+from mezzotint.families import discrete_gaussian
+from mezzotint.federated.encoding import NoiseEncoding, TableEncoding
 from mezzotint.federated.ledger import RunLedger
+from mezzotint.federated.lifetime import LifetimeLedger
 from mezzotint.privacy.account import clones_epsilon
 from mezzotint.privacy.ledger import GLOBAL, Charge, Ledger, compose_releases
 from mezzotint.privacy.local import advanced_epsilon
@@ -186,6 +189,33 @@ def test_runs_have_no_first_client_and_no_first_round(rounds: list[set[int]], da
     assert {view: claim.epsilon for view, claim in worst.items()} == said
     more = claims([*rounds, rounds[0]])
     assert all(more[view] >= said[view] for view in said)
+
+
+@judges("federated.lifetime.LifetimeLedger.spent")
+def test_a_life_of_secure_sums_has_no_order_and_no_session(tmp_path: Path) -> None:
+    noise = [discrete_gaussian(sigma=sigma) for sigma in (3.0, 5.0)]
+    near, far = (NoiseEncoding(noise=one, l2_norm=1.0, granularity=1.0, modulus_bits=16) for one in noise)
+    kinds = [(near, 4), (far, 4), (near, 6)]
+
+    def said(order: list[int], name: str) -> float:
+        for at in order:  # a session each
+            ledger = LifetimeLedger(tmp_path / name, identity="me")
+            encoding, clients = kinds[at]
+            options = {"plan": bytes(32), "clients": clients, "corrupted": 1, "size": 2, "budget": math.inf}
+            total = ledger.charge(encoding, **options, delta=1e-4)  # pyright: ignore
+        assert LifetimeLedger(tmp_path / name, identity="me").spent(1e-4) == total
+        return total
+
+    def claimed(at: int, rounds: int, delta: float) -> float:
+        encoding, clients = kinds[at]
+        return encoding.claims(rounds=rounds, clients=clients, size=2, delta=delta, corrupted=1)["central"].epsilon
+
+    assert LifetimeLedger(tmp_path / "new", identity="me").spent(1e-4) == 0
+    assert said([0, 0, 0], "one kind") == claimed(0, 3, 1e-4)
+    totals = [said(list(order), f"all {order}") for order in sorted(set(permutations([0, 1, 2, 0])))]
+    assert len(set(totals)) == 1
+    assert totals[0] >= math.fsum([claimed(0, 2, 1e-4 / 3), claimed(1, 1, 1e-4 / 3), claimed(2, 1, 1e-4 / 3)])
+    assert totals[0] > said([0, 1, 2], "less")
 
 
 @judges(

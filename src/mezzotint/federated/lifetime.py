@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from pathlib import Path
 from typing import Any, final
@@ -91,10 +92,12 @@ class LifetimeLedger:
 
 
 def _total(counted: Counter[Kind], encodings: dict[str, bytes], delta: float) -> float:
-    return sum(
-        _epsilon(unpacked(encodings[binding]), rounds, clients, corrupted, size, delta / len(counted))
+    share = math.nextafter(delta / len(counted), 0.0) if len(counted) > 1 else delta
+    each = [
+        _epsilon(unpacked(encodings[binding]), rounds, clients, corrupted, size, share)
         for (binding, clients, corrupted, size), rounds in counted.items()
-    )
+    ]
+    return math.nextafter(math.fsum(each), math.inf) if len(each) > 1 else sum(each)
 
 
 def _epsilon(encoding: Encoding, rounds: int, clients: int, corrupted: int, size: int, delta: float) -> float:

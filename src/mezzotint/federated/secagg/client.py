@@ -262,7 +262,7 @@ class Client:
 
     def _open(self, now: _Round, certificate: bytes) -> tuple[_Round, bytes]:
         plan = now.plan
-        signatures, sealed = messages.read_certified(certificate, plan, now.dealt)
+        signatures, sealed = messages.read_opening(certificate, plan, now.dealt)
         statement = messages.certificate_statement(plan, now.dealt, now.survivors)
         for index, signature in signatures.items():
             if index >= plan.members:

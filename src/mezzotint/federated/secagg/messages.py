@@ -272,14 +272,14 @@ def read_agreement(data: bytes, plan: RoundPlan) -> bytes:
 # Open ----------------------------------------------------------------------------------------------------------------
 
 
-def certified(plan: RoundPlan, signatures: Mapping[int, bytes], sealed: Mapping[int, tuple[bytes, bytes]]) -> bytes:
+def opening(plan: RoundPlan, signatures: Mapping[int, bytes], sealed: Mapping[int, tuple[bytes, bytes]]) -> bytes:
     """Server to a member: the members' signatures; then, of all who dealt, the channel and what is sealed for it."""
     words = b"".join(number(index, 2) + signature for index, signature in sorted(signatures.items()))
     portions = b"".join(channel + text for _, (channel, text) in sorted(sealed.items()))
     return header("open", plan) + number(len(signatures), 2) + words + portions
 
 
-def read_certified(
+def read_opening(
     data: bytes, plan: RoundPlan, dealt: Collection[int]
 ) -> tuple[dict[int, bytes], dict[int, tuple[bytes, bytes]]]:
     """Signatures by member; channel and sealed shares by dealer."""

@@ -218,7 +218,7 @@ class Server:
 
     def _certificates(self) -> dict[int, bytes]:
         return {
-            index: messages.certified(
+            index: messages.opening(
                 self.plan,
                 self._agreed,
                 {owner: (one.deal.channel, one.portions[index].sealed) for owner, one in self._dealt.items()},
