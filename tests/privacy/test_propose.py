@@ -6,6 +6,7 @@ import math
 from fractions import Fraction
 from typing import Any
 
+import flint
 import mpmath
 import numpy as np
 import pytest
@@ -39,6 +40,28 @@ def test_what_is_lacking_is_read_off_the_delta_that_was_found() -> None:
     ):
         assert _lacking(kernel.Refused(step, "too large", Fraction(have), Fraction(want))) == 0.0
     assert _lacking(kernel.Unfinished()) == 0.0
+
+
+@pytest.mark.parametrize(
+    "have", ["[1.00000e-5 +/- 3.1e-12]", "[0.0000100000 +/- 3.1e-12]", "1.00000000000000e-5", "1/100000"]
+)
+def test_of_a_ball_the_midpoint_is_read(have: str) -> None:
+    found = _lacking(kernel.Refused("delta", "too large", have, "[1.0000e-6 +/- 2e-13]"))
+    assert found == pytest.approx(math.log(10) / (2 * math.log(10**6)), rel=FEW)
+
+
+def test_balls_are_read_as_the_kernel_shows_them() -> None:
+    for value, radius in ((2.5e-6, 1e-9), (2.5e-6, 1e-20), (2.5e-6, 0), (0.25, 1e-12)):
+        found = _lacking(kernel.Refused("delta", "too large", flint.arb(value, radius), Fraction(1, 10**6)))
+        # Some digits of the midpoint are shown, as many as the radius lets stand.
+        assert found == pytest.approx(math.log(value * 1e6) / (2 * math.log(1e6)), abs=radius / value + FEW)
+
+
+@pytest.mark.parametrize("have", ["[+/- 1.01]", "nan", "[+/- inf]", "[1.0e-999999999999 +/- 1e-9999999999999]", ""])
+def test_what_tells_no_number_lacks_nothing(have: str) -> None:
+    assert _lacking(kernel.Refused("delta", "too large", have, Fraction(1, 10**6))) == 0.0
+    # A ball whose midpoint is within bounds does not send epsilon down.
+    assert _lacking(kernel.Refused("delta", "too large", "[9.99e-7 +/- 1e-8]", Fraction(1, 10**6))) == 0.0
 
 
 def test_an_accepted_share_is_lowered_until_little_is_in_doubt() -> None:

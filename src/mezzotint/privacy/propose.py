@@ -168,11 +168,19 @@ def _lacking(error: Exception) -> float:
     """About the share by which epsilon must rise, from the delta that a check has found, as if losses were normal."""
     if not isinstance(error, kernel.Refused) or error.step != "delta":
         return 0.0
+    have, want = _middle(error.have), _middle(error.want)
+    return max(0.0, math.log(have / want) / (2 * math.log(1 / want))) if 0 < want < 0.1 and have > 0 else 0.0
+
+
+def _middle(shown: str) -> float:
+    """The number that a refusal shows: of a ball, as "[0.0123 +/- 1e-5]", its midpoint; 0 when it tells none."""
+    text = shown.strip("[]").split("+/-")[0].strip()
     try:
-        have, want = float(Fraction(error.have)), float(Fraction(error.want))
-    except ValueError:  # a ball
+        # A ball's exponent may be of any size: no Fraction is made of it.
+        found = float(Fraction(text)) if "/" in text else float(text)
+    except (ValueError, ArithmeticError):  # a ball about 0 is shown by its radius alone
         return 0.0
-    return math.log(have / want) / (2 * math.log(1 / want)) if 0 < want < 0.1 else 0.0
+    return found if math.isfinite(found) else 0.0
 
 
 def pure_total(single: float, coordinates: int, rounds: int, sampling: str = "none", rate: float = 1.0) -> float:
