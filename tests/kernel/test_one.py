@@ -210,7 +210,9 @@ def test_only_check_certifies() -> None:
     assert kernel.words(said, "no proof").startswith("computed: ")
     checked = kernel.check(said, _proof(said, "ratio", TWO))
     assert checked.certified
-    assert kernel.words(checked).startswith("certified: (1.1, 0)-differential privacy for replacing everything")
+    assert kernel.words(checked).startswith(
+        "certified: (1.1, 0)-differential privacy for replacing all data of one client"
+    )
 
 
 def test_a_simulation_is_called_one_even_when_it_is_checked() -> None:

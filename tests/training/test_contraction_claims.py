@@ -133,6 +133,7 @@ def test_what_was_stateful_once_stays_so() -> None:
     optimizer.param_groups[0]["momentum"] = 0.0
     assert optimizer.contraction == RQP.kappa  # no step was taken with it
     optimizer.param_groups[0]["momentum"] = 0.9
+    weight.grad = torch.ones(3)
     optimizer.step()
     optimizer.param_groups[0]["momentum"] = 0.0
     optimizer.inner.state.clear()

@@ -106,6 +106,7 @@ def test_a_script_on_a_device(blobs: Dataset, bits: int | None, monkeypatch: pyt
             # What is released stands on the grid of the clip norm, divided by the batch.
             for parameter in module.parameters():
                 units = parameter.grad.double() * 50 * 2**16
+                # Eight roundings of 32-bit floats, 2^-24 of the largest each.
                 assert (units - units.round()).abs().max() < 2.0**-7 * units.abs().max().clamp(min=1) / 2**14
     assert len(accountant) == 16
     with torch.no_grad():

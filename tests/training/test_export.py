@@ -152,6 +152,7 @@ def test_zero_points_are_integers_where_levels_allow_it(dense: str, scales: str,
     with torch.no_grad():
         expected = packed.to_module()(x).numpy()
     (found,) = session.run(None, {"features": x.numpy()})
+    # 784 products added in 32-bit floats, in another order; the second for what onnxruntime fuses.
     np.testing.assert_allclose(found, expected, atol=784 * 2.0**-23 * np.abs(expected).max(), rtol=1e-4)
 
 

@@ -76,6 +76,7 @@ def test_few_bits_choose_the_best_of_the_integers(seed: int) -> None:
                 levels = sign * np.abs(row).max() / 8 * part * choices
                 gaps = np.abs(row[:, None, None] - levels).min(axis=2) ** 2
                 least = min(least, float((counts @ gaps).min()))
+        # The twin's grid of scales: around the best one the error is flat.
         assert counts @ (mine - row) ** 2 == pytest.approx(least, rel=1e-4)
     even = pack_weights({"w": weights}, bits=2, scales="tensor").values()["w"]
     assert np.sum(counts * (packed.values()["w"] - weights) ** 2) < 0.5 * np.sum(counts * (even - weights) ** 2)

@@ -72,8 +72,8 @@ def say(text: str, *, style: str | None = None, on: Console | None = None) -> No
     """
     console = on or output()
     if console.is_terminal or "COLUMNS" in os.environ:
-        whole = {"break_long_words": False, "break_on_hyphens": False}
-        text = "\n".join(textwrap.fill(line, console.width, **whole) for line in text.split("\n"))
+        whole = textwrap.TextWrapper(console.width, break_long_words=False, break_on_hyphens=False)
+        text = "\n".join(whole.fill(line) for line in text.split("\n"))
     console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 

@@ -58,9 +58,7 @@ def arrow_codes(
     """
     if missing not in ("error", "keep"):
         raise ParameterError("missing", missing, 'use "error" or "keep"')
-    if isinstance(rng, (int, np.integer)) and not isinstance(rng, bool):
-        key_from(rng)  # refuses a negative one
-        rng = np.random.default_rng(rng)  # of which each chunk takes a key
+    rng = _stream(rng)
     if isinstance(values, pa.ChunkedArray):
         chunks = [
             arrow_codes(chunk, mechanism, missing=missing, on_out_of_range=on_out_of_range, rng=rng)
@@ -132,9 +130,7 @@ def polars_codes(
         and read those. Of one expression used twice in a query, Polars decides whether it is computed twice.
     """
     expression = polars.col(column) if isinstance(column, str) else column
-    if isinstance(rng, (int, np.integer)) and not isinstance(rng, bool):
-        key_from(rng)
-        rng = np.random.default_rng(rng)
+    rng = _stream(rng)
 
     def batch(series: Any) -> Any:
         values = series.to_arrow()
@@ -151,6 +147,15 @@ def polars_codes(
 
 
 NAME = "mezzotint"
+
+
+def _stream(rng: Any) -> Any:
+    """A generator of which each chunk takes a key, instead of a seed."""
+    if isinstance(rng, (int, np.integer)) and not isinstance(rng, bool):
+        key_from(int(rng))  # refuses a negative one
+        return np.random.default_rng(rng)
+    return rng
+
 
 duckdb: Any = LazyModule("duckdb")
 

@@ -12,6 +12,7 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +20,6 @@ from typing import TYPE_CHECKING, cast, final
 
 import flint
 
-from mezzotint.core.records import above
 from mezzotint.kernel.check import verdict
 from mezzotint.kernel.claim import FORMAT, Claim, words
 from mezzotint.kernel.real import ceil_scaled, log_fraction
@@ -78,7 +78,7 @@ class VerificationReport:
         if self.claim is not None:
             return words(self.claim)
         return (
-            f"valid: epsilon <= {above(self.epsilon_upper, 12)} per report (computed in rationals, to an observer of "
+            f"valid: epsilon <= {_twelve(self.epsilon_upper)} per report (computed in rationals, to an observer of "
             f"every single report; replace_one), table {self.sha256[:12]}"
         )
 
@@ -89,6 +89,13 @@ class _Table:
     levels: list[float]
     weights: list[list[int]]
     categories: list[object] | None
+
+
+def _twelve(value: float) -> str:
+    """Twelve digits of it, never less: as the rest of the package shows it, by code of this module's own."""
+    if math.isinf(value):
+        return "unbounded"
+    return f"{float(Context(prec=12, rounding=ROUND_CEILING).create_decimal(repr(value))):.12g}"
 
 
 # Reading -------------------------------------------------------------------------------------------------------

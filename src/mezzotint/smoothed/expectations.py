@@ -158,7 +158,7 @@ def _record(
     method: str,
     reason: str,
     started: float,
-    estimate: many_types.Estimate | None = None,
+    estimate: many_types.SampledMean | None = None,
 ) -> Expected:
     confidence = None
     value = range_.log_value

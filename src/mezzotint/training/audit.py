@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import final
+from typing import cast, final
 
 import numpy as np
 import numpy.typing as npt
@@ -192,5 +192,5 @@ def _refuted(right: int, guesses: int, canaries: int, delta: float, error: float
     most = 1.0
     while excess(most) < 0:
         most *= 2
-    found = float(brentq(excess, most / 2 if most > 1 else 0.0, most, xtol=1e-9))
+    found = cast("float", brentq(excess, most / 2 if most > 1 else 0.0, most, xtol=1e-9))
     return max(0.0, found - 1e-8)

@@ -159,10 +159,10 @@ class _Graph:
         self.values = packed.values()
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
-        zero = -packed.levels[0] / self.space
+        zero = -min(packed.levels) / self.space
         self.middle = math.floor(zero + 0.5)
         # What is missing to weights whose zero lies between two levels.
-        self.missing = 0.0 if math.isclose(zero, self.middle) else packed.levels[0] + self.space * self.middle
+        self.missing = 0.0 if math.isclose(zero, self.middle) else min(packed.levels) + self.space * self.middle
 
     def turned(self, tensor: PackedTensor) -> tuple[Any, Any, Any, Any]:
         """Codes and, for each output, scales > 0, middles, and what levels lack beside integers around the middle.
