@@ -510,10 +510,9 @@ def test_garbage_never_crashes_either_side(the_plan, inputs):
 def test_a_server_that_may_choose_among_draws_needs_better_odds():
     """Any first part of an order, and any committee of it: the odds of one leave room for all of them."""
     trust = Trust(rounds=8)
-    assert 2.0 ** -trust.drawn_bits(100) * 100 * 100 * 8 == pytest.approx(
-        2.0**-40, rel=FEW
-    )  # 2^-40 is what was asked for
-    assert 2.0**-trust.bits * 8 == pytest.approx(2.0**-40, rel=FEW)  # and so here
+    asked = 2.0**-40
+    assert 2.0 ** -trust.drawn_bits(100) * 100 * 100 * 8 == pytest.approx(asked, rel=FEW)
+    assert 2.0**-trust.bits * 8 == pytest.approx(asked, rel=FEW)
     known = roster(100)
     weak = plan_sum(clients=90, corrupted=27, dropped=5, minimum=60, security_bits=10.0)
     sizes = {"members": weak.members, "quorum": weak.quorum, "picks": 89, "least": 40, "minimum": 60}

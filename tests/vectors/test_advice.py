@@ -256,7 +256,14 @@ def test_the_page_ranks_by_error_and_knows_both_settings():
 
 
 @judges("vectors.calibration.calibrated_ranked")
-@pytest.mark.parametrize("changes", [{"epsilon": 4.0, "delta": 0.0}, {"rounds": 20, "epsilon": 8.0}, {"bits": 1}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"epsilon": 4.0, "delta": 0.0}, marks=pytest.mark.slow),
+        pytest.param({"rounds": 20, "epsilon": 8.0}, marks=pytest.mark.slow),
+        {"bits": 1},
+    ],
+)
 def test_ranked_codebooks_are_an_option_for_vectors_that_everybody_sees(changes):
     one = setting(**{"dimension": 20, "trust": "local", "clients": 60, **changes})
     advice = advise(one)
