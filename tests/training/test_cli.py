@@ -18,6 +18,7 @@ from pyarrow import csv, parquet
 
 from mezzotint import ParameterError, families
 from mezzotint.cli import train
+from mezzotint.cli.application import run
 from mezzotint.training import rqp
 from mezzotint.training.packed import PackedModel
 from tolerances import FEW
@@ -146,6 +147,36 @@ def test_resumption(invoke: Invoke, tmp_path: Path) -> None:
         invoke("--noise-multiplier", 1, "--checkpoint", place)
     with pytest.raises(ParameterError, match="other settings"):
         invoke("--noise-multiplier", 2, "--checkpoint", place, "--resume")
+
+
+def test_a_run_whose_budget_is_spent_writes_nothing_over_a_trained_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["train", "--data", "breast-cancer", "--steps", "6", "--batch-size", "20", "--target-epsilon", "1"]
+    kept = {name: str(tmp_path / f"run.{name}") for name in ("checkpoint", "log", "out", "plot")}
+    kept["out"], kept["plot"] = str(tmp_path / "model.mz"), str(tmp_path / "run.png")
+    words += [word for name, place in kept.items() for word in (f"--{name}", place)]
+    assert run(words) == 0
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    capsys.readouterr()
+    assert run([*words, "--overwrite"]) == 2
+    said = capsys.readouterr().err
+    assert "6 steps are spent and one more would exceed epsilon 1.0" in said
+    assert "--resume goes on with the model" in said
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    # What the message advises: the trained model is written.
+    again = [str(tmp_path / "again.mz") if word == kept["out"] else word for word in words]
+    assert run([*again, "--resume", "--overwrite"]) == 0
+    first, second = (PackedModel.load(tmp_path / f"{name}.mz").values() for name in ("model", "again"))
+    assert all((first[name] == second[name]).all() for name in first)
+
+
+def test_a_budget_below_one_step_trains_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["train", "--data", "breast-cancer", "--noise-multiplier", "1", "--target-epsilon", "0.001"]
+    words += ["--checkpoint", str(tmp_path / "run.pt"), "--out", str(tmp_path / "model.mz")]
+    assert run(words) == 2
+    assert "0 steps are spent and one more would exceed epsilon 0.001" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow

@@ -33,7 +33,7 @@ from mezzotint.cli.common import (
 from mezzotint.cli.messages import typed
 from mezzotint.cli.rooms import datasets, training, vectors
 from mezzotint.cli.tables import Fitted
-from mezzotint.core.errors import MezzotintError, ParameterError
+from mezzotint.core.errors import BudgetError, MezzotintError, ParameterError
 from mezzotint.core.files import parse_json, read_text, refuse_existing, replacing
 from mezzotint.core.lazy import LazyModule
 from mezzotint.core.records import plain
@@ -114,6 +114,7 @@ def command(
             refuse_existing(options[name], overwrite=overwrite, parameter=name)
     with _needs_the_extra(), _warnings_as_lines():
         run = prepare(options)
+        _refuse_without_steps(run, options)
         history = _run(run, options)
         facts = finish(run, history, options)
         facts |= _proven(run, options)
@@ -300,7 +301,27 @@ def _run(run: Any, options: dict[str, Any]) -> list[Any]:
         )
         if run.stopped:
             warn(f"stopped: {run.stopped}")
+    if run.stopped and not run.taken:  # another process took what was left
+        raise _nothing_left(run, options)
     return history or [run.progress()]
+
+
+def _refuse_without_steps(run: Any, options: dict[str, Any]) -> None:
+    """Refuses a run whose budget allows no step, before a file is touched: its model would be the initial weights."""
+    place, target = options["checkpoint"], options["target_epsilon"]
+    known = place is not None and training.checkpoint.ledger_path(place).exists()
+    ledger = training.checkpoint.StepLedger(run, place if known else None)
+    if not run.taken and not ledger.affordable(1, target_epsilon=target):
+        raise _nothing_left(run, options)
+
+
+def _nothing_left(run: Any, options: dict[str, Any]) -> BudgetError:
+    kept = options["checkpoint"] is not None and options["checkpoint"].exists() and not options["resume"]
+    remedy = "--resume goes on with the model in --checkpoint" if kept else "a higher --target-epsilon allows steps"
+    return BudgetError(
+        f"{run.spent} steps are spent and one more would exceed epsilon {options['target_epsilon']}: "
+        f"no step of this model can be taken, and none is written; {remedy}"
+    )
 
 
 def _earlier(run: Any, options: dict[str, Any]) -> list[Any]:

@@ -80,9 +80,7 @@ class StepLedger:
         """
         trainer = self._trainer
         with self._log.transaction() as append:
-            if trainer.settings.seed is None:
-                trainer.spent = max(trainer.spent, self.reserved)
-            granted = self._affordable(steps, target_epsilon)
+            granted = self.affordable(steps, target_epsilon=target_epsilon)
             if granted:
                 append({"reserved": trainer.spent + granted, **self._words(trainer.spent + granted)})
         return granted
@@ -94,7 +92,10 @@ class StepLedger:
         facts = None if claim is None else claim.as_dict()
         return _plain({"claim": facts, "sentence": self._trainer.sentence(steps)})
 
-    def _affordable(self, steps: int, target_epsilon: float | None) -> int:
+    def affordable(self, steps: int, *, target_epsilon: float | None) -> int:
+        """What `reserve` would return; nothing is reserved, but the trainer is told what was spent."""
+        if self._trainer.settings.seed is None:
+            self._trainer.spent = max(self._trainer.spent, self.reserved)
         if target_epsilon is None:
             return steps
 

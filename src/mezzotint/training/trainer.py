@@ -256,9 +256,7 @@ class Trainer:
         )
         last = self.progress()
         ledger = StepLedger(self, checkpoint)
-        if checkpoint is not None:
-            # So that a run that dies in its first block can be resumed as well.
-            save(self, checkpoint)
+        begun = False
         while self.taken < self.settings.steps:
             wanted = min(every or self.settings.steps, self.settings.steps - self.taken)
             block = ledger.reserve(wanted, target_epsilon=target_epsilon)
@@ -268,6 +266,10 @@ class Trainer:
                     f"one more would exceed epsilon {target_epsilon}"
                 )
                 break
+            if checkpoint is not None and not begun:
+                # So that a run that dies in its first block can be resumed as well; one without a step writes nothing.
+                save(self, checkpoint)
+            begun = True
             for _ in range(block):
                 self.step()
             if checkpoint is not None:
