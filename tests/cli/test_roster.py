@@ -58,3 +58,17 @@ def test_nothing_is_overwritten_and_cards_are_checked(tmp_path: Path, capsys: py
 def test_a_roster_is_for_apps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["federate", "--roster", str(tmp_path / "roster.json")]) == 2
     assert "--app" in capsys.readouterr().err
+
+
+def test_rounds_of_more_clients_than_the_roster_has_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "cards.txt").write_text("\n".join(_cards(tmp_path, capsys)) + "\n")
+    assert run(["roster", "make", str(tmp_path / "cards.txt"), "--out", str(tmp_path / "roster.json")]) == 0
+    words = ["federate", "--roster", str(tmp_path / "roster.json"), "--app", str(tmp_path / "app"), "--per-round"]
+    assert run([*words, "4"]) == 2
+    said = capsys.readouterr().err
+    assert "--per-round" in said
+    assert "the roster has 3 members" in said
+    assert not (tmp_path / "app").exists()
+    assert run([*words, "3"]) == 0

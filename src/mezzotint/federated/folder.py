@@ -121,7 +121,8 @@ def write_app(folder: Path, settings: RunSettings, encoding: Encoding | RankedCo
             `settings.clip`.
 
     Raises:
-        ParameterError: the folder holds an app already, or its parent does not exist.
+        ParameterError: the folder holds an app already, or its parent does not exist; rounds of more clients than the
+            roster has.
     """
     made = not folder.is_dir()
     if made:
@@ -137,6 +138,9 @@ def write_app(folder: Path, settings: RunSettings, encoding: Encoding | RankedCo
 
 def _write(folder: Path, settings: RunSettings, encoding: Encoding | RankedCodebook | None) -> None:
     target = refuse_existing(folder / "pyproject.toml", parameter="app")
+    roster = Roster.load(settings.roster) if settings.roster else None
+    if roster is not None:
+        roster.check_drawn(settings.per_round, parameter="per_round")
     out = "" if Path(settings.out).is_absolute() else settings.out
     data = "" if Path(settings.data).is_absolute() else settings.data
     names = {"mechanism": "" if encoding is None else ENCODING, "roster": ROSTER if settings.roster else ""}
@@ -149,8 +153,8 @@ def _write(folder: Path, settings: RunSettings, encoding: Encoding | RankedCodeb
     }
     if encoding is not None:
         files[package / ENCODING] = described(encoding)
-    if settings.roster:
-        files[package / ROSTER] = Roster.load(settings.roster).to_json()
+    if roster is not None:
+        files[package / ROSTER] = roster.to_json()
     # The project file comes last: a folder without it is no app.
     files[target] = _HEAD.format(dependencies=_dependencies()) + "\n".join(lines) + "\n"
     for path, text in files.items():

@@ -123,8 +123,8 @@ class SecureStrategy(RoundStrategy[_Secure]):
         self.blames: list[Blame] = []
         self.excluded = self._blamed()
         self.last_sum: SecureSum | None = None
-        if roster is not None and per_round > len(roster.members):
-            raise ParameterError("per_round", per_round, f"the roster has {len(roster.members)} members")
+        if roster is not None:
+            roster.check_drawn(per_round, parameter="per_round")
         self.plan(per_round, 1, 1)  # refuses now what could never run
 
     @staticmethod

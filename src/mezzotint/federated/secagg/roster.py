@@ -144,14 +144,18 @@ class Roster:
         """SHA-256 of the roster: part of every plan."""
         return hashlib.sha256(_FORMAT.encode() + self.to_bytes()).digest()
 
+    def check_drawn(self, clients: int, *, parameter: str) -> None:
+        """Raises ParameterError, naming the parameter, for a round of nobody or of more clients than members."""
+        if not 1 <= clients <= len(self.members):
+            raise ParameterError(parameter, clients, f"the roster has {len(self.members)} members")
+
     def cohort(self, number_of_round: int, clients: int) -> tuple[Card, ...]:
         """Who takes part in a round, in the order drawn.
 
         Raises:
             ParameterError: more clients than members.
         """
-        if not 1 <= clients <= len(self.members):
-            raise ParameterError("clients", clients, f"the roster has {len(self.members)} members")
+        self.check_drawn(clients, parameter="clients")
         key = hashlib.sha256(b"mezzotint draw" + self.digest + number(number_of_round, 4)).digest()
         return tuple(self.members[place] for place in shuffled(len(self.members), key)[:clients])
 
