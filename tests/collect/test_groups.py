@@ -19,6 +19,7 @@ from laws.registry import judges
 from mezzotint import Mechanism, collect, design, families
 from mezzotint.cli import run
 from mezzotint.collect import groups, pairs
+from mezzotint.collect.counts import SAME_PEOPLE
 from mezzotint.core.errors import ParameterError
 from tolerances import FEW
 
@@ -414,6 +415,37 @@ def test_a_series_of_memoised_reports_names_its_claim(tmp_path: Path, capsys: py
     text = told(capsys, tmp_path / "r.parquet", "--by", "day")
     assert "when a value changes is not protected" in " ".join(text.split())
     assert "Of a person with at most one row in each day (2 of them): " in " ".join(text.split())
+
+
+def test_several_memoised_files_are_read_together_with_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They name no run, so that copies cannot be refused; one file, one run's folder and fresh draws need no word."""
+    pq.write_table(pa.table({"x": [0.0, 1.0] * 200, "id": range(400)}), tmp_path / "in.parquet", row_group_size=100)
+    memo = collect.Memo(users="id", key=bytes(32))
+    for name, kind in (("a.csv", memo), ("parts/", memo), ("fresh.csv", None), ("other.csv", None)):
+        collect.privatize(
+            tmp_path / "in.parquet", f"{tmp_path}/{name}", column="x", mechanism=BIT, memo=kind, block_rows=100
+        )
+    shutil.copy(tmp_path / "a.csv", tmp_path / "b.csv")
+    for words, warned in (
+        (["a.csv", "b.csv"], True),
+        (["?.csv"], True),
+        (["a.csv", "parts"], True),
+        (["a.csv"], False),
+        (["parts"], False),
+        (["a.csv", "fresh.csv"], False),
+        (["fresh.csv", "other.csv"], False),
+    ):
+        assert run(["estimate", *(str(tmp_path / word) for word in words), "--json"]) == 0
+        said = capsys.readouterr()
+        assert (SAME_PEOPLE in said.err) == warned, words
+        assert (SAME_PEOPLE in json.loads(said.out)["notes"]) == warned, words
+    # Saved counts remember it.
+    counts = collect.read_counts(tmp_path / "a.csv")
+    collect.save_counts(counts, tmp_path / "a.json")
+    loaded = collect.load_counts(tmp_path / "a.json")
+    assert loaded.merge(counts).memoised == 2
 
 
 def test_the_claim_of_memoised_reports_holds_by_any_column(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

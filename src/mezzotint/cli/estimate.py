@@ -24,11 +24,15 @@ from mezzotint.cli.common import (
     progress,
     refuse_given,
     table_for_shares,
+    warn,
 )
 from mezzotint.cli.rooms import collect
 from mezzotint.cli.tables import Fitted
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import Mechanism
+
+counting: Any = LazyModule("mezzotint.collect.counts")
 
 EXAMPLE = "mezzotint estimate reports.parquet --histogram --quantiles --json"
 
@@ -119,6 +123,8 @@ def command(
         )
         return
     counts = _counts(sources, column=column[0] if column else None, mechanism=table, engine=engine, address=address)
+    if counts.memoised > 1:
+        warn(counting.SAME_PEOPLE)
     if save_counts is not None:
         collect.save_counts(counts, save_counts, overwrite=overwrite)
     result = collect.estimate(

@@ -29,6 +29,11 @@ from mezzotint.core.mechanism import Mechanism
 
 COUNTS_FORMAT = "mezzotint-counts"
 VERSION = 1
+SAME_PEOPLE = (
+    "reports of several memoised files are counted as if of different people; the intervals hold only if nobody is in "
+    "two of them"
+)
+"""What is said of `CodeCounts.memoised` > 1."""
 
 
 @final
@@ -45,6 +50,8 @@ class CodeCounts:
             themselves.
         sources: pairs of what they are about (`Description.source`) and the run that drew them: two runs about the same
             rows are never added either, as their errors agree.
+        memoised: from how many files (or folders of one run) of memoised reports: they name no run, so that nobody
+            can tell whether the same people are in two of them; estimates count them as different people, and say so.
 
     Raises:
         ParameterError: another shape, negative or non-integer counts.
@@ -57,6 +64,7 @@ class CodeCounts:
     seeded: bool | None = None
     runs: frozenset[str] = frozenset()
     sources: frozenset[tuple[str, str]] = frozenset()
+    memoised: int = 0
 
     def __post_init__(self) -> None:
         raw = np.asarray(self.counts)
@@ -102,6 +110,7 @@ class CodeCounts:
             seeded=seeded_together(self.seeded, other.seeded),
             runs=self.runs | other.runs,
             sources=self.sources | other.sources,
+            memoised=self.memoised + other.memoised,
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -111,17 +120,22 @@ class CodeCounts:
             drawn["runs"] = sorted(self.runs)
         if self.sources:
             drawn["sources"] = sorted(map(list, self.sources))
+        if self.memoised:
+            drawn["memoised"] = self.memoised
         return {**embedded(self.mechanism, seeded=self.seeded), "counts": self.counts.tolist(), **drawn}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """The counts that `as_dict` described; raises FileFormatError for anything else."""
         seeded, runs, sources = values.get("seeded"), values.get("runs", []), values.get("sources", [])
+        memoised = values.get("memoised", 0)
         keys = {"table" if seeded else "mechanism", "counts"}
         pairs = isinstance(sources, list) and all(isinstance(one, list) and len(one) == 2 for one in sources)
         named = [*runs, *(name for one in sources for name in one)] if pairs and isinstance(runs, list) else [None]
         if (
-            set(values) - {"seeded", "runs", "sources"} != keys
+            set(values) - {"seeded", "runs", "sources", "memoised"} != keys
+            or type(memoised) is not int
+            or memoised < 0
             or not (seeded is None or isinstance(seeded, bool))
             or not all(isinstance(name, str) for name in named)
         ):
@@ -132,6 +146,7 @@ class CodeCounts:
             seeded=seeded,
             runs=frozenset(runs),
             sources=frozenset((source, run) for source, run in sources),
+            memoised=memoised,
         )
 
 
@@ -200,7 +215,9 @@ def read_counts(
     check_whole(source, rows, expected=expected, column=column)
     assert total is not None
     runs, about = runs_of(files)
-    return replace(total, runs=runs, sources=about)
+    # One run's folder is one release, in however many parts.
+    memoised = total.memoised if expected is None else min(total.memoised, 1)
+    return replace(total, runs=runs, sources=about, memoised=memoised)
 
 
 def seeded_together(*each: bool | None) -> bool | None:
@@ -291,7 +308,10 @@ class BlockCounter:
             for batch in reader.batches(numeric=field, groups=block.groups):
                 total += _count(batch.column(0), table.levels.size, field, rows)
                 rows += batch.num_rows
-        return CodeCounts(mechanism=table, counts=total, seeded=seeded)
+        first = block.groups is None or block.groups[0] == 0  # every file counts once
+        return CodeCounts(
+            mechanism=table, counts=total, seeded=seeded, memoised=int(first and bool(described.memoised))
+        )
 
     def field(self, reader: ColumnReader) -> tuple[str, Description]:
         """The field of codes, and a description in which its table stands."""

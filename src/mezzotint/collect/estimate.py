@@ -11,7 +11,7 @@ from typing import Any, final
 import numpy as np
 
 from mezzotint.collect.cells import deviance, fit, nodes_of
-from mezzotint.collect.counts import CodeCounts, refuse_seeded
+from mezzotint.collect.counts import SAME_PEOPLE, CodeCounts, refuse_seeded
 from mezzotint.collect.frequencies import Frequencies, frequencies
 from mezzotint.collect.mean import Interval, Method, check_level, mean_interval, report_moments, spread_of
 from mezzotint.collect.region import least_deviance
@@ -83,7 +83,7 @@ class Estimate:
         deviance: how far the best fit is from the reports; large against a chi-square of (codes - 1) degrees means
             that the reports were not made by this table.
         simultaneous: whether `level` is that of all intervals together.
-        notes: what went wrong on the way and only made intervals wider, one sentence each.
+        notes: one sentence each: what went wrong on the way and only made intervals wider; `SAME_PEOPLE`.
         histogram, quantiles: where asked for.
     """
 
@@ -233,7 +233,7 @@ def estimate(
         deviance=_misfit(counts),
         histogram=None if edges is None else _histogram(shapes, edges),
         quantiles=None if wanted is None else _quantiles(shapes, wanted),
-        notes=tuple(shapes.notes),
+        notes=(*((SAME_PEOPLE,) if counts.memoised > 1 else ()), *shapes.notes),
     )
 
 
