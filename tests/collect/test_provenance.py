@@ -147,6 +147,26 @@ def test_a_ledger_is_charged_before_and_refuses_beyond_its_budget(source: Path, 
     assert privacy.Ledger(path).worst().epsilon == pytest.approx(3 * MECHANISM.epsilon, rel=FEW)
 
 
+@pytest.mark.parametrize("people", [None, "id"])
+def test_memoised_runs_are_charged_in_full_though_their_reports_are_the_same(
+    tmp_path: Path, people: str | None
+) -> None:
+    """As the pages on scale and accounting say: a ledger cannot see that nothing new was drawn."""
+    pq.write_table(pa.table({"x": [0.1, 0.9], "id": ["ann", "bob"]}), tmp_path / "in.parquet")
+    path, memo = tmp_path / "ledger.jsonl", collect.Memo(users="id", key=bytes(range(32)))
+    options: dict[str, Any] = {"column": "x", "mechanism": MECHANISM, "memo": memo}
+    charged: dict[str, Any] = {**options, "ledger": path, "people": people, "budget": 1.1}  # for two runs
+    for name in ("a", "b"):
+        collect.privatize(tmp_path / "in.parquet", tmp_path / f"{name}.parquet", **charged)
+    with pytest.raises(BudgetError):
+        collect.privatize(tmp_path / "in.parquet", tmp_path / "c.parquet", **charged)
+    collect.privatize(tmp_path / "in.parquet", tmp_path / "c.parquet", **options)  # the remedy: charged once
+    assert privacy.Ledger(path).spent("ann").epsilon == pytest.approx(2 * MECHANISM.epsilon, rel=FEW)
+    reports = [pq.read_table(tmp_path / f"{name}.parquet") for name in "abc"]
+    assert reports[0].equals(reports[1])
+    assert reports[0].equals(reports[2])
+
+
 @judges("collect.charging.charge")
 @pytest.mark.parametrize("out", ["r.parquet", "folder/"])
 def test_people_pay_for_their_own_rows(tmp_path: Path, out: str) -> None:

@@ -249,14 +249,29 @@ def test_what_cannot_be_made_private(blobs: Dataset) -> None:
         def __iter__(self) -> Any:
             return iter([])
 
-    with pytest.raises(ParameterError, match="IterableDataset"):
-        call(module, optimizer, data.DataLoader(Stream()))
+    # With epochs or bands the length of the data is asked for: the loader is looked at before.
+    for given, named in ((Stream(), "IterableDataset"), (list(loader), "list")):
+        batches = data.DataLoader(given) if named == "IterableDataset" else given
+        for settings in ({"noise_multiplier": 1.0}, {"epochs": 1}, {"epochs": 1, "bands": "auto"}):
+            with pytest.raises(ParameterError, match=f"loader={named}: .*DataLoader over a map-style data set"):
+                training.make_private(module, optimizer, batches, **{"delta": 1e-5, "target_epsilon": 2.0, **settings})
     module.requires_grad_(False)
     with pytest.raises(ParameterError, match="frozen"):
         call(module, optimizer, loader)
     private = call(*parts(blobs))
     with pytest.raises(ParameterError, match="private already"):
         call(private[0], *parts(blobs)[1:])
+
+
+def test_accuracy_between_epochs_is_looked_at_without_gradients(blobs: Dataset) -> None:
+    """As the page says; a pass with gradients that go nowhere makes Opacus's hooks refuse the next step."""
+    module, optimizer, loader, _ = training.make_private(*parts(blobs), noise_multiplier=1.0, delta=1e-5)
+    run(module, optimizer, loader)
+    accuracy(module, blobs)
+    run(module, optimizer, loader)
+    module(torch.from_numpy(blobs.test_x))
+    with pytest.raises(ValueError, match="Per sample gradient is not initialized"):
+        run(module, optimizer, loader)
 
 
 @judges("training.accountant.Accountant.claim")

@@ -84,6 +84,15 @@ class PoissonBatchSampler(_DATA.Sampler[list[int]]):
             yield [mine[i] for i in chosen.tolist()]
 
 
+def check_loader(loader: Any) -> None:
+    """Raises ParameterError for what is no DataLoader, and for data without length or index."""
+    remedy = "records are sampled by index; give a torch.utils.data.DataLoader over a map-style data set"
+    if not isinstance(loader, _DATA.DataLoader):
+        raise ParameterError("loader", type(loader).__name__, remedy)
+    if isinstance(loader.dataset, _DATA.IterableDataset):
+        raise ParameterError("loader", "IterableDataset", remedy)
+
+
 def poisson_loader(
     loader: _DATA.DataLoader[Any], *, rng: Callable[[], Any], first: int = 0, every: int = 1, bands: int = 1
 ) -> tuple[_DATA.DataLoader[Any], PoissonBatches]:
@@ -96,11 +105,10 @@ def poisson_loader(
     Returns: the loader, as many batches to a pass as the given one; and the rule by which records enter a batch.
 
     Raises:
-        ParameterError: data without length or index, no batch size, a sampler of the user's own.
+        ParameterError: as `check_loader`; no batch size, a sampler of the user's own.
     """
+    check_loader(loader)
     samplers = (_DATA.RandomSampler, _DATA.SequentialSampler, _DATA.DistributedSampler)
-    if isinstance(loader.dataset, _DATA.IterableDataset):
-        raise ParameterError("loader", "IterableDataset", "records are sampled by index; use a map-style data set")
     if loader.batch_size is None or type(loader.batch_sampler) is not _DATA.BatchSampler:
         raise ParameterError("loader", type(loader.batch_sampler).__name__, "give the DataLoader a plain batch_size")
     if not isinstance(loader.sampler, samplers):

@@ -19,7 +19,7 @@ from mezzotint.training.extra import (
     ModuleValidator,
     torch,
 )
-from mezzotint.training.loaders import poisson_loader
+from mezzotint.training.loaders import check_loader, poisson_loader
 from mezzotint.training.notices import warn_about
 from mezzotint.training.optimizers import NoisyOptimizer, ProjectedOptimizer, derived_bound
 from mezzotint.training.projection import Projection, projection
@@ -96,6 +96,7 @@ def make_private(
     chosen = method or ("dp-sgd" if bits is None else "proj-dp-sgd")
     _check(chosen, bits=bits, q=q, neighboring=neighboring, loss_reduction=loss_reduction)
     _check_module(module, optimizer)
+    check_loader(loader)
     replicas, rank, world = _group()
     draws = Draws(seed, replicas=replicas)
     if replicas:
