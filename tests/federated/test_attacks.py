@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -70,8 +71,10 @@ def _refuses_from_now_on(client: Client, outbox_message: bytes = b"") -> None:
 
 def _proposed(server: Server, survivors: set[int], *, dealt=None, said=None) -> bytes:
     """A proposal of other survivors than those who answered."""
-    known = {index: (server._dealt[index].deal.coins, signature) for index, signature in server._masked.items()}
-    return wire.proposal(server.plan, server._dealt if dealt is None else dealt, survivors, said or known)
+    coins = {index: one.deal.coins for index, one in server._dealt.items()}
+    coins = coins if dealt is None else {index: coins.get(index, bytes(16)) for index in dealt}
+    known = server._masked if said is None else said
+    return wire.proposal(server.plan, coins, {index: known[index] for index in survivors})
 
 
 def test_a_sum_of_fewer_than_the_minimum_is_signed_by_nobody():
@@ -152,6 +155,39 @@ def test_a_client_that_was_told_of_fewer_dealers_is_in_no_sum():
         assert caught.value.culprits == (victim,)
 
 
+def test_a_client_from_whom_it_was_hidden_that_others_picked_it_is_in_no_sum():
+    """A mask that one of two has: whoever picked nobody of some group, and is hidden from it, would be summed alone."""
+    the_plan = plan(8, picks=3, least=1)
+    inputs = random_inputs(the_plan, 1)
+    server, clients, outbox = _until("sum", the_plan, inputs)
+    dealt = server._dealt
+    pairs = [(one, other) for one in range(8) for other in sorted(dealt[one].picks)]
+    admirer, victim = next((one, other) for one, other in pairs if (other, one) not in pairs)
+    shown = [dealt[other].deal for other in sorted(server._masking[victim] - {admirer})]
+    given = clients[victim].sum(wire.partners(the_plan, set(range(8)), shown), inputs[victim])
+    for index in set(range(8)) - {victim}:
+        server.receive(index, clients[index].sum(outbox[index], inputs[index]))
+    with pytest.raises(SwappedKey, match="among whom"):  # an honest server would notice
+        server.receive(victim, given)
+    server._masked[victim], _ = wire.read_masked(given, the_plan)
+    for member in range(8):
+        with pytest.raises(InconsistentLists, match=f"client {victim} did not mask") as caught:
+            clients[member].agree(_proposed(server, set(range(8))))
+        assert caught.value.culprits == (victim,)
+
+
+def test_a_process_forgets_no_session(monkeypatch):
+    """Of a round that is run twice both secrets of a client can be opened."""
+    monkeypatch.setattr("mezzotint.federated.secagg.client._SESSIONS", 3)
+    first, client = plan(6), people(plan(6))[0]
+    others = [replace(first, session=os.urandom(len(first.session))) for _ in range(3)]
+    for one in (first, *others[:2]):
+        client.deal(wire.invitation(one, 0, roster_of(one).to_bytes()))
+    for one in (others[2], first):
+        with pytest.raises(ReplayedRound):
+            client.deal(wire.invitation(one, 0, roster_of(one).to_bytes()))
+
+
 def test_a_pick_left_out_and_a_partner_that_nobody_picked():
     the_plan = plan(8, picks=3, least=1)
     inputs = random_inputs(the_plan, 1)
@@ -191,7 +227,7 @@ def test_dealers_that_fall_below_the_minimum_get_no_input():
 
 def test_survivors_who_did_not_deal_or_did_not_answer(the_plan, inputs):
     server, clients, _ = _until("agree", the_plan, inputs, gone={"deal": {5}})
-    said = {index: (server._dealt[index].deal.coins, signature) for index, signature in server._masked.items()}
+    said = dict(server._masked)
     with pytest.raises(InconsistentLists):
         clients[0].agree(_proposed(server, set(range(6)), said=said | {5: said[1]}))
     with pytest.raises(InconsistentLists):

@@ -22,7 +22,7 @@ from mezzotint.federated.lifetime import LifetimeLedger
 from mezzotint.federated.mod import SecureUpdates
 from mezzotint.federated.policy import Policy
 from mezzotint.federated.records import RECORD
-from mezzotint.federated.secagg import Client, MalformedMessage, RoundPlan, Server, SwappedKey, messages
+from mezzotint.federated.secagg import Client, MalformedMessage, ReplayedRound, RoundPlan, Server, SwappedKey, messages
 from mezzotint.federated.secagg.masks import sign
 from mezzotint.federated.strategy import SecureStrategy
 from tolerances import FEW
@@ -321,8 +321,8 @@ def test_a_sum_of_three_is_not_opened_under_a_minimum_of_nine(monkeypatch):
         for index in sorted(server._masked)[3:]:
             del server._masked[index]
         members = range(server.plan.members)
-        said = {index: (server._dealt[index].deal.coins, text) for index, text in server._masked.items()}
-        return dict.fromkeys(members, messages.proposal(server.plan, server._dealt, server._masked, said))
+        coins = {index: one.deal.coins for index, one in server._dealt.items()}
+        return dict.fromkeys(members, messages.proposal(server.plan, coins, server._masked))
 
     monkeypatch.setattr(Server, "_proposals", three)
     strategy, grid = liar.run()
@@ -414,9 +414,11 @@ def test_a_client_without_lasting_records_takes_no_budget(tmp_path, missing):
 
 def test_sums_of_different_kinds_add_up_at_their_shares_of_delta(tmp_path):
     ledger = LifetimeLedger(tmp_path / "sums.jsonl", identity="me")
-    asked = {"plan": bytes(32), "corrupted": 0, "size": SIZE, "budget": 1e6, "delta": 1e-6}
-    for clients in (9, 12, 9):
-        total = ledger.charge(NOISY, clients=clients, **asked)
+    asked = {"corrupted": 0, "size": SIZE, "budget": 1e6, "delta": 1e-6}
+    for number, clients in enumerate((9, 12, 9)):
+        total = ledger.charge(NOISY, plan=bytes([number] * 32), clients=clients, **asked)
+    with pytest.raises(ReplayedRound):
+        ledger.charge(NOISY, plan=bytes(32), clients=9, **asked)
     alone = {
         clients: NOISY.claims(rounds=rounds, clients=clients, size=SIZE, delta=5e-7)["central"].epsilon
         for clients, rounds in ((9, 2), (12, 1))
@@ -426,5 +428,5 @@ def test_sums_of_different_kinds_add_up_at_their_shares_of_delta(tmp_path):
     with pytest.raises(BudgetError):
         ledger.charge(NOISY, clients=9, **(asked | {"budget": total}))
     with pytest.raises(ParameterError, match="nothing is claimed"):
-        ledger.charge(NOISE_FREE, clients=9, **asked)
+        ledger.charge(NOISE_FREE, plan=bytes([9] * 32), clients=9, **asked)
     assert (tmp_path / "sums.jsonl").read_bytes() == before

@@ -10,6 +10,7 @@ from typing import Any, final
 from mezzotint.core.errors import BudgetError, ParameterError
 from mezzotint.core.files import AppendLog
 from mezzotint.federated.encoding import Encoding, packed, unpacked
+from mezzotint.federated.secagg.errors import ReplayedRound
 
 _FORMAT = "mezzotint-lifetime-ledger"
 
@@ -39,6 +40,7 @@ class LifetimeLedger:
     def __init__(self, path: Path, *, identity: str) -> None:
         self._counted: Counter[Kind] = Counter()
         self._encodings: dict[str, bytes] = {}
+        self._plans: set[str] = set()
         header = {"format": _FORMAT, "version": 1, "identity": identity}
         self._log = AppendLog(path, header=header, take=self._take, what="ledger")
 
@@ -58,10 +60,13 @@ class LifetimeLedger:
 
         Raises:
             BudgetError: the total would exceed the budget; nothing is charged.
+            ReplayedRound: a sum of this plan is on the ledger; so answered twice, which may open both secrets.
             ParameterError: nothing is claimed of this encoding against its server.
         """
         kind = (encoding.binding.hex(), clients, corrupted, size)
         with self._log.transaction() as append:
+            if plan.hex() in self._plans:
+                raise ReplayedRound("sum", "this round was answered before, perhaps by another process")
             counted = self._counted + Counter([kind])
             encodings = self._encodings | {kind[0]: packed(encoding)}
             total = _total(counted, encodings, delta)
@@ -85,6 +90,7 @@ class LifetimeLedger:
         return self._counted.total()
 
     def _take(self, line: dict[str, Any]) -> None:
+        self._plans.add(str(line["plan"]))
         binding, clients, corrupted, size = line["kind"]
         self._counted[str(binding), int(clients), int(corrupted), int(size)] += 1
         if "encoding" in line:

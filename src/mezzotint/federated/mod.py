@@ -241,6 +241,8 @@ def _charge(identity: str, plan: RoundPlan, encoding: Encoding, policy: Policy, 
             budget=policy.budget,
             delta=policy.delta,
         )
+    except ReplayedRound as error:
+        raise PolicyRefusal(f"round: {error}") from None
     except BudgetError:
         raise PolicyRefusal(f"budget={policy.budget:g}: another sum would exceed it; nothing was sent") from None
     except ParameterError:

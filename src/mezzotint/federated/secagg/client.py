@@ -47,7 +47,7 @@ from mezzotint.federated.secagg.trust import Trust
 from mezzotint.federated.secagg.wire import Reader, number
 
 _SESSIONS = 256
-"""Sessions whose last round is remembered."""
+"""Sessions that a client answers; it forgets none."""
 
 
 @final
@@ -93,7 +93,8 @@ class Client:
     Guarantees:
         The input is masked for every partner that this client picked itself and that dealt.
         As a member of the committee it signs one set of survivors per round: one of at least the plan's minimum, each
-            of whom masked among the same dealers and has enough of its own picks in the set.
+            of whom masked among the same dealers, with all that picked it as well, and has enough of its own picks in
+            the set.
         Of each client at most one of the two secrets is revealed, and only under the signatures of a quorum.
         A round is answered once, also across `save` and `load`.
     """
@@ -136,8 +137,10 @@ class Client:
         session = plan.session.hex()
         if plan.round <= self._last.get(session, 0):
             raise ReplayedRound("deal", f"round {plan.round} of this session was answered already")
-        self._last.pop(session, None)
-        self._last = {**dict(list(self._last.items())[1 - _SESSIONS :]), session: plan.round}
+        if session not in self._last and len(self._last) == _SESSIONS:
+            # Forgotten, a round could be run twice, and of each client both secrets be opened.
+            raise ReplayedRound("deal", f"{_SESSIONS} sessions were answered by this process; start it again")
+        self._last[session] = plan.round
         self._round = now = _Round(
             plan=plan,
             index=index,
@@ -196,7 +199,8 @@ class Client:
 
         Raises:
             TooFewClients: fewer than the plan's minimum, or a survivor with too few of its own picks among them.
-            InconsistentLists: a survivor did not mask among the dealers that this client was told of.
+            InconsistentLists: a survivor did not mask among the dealers that this client was told of, or not with all
+                of them that it picked or that picked it.
         """
         return self._stage("agree", lambda now: self._agree(now, proposal))
 
@@ -240,22 +244,27 @@ class Client:
         for index, deal in deals.items():
             key = pair_mask_key(private, deal.mask, plan, now.index, index)
             add_mask(total, key, sign=1 if now.index < index else -1)
-        said = sign(self._identity, messages.masks_statement(plan, now.index, now.coins, dealt))
+        said = sign(self._identity, messages.masks_statement(plan, now.index, now.coins, dealt, deals))
         answer = messages.masked(plan, said, pack_words(reduced(total, plan.bits), plan.bits))
         return replace(now, dealt=dealt, mask_seed=b"", self_seed=b""), answer
 
     def _agree(self, now: _Round, proposal: bytes) -> tuple[_Round, bytes]:
         plan = now.plan
-        dealt, survivors, said = messages.read_proposal(proposal, plan)
+        coins, said = messages.read_proposal(proposal, plan)
+        dealt, survivors = frozenset(coins), frozenset(said)
         if dealt != now.dealt or not survivors <= dealt:
             raise InconsistentLists("agree", "these are not the dealers that this client was told of")
         if len(survivors) < plan.minimum:
             raise TooFewClients("agree", f"{len(survivors)} survivors, the plan's minimum is {plan.minimum}")
-        for index, (coins, signature) in said.items():
-            statement = messages.masks_statement(plan, index, coins, dealt)
+        picks = {index: messages.picked(coins[index], plan, index) for index in dealt}
+        partners = messages.partners_of(picks)
+        for index, signature in said.items():
+            statement = messages.masks_statement(plan, index, coins[index], dealt, partners[index])
             if not signed(now.cohort[index].identity, signature, statement):
-                raise InconsistentLists("agree", f"client {index} did not mask among these dealers", (index,))
-            if len(messages.picked(coins, plan, index) & survivors) < plan.least:
+                raise InconsistentLists(
+                    "agree", f"client {index} did not mask among these dealers, with all of them", (index,)
+                )
+            if len(picks[index] & survivors) < plan.least:
                 raise TooFewClients("agree", f"client {index} has too few of its picks among the survivors", (index,))
         signature = sign(self._identity, messages.certificate_statement(plan, dealt, survivors))
         return replace(now, survivors=survivors), messages.agreement(plan, signature)

@@ -211,10 +211,22 @@ def read_partners(data: bytes, plan: RoundPlan) -> tuple[frozenset[int], dict[in
     return dealt, found
 
 
-def masks_statement(plan: RoundPlan, index: int, coins: bytes, dealt: Collection[int]) -> bytes:
-    """What a client signs with its masked input: the picks it made, and among whom it looked for them."""
-    said = number(index, 2) + coins + hashlib.sha256(bitmap(dealt, plan)).digest()
+def masks_statement(
+    plan: RoundPlan, index: int, coins: bytes, dealt: Collection[int], partners: Collection[int]
+) -> bytes:
+    """What a client signs with its masked input: the picks it made, among whom, and with whom it masked in the end."""
+    said = number(index, 2) + coins + hashlib.sha256(bitmap(dealt, plan) + bitmap(partners, plan)).digest()
     return b"mezzotint masks" + plan.digest + said
+
+
+def partners_of(picks: Mapping[int, Collection[int]]) -> dict[int, set[int]]:
+    """With whom each client that dealt masks: whom it picked, and who picked it, among those that dealt."""
+    found: dict[int, set[int]] = {index: set() for index in picks}
+    for index, chosen in picks.items():
+        for other in found.keys() & chosen:
+            found[index].add(other)
+            found[other].add(index)
+    return found
 
 
 def masked(plan: RoundPlan, signature: bytes, packed: bytes) -> bytes:
@@ -231,23 +243,20 @@ def read_masked(data: bytes, plan: RoundPlan) -> tuple[bytes, bytes]:
 # Agree ---------------------------------------------------------------------------------------------------------------
 
 
-def proposal(
-    plan: RoundPlan, dealt: Collection[int], survivors: Collection[int], said: Mapping[int, tuple[bytes, bytes]]
-) -> bytes:
-    """Server to a member: who dealt, who survived, and each survivor's coins and signature."""
-    words = b"".join(coins + signature for coins, signature in (said[index] for index in sorted(survivors)))
-    return header("agree", plan) + bitmap(dealt, plan) + bitmap(survivors, plan) + words
+def proposal(plan: RoundPlan, coins: Mapping[int, bytes], said: Mapping[int, bytes]) -> bytes:
+    """Server to a member: the coins of all who dealt, and the signatures of the survivors among them."""
+    words = b"".join(coins[index] for index in sorted(coins)) + b"".join(said[index] for index in sorted(said))
+    return header("agree", plan) + bitmap(coins, plan) + bitmap(said, plan) + words
 
 
-def read_proposal(
-    data: bytes, plan: RoundPlan
-) -> tuple[frozenset[int], frozenset[int], dict[int, tuple[bytes, bytes]]]:
-    """Who dealt, who survived, coins and signatures."""
+def read_proposal(data: bytes, plan: RoundPlan) -> tuple[dict[int, bytes], dict[int, bytes]]:
+    """The coins of all who dealt; the survivors' signatures."""
     reader = opened(data, "agree", plan)
     dealt, survivors = _read_bitmap(reader, plan, "agree"), _read_bitmap(reader, plan, "agree")
-    said = {index: (reader.take(COIN_BYTES), reader.take(SIGNATURE_BYTES)) for index in sorted(survivors)}
+    coins = {index: reader.take(COIN_BYTES) for index in sorted(dealt)}
+    said = {index: reader.take(SIGNATURE_BYTES) for index in sorted(survivors)}
     reader.end()
-    return dealt, survivors, said
+    return coins, said
 
 
 def certificate_statement(plan: RoundPlan, dealt: Collection[int], survivors: Collection[int]) -> bytes:

@@ -86,6 +86,7 @@ class Server:
         self.cohort = roster.cohort(plan.round, plan.clients)
         self._place = 0
         self._dealt: dict[int, _Dealt] = {}
+        self._masking: dict[int, set[int]] = {}
         self._masked: dict[int, bytes] = {}
         self._total = np.zeros(plan.coordinates, dtype=word_type(plan.bits))
         self._agreed: dict[int, bytes] = {}
@@ -181,14 +182,10 @@ class Server:
         self._dealt[index] = _Dealt(deal=deal, picks=picks, seed=seed, portions=portions, message=answer)
 
     def _partners(self) -> dict[int, bytes]:
-        partners: dict[int, set[int]] = {index: set() for index in self._dealt}
-        for index, dealt in self._dealt.items():
-            for other in dealt.picks & self._dealt.keys():
-                partners[index].add(other)
-                partners[other].add(index)
+        self._masking = messages.partners_of({index: one.picks for index, one in self._dealt.items()})
         return {
             index: messages.partners(self.plan, self._dealt, [self._dealt[other].deal for other in sorted(found)])
-            for index, found in partners.items()
+            for index, found in self._masking.items()
         }
 
     # Sum -----------------------------------------------------------------------------------------------------------
@@ -196,15 +193,16 @@ class Server:
     def _took_masked(self, index: int, answer: bytes) -> None:
         signature, packed = messages.read_masked(answer, self.plan)
         coins = self._dealt[index].deal.coins
-        statement = messages.masks_statement(self.plan, index, coins, self._dealt)
+        statement = messages.masks_statement(self.plan, index, coins, self._dealt, self._masking[index])
         if not signed(self.cohort[index].identity, signature, statement):
             raise SwappedKey("sum", f"client {index} did not sign among whom it masked", (index,))
         self._total += unpack_words(packed, self.plan.bits, self.plan.coordinates, stage="sum")
         self._masked[index] = signature
 
     def _proposals(self) -> dict[int, bytes]:
-        said = {index: (self._dealt[index].deal.coins, signature) for index, signature in self._masked.items()}
-        proposal = messages.proposal(self.plan, self._dealt, self._masked, said)
+        proposal = messages.proposal(
+            self.plan, {index: one.deal.coins for index, one in self._dealt.items()}, self._masked
+        )
         return {index: proposal for index in self._masked if index < self.plan.members}
 
     # Agree ---------------------------------------------------------------------------------------------------------
