@@ -426,7 +426,7 @@ def test_sums_of_different_kinds_add_up_at_their_shares_of_delta(tmp_path):
     assert total == ledger.spent(1e-6) == pytest.approx(sum(alone.values()), rel=FEW)
     before = (tmp_path / "sums.jsonl").read_bytes()
     with pytest.raises(BudgetError):
-        ledger.charge(NOISY, clients=9, **(asked | {"budget": total}))
+        ledger.charge(NOISY, plan=bytes([8] * 32), clients=9, **(asked | {"budget": total}))
     with pytest.raises(ParameterError, match="nothing is claimed"):
         ledger.charge(NOISE_FREE, plan=bytes([9] * 32), clients=9, **asked)
     assert (tmp_path / "sums.jsonl").read_bytes() == before
