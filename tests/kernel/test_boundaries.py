@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from fractions import Fraction
+from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
@@ -18,6 +19,7 @@ from mezzotint.kernel.__main__ import main
 from mezzotint.kernel.dual import _least, _read_cut
 from mezzotint.kernel.gaussian import check_contraction
 from mezzotint.kernel.one import Target
+from mezzotint.kernel.table import read_table
 from mezzotint.kernel.units import BITS, WHOLE, Fields, canonical, set_deadline, sha256
 from reference.kernel import accepts, claim, release, sealed
 
@@ -291,6 +293,28 @@ def test_files_of_just_the_largest_size_are_read(tmp_path: Any, monkeypatch: Any
     path.write_text(text + " ")
     assert main([str(path)]) == 2
     assert "longer than" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("place", ["key", "table"])
+def test_surrogates_are_refused_and_told_escaped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], place: str
+) -> None:
+    said = claim(release(EQUAL), "0", "0")
+    table = EQUAL.canonical()
+    if place == "table":
+        table = table[:-1] + ',"categories":["\ud800"]}'
+    text = kernel.write_claim(said, sealed(said, "ratio", tables=[table]))
+    path = tmp_path / "claim.json"
+    path.write_text(text if place == "table" else text[:-1] + ',"\\ud800":1}', encoding="ascii")
+    assert main([str(path)]) == 2
+    assert "\\ud800" in capsys.readouterr().out
+
+
+def test_a_row_that_does_not_sum_is_told_with_what_it_must_sum_to() -> None:
+    assert TOTAL == units.TOTAL
+    text = EQUAL.canonical().replace(str(2**31), str(2**31 - 1), 1)
+    with pytest.raises(kernel.Refused, match=rf"have {TOTAL - 1}, want {TOTAL}\)"):
+        read_table(text)
 
 
 def test_lists_of_just_the_largest_size_are_read() -> None:

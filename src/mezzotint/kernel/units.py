@@ -93,7 +93,7 @@ def sha256(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
-def _no_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     document = dict(pairs)
     if len(document) != len(pairs):
         raise Unreadable("a key stands twice, so two readers could see two files")
@@ -109,7 +109,7 @@ def read_json(text: str, *, real: Callable[[str], object] = _refuse) -> object:
     if len(text) > MAX_TEXT:
         raise Unreadable(f"longer than {MAX_TEXT} characters")
     try:
-        return json.loads(text, object_pairs_hook=_no_duplicates, parse_constant=_refuse, parse_float=real)
+        return json.loads(text.encode().decode(), object_pairs_hook=_unique, parse_constant=_refuse, parse_float=real)
     except (ValueError, RecursionError) as error:
         raise Unreadable(f"not whole JSON ({error}); truncated or edited") from None
 
@@ -180,4 +180,4 @@ class Fields:
     def done(self) -> None:
         """Refuses what is left."""
         if self.values:
-            raise Unreadable(f"{self._name} has unknown keys: {', '.join(sorted(self.values))[:200]}")
+            raise Unreadable(f"{self._name} has unknown keys: {ascii(sorted(self.values))[:200]}")
