@@ -226,10 +226,11 @@ def _charged(result: collect.PrivatizeResult | collect.ColumnsResult) -> list[st
     whom = "everyone" if charged.people is None else f"{charged.people:,} people for their rows, each at most"
     again = f" (attempt {charged.attempt} at this run)" if charged.attempt > 1 else ""
     basis = "" if result.claim is None else f" ({result.claim.basis})"
+    whose = "no record's" if charged.people is None else "nobody's"  # ids alone tell which rows are one person's
     left = "" if charged.left is None else f"; {below(charged.left)} of the budget is left to whom spent most"
     return [
         f"ledger: charged {whom} epsilon {above(charged.epsilon)}{basis}{again}; "
-        f"nobody's charges come to more than {above(charged.spent)} in all{left}"
+        f"{whose} charges come to more than {above(charged.spent)} in all{left}"
     ]
 
 
