@@ -195,8 +195,9 @@ def whole_steps(batch: int) -> dict[str, Callable[[], None]]:
         module, optimizer, *loader = private(layer, torch.optim.SGD(layer.parameters(), lr=0.1))
 
         def step() -> None:
-            for one in loader:  # a step without a batch of its own is refused; all take batches of the same size
+            for one in loader:  # a step without a batch of its own is refused
                 next(iter(one.batch_sampler))
+                one.batch_sampler.drawn.add(batch)  # all take batches of the same size
             optimizer.zero_grad()
             torch.nn.functional.cross_entropy(module(x[:batch]), y[:batch]).backward()
             optimizer.step()

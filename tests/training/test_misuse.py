@@ -21,7 +21,15 @@ pytest.importorskip("opacus")
 RECORDS = 24
 
 
-def script(*, size: int = 8, noise: float = 1e-6, layer: Any = None, **settings: Any) -> Any:
+def script(
+    *,
+    size: int = 8,
+    noise: float = 1e-6,
+    layer: Any = None,
+    workers: int = 0,
+    persistent: bool = False,
+    **settings: Any,
+) -> Any:
     """Record i moves weight i alone, by one clip norm to a step: weights count how often a record was in a sum."""
     torch.manual_seed(0)
     data = torch.utils.data.TensorDataset(100 * torch.eye(RECORDS))
@@ -30,7 +38,7 @@ def script(*, size: int = 8, noise: float = 1e-6, layer: Any = None, **settings:
         for parameter in module.parameters():
             parameter.zero_()
     inner = torch.optim.SGD(module.parameters(), lr=float(size))
-    loader = torch.utils.data.DataLoader(data, batch_size=size)
+    loader = torch.utils.data.DataLoader(data, batch_size=size, num_workers=workers, persistent_workers=persistent)
     return training.make_private(
         module, inner, loader, **{"noise_multiplier": noise, "delta": 1e-5, "seed": 1, **settings}
     )
@@ -145,6 +153,60 @@ def test_batches_that_were_looked_at_are_no_stock() -> None:
             with pytest.raises(ParameterError, match="a batch of its own"):
                 optimizer.step()
         assert len(accountant) == steps
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_batches_that_workers_have_drawn_ahead_are_no_stock(persistent: bool) -> None:
+    # Workers draw several batches before the loop has seen the first one.
+    module, optimizer, loader, accountant = script(size=2, workers=2, persistent=persistent)
+    for taken, (x,) in enumerate(loader):
+        backward(module, x)
+        optimizer.step()
+        optimizer.zero_grad()
+        backward(module, x)
+        with pytest.raises(ParameterError, match="a batch of its own"):
+            optimizer.step()
+        optimizer.zero_grad()
+        if taken == 1:
+            break
+    assert len(accountant) == 2
+    # What was prepared for the pass that ended early is forgotten; each batch is known by its own size.
+    for (x,) in loader:
+        assert loader.batch_sampler.drawn.size == len(x)
+        optimizer.zero_grad()
+        backward(module, x)
+        optimizer.step()
+    assert len(accountant) == 2 + len(loader) == 14
+
+
+def test_steps_of_more_records_than_the_batch_are_refused() -> None:
+    # Batches put together have records twice as often as is paid for, and all records at once are no sample.
+    module, optimizer, loader, accountant = script()
+    given = iter(loader)
+    (first,), (second,) = next(given), next(given)
+    assert 0 < len(second) < RECORDS
+    for x in (torch.cat([first, second]), 100 * torch.eye(RECORDS), torch.cat([second, second[:1]])):
+        optimizer.zero_grad()
+        backward(module, x)
+        with pytest.raises(ParameterError, match="more per-sample gradients than records"):
+            optimizer.step()
+        assert not counts(module).any()
+        assert len(accountant) == 0
+    optimizer.zero_grad()
+    backward(module, second)
+    optimizer.step()
+    np.testing.assert_array_equal(counts(module), second.sum(dim=0).numpy() / 100)
+
+
+def test_parts_of_more_records_than_the_batch_are_refused() -> None:
+    parts = module, optimizer, _, accountant = script(size=RECORDS)
+    with split(parts, 5) as small, pytest.raises(ParameterError, match="more per-sample gradients"):  # noqa: PT012
+        for number, (x,) in enumerate(small):
+            optimizer.zero_grad()
+            backward(module, torch.cat([x, x[:1]]) if number == 1 else x)
+            optimizer.step()
+    assert len(accountant) == 0
+    assert not counts(module).any()
 
 
 def test_noise_is_projected_once() -> None:

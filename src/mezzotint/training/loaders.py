@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, final
 
@@ -18,24 +19,20 @@ _DATA = torch.utils.data
 
 @final
 class Drawn:
-    """How many batches a loader has drawn. Copies of an optimizer look at the same loader: they share it.
+    """The batches that a loader has given to the loop. Copies of an optimizer look at the same loader: they share it.
 
-    Arguments:
-        ahead: batches are drawn before they are asked for, as worker processes do.
+    `count` of them so far; `size`, the records of the last one.
     """
 
-    def __init__(self, *, ahead: bool = False) -> None:
-        self.count, self.ahead = 0, ahead
+    def __init__(self) -> None:
+        self.count = self.size = 0
 
     def __call__(self) -> int:
         return self.count
 
-    def used(self, before: int) -> int:
-        """Batches that no further step may use after a step, `before` of them before it.
-
-        The one that was drawn last and all before it; of those that were drawn ahead, one more.
-        """
-        return before + 1 if self.ahead else self.count
+    def add(self, size: int) -> None:
+        """One more batch, of so many records."""
+        self.count, self.size = self.count + 1, size
 
     def __deepcopy__(self, _: Any) -> Drawn:
         return self
@@ -53,7 +50,7 @@ class PoissonBatchSampler(_DATA.Sampler[list[int]]):
         parts: (n,) the part that each record belongs to; batch t, of all passes, is drawn from part t mod `bands`. None
             for no parts.
         bands: number of parts.
-        ahead: as in `Drawn`.
+        ahead: batches are drawn before they are asked for, as worker processes do; the loader counts those it gives.
     """
 
     def __init__(
@@ -69,18 +66,27 @@ class PoissonBatchSampler(_DATA.Sampler[list[int]]):
         ahead: bool = False,
     ) -> None:
         self.batches, self.steps, self.rng, self.first, self.every = batches, steps, rng, first, every
-        self.parts, self.bands, self.drawn = parts, bands, Drawn(ahead=ahead)
+        self.parts, self.bands, self.ahead = parts, bands, ahead
+        self.drawn = Drawn()
+        self.waiting: deque[int] = deque()
 
     def __len__(self) -> int:
         return self.steps
 
     def __iter__(self) -> Iterator[list[int]]:
+        self.waiting = deque()  # sizes of batches of this pass that were drawn and not yet given
+        return self._draw(self.waiting)
+
+    def _draw(self, waiting: deque[int]) -> Iterator[list[int]]:
         mine = range(self.first, self.batches.dataset_size, self.every)
         for _ in range(self.steps):
             chosen = self.batches.draw(key_from(self.rng()), records=len(mine))
             if self.parts is not None:
                 chosen = chosen[self.parts[chosen] == self.drawn() % self.bands]
-            self.drawn.count += 1
+            if self.ahead:
+                waiting.append(len(chosen))
+            else:
+                self.drawn.add(len(chosen))
             yield [mine[i] for i in chosen.tolist()]
 
 
@@ -91,6 +97,19 @@ def check_loader(loader: Any) -> None:
         raise ParameterError("loader", type(loader).__name__, remedy)
     if isinstance(loader.dataset, _DATA.IterableDataset):
         raise ParameterError("loader", "IterableDataset", remedy)
+
+
+@final
+class _AheadLoader(_DATA.DataLoader[Any]):
+    """A loader with worker processes: a batch counts when the loop gets it, not when they begin to prepare it."""
+
+    def __iter__(self) -> Any:
+        sampler: Any = self.batch_sampler
+        batches = super().__iter__()
+        waiting = sampler.waiting  # of this pass: others may be left in their midst, or go on beside it
+        for batch in batches:
+            sampler.drawn.add(waiting.popleft())
+            yield batch
 
 
 def poisson_loader(
@@ -131,7 +150,7 @@ def poisson_loader(
     # A part is a share of 1 / bands of the records, and is drawn from every so many steps: as often in all.
     batches = PoissonBatches(batch_size=expected * bands, dataset_size=records)
     steps = max(1, len(loader))
-    made = _DATA.DataLoader(
+    made = (_AheadLoader if loader.num_workers else _DATA.DataLoader)(
         loader.dataset,
         batch_sampler=PoissonBatchSampler(
             batches,

@@ -291,6 +291,9 @@ class _CoordinateOptimizer(_Wrapper, DPOptimizer, ABC):
     _splitting: Any = None
     """The pass of Opacus's memory manager that batches are split by."""
 
+    _records = 0
+    """Records that are in the sums."""
+
     def __init__(self, inner: torch.optim.Optimizer, **settings: Any) -> None:
         DPOptimizer.__init__(self, inner, **settings)
         self._become_optimizer()
@@ -336,6 +339,7 @@ class _CoordinateOptimizer(_Wrapper, DPOptimizer, ABC):
         super().signal_skip_step(do_skip)
 
     def _forget_sums(self) -> None:
+        self._records = 0
         attributed: list[Any] = self.params
         for parameter in attributed:
             parameter.summed_grad = None
@@ -362,7 +366,9 @@ class _CoordinateOptimizer(_Wrapper, DPOptimizer, ABC):
                 )
         if not (self._step_skip_queue and self._is_last_step_skipped):
             self._forget_sums()  # the first part of a batch, or a whole one: what is there is left of another
-        summed = self.total(self.grad_samples)
+        samples = self.grad_samples
+        self._records += max(map(len, samples))
+        summed = self.total(samples)
         parts = summed.split([parameter.numel() for parameter in attributed])
         for parameter, part in zip(attributed, parts, strict=True):
             total = part.view_as(parameter)
@@ -400,11 +406,12 @@ class NoisyOptimizer(_CoordinateOptimizer):
         replicas: the processes of PyTorch's default group each hold part of a batch: their integer sums are added
             up, and all must draw the same noise.
         correlated: spreads every sum and its noise over several steps; None for noise that is drawn afresh.
-        drawn: what counts the batches that the loader draws: each step needs one of its own. None if nobody counts.
+        drawn: what counts the batches that the loader gives: each step needs one of its own, and has no more records
+            than it. None if nobody counts.
 
     Raises:
         ParameterError: clip_norm not positive, noise_multiplier negative or too large for the grid; from a step, one
-            that no batch was drawn for.
+            that no batch was drawn for, or with more records than the batch.
 
     Warns:
         LeftOutWarning: once, when a record's gradient is not finite. It then counts as zero: a run that stopped for
@@ -483,16 +490,29 @@ class NoisyOptimizer(_CoordinateOptimizer):
             return 1.0
         return inner.contraction
 
+    def _check_batch(self) -> None:
+        """Whether the loader has given a batch since the last step, and no more records are in the sum than in it."""
+        if self.drawn is None:
+            return
+        if self.used >= self.drawn():
+            remedy = "each step needs a batch of its own, drawn by the loader that make_private has returned"
+            raise ParameterError("loader", f"no batch since {self.used}", remedy)
+        if self._records > self.drawn.size:
+            # Neither number is for strangers: how many records a batch has is not released.
+            remedy = (
+                "there are more per-sample gradients than records in the batch that the loader gave last; put that "
+                "batch alone into the step, and one row for each of its records"
+            )
+            raise ParameterError("loader", "a step of other records", remedy)
+
     def disturb(self, summed: torch.Tensor) -> torch.Tensor:
         correlated = self.correlated
         if correlated is not None:
             correlated.check(self.noise_multiplier, self.max_grad_norm, [id(parameter) for parameter in self.params])
-        if self.drawn is not None and self.used >= self.drawn():
-            remedy = "each step needs a batch of its own, drawn by the loader that make_private has returned"
-            raise ParameterError("loader", f"no batch since {self.used}", remedy)
+        self._check_batch()
         self.record(self)
         if self.drawn is not None:
-            self.used = self.drawn.used(self.used)
+            self.used = self.drawn()
         if self.replicas:
             # Integers: the sum does not depend on the order of the replicas.
             summed = summed.to(self.params[0].device)

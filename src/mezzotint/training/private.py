@@ -85,7 +85,8 @@ def make_private(
         Gradients are clipped and summed as integers, noise and batches come from cryptographic keystreams, and each
         step is counted before its noise is drawn. The claim uses a contraction below 1 only where Theorem A holds.
         In a process group of PyTorch every replica takes part: it gets its own share of the records, sums are added
-        up, and all replicas make the same step. Each step needs a batch that the loader has drawn for it.
+        up, and all replicas make the same step. Each step needs a batch that the loader has given since the last one,
+        and a sum of no more records than it has. That they are the same records is the loop's to see to.
     Example:
         >>> module, optimizer, loader, accountant = make_private(
         ...     module, optimizer, loader, target_epsilon=2.0, delta=1e-5, epochs=5, bits=4
