@@ -130,7 +130,50 @@ def test_deepcopy(blobs: Dataset, bits: int | None) -> None:
             first = None
     # Few weights on levels may come to stand where they stood.
     assert not all(torch.equal(*pair) for pair in zip(optimizer.params, twin.params, strict=True))
-    assert len(parts[3]) == 3
+    # Steps of both are counted, wherever the claim is asked for.
+    assert len(parts[3]) == 5
+    assert optimizer.record.__self__ is twin.record.__self__ is parts[3]
+
+
+def test_copies_share_a_batch(blobs: Dataset) -> None:
+    # A second release of the same sample is not amplified by sampling.
+    module, optimizer, loader, accountant = script(blobs)
+    batch = next(iter(loader))
+    twin = copy.deepcopy(optimizer)
+    backward(module, optimizer, batch)
+    optimizer.step()
+    for one in (twin, copy.copy(optimizer), copy.deepcopy(optimizer)):
+        for parameter in one.params:
+            parameter.grad_sample = torch.ones(3, *parameter.shape)
+        with pytest.raises(ParameterError, match="a batch of its own"):
+            one.step()
+    assert len(accountant) == 1
+
+
+@pytest.mark.parametrize("bits", [None, 4])
+def test_pickled_copies_release_nothing(blobs: Dataset, bits: int | None) -> None:
+    # Nobody's claim would cover their steps, also where a batch was left for them.
+    parts = script(blobs, bits=bits, inner=INNER["adam"])
+    steps(parts, 2)
+    next(iter(parts[2]))
+    optimizer, accountant = pickle.loads(pickle.dumps((parts[1], parts[3])))
+    assert accountant.claim() == parts[3].claim()
+    assert accountant.claim().releases == 2
+    before = [parameter.detach().clone() for parameter in optimizer.params]
+    for parameter in optimizer.params:
+        parameter.grad_sample = torch.ones(3, *parameter.shape)
+    with pytest.raises(ParameterError, match="load_state_dict"):
+        optimizer.step()
+    assert all(torch.equal(*pair) for pair in zip(before, optimizer.params, strict=True))
+    assert optimizer.state_dict()["state"].keys() == parts[1].state_dict()["state"].keys()
+    assert len(accountant) == 2
+    # What goes on is a run of its own, which takes over what was counted.
+    again = script(blobs, bits=bits, inner=INNER["adam"])
+    again[0].load_state_dict(parts[0].state_dict())
+    again[1].load_state_dict(optimizer.state_dict())
+    again[3].load_state_dict(accountant.state_dict())
+    steps(again, 1)
+    assert len(again[3]) == 3
 
 
 def test_pickle() -> None:

@@ -32,8 +32,11 @@ class Accountant(IAccountant):
         bands: steps that the noise is correlated over.
 
     Guarantees: a step is counted before its noise is drawn; the claim covers every released iterate, with the noise
-        multiplier of each step and the worst contraction that held in any.
+        multiplier of each step and the worst contraction that held in any. Deep copies of an optimizer are counted
+        here as well. What was pickled makes claims, and counts nothing: the run that it comes from would not know.
     """
+
+    _pickled = False
 
     def __init__(
         self,
@@ -52,7 +55,15 @@ class Accountant(IAccountant):
         self.contraction = 0.0
 
     def record(self, optimizer: Any) -> None:
-        """Counts a step of a `NoisyOptimizer` that is about to release; BudgetSpentError beyond the planned steps."""
+        """Counts a step of a `NoisyOptimizer` that is about to release.
+
+        Raises:
+            BudgetSpentError: beyond the planned steps.
+            ParameterError: an accountant out of a pickle.
+        """
+        if self._pickled:
+            remedy = "the run would not count its steps; call make_private, and load_state_dict of what was saved"
+            raise ParameterError("optimizer", "a pickled copy", remedy)
         if self.steps is not None and len(self) >= self.steps:
             raise BudgetSpentError(
                 f"all {self.steps} planned steps are taken, and another would cost more than the target; plan more "
@@ -60,6 +71,12 @@ class Accountant(IAccountant):
             )
         self.contraction = max(self.contraction, optimizer.contraction)
         self.step(noise_multiplier=optimizer.noise_multiplier, sample_rate=self.sampling.rate)
+
+    def __deepcopy__(self, _: Any) -> Accountant:
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_pickled": True}
 
     def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
         """Counts one step."""

@@ -21,11 +21,11 @@ _DATA = torch.utils.data
 class Drawn:
     """The batches that a loader has given to the loop. Copies of an optimizer look at the same loader: they share it.
 
-    `count` of them so far; `size`, the records of the last one.
+    `count` of them so far; `size`, the records of the last one; `used`, the last one that a step was taken for.
     """
 
     def __init__(self) -> None:
-        self.count = self.size = 0
+        self.count = self.size = self.used = 0
 
     def __call__(self) -> int:
         return self.count

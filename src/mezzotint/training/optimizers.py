@@ -443,7 +443,7 @@ class NoisyOptimizer(_CoordinateOptimizer):
             expected_batch_size=expected_batch_size,
         )
         self.record, self.replicas, self.correlated = record, replicas, correlated
-        self.drawn, self.used = drawn, 0
+        self.drawn = drawn
         if not noise_multiplier >= 0:
             raise ParameterError("noise_multiplier", noise_multiplier, "need a finite number >= 0")
         self.rng = rng
@@ -494,9 +494,9 @@ class NoisyOptimizer(_CoordinateOptimizer):
         """Whether the loader has given a batch since the last step, and no more records are in the sum than in it."""
         if self.drawn is None:
             return
-        if self.used >= self.drawn():
+        if self.drawn.used >= self.drawn():
             remedy = "each step needs a batch of its own, drawn by the loader that make_private has returned"
-            raise ParameterError("loader", f"no batch since {self.used}", remedy)
+            raise ParameterError("loader", f"no batch since {self.drawn.used}", remedy)
         if self._records > self.drawn.size:
             # Neither number is for strangers: how many records a batch has is not released.
             remedy = (
@@ -512,7 +512,7 @@ class NoisyOptimizer(_CoordinateOptimizer):
         self._check_batch()
         self.record(self)
         if self.drawn is not None:
-            self.used = self.drawn()
+            self.drawn.used = self.drawn()
         if self.replicas:
             # Integers: the sum does not depend on the order of the replicas.
             summed = summed.to(self.params[0].device)
