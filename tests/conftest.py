@@ -18,6 +18,8 @@ settings.register_profile(
 )
 settings.load_profile("mezzotint")
 
+os.environ.pop("COLUMNS", None)  # complaints in one line, whatever terminal or xdist says
+
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:

@@ -35,7 +35,6 @@ class Outcome:
 def invoke(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
     """Runs `mezzotint ARGUMENTS...`."""
     monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.delenv("COLUMNS", raising=False)
 
     def call(*arguments: object) -> Outcome:
         capsys.readouterr()

@@ -73,7 +73,6 @@ PYTHON = re.compile(r"\b(True|False|None|math\.\w+|Fraction\()|\w=[\"']")
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Path:
     """A small file of every kind that the verbs above read."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("COLUMNS", raising=False)  # complaints in one line
     dice = np.random.default_rng(1)
     columns = {name: dice.uniform(0, 10, 200) for name in "xy"}
     pq.write_table(pa.table({**columns, "g": ["a", "b"] * 100, "w": [1.0] * 200}), "in.parquet")

@@ -209,11 +209,10 @@ def test_eighty_columns_are_enough(
 ) -> None:
     """No line is longer, but for one word (a path) that is; no word is cut, and no number."""
     monkeypatch.chdir(mechanism_file.parent)
+    monkeypatch.setenv("COLUMNS", "80")
     for words in EIGHTY:
-        monkeypatch.setenv("COLUMNS", "80")
         outcome = invoke(*words.split())
         assert outcome.status == 0, outcome
-        monkeypatch.setenv("COLUMNS", "80")
         assert outcome.out.strip(), words
         for line in outcome.out.splitlines():
             assert len(line) <= 80 or len(line.split()) == 1, f"{words}: {line}"
@@ -224,7 +223,6 @@ def test_sentences_wrap_between_words_on_a_screen_and_nowhere_in_a_pipe(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = "a sentence of words that goes on, and a path " + "/x" * 30 + " at the end\n\nof it"
-    monkeypatch.delenv("COLUMNS", raising=False)
     say(text)
     assert capsys.readouterr().out == text + "\n"
     monkeypatch.setenv("COLUMNS", "20")

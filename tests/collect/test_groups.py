@@ -418,10 +418,9 @@ def test_a_series_of_memoised_reports_names_its_claim(tmp_path: Path, capsys: py
 
 
 def test_several_memoised_files_are_read_together_with_a_warning(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """They name no run, so that copies cannot be refused; one file, one run's folder and fresh draws need no word."""
-    monkeypatch.delenv("COLUMNS", raising=False)  # the warning in one line
     pq.write_table(pa.table({"x": [0.0, 1.0] * 200, "id": range(400)}), tmp_path / "in.parquet", row_group_size=100)
     memo = collect.Memo(users="id", key=bytes(32))
     for name, kind in (("a.csv", memo), ("parts/", memo), ("fresh.csv", None), ("other.csv", None)):
