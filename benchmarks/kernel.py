@@ -124,7 +124,7 @@ def _shortened(name: str, mechanism: Mechanism, **shape: Any) -> Line | None:
         _named(f"{name}, sum", {**shape, "L2 norm": 1}),
         lambda: privacy.account(release).epsilon,
         lambda value: Outcome(
-            claim=kernel.Claim(release=None, statement={"kind": "dp", "epsilon": str(value), "delta": "1e-6"}),
+            claim=kernel.ExactClaim(release=None, statement={"kind": "dp", "epsilon": str(value), "delta": "1e-6"}),
             proof=None,
             reason=privacy.prove(release)[0].reason,
         ),

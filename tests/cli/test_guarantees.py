@@ -289,7 +289,7 @@ def test_what_the_kernel_refuses_is_not_called_certified(mechanism_file: Path) -
     claim = privacy.report_claim(mechanism)
     assert claim.certified
     assert claim.epsilon == mechanism.epsilon
-    assert isinstance(claim.checked, kernel.Claim)
+    assert isinstance(claim.checked, kernel.ExactClaim)
     assert str(claim).startswith("Certified: ")
     # The stamp is the kernel's, about this number: a smaller one loses it.
     less = replace(claim, epsilon=claim.epsilon * (1 - 1e-9))

@@ -25,12 +25,12 @@ pytest.importorskip("dash", reason="the extra `explore` is not installed")
 
 from mezzotint.report.explore import app as pages
 from mezzotint.report.explore.advice import Question, advise, claim
-from mezzotint.report.explore.server import ADDRESS, Server
+from mezzotint.report.explore.server import ADDRESS, LocalServer
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    running = Server(pages.make_app().server)
+def server() -> Iterator[LocalServer]:
+    running = LocalServer(pages.make_app().server)
     thread = threading.Thread(target=running.run, daemon=True)
     thread.start()
     yield running
@@ -38,7 +38,7 @@ def server() -> Iterator[Server]:
     thread.join(timeout=10)
 
 
-def _get(server: Server, path: str, **headers: str) -> tuple[int, dict[str, str]]:
+def _get(server: LocalServer, path: str, **headers: str) -> tuple[int, dict[str, str]]:
     connection = http.client.HTTPConnection(ADDRESS, server.port, timeout=30)
     connection.request("GET", path, headers=headers)
     answer = connection.getresponse()
@@ -48,12 +48,12 @@ def _get(server: Server, path: str, **headers: str) -> tuple[int, dict[str, str]
 
 
 @pytest.mark.parametrize("path", ["/", "/?token=", "/?token=guess", "/_dash-layout", "/_dash-dependencies", "/none"])
-def test_without_the_token_everything_is_refused(server: Server, path: str) -> None:
+def test_without_the_token_everything_is_refused(server: LocalServer, path: str) -> None:
     assert _get(server, path)[0] == 403
     assert _get(server, path, Cookie=f"mezzotint-{server.port}=guess")[0] == 403
 
 
-def test_the_token_opens_once_and_becomes_a_strict_cookie(server: Server) -> None:
+def test_the_token_opens_once_and_becomes_a_strict_cookie(server: LocalServer) -> None:
     status, headers = _get(server, f"/?token={server.token}")
     assert status == 302
     assert headers["location"] == "/"
@@ -66,13 +66,13 @@ def test_the_token_opens_once_and_becomes_a_strict_cookie(server: Server) -> Non
     assert headers["cache-control"] == "no-store"
 
 
-def test_another_name_for_this_machine_is_refused_even_with_the_token(server: Server) -> None:
+def test_another_name_for_this_machine_is_refused_even_with_the_token(server: LocalServer) -> None:
     # A foreign page can point its own name at 127.0.0.1; its requests carry that name.
     assert _get(server, f"/?token={server.token}", Host=f"evil.example:{server.port}")[0] == 403
 
 
-def test_tokens_are_long_and_differ(server: Server) -> None:
-    other = Server(pages.make_app().server)
+def test_tokens_are_long_and_differ(server: LocalServer) -> None:
+    other = LocalServer(pages.make_app().server)
     other._server.server_close()
     assert len(server.token) >= 40
     assert server.token != other.token
@@ -89,7 +89,7 @@ def test_stopping_waits_for_answers_under_way() -> None:
         return "late"
 
     application.add_url_rule("/slow", view_func=slow)
-    running = Server(application)
+    running = LocalServer(application)
     threading.Thread(target=running.run, daemon=True).start()
     cookie = _get(running, f"/?token={running.token}")[1]["set-cookie"].split(";")[0]
     threading.Thread(target=_get, args=(running, "/slow"), kwargs={"Cookie": cookie}, daemon=True).start()
@@ -104,7 +104,7 @@ def test_stopping_waits_for_answers_under_way() -> None:
     assert left.is_set()
 
 
-def test_only_the_loopback_address_answers(server: Server) -> None:
+def test_only_the_loopback_address_answers(server: LocalServer) -> None:
     assert server._server.server_address[0] == ADDRESS
     # All of 127/8 is this machine; only the one address that was bound answers.
     with pytest.raises(ConnectionRefusedError):
@@ -137,7 +137,7 @@ def test_a_prior_may_be_typed_and_is_checked(tmp_path: Path) -> None:
     assert "FILE:COLUMN" in pages.answer(*_values(prior="nonsense"))[0]
 
 
-def test_requests_are_not_written_down(server: Server, capfd: pytest.CaptureFixture[str]) -> None:
+def test_requests_are_not_written_down(server: LocalServer, capfd: pytest.CaptureFixture[str]) -> None:
     _get(server, f"/?token={server.token}")
     said = capfd.readouterr()
     assert server.token not in said.out + said.err
@@ -212,14 +212,14 @@ def _text(session: Any, name: str) -> str:
 
 
 @pytest.fixture
-def opened(session: Any, server: Server) -> Any:
+def opened(session: Any, server: LocalServer) -> Any:
     session.get(server.url)
     until(lambda: "privacy" in _text(session, "claim"))
     return session
 
 
 @pytest.mark.parametrize("width", [1280, 400])
-def test_loads_quietly_and_asks_nobody_else(session: Any, server: Server, width: int) -> None:
+def test_loads_quietly_and_asks_nobody_else(session: Any, server: LocalServer, width: int) -> None:
     requests(session), console(session)
     resize(session, width)
     session.get(server.url)
@@ -265,7 +265,7 @@ def _type(session: Any, name: str, value: str) -> None:
     field.send_keys(f"{value}\n")
 
 
-def test_every_tab_has_a_state_of_its_own(opened: Any, server: Server) -> None:
+def test_every_tab_has_a_state_of_its_own(opened: Any, server: LocalServer) -> None:
     first = opened.current_window_handle
     opened.switch_to.new_window("tab")
     second = opened.current_window_handle

@@ -31,8 +31,8 @@ def originals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     mechanism = mz.families.rqm(lower=0, upper=10, levels=4, extension=5.0, q=0.4)
     mechanism.save(folder / "m.json")
     mz.vectors.ranked_codebook(dimension=4, bits=2, epsilon=2.0).save(folder / "ranked.json")
-    claim = mz.kernel.Claim(
-        release=mz.kernel.Release(observer="reports", tables=((mechanism.sha256, 1),)),
+    claim = mz.kernel.ExactClaim(
+        release=mz.kernel.ExactRelease(observer="reports", tables=((mechanism.sha256, 1),)),
         statement={"kind": "dp", "epsilon": "9", "delta": "0"},
     )
     proof = {"kind": "ratio", "version": 1, "claim_sha256": claim.sha256, "precision": 128}

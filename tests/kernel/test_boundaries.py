@@ -76,12 +76,12 @@ def test_orders_and_outputs_at_the_edge() -> None:
     ],
 )
 def test_ranks_at_equality(entry: dict[str, Any], fits: bool) -> None:
-    said = claim(kernel.Release(observer="reports", tables=((sha256(canonical(entry)), 1),)), "1")
+    said = claim(kernel.ExactRelease(observer="reports", tables=((sha256(canonical(entry)), 1),)), "1")
     assert accepts(said, sealed(said, "ratio", ranks=[entry])) == fits
 
 
 def _summed(others: int, corners: list[list[int]], clients: int, delta: str, **change: Any) -> bool:
-    described = kernel.Release(
+    described = kernel.ExactRelease(
         observer="secure_sum", tables=((ADDITIVE.sha256, 1),), clients=clients, lattice=change.pop("lattice", (0, 1, 2))
     )
     half = {"shape": [1, 1], "places": [[TOTAL], [0, TOTAL]]}
@@ -92,10 +92,10 @@ def _summed(others: int, corners: list[list[int]], clients: int, delta: str, **c
 
 
 def test_one_client_at_least_is_honest() -> None:
-    document = kernel.Release(observer="secure_sum", tables=(("0" * 64, 1),), clients=3, corrupted=2).document()
-    assert kernel.Release.read(document).corrupted == 2
+    document = kernel.ExactRelease(observer="secure_sum", tables=(("0" * 64, 1),), clients=3, corrupted=2).document()
+    assert kernel.ExactRelease.read(document).corrupted == 2
     with pytest.raises(kernel.Unreadable, match="not an integer from 0 to 2"):
-        kernel.Release.read({**document, "corrupted": 3, "assumptions": ["honest_clients>=0"]})
+        kernel.ExactRelease.read({**document, "corrupted": 3, "assumptions": ["honest_clients>=0"]})
 
 
 def test_losses_up_to_epsilon_take_nothing_off() -> None:
@@ -131,7 +131,7 @@ def test_sums_at_equality() -> None:
 
 
 def test_a_division_has_no_empty_part() -> None:
-    described = kernel.Release(observer="secure_sum", tables=((ADDITIVE.sha256, 1),), clients=3, lattice=(0, 1, 2))
+    described = kernel.ExactRelease(observer="secure_sum", tables=((ADDITIVE.sha256, 1),), clients=3, lattice=(0, 1, 2))
     whole = {"rows": [0, 1], "block": 1, "components": []}
     sides = [
         {"rows": [row], "block": 1, "components": [{"shape": [1, 1], "places": [[0] * row + [TOTAL]]}]}
@@ -223,19 +223,19 @@ def test_cuts_that_say_nothing_prove_nothing_and_axes_must_rise() -> None:
         "epsilon": "1/100",
         "value": "0",
     }
-    said = kernel.Claim(release=None, statement=statement)
+    said = kernel.ExactClaim(release=None, statement=statement)
     cut = {"edges": [-4, 4], "roots": [[-1, 1]], "ends": [[0, 0], [0, 0]]}
     for axis in ([-1000, 0, 1000], [0, 0], [-4, 4, 8], [4, -4]):
         assert not accepts(said, sealed(said, "dual", scale=2, axis=axis, cuts=[cut])), axis
 
 
 def test_models_keep_codes_with_a_probability_above_zero() -> None:
-    said = claim(kernel.Release(observer="model", noise_multiplier=Fraction(1)), "1", "0.1")
+    said = claim(kernel.ExactRelease(observer="model", noise_multiplier=Fraction(1)), "1", "0.1")
     document = said.release.document()
-    assert kernel.Release.read(document) == said.release
+    assert kernel.ExactRelease.read(document) == said.release
     for change in ({"kept": "0"}, {"noise_multiplier": "0"}, {"kept": "3/2"}, {"noise_multiplier": "2/2"}):
         with pytest.raises(kernel.Unreadable):
-            kernel.Release.read({**document, **change})
+            kernel.ExactRelease.read({**document, **change})
 
 
 def test_a_ball_is_at_most_another_when_all_of_it_is() -> None:
@@ -252,9 +252,9 @@ def test_a_ball_is_at_most_another_when_all_of_it_is() -> None:
 @pytest.mark.parametrize("kind", ["none", "poisson", "revealed"])
 def test_rates_are_probabilities_above_zero(kind: str, rate: str) -> None:
     document = release(TWO).document()
-    assert kernel.Release.read(document) == release(TWO)
+    assert kernel.ExactRelease.read(document) == release(TWO)
     with pytest.raises(kernel.Unreadable, match="does not go with the rate"):
-        kernel.Release.read({**document, "sampling": {"kind": kind, "rate": rate}})
+        kernel.ExactRelease.read({**document, "sampling": {"kind": kind, "rate": rate}})
 
 
 def test_the_largest_epsilon_that_is_worth_claiming() -> None:
@@ -456,7 +456,7 @@ def _bound(axis: list[int], epsilon: str = TWOFOLD, levels: int = 2, root: int =
     value = Fraction(root**2, 16) - Fraction(1, 3) + Fraction(more, 10**6)
     statement = {"kind": "lower_bound", "loss": "mse", "prior": "uniform"}
     statement |= {"levels": levels, "epsilon": epsilon, "value": str(value)}
-    said = kernel.Claim(release=None, statement=statement)
+    said = kernel.ExactClaim(release=None, statement=statement)
     cut = {"edges": [-4, 4], "roots": [[-root, root]], "ends": [[0, 0], [0, 0]]}
     return accepts(said, sealed(said, "dual", scale=2, axis=axis, cuts=[cut]))
 
@@ -478,12 +478,12 @@ def test_lower_bounds_at_the_edge() -> None:
 
 
 def test_sentences_count_rounds_and_coordinates() -> None:
-    def said(described: kernel.Release) -> str:
+    def said(described: kernel.ExactRelease) -> str:
         return kernel.words(claim(described, "1", "0.1"))
 
     assert said(release(TWO)).endswith("in 1 round of 1 coordinate")
     assert said(release(TWO, coordinates=2, rounds=3)).endswith("in 3 rounds of 2 coordinates")
-    model = kernel.Release(observer="model", noise_multiplier=Fraction(1), rounds=3)
+    model = kernel.ExactRelease(observer="model", noise_multiplier=Fraction(1), rounds=3)
     assert said(model).endswith("noise taken as ideal, in 3 rounds")
 
 

@@ -40,9 +40,9 @@ def _table(generator: np.random.Generator, components: int) -> tuple[Mechanism, 
     return table, {"rows": [0, 1], "block": 1, "components": listed}
 
 
-def _release(table: Mechanism, clients: int) -> kernel.Release:
+def _release(table: Mechanism, clients: int) -> kernel.ExactRelease:
     lattice = tuple(lattice_rows(table)[1].integers.tolist())
-    return kernel.Release(observer="secure_sum", tables=((table.sha256, 1),), clients=clients, lattice=lattice)
+    return kernel.ExactRelease(observer="secure_sum", tables=((table.sha256, 1),), clients=clients, lattice=lattice)
 
 
 def _tree(generator: np.random.Generator, draws: int, components: int) -> dict[str, Any]:

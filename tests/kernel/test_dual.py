@@ -24,7 +24,7 @@ from tolerances import SOLVED
 
 
 @pytest.fixture(scope="module")
-def proven() -> tuple[kernel.Claim, dict[str, Any]]:
+def proven() -> tuple[kernel.ExactClaim, dict[str, Any]]:
     """Two levels, epsilon 1: the optimum is 4.371."""
     result = design.optimal(epsilon=1.0, levels=2, prove=True, seconds=10.0)
     return kernel.read_claim(json.dumps(result.proof))
@@ -53,8 +53,8 @@ def test_no_unbiased_mechanism_with_two_levels_is_below_the_bound(proven: Any) -
     assert private > 10
 
 
-def _valued(said: kernel.Claim, **change: Any) -> kernel.Claim:
-    return kernel.Claim(release=None, statement={**said.statement, **change})
+def _valued(said: kernel.ExactClaim, **change: Any) -> kernel.ExactClaim:
+    return kernel.ExactClaim(release=None, statement={**said.statement, **change})
 
 
 def test_a_designs_proof_is_certified_and_stronger_claims_are_refused(proven: Any) -> None:
@@ -102,7 +102,9 @@ def test_claims_of_another_kind_and_parts_that_are_missing_are_refused(proven: A
     for change in ({"loss": "mae"}, {"prior": "normal"}, {"levels": 1}, {"epsilon": "0"}, {"more": 1}, {"levels": 65}):
         other = _valued(said, **change)
         assert not accepts(other, resealed(other, proof)), change
-    other = kernel.Claim(release=kernel.Release(observer="reports", tables=(("0", 1),)), statement=said.statement)
+    other = kernel.ExactClaim(
+        release=kernel.ExactRelease(observer="reports", tables=(("0", 1),)), statement=said.statement
+    )
     assert not accepts(other, resealed(other, proof))
     for key in ("scale", "axis", "cuts"):
         assert not accepts(said, {name: value for name, value in proof.items() if name != key})

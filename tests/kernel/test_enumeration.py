@@ -130,7 +130,7 @@ def test_gaussian_noise_of_one_step() -> None:
         exact = norm.cdf(shift / 2 - at / shift) - math.exp(at) * norm.cdf(-shift / 2 - at / shift)
         if exact < 1e-9:
             continue
-        described = kernel.Release(observer="model", noise_multiplier=noise, neighboring="add_or_remove_one")
+        described = kernel.ExactRelease(observer="model", noise_multiplier=noise, neighboring="add_or_remove_one")
         grid = {"kappa": "1", "step": "1/128", "tail": 110, "sampled": {"low": -1000, "high": 1000}}
         for delta, holds in ((exact * (1 - 1e-6), False), (exact * 1.02 + 1e-9, True)):
             said = claim(described, str(epsilon), decimal_text(Fraction(delta)))

@@ -45,9 +45,9 @@ from strategies import examples, random_weights
 class Case:
     """A false claim, a proof for it, and how to say the claim about a stronger release (None: nothing to enumerate)."""
 
-    false: kernel.Claim
+    false: kernel.ExactClaim
     proof: dict[str, Any]
-    true: kernel.Claim
+    true: kernel.ExactClaim
 
 
 def _mechanism(generator: np.random.Generator, rows: int, levels: int) -> Mechanism:
@@ -74,7 +74,7 @@ def _ranks(generator: np.random.Generator) -> Case:
         high, rest = divmod(2**32 - (size - top) * low, top)
     entry = {"M": size, "k": top, "T": 2**32, "w_hi": high, "w_lo": low, "r": rest}
     exact = Fraction(math.log(Fraction(high, low)))
-    described = kernel.Release(observer="reports", tables=((sha256(canonical(entry)), 2),))
+    described = kernel.ExactRelease(observer="reports", tables=((sha256(canonical(entry)), 2),))
     false, true = (claim(described, 2 * exact * (1 + Fraction(sign, 10**9))) for sign in (-1, 1))
     return Case(false, sealed(false, "ratio", ranks=[entry]), true)
 
@@ -106,7 +106,7 @@ def _noise(generator: np.random.Generator) -> Case:
     """One coin per client, moved by one: of one coin a half is beyond reach at any epsilon, and so on."""
     coin = Mechanism(knots=[0.0, 1.0], levels=[0.0, 1.0], weights=np.full((2, 2), 2**31), name="coin")
     clients = int(generator.integers(1, 5))
-    described = kernel.Release(
+    described = kernel.ExactRelease(
         observer="secure_sum", tables=((coin.sha256, 1),), clients=clients, lattice=(0, 1), shift=1,
         distance=Fraction(1),
     )  # fmt: skip
@@ -130,7 +130,7 @@ def _losses(generator: np.random.Generator) -> Case:
 def _sum(generator: np.random.Generator) -> Case:
     mechanism, clients = _mechanism(generator, 2, 3), int(generator.integers(2, 5))
     rows, lattice = lattice_rows(mechanism)
-    described = kernel.Release(
+    described = kernel.ExactRelease(
         observer="secure_sum",
         tables=((mechanism.sha256, 1),),
         clients=clients,
@@ -171,7 +171,7 @@ def _noise_losses(generator: np.random.Generator) -> Case:
     """Coins again, moved by one: the total variation of a binomial from its move is its largest weight."""
     coin = Mechanism(knots=[0.0, 1.0], levels=[0.0, 1.0], weights=np.full((2, 2), 2**31), name="coin")
     clients = int(generator.integers(1, 9))
-    described = kernel.Release(
+    described = kernel.ExactRelease(
         observer="secure_sum", tables=((coin.sha256, 1),), clients=clients, lattice=(0, 1), shift=1,
         distance=Fraction(1),
     )  # fmt: skip
@@ -182,7 +182,7 @@ def _noise_losses(generator: np.random.Generator) -> Case:
 
 def _gaussian(generator: np.random.Generator) -> Case:
     noise, epsilon = Fraction(int(generator.integers(8, 30)), 10), Fraction(int(generator.integers(1, 20)), 10)
-    described = kernel.Release(observer="model", noise_multiplier=noise, neighboring="add_or_remove_one")
+    described = kernel.ExactRelease(observer="model", noise_multiplier=noise, neighboring="add_or_remove_one")
     shift, c = 1 / float(noise), float(exponential(epsilon))
     exact = norm.cdf(shift / 2 - float(epsilon) / shift) - c * norm.cdf(-shift / 2 - float(epsilon) / shift)
     content = {"kappa": "1", "step": "1/32", "tail": 110, "sampled": {"low": -160, "high": 160}}
@@ -205,7 +205,7 @@ def _dual(generator: np.random.Generator) -> Case:
     # Two levels at the reach have the mean squared error reach**2 - 1/3, and no two levels have less.
     statement = {"kind": "lower_bound", "loss": "mse", "prior": "uniform", "levels": 2, "epsilon": str(epsilon)}
     false, true = (
-        kernel.Claim(release=None, statement={**statement, "value": repr(value)})
+        kernel.ExactClaim(release=None, statement={**statement, "value": repr(value)})
         for value in ((reach**2 - 1 / 3) * (1 + 1e-6), 0.5)
     )
     return Case(false, sealed(false, "dual", **content), true)
@@ -231,9 +231,9 @@ def test_no_change_of_a_proof_certifies_a_false_claim(kind: str, seed: int) -> N
         assert not accepts(case.false, forged), path
 
 
-def _stronger(said: kernel.Claim) -> list[tuple[str, kernel.Claim]]:
+def _stronger(said: kernel.ExactClaim) -> list[tuple[str, kernel.ExactClaim]]:
     """Each number of a claim changed so that the claim says more, one at a time."""
-    found: list[tuple[str, kernel.Claim]] = []
+    found: list[tuple[str, kernel.ExactClaim]] = []
     for key, factor in (("epsilon", Fraction(1, 100)), ("delta", Fraction(0)), ("value", Fraction(10**6))):
         known = key in said.statement and (said.release is not None or key == "value")
         if known and Fraction(said.statement[key]):

@@ -54,7 +54,7 @@ def test_one_step_without_sampling_is_the_closed_form() -> None:
             epsilon=1.5, delta=exact * 1.001, noise_multiplier=2.0, steps=1, neighboring=neighboring
         )
         assert outcome.proof is not None, outcome.reason
-        low = kernel.Claim(
+        low = kernel.ExactClaim(
             release=outcome.claim.release,
             statement={**outcome.claim.statement, "epsilon": "1.5", "delta": repr(exact * 0.999)},
         )
@@ -80,7 +80,7 @@ def test_certified_epsilon_is_that_of_dp_accounting_within_one_percent(case: dic
 @pytest.mark.parametrize(("levels", "fits"), [(2, True), (3, False)])
 def test_the_other_codes_share_what_is_not_kept(levels: int, fits: bool) -> None:
     # Kept with 3/4, of two codes the other takes 1/4: that contracts to 11/20. Of three, each of two takes 1/8: less.
-    described = kernel.Release(observer="model", noise_multiplier=Fraction(1), kept=Fraction(3, 4), levels=levels)
+    described = kernel.ExactRelease(observer="model", noise_multiplier=Fraction(1), kept=Fraction(3, 4), levels=levels)
     said = claim(described, "3", "1/10")
     grid = {"low": -64, "high": 64}
     content = {"kappa": "11/20", "range": "4", "depth": 30, "step": "1/16", "tail": 160, "sampled": grid}
@@ -103,18 +103,18 @@ def test_stronger_claims_are_refused(case: dict[str, Any]) -> None:
     if said.kept < 1:
         changes += [{"kept": Fraction(99, 100)}, {"levels": 2**8}]
     for change in changes:
-        stronger = kernel.Claim(release=kernel.Release(**{**described, **change}), statement=said.statement)
+        stronger = kernel.ExactClaim(release=kernel.ExactRelease(**{**described, **change}), statement=said.statement)
         assert not accepts(stronger, resealed(stronger, outcome.proof)), change
     for field, factor in (("epsilon", Fraction(95, 100)), ("delta", Fraction(1, 2))):
         text = decimal_text(Fraction(said.statement[field]) * factor)
-        better = kernel.Claim(release=said.release, statement={**said.statement, field: text})
+        better = kernel.ExactClaim(release=said.release, statement={**said.statement, field: text})
         assert not accepts(better, resealed(better, outcome.proof))
 
 
 def test_no_change_of_one_field_proves_a_false_claim() -> None:
     _, outcome = _outcome(1.0, 50, 0.05, q=0.9, bits=2)
     low = decimal_text(outcome.claim.epsilon * Fraction(95, 100))
-    false = kernel.Claim(release=outcome.claim.release, statement={**outcome.claim.statement, "epsilon": low})
+    false = kernel.ExactClaim(release=outcome.claim.release, statement={**outcome.claim.statement, "epsilon": low})
     for path, forged in forgeries(outcome.proof, skip=["claim_sha256"]):
         assert not accepts(false, resealed(false, forged)), path
 
@@ -155,7 +155,7 @@ def test_codes_that_are_replaced_more_often_than_kept_are_refused() -> None:
 def test_a_kappa_below_one_needs_a_proof() -> None:
     _, outcome = _outcome(1.0, 50, 0.05)
     said = outcome.claim
-    low = kernel.Claim(
+    low = kernel.ExactClaim(
         release=said.release, statement={**said.statement, "epsilon": decimal_text(said.epsilon * Fraction(1, 2))}
     )
     assert not accepts(low, {**resealed(low, outcome.proof), "kappa": "1/3"})
@@ -170,7 +170,7 @@ def test_replacing_one_of_all_records_moves_the_sum_by_two_clip_norms() -> None:
     assert held.proof is not None, held.reason
     assert float(held.claim.epsilon) < once * 1.01
     for delta in math.sqrt(deltas[0] * deltas[1]), deltas[1] * 0.99:
-        low = kernel.Claim(release=held.claim.release, statement={**held.claim.statement, "delta": repr(delta)})
+        low = kernel.ExactClaim(release=held.claim.release, statement={**held.claim.statement, "delta": repr(delta)})
         assert not accepts(low, resealed(low, held.proof))
 
 
@@ -186,7 +186,7 @@ def test_replacing_a_record_costs_more_than_removing_one() -> None:
         fineness=256,
     )
     assert outcome.proof is not None, outcome.reason
-    low = kernel.Claim(
+    low = kernel.ExactClaim(
         release=outcome.claim.release, statement={**outcome.claim.statement, "epsilon": decimal_text(Fraction(removed))}
     )
     assert not accepts(low, resealed(low, outcome.proof))
@@ -202,7 +202,7 @@ def test_replacing_as_removing_and_adding_takes_half_of_epsilon_and_less_than_ha
     assert outcome.proof is not None, outcome.reason
     assert outcome.proof["by"] == "removal"
     stated = {**outcome.claim.statement, "epsilon": repr(2 * once), "delta": repr(delta * 0.999)}
-    low = kernel.Claim(release=outcome.claim.release, statement=stated)
+    low = kernel.ExactClaim(release=outcome.claim.release, statement=stated)
     assert not accepts(low, resealed(low, outcome.proof))
     # The direct way, with two clip norms, is never above the truth of the same pair either.
     true = norm.cdf(shift - once / shift) - math.exp(2 * once) * norm.cdf(-shift - once / shift)

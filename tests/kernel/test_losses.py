@@ -44,8 +44,8 @@ def _grid(step: Fraction, low: int, high: int) -> Grid:
     return Grid(low, [exp_floor(index * step, losses.FINE) for index in range(low, high + 1)])
 
 
-def _described(sampling: str, rate: Fraction, neighboring: str = "replace_one", **more: Any) -> kernel.Release:
-    return kernel.Release(
+def _described(sampling: str, rate: Fraction, neighboring: str = "replace_one", **more: Any) -> kernel.ExactRelease:
+    return kernel.ExactRelease(
         observer="reports", tables=(("0", 1),), sampling=sampling, rate=rate, neighboring=neighboring, **more
     )
 
@@ -220,7 +220,7 @@ def test_stronger_claims_are_refused_with_the_same_proof(shape: dict[str, Any]) 
     assert accepts(said, proof)
     stated = said.statement
     for field, factor in (("epsilon", Fraction(96, 100)), ("delta", Fraction(1, 3))):
-        better = kernel.Claim(
+        better = kernel.ExactClaim(
             release=said.release, statement={**stated, field: decimal_text(Fraction(stated[field]) * factor)}
         )
         assert not accepts(better, resealed(better, proof))
@@ -232,10 +232,10 @@ def test_stronger_claims_are_refused_with_the_same_proof(shape: dict[str, Any]) 
         changed.append({"sampling": {"kind": "none", "rate": "1"}, "unit": "client", "neighboring": "replace_one"})
     for change in changed:
         try:
-            stronger = kernel.Release.read({**document, **change})
+            stronger = kernel.ExactRelease.read({**document, **change})
         except kernel.Unreadable:
             continue
-        forged = kernel.Claim(release=stronger, statement=stated)
+        forged = kernel.ExactClaim(release=stronger, statement=stated)
         assert not accepts(forged, resealed(forged, proof)), change
 
 
@@ -244,7 +244,7 @@ def test_no_change_of_one_field_proves_a_false_claim(shape: dict[str, Any]) -> N
     """Steps, grids and tails are choices: another choice may be refused, but none proves 4 % less epsilon."""
     _, outcome = _proposed(RQM, 1e-6, **shape)
     low = decimal_text(outcome.claim.epsilon * Fraction(96, 100))
-    false = kernel.Claim(release=outcome.claim.release, statement={**outcome.claim.statement, "epsilon": low})
+    false = kernel.ExactClaim(release=outcome.claim.release, statement={**outcome.claim.statement, "epsilon": low})
     for path, forged in forgeries(outcome.proof, skip=["claim_sha256", "tables"]):
         assert not accepts(false, resealed(false, forged)), path
     assert not accepts(outcome.claim, {**outcome.proof, "tables": []})
@@ -280,7 +280,7 @@ def test_coordinates_times_rounds_is_what_counts_and_one_is_the_local_number() -
 def test_two_tables_in_one_round() -> None:
     other = families.randomized_response(lower=-1, upper=1, epsilon=1.0)
     _, outcome = _proposed(RQM, 1e-6, rounds=30)
-    both = kernel.Release(observer="reports", tables=((RQM.sha256, 1), (other.sha256, 2)), rounds=30)
+    both = kernel.ExactRelease(observer="reports", tables=((RQM.sha256, 1), (other.sha256, 2)), rounds=30)
     proof = {**outcome.proof, "tables": [RQM.canonical(), other.canonical()], "grids": outcome.proof["grids"] * 2}
     alone, total = float(outcome.claim.epsilon), 30 * (RQM.epsilon + 2 * other.epsilon)
     assert accepts(claim(both, total, "1/1000000"), resealed(claim(both, total, "1/1000000"), proof))

@@ -34,13 +34,13 @@ def _random(generator: np.random.Generator, size: int) -> Mechanism:
 
 def _release(table: Mechanism, clients: int, shift: int, distance: int, dimension: int = 1, **more: Any) -> Any:
     lattice = tuple(range(table.levels.size))
-    return kernel.Release(
+    return kernel.ExactRelease(
         observer="secure_sum", tables=((table.sha256, dimension),), clients=clients, lattice=lattice, shift=shift,
         distance=Fraction(distance), **more,
     )  # fmt: skip
 
 
-def _proof(said: kernel.Claim, table: Mechanism, order: str = "2", **more: Any) -> Any:
+def _proof(said: kernel.ExactClaim, table: Mechanism, order: str = "2", **more: Any) -> Any:
     return sealed(said, "renyi", tables=[table.canonical()], **{"order": order, "tail": 160, **more})
 
 
@@ -256,16 +256,16 @@ def test_edges_of_noise() -> None:
 def test_a_sum_has_an_honest_client() -> None:
     """As many corrupted as there are clients would leave no noise at all, nor anybody to protect."""
     document = _release(FIVE, 3, 1, 1, corrupted=2).document()
-    assert kernel.Release.read(document).corrupted == 2
+    assert kernel.ExactRelease.read(document).corrupted == 2
     three = _release(FIVE, 3, 1, 1, corrupted=3).document()
     with pytest.raises(kernel.Unreadable, match="corrupted"):
-        kernel.Release.read(three)
+        kernel.ExactRelease.read(three)
     # Moves are said of sums alone, and both or none.
     for change in ({"observer": "reports", "trust": "local"}, {"shift": 0}, {"distance": "-1"}):
         with pytest.raises(kernel.Unreadable):
-            kernel.Release.read({**document, **change})
+            kernel.ExactRelease.read({**document, **change})
     with pytest.raises(kernel.Unreadable, match="distance"):
-        kernel.Release.read({key: value for key, value in document.items() if key != "distance"})
+        kernel.ExactRelease.read({key: value for key, value in document.items() if key != "distance"})
 
 
 def test_no_other_kind_of_proof_speaks_of_noise() -> None:

@@ -40,7 +40,7 @@ def _mechanism(rows: list[list[int]]) -> Mechanism:
 TWO = _mechanism([[3 * 2**30, 2**30], [2**30, 3 * 2**30]])
 
 
-def _proof(said: kernel.Claim, kind: str, mechanism: Mechanism, **more: Any) -> dict[str, Any]:
+def _proof(said: kernel.ExactClaim, kind: str, mechanism: Mechanism, **more: Any) -> dict[str, Any]:
     return sealed(said, kind, tables=[mechanism.canonical()], **more)
 
 
@@ -139,7 +139,7 @@ RANKS = {"M": 16, "k": 6, "T": 2**32, "w_hi": 443750234, "w_lo": 163246589, "r":
 
 
 def _ranked(entry: dict[str, int], epsilon: object, **more: Any) -> bool:
-    described = kernel.Release(observer="reports", tables=((sha256(canonical(entry)), 1),), **more)
+    described = kernel.ExactRelease(observer="reports", tables=((sha256(canonical(entry)), 1),), **more)
     said = claim(described, epsilon)
     return accepts(said, sealed(said, "ratio", ranks=[entry]))
 
@@ -170,16 +170,16 @@ def test_the_lesser_weight_must_not_exceed_the_larger() -> None:
     assert not _ranked({"M": 4, "k": 1, "T": 101, "w_hi": 25, "w_lo": 25, "r": 1}, 50)
 
 
-def _cases() -> list[tuple[kernel.Claim, dict[str, Any], kernel.Claim]]:
+def _cases() -> list[tuple[kernel.ExactClaim, dict[str, Any], kernel.ExactClaim]]:
     """(true claim, its proof, a false claim of the same release)."""
-    made: list[tuple[kernel.Claim, dict[str, Any], kernel.Claim]] = []
+    made: list[tuple[kernel.ExactClaim, dict[str, Any], kernel.ExactClaim]] = []
     for kind, true, false, more in (
         ("ratio", claim(release(TWO, 3, rounds=2), "6.6"), claim(release(TWO, 3, rounds=2), "6.5"), {}),
         ("delta", claim(release(TWO), "0.5", "0.338"), claim(release(TWO), "0.5", "0.337"), {}),
         ("renyi", claim(release(TWO), "0.85", order="2"), claim(release(TWO), "0.84", order="2"), {"order": "2"}),
     ):
         made.append((true, _proof(true, kind, TWO, **more), false))
-    ranked = kernel.Release(observer="reports", tables=((sha256(canonical(RANKS)), 1),))
+    ranked = kernel.ExactRelease(observer="reports", tables=((sha256(canonical(RANKS)), 1),))
     true = claim(ranked, "1.0001")
     made.append((true, sealed(true, "ratio", ranks=[RANKS]), claim(ranked, "0.9999")))
     return made
@@ -187,7 +187,7 @@ def _cases() -> list[tuple[kernel.Claim, dict[str, Any], kernel.Claim]]:
 
 @pytest.mark.parametrize(("true", "proof", "false"), _cases(), ids=["ratio", "delta", "renyi", "ranks"])
 def test_no_change_of_one_field_proves_a_false_claim(
-    true: kernel.Claim, proof: dict[str, Any], false: kernel.Claim
+    true: kernel.ExactClaim, proof: dict[str, Any], false: kernel.ExactClaim
 ) -> None:
     assert accepts(true, proof)
     assert not accepts(false, proof)
@@ -196,7 +196,9 @@ def test_no_change_of_one_field_proves_a_false_claim(
 
 
 @pytest.mark.parametrize(("true", "proof", "false"), _cases(), ids=["ratio", "delta", "renyi", "ranks"])
-def test_a_proof_serves_its_own_claim_only(true: kernel.Claim, proof: dict[str, Any], false: kernel.Claim) -> None:
+def test_a_proof_serves_its_own_claim_only(
+    true: kernel.ExactClaim, proof: dict[str, Any], false: kernel.ExactClaim
+) -> None:
     assert not accepts(false, proof)
     unsealed = {key: value for key, value in proof.items() if key != "claim_sha256"}
     assert not accepts(true, unsealed)

@@ -31,9 +31,9 @@ def _mechanism(weights: Any) -> Mechanism:
     return Mechanism(knots=knots, levels=levels, weights=rows, name="hand")
 
 
-def _release(mechanism: Mechanism, clients: int, coordinates: int = 1, **more: Any) -> kernel.Release:
+def _release(mechanism: Mechanism, clients: int, coordinates: int = 1, **more: Any) -> kernel.ExactRelease:
     _, lattice = lattice_rows(mechanism)
-    return kernel.Release(
+    return kernel.ExactRelease(
         observer="secure_sum", tables=((mechanism.sha256, coordinates),), clients=clients,
         lattice=tuple(lattice.integers.tolist()), **more,
     )  # fmt: skip
@@ -267,8 +267,8 @@ def test_a_sum_is_not_a_set() -> None:
     proof = sealed(said, "sum", tables=[ADDITIVE.canonical()], **_additive(3, [[3]]))
     assert accepts(said, proof)
     for lattice in ((0, 1, 3), (0, 2, 1), (1, 2, 3), (0, 1), (0, 1, 2, 3)):
-        moved = kernel.Claim(
-            release=kernel.Release(**{**vars(said.release), "lattice": lattice}), statement=said.statement
+        moved = kernel.ExactClaim(
+            release=kernel.ExactRelease(**{**vars(said.release), "lattice": lattice}), statement=said.statement
         )
         assert not accepts(moved, resealed(moved, proof))
 
@@ -330,7 +330,9 @@ def test_composed_sums_never_cost_less_than_one_and_agree_with_the_float() -> No
     assert float(outcome.claim.epsilon) <= 1.15 * found.epsilon
     stated = outcome.claim.statement
     for change in ({"rounds": 30}, {"corrupted": 30}, {"clients": 40}):
-        stronger = kernel.Claim(release=kernel.Release(**{**vars(outcome.claim.release), **change}), statement=stated)
+        stronger = kernel.ExactClaim(
+            release=kernel.ExactRelease(**{**vars(outcome.claim.release), **change}), statement=stated
+        )
         assert not accepts(stronger, resealed(stronger, outcome.proof)), change
     single = propose_sum(
         mechanism,

@@ -35,7 +35,7 @@ RAISED = 2e-2
 def again(claim: Any, proof: Any) -> None:
     """Accepts the claim once more, from the text of its file."""
     assert proof is not None, claim.reason
-    stated = claim if isinstance(claim, kernel.Claim) else claim.checked
+    stated = claim if isinstance(claim, kernel.ExactClaim) else claim.checked
     assert kernel.check(*kernel.read_claim(kernel.write_claim(stated, proof))).certified
 
 

@@ -125,7 +125,7 @@ SEEN = [
            lambda m: [local(m, coordinates=2, rounds=2, sampling_rate=0.4, sampling="poisson"),
                       local(m, sampling_rate=0.4, sampling="poisson", neighboring="add_or_remove_one")],
            GRID, "the grid of losses"),
-    Issuer(("privacy.recursion.worst_sequence_epsilon", "privacy.recursion.Curve.epsilon"),
+    Issuer(("privacy.recursion.worst_sequence_epsilon", "privacy.recursion.PrivacyCurve.epsilon"),
            lambda m: [worst_sequence_epsilon(m.weights, coordinates=2, rounds=1, delta=DELTA) or math.inf],
            4e-3, "a curve's floor of a thousandth of delta, where epsilon moves by at most four"),
     Issuer(("privacy.distribution.composed", "privacy.distribution.on_grid",

@@ -21,7 +21,7 @@ ROOMS = ("kernel", "core", "families", "privacy", "design", "vectors", "smoothed
 WORDS = {
     "epsilon", "epsilons", "delta", "deltas", "renyi", "claim", "claims", "certify", "certificate", "certified",
     "interval", "low", "high", "kappa", "contraction", "spent", "tradeoff", "bound", "limit", "enclosure", "width",
-    "profile",
+    "profile", "curve", "curves",
 }  # fmt: skip
 """Parts of names, between underscores, of what is promised."""
 

@@ -20,7 +20,7 @@ from mezzotint.privacy.ledger import GLOBAL, Charge, _Total
 from mezzotint.privacy.local import PURE, RENYI, _pure, _round_epsilon
 from mezzotint.privacy.propose import Outcome, accepted, propose_local, pure_total, sealed
 from mezzotint.privacy.prove import nameless, prove, report_words
-from mezzotint.privacy.recursion import Curve, worst_sequence_epsilon
+from mezzotint.privacy.recursion import PrivacyCurve, worst_sequence_epsilon
 from mezzotint.privacy.sampling import renyi_to_epsilon
 from mezzotint.privacy.sums.account import _single
 from reference.kernel import claim as kernel_claim
@@ -57,7 +57,7 @@ def test_deltas_that_are_just_met() -> None:
 
 
 def test_curves_are_met_at_corners_and_at_one() -> None:
-    curve = Curve(points=np.array([0.0, 1.0, 2.0, 4.0]), values=np.array([1.0, 0.5, 0.25, 0.0]))
+    curve = PrivacyCurve(points=np.array([0.0, 1.0, 2.0, 4.0]), values=np.array([1.0, 0.5, 0.25, 0.0]))
     assert curve.epsilon(0.5) == 0.0
     for delta, c in ((0.25, 2.0), (0.375, 1.5), (0.0, 4.0), (0.125, 3.0)):
         assert math.log(c) <= curve.epsilon(delta) <= math.log(c) * (1 + LOG_UP) + LOG_UP

@@ -18,7 +18,7 @@ from mezzotint.core.mechanism import TOTAL
 from mezzotint.privacy import Release, account, recursion
 from mezzotint.privacy.distribution import Atoms, LossDistribution, _power_above, on_grid
 from mezzotint.privacy.local import PLD
-from mezzotint.privacy.recursion import Curve, worst_sequence_epsilon
+from mezzotint.privacy.recursion import PrivacyCurve, worst_sequence_epsilon
 from mezzotint.privacy.sampling import poisson_add, poisson_replace_one, revealed, seen_renyi
 from reference.privacy import rows_of
 from strategies import random_table
@@ -248,10 +248,10 @@ def test_corners_and_chords_of_curves_are_not_rounded_down() -> None:
     generator = np.random.default_rng(6)
     for _ in range(200):
         far = float(np.exp(generator.uniform(16, 60)))
-        curve = Curve(points=np.array([0.0, 1.0, far]), values=np.array([1.0, 0.5, 0.0]))
+        curve = PrivacyCurve(points=np.array([0.0, 1.0, far]), values=np.array([1.0, 0.5, 0.0]))
         assert mpmath.log(far) <= curve.epsilon(0.0) <= mpmath.log(far) * (1 + FEW)
         corner = float(generator.uniform(1, 3))
-        curve = Curve(points=np.array([0.0, corner]), values=np.array([1.0, 0.25]))
+        curve = PrivacyCurve(points=np.array([0.0, corner]), values=np.array([1.0, 0.25]))
         delta = float(1 - 0.75 / corner * (1 + 10 ** generator.uniform(-12, -3)))
         if 0.25 < delta < 1:
             c = (1 - mpmath.mpf(delta)) * corner / 0.75

@@ -69,7 +69,7 @@ def test_an_accepted_share_is_lowered_until_little_is_in_doubt() -> None:
 
     def at(share: float, good: bool) -> Outcome:
         statement = {"kind": "dp", "epsilon": repr(share), "delta": "0"}
-        return Outcome(claim=kernel.Claim(release=described, statement=statement), proof={} if good else None)
+        return Outcome(claim=kernel.ExactClaim(release=described, statement=statement), proof={} if good else None)
 
     def attempt(_: Any, share: float) -> tuple[Outcome, float]:
         asked.append(share)

@@ -18,21 +18,23 @@ getcontext().prec = 80
 TOTAL = 2**32
 
 
-def release(mechanism: Mechanism, coordinates: int = 1, **more: Any) -> kernel.Release:
+def release(mechanism: Mechanism, coordinates: int = 1, **more: Any) -> kernel.ExactRelease:
     """Every report of one table is seen."""
-    return kernel.Release(**{"observer": "reports", "tables": ((mechanism.sha256, coordinates),), **more})
+    return kernel.ExactRelease(**{"observer": "reports", "tables": ((mechanism.sha256, coordinates),), **more})
 
 
-def claim(described: kernel.Release | None, epsilon: object, delta: object = "0", **more: Any) -> kernel.Claim:
+def claim(
+    described: kernel.ExactRelease | None, epsilon: object, delta: object = "0", **more: Any
+) -> kernel.ExactClaim:
     """An (epsilon, delta) statement; a Renyi one when `order` is given."""
     if "order" in more:
-        return kernel.Claim(release=described, statement={"kind": "renyi", "epsilon": str(epsilon), **more})
-    return kernel.Claim(
+        return kernel.ExactClaim(release=described, statement={"kind": "renyi", "epsilon": str(epsilon), **more})
+    return kernel.ExactClaim(
         release=described, statement={"kind": "dp", "epsilon": str(epsilon), "delta": str(delta), **more}
     )
 
 
-def accepts(said: kernel.Claim, proof: Proof) -> bool:
+def accepts(said: kernel.ExactClaim, proof: Proof) -> bool:
     """Whether the kernel certifies it; refusals of any sort are False, every other error is raised."""
     try:
         return kernel.check(said, proof).certified
@@ -40,7 +42,7 @@ def accepts(said: kernel.Claim, proof: Proof) -> bool:
         return False
 
 
-def resealed(said: kernel.Claim, proof: Proof) -> Proof:
+def resealed(said: kernel.ExactClaim, proof: Proof) -> Proof:
     """The proof, moved to another claim as a forger would."""
     return {**proof, "claim_sha256": said.sha256}
 

@@ -217,7 +217,7 @@ def test_the_kernel_finds_the_same_epsilon_in_the_table_over_all_orders(codeword
         # The logarithm here errs by some UNIT; the claim states it rounded up to nine digits.
         assert math.log(exact) * (1 - 1e-15) <= found.epsilon <= math.log(exact) * (1 + 2e-8)
         below = {**found.statement, "epsilon": str(Fraction(math.log(exact)) * (1 - Fraction(1, 10**9)))}
-        smaller = kernel.Claim(release=found.release, statement=below)
+        smaller = kernel.ExactClaim(release=found.release, statement=below)
         with pytest.raises(kernel.Refused, match="epsilon is too small"):
             kernel.check(smaller, {**proof, "claim_sha256": smaller.sha256})
 
@@ -320,7 +320,7 @@ def test_the_kernel_certifies_claims_and_refuses_smaller_ones():
         claim, proof = kernel.read_claim(outcome.text)
         assert kernel.check(claim, proof).certified
         less = {**claim.statement, "epsilon": str(claim.epsilon * (1 - Fraction(1, 10**7)))}
-        smaller = kernel.Claim(release=claim.release, statement=less)
+        smaller = kernel.ExactClaim(release=claim.release, statement=less)
         with pytest.raises(kernel.Refused, match="epsilon is too small"):
             kernel.check(smaller, {**proof, "claim_sha256": smaller.sha256})
 
@@ -328,7 +328,7 @@ def test_the_kernel_certifies_claims_and_refuses_smaller_ones():
 def test_no_change_of_a_proof_shows_less_than_the_null_output_costs():
     outcome = ranked_codebook(100, 4.0, 8).prove()
     less = {**outcome.claim.statement, "epsilon": str(outcome.claim.epsilon * Fraction(9, 10))}
-    false = kernel.Claim(release=outcome.claim.release, statement=less)
+    false = kernel.ExactClaim(release=outcome.claim.release, statement=less)
     tried = 0
     for path, forged in forgeries(outcome.proof, skip=["claim_sha256"]):
         tried += 1

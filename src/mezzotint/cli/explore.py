@@ -43,7 +43,7 @@ def command(
         raise ParameterError("port", port, "use 0 (any free port) or 1024 to 65535")
     if prior is not None:
         warn(PRIOR_WARNING)
-    page = server.Server(application.make_app(prior=prior or "").server, port=port)
+    page = server.LocalServer(application.make_app(prior=prior or "").server, port=port)
     if as_json:
         print_json({"url": page.url, "port": page.port})
     else:

@@ -1,10 +1,10 @@
 """A guarantee is a claim with a proof that this small exact checker accepts (docs/proofs/kernel.md).
 
-It imports the standard library and python-flint, nothing else; it searches for nothing and uses no floating point.
-"""
+It imports the standard library and python-flint, nothing else; it searches for nothing and uses no floating point."""
 
 from mezzotint.kernel.check import check, read_claim, write_claim
-from mezzotint.kernel.claim import Claim, Release, words
+from mezzotint.kernel.claim import ExactClaim, ExactRelease, words
 from mezzotint.kernel.units import Refused, Unfinished, Unreadable
 
-__all__ = ["Claim", "Refused", "Release", "Unfinished", "Unreadable", "check", "read_claim", "words", "write_claim"]
+__all__ = ["ExactClaim", "ExactRelease", "Refused", "Unfinished", "Unreadable"]
+__all__ += ["check", "read_claim", "words", "write_claim"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import flint
 
-from mezzotint.kernel.claim import FORMAT, Claim, stamp, words
+from mezzotint.kernel.claim import FORMAT, ExactClaim, stamp, words
 from mezzotint.kernel.dual import check_dual
 from mezzotint.kernel.gaussian import check_gaussian
 from mezzotint.kernel.losses import check_delta, check_losses
@@ -16,13 +16,13 @@ from mezzotint.kernel.sums import check_sum
 from mezzotint.kernel.table import Tables, read_table
 from mezzotint.kernel.units import Fields, Refused, Unfinished, Unreadable, canonical, read_json, require, set_deadline
 
-KINDS: dict[str, Callable[[Claim, Fields, Tables], None]] = {
+KINDS: dict[str, Callable[[ExactClaim, Fields, Tables], None]] = {
     "ratio": check_ratio, "delta": check_delta, "renyi": check_renyi, "losses": check_losses, "sum": check_sum,
     "gaussian": check_gaussian, "dual": check_dual,
 }  # fmt: skip
 
 
-def check(claim: Claim, proof: Mapping[str, Any], *, seconds: int = 60) -> Claim:
+def check(claim: ExactClaim, proof: Mapping[str, Any], *, seconds: int = 60) -> ExactClaim:
     """The claim, certified, when the proof (docs/file-format.md) shows it.
 
     Raises:
@@ -36,7 +36,7 @@ def check(claim: Claim, proof: Mapping[str, Any], *, seconds: int = 60) -> Claim
     """
     set_deadline(seconds)
     # Through text and back: what is checked is what a file would say.
-    again = Claim.read(Fields(read_json(canonical(claim.document())), "claim"))
+    again = ExactClaim.read(Fields(read_json(canonical(claim.document())), "claim"))
     fields = Fields(read_json(canonical(dict(proof))), "proof")
     kind = fields.text("kind", tuple(KINDS))
     require(fields.integer("version", 0, 10**9) == 1, "proof", "unknown version")
@@ -48,20 +48,20 @@ def check(claim: Claim, proof: Mapping[str, Any], *, seconds: int = 60) -> Claim
     return stamp(again)
 
 
-def read_claim(text: str) -> tuple[Claim, dict[str, Any]]:
+def read_claim(text: str) -> tuple[ExactClaim, dict[str, Any]]:
     """The claim and the proof of a claim file, or Unreadable; nothing is checked yet."""
     fields = Fields(read_json(text), "the file")
-    claim, proof = Claim.read(fields), fields.fields("proof")
+    claim, proof = ExactClaim.read(fields), fields.fields("proof")
     fields.done()
     return claim, proof.values
 
 
-def write_claim(claim: Claim, proof: Mapping[str, Any]) -> str:
+def write_claim(claim: ExactClaim, proof: Mapping[str, Any]) -> str:
     """The text of a claim file, which `read_claim` reads."""
     return canonical({**claim.document(), "proof": dict(proof)})
 
 
-def verdict(text: str, seconds: int = 60) -> tuple[int, str, Claim | None]:
+def verdict(text: str, seconds: int = 60) -> tuple[int, str, ExactClaim | None]:
     """Of a claim file's text: 0 certified, 1 refused or not finished, 2 unreadable; a sentence; and the claim."""
     claim = None
     try:

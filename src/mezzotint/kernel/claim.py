@@ -1,4 +1,4 @@
-"""What is promised, to whom, about what: one `Release`, one `Claim`, and the words that may be said of it.
+"""What is promised, to whom, about what: one `ExactRelease`, one `ExactClaim`, and the words that may be said of it.
 
 `unit`, `trust` and `assumptions` follow from the release; a document that says otherwise is refused.
 """
@@ -33,7 +33,7 @@ KINDS = {"reports": {}, "secure_sum": _SUM, "noisy_sum": {**_SUM, **_NOISY}, "mo
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Release:
+class ExactRelease:
     """What is released over all rounds, and who sees it.
 
     Arguments:
@@ -110,7 +110,7 @@ class Release:
         return found
 
     @staticmethod
-    def read(value: object) -> Release:
+    def read(value: object) -> ExactRelease:
         """From JSON; refuses what is unknown, does not belong together or does not follow from the rest."""
         fields = Fields(value, "release")
         observer, sampling = fields.text("observer", ("reports", "secure_sum", "model")), fields.fields("sampling")
@@ -118,7 +118,7 @@ class Release:
         tables = [(table.text("sha256"), table.integer("coordinates", 1, MOST)) for table in entries]
         kind = "noisy_sum" if observer == "secure_sum" and fields.has("shift") else observer
         extra = {name: taken(fields, name) for name, taken in KINDS[kind].items()}
-        r = Release(
+        r = ExactRelease(
             observer=observer, tables=tuple(tables), rounds=fields.integer("rounds", 1, MOST),
             sampling=sampling.text("kind", ("none", "revealed", "poisson")), rate=sampling.number("rate"),
             neighboring=fields.text("neighboring", ("replace_one", "add_or_remove_one")),
@@ -142,7 +142,7 @@ class Release:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Claim:
+class ExactClaim:
     """One statement about one release (or, without a release, about a problem that the statement describes).
 
     Arguments:
@@ -150,7 +150,7 @@ class Claim:
         statement: one of docs/file-format.md, {"kind": "dp", "epsilon", "delta"} for one; numbers are exact.
     """
 
-    release: Release | None
+    release: ExactRelease | None
     statement: dict[str, Any]
     _stamp: object = field(default=None, repr=False, compare=False)
 
@@ -186,19 +186,19 @@ class Claim:
         return sha256(canonical(self.document()))
 
     @staticmethod
-    def read(fields: Fields) -> Claim:
+    def read(fields: Fields) -> ExactClaim:
         """From JSON; takes the claim's keys and leaves the others."""
         if fields.text("format") != FORMAT or fields.integer("version", 0, MOST) != 1:
             raise Unreadable(f"not a claim of version 1 ({FORMAT})")
         raw = fields.take("release")
-        release = None if raw is None else Release.read(raw)
-        return Claim(release=release, statement=fields.fields("statement").values)
+        release = None if raw is None else ExactRelease.read(raw)
+        return ExactClaim(release=release, statement=fields.fields("statement").values)
 
 
 _STAMP = object()
 
 
-def stamp(claim: Claim) -> Claim:
+def stamp(claim: ExactClaim) -> ExactClaim:
     """Called by `check` alone, after its last comparison."""
     return replace(claim, _stamp=(_STAMP, claim.sha256))
 
@@ -208,13 +208,13 @@ def stamp(claim: Claim) -> Claim:
 class Target:
     """What is to be shown of a release: epsilon >= 0 at delta >= 0, or at the order of a Renyi statement."""
 
-    release: Release
+    release: ExactRelease
     epsilon: Fraction
     delta: Fraction
     order: Fraction | None
 
     @staticmethod
-    def read(claim: Claim, released: str, *kinds: str) -> Target:
+    def read(claim: ExactClaim, released: str, *kinds: str) -> Target:
         """Refuses another kind of release or of statement than those that a proof speaks of."""
         release, fields = claim.release, Fields(claim.statement, "statement")
         if release is None or release.kind not in released.split():
@@ -227,7 +227,7 @@ class Target:
         return Target(release, epsilon, delta, order)
 
 
-def words(claim: Claim, reason: str = "") -> str:
+def words(claim: ExactClaim, reason: str = "") -> str:
     """One sentence: certified when `check` stamped the claim, else computed, with the reason.
 
     Numbers stand as they were checked, never rounded. Draws from a seed protect nobody, checked or not.
@@ -240,7 +240,7 @@ def words(claim: Claim, reason: str = "") -> str:
     return f"computed: {what}" + (f" ({reason})" if reason else "")
 
 
-def _statement(claim: Claim) -> str:
+def _statement(claim: ExactClaim) -> str:
     said = claim.statement
     if claim.release is None:
         who = f"{said.get('epsilon')}-DP mechanism with {said.get('levels')} levels, inputs uniform on [-1, 1]"
@@ -255,7 +255,7 @@ def _statement(claim: Claim) -> str:
     return f"({said['epsilon']}, {said['delta']})-differential privacy {where}"
 
 
-def _seen(release: Release) -> str:
+def _seen(release: ExactRelease) -> str:
     reports = sum(count for _, count in release.tables)
     each = "" if release.observer == "model" else f" of {reports} coordinate{'s' * (reports != 1)}"
     summed = f"the secure sums of {release.clients} clients ({release.corrupted} corrupted)"

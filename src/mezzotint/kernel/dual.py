@@ -11,7 +11,7 @@ from functools import reduce
 from itertools import pairwise
 from typing import Any, TypeAlias
 
-from mezzotint.kernel.claim import Claim
+from mezzotint.kernel.claim import ExactClaim
 from mezzotint.kernel.real import exp_floor, rational, rational_polynomial
 from mezzotint.kernel.table import Tables
 from mezzotint.kernel.units import Fields, require, tick
@@ -108,7 +108,7 @@ def _shrunk(box: list[list[int]], cells: list[int], every: int) -> list[list[int
     return box
 
 
-def check_dual(claim: Claim, proof: Fields, tables: Tables) -> None:
+def check_dual(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
     """A mean squared error that every unbiased mechanism has, inputs uniform on [-1, 1], for a number of levels."""
     require(claim.release is None, "claim", "a lower bound is about no release")
     stated = Fields(claim.statement, "statement")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 
-from mezzotint.kernel.claim import Claim, Target
+from mezzotint.kernel.claim import ExactClaim, Target
 from mezzotint.kernel.losses import Curve, check_sampled
 from mezzotint.kernel.real import Ball, ball, ceil_scaled, exp_floor
 from mezzotint.kernel.table import Tables
@@ -75,7 +75,7 @@ def check_contraction(low: Fraction, high: Fraction, kappa: Fraction, reach: Fra
         boxes += [(a, middle, first, value, left - 1), (middle, b, value, last, left - 1)]
 
 
-def check_gaussian(claim: Claim, proof: Fields, tables: Tables) -> None:
+def check_gaussian(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
     """(epsilon, delta) of all steps of a run, for one record."""
     target, kappa = Target.read(claim, "model", "dp"), proof.number("kappa")
     release = target.release

@@ -13,7 +13,7 @@ from fractions import Fraction
 from itertools import accumulate, permutations, zip_longest
 from typing import Any, TypeAlias, final
 
-from mezzotint.kernel.claim import Claim, Release, Target
+from mezzotint.kernel.claim import ExactClaim, ExactRelease, Target
 from mezzotint.kernel.real import Ball, ball, ball_polynomial, exp_floor, polynomial
 from mezzotint.kernel.table import Rows, Tables, single_table, summed_rows, table_rows
 from mezzotint.kernel.units import BITS, FACTOR, FINE, MAX_ENTRIES, ONE, TOTAL, WHOLE, Fields, ceil_div, require, tick
@@ -58,7 +58,7 @@ def trimmed(poly: Any, start: int, cut: int) -> Measure:
     return Measure(polynomial(entries[first:last]), start + first, cut)
 
 
-def summed_noise(release: Release, tables: Tables, cut: int) -> Measure:
+def summed_noise(release: ExactRelease, tables: Tables, cut: int) -> Measure:
     """What all honest clients add together, each from the one row of a table."""
     rows = summed_rows(release, tables)
     require(len(rows) == 1, "noise", "the noise depends on an input")
@@ -180,7 +180,7 @@ def curve_of(measure: Measure, step: Fraction) -> Curve:
 
 
 def sampled_curves(
-    release: Release, curve: Curve, far: Curve | None = None, replaced: Curve | None = None
+    release: ExactRelease, curve: Curve, far: Curve | None = None, replaced: Curve | None = None
 ) -> list[Curve]:
     """Curves of a round with random participation, one per direction, from the symmetric curve of a certain one."""
     p, q = release.rate.numerator, release.rate.denominator
@@ -262,13 +262,13 @@ def check_cases(target: Target, proof: Fields, cut: int, cases: Iterable[tuple[R
         check_rounds(target, proof, step, cut, measure_of(grid, worst, cut).power(coordinates))
 
 
-def check_delta(claim: Claim, proof: Fields, tables: Tables) -> None:
+def check_delta(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
     """(epsilon, delta) of one report, in integers."""
     target = Target.read(claim, "reports", "dp")
     check_cases(target, proof, 0, [(single_table(target.release, tables), SILENT)])
 
 
-def check_losses(claim: Claim, proof: Fields, tables: Tables) -> None:
+def check_losses(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
     """(epsilon, delta) of many reports, all seen: coordinates are composed, then sampled, then the rounds."""
     target, step, grids = Target.read(claim, "reports", "dp"), proof.number("step"), proof.items("grids")
     described, cut = target.release.tables, WHOLE >> proof.integer("tail", 0, BITS)

@@ -9,7 +9,7 @@ from fractions import Fraction
 from itertools import accumulate, permutations
 from typing import Any
 
-from mezzotint.kernel.claim import Claim, Release, Target
+from mezzotint.kernel.claim import ExactClaim, ExactRelease, Target
 from mezzotint.kernel.losses import summed_noise
 from mezzotint.kernel.real import Ball, ball, ball_polynomial, log_fraction
 from mezzotint.kernel.table import Rows, Tables, table_rows, worst_ratio
@@ -36,7 +36,7 @@ def ranks_ratio(value: object) -> Fraction:
     return max(Fraction(high, low), Fraction(null[1], null[0]))
 
 
-def check_ratio(claim: Claim, proof: Fields, tables: Tables) -> None:
+def check_ratio(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
     """Pure epsilon: the product of all worst ratios, sampled per round. A sum shows less than its reports."""
     target = Target.read(claim, "reports secure_sum", "dp")
     release, epsilon = target.release, target.epsilon
@@ -75,7 +75,7 @@ def _table_cost(rows: Rows, order: Fraction) -> Ball:
     return worst
 
 
-def _noise_cost(release: Release, tables: Tables, order: Fraction, cut: int) -> tuple[Ball, Fraction]:
+def _noise_cost(release: ExactRelease, tables: Tables, order: Fraction, cut: int) -> tuple[Ball, Fraction]:
     """The log of the power sum of a round under integer noise, and the mass of a coordinate that it leaves out."""
     masses = [int(mass) for mass in summed_noise(release, tables, cut).poly.coeffs()]
     size, shift = len(masses), release.shift
@@ -92,7 +92,7 @@ def _noise_cost(release: Release, tables: Tables, order: Fraction, cut: int) -> 
     return ball(release.distance) * worst, Fraction(left_out, WHOLE)
 
 
-def check_renyi(claim: Claim, proof: Fields, tables: Tables) -> None:
+def check_renyi(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
     """Renyi divergence of one order, added over releases; and the (epsilon, delta) that follows from it."""
     target, order = Target.read(claim, "reports noisy_sum", "dp", "renyi"), proof.number("order")
     release, epsilon, delta = target.release, target.epsilon, target.delta

@@ -14,7 +14,7 @@ from itertools import combinations_with_replacement, pairwise
 from math import comb
 from typing import Any, TypeAlias, final
 
-from mezzotint.kernel.claim import Claim, Release, Target
+from mezzotint.kernel.claim import ExactClaim, ExactRelease, Target
 from mezzotint.kernel.losses import SILENCE, Measure, Steps, check_cases, summed_noise
 from mezzotint.kernel.real import Ball, ball, ceil_scaled, polynomial, rational_polynomial
 from mezzotint.kernel.table import Tables, summed_rows
@@ -152,7 +152,7 @@ def _ladder(corners: list[list[int]], parts: list[_Part], weight: int, noise: Me
         yield ceil_div(weight * (missed[position] - missed[position + 1]), WHOLE), noise
 
 
-def _noises(release: Release, proof: Fields, spread: list[list[int]], cut: int) -> Iterator[Steps]:
+def _noises(release: ExactRelease, proof: Fields, spread: list[list[int]], cut: int) -> Iterator[Steps]:
     """What others are sure to add, in every case of their data."""
     blankets = [_read_blanket(Fields(raw, "blanket"), spread, cut) for raw in proof.items("blankets", 1000)]
     others = proof.integer("others", 0, release.clients - 1 - release.corrupted)
@@ -167,7 +167,7 @@ def _noises(release: Release, proof: Fields, spread: list[list[int]], cut: int) 
         yield _steps(leaf, parts, WHOLE, SILENCE)
 
 
-def check_sum(claim: Claim, proof: Fields, tables: Tables) -> None:
+def check_sum(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
     """(epsilon, delta) of secure sums; several coordinates or rounds are composed as losses."""
     target = Target.read(claim, "secure_sum noisy_sum", "dp")
     release = target.release

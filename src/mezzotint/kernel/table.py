@@ -11,7 +11,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import TypeAlias
 
-from mezzotint.kernel.claim import Release
+from mezzotint.kernel.claim import ExactRelease
 from mezzotint.kernel.units import TOTAL, Fields, read_json, require, sha256
 
 Rows: TypeAlias = Sequence[Sequence[int]]
@@ -41,13 +41,13 @@ def table_rows(tables: Tables, digest: str) -> Rows:
     return tables[digest]
 
 
-def single_table(release: Release, tables: Tables) -> Rows:
+def single_table(release: ExactRelease, tables: Tables) -> Rows:
     """The rows of a release that draws from one table only."""
     require(len(release.tables) == 1, "tables", "this proof is about one table")
     return table_rows(tables, release.tables[0][0])
 
 
-def summed_rows(release: Release, tables: Tables) -> list[list[int]]:
+def summed_rows(release: ExactRelease, tables: Tables) -> list[list[int]]:
     """The rows of a release that adds up integers, by integer."""
     rows, lattice = single_table(release, tables), release.lattice
     require(lattice[:1] == (0,) and len(lattice) == len(rows[0]), "lattice", "not one integer per level, from 0 on")

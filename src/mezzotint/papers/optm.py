@@ -331,7 +331,7 @@ DELTA = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figure:
+class TrainingFigure:
     """One of the two figures.
 
     Arguments:
@@ -431,7 +431,7 @@ class Figure:
 
 def optm_figure4c(*, steps: int = 400, runs: int = 20, progress: Progress | None = None) -> Reproduction:
     """Figure 4c of the OPTM paper: softmax regression on Diagnostic from quantized gradients (Table 8's settings)."""
-    return Figure(
+    return TrainingFigure(
         title="OPTM, Figure 4c: training accuracy on Breast Cancer, batch 8, clip 0.1",
         load=datasets.breast_cancer,
         bins=(-2.2, -0.4, 0.4, 2.2),
@@ -452,7 +452,7 @@ def optm_figure4d(*, steps: int = 400, runs: int = 12, progress: Progress | None
     if not folder:
         note = f"Set {FOLDER_VARIABLE} to a folder with MNIST's four idx files."
         return Reproduction(title=title, note=note, rows=())
-    return Figure(
+    return TrainingFigure(
         title=title,
         load=lambda: datasets.idx_folder(folder),
         bins=(-2.6, -0.4, 0.4, 2.6),

@@ -216,7 +216,7 @@ def one_ratio(tables: SelectionTables, low: FloatArray, epsilon: float) -> Float
 
 @final
 @dataclass(kw_only=True, eq=False)
-class _Search:
+class _OneRatioSearch:
     """The best box at one epsilon over all bin sets tried so far, by the bound of Theorem 4."""
 
     problem: Problem
@@ -302,7 +302,7 @@ def optm_one_ratio(
 
     def build(reduced: float) -> Mechanism:
         nonlocal programs
-        search = _Search(problem=problem, epsilon=reduced)
+        search = _OneRatioSearch(problem=problem, epsilon=reduced)
         for bins in sets:
             search.add(bins)
         programs += search.programs

@@ -31,7 +31,7 @@ def _noise(rate: float, steps: int) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Problem:
+class TrainingProblem:
     """A data set with the paper's settings.
 
     Arguments:
@@ -70,9 +70,9 @@ class Problem:
         return _noise(self.batch_size / self.dataset_size + 2.0**-24, self.steps)
 
 
-def diagnostic(model: str, *, splits: int = 10, runs: int = 10) -> Problem:
+def diagnostic(model: str, *, splits: int = 10, runs: int = 10) -> TrainingProblem:
     """Breast Cancer Wisconsin (Diagnostic) with the paper's settings."""
-    return Problem(
+    return TrainingProblem(
         name="Diagnostic",
         model=model,
         load=lambda split: datasets.breast_cancer(split=split),
@@ -84,10 +84,10 @@ def diagnostic(model: str, *, splits: int = 10, runs: int = 10) -> Problem:
     )
 
 
-def mnist(folder: str, *, runs: int = 5) -> Problem:
+def mnist(folder: str, *, runs: int = 5) -> TrainingProblem:
     """MNIST with the paper's settings; always the same split."""
     data = datasets.idx_folder(folder)
-    return Problem(
+    return TrainingProblem(
         name="MNIST",
         model="softmax",
         load=lambda split: data,
@@ -99,7 +99,7 @@ def mnist(folder: str, *, runs: int = 5) -> Problem:
     )
 
 
-def problems(splits: int, runs: int, mnist_runs: int) -> list[Problem]:
+def problems(splits: int, runs: int, mnist_runs: int) -> list[TrainingProblem]:
     """Diagnostic with both classifiers, and MNIST where its folder is named."""
     found = [diagnostic("logreg", splits=splits, runs=runs), diagnostic("svm", splits=splits, runs=runs)]
     folder = os.environ.get(FOLDER_VARIABLE)
@@ -107,7 +107,7 @@ def problems(splits: int, runs: int, mnist_runs: int) -> list[Problem]:
 
 
 def accuracies(
-    problem: Problem,
+    problem: TrainingProblem,
     method: Any,
     *,
     averaging: float = 0.0,
@@ -251,11 +251,11 @@ def rqp_figure1(*, progress: Progress | None = None) -> Reproduction:
     )
 
 
-def _noises(problem: Problem) -> tuple[float, ...]:
+def _noises(problem: TrainingProblem) -> tuple[float, ...]:
     return (0.1, 0.5, 1.0, 1.5, 2.0, 2.3) if problem.name == "Diagnostic" else (0.5, 2.0, 5.0, 10.0, 14.0)
 
 
-def _figure2_row(problem: Problem, z: float, tick: Tick) -> dict[str, Any]:
+def _figure2_row(problem: TrainingProblem, z: float, tick: Tick) -> dict[str, Any]:
     settings = replace(problem.published, noise_multiplier=z)
     q = float(training.rqp.published_q(settings))
     found = accuracies(problem, published_curve(z, q), tick=tick)
@@ -346,7 +346,7 @@ class Line:
     averaging: float = 0.0
     bits: int | None = None
 
-    def trained(self, problem: Problem, tick: Tick) -> npt.NDArray[np.float64]:
+    def trained(self, problem: TrainingProblem, tick: Tick) -> npt.NDArray[np.float64]:
         """(splits, runs) test accuracies in percent."""
         return accuracies(problem, self.method, averaging=self.averaging, bits=self.bits, tick=tick)
 
@@ -360,7 +360,7 @@ def optimal_projection(q: float) -> Any:
     return training.projection.projection_from(table)
 
 
-def lines(problem: Problem) -> list[Line]:
+def lines(problem: TrainingProblem) -> list[Line]:
     """Every line of Table 1 and our own, all at the noise of (1, 1e-7) but the paper's RQP."""
     noise = problem.noise()
     # The paper states neither sigma nor q of its RQP row; on Diagnostic z=2.3 is a point of its Theorem-1 curve.
@@ -384,7 +384,7 @@ def lines(problem: Problem) -> list[Line]:
     ]
 
 
-def _row(problem: Problem, line: Line, found: npt.NDArray[np.float64]) -> Mapping[str, Any]:
+def _row(problem: TrainingProblem, line: Line, found: npt.NDArray[np.float64]) -> Mapping[str, Any]:
     projected = getattr(line.method, "projection", None)
     claim = line.method.claim(
         steps=problem.steps,

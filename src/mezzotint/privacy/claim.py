@@ -122,7 +122,7 @@ class Claim(Record):
     parts: tuple[tuple[str, float], ...] = ()
     reason: str = ""
     release: Release | None = field(default=None, repr=False, compare=False)
-    checked: kernel.Claim | None = None
+    checked: kernel.ExactClaim | None = None
 
     @property
     def certified(self) -> bool:

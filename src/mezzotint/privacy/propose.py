@@ -50,7 +50,7 @@ class Outcome:
         too_large: the proof is too long or too slow to check, so that no larger epsilon would help it.
     """
 
-    claim: kernel.Claim
+    claim: kernel.ExactClaim
     proof: Proof | None
     reason: str = ""
     too_large: bool = False
@@ -75,7 +75,7 @@ def exact_rate(value: float) -> Fraction:
 
 
 def sealed(
-    claim: kernel.Claim, kind: str, *, precision: int = 256, tables: Iterable[str] = (), **content: Any
+    claim: kernel.ExactClaim, kind: str, *, precision: int = 256, tables: Iterable[str] = (), **content: Any
 ) -> Proof:
     """A proof that names its claim."""
     head = {"kind": kind, "version": 1, "claim_sha256": claim.sha256, "precision": precision}
@@ -90,16 +90,16 @@ def bound_document(*, levels: int, epsilon: Fraction, value: str, **content: Any
         content: of a proof of kind `dual` (docs/proofs/design.md, "Any m levels").
     """
     statement = {"kind": "lower_bound", "loss": "mse", "prior": "uniform", "levels": levels}
-    claim = kernel.Claim(release=None, statement={**statement, "epsilon": str(epsilon), "value": value})
+    claim = kernel.ExactClaim(release=None, statement={**statement, "epsilon": str(epsilon), "value": value})
     return {**claim.document(), "proof": sealed(claim, "dual", **content)}
 
 
-Prover: TypeAlias = Callable[[kernel.Claim], Proof]
+Prover: TypeAlias = Callable[[kernel.ExactClaim], Proof]
 """The proof for a claim."""
 
 
 def accepted(
-    release: kernel.Release,
+    release: kernel.ExactRelease,
     epsilon: float,
     delta: float,
     *provers: Prover,
@@ -120,7 +120,7 @@ def accepted(
 
     def attempt(prover: Prover, share: float) -> tuple[Outcome, float]:
         text = exact_text(epsilon + share * max(epsilon, _LEAST)) if share else repr(float(epsilon))
-        claim = kernel.Claim(release=release, statement={"kind": "dp", "epsilon": text, "delta": stated})
+        claim = kernel.ExactClaim(release=release, statement={"kind": "dp", "epsilon": text, "delta": stated})
         if otherwise is not None and otherwise.proof is not None and claim.epsilon >= otherwise.claim.epsilon:
             return otherwise, 0.0
         proof = prover(claim)
@@ -130,7 +130,7 @@ def accepted(
             large = not isinstance(error, kernel.Refused) or error.step == "size"
             return Outcome(claim=claim, proof=None, reason=f"not certified: {error}", too_large=large), _lacking(error)
 
-    at = kernel.Claim(release=release, statement={"kind": "dp", "epsilon": repr(float(epsilon)), "delta": stated})
+    at = kernel.ExactClaim(release=release, statement={"kind": "dp", "epsilon": repr(float(epsilon)), "delta": stated})
     outcome = Outcome(claim=at, proof=None, reason="" if math.isfinite(epsilon) else "no bound is finite")
     alive, refused, least = list(provers) if math.isfinite(epsilon) else [], 0.0, 0.0
     for share in raises:
@@ -209,13 +209,13 @@ def propose_local(
         epsilon, delta: what `account` found.
         coordinates, rounds, sampling, rate, neighboring: as in `Claim`.
     """
-    release = kernel.Release(
+    release = kernel.ExactRelease(
         observer="reports", tables=((mechanism.sha256, coordinates),), rounds=rounds, sampling=sampling,
         rate=exact_rate(rate), neighboring=neighboring,
     )  # fmt: skip
     texts = [mechanism.canonical()]
 
-    def pure(claim: kernel.Claim) -> Proof:
+    def pure(claim: kernel.ExactClaim) -> Proof:
         return sealed(claim, "ratio", tables=texts)
 
     total = pure_total(pure_epsilon(mechanism.weights), coordinates, rounds, sampling, rate)

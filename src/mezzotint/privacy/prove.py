@@ -86,7 +86,7 @@ def _columns(mechanisms: tuple[Mechanism, ...], epsilon: float, seconds: int = _
     """One report from each table."""
     tables = {table.sha256: table.canonical() for table in map(nameless, mechanisms)}
     drawn = Counter(nameless(mechanism).sha256 for mechanism in mechanisms)
-    release = kernel.Release(observer="reports", tables=tuple(drawn.items()))
+    release = kernel.ExactRelease(observer="reports", tables=tuple(drawn.items()))
     texts = tables.values()
     return accepted(release, epsilon, 0.0, lambda claim: sealed(claim, "ratio", tables=texts), seconds=seconds)
 
@@ -109,8 +109,10 @@ def check_report(mechanism: Mechanism, proof: str, *, order: float | None = None
     table = nameless(mechanism)
     exact = {name: repr(float(value)) for name, value in stated.items()}
     ordered: dict[str, Any] = {} if order is None else {"order": repr(float(order))}
-    release = kernel.Release(observer="reports", tables=((table.sha256, 1),))
-    claim = kernel.Claim(release=release, statement={"kind": "dp" if order is None else "renyi", **exact, **ordered})
+    release = kernel.ExactRelease(observer="reports", tables=((table.sha256, 1),))
+    claim = kernel.ExactClaim(
+        release=release, statement={"kind": "dp" if order is None else "renyi", **exact, **ordered}
+    )
     try:
         kernel.check(claim, sealed(claim, proof, tables=[table.canonical()], **ordered), seconds=_SECONDS)
     except (kernel.Refused, kernel.Unreadable, kernel.Unfinished):

@@ -147,5 +147,5 @@ def propose_ranks(table: Mapping[str, Any], *, epsilon: float, indices: int, rou
         epsilon: of all of it.
     """
     entry = dict(table)
-    release = kernel.Release(observer="reports", tables=((sha256(canonical(entry)), indices),), rounds=rounds)
+    release = kernel.ExactRelease(observer="reports", tables=((sha256(canonical(entry)), indices),), rounds=rounds)
     return accepted(release, epsilon, 0.0, lambda claim: sealed(claim, "ratio", ranks=[entry]))

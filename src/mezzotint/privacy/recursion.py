@@ -40,7 +40,7 @@ Pair = tuple[FloatArray, FloatArray]
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Curve:
+class PrivacyCurve:
     """A convex decreasing piecewise linear function of c = e**epsilon, between points 0 = c_0 < c_1 < ...
 
     Chords only overstate a convex function, so leaving out points does no harm; beyond the last point it is constant.
@@ -68,7 +68,7 @@ class Curve:
         return math.log(c) * (1 + 8 * UNIT) + 8 * UNIT
 
 
-def _thinned(points: FloatArray, values: FloatArray, floor: float) -> Curve:
+def _thinned(points: FloatArray, values: FloatArray, floor: float) -> PrivacyCurve:
     """At most `_POINTS` points: those go first whose neighbours' chord is relatively nearest."""
     while points.size > _POINTS:
         inner = np.arange(1, points.size - 1, 2)
@@ -79,7 +79,7 @@ def _thinned(points: FloatArray, values: FloatArray, floor: float) -> Curve:
         # Few at a time: a gap grows as its neighbours go.
         dropped = inner[np.argsort(gap)[: min(points.size - _POINTS, 1 + inner.size // 3)]]
         points, values = np.delete(points, dropped), np.delete(values, dropped)
-    return Curve(points=points, values=values, floor=floor)
+    return PrivacyCurve(points=points, values=values, floor=floor)
 
 
 def _merged(points: FloatArray) -> FloatArray:
@@ -90,7 +90,7 @@ def _merged(points: FloatArray) -> FloatArray:
     return ordered[fresh]
 
 
-def _through(pair: Pair, curve: Curve) -> Curve:
+def _through(pair: Pair, curve: PrivacyCurve) -> PrivacyCurve:
     """The curve after one more release that is seen through the pair."""
     first, second = pair
     both = (first > 0) & (second > 0)
@@ -113,7 +113,7 @@ def _crossings(points: FloatArray, table: FloatArray) -> FloatArray:
     return points[k] + share * (points[k + 1] - points[k])
 
 
-def _largest(curves: Sequence[Curve]) -> Curve:
+def _largest(curves: Sequence[PrivacyCurve]) -> PrivacyCurve:
     """An upper bound on the pointwise maximum, exact at the union of points and at crossings."""
     if len(curves) == 1:
         return curves[0]
@@ -132,7 +132,7 @@ def _largest(curves: Sequence[Curve]) -> Curve:
     return _thinned(points, table.max(axis=0), curves[0].floor)
 
 
-def _combinations(pairs: Sequence[Pair], count: int, curve: Curve) -> Iterator[Curve]:
+def _combinations(pairs: Sequence[Pair], count: int, curve: PrivacyCurve) -> Iterator[PrivacyCurve]:
     """The curve seen through every multiset of `count` pairs (their order does not matter)."""
     if count == 0:
         yield curve
@@ -141,9 +141,9 @@ def _combinations(pairs: Sequence[Pair], count: int, curve: Curve) -> Iterator[C
         yield from _combinations(pairs[i:], count - 1, _through(pair, curve))
 
 
-def _own_curve(pair: Pair) -> Curve:
+def _own_curve(pair: Pair) -> PrivacyCurve:
     """The pair's hockey-stick curve at all its corners."""
-    return _through(pair, Curve(points=np.array([0.0, 1.0]), values=np.array([1.0, 0.0])))
+    return _through(pair, PrivacyCurve(points=np.array([0.0, 1.0]), values=np.array([1.0, 0.0])))
 
 
 def undominated(weights: IntArray) -> list[Pair]:
@@ -195,7 +195,7 @@ def worst_sequence_epsilon(
         return None
     # Each release errs by (m + 8) 4 UNIT at most: m products, and arguments off by 4 UNIT where |c f'(c)| <= 1.
     target = delta - coordinates * rounds * (weights.shape[1] + 8) * 8 * UNIT
-    curve = Curve(points=np.array([0.0, 1.0]), values=np.array([1.0, 0.0]), floor=1e-3 * delta + 1e-18)
+    curve = PrivacyCurve(points=np.array([0.0, 1.0]), values=np.array([1.0, 0.0]), floor=1e-3 * delta + 1e-18)
     last = [curve]
     for _ in range(rounds if pairs else 0):
         curve = _largest(last)
@@ -204,7 +204,7 @@ def worst_sequence_epsilon(
     return max(seen.epsilon(target) for seen in last)
 
 
-def _mixed(seen: Curve, missed: Curve, rate: float) -> Curve:
+def _mixed(seen: PrivacyCurve, missed: PrivacyCurve, rate: float) -> PrivacyCurve:
     if rate == 1:
         return seen
     points = _merged(np.concatenate([seen.points, missed.points]))

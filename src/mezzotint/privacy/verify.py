@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, cast, final
 import flint
 
 from mezzotint.kernel.check import verdict
-from mezzotint.kernel.claim import FORMAT, Claim, words
+from mezzotint.kernel.claim import FORMAT, ExactClaim, words
 from mezzotint.kernel.real import ceil_scaled, log_fraction
 from mezzotint.kernel.table import read_table, worst_ratio
 from mezzotint.kernel.units import BITS, TOTAL, WHOLE, Unreadable, read_json, sha256
@@ -65,7 +65,7 @@ class VerificationReport:
     sha256: str
     problems: tuple[str, ...]
     subject: str = "mechanism"
-    claim: Claim | None = None
+    claim: ExactClaim | None = None
 
     @property
     def valid(self) -> bool:

@@ -200,7 +200,7 @@ def propose_sum(
         seconds: processor time for each check.
     """
     rows, lattice = lattice_rows(mechanism)
-    release = kernel.Release(
+    release = kernel.ExactRelease(
         observer="secure_sum", tables=((mechanism.sha256, coordinates),), rounds=rounds, sampling=sampling,
         rate=exact_rate(rate), clients=clients, corrupted=corrupted, lattice=tuple(lattice.integers.tolist()),
     )  # fmt: skip
@@ -248,7 +248,7 @@ def propose_noise(
     if release.participation not in ("none", "public"):
         return f"no kind of proof is about noise with {release.participation} sampling"
     used = np.flatnonzero(table.weights[0])
-    described = kernel.Release(
+    described = kernel.ExactRelease(
         observer="secure_sum", tables=((table.sha256, dimension),), rounds=release.rounds,
         sampling="none" if release.participation == "none" else "revealed", rate=exact_rate(release.sampling_rate),
         clients=int(release.clients or 1), corrupted=release.corrupted, lattice=tuple((used - used[0]).tolist()),

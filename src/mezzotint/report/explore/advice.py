@@ -90,7 +90,7 @@ class Question:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Advice:
+class Answer:
     """The suggested mechanism.
 
     Arguments:
@@ -171,7 +171,7 @@ def four_levels(epsilon: float, lower: float, upper: float, reach: float, share:
     return [float(f"{middle + half * place:.9g}") for place in (-1.0, -share, share, 1.0)]
 
 
-def advise(question: Question) -> Advice:
+def advise(question: Question) -> Answer:
     """The best mechanism found for a question, in a fraction of a second for up to 16 levels.
 
     Where sums are to decode to sums of values, levels lie on an even grid. On its levels the table is optimal.
@@ -198,7 +198,7 @@ def advise(question: Question) -> Advice:
     one_bit = loss(candidates[0][1])
     mse = mechanism.mse(sample)
     per_round = math.ceil(question.coordinates * mechanism.bits / 8)
-    return Advice(
+    return Answer(
         mechanism=mechanism,
         family=family,
         levels=tuple(mechanism.levels.tolist()),
@@ -247,7 +247,7 @@ def _claim(mechanism: Mechanism, coordinates: int, rounds: int, view: str, clien
     return privacy.account(mechanism, dimension=coordinates, rounds=rounds, view=view, delta=delta, **crowd)
 
 
-def claim(question: Question, advice: Advice) -> Any:
+def claim(question: Question, advice: Answer) -> Any:
     """The claim of the whole release, by `mezzotint.privacy.account`."""
     return _claim(
         advice.mechanism, question.coordinates, question.rounds, question.view, question.clients, question.delta
@@ -257,7 +257,7 @@ def claim(question: Question, advice: Advice) -> Any:
 # The lines that make it --------------------------------------------------------------------------------------
 
 
-def commands(question: Question, advice: Advice) -> tuple[str, str]:
+def commands(question: Question, advice: Answer) -> tuple[str, str]:
     """Two command lines: one that designs the mechanism, one that accounts the release. They run as they stand."""
     make = ["mezzotint", "design", "--family", advice.family, "--epsilon", repr(question.epsilon)]
     make.append(
@@ -278,7 +278,7 @@ def commands(question: Question, advice: Advice) -> tuple[str, str]:
     return shlex.join(make), shlex.join(account)
 
 
-def python_lines(question: Question, advice: Advice) -> str:
+def python_lines(question: Question, advice: Answer) -> str:
     """The same in Python."""
     problem = f"epsilon={question.epsilon!r}, lower={question.lower!r}, upper={question.upper!r}"
     problem += f", loss={question.loss!r}"
@@ -300,7 +300,7 @@ def python_lines(question: Question, advice: Advice) -> str:
     return "\n".join([*lines, "print(claim)"])
 
 
-def summary(question: Question, advice: Advice) -> tuple[tuple[str, str], ...]:
+def summary(question: Question, advice: Answer) -> tuple[tuple[str, str], ...]:
     """What a page shows, as names and values."""
     mechanism = advice.mechanism
     return (

@@ -14,7 +14,7 @@ from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.report.explore import advice as advising
-from mezzotint.report.explore.advice import Advice, Question
+from mezzotint.report.explore.advice import Answer, Question
 from mezzotint.report.mechanism import how_good_it_is
 from mezzotint.report.plots import COLOURS, figure_json
 from mezzotint.report.rivals import Comparison, compare
@@ -282,7 +282,7 @@ def _empty() -> dict[str, Any]:
     return {"data": [], "layout": {"height": 10, "xaxis": {"visible": False}, "yaxis": {"visible": False}}}
 
 
-def _distribution(question: Question, advice: Advice) -> dict[str, Any]:
+def _distribution(question: Question, advice: Answer) -> dict[str, Any]:
     """Probabilities of the levels at both ends and the middle of the range."""
     mechanism = advice.mechanism
     inputs = (question.lower, (question.lower + question.upper) / 2, question.upper)

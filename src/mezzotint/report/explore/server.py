@@ -26,7 +26,7 @@ POLICY = (
 
 
 @final
-class Server:
+class LocalServer:
     """A web application on the loopback address that answers only requests which know its token.
 
     The first request carries the token in its address and gets a cookie; all others carry the cookie. Requests that

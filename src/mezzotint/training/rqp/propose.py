@@ -43,7 +43,7 @@ def propose_training(
     """
     rate = exact_rate(sampling_rate)
     kept = exact_rate(q)
-    release = kernel.Release(
+    release = kernel.ExactRelease(
         observer="model", rounds=steps, sampling="none" if rate == 1 else "poisson", rate=rate, neighboring=neighboring,
         noise_multiplier=exact_rate(noise_multiplier), kept=kept, levels=2**bits, seeded=seeded,
     )  # fmt: skip
@@ -66,7 +66,7 @@ def propose_training(
         fine = 2 ** math.ceil(math.log2(min(2**13, max(16.0, 20 / deviation))))
     high = math.ceil(reach * fine) + 1
 
-    def proof(claim: kernel.Claim) -> Proof:
+    def proof(claim: kernel.ExactClaim) -> Proof:
         grid = {"low": -high, "high": high}
         return sealed(claim, "gaussian", step=f"1/{fine}", tail=TAIL, sampled=grid, **content)
 
