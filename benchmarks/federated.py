@@ -252,6 +252,7 @@ class CountingGrid(Grid):
         self.up: dict[int, int] = defaultdict(int)
         self.down: dict[int, int] = defaultdict(int)
         self.numbers = itertools.count()
+        self.replies: dict[str, Message] = {}
         self.contexts = {
             node: Context(
                 run_id=1, node_id=node, node_config={"partition-id": node - 10}, state=RecordDict(), run_config={}
@@ -266,23 +267,25 @@ class CountingGrid(Grid):
 
     def create_message(self, *args, **kwargs): ...
 
-    def push_messages(self, messages): ...
+    def push_messages(self, messages) -> list[str]:
+        return [self._push(message) for message in messages]
 
-    def pull_messages(self, message_ids): ...
+    def _push(self, message: Message) -> str:
+        node, number = message.metadata.dst_node_id, str(next(self.numbers))
+        message.metadata.__dict__["_message_id"] = number
+        self.down[node] += _over_the_wire(message)
+        self.replies[number] = reply = self.apps[node](message, self.contexts[node])
+        self.up[node] += _over_the_wire(reply)
+        return number
+
+    def pull_messages(self, message_ids) -> list[Message]:
+        return [self.replies.pop(number) for number in message_ids]
 
     def get_node_ids(self) -> list[int]:
         return list(self.apps)
 
     def send_and_receive(self, messages, *, timeout: float | None = None) -> list[Message]:
-        replies = []
-        for message in messages:
-            node = message.metadata.dst_node_id
-            message.metadata.__dict__["_message_id"] = str(next(self.numbers))
-            self.down[node] += _over_the_wire(message)
-            reply = self.apps[node](message, self.contexts[node])
-            self.up[node] += _over_the_wire(reply)
-            replies.append(reply)
-        return replies
+        return self.pull_messages(self.push_messages(messages))
 
 
 def _over_the_wire(message: Message) -> int:

@@ -6,8 +6,9 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterable
 
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
 TaskIdentity = None
@@ -15,8 +16,17 @@ with contextlib.suppress(ImportError):  # before Flower 1.38 messages carry no i
     from flwr.supercore.task_identity import TaskIdentity
 
 
+def name_task() -> None:
+    """Whose messages are made in this process."""
+    if TaskIdentity is not None:
+        TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, 1
+
+
 class LocalGrid(Grid):
-    """Nodes with contexts of their own. `hand(message, reply)` may change, drop (None) or double (list) replies."""
+    """Nodes with contexts of their own. `hand(message, reply)` may change, drop (None) or double (list) replies.
+
+    A message whose reply is dropped counts as one that could not be sent: nobody waits for it.
+    """
 
     def __init__(
         self,
@@ -27,10 +37,10 @@ class LocalGrid(Grid):
         hand: Callable[[Message, Message], Message | list[Message] | None] = lambda message, reply: reply,
     ) -> None:
         self.apps = {10 + place: app for place, app in enumerate(apps)}
-        if TaskIdentity is not None:
-            TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, 1
+        name_task()
         self.hand = hand
         self.received: list[Message] = []
+        self._waiting: dict[str, list[Message]] = {}
         self._numbers = itertools.count()
         self.contexts = {
             node: Context(
@@ -50,20 +60,28 @@ class LocalGrid(Grid):
 
     def create_message(self, *args, **kwargs): ...
 
-    def push_messages(self, messages): ...
+    def push_messages(self, messages: Iterable[Message]) -> list[str | None]:
+        return [self._push(message) for message in messages]
 
-    def pull_messages(self, message_ids): ...
+    def _push(self, message: Message) -> str | None:
+        number = str(next(self._numbers))
+        message.metadata.__dict__["_message_id"] = number
+        node = message.metadata.dst_node_id
+        try:
+            reply = self.apps[node](message, self.contexts[node])
+        except Exception as error:  # as Flower does
+            reply = Message(Error(code=ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason=repr(error)), reply_to=message)
+        changed = self.hand(message, reply)
+        replies = changed if isinstance(changed, list) else [] if changed is None else [changed]
+        self.received += replies
+        self._waiting[number] = replies
+        return number if replies else None
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        return [reply for number in message_ids for reply in self._waiting.pop(number, [])]
 
     def get_node_ids(self) -> list[int]:
         return list(self.apps)
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
-        replies: list[Message] = []
-        for message in messages:
-            node = message.metadata.dst_node_id
-            message.metadata.__dict__["_message_id"] = str(next(self._numbers))
-            reply = self.apps[node](message, self.contexts[node])
-            changed = self.hand(message, reply)
-            replies += changed if isinstance(changed, list) else [] if changed is None else [changed]
-        self.received += replies
-        return replies
+        return self.pull_messages(number for number in self.push_messages(messages) if number)

@@ -103,18 +103,18 @@ def _honest(count: int = CLIENTS, **others) -> LocalGrid:
 
 def _before(grid: LocalGrid, stage: str, act: Callable[[Message], None]) -> None:
     """Lets the server do something to every client just before it sends the message of a stage."""
-    send = grid.send_and_receive
+    send = grid.push_messages
 
-    def meddling(messages, *, timeout=None):
+    def meddling(messages):
         batch = list(messages)
         for message in batch:
             if _record(message)["stage"] == stage:
-                grid.send_and_receive = send  # type: ignore[method-assign]
+                grid.push_messages = send  # type: ignore[method-assign]
                 act(message)
-                grid.send_and_receive = meddling  # type: ignore[method-assign]
+                grid.push_messages = meddling  # type: ignore[method-assign]
         return send(batch)
 
-    grid.send_and_receive = meddling  # type: ignore[method-assign]
+    grid.push_messages = meddling  # type: ignore[method-assign]
 
 
 def test_an_encoding_that_was_refused_is_not_masked_under_later():
@@ -154,19 +154,18 @@ OTHER_TASKS: dict[str, Callable[[RecordDict], None]] = {
 def test_a_client_answers_no_other_question_than_the_round_was_announced_with(what):
     """Updates to different models, or under different settings, would tell clients apart in the sum of all."""
     grid = _honest()
-    send, seen = grid.send_and_receive, list[dict]()
+    send = grid.push_messages
 
-    def other(messages, *, timeout=None):
+    def other(messages):
         changed = [copy.deepcopy(message) for message in messages]
         for message in changed:
             if _record(message)["stage"] == "sum" and message.metadata.dst_node_id == 10:
                 OTHER_TASKS[what](message.content)
-        replies = list(send(changed))
-        seen.extend(_record(reply) for reply in replies if "refused" in _record(reply))
-        return replies
+        return send(changed)
 
-    grid.send_and_receive = other  # type: ignore[method-assign]
+    grid.push_messages = other  # type: ignore[method-assign]
     strategy = _run(grid)
+    seen = [_record(reply) for reply in grid.received if "refused" in _record(reply)]
     assert [(one["refused"], one["reason"].split(":")[0]) for one in seen] == [("PolicyRefusal", "model")]
     assert strategy.last_sum is not None
     assert len(strategy.last_sum.survivors) == CLIENTS - 1

@@ -216,9 +216,7 @@ def _trained(grid: Grid, settings: RunSettings, tell: Callable[[str], None] | No
     config = ConfigRecord({key: getattr(settings, key) for key in _TOLD})
     for done in range(checkpoint.done, settings.rounds):
         arrays = ArrayRecord({PARAMETERS: Array(checkpoint.parameters.astype(np.float32))})
-        result = strategy.start(
-            grid=grid, initial_arrays=arrays, num_rounds=1, timeout=settings.stage_timeout, train_config=config
-        )
+        result = strategy.start(grid=grid, initial_arrays=arrays, num_rounds=1, train_config=config)
         if strategy.stopped:
             break
         parameters = checkpoint.parameters

@@ -255,12 +255,11 @@ class LocalStrategy(RoundStrategy[_Local]):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Takes the reports and adds the mean of their estimates to the model."""
-        now, answered = self._running, list(replies)
+        """Asks for the reports and adds the mean of their estimates to the model."""
+        now, self._running = self._running, None
         if now is None:
             return None, None
-        self._running = None
-        self._take(now, answered)
+        self._ask(now, now.requests)
         # Whoever is silent may have sent a report that others saw on its way, or that comes late.
         charged = [now.names[place] for place in now.joined if place in now.reports or place not in now.refused]
         self.ledger.close(now.number, charged)

@@ -7,7 +7,7 @@ import random
 import time
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from logging import INFO, WARNING
 from typing import Any, Generic, Literal, TypedDict, TypeVar, final
@@ -19,6 +19,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from mezzotint.core.errors import BudgetError, InfeasibleError, ParameterError
+from mezzotint.federated.arrivals import arriving
 from mezzotint.federated.ledger import RunLedger
 from mezzotint.federated.records import (
     NAME,
@@ -60,13 +61,23 @@ class Task(TypedDict):
 
 @dataclass(kw_only=True)
 class Running:
-    """The round in progress: its number, the node behind each place, what they are asked, how they call themselves."""
+    """The round in progress.
+
+    Arguments:
+        number: of the round.
+        nodes: place -> the node behind it.
+        task: what clients are asked to do.
+        grid: Flower's.
+        names: place -> how the client calls itself.
+        requests: the messages that ask for an update, once they are ready to be sent.
+    """
 
     number: int
     nodes: dict[int, int]
     task: Task
     grid: Grid
     names: dict[int, str] = field(default_factory=dict)
+    requests: list[Message] = field(default_factory=list)
 
     def name(self, place: int) -> str:
         """How the client calls itself; its node's number when it has not said."""
@@ -87,7 +98,10 @@ class RoundOptions(TypedDict, total=False):
 
 
 class RoundStrategy(Strategy, ABC, Generic[R]):
-    """Training rounds in several exchanges, the last but one of which travels as Flower's own train messages.
+    """Training rounds in several exchanges, all of them as Flower's train messages, answered one by one.
+
+    Flower's loop reads the answers to its messages when the last has come or the time is over. So it is given none: a
+    strategy sends its messages itself, and takes answers as they come.
 
     Arguments:
         per_round: clients of a round ("fixed": drawn without replacement), or the expected number ("poisson").
@@ -95,7 +109,8 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         sampling: "fixed" or "poisson"; neither is claimed to amplify, for the server knows who took part.
         learning_rate: factor of the mean update.
         returns: what clients' train functions return: "weights" (new parameters) or "update" (what is added).
-        stage_timeout: seconds to wait for the answers of a stage; later ones are drop-outs.
+        stage_timeout: seconds to wait for the answers of a stage, of training as well; later ones are drop-outs. The
+            timeout of `start` is not used.
         ledger: where releases are written before they happen; by default in memory.
         most_rounds: rounds that any one client may be charged for; the run stops before it is exceeded.
         session: 16 bytes naming the run; a resumed run passes its own.
@@ -186,7 +201,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Runs the stages before training; returns the messages that ask for an update."""
+        """Runs the stages before training; leaves nothing for Flower's loop to send."""
         self._running = None
         self.counted = 0
         most = max(self.ledger.charges.values(), default=0)
@@ -207,14 +222,13 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
             return []
         self._running = now
         try:
-            return self._until_train(now)
+            now.requests = self._until_train(now)
         except ProtocolError as error:
             self._abort(now, error)
-            return []
         except BudgetError as error:
             self.stopped = str(error)
             self._abort(now, error)
-            return []
+        return []
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -278,15 +292,13 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         ]
 
     def _exchange(self, now: R, outbox: Mapping[int, bytes], extra: Mapping[str, str | bytes]) -> None:
-        stage = self._stage(now)
-        start = time.perf_counter()
-        replies = now.grid.send_and_receive(self._messages(now, outbox, extra), timeout=self.stage_timeout)
-        self._take(now, replies)
-        self.seconds[stage] = time.perf_counter() - start
+        self._ask(now, self._messages(now, outbox, extra))
 
-    def _take(self, now: R, replies: Iterable[Message]) -> None:
+    def _ask(self, now: R, messages: Sequence[Message]) -> None:
+        """Sends the messages of a stage and takes the answers as they come."""
+        stage, start = self._stage(now), time.perf_counter()
         place_of = {node: place for place, node in now.nodes.items()}
-        for answer in replies:
+        for answer in arriving(now.grid, messages, timeout=self.stage_timeout, answer_bytes=self._answer_bytes(now)):
             node = answer.metadata.src_node_id
             if node not in place_of:
                 self._note(now.number, str(node), ProtocolError(self._stage(now), "an answer of a node not asked"))
@@ -299,6 +311,11 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
                 )
                 continue
             self._take_one(now, place, who, protocol_record(answer))
+        self.seconds[stage] = time.perf_counter() - start
+
+    def _answer_bytes(self, now: R) -> int:
+        """Of an answer of the present stage, where it may be large."""
+        return 0
 
     def _take_one(self, now: R, place: int, who: str, record: ConfigRecord | None) -> None:
         if record is None or REFUSED in record:

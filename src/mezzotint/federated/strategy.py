@@ -17,6 +17,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricReco
 from flwr.serverapp import Grid
 
 from mezzotint.core.errors import InfeasibleError, ParameterError
+from mezzotint.federated.arrivals import arriving
 from mezzotint.federated.encoding import Encoding, packed
 from mezzotint.federated.records import (
     CARD,
@@ -211,7 +212,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Runs the stages before the masked input; returns the messages that ask for it."""
+        """Runs the stages before the masked input."""
         self.last_sum = None
         return super().configure_train(server_round, arrays, config, grid)
 
@@ -247,7 +248,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
             )
             for node in unknown
         ]
-        for answer in grid.send_and_receive(asked, timeout=self.stage_timeout) if asked else ():
+        for answer in arriving(grid, asked, timeout=self.stage_timeout):
             node = answer.metadata.src_node_id
             try:
                 self._introduce(node, None if answer.has_error() else protocol_record(answer))
@@ -271,6 +272,9 @@ class SecureStrategy(RoundStrategy[_Secure]):
     def _stage(self, now: _Secure) -> str:
         return now.server.stage
 
+    def _answer_bytes(self, now: _Secure) -> int:
+        return now.server.plan.coordinates * now.server.plan.bits // 8 if now.server.stage == "sum" else 0
+
     def _receive(self, now: _Secure, place: int, payload: bytes) -> None:
         now.server.receive(place, payload)
 
@@ -290,7 +294,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Takes the masked inputs, runs the stages after them, and adds the mean update to the model.
+        """Asks for the masked inputs, runs the stages after them, and adds the mean update to the model.
 
         A round that a client spoilt by what it dealt is repeated without it.
         """
@@ -298,20 +302,19 @@ class SecureStrategy(RoundStrategy[_Secure]):
             now, self._running = self._running, None
             if now is None:
                 break
-            total, culprits = self._finish(now, list(replies))
+            total, culprits = self._finish(now)
             if total is not None:
                 return self._apply(now, total)
             self._exclude(now, culprits)
             if not culprits or not left:
                 break
-            asked = list(self.configure_train(server_round, now.task["arrays"], now.task["config"], now.grid))
-            replies = now.grid.send_and_receive(asked, timeout=self.stage_timeout) if asked else []
+            self.configure_train(server_round, now.task["arrays"], now.task["config"], now.grid)
         return None, None
 
-    def _finish(self, now: _Secure, replies: list[Message]) -> tuple[SecureSum | None, tuple[int, ...]]:
+    def _finish(self, now: _Secure) -> tuple[SecureSum | None, tuple[int, ...]]:
         """The sum; or None, and whose doing that is as far as it can be told."""
         try:
-            self._take(now, replies)
+            self._ask(now, now.requests)
             self._exchange(now, now.server.advance(), {})
             certificates = now.server.advance()
         except ProtocolError as error:

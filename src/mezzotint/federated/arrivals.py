@@ -1,0 +1,47 @@
+"""Messages on their way: answers are taken one by one as they come, so that nobody waits for the last of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+_AT_ONCE = 64
+"""Answers fetched by one request, at most."""
+_ROOM = 1 << 22
+"""Bytes of answers fetched by one request: what is fetched lies in memory until it is read."""
+_SHORTEST, _LONGEST = 0.05, 1.0
+"""Seconds between two looks for answers: the pause grows while nothing comes."""
+
+
+def arriving(grid: Grid, messages: Sequence[Message], *, timeout: float, answer_bytes: int = 0) -> Iterator[Message]:
+    """Sends messages, and gives their answers in the order in which they come.
+
+    Ends when all have come or the time is over, whichever is first. Whoever stops reading gives up the others: they are
+    never fetched. Messages that Flower could not send are not waited for. Of an answer that was read nothing is kept.
+
+    Arguments:
+        grid: Flower's.
+        messages: to send, once the first answer is asked for.
+        timeout: seconds from then on. What has come by its end is given, however long the reader took.
+        answer_bytes: of an answer, if known: large ones are fetched a few at a time.
+    """
+    waiting = {number for number in grid.push_messages(messages) if number} if messages else set[str]()
+    del messages
+    deadline, pause = time.monotonic() + timeout, _SHORTEST
+    size = max(1, min(_AT_ONCE, _ROOM // max(1, answer_bytes)))
+    while waiting:
+        over = time.monotonic() >= deadline  # then this is the last look
+        asked, before = sorted(waiting), len(waiting)
+        for begin in range(0, before, size):
+            found = list(grid.pull_messages(asked[begin : begin + size]))
+            waiting.difference_update(answer.metadata.reply_to_message_id for answer in found)
+            while found:
+                yield found.pop(0)
+        if over:
+            return
+        pause = _SHORTEST if len(waiting) < before else min(2 * pause, _LONGEST)
+        if waiting:
+            time.sleep(min(pause, max(0.0, deadline - time.monotonic())))

@@ -1,0 +1,113 @@
+"""Answers are taken as they come: from a grid of the test's own, on a clock of the test's own."""
+
+from __future__ import annotations
+
+import pytest
+from flwr.app import ConfigRecord, Message, RecordDict
+
+from federated.grids import name_task
+from mezzotint.federated import arrivals
+from mezzotint.federated.arrivals import arriving
+
+
+class _Clock:
+    """Time passes when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        assert seconds >= 0
+        self.now += seconds
+
+
+class _Slow:
+    """Message i is answered `delays[i]` seconds after it was sent; None: it cannot be sent."""
+
+    def __init__(self, clock: _Clock, delays: list[float | None]) -> None:
+        self.clock = clock
+        self.delays = delays
+        self.due: dict[str, tuple[float, Message]] = {}
+        self.fetched: list[int] = []
+
+    def push_messages(self, messages):
+        numbers = []
+        for message, delay in zip(messages, self.delays, strict=True):
+            number = str(message.metadata.dst_node_id)
+            message.metadata.__dict__["_message_id"] = number
+            numbers.append(None if delay is None else number)
+            if delay is not None:
+                self.due[number] = (self.clock.now + delay, Message(RecordDict(), reply_to=message))
+        return numbers
+
+    def pull_messages(self, message_ids):
+        there = [number for number in message_ids if number in self.due and self.due[number][0] <= self.clock.now]
+        self.fetched.append(len(there))
+        return [self.due.pop(number)[1] for number in there]
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    found = _Clock()
+    monkeypatch.setattr(arrivals, "time", found)
+    return found
+
+
+def _messages(count: int) -> list[Message]:
+    name_task()
+    content = RecordDict({"a": ConfigRecord({"b": 1})})
+    return [Message(content, message_type="train", dst_node_id=node) for node in range(10, 10 + count)]
+
+
+def _nodes(found) -> list[int]:
+    return [int(answer.metadata.reply_to_message_id) for answer in found]
+
+
+def test_answers_come_in_the_order_in_which_they_are_there_and_the_end_waits_for_nobody_else(clock):
+    grid = _Slow(clock, [3.0, 0.0, 1.0])
+    assert _nodes(arriving(grid, _messages(3), timeout=600.0)) == [11, 12, 10]
+    assert clock.now < 3.0 + 1.0  # the longest pause between two looks
+
+
+def test_what_comes_after_the_deadline_is_not_taken_and_what_came_before_it_is(clock):
+    grid = _Slow(clock, [9.9, 10.1, 0.0])
+    found = []
+    for answer in arriving(grid, _messages(3), timeout=10.0):
+        found.append(answer)
+        clock.sleep(4.0)  # a reader that takes its time
+    assert _nodes(found) == [12, 10]
+
+
+def test_a_slow_reader_misses_nothing_that_came_in_time(clock):
+    grid = _Slow(clock, [0.0, 5.0])
+    found = arriving(grid, _messages(2), timeout=10.0)
+    assert _nodes([next(found)]) == [10]
+    clock.sleep(100.0)
+    assert _nodes(found) == [11]
+
+
+def test_what_could_not_be_sent_is_not_waited_for(clock):
+    assert _nodes(arriving(_Slow(clock, [None, 1.0, None]), _messages(3), timeout=600.0)) == [11]
+    assert clock.now < 3.0
+    assert list(arriving(_Slow(clock, []), [], timeout=600.0)) == []
+
+
+def test_large_answers_are_fetched_a_few_at_a_time(clock):
+    grid = _Slow(clock, [0.0] * 100)
+    assert len(list(arriving(grid, _messages(100), timeout=1.0))) == 100
+    assert max(grid.fetched) == arrivals._AT_ONCE
+    large = _Slow(clock, [0.0] * 10)
+    assert len(list(arriving(large, _messages(10), timeout=1.0, answer_bytes=arrivals._ROOM // 2))) == 10
+    assert max(large.fetched) == 2
+
+
+def test_who_stops_reading_fetches_no_more(clock):
+    grid = _Slow(clock, [0.0, 0.0, 50.0])
+    for count, _ in enumerate(arriving(grid, _messages(3), timeout=600.0)):
+        if count == 1:
+            break
+    assert list(grid.due) == ["12"]
+    assert clock.now < 1.0
