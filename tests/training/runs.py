@@ -17,3 +17,16 @@ def make(
         steps=steps, batch_size=20, step_size=settings.pop("step_size", 1.0), delta=1e-5, seed=seed, **settings
     )
     return trainer.Trainer(data=data, task=task, method=method, settings=chosen)
+
+
+def dying(run: trainer.Trainer, *, after: int) -> None:
+    """Lets the run die in the middle of a block."""
+    whole, left = run.step, [after]
+
+    def step() -> None:
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        whole()
+
+    run.step = step  # type: ignore[method-assign]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import dataclasses
 import itertools
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,13 +19,17 @@ from mezzotint import ParameterError, privacy
 from mezzotint.datasets import Dataset
 from mezzotint.privacy.prove import prove
 from mezzotint.training import rqp
+from mezzotint.training.projection import projection
 from tolerances import MANY
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("opacus")
 
 from mezzotint import training  # noqa: E402 - the room needs the extra
+from mezzotint.cli.application import run as verb  # noqa: E402
 from mezzotint.training import bands as banding  # noqa: E402
+from mezzotint.training import checkpoint, methods  # noqa: E402
+from training.runs import dying, make  # noqa: E402
 
 
 def matrix(bands: int, steps: int) -> np.ndarray:
@@ -242,3 +248,98 @@ def test_the_number_of_bands_follows_from_noise_and_matrix(
     )
     assert found == expected
     assert asked == [(0.1, 50), (0.2, 25), (0.4, 13), (0.8, 7)]
+
+
+def banded(data: Dataset, *, bands: int = 4, seed: int | None = None) -> Any:
+    """A trainer of 22 steps."""
+    return make(data, methods.NoisySGD(noise_multiplier=2.0, clip_norm=0.5, bands=bands), steps=22, seed=seed)
+
+
+def epsilon_of(blocks: int) -> float:
+    """Of so many steps of independent noise with batches four times as large, 80 of 200 records."""
+    return rqp.epsilon(2.0, steps=blocks, sampling_rate=0.4, delta=1e-5).epsilon
+
+
+@judges("training.trainer.Trainer.claim")
+def test_a_trainer_takes_the_parts_in_turn(blobs: Dataset) -> None:
+    run, seen = banded(blobs), []
+    draw = run._batch
+    run._batch = lambda: seen.append(set(draw().tolist())) or np.array(sorted(seen[-1]))
+    assert run.run().test_accuracy > 0.9
+    assert 10 < np.mean([len(one) for one in seen]) < 30
+    for gap in range(1, 5):
+        shared = sum(len(first & second) for first, second in zip(seen, seen[gap:], strict=False))
+        assert (shared > 0) == (gap == 4)
+    # 22 steps, one in four.
+    assert run.claim().epsilon == pytest.approx(epsilon_of(6), rel=1e-6)  # the rate is rounded up
+    assert run.claim(20).epsilon == run.claim(17).epsilon < run.claim().epsilon
+    assert "correlated over 4 steps" in run.sentence()
+    assert run.method.describe()["bands"] == 4
+
+
+@pytest.mark.parametrize("killed", [3, 8, 10, 21])
+def test_an_interrupted_run_begins_new_blocks(blobs: Dataset, tmp_path: Path, killed: int) -> None:
+    # 8 steps are reserved at a time, as 6 is no multiple of 4: at most two blocks of 4 are lost, beside the six.
+    place, first = tmp_path / "run.pt", banded(blobs)
+    dying(first, after=killed)
+    with pytest.raises(KeyboardInterrupt):
+        first.run(every=6, checkpoint=place)
+    second = banded(blobs)
+    checkpoint.restore(second, place)
+    assert second.taken == killed // 8 * 8
+    assert not second.optimizer.correlated._sums  # sums of records are never written down
+    second.run(every=6, checkpoint=place)
+    assert second.claim().epsilon == pytest.approx(epsilon_of(8), rel=1e-6)
+    again = banded(blobs)  # a second attempt over the same files
+    again.run(checkpoint=place)
+    assert again.claim().epsilon == pytest.approx(epsilon_of(8 + 6), rel=1e-6)
+
+
+def test_two_processes_on_one_ledger_pay_for_the_blocks_of_both(blobs: Dataset, tmp_path: Path) -> None:
+    runs = [banded(blobs) for _ in range(2)]
+    ledgers = [checkpoint.StepLedger(run, tmp_path / "run.pt") for run in runs]
+    # The second takes six steps, then is gone; the first goes on.
+    assert [ledger.reserve(steps) for ledger, steps in ((ledgers[0], 4), (ledgers[1], 6), (ledgers[0], 4))] == [4, 6, 4]
+    assert ledgers[0].reserved == 4 + 8 + 4
+    # What is left of the target goes into whole blocks.
+    assert ledgers[0].reserve(8, target_epsilon=epsilon_of(5)) == 4
+
+
+def test_a_seed_does_not_resume_correlated_noise(blobs: Dataset, tmp_path: Path) -> None:
+    banded(blobs, seed=1).run(checkpoint=tmp_path / "run.pt")
+    with pytest.raises(ParameterError, match="begins anew"):
+        checkpoint.restore(banded(blobs, seed=1), tmp_path / "run.pt")
+
+
+def test_bands_that_a_method_does_not_know(blobs: Dataset) -> None:
+    for bands, projected in ((0, None), (65, None), (2, projection(bits=4, q=0.9))):
+        with pytest.raises(ParameterError, match=f"bands={bands}"):
+            methods.NoisySGD(noise_multiplier=1.0, clip_norm=1.0, projection=projected, bands=bands)
+    with pytest.raises(ParameterError, match="bands=11: each part needs a batch; 10 is the most here"):
+        banded(blobs, bands=11)
+
+
+def test_the_verb_chooses_bands(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(banding, "CHOICES", (1, 4))
+
+    def call(*more: str) -> Any:
+        words = ["train", "--data", "breast-cancer", "--steps", "40", "--delta", "1e-5", "--batch-size", "20", "--json"]
+        status, printed = verb([*words, *more]), capsys.readouterr()
+        return printed.err if status else json.loads(printed.out)
+
+    chosen = call("--target-epsilon", "2", "--bands", "auto")
+    assert 1.99 < chosen["epsilon"] <= 2
+    assert chosen["bands"] == banding.choose_bands(
+        2.0, batch_size=20, dataset_size=455, steps=40, delta=1e-5, neighboring="add_or_remove_one"
+    )
+    assert f"correlated over {chosen['bands']} steps" in chosen["claim"]
+    assert chosen["sampling_rate"] == pytest.approx(chosen["bands"] * 20 / 455)
+    levels = ("--method", "proj-dp-sgd", "--bands", "2", "--neighboring", "replace_one", "--noise-multiplier", "2")
+    assert call(*levels)["neighboring"] == "replace_one"
+    for words, said in (
+        (("--bands", "many", "--target-epsilon", "2"), "--bands=many: give a number"),
+        (("--bands", "auto", "--noise-multiplier", "2"), "--bands=auto: it is chosen for a --target-epsilon"),
+        (("--bands", "4", "--method", "rqp", "--target-epsilon", "2"), "dp-sgd, proj-dp-sgd has"),
+        (("--bands", "23", "--target-epsilon", "2"), "--bands=23: each part needs a batch"),
+    ):
+        assert said in call(*words)

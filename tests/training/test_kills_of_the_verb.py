@@ -33,34 +33,40 @@ def _reserved(folder: Path) -> int:
     return max([json.loads(line).get("reserved", 0) for line in whole], default=0)
 
 
-@pytest.mark.parametrize("torn", [False, True], ids=["before", "within"])
-def test_steps_are_paid_before_they_are_begun_and_never_forgotten(tmp_path: Path, torn: bool) -> None:
+@pytest.mark.parametrize(
+    ("torn", "more", "block"),
+    [(False, (), EVERY), (True, (), EVERY), (False, ("--bands", "4"), 4)],
+    ids=["before", "within", "bands"],
+)
+def test_steps_are_paid_before_they_are_begun_and_never_forgotten(
+    tmp_path: Path, torn: bool, more: tuple[str, ...], block: int
+) -> None:
     marks = tmp_path / "marks"
     step = "mezzotint.training.trainer:Trainer.step"
     with Runs.of("mezzotint.cli:run", counted=step, marks=marks, loads=LOADS) as runs:
         whole = tmp_path / "whole"
         whole.mkdir()
-        changes = runs(*_words(whole)).changes
+        changes = runs(*_words(whole, *more)).changes
         assert marks.stat().st_size == STEPS
         assert changes > 30
         for at in range(1, changes + 1):
             folder = tmp_path / str(at)
             folder.mkdir()
             before = marks.stat().st_size
-            assert runs(*_words(folder), at=at, torn=torn).status is None
+            assert runs(*_words(folder, *more), at=at, torn=torn).status is None
             begun = marks.stat().st_size - before
             assert begun <= _reserved(folder)
             model = folder / "model.mzq"
             if model.exists():  # killed after all steps: a whole model, which is kept unless told otherwise
                 assert PackedModel.load(model).tensors
                 kept = model.read_bytes()
-                assert "exists already" in runs(*_words(folder, "--resume")).output
+                assert "exists already" in runs(*_words(folder, *more, "--resume")).output
                 assert model.read_bytes() == kept
-            again = runs(*_words(folder, "--resume", *["--overwrite"] * model.exists()))
+            again = runs(*_words(folder, *more, "--resume", *["--overwrite"] * model.exists()))
             if again.status != 0:  # no checkpoint yet
                 assert begun == 0 or not (folder / "run.pt").exists(), again.output
-                again = runs(*_words(folder, "--overwrite"))
+                again = runs(*_words(folder, *more, "--overwrite"))
             assert again.status == 0, again.output
             begun = marks.stat().st_size - before
             told = json.loads(again.output[again.output.index("{") : again.output.rindex("}") + 1])
-            assert begun <= told["steps"] == _reserved(folder) <= STEPS + EVERY
+            assert begun <= told["steps"] == _reserved(folder) <= STEPS + block

@@ -23,7 +23,7 @@ from mezzotint.training import checkpoint, methods, models, notices, optimizers,
 from mezzotint.training.noise import RoundedGaussian
 from mezzotint.training.projection import projection, projection_from
 from tolerances import SINGLE
-from training.runs import make
+from training.runs import dying, make
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("opacus")
@@ -213,19 +213,6 @@ def lines(place: Path) -> list[dict[str, Any]]:
 def reserved(place: Path) -> list[int]:
     """Steps counted as spent."""
     return [line["reserved"] for line in lines(place)]
-
-
-def dying(run: trainer.Trainer, *, after: int) -> None:
-    """Lets the run die in the middle of a block."""
-    whole, left = run.step, [after]
-
-    def step() -> None:
-        if not left[0]:
-            raise KeyboardInterrupt
-        left[0] -= 1
-        whole()
-
-    run.step = step  # type: ignore[method-assign]
 
 
 def test_lost_steps_are_paid_for(blobs: Dataset, tmp_path: Path) -> None:

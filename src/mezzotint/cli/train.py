@@ -48,8 +48,8 @@ _NOISE = ("target_epsilon", "noise_multiplier")
 # Options without a default, and which methods use them. The others refuse them: whoever gives one expects an effect.
 USES = {
     "none": (),
-    "dp-sgd": _NOISE,
-    "proj-dp-sgd": (*_NOISE, "projection", "bound"),
+    "dp-sgd": (*_NOISE, "bands"),
+    "proj-dp-sgd": (*_NOISE, "bands", "projection", "bound"),
     "rqp": (*_NOISE, "projection", "bound", "q", "mechanism"),
     "quantized-gradient": ("mechanism",),
     "ranked-gradient": ("report_epsilon",),
@@ -88,6 +88,9 @@ def command(
         typer.Option(help="L2 norm of a record's gradient; per coordinate for tables."),
     ] = 0.45,
     report_epsilon: Annotated[Number, typer.Option(help="ranked-gradient: pure epsilon of a record's report.")] = None,
+    bands: Annotated[
+        str | None, typer.Option(help="Steps that the noise is correlated over; auto chooses, for --target-epsilon.")
+    ] = None,
     bits: Annotated[int, typer.Option(help="Bits of one weight, during training (proj-dp-sgd, rqp) and in --out.")] = 4,
     projection: Annotated[str | None, typer.Option(help="stochastic (default) or nearest rounding of weights.")] = None,
     q: Annotated[Number, typer.Option(help="rqp: probability that a code is kept; 0.99 if not given.")] = None,
@@ -179,8 +182,7 @@ def prepare(options: dict[str, Any]) -> Any:
         optimizer=options["optimizer"],
         schedule=options["schedule"],
     )
-    batches = training.batches.PoissonBatches(batch_size=options["batch_size"], dataset_size=len(data.train_x))
-    chosen = choose_method(options, task, rate=batches.sampling.rate)
+    chosen = choose_method(options, task, records=len(data.train_x))
     run = training.trainer.Trainer(data=data, task=task, method=chosen, settings=settings)
     if options["resume"]:
         training.checkpoint.restore(run, options["checkpoint"])
@@ -222,7 +224,7 @@ def _data(name: str, label: str | None) -> Any:
     return datasets.idx_folder(name) if any(place.glob("*-ubyte*")) else datasets.image_folder(name)
 
 
-def choose_method(options: dict[str, Any], task: Any, *, rate: float) -> Any:
+def choose_method(options: dict[str, Any], task: Any, *, records: int) -> Any:
     """The training method that the options describe, its noise calibrated to --target-epsilon if given."""
     name = options["method"]
     if name == "quantized-gradient":
@@ -236,12 +238,35 @@ def choose_method(options: dict[str, Any], task: Any, *, rate: float) -> Any:
         scheme = vectors.ranked_codebook(weights, options["report_epsilon"], clip_norm=options["clip_norm"])
         return training.methods.RankedSGD(scheme=scheme)
     projected = _projection(options) if name in ("proj-dp-sgd", "rqp") else None
+    bands = _bands(options, records)
     return training.methods.NoisySGD(
-        noise_multiplier=0.0 if name == "none" else _noise(options, projected, rate=rate),
+        noise_multiplier=0.0 if name == "none" else _noise(options, projected, records=records, bands=bands),
         clip_norm=options["clip_norm"],
         projection=projected,
         bound=_bound(options, task),
+        bands=bands,
     )
+
+
+def _bands(options: dict[str, Any], records: int) -> int:
+    given = options["bands"]
+    if given != "auto":
+        try:
+            return int(given or 1)
+        except ValueError:
+            raise ParameterError("bands", given, "give a number of steps, such as 8, or auto") from None
+    if options["target_epsilon"] is None or options["noise_multiplier"] is not None:
+        raise ParameterError(
+            "bands", given, "it is chosen for a --target-epsilon that chooses the noise; give that alone"
+        )
+    return training.bands.choose_bands(
+        options["target_epsilon"], batch_size=options["batch_size"], dataset_size=records, steps=options["steps"],
+        delta=options["delta"], neighboring=_neighboring(options),
+    )  # fmt: skip
+
+
+def _neighboring(options: dict[str, Any]) -> Any:
+    return options["neighboring"] or "add_or_remove_one"
 
 
 def _projection(options: dict[str, Any]) -> Any:
@@ -258,18 +283,19 @@ def _projection(options: dict[str, Any]) -> Any:
     )
 
 
-def _noise(options: dict[str, Any], projected: Any, *, rate: float) -> float:
+def _noise(options: dict[str, Any], projected: Any, *, records: int, bands: int) -> float:
     target, noise = options["target_epsilon"], options["noise_multiplier"]
     if noise is not None:
         return noise
     if target is None:
         raise ParameterError("target_epsilon", "None", "give one of --target-epsilon and --noise-multiplier, or both")
+    batches = training.batches.PoissonBatches.of_parts(bands, batch_size=options["batch_size"], dataset_size=records)
     least = training.rqp.noise_multiplier(
         target,
-        sampling_rate=rate,
-        steps=options["steps"],
+        sampling_rate=batches.sampling.rate,
+        steps=training.bands.participations(options["steps"], bands),
         delta=options["delta"],
-        neighboring=options["neighboring"] or "add_or_remove_one",
+        neighboring=_neighboring(options),
     )
     # Codes that are replaced hide something of the noise only where no optimizer remembers it.
     return least * projected.kappa if projected is not None and options["optimizer"] == "sgd" else least

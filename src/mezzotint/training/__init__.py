@@ -10,6 +10,7 @@ from mezzotint.core.lazy import on_demand
 
 if TYPE_CHECKING:
     from mezzotint.training import audit as audit
+    from mezzotint.training import bands as bands
     from mezzotint.training import batches as batches
     from mezzotint.training import checkpoint as checkpoint
     from mezzotint.training import methods as methods

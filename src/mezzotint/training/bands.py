@@ -21,6 +21,8 @@ SCALE = 2**8
 MOST = 64
 CHOICES = (1, 2, 4, 8, 16)
 
+NOT_REPLACED = "replaced codes hide nothing of correlated noise; use proj-dp-sgd"
+
 
 def coefficients(bands: int) -> tuple[int, ...]:
     """Integers in proportion to the first `bands` coefficients of (1 - x)^(-1/2), whose squares sum to at most SCALE^2.

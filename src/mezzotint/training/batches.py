@@ -42,6 +42,20 @@ class PoissonBatches:
         if not 1 <= self.batch_size <= self.dataset_size:
             raise ParameterError("batch_size", self.batch_size, f"the data has {self.dataset_size} records")
 
+    @classmethod
+    def of_parts(cls, bands: int, *, batch_size: int, dataset_size: int) -> PoissonBatches:
+        """Batches that are drawn from one of `bands` parts of the records in turn, and so from more of each part.
+
+        Raises:
+            ParameterError: more parts than batches.
+        """
+        if bands * batch_size > dataset_size >= batch_size:
+            raise ParameterError(
+                "bands", bands, f"each part needs a batch; {dataset_size // batch_size} is the most here"
+            )
+        # A part is a share of 1 / bands of the records, and is drawn from every so many steps: as often in all.
+        return cls(batch_size=bands * batch_size, dataset_size=dataset_size)
+
     @property
     def threshold(self) -> int:
         """ceil(2^64 batch_size / dataset_size): a record whose word is below it enters."""
@@ -65,6 +79,26 @@ class PoissonBatches:
             words.fill(drawn)
             found.append(first + np.flatnonzero(drawn < np.uint64(self.threshold)))
         return np.concatenate(found)
+
+
+@final
+class Parts:
+    """Every record belongs to one part, at random and for good; batch t takes its records from part t mod `bands`.
+
+    Arguments:
+        bands: number of parts.
+        records: of the data.
+        key: of the words that choose.
+    """
+
+    def __init__(self, bands: int, *, records: int, key: bytes) -> None:
+        words = np.empty(records, dtype=np.uint64)
+        ElementWords(key).fill(words)
+        self._bands, self._own = bands, (words % np.uint64(bands)).astype(np.int64)
+
+    def __call__(self, chosen: npt.NDArray[np.int64], turn: int) -> npt.NDArray[np.int64]:
+        """Those of the records that belong to the part whose turn it is."""
+        return chosen[self._own[chosen] == turn % self._bands]
 
 
 _FACTORS = "mezzotint_factors"

@@ -43,12 +43,18 @@ def _plain(facts: dict[str, Any]) -> dict[str, Any]:
     return json.loads(json.dumps(facts, sort_keys=True, default=str), parse_constant=str)
 
 
+def multiple(number: int, of: int) -> int:
+    """The least multiple that is no less than the number."""
+    return -(-number // of) * of
+
+
 @final
 class StepLedger:
     """Steps that were reserved before they were taken: on disk, whoever takes them and however often.
 
     A run that was killed, or is started anew over its checkpoint, draws fresh noise: what was reserved stays spent,
-    also that of another process on the same files. With a seed the same noise is drawn again: nothing is spent twice.
+    also that of another process on the same files, and so does the rest of a block of correlated noise. With a seed
+    the same noise is drawn again: nothing is spent twice.
 
     Arguments:
         trainer: the run.
@@ -95,7 +101,8 @@ class StepLedger:
     def affordable(self, steps: int, *, target_epsilon: float | None) -> int:
         """What `reserve` would return; nothing is reserved, but the trainer is told what was spent."""
         if self._trainer.settings.seed is None:
-            self._trainer.spent = max(self._trainer.spent, self.reserved)
+            # A record pays once for each block that is begun, and every attempt begins with a new one.
+            self._trainer.spent = multiple(max(self._trainer.spent, self.reserved), self._trainer.method.bands)
         if target_epsilon is None:
             return steps
 
@@ -130,7 +137,8 @@ def restore(trainer: Trainer, checkpoint: str | os.PathLike[str]) -> None:
         checkpoint: what `save` wrote; its ledger beside it.
 
     Raises:
-        ParameterError: no such file; the trainer has taken steps, or its settings, method or data differ.
+        ParameterError: no such file; the trainer has taken steps, or its settings, method or data differ; correlated
+            noise under a seed, as the sums that it goes on with are never written down.
         FileFormatError: a damaged checkpoint or ledger.
 
     Guarantees:
@@ -139,6 +147,9 @@ def restore(trainer: Trainer, checkpoint: str | os.PathLike[str]) -> None:
     """
     if trainer.taken:
         raise ParameterError("trainer", trainer.taken, "has taken steps already; make a fresh one")
+    if trainer.method.bands > 1 and trainer.settings.seed is not None:
+        remedy = "correlated noise begins anew where a run was interrupted, so a seed does not repeat it; start over"
+        raise ParameterError("seed", trainer.settings.seed, remedy)
     if not Path(checkpoint).is_file():
         raise ParameterError("checkpoint", str(checkpoint), "no such file; a run that starts anew does not resume")
     try:

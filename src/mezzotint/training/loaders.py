@@ -6,12 +6,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, final
 
-import numpy as np
-import numpy.typing as npt
-
-from mezzotint.core.entropy import ElementWords, key_from
+from mezzotint.core.entropy import key_from
 from mezzotint.core.errors import ParameterError
-from mezzotint.training.batches import PoissonBatches
+from mezzotint.training.batches import Parts, PoissonBatches
 from mezzotint.training.extra import torch, wrap_collate_with_empty
 
 _DATA = torch.utils.data
@@ -47,9 +44,7 @@ class PoissonBatchSampler(_DATA.Sampler[list[int]]):
         steps: batches of one pass.
         rng: called once per batch; None for private draws, else a seed or a numpy Generator.
         first, every: this replica's records are first, first + every, ...; each record belongs to one replica.
-        parts: (n,) the part that each record belongs to; batch t, of all passes, is drawn from part t mod `bands`. None
-            for no parts.
-        bands: number of parts.
+        parts: what the batches, counted through all passes, are drawn from in turn; None for all records.
         ahead: batches are drawn before they are asked for, as worker processes do; the loader counts those it gives.
     """
 
@@ -61,12 +56,11 @@ class PoissonBatchSampler(_DATA.Sampler[list[int]]):
         rng: Callable[[], Any],
         first: int = 0,
         every: int = 1,
-        parts: npt.NDArray[np.int64] | None = None,
-        bands: int = 1,
+        parts: Parts | None = None,
         ahead: bool = False,
     ) -> None:
         self.batches, self.steps, self.rng, self.first, self.every = batches, steps, rng, first, every
-        self.parts, self.bands, self.ahead = parts, bands, ahead
+        self.parts, self.ahead = parts, ahead
         self.drawn = Drawn()
         self.waiting: deque[int] = deque()
 
@@ -82,7 +76,7 @@ class PoissonBatchSampler(_DATA.Sampler[list[int]]):
         for _ in range(self.steps):
             chosen = self.batches.draw(key_from(self.rng()), records=len(mine))
             if self.parts is not None:
-                chosen = chosen[self.parts[chosen] == self.drawn() % self.bands]
+                chosen = self.parts(chosen, self.drawn())
             if self.ahead:
                 waiting.append(len(chosen))
             else:
@@ -138,17 +132,11 @@ def poisson_loader(
     shared = isinstance(loader.sampler, _DATA.DistributedSampler)
     records = len(loader.dataset)  # type: ignore[arg-type]
     expected = loader.batch_size * (replicas if shared else 1)
-    parts = None
+    batches, parts = PoissonBatches.of_parts(bands, batch_size=expected, dataset_size=records), None
     if bands > 1:
         if loader.num_workers:
             raise ParameterError("loader", loader.num_workers, "with bands batches are drawn in step; num_workers=0")
-        if expected * bands > records:
-            raise ParameterError("bands", bands, f"each part needs a batch; {records // expected} is the most here")
-        words = np.empty(records, dtype=np.uint64)
-        ElementWords(key_from(rng())).fill(words)
-        parts = (words % np.uint64(bands)).astype(np.int64)
-    # A part is a share of 1 / bands of the records, and is drawn from every so many steps: as often in all.
-    batches = PoissonBatches(batch_size=expected * bands, dataset_size=records)
+        parts = Parts(bands, records=records, key=key_from(rng()))
     steps = max(1, len(loader))
     made = (_AheadLoader if loader.num_workers else _DATA.DataLoader)(
         loader.dataset,
@@ -159,7 +147,6 @@ def poisson_loader(
             first=first,
             every=every,
             parts=parts,
-            bands=bands,
             ahead=loader.num_workers > 0,
         ),
         collate_fn=_collate(loader),

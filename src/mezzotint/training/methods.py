@@ -14,8 +14,10 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.privacy.account import account
 from mezzotint.privacy.claim import Claim
+from mezzotint.training.bands import NOT_REPLACED, CorrelatedNoise, coefficients
 from mezzotint.training.batches import FactoredGradSampleModule
 from mezzotint.training.extra import DPOptimizer, GradSampleModule, torch
+from mezzotint.training.loaders import Drawn
 from mezzotint.training.notices import warn_about
 from mezzotint.training.optimizers import (
     ClippedGradientOptimizer,
@@ -49,8 +51,13 @@ class Method(ABC):
 
     relation: ClassVar[Neighboring] = "add_or_remove_one"
 
+    bands: int = 1
+    """Steps that the noise is correlated over; records then fall into as many parts, which take turns."""
+
     @abstractmethod
-    def optimizer(self, inner: torch.optim.Optimizer, *, batch_size: int, rng: Callable[[str], Any]) -> DPOptimizer:
+    def optimizer(
+        self, inner: torch.optim.Optimizer, *, batch_size: int, rng: Callable[[str], Any], drawn: Drawn
+    ) -> DPOptimizer:
         """The Opacus optimizer around `inner`.
 
         Arguments:
@@ -58,6 +65,7 @@ class Method(ABC):
             batch_size: expected number of records in a batch, which sums are divided by.
             rng: called once per draw with its purpose, "noise" or "table": None for private draws, else a seed or a
                 numpy Generator.
+            drawn: the batches that the loop has drawn.
         """
 
     def wrap(self, module: torch.nn.Module) -> GradSampleModule:
@@ -114,6 +122,7 @@ class NoisySGD(Method):
         clip_norm: rho > 0.
         projection: what every weight goes through after every step; None keeps float weights.
         bound: weights lie in [-bound, bound]; one number, or one per parameter tensor. Needed with a projection.
+        bands: steps that the noise is correlated over, as in `make_private`; 1 where codes are replaced at random.
 
     Raises:
         ParameterError: naming the parameter, its value and the remedy.
@@ -123,13 +132,19 @@ class NoisySGD(Method):
     clip_norm: float
     projection: Projection | None = None
     bound: float | tuple[float, ...] = 1.0
+    bands: int = 1
 
     def __post_init__(self) -> None:
         if not 0 <= self.noise_multiplier < math.inf:
             raise ParameterError("noise_multiplier", self.noise_multiplier, "need a finite number >= 0")
         check_positive("clip_norm", self.clip_norm)
+        coefficients(self.bands)
+        if self.bands > 1 and self.projection is not None and self.projection.kappa < 1:
+            raise ParameterError("bands", self.bands, NOT_REPLACED)
 
-    def optimizer(self, inner: torch.optim.Optimizer, *, batch_size: int, rng: Callable[[str], Any]) -> DPOptimizer:
+    def optimizer(
+        self, inner: torch.optim.Optimizer, *, batch_size: int, rng: Callable[[str], Any], drawn: Drawn
+    ) -> DPOptimizer:
         if self.projection is not None:
             inner = ProjectedOptimizer(inner, projection=self.projection, bounds=self.bound, rng=partial(rng, "table"))
         return NoisyOptimizer(
@@ -138,6 +153,8 @@ class NoisySGD(Method):
             clip_norm=self.clip_norm,
             expected_batch_size=batch_size,
             rng=partial(rng, "noise"),
+            correlated=CorrelatedNoise(self.bands, drawn) if self.bands > 1 else None,
+            drawn=drawn,
         )
 
     def wrap(self, module: torch.nn.Module) -> GradSampleModule:
@@ -151,6 +168,7 @@ class NoisySGD(Method):
             kappa=run.contraction,
             sampling=Poisson(rate=run.sampling_rate),
             steps=run.steps,
+            bands=self.bands,
         )
         return account(training_release([phase], delta=run.delta, neighboring=run.neighboring))
 
@@ -172,6 +190,7 @@ class NoisySGD(Method):
             "method": "noisy-sgd",
             "noise_multiplier": self.noise_multiplier,
             "clip_norm": self.clip_norm,
+            **({"bands": self.bands} if self.bands > 1 else {}),
         }
         if self.projection is not None:
             bound = list(self.bound) if isinstance(self.bound, tuple) else self.bound
@@ -205,7 +224,9 @@ class QuantizedSGD(Method):
     clip: float
     max_grad_norm: float = math.inf
 
-    def optimizer(self, inner: torch.optim.Optimizer, *, batch_size: int, rng: Callable[[str], Any]) -> DPOptimizer:
+    def optimizer(
+        self, inner: torch.optim.Optimizer, *, batch_size: int, rng: Callable[[str], Any], drawn: Drawn
+    ) -> DPOptimizer:
         return QuantizedGradientOptimizer(
             inner,
             table=self.table,
@@ -250,7 +271,9 @@ class RankedSGD(Method):
 
     scheme: RankedCodebook
 
-    def optimizer(self, inner: torch.optim.Optimizer, *, batch_size: int, rng: Callable[[str], Any]) -> DPOptimizer:
+    def optimizer(
+        self, inner: torch.optim.Optimizer, *, batch_size: int, rng: Callable[[str], Any], drawn: Drawn
+    ) -> DPOptimizer:
         return RankedGradientOptimizer(
             inner,
             scheme=self.scheme,
@@ -288,7 +311,9 @@ class ClippedSGD(Method):
 
     clip: float
 
-    def optimizer(self, inner: torch.optim.Optimizer, *, batch_size: int, rng: Callable[[str], Any]) -> DPOptimizer:
+    def optimizer(
+        self, inner: torch.optim.Optimizer, *, batch_size: int, rng: Callable[[str], Any], drawn: Drawn
+    ) -> DPOptimizer:
         return ClippedGradientOptimizer(inner, clip=self.clip, expected_batch_size=batch_size)
 
     def _claim(self, run: Course) -> Claim | None:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from mezzotint.core.arguments import check_count, check_positive
 from mezzotint.core.errors import ParameterError
 from mezzotint.training.accountant import Accountant
-from mezzotint.training.bands import CorrelatedNoise, choose_bands
+from mezzotint.training.bands import NOT_REPLACED, CorrelatedNoise, choose_bands
 from mezzotint.training.batches import Draws, FactoredGradSampleModule
 from mezzotint.training.extra import (
     AbstractGradSampleModule,
@@ -175,7 +175,7 @@ def _bands(
 ) -> int:
     """How many, chosen if that is asked for."""
     if bands != 1 and method == "rqp":
-        raise ParameterError("bands", bands, "replaced codes hide nothing of correlated noise; use proj-dp-sgd")
+        raise ParameterError("bands", bands, NOT_REPLACED)
     if bands != 1 and replicas:
         raise ParameterError("bands", bands, "correlated noise is for one process; use bands=1 with replicas")
     if bands != "auto":

@@ -19,9 +19,10 @@ from mezzotint.core.entropy import key_from
 from mezzotint.core.errors import ParameterError
 from mezzotint.datasets import Dataset
 from mezzotint.privacy.claim import Claim
-from mezzotint.training.batches import PoissonBatches
-from mezzotint.training.checkpoint import StepLedger, save
+from mezzotint.training.batches import Parts, PoissonBatches
+from mezzotint.training.checkpoint import StepLedger, multiple, save
 from mezzotint.training.extra import torch
+from mezzotint.training.loaders import Drawn
 from mezzotint.training.methods import Method
 from mezzotint.training.models import Task
 from mezzotint.training.optimizers import NotFiniteError
@@ -138,7 +139,8 @@ class Trainer:
         run was interrupted after its last checkpoint: the steps since then are paid for twice. `stopped` says why a run
         ended before its last step; empty when it did not.
         Sums are divided by the expected batch size, never by the realised one, which is private.
-        With a seed, a run that was interrupted and resumed ends in the same weights.
+        With a seed, a run that was interrupted and resumed ends in the same weights; it cannot be resumed with bands.
+        With bands, steps are spent in blocks of so many: a run that goes on after an interruption begins a new one.
     """
 
     def __init__(self, *, data: Dataset, task: Task, method: Method, settings: Settings) -> None:
@@ -147,11 +149,14 @@ class Trainer:
         self.stopped = ""
         self._losses = torch.tensor([math.nan])
         self._features, self._labels = torch.from_numpy(data.train_x), torch.from_numpy(data.train_y)
-        self.batches = PoissonBatches(batch_size=settings.batch_size, dataset_size=len(data.train_x))
+        records, bands = len(data.train_x), method.bands
+        self.batches = PoissonBatches.of_parts(bands, batch_size=settings.batch_size, dataset_size=records)
+        self._drawn = Drawn()
+        self._parts = Parts(bands, records=records, key=key_from(self._rng("parts"))) if bands > 1 else None
         # A sum over records for each batch; the optimizer divides it by the expected batch size.
         self.module = method.wrap(task.module)
         self.inner = OPTIMIZERS[settings.optimizer](self.module.parameters(), settings.step_size)
-        self.optimizer = method.optimizer(self.inner, batch_size=settings.batch_size, rng=self._rng)
+        self.optimizer = method.optimizer(self.inner, batch_size=settings.batch_size, rng=self._rng, drawn=self._drawn)
         self.averaged: dict[str, torch.Tensor] = {}
 
     # Randomness ------------------------------------------------------------------------------------------------
@@ -167,11 +172,15 @@ class Trainer:
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
 
     def _batch(self) -> npt.NDArray[np.int64]:
-        return self.batches.draw(key_from(self._rng("batch")))
+        chosen = self.batches.draw(key_from(self._rng("batch")))
+        if self._parts is not None:
+            chosen = self._parts(chosen, self._drawn())
+        self._drawn.add(len(chosen))
+        return chosen
 
     @property
     def sampling_rate(self) -> float:
-        """A record's chance to enter a batch, rounded up."""
+        """A record's chance to enter a batch, of its own part if there are several; rounded up."""
         return self.batches.sampling.rate
 
     # Steps -----------------------------------------------------------------------------------------------------
@@ -240,7 +249,7 @@ class Trainer:
         """Takes the steps that are left, in blocks.
 
         Arguments:
-            every: steps per block; 0 for one block.
+            every: steps per block, rounded up to a multiple of the bands; 0 for one block.
             on_progress: called after every block.
             checkpoint: file to save to after every block (overwritten); beside it, a ledger is written before.
             target_epsilon: the run ends, with `stopped` saying so, before its claim exceeds this; None sets no limit.
@@ -256,9 +265,9 @@ class Trainer:
         )
         last = self.progress()
         ledger = StepLedger(self, checkpoint)
-        begun = False
+        begun, whole = False, multiple(every or self.settings.steps, self.method.bands)
         while self.taken < self.settings.steps:
-            wanted = min(every or self.settings.steps, self.settings.steps - self.taken)
+            wanted = min(whole, self.settings.steps - self.taken)
             block = ledger.reserve(wanted, target_epsilon=target_epsilon)
             if block == 0:
                 self.stopped = (
