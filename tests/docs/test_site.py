@@ -93,6 +93,19 @@ def test_no_placeholder_is_visible_to_whoever_reads_the_sources(hooks: ModuleTyp
         assert "of this checkout" not in filled, page
 
 
+def test_pages_name_tests_that_there_are() -> None:
+    """Tables of the threat models say which test holds a cell: every name is that of a test."""
+    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    tests = set(re.findall(r"^def (test_\w+)\(", sources, re.MULTILINE))
+    named = {
+        (path.name, name)
+        for path in (ROOT / "docs").rglob("*.md")
+        for name in re.findall(r"`(test_[a-z0-9_]+)`", path.read_text(encoding="utf-8"))
+    }
+    assert "federated-threat-model.md" in {page for page, _ in named}
+    assert {(page, name) for page, name in named if name not in tests} == set()
+
+
 def test_every_page_is_in_the_navigation(hooks: ModuleType) -> None:
     docs = ROOT / "docs"
     nav = [{"Home": "index.md"}, {"Proofs": "proofs"}, {"How to": [{"Collect": "collect.md"}]}]

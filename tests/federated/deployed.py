@@ -11,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from cryptography import x509
@@ -173,10 +174,20 @@ def write_certificates(folder: Path) -> None:
 
 
 class Deployment:
-    """Started processes; `close` ends exactly those, with all that they started."""
+    """Started processes; `close` ends exactly those, with all that they started.
 
-    def __init__(self, folder: Path, nodes: int, stops: dict[int, str]) -> None:
+    Arguments:
+        folder: of logs, certificates and results.
+        nodes: how many SuperNodes.
+        stops: node -> the stage at which the test's own app lets it be killed.
+        configs: node -> files that its configuration names.
+    """
+
+    def __init__(
+        self, folder: Path, nodes: int, stops: dict[int, str], configs: Mapping[int, Mapping[str, Path]] | None = None
+    ) -> None:
         self.folder = folder
+        self.configs = configs or {}
         self.processes: dict[str, subprocess.Popen] = {}
         self.bin = Path(sys.executable).parent
         write_certificates(folder)
@@ -213,6 +224,7 @@ class Deployment:
             config = f"partition-id={place} marker='\"{folder / f'marker-{place}'}\"'".replace("'", "")
             if place in stops:
                 config += f' stop="{stops[place]}"'
+            config += "".join(f' {key}="{path}"' for key, path in self.configs.get(place, {}).items())
             self._spawn(
                 f"node-{place}", "flower-supernode", f"--superlink=127.0.0.1:{self.port}",
                 f"--root-certificates={folder / 'ca.crt'}", "--host=127.0.0.1", f"--port={port}",

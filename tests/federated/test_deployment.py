@@ -15,6 +15,8 @@ from scipy import stats
 
 from federated.deployed import Deployment
 from mezzotint.cli import run
+from mezzotint.federated.lifetime import LifetimeLedger
+from mezzotint.federated.secagg import Client, read_introduction
 
 NODES, COORDINATES = 8, 3000
 pytestmark = pytest.mark.slow
@@ -26,8 +28,8 @@ def _inputs(place: int) -> np.ndarray:
 
 
 @contextlib.contextmanager
-def _deployed(folder, stops: dict[int, str], nodes: int = NODES):
-    deployment = Deployment(folder, nodes, stops)
+def _deployed(folder, stops: dict[int, str], nodes: int = NODES, configs: dict[int, dict[str, Path]] | None = None):
+    deployment = Deployment(folder, nodes, stops, configs)
     try:
         yield deployment
     finally:
@@ -54,6 +56,8 @@ def test_two_nodes_are_killed_and_the_sum_of_the_others_is_right_bit_for_bit(tmp
         deployment.submit('nodes=6 minimum=4 outcome="again"')
         again = json.loads(deployment.await_file("again.json", 300).read_text())
     survivors = [place for place in range(NODES) if place != 2]
+    # Whoever was killed is missed, perhaps by name; nobody else is.
+    assert {client for client, _ in outcome["incidents"]} <= {"2", "5"}
     assert outcome["values"] == sum(_inputs(place) for place in survivors).tolist()
     assert sorted(outcome["charges"]) == sorted(str(place) for place in survivors)
     # Whoever of the dead was still listed and drawn is missing from the second sum.
@@ -82,14 +86,41 @@ def test_under_the_minimum_the_sum_is_refused(tmp_path):
     assert outcome["rounds"] == {"1": "failed: TooFewClients"}
 
 
+def _enrolled(folder: Path, nodes: int, policy: str) -> dict[int, dict[str, Path]]:
+    """Identities as `mezzotint roster` makes them, one roster, one policy; each node's files."""
+    cards = []
+    for place in range(nodes):
+        made = _mezzotint("roster", "identity", str(folder / f"{place}.key"))
+        cards.append(made.stdout)
+    (folder / "cards.txt").write_text("".join(cards))
+    _mezzotint("roster", "make", str(folder / "cards.txt"), "--out", str(folder / "roster.json"))
+    (folder / "policy.toml").write_text(f"roster = 'roster.json'\n{policy}")
+    files = {"policy": folder / "policy.toml", "records": folder / "records"}
+    (folder / "records").mkdir()
+    return {place: files | {"identity": folder / f"{place}.key"} for place in range(nodes)}
+
+
+def _mezzotint(*words: str) -> subprocess.CompletedProcess[str]:
+    program = Path(sys.executable).parent / "mezzotint"
+    return subprocess.run([program, *words], capture_output=True, text=True, timeout=120, check=True)
+
+
 def test_the_written_app_is_built_moved_and_run_from_another_folder(tmp_path, monkeypatch):
-    """`mezzotint federate --app`, `flwr build`, `flwr run`, over TLS; the folder is moved in between."""
-    written, moved = tmp_path / "written", tmp_path / "elsewhere"
-    written.mkdir()
-    moved.mkdir()
+    """`mezzotint federate --app`, `flwr build`, `flwr run`, over TLS; the folder is moved in between.
+
+    Nodes have identities, a policy with a budget and a roster of their own; one of them has a policy that refuses.
+    """
+    written, moved, folder = tmp_path / "written", tmp_path / "elsewhere", tmp_path / "deployment"
+    for one in (written, moved, folder):
+        one.mkdir()
     monkeypatch.chdir(written)
-    asked = ["--mechanism", "ddg", "--noise-multiplier", "8", "--clients", "4", "--per-round", "4", "--rounds", "2"]
-    assert run(["federate", *asked, "--app", "run-app"]) == 0
+    nodes = 5
+    configs = _enrolled(folder, nodes, "minimum = 4\nl2_norm = 1.0\nnoise_multiplier = 4.0\nbudget = 50.0\n")
+    (folder / "strict.toml").write_text("roster = 'roster.json'\nminimum = 4\nnoise_multiplier = 100.0\n")
+    configs[2]["policy"] = folder / "strict.toml"
+    asked = ["--mechanism", "ddg", "--noise-multiplier", "8", "--clients", "5", "--per-round", "5", "--rounds", "2"]
+    roster = folder / "roster.json"
+    assert run(["federate", *asked, "--minimum", "4", "--roster", str(roster), "--app", "run-app"]) == 0
     app = Path(shutil.move(written / "run-app", moved / "run-app"))
     shutil.rmtree(written)
     monkeypatch.chdir(moved)
@@ -97,13 +128,16 @@ def test_the_written_app_is_built_moved_and_run_from_another_folder(tmp_path, mo
     built = subprocess.run([flwr, "build", "--app", app], cwd=moved, capture_output=True, text=True, timeout=120)
     assert built.returncode == 0, built.stdout + built.stderr
     assert list(moved.glob("*.fab"))
-    folder = tmp_path / "deployment"
-    folder.mkdir()
-    with _deployed(folder, {}, 4) as deployment:  # every stage starts a process per node
+    with _deployed(folder, {}, nodes, configs) as deployment:  # every stage starts a process per node
         deployment.submit('out="results"', app)
         report = json.loads(deployment.await_file("results/report.json", 500).read_text())
     assert report["ledger"]["rounds"] == {"1": "released", "2": "released"}
-    assert report["ledger"]["charges"] == {str(place): 2 for place in range(4)}
-    assert report["incidents"] == []
+    cards = [read_introduction(Client(identity=configs[place]["identity"].read_bytes()).card()) for place in range(5)]
+    names = [card.identity.hex() for card in cards]
+    refuses = names.pop(2)
+    assert report["ledger"]["charges"] == dict.fromkeys(names, 2)
+    assert report["incidents"] == [[number, refuses, "PolicyRefusal"] for number in (1, 2)]
     assert report["claims"]["central"]["epsilon"] > 0
+    for name in names:
+        assert LifetimeLedger(folder / "records" / f"sums-{name[:16]}.jsonl", identity=name).sums == 2
     assert {path.name for path in (folder / "results").iterdir()} >= {"model.npz", "ledger.jsonl", "settings.json"}

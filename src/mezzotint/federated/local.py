@@ -107,7 +107,7 @@ def _vector(message: Message, call_next: Train, context: Context, size: int) -> 
         if not np.isfinite(update).all():
             raise ParameterError("update", "not finite", "training diverged")
         return update
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a train function that ends the process, too
         log(WARNING, "mezzotint: reporting about no update: %s", error, exc_info=not isinstance(error, MezzotintError))
         return np.zeros(size)
 

@@ -215,7 +215,7 @@ def _masked(
         raise PolicyRefusal("model: not the model, or not the configuration, that the round was announced with")
     try:
         integers = encoding.encode(trained_update(message, call_next, context))
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a train function that ends the process, too
         log(WARNING, "mezzotint: no input for this round: %s", error, exc_info=not isinstance(error, MezzotintError))
         raise NoInput from error
     masked = client.sum(payload, integers)

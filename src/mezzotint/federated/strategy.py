@@ -263,11 +263,13 @@ class SecureStrategy(RoundStrategy[_Secure]):
         payload = None if record is None else record.get(PAYLOAD)
         if record is None or not isinstance(payload, bytes):
             raise MalformedMessage(CARD, "the node does not say who it is; it fails, or does not run the mod")
-        card = read_introduction(payload[:INTRODUCTION_BYTES])
+        card, held = read_introduction(payload[:INTRODUCTION_BYTES]), payload[INTRODUCTION_BYTES:]
+        if len(held) not in (0, DIGEST_BYTES):
+            raise MalformedMessage(CARD, "what follows the card is no roster's digest")
         if any({card.identity, card.channel} & {one.card.identity, one.card.channel} for one in self._cards.values()):
             raise SwappedKey(CARD, "another node has introduced itself with this key")
         name = str(record.get(NAME, card.identity.hex()))
-        self._cards[node] = _Known(card=card, name=name, roster=payload[INTRODUCTION_BYTES:])
+        self._cards[node] = _Known(card=card, name=name, roster=held)
 
     def _stage(self, now: _Secure) -> str:
         return now.server.stage
