@@ -23,11 +23,11 @@ VERB = [sys.executable, "-c", "from mezzotint.cli import main; main()"]
 DESIGN = [*VERB, "design", "--epsilon", "1", "--levels", "2"]
 STEPS = """
 import time
-from mezzotint.cli.common import busy, steps
-with steps("walking", 4) as done:
-    for _ in range(4):
+from mezzotint.cli.common import busy, progress
+with progress("walking", 4) as tell:
+    for done in range(1, 5):
         time.sleep(0.15)
-        done()
+        tell(done, 4)
 with busy("thinking"):
     time.sleep(0.3)
 """

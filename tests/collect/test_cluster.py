@@ -140,9 +140,9 @@ def test_ray_makes_the_same_parts_and_counts(source: Path, tmp_path: Path) -> No
     """Without a cluster: one is started here and stopped again."""
     options: dict[str, Any] = {"column": "x", "mechanism": ONE, "keep": ["id"], "block_rows": GROUP}
     collect.privatize(source, tmp_path / "local", rng=3, **options)
-    told: list[float | None] = []
+    told: list[float] = []
     ran = collect.privatize(
-        source, tmp_path / "ray", rng=3, engine="ray", progress=lambda done, _: told.append(done), **options
+        source, tmp_path / "ray", rng=3, engine="ray", progress=lambda rows, total: told.append(rows / total), **options
     )
     assert (ran.reports, ran.blocks) == (ROWS, ROWS // GROUP)
     assert told[-1] == 1.0

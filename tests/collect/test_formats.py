@@ -228,7 +228,7 @@ def test_a_store_that_dies_midway_loses_and_doubles_nothing(tmp_path: Path, stor
         store.put(tmp_path / "p.parquet", f"data/p{part}.parquet")
     stopped = []
 
-    def stop(_: float | None, rows: int) -> None:
+    def stop(rows: float, _: float) -> None:
         if rows >= 500 and not stopped:
             stopped.append(rows)
             store.stop()

@@ -263,7 +263,7 @@ def test_progress_ends_at_one(tmp_path: Path, mechanism: Mechanism, monkeypatch:
             tmp_path / f"out{ending}",
             column="x",
             mechanism=mechanism,
-            progress=lambda done, rows, told=told: told.append((done, rows)),
+            progress=lambda rows, total, told=told: told.append((rows / total, rows)),
         )
         assert told[-1] == (1.0, N)
         assert [done for done, _ in told] == sorted(done for done, _ in told)

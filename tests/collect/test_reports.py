@@ -344,7 +344,7 @@ from mezzotint import collect, families
 m = families.randomized_response(lower=0, upper=10, epsilon=1.0)
 collect.privatize(
     sys.argv[1], sys.argv[2], column="x", mechanism=m,
-    progress=lambda done, rows: (print(rows, flush=True), time.sleep(60)),
+    progress=lambda rows, total: (print(rows, flush=True), time.sleep(60)),
 )
 """
 

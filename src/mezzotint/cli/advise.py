@@ -15,8 +15,8 @@ from mezzotint.cli.common import (
     number,
     output,
     print_json,
+    progress,
     say,
-    steps,
 )
 from mezzotint.cli.tables import Fitted
 from mezzotint.core.errors import InfeasibleError, MezzotintError, ParameterError
@@ -130,8 +130,8 @@ def command(
     )
     tables, noises = candidates(setting)
     ranked = setting.trust == "local" and setting.dimension > 1
-    with steps("calibrating", len(tables) + len(noises) + ranked) as done:
-        advice = vectors.advise(setting, tables=tables, noises=noises, progress=lambda *_: done())
+    with progress("calibrating", len(tables) + len(noises) + ranked) as tell:
+        advice = vectors.advise(setting, tables=tables, noises=noises, progress=tell)
     if as_json:
         print_json({"population": population, "run_rounds": rounds, **advice.as_dict()})
         return

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,7 +22,7 @@ from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_text
 from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import above, plain
+from mezzotint.core.records import Progress, above, plain
 from mezzotint.core.records import number as number
 
 progress_bars: Any = LazyModule("rich.progress")
@@ -210,27 +211,33 @@ def sparkline(probabilities: Sequence[float]) -> str:
 
 
 @contextmanager
-def progress(text: str) -> Iterator[Callable[[float | None, int], None] | None]:
-    """A progress bar on standard error with rate and time left; None (silence) when that is no terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
+def progress(text: str, total: float = math.inf, *, unit: str = "") -> Iterator[Progress]:
+    """A bar on standard error with rate and time left; yields what to tell it; nothing when that is no terminal.
+
+    Arguments:
+        total: where it is known before the first step is done.
+        unit: of what is done, where the total is an estimate that is better not shown.
+    """
     columns = (
         progress_bars.TextColumn("{task.description}"),
         progress_bars.BarColumn(),
-        progress_bars.TextColumn("{task.fields[rows]:,} rows"),
-        progress_bars.TextColumn("{task.fields[rate]}"),
+        progress_bars.TextColumn("{task.fields[count]}"),
+        progress_bars.TimeElapsedColumn(),
         progress_bars.TimeRemainingColumn(),
     )
-    with progress_bars.Progress(*columns, console=notices(), transient=True) as bars:
-        task = bars.add_task(text, total=None, rows=0, rate="")
+    quiet = not sys.stderr.isatty()
+    with progress_bars.Progress(*columns, console=notices(), transient=True, disable=quiet) as bars:
+        task = bars.add_task(text, total=None, count="")
 
-        def tell(done: float | None, rows: int) -> None:
-            elapsed = bars.tasks[0].elapsed or 0.0
-            rate = f"{rows / elapsed:,.0f}/s" if elapsed > 0 else ""
-            whole = {} if done is None else {"total": 1.0, "completed": done}
-            bars.update(task, rows=rows, rate=rate, **whole)
+        def tell(done: float, total: float) -> None:
+            seconds = bars.tasks[0].elapsed or 0.0
+            rate = done / seconds if seconds > 0 else 0.0
+            count = f"{done:,.0f} {unit}" if unit else f"{done:.0f}/{total:.0f}" if total > 1 else f"{done:.0%}"
+            shown = f"{count} {rate:,.0f}/s" if rate >= 100 else f"{count} {rate:.2g}/s"
+            bars.update(task, completed=done, total=total if math.isfinite(total) else None, count=shown)
 
+        if math.isfinite(total):
+            tell(0, total)
         yield tell
 
 
@@ -246,31 +253,3 @@ def busy(text: str) -> Iterator[None]:
     with progress_bars.Progress(*columns, console=notices(), transient=True, disable=quiet) as bars:
         bars.add_task(text, total=None)
         yield
-
-
-@contextmanager
-def steps(text: str, total: int | None) -> Iterator[Callable[..., None]]:
-    """A progress bar over so many steps, with rate and time left, told after each; nothing when that is no terminal.
-
-    Arguments:
-        total: how many steps; None if that is told with the first: done(of=...).
-    """
-    columns = (
-        progress_bars.TextColumn("{task.description}"),
-        progress_bars.BarColumn(),
-        progress_bars.MofNCompleteColumn(),
-        progress_bars.TextColumn("{task.fields[rate]}"),
-        progress_bars.TimeElapsedColumn(),
-        progress_bars.TimeRemainingColumn(),
-    )
-    quiet = not sys.stderr.isatty()
-    with progress_bars.Progress(*columns, console=notices(), transient=True, disable=quiet) as bars:
-        task = bars.add_task(text, total=total, rate="")
-
-        def done(of: int | None = total) -> None:
-            one = bars.tasks[0]
-            seconds = one.elapsed or 0.0
-            rate = f"{(one.completed + 1) / seconds:.2g}/s" if seconds > 0 else ""
-            bars.update(task, total=of, advance=1, rate=rate)
-
-        yield done

@@ -19,9 +19,9 @@ from mezzotint.cli.common import (
     output,
     parse_levels,
     print_json,
+    progress,
     read_prior,
     say,
-    steps,
 )
 from mezzotint.cli.rooms import design, privacy
 from mezzotint.cli.tables import Fitted
@@ -73,8 +73,8 @@ def command(
     problem: dict[str, Any] = {"epsilon": epsilon, "lower": lower, "upper": upper, "prior": sample}
     with busy("loading the solvers"):
         families = (*comparison.FAMILIES, *(comparison.BASELINES if every else ()))
-    with steps("designing", len(families)) as done:
-        rows = design.compare(families=families, progress=lambda *_: done(), **problem, **size)
+    with progress("designing", len(families)) as tell:
+        rows = design.compare(families=families, progress=tell, **problem, **size)
     facts = [row.as_dict() for row in rows]
     points = []
     if png is not None or data is not None:
@@ -114,8 +114,8 @@ def _tradeoff(
 ) -> list[dict[str, Any]]:
     """Draws and writes MSE against epsilon around the one asked for; the points."""
     epsilons = [epsilon * factor for factor in TRADEOFF if epsilon * factor <= GREATEST_EPSILON] or [epsilon]
-    with steps("trade-off", None) as done:
-        rows = design.tradeoff(epsilons=epsilons, bits=(1, 2, 3), progress=lambda _, total: done(of=total), **problem)
+    with progress("trade-off") as tell:
+        rows = design.tradeoff(epsilons=epsilons, bits=(1, 2, 3), progress=tell, **problem)
     if png is not None:
         with replacing(png, overwrite=overwrite, parameter="png") as temporary:
             title = f"MSE against epsilon, inputs on [{problem['lower']:g}, {problem['upper']:g}]"

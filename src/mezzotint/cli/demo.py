@@ -111,7 +111,7 @@ def _one(label: str, folder: Path) -> dict[str, Any]:
     mechanism: Mechanism = result.mechanism
     designed = time.perf_counter()
     reports = folder / "reports.parquet"
-    with datasets.flights() as path, progress(label) as tell:
+    with datasets.flights() as path, progress(label, unit="rows") as tell:
         collect.privatize(
             path, reports, column=datasets.AIR_TIME, mechanism=mechanism, missing="drop", overwrite=True, progress=tell
         )
@@ -140,7 +140,7 @@ def _groups(mechanism: Mechanism, out: Path) -> dict[str, Any]:
     """Privatizes the carrier, too, keeps the airport, and estimates by airport: beside the truth."""
     carriers = families.categorical(categories=CARRIERS, epsilon=EPSILON, other=True)
     tables = {datasets.AIR_TIME: mechanism, datasets.CARRIER: carriers}
-    with datasets.flights() as path, progress("carrier") as tell:
+    with datasets.flights() as path, progress("carrier", unit="rows") as tell:
         written = collect.privatize_columns(
             path, out, mechanisms=tables, keep=[datasets.ORIGIN], missing="drop", overwrite=True, progress=tell
         )

@@ -24,10 +24,10 @@ from mezzotint.cli.common import (
     number,
     parse_levels,
     print_json,
+    progress,
     read_prior,
     refuse_given,
     say,
-    steps,
     table_for_shares,
     warn,
     write_proof,
@@ -193,21 +193,11 @@ def _categories(mechanism: Mechanism, asked: float, out: Path | None, overwrite:
 @contextmanager
 def _watched(family: str, levels: Any, *, prove: bool = False) -> Iterator[dict[str, Any]]:
     """Shows that a design is under way; yields what it needs to tell how far it is, where it can."""
-    if prove:
-        with steps("proving: boxes of levels emptied", 100) as done:
-            shown = 0
-
-            def progress(share: float, _: float) -> None:
-                nonlocal shown
-                for _ in range(shown, int(100 * share)):
-                    done()
-                shown = max(shown, int(100 * share))
-
-            yield {"progress": progress}
-        return
-    if family == "optm" and not isinstance(levels, list):
-        with steps("searching bins", None) as done:
-            yield {"progress": lambda _, total: done(of=total)}
+    searching = "searching bins" if family == "optm" and not isinstance(levels, list) else ""
+    telling = "proving: boxes of levels emptied" if prove else searching
+    if telling:
+        with progress(telling) as tell:
+            yield {"progress": tell}
         return
     with busy(f"designing {family}"):
         yield {}

@@ -158,7 +158,7 @@ def _refuse_beside(alone: dict[str, Any], *, by: str | None, weights: str | None
 
 def _counts(sources: list[str], **options: Any) -> collect.CodeCounts:
     """The counts of all sources together."""
-    with progress("counting") as tell:
+    with progress("counting", unit="rows") as tell:
         parts = [
             collect.load_counts(source)
             if source.endswith(".json")

@@ -11,7 +11,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from mezzotint.cli.common import cost_of, number, output, print_json, progress, read_lines
+from mezzotint.cli.common import busy, cost_of, number, output, print_json, read_lines
 from mezzotint.cli.rooms import collect, families, privacy
 from mezzotint.cli.tables import Fitted
 from mezzotint.core.errors import ParameterError
@@ -33,7 +33,7 @@ def by_groups(
 ) -> None:
     """Prints means or frequencies of every group, differences from one of them, strata and totals."""
     found: dict[str, collect.Group] = {}
-    with progress("counting"):
+    with busy("counting"):
         for source in sources:
             for name, group in collect.read_groups(source, by=by, weights=weights, **options).items():
                 found[name] = found[name].merge(group) if name in found else group
@@ -98,7 +98,7 @@ def hitters(
     if len(sources) > 1 or len(column or ()) > 1:
         raise ParameterError("sources", ", ".join(sources), "hashed reports are read from one source, one column")
     names = (*read_lines(domain, parameter="domain"), OTHER)
-    with progress("counting"):
+    with busy("counting"):
         counts = collect.read_hashed(
             sources[0],
             domain=lambda table: families.HashedDomain(categories=names, mechanism=table),

@@ -142,7 +142,7 @@ def command(
         "people": charge_by,
         "rng": seed,
     }
-    with progress("privatizing") as tell:
+    with progress("privatizing", unit="rows") as tell:
         if len(tables) == 1:
             (only,) = tables
             result = collect.privatize(source, out, column=only, mechanism=tables[only], progress=tell, **options)

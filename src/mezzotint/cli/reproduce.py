@@ -20,8 +20,8 @@ from mezzotint.cli.common import (
     number,
     output,
     print_json,
+    progress,
     say,
-    steps,
 )
 from mezzotint.cli.tables import Fitted
 from mezzotint.core.errors import ParameterError
@@ -49,8 +49,8 @@ def command(
     if name not in known:
         raise ParameterError("name", name, f"use one of: {', '.join(sorted(known)) or 'none are built in'}")
     if "progress" in inspect.signature(known[name]).parameters:
-        with steps(name, None) as done:
-            result = known[name](progress=lambda _, total: done(of=total))
+        with progress(name) as tell:
+            result = known[name](progress=tell)
     else:
         with busy(f"reproducing {name}"):
             result = known[name]()

@@ -103,8 +103,8 @@ class ColumnReader(ABC):
         """Type of a column that `batches` copies."""
 
     @abstractmethod
-    def done(self) -> float | None:
-        """Fraction read so far, None when the length is unknown."""
+    def done(self) -> float:
+        """Fraction read so far, 0 when the length is unknown."""
 
     def require(self, column: str, *, parameter: str = "column") -> None:
         """Raises ParameterError, listing the columns, unless there is exactly one of that name."""
@@ -144,7 +144,7 @@ class ParquetReader(ColumnReader):
         except pa.ArrowInvalid as error:
             raise FileFormatError(f"{self.name}: damaged Parquet ({_first_line(error)}); write it again") from None
 
-    def done(self) -> float | None:
+    def done(self) -> float:
         return self._rows / max(1, self._file.metadata.num_rows)
 
 
@@ -189,8 +189,8 @@ class DatasetReader(ColumnReader):
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise FileFormatError(f"{self.name}: cannot be read on ({_first_line(error)})") from None
 
-    def done(self) -> float | None:
-        return None
+    def done(self) -> float:
+        return 0.0
 
 
 @final
@@ -272,8 +272,8 @@ class CsvReader(ColumnReader):
         value = text.split("invalid value", 1)[-1].strip()
         return ParameterError("column", column, f"{where} holds {value}, not a number; other columns: {others}")
 
-    def done(self) -> float | None:
-        return self._raw.tell() / self._size if self._raw is not None and self._size > 0 else None
+    def done(self) -> float:
+        return self._raw.tell() / self._size if self._raw is not None and self._size > 0 else 0.0
 
 
 def as_names(names: str | Sequence[str]) -> list[str]:

@@ -21,11 +21,12 @@ import pyarrow as pa
 from mezzotint.collect.columns import ColumnReader, numbers, open_columns, plain
 from mezzotint.collect.reports import Description, embedded, extracted, read_description, run_of
 from mezzotint.collect.runs import MANIFEST, STATE, cluster, in_threads
-from mezzotint.collect.settings import Progress, Settings
+from mezzotint.collect.settings import Settings
 from mezzotint.collect.sources import Block, SourceFile, blocks_of, find_files
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import AppendLog, Line, read_object, replacing
 from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.records import Progress
 
 COUNTS_FORMAT = "mezzotint-counts"
 VERSION = 1
@@ -190,7 +191,7 @@ def read_counts(
         mechanism: for files of bare codes without a description; `column` is needed then. A file that does
             describe the field must agree.
         engine, address, threads: as in `Settings`. Counts add up exactly, whoever counts.
-        progress: told how far it is.
+        progress: as in `Settings`.
 
     Raises:
         ParameterError: no such column, an empty one, a mechanism that is not the file's, files of different tables, or
@@ -210,8 +211,7 @@ def read_counts(
     with closing(parts):
         for i, part in enumerate(parts, start=1):
             total, rows = part if total is None else total.merge(part), rows + part.n
-            if progress is not None:
-                progress(i / len(blocks), rows)
+            chosen.tell(rows, share=i / len(blocks))
     check_whole(source, rows, expected=expected, column=column)
     assert total is not None
     runs, about = runs_of(files)

@@ -127,7 +127,7 @@ class _Read:
     first: int
     before: int
     file: SourceFile
-    done: float | None
+    done: float
 
 
 def _one_file(work: Plan, files: Sequence[SourceFile], out: AnyPath, chosen: Settings) -> ColumnsResult:
@@ -143,7 +143,7 @@ def _one_file(work: Plan, files: Sequence[SourceFile], out: AnyPath, chosen: Set
 
 def _write(
     work: Plan,
-    coded: Iterator[tuple[pa.RecordBatch, float | None]],
+    coded: Iterator[tuple[pa.RecordBatch, float]],
     files: Sequence[SourceFile],
     out: AnyPath,
     chosen: Settings,
@@ -168,8 +168,7 @@ def _write(
     ) as writer:
         for batch, done in chain([first], coded):
             writer.write(batch)
-            if chosen.progress is not None:
-                chosen.progress(done, tally.rows)
+            chosen.tell(tally.rows, share=done)
         writer.close(tally.as_dict() if chosen.record_counts else None)
     return charged
 
@@ -180,15 +179,12 @@ def _read(work: Plan, files: Sequence[SourceFile]) -> Iterator[_Read]:
         before = 0
         with open_file(file, numeric=work.columns, extra=work.extra, labels=work.labels) as opened:
             for batch in opened.batches():
-                done = opened.reader.done()
-                whole = None if done is None else (i + done) / len(files)
-                yield _Read(batch=batch, first=rows, before=before, file=file, done=whole)
+                done = (i + opened.reader.done()) / len(files)
+                yield _Read(batch=batch, first=rows, before=before, file=file, done=done)
                 rows, before = rows + batch.num_rows, before + batch.num_rows
 
 
-def _code(
-    work: Plan, reads: Iterator[_Read], tally: Tally, files: int
-) -> Iterator[tuple[pa.RecordBatch, float | None]]:
+def _code(work: Plan, reads: Iterator[_Read], tally: Tally, files: int) -> Iterator[tuple[pa.RecordBatch, float]]:
     schema = None
     for read in reads:
         where = f" of {read.file.name}" if files > 1 else ""
@@ -202,8 +198,8 @@ def _code(
 
 
 def _first(
-    coded: Iterator[tuple[pa.RecordBatch, float | None]], column: str, files: Sequence[SourceFile], tally: Tally
-) -> tuple[pa.RecordBatch, float | None]:
+    coded: Iterator[tuple[pa.RecordBatch, float]], column: str, files: Sequence[SourceFile], tally: Tally
+) -> tuple[pa.RecordBatch, float]:
     """The first batch with reports in it; before it nothing is written."""
     for batch, done in coded:
         if batch.num_rows:

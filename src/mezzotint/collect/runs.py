@@ -201,8 +201,7 @@ class Run:
             for count, part in enumerate(finished, start=before + 1):
                 if part is not None:
                     tally.add(part)
-                if self.settings.progress is not None:
-                    self.settings.progress(count / total, tally.rows)
+                self.settings.tell(tally.rows, share=count / total)
         return tally
 
     def _finish(self, run: str, source: str | None, blocks: list[Block], tally: Tally) -> int:

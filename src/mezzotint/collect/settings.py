@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, final
 
@@ -11,10 +12,8 @@ from mezzotint.collect.memo import Memo
 from mezzotint.collect.sources import BLOCK_ROWS
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.kernels import usable_cores
+from mezzotint.core.records import Progress
 from mezzotint.privacy import Ledger
-
-Progress = Callable[[float | None, int], None]
-"""Called after each batch with the fraction done (None when unknown) and the rows so far."""
 
 
 class Options(TypedDict, total=False):
@@ -60,7 +59,8 @@ class Settings:
         threads: at most this many on this machine; None for as many as the process may use.
         block_rows: least rows of a part of a folder, where its file has as many; row groups are never cut.
         rng: None for the cryptographic generator; a seed or numpy Generator is reproducible and NOT private.
-        progress: told how far it is.
+        progress: called as progress(done, total) with rows; the total is estimated from the share of the source that
+            is read, and inf where that is not known.
         ledger: file of a `privacy.Ledger`, or one: the claim is charged to everybody before anything is written. A
             folder's run is charged once, however often it is resumed; privatizing the data again is another charge.
         budget: epsilon that everybody's charges in the ledger may not exceed together; None charges without asking.
@@ -105,6 +105,11 @@ class Settings:
             raise ParameterError("ledger", str(self.ledger), "a seeded draw is not private and has no price")
         if self.block_rows < 1:
             raise ParameterError("block_rows", self.block_rows, "a block has at least one row")
+
+    def tell(self, rows: int, *, share: float) -> None:
+        """Tells `progress` that so many rows, this share of the source, are done; a share of 0 is an unknown one."""
+        if self.progress is not None:
+            self.progress(rows, rows / share if share else math.inf)
 
     @property
     def workers(self) -> int:
