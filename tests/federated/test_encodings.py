@@ -156,6 +156,17 @@ def test_damaged_descriptions_are_refused(bad):
         unpacked(bad)
 
 
+@pytest.mark.parametrize("name", ["rotated table", "discrete gaussian"])
+@pytest.mark.parametrize("rotation", [None, "another"], ids=["padded", "another"])
+def test_descriptions_with_another_rotation_are_refused_by_its_name(name, rotation):
+    """Those of earlier versions name none: they padded. Decoding them with this one's signs would give nonsense."""
+    values = ENCODINGS[name].as_dict()
+    assert values.pop("rotation")
+    with pytest.raises(FileFormatError, match=rotation or "padding"):
+        encoding_from(values | ({"rotation": rotation} if rotation else {}))
+    assert "rotation" not in ENCODINGS["table"].as_dict()  # nothing is rotated, and old descriptions are read
+
+
 def test_noise_weights_must_sum_to_one():
     values = ENCODINGS["discrete gaussian"].as_dict()
     values["weights"] = values["weights"][:-1]

@@ -64,21 +64,41 @@ def test_clipping_edges():
             clip(arguments[0], norm=arguments[1], bound=arguments[2])
 
 
-@pytest.mark.parametrize("dimension", [1, 2, 3, 8, 100, 1000])
+@pytest.mark.parametrize("dimension", [1, 2, 3, 7, 8, 100, 1000])
 def test_rotations_are_orthonormal_and_undone(dimension):
+    """Against dense matrices; the signs are read off the first row of each transform, which is constant."""
     rotation = Rotation(dimension=dimension, seed=7)
+    size = rotation.block
+    assert size <= dimension < 2 * size
     x = np.random.default_rng(0).normal(size=(3, dimension))
+    kept = x.copy()
     y = rotation.apply(x)
-    assert y.shape == (3, rotation.padded)
+    np.testing.assert_array_equal(x, kept)
+    assert y.shape == (3, dimension)
     assert np.linalg.norm(y, axis=1) == pytest.approx(np.linalg.norm(x, axis=1), rel=FEW)
     assert rotation.undo(y) == pytest.approx(x, rel=FEW)
-    if rotation.padded <= 128:
-        matrix = hadamard(rotation.padded)
-        padded = np.zeros((3, rotation.padded))
-        padded[:, :dimension] = x
-        signs = rotation.apply(np.eye(dimension))[:, 0] * math.sqrt(rotation.padded)
-        full = np.concatenate([signs, np.ones(rotation.padded - dimension)])
-        assert y == pytest.approx((padded * full) @ matrix.T, rel=FEW)
+    if dimension <= 100:
+        whole = np.eye(dimension)
+        for part, signs in rotation._parts():
+            step = np.eye(dimension)
+            step[part, part] = hadamard(size) * signs
+            whole = step @ whole
+        assert y == pytest.approx(x @ whole.T, rel=FEW)
+
+
+@pytest.mark.parametrize("dimension", [513, 700, 1023])
+def test_overlapping_transforms_spread_every_vector(dimension):
+    """Vectors that live in one block alone, in the overlap, at the ends, and everywhere."""
+    size = Rotation(dimension=dimension, seed=0).block
+    spike, tail, ones = np.zeros(dimension), np.zeros(dimension), np.ones(dimension)
+    spike[-1] = 1.0
+    tail[size:] = 1.0
+    middle = np.eye(dimension)[dimension - size]
+    for vector in (np.eye(dimension)[0], middle, spike, tail, ones):
+        unit = vector / np.linalg.norm(vector)
+        sizes = [np.abs(Rotation(dimension=dimension, seed=seed).apply(unit)).max() for seed in range(40)]
+        # Hoeffding: beyond 6.5 / sqrt(block) with probability below 1023 * 40 * 2 exp(-21) < 1e-4 in all.
+        assert max(sizes) <= 6.5 / math.sqrt(size)
 
 
 def test_a_spike_is_spread_evenly_and_seeds_differ():

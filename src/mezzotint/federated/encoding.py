@@ -31,6 +31,7 @@ from mezzotint.privacy.account import account
 from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.sums.lattice import Lattice, find_lattice
 from mezzotint.vectors import NoiseScheme, Rotation, TableScheme, clip
+from mezzotint.vectors.rotation import ROTATION
 
 Vector = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -283,7 +284,8 @@ class TableEncoding(Encoding):
 
     def as_dict(self) -> dict[str, Any]:
         mechanism = json.loads(self.mechanism.to_json())
-        return {"kind": "table", "mechanism": mechanism, "l2_norm": self.l2_norm, "seed": self.seed}
+        rotated = {} if self.l2_norm is None else {"rotation": ROTATION}
+        return {"kind": "table", "mechanism": mechanism, "l2_norm": self.l2_norm, "seed": self.seed} | rotated
 
     def claims(self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0) -> dict[str, Claim]:
         """Both claims; every coordinate changes with the client, so all of them are composed."""
@@ -397,7 +399,7 @@ class NoiseEncoding(Encoding):
         return "modular"
 
     def length(self, size: int) -> int:
-        return Rotation(dimension=size, seed=self.seed).padded
+        return size
 
     def encode(self, update: npt.ArrayLike, *, rng: Seed = None) -> Integers:
         vector = check_vector(update, name="update")
@@ -445,6 +447,7 @@ class NoiseEncoding(Encoding):
             "modulus_bits": self.modulus_bits,
             "adds": self.adds,
             "seed": self.seed,
+            "rotation": ROTATION,
         }
 
     def claims(self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0) -> dict[str, Claim]:
@@ -524,14 +527,14 @@ def noise_encoding(
     """
     check_positive("noise_multiplier", noise_multiplier)
     check_positive("l2_norm", l2_norm, "this mechanism needs a clipping norm > 0")
-    padded = Rotation(dimension=size, seed=seed).padded
+    block = Rotation(dimension=size, seed=seed).block
     total = noise_multiplier * l2_norm
     each = total / math.sqrt(clients if adds == "clients" else SERVER_DRAWS)
     # Rounding adds up to d/4 squared steps to the norm: at 2 sqrt(d) steps that is a sixteenth. And a step no wider
     # than the noise of one adder: else rounding, which hides nothing, adds more error than the noise.
-    step = min(l2_norm / (2 * math.sqrt(padded)), each)
+    step = min(l2_norm / (2 * math.sqrt(size)), each)
     # A coordinate of the sum, were all updates equal: four times the typical size of a rotated coordinate.
-    reach = clients * l2_norm * min(1.0, 4 / math.sqrt(padded)) + 6 * math.hypot(total, step * math.sqrt(clients) / 2)
+    reach = clients * l2_norm * min(1.0, 4 / math.sqrt(block)) + 6 * math.hypot(total, step * math.sqrt(clients) / 2)
     bits = max(2, math.ceil(math.log2(2 * reach / step + 2)))
     return NoiseEncoding(
         noise=make(each / step), l2_norm=l2_norm, granularity=step, modulus_bits=bits, adds=adds, seed=seed, name=name
@@ -558,7 +561,16 @@ def encoding_from(values: Mapping[str, Any]) -> Encoding:
         raise FileFormatError(f"encoding of kind {kind!r}: damaged ({error})") from None
 
 
+def _check_rotation(values: Mapping[str, Any]) -> None:
+    """FileFormatError of a description whose vectors were rotated in another way, which would decode to nonsense."""
+    name = values.get("rotation", "one transform after padding with zeros")
+    if name != ROTATION:
+        raise FileFormatError(f"encoding: its rotation is {name!r}, this version's {ROTATION!r}; make it anew")
+
+
 def _table(values: Mapping[str, Any]) -> Encoding:
+    if values["l2_norm"] is not None:
+        _check_rotation(values)
     mechanism = Mechanism.from_json(json.dumps(values["mechanism"]))
     return TableEncoding(mechanism=mechanism, l2_norm=values["l2_norm"], seed=int(values["seed"]))
 
@@ -568,6 +580,7 @@ def _fixed(values: Mapping[str, Any]) -> Encoding:
 
 
 def _noise(values: Mapping[str, Any]) -> Encoding:
+    _check_rotation(values)
     weights = np.array(values["weights"], dtype=np.int64)
     offsets = int(values["first"]) + np.arange(weights.size, dtype=np.int64)
     return NoiseEncoding(

@@ -85,14 +85,9 @@ class Setting:
         return self.clients - self.corrupted if self.trust == "sum" else 1
 
     @property
-    def width(self) -> int:
-        """Values that a client reports: coordinates, padded to a power of two for the rotation."""
-        return 1 << (self.dimension - 1).bit_length()
-
-    @property
     def reach(self) -> float:
         """Range of a rotated coordinate for tables: four times its typical size 1 / sqrt(d), or 1 for a scalar."""
-        return 1.0 if self.width == 1 else min(1.0, 4 / math.sqrt(self.width))
+        return 1.0 if self.dimension == 1 else min(1.0, 4 / math.sqrt(self.dimension))
 
     @property
     def answering_zero(self) -> float:
@@ -259,7 +254,7 @@ class _Bracket:
 
 def calibrated_table(setting: Setting, family: Family) -> tuple[float, TableScheme, float]:
     """(strength, scheme, epsilon) of the strongest table of the family that meets the setting's claim."""
-    norm = None if setting.width == 1 else 1.0
+    norm = None if setting.dimension == 1 else 1.0
     clients = setting.clients if setting.trust == "sum" else 1
 
     def make(strength: float) -> TableScheme:
@@ -340,12 +335,12 @@ def table_error(setting: Setting, mechanism: Mechanism) -> float:
     Variance of one report, averaged over its inputs, over the clients; and what clipping costs when all clients hold
     the same vector. Scalars are uniform on [-1, 1]; rotated coordinates of unit vectors are nearly normal.
     """
-    if setting.width == 1:
+    if setting.dimension == 1:
         points, weights = np.polynomial.legendre.leggauss(128)
         weights = weights / 2
     else:
         points, weights = np.polynomial.hermite_e.hermegauss(64)
-        points, weights = points / math.sqrt(setting.width), weights / weights.sum()
+        points, weights = points / math.sqrt(setting.dimension), weights / weights.sum()
     inside = np.clip(points, mechanism.lower, mechanism.upper)
     variance = np.array([float(mechanism.variance(x)) for x in inside])
     bias = np.array([float(mechanism.mean(x)) for x in inside]) - points
@@ -383,13 +378,13 @@ def calibrated_noise(setting: Setting, family: NoiseFamily) -> tuple[float, Nois
 
 def _noise_scheme(setting: Setting, family: NoiseFamily, *, deviation: float, clients: int) -> NoiseScheme:
     """The finest grid that is worth its bits, or the finest that the bits allow."""
-    if setting.width == 1:
+    if setting.dimension == 1:
         # Whole steps up to the ends of the range: rounding then never stretches it, and only has to be finer than the
         # noise of one client.
         steps = min(max(math.ceil(2 / deviation), 1), 1000)
         grids = [1 / k for k in range(steps, 0, -max(1, steps // 40))]
     else:
-        finest = min(2 * math.sqrt(_INFLATION / setting.width), deviation / 2)
+        finest = min(2 * math.sqrt(_INFLATION / setting.dimension), deviation / 2)
         grids = (finest * np.geomspace(1, 4096, 73)).tolist()
     grids = [grid for grid in grids if grid * _WIDEST_NOISE >= deviation] or [deviation / _WIDEST_NOISE]
 
@@ -409,7 +404,7 @@ def noise_error(setting: Setting, scheme: NoiseScheme) -> float:
     """Mean squared error per coordinate of the mean: noise of all clients and their rounding."""
     odds, places = scheme.noise.weights / float(TOTAL), scheme.noise.offsets.astype(np.float64)
     variance = float(odds @ places**2 - (odds @ places) ** 2)
-    spread = math.inf if setting.width == 1 else 1 / math.sqrt(setting.width) / scheme.granularity
+    spread = math.inf if setting.dimension == 1 else 1 / math.sqrt(setting.dimension) / scheme.granularity
     return (variance + rounding_variance(spread)) * scheme.granularity**2 / setting.clients
 
 

@@ -314,7 +314,7 @@ class NoiseScheme(VectorScheme):
 
     def _signal(self, clients: int) -> float:
         """Norm of the coefficients of random signs in a coordinate of a sum, steps."""
-        return clients * self.l2_norm / math.sqrt(self.length) / self.granularity
+        return clients * self.l2_norm / math.sqrt(self._rotation.block) / self.granularity
 
     def _drift(self, clients: int) -> int:
         return math.ceil(clients * abs(float(self.noise.weights @ self.noise.offsets.astype(np.float64))) / TOTAL)
@@ -329,7 +329,7 @@ class NoiseScheme(VectorScheme):
 
     @property
     def length(self) -> int:
-        return self._rotation.padded
+        return self.size
 
     @property
     def modulus(self) -> int:
@@ -338,7 +338,7 @@ class NoiseScheme(VectorScheme):
     @property
     def _limit(self) -> float:
         """Where rotated coordinates are clipped, data units."""
-        return self.l2_norm * min(1.0, SPREAD / math.sqrt(self.length))
+        return self.l2_norm * min(1.0, SPREAD / math.sqrt(self._rotation.block))
 
     @property
     def reach(self) -> int:

@@ -99,7 +99,10 @@ def _l1(row: FloatArray, bound: float) -> FloatArray:
 kernels: Any = LazyModule("mezzotint.vectors.kernels")
 
 MAX_DIMENSION = 2**27
-"""Largest padded dimension: one vector of it takes a GiB."""
+"""Largest dimension: one vector of it takes a GiB."""
+
+ROTATION = "overlapping transforms"
+"""Names the rotation in descriptions that travel or are kept: signs of one kind of rotation do not undo another's."""
 
 
 def hadamard(values: FloatArray) -> FloatArray:
@@ -113,14 +116,15 @@ def hadamard(values: FloatArray) -> FloatArray:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Rotation:
-    """The map x -> H D x / sqrt(p): random signs D, Hadamard H, zeros up to the next power of two p.
+    """Random signs, then a Hadamard transform, of the first p coordinates; and again of the last p, p the block.
 
     Arguments:
         dimension: d >= 1.
         seed: of the signs; public, chosen by the server independently of the data (privacy does not rest on it).
 
     Guarantees: L2 norms and inner products are kept up to rounding; `undo(apply(x)) == x` up to 1e-12 relative.
-    Source: Ailon and Chazelle 2006; Suresh et al. 2017.
+        Over the signs a rotated coordinate of x is subgaussian with |x| / sqrt(block) (docs/proofs/vectors.md).
+    Source: Ailon and Chazelle 2006; Suresh et al. 2017; overlapping instead of padded.
     """
 
     dimension: int
@@ -132,27 +136,35 @@ class Rotation:
         check_count("seed", self.seed, least=0, most=2**64)
 
     @property
-    def padded(self) -> int:
-        """The next power of two: how many coordinates a rotated vector has."""
-        return 1 << (int(self.dimension) - 1).bit_length()
+    def block(self) -> int:
+        """The largest power of two up to d: how many coordinates a transform mixes."""
+        return 1 << (int(self.dimension).bit_length() - 1)
 
-    def _signs(self) -> FloatArray:
+    def _parts(self) -> list[tuple[slice, FloatArray]]:
+        """Where each transform works, in order, and its (block,) signs; the second does nothing new where d is p."""
+        size = self.block
+        parts = [slice(0, size), slice(int(self.dimension) - size, None)][: 1 if size == self.dimension else 2]
         # Raw words of a bit generator are the same in all releases of numpy; what is drawn from them may not be.
-        words = np.random.Philox(np.random.SeedSequence(int(self.seed))).random_raw(-(-self.padded // 64))
-        bits = np.unpackbits(words.astype("<u8").view(np.uint8), bitorder="little")[: self.padded]
-        return bits.astype(np.float64) * 2.0 - 1.0
+        words = np.random.Philox(np.random.SeedSequence(int(self.seed))).random_raw(-(-size * len(parts) // 64))
+        bits = np.unpackbits(words.astype("<u8").view(np.uint8), bitorder="little")[: size * len(parts)]
+        return list(zip(parts, bits.astype(np.float64).reshape(-1, size) * 2.0 - 1.0, strict=True))
+
+    def _checked(self, name: str, given: npt.ArrayLike) -> FloatArray:
+        values = np.array(given, dtype=np.float64)
+        if values.ndim == 0 or values.shape[-1] != self.dimension:
+            raise ParameterError(name, values.shape, f"need {self.dimension} coordinates in the last axis")
+        return values
 
     def apply(self, vector: npt.ArrayLike) -> FloatArray:
-        """(..., d) to (..., padded)."""
-        values = np.asarray(vector, dtype=np.float64)
-        if values.ndim == 0 or values.shape[-1] != self.dimension:
-            raise ParameterError("vector", values.shape, f"need {self.dimension} coordinates in the last axis")
-        room = [(0, 0)] * (values.ndim - 1) + [(0, self.padded - int(self.dimension))]
-        return hadamard(np.pad(values, room) * self._signs())
+        """(..., d) to (..., d)."""
+        values = self._checked("vector", vector)
+        for part, signs in self._parts():
+            values[..., part] = hadamard(values[..., part] * signs)
+        return values
 
     def undo(self, rotated: npt.ArrayLike) -> FloatArray:
-        """(..., padded) to (..., d)."""
-        values = np.asarray(rotated, dtype=np.float64)
-        if values.ndim == 0 or values.shape[-1] != self.padded:
-            raise ParameterError("rotated", values.shape, f"need {self.padded} coordinates in the last axis")
-        return (hadamard(values) * self._signs())[..., : int(self.dimension)]
+        """(..., d) to (..., d)."""
+        values = self._checked("rotated", rotated)
+        for part, signs in reversed(self._parts()):
+            values[..., part] = hadamard(values[..., part]) * signs
+        return values

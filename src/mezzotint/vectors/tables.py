@@ -156,8 +156,8 @@ class TableScheme(VectorScheme):
         check_count("clients", self.clients)
         if self.l2_norm is not None:
             check_positive("l2_norm", self.l2_norm)
-        if self.kept is not None and check_count("kept", self.kept) > self._width:
-            raise ParameterError("kept", self.kept, f"between 1 and {self._width} coordinates, or None for all")
+        if self.kept is not None and check_count("kept", self.kept) > self.size:
+            raise ParameterError("kept", self.kept, f"between 1 and {self.size} coordinates, or None for all")
         if self.kept_for not in ("run", "round"):
             raise ParameterError("kept_for", self.kept_for, 'use "run" (one choice) or "round" (a fresh one each time)')
 
@@ -175,12 +175,8 @@ class TableScheme(VectorScheme):
         return Rotation(dimension=self.size, seed=self.seed)
 
     @property
-    def _width(self) -> int:
-        return self.size if self.l2_norm is None else self._rotation.padded
-
-    @property
     def length(self) -> int:
-        return self._width if self.kept is None else self.kept
+        return self.size if self.kept is None else self.kept
 
     @property
     def modulus(self) -> int:
@@ -188,7 +184,7 @@ class TableScheme(VectorScheme):
 
     def _chosen(self) -> IntArray:
         # Raw words of a bit generator are the same in all releases of numpy; what is drawn from them may not be.
-        words = np.random.Philox(np.random.SeedSequence(self.seed, spawn_key=(1,))).random_raw(self._width)
+        words = np.random.Philox(np.random.SeedSequence(self.seed, spawn_key=(1,))).random_raw(self.size)
         return np.sort(np.argsort(words, kind="stable")[: self.length]).astype(np.int64)
 
     def encode(self, vector: npt.ArrayLike, rng: Seed = None) -> IntArray:
@@ -212,9 +208,9 @@ class TableScheme(VectorScheme):
             raise ParameterError("total", int(residues.max()), remedy)
         sums = residues.astype(np.float64) * self.lattice.step + count * self.lattice.offset
         if self.kept is not None:
-            # Inclusion probability kept / width for every coordinate: dividing by it keeps the mean.
-            spread = np.zeros(self._width)
-            spread[self._chosen()] = sums * (self._width / self.length)
+            # Inclusion probability kept / size for every coordinate: dividing by it keeps the mean.
+            spread = np.zeros(self.size)
+            spread[self._chosen()] = sums * (self.size / self.length)
             sums = spread
         return sums if self.l2_norm is None else self._rotation.undo(sums)
 
@@ -243,7 +239,7 @@ class TableScheme(VectorScheme):
 
     @property
     def _share(self) -> float:
-        return self.length / self._width if self.kept_for == "round" else 1.0
+        return self.length / self.size if self.kept_for == "round" else 1.0
 
     def renyi(self, *, others: int, alphas: Sequence[float]) -> list[float]:
         """Renyi divergences of one round of a client among `others` honest ones; needs `l2_norm`; rounded up."""
@@ -251,9 +247,9 @@ class TableScheme(VectorScheme):
             raise ParameterError("l2_norm", "None", "Renyi losses of vectors need their L2 norm bounded")
         noise = others_noise(self.mechanism, others)
         norm, share = self.l2_norm, self._share
-        width = self._width if share < 1 else self.length
+        count = self.size if share < 1 else self.length
         return [
-            round_renyi(self.mechanism, noise, alpha, coordinates=width, l2_norm=norm, share=share) for alpha in alphas
+            round_renyi(self.mechanism, noise, alpha, coordinates=count, l2_norm=norm, share=share) for alpha in alphas
         ]
 
     def _renyi(self, others: int, rounds: int, delta: float) -> float:
