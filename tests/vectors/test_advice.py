@@ -142,7 +142,7 @@ def test_hopeless_requests_are_called_hopeless():
     advice = asked(dimension=1000, rounds=500, clients=50)
     assert all("HOPELESS" in option.reason for option in advice.options if option.feasible)
     assert any("even a trusted server" in remark for remark in advice.remarks)
-    local = asked(dimension=200, rounds=50, trust="local")
+    local = asked(dimension=256, rounds=50, trust="local")
     assert any("2**-32" in option.reason for option in local.options if not option.feasible)
 
 

@@ -46,7 +46,7 @@ class Option:
             rotated unit vectors); inf when infeasible.
         wire_bits: per value: of a report in the local view, of the modulus in a secure sum. Of a ranked codebook: of
             the one index that stands for all values.
-        client_bits: per client and round: wire_bits times the values sent (padding included).
+        client_bits: per client and round: wire_bits times the values sent.
         parameter: what was calibrated, as text.
         reason: why it ranks where it does, or why it cannot be used and what would help.
         claim: about the whole run; None when infeasible.
