@@ -27,6 +27,7 @@ from mezzotint.collect.sources import blocks_of, find_files
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.mechanism import FloatArray, Mechanism
 from mezzotint.core.records import Record
+from mezzotint.core.search import bracket
 
 MAX_CELLS = 1 << 22
 """Pairs of inputs times pairs of codes."""
@@ -276,9 +277,6 @@ def _possible_means(pairs: PairCounts, decoder: FloatArray, value: float, level:
         return table.lower, table.upper
     ends = []
     for inside, outside in ((left[0], left[0] - 1), (left[-1], left[-1] + 1)):
-        near, far = tried[inside], tried[min(max(outside, 0), len(tried) - 1)]
-        for _ in range(BISECTIONS if near != far else 0):
-            middle = (near + far) / 2
-            near, far = (middle, far) if possible(middle) else (near, middle)
-        ends.append(far)
+        far = tried[min(max(outside, 0), len(tried) - 1)]
+        ends.append(bracket(possible, tried[inside], far, steps=BISECTIONS)[1])
     return ends[0], ends[1]

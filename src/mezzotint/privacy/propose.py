@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 from mezzotint import kernel
 from mezzotint.core.loss import UNIT, pure_epsilon
+from mezzotint.core.search import bracket
 from mezzotint.privacy.distribution import grid_step
 from mezzotint.privacy.local import dominating_atoms, renyi_order
 
@@ -156,11 +157,16 @@ def _closer(
 ) -> Outcome:  # fmt: skip
     """Halves what lies between a share that was refused and the one that was accepted, while time lasts."""
     started = time.process_time()
-    while share - refused > _CLOSE and time.process_time() - started < seconds / 4:
-        middle = (refused + share) / 2
-        found, _ = attempt(prover, middle)
-        refused, share = (refused, middle) if found.proof is not None else (middle, share)
+
+    def accepts(share: float) -> bool:
+        nonlocal outcome
+        if time.process_time() - started >= seconds / 4:
+            return False
+        found, _ = attempt(prover, share)
         outcome = found if found.proof is not None else outcome
+        return found.proof is not None
+
+    bracket(accepts, share, refused, steps=math.ceil(math.log2(max((share - refused) / _CLOSE, 1))))
     return outcome
 
 

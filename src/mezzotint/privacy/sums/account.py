@@ -6,8 +6,10 @@ What secure sums cost over coordinates, rounds and participation: the claim of a
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain
 from typing import final
 
@@ -307,21 +309,15 @@ def _renyi_l2(run: Release) -> float:
         return math.inf
     noise = _round_noise(run)
     square = squared_distance(run.table, coordinates=run.dimension, l2_norm=run.clip_norm)
-    known: dict[int, float] = {}
 
+    @cache
     def value(index: int) -> float:
-        if index not in known:
-            alpha = _ORDERS[index]
-            per_round = seen_renyi(square * quadratic_renyi(run.table, noise, alpha), alpha, run.sampling_rate)
-            known[index] = renyi_to_epsilon(run.rounds * per_round, alpha, run.delta)
-        return known[index]
+        alpha = _ORDERS[index]
+        per_round = seen_renyi(square * quadratic_renyi(run.table, noise, alpha), alpha, run.sampling_rate)
+        return renyi_to_epsilon(run.rounds * per_round, alpha, run.delta)
 
-    # kappa is nearly linear in alpha, so epsilon falls, then rises: bisection by index needs few orders.
-    low, high = 0, len(_ORDERS) - 1
-    while high - low > 2:
-        middle = (low + high) // 2
-        low, high = (low, middle + 1) if value(middle) <= value(middle + 1) else (middle, high)
-    return min(value(index) for index in range(low, high + 1))
+    # kappa is nearly linear in alpha, so epsilon falls, then rises: the first order that is no worse than the next.
+    return value(bisect_left(range(len(_ORDERS) - 1), True, key=lambda index: value(index) <= value(index + 1)))
 
 
 def _pure_l2(run: Release) -> float:
