@@ -7,13 +7,15 @@ import json
 import pickle
 import struct
 from pathlib import Path
+from typing import Any, final
 
 import numpy as np
 import pytest
 
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.datasets import dirichlet_split, load_federation
-from mezzotint.federated.tasks import LocalTraining, Rehearsal, Softmax, model_for
+from mezzotint.federated.encoding import FixedPointEncoding
+from mezzotint.federated.tasks import LocalTraining, Model, Rehearsal, Softmax, model_for
 from tolerances import SINGLE
 
 
@@ -180,9 +182,47 @@ def test_a_rehearsal_that_makes_no_sense_is_refused():
     federation = load_federation("digits", clients=100)
     model = model_for("softmax", federation)
     good = {"federation": federation, "model": model, "per_round": 5, "learning_rate": 1.0, "rounds": 1, "every": 1}
-    for bad in ({"per_round": 0}, {"per_round": 101}, {"rounds": 0}, {"every": 0}, {"learning_rate": 0.0}):
+    bads: tuple[dict[str, Any], ...] = (
+        {"per_round": 0}, {"per_round": 101}, {"rounds": 0}, {"every": 0}, {"learning_rate": 0.0},
+        {"sampling": "poisson"}, {"sampling": "some"},
+    )  # fmt: skip
+    for bad in bads:
         with pytest.raises(ParameterError, match=next(iter(bad))):
             Rehearsal(**(good | bad))
+
+
+@final
+class _Noting(Model):
+    """Has no gradient, and notes whose records it is asked about."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def initial(self, seed: int) -> Any:
+        return np.zeros(2)
+
+    def gradient(self, parameters: Any, x: Any, y: Any) -> Any:
+        self.asked.append(id(x))
+        return np.zeros(2)
+
+    def evaluate(self, parameters: Any, x: Any, y: Any) -> tuple[float, float]:
+        return 0.0, 0.0
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_clients_of_a_rehearsal_take_turns(seed):
+    """20 clients, 6 a round: in 10 rounds each is asked 3 times, and never within 20 / 6 rounds, rounded down."""
+    federation = load_federation("digits", clients=20)
+    model = _Noting()
+    run = Rehearsal(
+        federation=federation, model=model, per_round=6, learning_rate=1.0, rounds=10, every=10, sampling="cyclic"
+    )
+    run.run(FixedPointEncoding(clip=1.0), seed=seed)
+    turns = {
+        id(x): [place // 6 for place, one in enumerate(model.asked) if one == id(x)] for x, _ in federation.clients
+    }
+    assert {len(found) for found in turns.values()} == {3}
+    assert min(np.diff(found).min() for found in turns.values()) >= 3
 
 
 def test_a_label_without_any_chance_costs_a_finite_loss():

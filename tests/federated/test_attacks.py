@@ -544,11 +544,11 @@ def test_garbage_never_crashes_either_side(the_plan, inputs):
 
 
 def test_a_server_that_may_choose_among_draws_needs_better_odds():
-    """Any first part of an order, and any committee of it: the odds of one leave room for all of them."""
+    """Either order, any first part of it, any committee of that: the odds of one leave room for all of them."""
     trust = Trust(rounds=8)
     asked = 2.0**-40
     # A power with a negative exponent, but no tolerance: the odds of one draw, times all draws there are.
-    assert 2.0 ** -trust.drawn_bits(100) * 100 * 100 * 8 == pytest.approx(asked, rel=FEW)
+    assert 2.0 ** -trust.drawn_bits(100) * 2 * 100 * 100 * 8 == pytest.approx(asked, rel=FEW)
     # Likewise odds: of one round, times the rounds.
     assert 2.0**-trust.bits * 8 == pytest.approx(asked, rel=FEW)
     known = roster(100)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -123,6 +124,40 @@ def test_every_member_is_drawn_as_often_for_the_committee():
     times = dict.fromkeys(known.members, 0)
     for number in range(1, 601):
         for drawn in known.cohort(number, 4):
+            times[drawn] += 1
+    assert stats.chisquare(list(times.values())).pvalue > 1e-9
+
+
+@pytest.mark.parametrize(("population", "clients"), [(12, 4), (12, 5), (7, 7), (10, 3)])
+def test_members_that_take_turns_are_drawn_alike_and_far_apart(population, clients):
+    """Against the definition: one list of all, gone through again and again."""
+    known = roster(population)
+    rounds = [known.cohort(number, clients, "cyclic") for number in range(1, 2 * population + 1)]
+    assert rounds == [
+        Roster.from_bytes(known.to_bytes()).cohort(n, clients, "cyclic") for n in range(1, len(rounds) + 1)
+    ]
+    seen: dict[Any, list[int]] = {one: [] for one in known.members}
+    for number, drawn in enumerate(rounds):
+        assert len({*drawn}) == clients
+        for one in drawn:
+            seen[one].append(number)
+        counts = [len(turns) for turns in seen.values()]
+        assert min(counts) == (number + 1) * clients // population
+        assert max(counts) <= min(counts) + 1
+    assert {len(turns) for turns in seen.values()} == {2 * clients}
+    assert min(np.diff(turns).min() for turns in seen.values()) >= population // clients
+    # Whose turn it is stand in an order of the round's own: committees change from cycle to cycle.
+    again = population // np.gcd(population, clients)
+    assert {*rounds[0]} == {*rounds[again]}
+    assert clients == 3 or rounds[0] != rounds[again]
+
+
+def test_every_member_is_as_often_in_the_committee_of_a_cycle():
+    """5 of 12 in turn, the first 2 of them a committee: by chi-square; false alarm below 1e-9, the beacon is fixed."""
+    known = roster(12)
+    times = dict.fromkeys(known.members, 0)
+    for number in range(1, 1201):
+        for drawn in known.cohort(number, 5, "cyclic")[:2]:
             times[drawn] += 1
     assert stats.chisquare(list(times.values())).pvalue > 1e-9
 

@@ -227,10 +227,11 @@ def test_poisson_sampling_draws_each_client_by_itself():
     """40 clients at rate 1/2: sizes vary, and are within 6 standard deviations of 20 (false alarm below 1e-8)."""
     strategy = SecureStrategy(encoding=EXACT, per_round=20, sampling="poisson")
     grid = _grid(40)
-    sizes = [len(strategy._choose(grid)) for _ in range(50)]
+    names = {node: str(node) for node in grid.get_node_ids()}
+    sizes = [len(strategy._choose(names)) for _ in range(50)]
     assert len(set(sizes)) > 1
     assert all(abs(size - 20) < 6 * np.sqrt(10) for size in sizes)
-    assert all(len(SecureStrategy(encoding=EXACT, per_round=20)._choose(grid)) == 20 for _ in range(5))
+    assert all(len(SecureStrategy(encoding=EXACT, per_round=20)._choose(names)) == 20 for _ in range(5))
 
 
 def test_what_could_never_run_is_refused_at_once():
@@ -334,7 +335,7 @@ def test_a_client_that_starts_anew_is_asked_again_who_it_is():
     assert strategy.ledger.charges == {str(place): 2 if place == 3 else 3 for place in range(6)}
 
 
-@pytest.mark.parametrize("sampling", ["fixed", "poisson"])
+@pytest.mark.parametrize("sampling", ["fixed", "poisson", "cyclic"])
 def test_rounds_are_drawn_from_the_roster_whoever_is_connected(tmp_path, sampling):
     """16 members, of whom 2 are not there: the drawn ones take part, are charged by identity, and no others."""
     known = roster(16)
@@ -353,7 +354,8 @@ def test_rounds_are_drawn_from_the_roster_whoever_is_connected(tmp_path, samplin
     for number in range(1, 6):
         _start(grid, strategy)
         if strategy.counted:
-            drawn = {one.identity for one in known.cohort(number, sizes[-1])}
+            draw = "cyclic" if sampling == "cyclic" else "anew"
+            drawn = {one.identity for one in known.cohort(number, sizes[-1], draw)}
             present = drawn & {card(place).identity for place in range(14)}
             assert strategy.counted == len(present)
             for identity in present:
@@ -361,3 +363,45 @@ def test_rounds_are_drawn_from_the_roster_whoever_is_connected(tmp_path, samplin
     assert strategy.ledger.charges == dict(sorted(counted.items()))
     assert counted
     assert (len(set(sizes)) > 1) == (sampling == "poisson")
+
+
+def test_clients_that_take_turns_are_charged_alike_also_after_a_restart(tmp_path):
+    """12 nodes, 5 a round: after 12 rounds each was in 5, and nobody comes again before floor(12 / 5) rounds."""
+    path, session = tmp_path / "ledger.jsonl", bytes(16)
+    for rounds in (5, 7):  # the second server knows what the ledger tells
+        strategy = SecureStrategy(
+            encoding=EXACT, per_round=5, sampling="cyclic", ledger=RunLedger(path, {}), session=session
+        )
+        _start(_grid(12), strategy, rounds)
+    ledger = RunLedger(path, {})
+    assert set(ledger.rounds.values()) == {"released"}
+    assert ledger.charges == {str(place): 5 for place in range(12)}
+    for name in ledger.charges:
+        turns = [number for number in ledger.rounds if name in ledger._released[number]]
+        assert min(np.diff(turns)) >= 12 // 5
+
+
+def test_each_client_of_a_cycle_gets_its_rounds_before_the_run_stops():
+    strategy = SecureStrategy(encoding=EXACT, per_round=6, sampling="cyclic", most_rounds=2)
+    _start(_grid(12), strategy, 9)
+    assert strategy.ledger.charges == {str(place): 2 for place in range(12)}
+    assert [text for text in strategy.ledger.rounds.values() if text == "released"] == ["released"] * 4
+    assert "exceed" in strategy.stopped
+
+
+def test_whose_rounds_are_used_up_is_left_out_and_the_others_go_on():
+    strategy = SecureStrategy(encoding=EXACT, per_round=6, minimum=4, most_rounds=2)
+    for name in ("0", "3"):
+        for _ in range(2):
+            number = strategy.ledger.start()
+            strategy.ledger.ask(number, [name], minimum=1)
+    found = _start(_grid(), strategy, 4)
+    np.testing.assert_allclose(found["a"], 2 * np.mean([1, 2, 4, 5]), atol=4 * EXACT.step)
+    assert strategy.ledger.charges == {str(place): 2 for place in range(6)}
+    assert "exceed" in strategy.stopped
+    fewer = SecureStrategy(encoding=EXACT, per_round=6, minimum=5, most_rounds=2, ledger=RunLedger(None, {}))
+    for name in ("0", "3"):
+        for _ in range(2):
+            fewer.ledger.ask(fewer.ledger.start(), [name], minimum=1)
+    _start_nothing(_grid(), fewer)
+    assert "only 4 of 6 clients" in fewer.stopped

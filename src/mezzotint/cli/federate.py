@@ -91,7 +91,7 @@ def command(
     alpha: Annotated[float, typer.Option(help="Dirichlet parameter of the split; small is uneven.")] = 0.5,
     per_round: Annotated[int, typer.Option(help="Clients in a round.")] = 100,
     minimum: Annotated[int, typer.Option(help="Fewest clients in a sum; 0: half of --per-round + 1.")] = 0,
-    sampling: Annotated[str, typer.Option(help="fixed or poisson.")] = "fixed",
+    sampling: Annotated[str, typer.Option(help="fixed, poisson, or cyclic: all take turns.")] = "fixed",
     roster: Annotated[
         Path | None, typer.Option(help="Roster of all clients (`mezzotint roster make`), for an app of many machines.")
     ] = None,

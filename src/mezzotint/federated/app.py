@@ -32,6 +32,7 @@ from mezzotint.federated.local import LocalStrategy, LocalUpdates
 from mezzotint.federated.mod import SecureUpdates
 from mezzotint.federated.records import log
 from mezzotint.federated.rounds import RoundStrategy, rounds_within
+from mezzotint.federated.schedule import check_sampling
 from mezzotint.federated.secagg import Roster
 from mezzotint.federated.settings import RunSettings
 from mezzotint.federated.strategy import SecureStrategy
@@ -156,7 +157,7 @@ def _strategy(settings: RunSettings, checkpoint: Checkpoint, coordinates: int) -
     common: dict[str, Any] = {
         "per_round": settings.per_round,
         "minimum": settings.minimum or None,
-        "sampling": "poisson" if settings.sampling == "poisson" else "fixed",
+        "sampling": check_sampling(settings.sampling),
         "learning_rate": settings.learning_rate,
         "returns": "update",
         "stage_timeout": settings.stage_timeout,

@@ -133,6 +133,12 @@ class RunLedger:
         return dict(sorted(self._charges().items()))
 
     @property
+    def asked(self) -> dict[int, tuple[str, ...]]:
+        """round -> who was asked in it, whatever became of it."""
+        self._log.refresh()
+        return dict(sorted(self._asked.items()))
+
+    @property
     def rounds(self) -> dict[int, str]:
         """round -> "released", "failed: ..." or "interrupted"."""
         self._log.refresh()

@@ -215,7 +215,9 @@ class LocalStrategy(RoundStrategy[_Local]):
         size = flatten(task["arrays"]).size
         if size != self.scheme.dimension:
             raise ParameterError("dimension", self.scheme.dimension, f"the model has {size} parameters")
-        return _Local(number=number, nodes=dict(enumerate(self._choose(grid))), task=task, grid=grid)
+        # A node's name is known only when it has joined.
+        nodes = self._choose({node: str(node) for node in self._connected(grid)})
+        return _Local(number=number, nodes=dict(enumerate(nodes)), task=task, grid=grid)
 
     def _stage(self, now: _Local) -> str:
         return now.stage
@@ -245,7 +247,8 @@ class LocalStrategy(RoundStrategy[_Local]):
         if len(now.joined) < max(1, self.minimum):
             raise TooFewClients(JOIN, f"{len(now.joined)} clients joined, {self.minimum} are needed")
         # What a client calls itself from here on is what it is charged under.
-        now.names = {place: now.name(place) for place in now.joined}
+        now.names = self._unspent({place: now.name(place) for place in now.joined})
+        now.joined = list(now.names)
         asked = list(now.names.values())
         self.ledger.ask(now.number, asked, minimum=1, most_rounds=self.most_rounds)
         now.stage = REPORT

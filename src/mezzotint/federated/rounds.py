@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 import time
@@ -33,10 +34,10 @@ from mezzotint.federated.records import (
     protocol_record,
     unflatten,
 )
+from mezzotint.federated.schedule import Sampling, check_sampling
 from mezzotint.federated.secagg import ProtocolError, TooFewClients
 from mezzotint.privacy.claim import Claim
 
-Sampling = Literal["fixed", "poisson"]
 Returns = Literal["weights", "update"]
 R = TypeVar("R", bound="Running")
 
@@ -106,13 +107,15 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
     Arguments:
         per_round: clients of a round ("fixed": drawn without replacement), or the expected number ("poisson").
         minimum: fewest clients that a round goes on with; None is what the protocol calls usual.
-        sampling: "fixed" or "poisson"; neither is claimed to amplify, for the server knows who took part.
+        sampling: "fixed", "poisson", or "cyclic": all take turns, whoever has waited longest first, so that each takes
+            part as often as any other. None is claimed to amplify, for the server knows who took part.
         learning_rate: factor of the mean update.
         returns: what clients' train functions return: "weights" (new parameters) or "update" (what is added).
         stage_timeout: seconds to wait for the answers of a stage, of training as well; later ones are drop-outs. The
             timeout of `start` is not used.
         ledger: where releases are written before they happen; by default in memory.
-        most_rounds: rounds that any one client may be charged for; the run stops before it is exceeded.
+        most_rounds: rounds that any one client may be charged for. Whoever was is left out; the run stops when too few
+            are left.
         session: 16 bytes naming the run; a resumed run passes its own.
 
     Guarantees:
@@ -134,11 +137,9 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
     ) -> None:
         if per_round < 2:
             raise ParameterError("per_round", per_round, "need at least 2 clients; one alone hides nothing")
-        if sampling not in ("fixed", "poisson"):
-            raise ParameterError("sampling", sampling, "use 'fixed' or 'poisson'")
         self.per_round = per_round
         self.minimum = self.usual_minimum(per_round) if minimum is None else minimum
-        self.sampling = sampling
+        self.sampling = check_sampling(sampling)
         self.learning_rate = learning_rate
         self.returns = returns
         self.stage_timeout = stage_timeout
@@ -150,6 +151,9 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         self.stopped = ""
         self.seconds: dict[str, float] = {}
         self._running: R | None = None
+        self._turns: dict[str, int] = {}
+        for names in self.ledger.asked.values():
+            self._next(names, len(names))
 
     # What a protocol is made of ------------------------------------------------------------------------------------
 
@@ -204,9 +208,10 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         """Runs the stages before training; leaves nothing for Flower's loop to send."""
         self._running = None
         self.counted = 0
-        most = max(self.ledger.charges.values(), default=0)
-        if self.most_rounds is not None and most >= self.most_rounds:
-            self.stopped = f"a client was charged for {most} rounds; one more would exceed the budget"
+        charges = self.ledger.charges.values()
+        known = len(charges) >= len(list(grid.get_node_ids()))
+        if known and self.most_rounds is not None and min(charges, default=0) >= self.most_rounds:
+            self.stopped = f"every client was charged for {min(charges)} rounds; one more would exceed the budget"
             log(WARNING, "mezzotint: %s", self.stopped)
             return []
         # On disk before anybody is asked: clients answer a number once, also when the round comes to nothing.
@@ -216,18 +221,14 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
             now = self._open(number, {"arrays": arrays, "config": config}, grid)
             if len(now.nodes) < max(2, self.minimum):
                 raise TooFewClients("plan", f"{len(now.nodes)} clients are there, {self.minimum} are needed")
-        except ProtocolError as error:
-            self._note(number, "", error)
-            self.ledger.fail(number, type(error).__name__)
+        except (ProtocolError, BudgetError) as error:
+            self._abort(number, error)
             return []
         self._running = now
         try:
             now.requests = self._until_train(now)
-        except ProtocolError as error:
-            self._abort(now, error)
-        except BudgetError as error:
-            self.stopped = str(error)
-            self._abort(now, error)
+        except (ProtocolError, BudgetError) as error:
+            self._abort(number, error)
         return []
 
     def configure_evaluate(
@@ -253,10 +254,43 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
             time.sleep(0.2)
         return nodes
 
-    def _choose(self, grid: Grid) -> list[int]:
-        """Nodes of this round, by the operating system's randomness."""
-        nodes = self._connected(grid)
-        return sorted(random.SystemRandom().sample(nodes, self._size(len(nodes))))
+    def _choose(self, names: Mapping[int, str]) -> list[int]:
+        """Nodes of this round among those given with their clients' names.
+
+        By the operating system's randomness; "cyclic" takes those that have waited longest, the first time in an order
+        that the session draws.
+        """
+        size = self._size(len(names))
+        if self.sampling != "cyclic":
+            return sorted(random.SystemRandom().sample(sorted(names), size))
+        turn = self._next(names.values(), size)
+        return sorted(node for node, name in names.items() if name in turn)
+
+    def _next(self, names: Iterable[str], size: int) -> set[str]:
+        """Those at the head of the queue, who go to its end; who is new stands at the head."""
+
+        def waiting(name: str) -> tuple[int, bytes]:
+            return self._turns.get(name, -1), hashlib.sha256(self.session + name.encode()).digest()
+
+        turn = sorted(set(names), key=waiting)[:size]
+        last = max(self._turns.values(), default=-1)
+        self._turns.update({name: place for place, name in enumerate(turn, start=last + 1)})
+        return set(turn)
+
+    def _unspent(self, names: Mapping[int, str]) -> dict[int, str]:
+        """Those whose clients may be charged for one more round.
+
+        Raises:
+            BudgetError: there were clients enough for a round, and too few of them are left.
+        """
+        if self.most_rounds is None:
+            return dict(names)
+        charges = self.ledger.charges
+        left = {place: name for place, name in names.items() if charges.get(name, 0) < self.most_rounds}
+        if len(left) < max(1, self.minimum) <= len(names):
+            told = f"only {len(left)} of {len(names)} clients were charged for fewer than {self.most_rounds} rounds"
+            raise BudgetError(f"{told}; one more would exceed the budget of the others")
+        return left
 
     def _size(self, population: int) -> int:
         """How many of a population take part in a round."""
@@ -341,11 +375,13 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         log(WARNING, "mezzotint: round %d%s: %s", number, f", client {client}" if client else "", error)
         self.incidents.append(Incident(round=number, client=client, name=type(error).__name__, what=str(error)))
 
-    def _abort(self, now: R, error: ProtocolError | BudgetError) -> None:
+    def _abort(self, number: int, error: ProtocolError | BudgetError) -> None:
         """Before anything was released."""
         self._running = None
-        self._note(now.number, "", error)
-        self.ledger.fail(now.number, type(error).__name__)
+        if isinstance(error, BudgetError):
+            self.stopped = str(error)
+        self._note(number, "", error)
+        self.ledger.fail(number, type(error).__name__)
 
 
 def rounds_within(budget: float, spent: Callable[[int], float], rounds: int) -> int:

@@ -11,6 +11,7 @@ from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_object
 from mezzotint.core.records import Record
 from mezzotint.federated.encoding import Encoding, FixedPointEncoding, load_encoding
+from mezzotint.federated.schedule import check_sampling
 from mezzotint.federated.secagg.parameters import CORRUPTED, DROPPED
 from mezzotint.federated.tasks import LocalTraining
 from mezzotint.vectors import RankedCodebook
@@ -39,7 +40,7 @@ class RunSettings(Record):
             single reports 1).
         roster: file of all clients that there are (`Roster`); "" takes the connected ones for real.
         colluding, dropping: shares of the clients that the secure sums bear: colluding with the server, and vanishing.
-        sampling: "fixed" or "poisson".
+        sampling: "fixed", "poisson" or "cyclic" (see `SecureStrategy`).
         epsilon: budget of the central claim (trust "local": of the local one) for the client that takes part most; 0
             sets none.
         delta: of all claims.
@@ -98,6 +99,7 @@ class RunSettings(Record):
                 raise ParameterError(name, getattr(self, name), remedy)
         if self.dataset == "digits" and self.per_round > self.clients:
             raise ParameterError("per_round", self.per_round, f"there are only {self.clients} clients")
+        check_sampling(self.sampling)
         _ = self.training  # checks its part
 
     @property

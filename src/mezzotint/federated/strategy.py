@@ -167,6 +167,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
             span=self.encoding.span,
             bits=self.encoding.bits(clients),
             overflow=self.encoding.overflow,
+            draw="cyclic" if self.sampling == "cyclic" and self.roster is not None else "anew",
             binding=self.encoding.binding,
             task=task,
             roster=roster if self.roster is None else self.roster.digest,
@@ -217,7 +218,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
         return super().configure_train(server_round, arrays, config, grid)
 
     def _open(self, number: int, task: Task, grid: Grid) -> _Secure:
-        known = self._introduced(self._choose(grid) if self.roster is None else self._connected(grid), number, grid)
+        known = self._known(number, grid)
         node_of = {one.card.identity: node for node, one in known.items()}
         if len(node_of) < max(2, self.minimum):
             raise TooFewClients("plan", f"{len(node_of)} clients are there, {self.minimum} are needed")
@@ -228,14 +229,27 @@ class SecureStrategy(RoundStrategy[_Secure]):
         asked = task_digest(RecordDict({RECORD: returns, "arrays": task["arrays"], "config": task["config"]}))
         server = Server(self.plan(clients, number, coordinates, task=asked, roster=roster.digest), roster)
         nodes = {place: node_of[one.identity] for place, one in enumerate(server.cohort) if one.identity in node_of}
-        names = {
-            place: known[node].name if self.roster is None else known[node].card.identity.hex()
-            for place, node in nodes.items()
-        }
+        names = {place: self._called(known[node]) for place, node in nodes.items()}
         holding = {place for place, node in nodes.items() if known[node].roster == roster.digest}
         return _Secure(
             number=number, server=server, nodes=nodes, task=task, grid=grid, names=names, holding=frozenset(holding)
         )
+
+    def _known(self, number: int, grid: Grid) -> dict[int, _Known]:
+        """Who may take part: all connected clients of a roster, which draws among them; else those drawn here."""
+        nodes = self._connected(grid)
+        if self.roster is None and self.sampling != "cyclic":
+            before = {node: self._called(self._cards[node]) if node in self._cards else str(node) for node in nodes}
+            nodes = self._choose(self._unspent(before))
+        known = self._introduced(nodes, number, grid)
+        names = self._unspent({node: self._called(one) for node, one in known.items()})
+        if self.roster is None and self.sampling == "cyclic":  # turns are those of clients, not of nodes
+            names = dict.fromkeys(self._choose(names), "")
+        return {node: known[node] for node in names}
+
+    def _called(self, one: _Known) -> str:
+        """What the client is charged under."""
+        return one.name if self.roster is None else one.card.identity.hex()
 
     def _introduced(self, nodes: list[int], number: int, grid: Grid) -> dict[int, _Known]:
         """Who stands behind each node; a node is asked once in a run, and left out when it does not say."""
@@ -320,7 +334,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
             self._exchange(now, now.server.advance(), {})
             certificates = now.server.advance()
         except ProtocolError as error:
-            self._abort(now, error)  # no mask was opened: nothing is released
+            self._abort(now.number, error)  # no mask was opened: nothing is released
             return None, ()
         try:
             self._exchange(now, certificates, {})

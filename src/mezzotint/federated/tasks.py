@@ -13,6 +13,7 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.core.lazy import LazyModule
 from mezzotint.datasets import Federation
 from mezzotint.federated.encoding import Encoding, TableEncoding, Vector
+from mezzotint.federated.schedule import Sampling, check_sampling, turn
 
 images: Any = LazyModule("mezzotint.federated.images")
 
@@ -131,7 +132,8 @@ class Rehearsal:
 
     Arguments:
         federation, model: who learns what.
-        per_round: clients of a round, drawn without replacement.
+        per_round: clients of a round.
+        sampling: "fixed" draws them without replacement, "cyclic" goes through one order of all again and again.
         learning_rate: of the server.
         rounds: how many.
         every: rounds between evaluations; the last round is always evaluated.
@@ -143,8 +145,12 @@ class Rehearsal:
     learning_rate: float
     rounds: int
     every: int
+    sampling: Sampling = "fixed"
 
     def __post_init__(self) -> None:
+        if self.sampling == "poisson":
+            raise ParameterError("sampling", self.sampling, "use 'fixed' or 'cyclic'")
+        check_sampling(self.sampling)
         population = len(self.federation.clients)
         if not 1 <= self.per_round <= population:
             raise ParameterError("per_round", self.per_round, f"1 to {population} clients")
@@ -162,11 +168,17 @@ class Rehearsal:
         """
         federation = self.federation
         choice, noise = (np.random.default_rng(part) for part in np.random.SeedSequence(seed).spawn(2))
+        population = len(federation.clients)
+        order = choice.permutation(population) if self.sampling == "cyclic" else None
         parameters = self.model.initial(seed)
         found: list[tuple[int, float, float]] = []
         for number in range(1, self.rounds + 1):
-            chosen = choice.permutation(len(federation.clients))[: self.per_round]
-            updates = [-self.model.gradient(parameters, *federation.clients[place]) for place in chosen]
+            turns = (
+                choice.permutation(population)[: self.per_round]
+                if order is None
+                else order[turn(number, self.per_round, population)]
+            )
+            updates = [-self.model.gradient(parameters, *federation.clients[place]) for place in turns]
             mean = mean_update(encoding, updates, rng=noise)
             parameters = parameters + self.learning_rate * mean
             if number % self.every == 0 or number == self.rounds:

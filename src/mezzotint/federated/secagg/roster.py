@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from mezzotint.core.entropy import Keystream
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_object, replacing
+from mezzotint.federated.schedule import turn
 from mezzotint.federated.secagg.errors import MalformedMessage, SwappedKey
 from mezzotint.federated.secagg.masks import (
     KEY_BYTES,
@@ -34,6 +35,7 @@ from mezzotint.federated.secagg.masks import (
     sign,
     signed,
 )
+from mezzotint.federated.secagg.plan import Draw
 from mezzotint.federated.secagg.wire import Reader, number
 
 _FORMAT = "mezzotint roster"
@@ -149,15 +151,29 @@ class Roster:
         if not 1 <= clients <= len(self.members):
             raise ParameterError(parameter, clients, f"the roster has {len(self.members)} members")
 
-    def cohort(self, number_of_round: int, clients: int) -> tuple[Card, ...]:
+    @cached_property
+    def _cycle(self) -> list[int]:
+        """The order in which members take turns."""
+        return shuffled(len(self.members), hashlib.sha256(b"mezzotint cycle" + self.digest).digest())
+
+    def cohort(self, number_of_round: int, clients: int, draw: Draw = "anew") -> tuple[Card, ...]:
         """Who takes part in a round, in the order drawn.
+
+        Arguments:
+            number_of_round, clients: of the round.
+            draw: "anew" takes the first of an order of the round's own. "cyclic" goes through one order of all members
+                again and again (`turn`), so that each takes part as often as any other, and as rarely in close rounds
+                as can be; those whose turn it is come in an order of the round's own.
 
         Raises:
             ParameterError: more clients than members.
         """
         self.check_drawn(clients, parameter="clients")
         key = hashlib.sha256(b"mezzotint draw" + self.digest + number(number_of_round, 4)).digest()
-        return tuple(self.members[place] for place in shuffled(len(self.members), key)[:clients])
+        if draw == "anew":
+            return tuple(self.members[place] for place in shuffled(len(self.members), key)[:clients])
+        turns = [self._cycle[place] for place in turn(number_of_round, clients, len(self.members))]
+        return tuple(self.members[turns[place]] for place in shuffled(clients, key))
 
     def to_bytes(self) -> bytes:
         """On the wire."""

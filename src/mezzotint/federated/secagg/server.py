@@ -83,7 +83,7 @@ class Server:
             raise PlanRefused("plan", "roster: the plan is about another one")
         self.plan = plan
         self.roster = roster
-        self.cohort = roster.cohort(plan.round, plan.clients)
+        self.cohort = roster.cohort(plan.round, plan.clients, plan.draw)
         self._place = 0
         self._dealt: dict[int, _Dealt] = {}
         self._masking: dict[int, set[int]] = {}

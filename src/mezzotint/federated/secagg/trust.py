@@ -53,8 +53,8 @@ class Trust:
         return self.security_bits + math.log2(self.rounds)
 
     def drawn_bits(self, population: int) -> float:
-        """Security of one draw from so many members, of which the server may take any part, and any committee of it."""
-        return self.bits + 2 * math.log2(population)
+        """Security of one draw: the server may choose of two ways to draw, what part of so many, what committee."""
+        return self.bits + 1 + 2 * math.log2(population)
 
     def roster_of(self, plan: RoundPlan, shipped: bytes) -> Roster:
         """The roster that the plan is about: this client's own, or the one shipped to a client that holds none.
@@ -97,7 +97,7 @@ class Trust:
         Raises:
             SwappedKey: somebody else is drawn for that place.
         """
-        cohort = roster.cohort(plan.round, plan.clients)
+        cohort = roster.cohort(plan.round, plan.clients, plan.draw)
         if cohort[index].identity != identity:
             raise SwappedKey("deal", f"another client is drawn for place {index} of this round")
         return cohort
