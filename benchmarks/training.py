@@ -26,7 +26,8 @@ from rich.table import Table
 from mezzotint import families
 from mezzotint.datasets import Dataset, idx_folder
 from mezzotint.training import make_private, methods, models
-from mezzotint.training.export import _Graph
+from mezzotint.training.export import written
+from mezzotint.training.graph import Graph
 from mezzotint.training.notices import TrainingWarning
 from mezzotint.training.optimizers import ProjectedOptimizer
 from mezzotint.training.packed import PackedModel, pack_weights
@@ -103,7 +104,7 @@ def milliseconds(
 
 
 @final
-class Floats(_Graph):
+class Floats(Graph):
     """The same graph with the weights as they were, in float32."""
 
     def __init__(self, packed: PackedModel, weights: dict[str, Any]) -> None:
@@ -112,7 +113,7 @@ class Floats(_Graph):
 
     def integers(self, tensor: Any, axis: int) -> tuple[str, Any]:
         weight = self.values[tensor.name]
-        return self.constant(tensor.name, weight.T.copy() if axis == 1 else weight), None
+        return self.constant(weight.T if axis == 1 else weight, f"{tensor.name}.{axis}"), None
 
 
 def exported(module: torch.nn.Module, shape: tuple[int, ...], bits: int | None, dense: str, place: Path) -> int:
@@ -121,11 +122,8 @@ def exported(module: torch.nn.Module, shape: tuple[int, ...], bits: int | None, 
     packed = pack_weights(weights, bits=bits or 8)
     if bits is not None:
         return packed.export(place, module=module, shape=shape, dense=dense, overwrite=True)
-    graph, record = Floats(packed, weights), torch.zeros(1, *shape)
-    with torch.no_grad():
-        outputs = tuple(module(record).shape[1:])
-    last = graph.chain(module, "", "features", record)
-    return place.write_bytes(graph.model(shape, last, outputs, note="{}").SerializeToString())
+    model = written(Floats(packed, weights), module.eval(), shape, "float32", note="{}")
+    return place.write_bytes(model.SerializeToString())
 
 
 def session_of(place: Path) -> Any:

@@ -32,7 +32,7 @@ def packed_of(
     return packed, packed.load_into(module)
 
 
-@pytest.mark.parametrize("model", ["softmax", "cnn"])
+@pytest.mark.parametrize("model", ["softmax", "cnn", "transformer"])
 def test_modules_have_the_packed_weights(model: str, tmp_path: Path) -> None:
     packed, module = packed_of(model, bits=4)
     packed.save(tmp_path / "m.mz")
@@ -83,40 +83,50 @@ def test_safetensors(bits: int, tmp_path: Path) -> None:
         packed.export(tmp_path / "m.safetensors")
 
 
-@pytest.mark.parametrize("model", ["softmax", "cnn"])
+def session_of(path: Path) -> Any:
+    """A runtime that computes in floats: by default it rounds what enters a dense layer of integers to 8 bits."""
+    runtime = pytest.importorskip("onnxruntime")
+    options = runtime.SessionOptions()
+    options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
+    return runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+def assert_same(path: Path, module: Any, x: Any, products: int) -> None:
+    """onnxruntime computes what the module does, but for sums of so many products in another order, in 32 bits."""
+    (found,) = session_of(path).run(None, {"features": x.numpy()})
+    with torch.no_grad():
+        expected = module.eval()(x).numpy()
+    np.testing.assert_allclose(found, expected, atol=products * 2.0**-23 * np.abs(expected).max(), rtol=1e-4)
+
+
+@pytest.mark.parametrize("model", ["softmax", "cnn", "transformer"])
 @pytest.mark.parametrize(
     ("bits", "dense"),
     [*((bits, "DequantizeLinear") for bits in (1, 2, 4, 7, 8)), (2, "MatMulNBits"), (4, "MatMulNBits")],
 )
 def test_onnx(model: str, bits: int, dense: str, tmp_path: Path) -> None:
     pytest.importorskip("onnx")
-    runtime = pytest.importorskip("onnxruntime")
     packed, module = packed_of(model, bits=bits)
-    size = packed.export(tmp_path / "m.onnx", dense=dense)
-    options = runtime.SessionOptions()
-    # Without this, onnxruntime rounds what enters a dense layer to 8 bits as well.
-    options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
-    session = runtime.InferenceSession(tmp_path / "m.onnx", options, providers=["CPUExecutionProvider"])
+    size = packed.export(tmp_path / "m.onnx", dense=dense, exact=True)
     for records in (1, 5):
-        x = torch.rand(records, 28, 28)
-        (found,) = session.run(None, {"features": x.numpy()})
-        with torch.no_grad():
-            expected = module(x).numpy()
-        # Float32 sums of at most 784 products, in another order.
-        np.testing.assert_allclose(found, expected, atol=784 * 2.0**-23 * np.abs(expected).max(), rtol=1e-4)
-    # Half a byte or a byte for each weight; nodes, names and biases take a few kilobytes.
-    assert size < packed.weights * (0.5 if bits <= 4 else 1) * (1.3 if dense == "MatMulNBits" else 1) + 6000
-    assert session.get_modelmeta().custom_metadata_map["note"].startswith("{")
+        # 784 inputs of softmax; the transformer's norms and weights keep what it multiplies near 1, layer by layer.
+        assert_same(tmp_path / "m.onnx", module, torch.rand(records, 28, 28), 784)
+    # Half a byte or a byte for each weight; nodes, names, norms and biases take a few kilobytes.
+    each = (0.5 if bits <= 4 else 1) * (1.3 if dense == "MatMulNBits" else 1)
+    assert size < packed.weights * each + (24_000 if model == "transformer" else 6000)
+    assert session_of(tmp_path / "m.onnx").get_modelmeta().custom_metadata_map["note"].startswith("{")
 
 
-@pytest.mark.parametrize("bits", [2, 4, 8])
-def test_onnx_as_runtimes_take_it(bits: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("bits", "dense"), [*((bits, "DequantizeLinear") for bits in (2, 4, 8)), (2, "MatMulNBits"), (4, "MatMulNBits")]
+)
+def test_onnx_as_runtimes_take_it(bits: int, dense: Any, tmp_path: Path) -> None:
     # By default onnxruntime rounds a dense layer's inputs to 8 bits: an output moves by at most half a unit of the
     # largest input for each weight, and the weights are those without the rest that is subtracted afterwards.
     pytest.importorskip("onnx")
     runtime = pytest.importorskip("onnxruntime")
     packed, module = packed_of("softmax", bits=bits)
-    packed.export(tmp_path / "m.onnx")
+    packed.export(tmp_path / "m.onnx", dense=dense)
     session = runtime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
     x = torch.rand(4, 28, 28)
     (found,) = session.run(None, {"features": x.numpy()})
@@ -132,7 +142,7 @@ def test_onnx_as_runtimes_take_it(bits: int, tmp_path: Path) -> None:
 def test_zero_points_are_integers_where_levels_allow_it(dense: str, scales: str, tmp_path: Path) -> None:
     # Runtimes multiply slowly with others. Levels without a 0, as trained with, have none: they are exact as well,
     # also where a channel is turned around.
-    onnx, runtime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
+    onnx = pytest.importorskip("onnx")
     packed, _ = packed_of("softmax", bits=4, scales=scales)
     given = [np.broadcast_to(t.scale, t.codes.shape[:1]).astype(np.float32) for t in packed.tensors]
     turned = [
@@ -140,26 +150,128 @@ def test_zero_points_are_integers_where_levels_allow_it(dense: str, scales: str,
         for t, s in zip(packed.tensors, given, strict=True)
     ]
     packed = replace(packed, tensors=tuple(turned))
-    packed.export(tmp_path / "m.onnx", dense=dense)
+    packed.export(tmp_path / "m.onnx", dense=dense, exact=True)
     graph = onnx.load(tmp_path / "m.onnx").graph
     slow = [value.name for value in graph.initializer if value.name.endswith(".zero") and value.data_type == 1]
     slow += [node.op_type for node in graph.node if node.op_type == "ReduceSum"]
     assert bool(slow) == (scales == "tensor")
-    options = runtime.SessionOptions()
-    options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
-    session = runtime.InferenceSession(tmp_path / "m.onnx", options, providers=["CPUExecutionProvider"])
-    x = torch.rand(3, 28, 28)
-    with torch.no_grad():
-        expected = packed.to_module()(x).numpy()
-    (found,) = session.run(None, {"features": x.numpy()})
-    # 784 products added in 32-bit floats, in another order; the second for what onnxruntime fuses.
-    np.testing.assert_allclose(found, expected, atol=784 * 2.0**-23 * np.abs(expected).max(), rtol=1e-4)
+    assert_same(tmp_path / "m.onnx", packed.to_module(), torch.rand(3, 28, 28), 784)
+
+
+class Language(torch.nn.Module):
+    """Attention in several ways of writing it, over tokens whose embedding is also the last layer's weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.word, self.first = torch.nn.Embedding(17, 16), torch.nn.Parameter(torch.zeros(1, 6, 16))
+        self.own = torch.nn.MultiheadAttention(16, 2, batch_first=True)
+        self.layer = torch.nn.TransformerEncoderLayer(16, 2, 24, batch_first=True)
+        self.three, self.last = torch.nn.Linear(16, 48, bias=False), torch.nn.Linear(16, 17)
+        self.last.weight = self.word.weight
+        self.register_buffer("later", torch.ones(6, 6).triu(1).bool(), persistent=False)
+
+    def forward(self, tokens: Any) -> Any:
+        x = self.word(tokens) + self.first
+        x = self.layer(x + self.own(x, x, x, attn_mask=self.get_buffer("later"))[0])
+        query, key, value = self.three(x).chunk(3, dim=-1)
+        scores = (query @ key.transpose(-2, -1) / 4.0).masked_fill(self.get_buffer("later"), float("-inf"))
+        x = x + scores.softmax(dim=-1) @ value
+        attention = torch.nn.functional.scaled_dot_product_attention
+        x = x + attention(query, key, value, is_causal=True)
+        x = x - 0.5 * attention(query, key, value, attn_mask=~self.get_buffer("later"))
+        joined = torch.cat([x[:, -1:], x[:, 1:3]], dim=1)
+        return self.last(joined.mean(dim=1)) + joined[:, 0] @ self.word.weight.t()
+
+
+def convolutions() -> Any:
+    """Norms of groups, and an activation in place of its input."""
+    return torch.nn.Sequential(
+        torch.nn.Unflatten(1, (1, 6)), torch.nn.Conv2d(1, 4, 3, padding=(1, 0), bias=False),
+        torch.nn.ReLU(inplace=True), torch.nn.GroupNorm(2, 4), torch.nn.MaxPool2d((2, 1)), torch.nn.Dropout(0.5),
+        torch.nn.Flatten(), torch.nn.Linear(4 * 3 * 3, 5),
+    )  # fmt: skip
+
+
+def packed_module(module: Any, bits: int, scales: Any = "channel") -> PackedModel:
+    return pack_weights({name: p.detach().numpy() for name, p in module.named_parameters()}, bits=bits, scales=scales)
+
+
+@pytest.mark.parametrize("dense", ["DequantizeLinear", "MatMulNBits"])
+@pytest.mark.parametrize(("bits", "scales"), [(2, "channel"), (4, "channel"), (4, "tensor")])
+@pytest.mark.parametrize("kind", ["tokens", "images"])
+def test_modules_of_ones_own(kind: str, bits: int, scales: str, dense: Any, tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    torch.manual_seed(bits)
+    module = Language() if kind == "tokens" else convolutions()
+    for parameter in module.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    packed = packed_module(module, bits, scales)
+    shape, inputs = ((6,), "int64") if kind == "tokens" else ((6, 5), "float32")
+    packed.export(tmp_path / "m.onnx", module=module, shape=shape, inputs=inputs, dense=dense, exact=True)
+    for records in (1, 4):
+        x = torch.randint(0, 17, (records, 6)) if kind == "tokens" else torch.randn(records, 6, 5)
+        # Sums of at most 36 products, in up to a dozen layers.
+        assert_same(tmp_path / "m.onnx", packed.to_module(module), x, 12 * 36)
+    if kind == "tokens" and dense == "DequantizeLinear":
+        # A weight that is used twice is stored once for both; MatMulNBits has its own order.
+        stored = [one for one in onnx.load(tmp_path / "m.onnx").graph.initializer if one.name.startswith("word")]
+        assert sum(one.name.endswith(".columns") for one in stored) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        (torch.nn.Softplus(), "Softplus: aten.softplus"),
+        (torch.nn.BatchNorm1d(5), "BatchNorm1d: aten.batch_norm"),
+        (torch.nn.Flatten(0), "records first"),
+        (torch.nn.Conv1d(5, 5, 1), "Conv1d: aten.conv1d"),
+    ],
+    ids=["activation", "batch norm", "records together", "convolution"],
+)
+def test_operations_that_are_not_written_are_named(module: Any, words: str, tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    whole = torch.nn.Sequential(torch.nn.Linear(5, 5), module)
+    shape = (5, 5) if isinstance(module, torch.nn.Conv1d) else (5,)
+    with pytest.raises(ParameterError, match=words):
+        packed_module(whole, 4).export(tmp_path / "m.onnx", module=whole, shape=shape)
+    assert not list(tmp_path.iterdir())
+
+
+class Steered(torch.nn.Module):
+    """Looks at values, or at how many records there are."""
+
+    def __init__(self, looks: Any) -> None:
+        super().__init__()
+        self.dense, self.looks = torch.nn.Linear(5, 5), looks
+
+    def forward(self, x: Any) -> Any:
+        return self.looks(self.dense(x))
+
+
+@pytest.mark.parametrize(
+    "looks",
+    [
+        lambda x: x if x.sum() > 0 else -x,
+        lambda x: x / len(x),
+        lambda x: torch.add(x, x, alpha=2),
+        lambda x: x.softmax(dim=-1, dtype=torch.float64).float(),
+    ],
+    ids=["values", "number", "setting", "type"],
+)
+def test_passes_that_cannot_be_followed_are_refused(looks: Any, tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    module = Steered(looks)
+    with pytest.raises(ParameterError, match="module=Steered"):
+        packed_module(module, 4).export(tmp_path / "m.onnx", module=module, shape=(5,))
+    assert not list(tmp_path.iterdir())
 
 
 def test_onnx_refuses_what_it_cannot_say(tmp_path: Path) -> None:
     pytest.importorskip("onnx")
     packed, module = packed_of("softmax", bits=4)
     uneven = PackedModel(tensors=packed.tensors, levels=(*packed.levels[:-1], 30.0), note=packed.note)
+    with pytest.raises(ParameterError, match="inputs=int8"):
+        packed.export(tmp_path / "m.onnx", inputs="int8")
     with pytest.raises(ParameterError, match="dense=Gemm"):
         packed.export(tmp_path / "m.onnx", dense="Gemm")
     with pytest.raises(ParameterError, match="at most 16 levels"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import math
 import pickle
 import re
 import warnings
@@ -16,7 +17,7 @@ import pytest
 
 from mezzotint import ParameterError, training
 from mezzotint.datasets import Dataset
-from mezzotint.training import optimizers
+from mezzotint.training import models, optimizers
 from mezzotint.training.projection import projection
 from tolerances import FEW, SINGLE, UNIT
 
@@ -421,6 +422,30 @@ def test_tied_weights_are_one_tensor(blobs: Dataset) -> None:
     # The sum's grid, 2^-16 of the clip norm for each of 200 records.
     np.testing.assert_allclose(module.into.weight.detach(), start - 0.5 * expected / 200, atol=1e-5)
     assert module.out.weight is module.into.weight
+
+
+def test_a_transformer_is_clipped_record_by_record() -> None:
+    # Attention mixes the tokens of a record, never records: the step is that of gradients taken one by one.
+    module = models.task("transformer", shape=(4, 3), classes=2, seed=1).module
+    x, y = torch.randn(12, 4, 3), torch.arange(12) % 2
+    loss, clip = torch.nn.functional.cross_entropy, 0.5
+    start = [parameter.detach().clone() for parameter in module.parameters()]
+    expected = [torch.zeros_like(one) for one in start]
+    for record, label in zip(x, y, strict=True):
+        gradients = torch.autograd.grad(loss(module(record[None]), label[None]), list(module.parameters()))
+        length = math.sqrt(sum(float(gradient.square().sum()) for gradient in gradients))
+        for total, gradient in zip(expected, gradients, strict=True):
+            total += gradient * min(1.0, clip / length) / 12
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=12)
+    private, optimizer, loader, _ = training.make_private(
+        module, SGD(module.parameters(), lr=1.0), loader, noise_multiplier=1e-9, delta=1e-5, max_grad_norm=clip, seed=1
+    )
+    for inputs, labels in loader:
+        loss(private(inputs), labels).backward()
+        optimizer.step()
+    for parameter, first, moved in zip(module.parameters(), start, expected, strict=True):
+        # The sum's grid: each of 12 records is truncated by less than 2^-16 of the clip norm; floats beside it.
+        np.testing.assert_allclose(parameter.detach(), first - moved, atol=2.0**-16 * clip + 1e-6)
 
 
 class Adapted(torch.nn.Module):

@@ -13,6 +13,7 @@ try:
     from opacus.validators import ModuleValidator as ModuleValidator
     from torch.distributed.fsdp import FSDPModule as FSDPModule
     from torch.distributed.fsdp import FullyShardedDataParallel as FullyShardedDataParallel
+    from torch.fx.node import map_arg as map_arg
 except ImportError as error:
     raise ImportError("training needs PyTorch and Opacus, an extra: pip install mezzotint[torch]") from error
 

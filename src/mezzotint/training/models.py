@@ -75,6 +75,43 @@ def _convolutional(rows: int, columns: int, classes: int) -> torch.nn.Module:
     return torch.nn.Sequential(body, torch.nn.Linear(features, 32), torch.nn.Tanh(), torch.nn.Linear(32, classes))
 
 
+@final
+class _Block(torch.nn.Module):
+    """Attention over all tokens, then two dense layers on each; both added to what came, after a norm."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        dense = torch.nn.Linear
+        self.heads = heads
+        self.before, self.between = torch.nn.LayerNorm(width), torch.nn.LayerNorm(width)
+        self.query, self.key, self.value = dense(width, width), dense(width, width), dense(width, width)
+        self.out, self.up, self.down = dense(width, width), dense(width, 2 * width), dense(2 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        given = self.before(x)
+        parts = (part(given).unflatten(-1, (self.heads, -1)) for part in (self.query, self.key, self.value))
+        met = torch.nn.functional.scaled_dot_product_attention(*(part.transpose(1, 2) for part in parts))
+        x = x + self.out(met.transpose(1, 2).flatten(2))
+        return x + self.down(torch.nn.functional.gelu(self.up(self.between(x))))
+
+
+@final
+class _Transformer(torch.nn.Module):
+    """An encoder of a record's rows, each a token; its mean decides."""
+
+    def __init__(self, tokens: int, features: int, classes: int, *, width: int = 64, heads: int = 4) -> None:
+        super().__init__()
+        self.into, self.place = torch.nn.Linear(features, width), torch.nn.Embedding(tokens, width)
+        self.blocks = torch.nn.Sequential(_Block(width, heads), _Block(width, heads))
+        self.norm, self.classes = torch.nn.LayerNorm(width), torch.nn.Linear(width, classes)
+        self.register_buffer("places", torch.arange(tokens), persistent=False)
+        torch.nn.init.normal_(self.place.weight, std=0.1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        places = self.get_buffer("places").expand(x.shape[0], -1)  # per-record gradients want records first
+        return self.classes(self.norm(self.blocks(self.into(x) + self.place(places))).mean(dim=1))
+
+
 def _module_from(name: str, shape: tuple[int, ...], classes: int, seed: int) -> torch.nn.Module:
     """The module that a file of the user's makes."""
     file, attribute = name.rsplit(":", 1)
@@ -101,22 +138,24 @@ def _module_from(name: str, shape: tuple[int, ...], classes: int, seed: int) -> 
     return module
 
 
-MODELS = ("logreg", "svm", "softmax", "cnn")
+MODELS = ("logreg", "svm", "softmax", "cnn", "transformer")
 
 
 def task(model: str, *, shape: tuple[int, ...], classes: int, seed: int = 0) -> Task:
-    """One of the four models for features of a shape, or a module of the user's.
+    """One of the five models for features of a shape, or a module of the user's.
 
     Arguments:
-        model: "logreg" or "svm" (two classes, one output), "softmax", or "cnn" (images); or "file.py:Net", the file
-            and what to call in it, without arguments, for a module with one output for each class.
+        model: "logreg" or "svm" (two classes, one output), "softmax", "cnn" (images), or "transformer"
+            (records of rows, each a token); or "file.py:Net", the file and what to call in it, without arguments, for a
+            module with one output for each class.
         shape: of one record's features.
         classes: number of labels.
-        seed: of the initial weights of "cnn" and of modules; the linear models start at zero.
+        seed: of the initial weights of "cnn", "transformer" and modules; the linear models start at zero.
 
     Raises:
-        ParameterError: an unknown model, two-class models with more classes, a CNN on anything but images; a file or a
-            module that is not there, layers that mix records, outputs of another shape.
+        ParameterError: an unknown model, two-class models with more classes, a CNN on anything but images, a
+            transformer on records without rows; a file or a module that is not there, layers that mix records, outputs
+            of another shape.
     """
     if ".py:" in model:
         return Task(module=_module_from(model, shape, classes, seed), losses=_cross_entropy, decide=_largest)
@@ -130,8 +169,10 @@ def task(model: str, *, shape: tuple[int, ...], classes: int, seed: int = 0) -> 
         )
     if model == "softmax":
         return Task(module=_linear(math.prod(shape), classes), losses=_cross_entropy, decide=_largest)
-    if len(shape) != 2 or min(shape) < 20:
-        raise ParameterError("model", model, f"needs images of at least 20 x 20, got records of shape {shape}")
+    if len(shape) != 2 or (model == "cnn" and min(shape) < 20):
+        needed = "images of at least 20 x 20" if model == "cnn" else "rows of features, a token each"
+        raise ParameterError("model", model, f"needs {needed}, got records of shape {shape}")
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return Task(module=_convolutional(*shape, classes), losses=_cross_entropy, decide=_largest)
+        module = _convolutional(*shape, classes) if model == "cnn" else _Transformer(*shape, classes)
+    return Task(module=module, losses=_cross_entropy, decide=_largest)
