@@ -1,18 +1,71 @@
-"""A run of the app's server with its clients in one process, as a function of words: what `killing.Runs` forks."""
+"""Runs that `killing.Runs` forks: the app's server with its clients in one process, and a client's own records."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Sequence
+from pathlib import Path
+
+from flwr.app import Message
 
 from federated.grids import LocalGrid
 from mezzotint.federated.app import make_client_app, run_server
+from mezzotint.federated.encoding import FixedPointEncoding
+from mezzotint.federated.lifetime import LifetimeLedger
+from mezzotint.federated.records import RECORD
+from mezzotint.federated.secagg import ReplayedRound
 from mezzotint.federated.settings import RunSettings
 
 
 def serve(words: Sequence[str]) -> int:
-    """Trains with the settings of one JSON object; prints the ledger's charges."""
+    """Trains with the settings of one JSON object; prints the ledger's charges.
+
+    With a stage and a number, the process dies there in its first round: after so many answers, or all (null).
+    """
     settings = RunSettings(**json.loads(words[0]))
-    report = run_server(LocalGrid([make_client_app(trust=settings.trust)] * settings.clients), settings)
+    stage, after = (words[1], json.loads(words[2])) if len(words) > 1 else ("", 0)
+    seen: list[Message] = []
+
+    def hand(message: Message, reply: Message) -> Message:
+        if message.content.config_records[RECORD]["stage"] == stage:
+            seen.append(reply)
+            if len(seen) == (settings.clients if after is None else after):
+                os.kill(os.getpid(), signal.SIGKILL)
+        return reply
+
+    grid = LocalGrid([make_client_app(trust=settings.trust)] * settings.clients, hand=hand)
+    push = grid.push_messages
+
+    def pushed(messages):
+        batch = list(messages)
+        if after == 0 and any(one.content.config_records[RECORD]["stage"] == stage for one in batch):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return push(batch)
+
+    grid.push_messages = pushed  # type: ignore[method-assign]
+    report = run_server(grid, settings)
     print("\n" + json.dumps(report.ledger["charges"]))
+    return 0
+
+
+class Answers:
+    """What a client lets out."""
+
+    def leave(self) -> None:
+        """A masked input."""
+
+
+def note(words: Sequence[str]) -> int:
+    """A client that notes a sum in the ledger of its life, and answers; 3 if it refuses, for it may have answered."""
+    path, number = Path(words[0]), int(words[1])
+    encoding = FixedPointEncoding(clip=1.0)
+    try:
+        LifetimeLedger(path, identity="me").charge(
+            encoding, plan=bytes([number] * 32), clients=4, corrupted=1, size=3, budget=float("inf"), delta=1e-6
+        )
+    except ReplayedRound:
+        return 3
+    Answers().leave()
     return 0

@@ -1,20 +1,37 @@
-"""A server killed before changes of a file, and within writes: what a client sent is charged for good."""
+"""Who dies or is cut off at which stage: no round is answered twice, what was sent is charged, and the run goes on.
+
+The table in docs/federated.md is read here: each of its cells is played by the test that it names.
+"""
 
 from __future__ import annotations
 
+import copy
 import json
+import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.clientapp import ClientApp
 
+from federated.grids import LocalGrid
+from federated.rounds import card, roster, secret
 from killing import Runs
 from mezzotint.families import discrete_gaussian
-from mezzotint.federated.encoding import canonical, noise_encoding
+from mezzotint.federated.encoding import FixedPointEncoding, canonical, noise_encoding
+from mezzotint.federated.lifetime import LifetimeLedger
+from mezzotint.federated.mod import SecureUpdates
+from mezzotint.federated.policy import Policy
+from mezzotint.federated.records import RECORD, reply
+from mezzotint.federated.secagg import STAGES
+from mezzotint.federated.secagg import client as client_module
+from mezzotint.federated.strategy import SecureStrategy
 from mezzotint.vectors import ranked_codebook
 
-pytestmark = pytest.mark.slow
-
+PAGE = Path(__file__).parents[2] / "docs" / "federated.md"
 CLIENTS, ROUNDS = 4, 2
 STRIDE = 3  # a round changes files about thirty times, in one order
 SENT = {
@@ -22,6 +39,236 @@ SENT = {
     "local": "mezzotint.vectors.ranked.scheme:RankedSession.answer",
 }
 """What a client does when it sends something that depends on its data."""
+
+
+def _table() -> dict[tuple[str, str], tuple[str, str]]:
+    """(who, stage) -> outcome and test, from the page."""
+    text = PAGE.read_text(encoding="utf-8").partition("## Killed, or cut off")[2].partition("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
+    assert tuple(rows[0][1:]) == STAGES
+    cells = {(row[0], stage): cell for row in rows[2:] for stage, cell in zip(STAGES, row[1:], strict=True)}
+    found = {place: re.fullmatch(r"(\w+), `(test_\w+)`", cell) for place, cell in cells.items() if cell != "-"}
+    assert all(found.values()), cells
+    return {place: (one[1], one[2]) for place, one in found.items() if one is not None}
+
+
+def _cells(test: str) -> list[Any]:
+    return [pytest.param(*place, id="-".join(place)) for place, (_, named) in _table().items() if named == test]
+
+
+def test_every_cell_of_the_table_is_played():
+    """Ordinary clients are asked twice a round; everybody else can be missed at all four stages."""
+    assert set(_table()) == {
+        (who, stage)
+        for who in ("an ordinary client", "a member", "the server", "the link of one", "the link of all")
+        for stage in (STAGES[:2] if who == "an ordinary client" else STAGES)
+    }
+    played = [test for test in globals().values() if hasattr(test, "pytestmark")]
+    known = {test.__name__ for test in played for mark in test.pytestmark if mark.name == "parametrize"}
+    assert {test for _, test in _table().values()} <= known
+
+
+# Clients and links ----------------------------------------------------------------------------------------------------
+
+MANY = 8
+EXACT = FixedPointEncoding(clip=8.0, grid_bits=13)
+
+
+class _Killed(BaseException):
+    """Nothing that was begun is finished."""
+
+
+def _killed(*words: Any, **named: Any) -> Any:
+    raise _Killed
+
+
+class _Deaths:
+    """Clients of whom some are hit once, in the first round, when they are asked at a stage.
+
+    Arguments:
+        folder: of identities and records.
+        victims: clients.
+        stage: the stage.
+        moment: "before" the message is seen; "within": half-way through the answer; "after": the answer is lost.
+        forgets: whether the node is started anew, with its files alone.
+    """
+
+    def __init__(self, folder: Path, victims: set[int], stage: str, moment: str, *, forgets: bool) -> None:
+        self.stage, self.moment, self.forgets = stage, moment, forgets
+        self.left = set(victims)
+        self.hit: list[Message] = []
+        self.lost: list[Message] = []
+        self.answers: dict[tuple[int, str], list[bytes]] = {}
+        configs: dict[int, dict] = {}
+        for place in range(MANY):
+            (folder / f"key-{place}").write_bytes(secret(place))
+            configs[place] = {"identity": str(folder / f"key-{place}"), "records": str(folder)}
+        self.grid = LocalGrid([self._app(place) for place in range(MANY)], configs=configs, hand=self._hand)
+
+    def _app(self, place: int) -> ClientApp:
+        honest = SecureUpdates(Policy(roster=roster(MANY)))
+
+        def mod(message: Message, context: Any, call_next: Any) -> Message:
+            stage = str(message.content.config_records[RECORD]["stage"])
+            if place in self.left and stage == self.stage:
+                self.left.discard(place)
+                self.hit.append(message)
+                answer = self._hit(place, honest, message, context, call_next)
+                self.lost.append(answer)
+                return answer
+            return self._noted(place, honest(message, context, call_next), stage)
+
+        app = ClientApp(mods=[mod])
+
+        @app.train()
+        def train(message: Message, context: Any) -> Message:
+            update = np.full(3, place / 2)
+            return Message(RecordDict({"arrays": ArrayRecord({"a": Array(update)})}), reply_to=message)
+
+        return app
+
+    def _hit(self, place: int, honest: SecureUpdates, message: Message, context: Any, call_next: Any) -> Message:
+        before, answer = copy.deepcopy(context.state), reply(message, {})
+        if self.moment == "within":
+            # Where the stage writes a file, half of that; else in the middle of its cryptography.
+            broken = {"sum": "os.fsync", "open": f"{client_module.__name__}.unseal"}
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(broken.get(self.stage, f"{client_module.__name__}.sign"), _killed)
+                with pytest.raises(_Killed):
+                    honest(message, context, call_next)
+            context.state = before  # what a node knows changes together with the answer that it is handed
+        elif self.moment == "after":
+            answer = self._noted(place, honest(message, context, call_next), self.stage)
+        if self.forgets:
+            context.state = RecordDict()
+        return answer
+
+    def _noted(self, place: int, answer: Message, stage: str) -> Message:
+        payload = answer.content.config_records[RECORD].get("payload")
+        if isinstance(payload, bytes):
+            self.answers.setdefault((place, stage), []).append(payload)
+        return answer
+
+    def _hand(self, message: Message, answer: Message) -> Message | None:
+        return None if any(answer is one for one in self.lost) else answer
+
+    def ask_again(self) -> None:
+        """The messages that the victims were asked with when they were hit, once more."""
+        self.grid.send_and_receive([copy.deepcopy(message) for message in self.hit])
+
+    def records(self, place: int) -> LifetimeLedger:
+        identity = card(place).identity.hex()
+        path = Path(str(self.grid.contexts[10 + place].node_config["records"])) / f"sums-{identity[:16]}.jsonl"
+        return LifetimeLedger(path, identity=identity)
+
+
+def _play(deaths: _Deaths, victims: set[int], outcome: str) -> None:
+    """Two rounds, and in between a server that asks the victims again; then who was answered, charged and summed."""
+    strategy = SecureStrategy(encoding=EXACT, per_round=MANY, roster=roster(MANY), returns="update")
+    start = ArrayRecord({"a": Array(np.zeros(3))})
+    asked = ConfigRecord()
+    strategy.start(grid=deaths.grid, initial_arrays=start, num_rounds=1, train_config=asked)
+    first = strategy.last_sum
+    inside = set(range(MANY)) - (victims if outcome == "out" else set())
+    names = {place: card(place).identity.hex() for place in range(MANY)}
+    if outcome in ("out", "in"):
+        assert first is not None
+        drawn = roster(MANY).cohort(1, MANY)
+        assert {drawn[place].identity.hex() for place in first.survivors} == {names[place] for place in inside}
+        assert set(strategy.ledger.charges) == {names[place] for place in inside}
+    else:
+        assert first is None
+        # Shares were revealed, so perhaps the sum is known: it stays charged. Before that nobody is charged.
+        charged = set(names.values()) if outcome == "charged" else set()
+        assert set(strategy.ledger.charges) == charged
+    deaths.ask_again()
+    for place in range(MANY):
+        sums, signatures = (deaths.answers.get((place, stage), []) for stage in ("sum", "agree"))
+        assert len(sums) <= 1
+        assert len(set(signatures)) <= 1
+        assert deaths.records(place).sums >= len(sums)
+    found = strategy.start(grid=deaths.grid, initial_arrays=start, num_rounds=1, train_config=ConfigRecord())
+    np.testing.assert_allclose(found.arrays["a"].numpy(), np.mean(np.arange(MANY) / 2), atol=2 * EXACT.step)
+    assert strategy.ledger.rounds[2] == "released"
+    assert all(deaths.records(place).sums >= len(deaths.answers[place, "sum"]) for place in range(MANY))
+
+
+def _victims(who: str) -> set[int]:
+    """Clients by where they stand in the first round."""
+    plan = SecureStrategy(encoding=EXACT, per_round=MANY, roster=roster(MANY)).plan(MANY, 1, 3)
+    places = {"an ordinary client": [MANY - 1], "a member": [1], "the link of one": [2], "the link of all": range(MANY)}
+    assert plan.members < MANY
+    drawn = roster(MANY).cohort(1, MANY)
+    return {place for place in range(MANY) if card(place) in [drawn[index] for index in places[who]]}
+
+
+@pytest.mark.parametrize("forgets", [False, True], ids=["remembers", "forgets"])
+@pytest.mark.parametrize("moment", ["before", "within", "after"])
+@pytest.mark.parametrize(("who", "stage"), _cells("test_a_client_dies"))
+def test_a_client_dies(tmp_path: Path, who: str, stage: str, moment: str, forgets: bool) -> None:
+    victims = _victims(who)
+    _play(_Deaths(tmp_path, victims, stage, moment, forgets=forgets), victims, _table()[who, stage][0])
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize(("who", "stage"), _cells("test_a_link_fails"))
+def test_a_link_fails(tmp_path: Path, who: str, stage: str, moment: str) -> None:
+    """On the way there, or on the way back."""
+    victims = _victims(who)
+    _play(_Deaths(tmp_path, victims, stage, moment, forgets=False), victims, _table()[who, stage][0])
+
+
+def test_a_client_that_forgot_its_round_answers_it_no_second_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node is started anew, and the server goes through the same plan with it once more.
+
+    The coins are fixed, so that the messages of the first time fit what it deals in the second.
+    """
+    monkeypatch.setattr(client_module, "os", SimpleNamespace(urandom=bytes))
+    (victim,) = _victims("an ordinary client")
+    deaths = _Deaths(tmp_path, set(), "", "", forgets=False)
+    seen: list[Message] = []
+    push = deaths.grid.push_messages
+
+    def noting(messages: Any) -> Any:
+        batch = list(messages)
+        seen.extend(copy.deepcopy(one) for one in batch if one.metadata.dst_node_id == 10 + victim)
+        return push(batch)
+
+    deaths.grid.push_messages = noting  # type: ignore[method-assign]
+    strategy = SecureStrategy(encoding=EXACT, per_round=MANY, roster=roster(MANY), returns="update")
+    start = ArrayRecord({"a": Array(np.zeros(3))})
+    strategy.start(grid=deaths.grid, initial_arrays=start, num_rounds=1, train_config=ConfigRecord())
+    deaths.grid.push_messages = push  # type: ignore[method-assign]
+    deaths.grid.contexts[10 + victim].state = RecordDict()
+    answers = deaths.grid.send_and_receive(seen)
+    told = [answer.content.config_records[RECORD].get("refused") for answer in answers]
+    assert told == [None, None, "PolicyRefusal"]  # its card, what it deals, and no input
+    assert len(deaths.answers[victim, "sum"]) == deaths.records(victim).sums == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("torn", [False, True], ids=["before", "within"])
+def test_a_client_killed_at_its_records_answers_no_plan_twice(tmp_path: Path, torn: bool) -> None:
+    """SIGKILL at every change of the ledger of its life; then the same plan again, and another."""
+    marks = tmp_path / "marks"
+    with Runs.of("federated.killed:note", counted="federated.killed:Answers.leave", marks=marks) as runs:
+        changes = runs(tmp_path / "whole", 1).changes
+        assert changes > 5
+        for at in range(1 + torn, changes + 1):
+            before = marks.stat().st_size
+            assert runs(tmp_path / str(at), 1, at=at, torn=torn).status is None
+            again, other = runs(tmp_path / str(at), 1), runs(tmp_path / str(at), 2)
+            assert other.status == 0, other.output  # the lock is free, and the file whole
+            assert again.status in (0, 3), again.output
+            answered = marks.stat().st_size - before
+            assert answered <= 2
+            lines = [line for line in (tmp_path / str(at)).read_text().splitlines() if '"plan"' in line]
+            assert answered <= len(lines) == 2
+
+
+# Servers --------------------------------------------------------------------------------------------------------------
 
 
 def _settings(folder: Path, trust: str) -> dict[str, Any]:
@@ -43,6 +290,32 @@ def _settings(folder: Path, trust: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("who", "stage"), _cells("test_the_server_dies"))
+def test_the_server_dies(tmp_path: Path, who: str, stage: str) -> None:
+    """SIGKILL when the first message of a stage is on its way, and when the last answer is; then the run goes on."""
+    outcome, _ = _table()[who, stage]
+    settings, marks = _settings(tmp_path, "sum"), tmp_path / "marks"
+    with Runs.of("federated.killed:serve", counted=SENT["sum"], marks=marks) as runs:
+        for answers in (0, 1, None):
+            name, before = str(tmp_path / f"run-{answers}"), marks.stat().st_size if marks.exists() else 0
+            words = json.dumps(settings | {"out": name})
+            died = runs(words, stage, json.dumps(answers))
+            assert died.status is None, died.output
+            found = runs(words)  # the lock is free
+            assert found.status == 0, found.output
+            charged = sum(json.loads(found.output.rstrip().splitlines()[-1]).values())
+            sent = marks.stat().st_size - before
+            lines = [json.loads(line) for line in (Path(name) / "ledger.jsonl").read_text().splitlines()]
+            # Of the round in which it died nothing was learnt; whoever may have been in it is charged.
+            assert sum("released" in line for line in lines) == ROUNDS
+            assert [line["round"] for line in lines if "released" in line] == [2, 3]
+            assert charged == CLIENTS * (ROUNDS + (outcome == "charged"))
+            assert sent <= charged
+            assert max(line["round"] for line in lines if "round" in line) == ROUNDS + 1
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("trust", list(SENT))
 @pytest.mark.parametrize("torn", [False, True], ids=["before", "within"])
 def test_whatever_was_sent_is_charged_and_no_round_is_asked_twice(tmp_path: Path, trust: str, torn: bool) -> None:

@@ -54,14 +54,14 @@ class LifetimeLedger:
             plan: its digest, for the record.
             clients, corrupted: fewest summands, and how many of them may add no noise.
             size: parameters of the model.
-            budget, delta: the total epsilon that may not be exceeded, and its delta.
+            budget, delta: the total epsilon that may not be exceeded (inf: any), and its delta.
 
-        Returns: epsilon of all sums, this one included.
+        Returns: epsilon of all sums, this one included; inf without a budget, for then it is only noted.
 
         Raises:
             BudgetError: the total would exceed the budget; nothing is charged.
             ReplayedRound: a sum of this plan is on the ledger; so answered twice, which may open both secrets.
-            ParameterError: nothing is claimed of this encoding against its server.
+            ParameterError: a budget, but nothing is claimed of this encoding, or an earlier one, against its server.
         """
         kind = (encoding.binding.hex(), clients, corrupted, size)
         with self._log.transaction() as append:
@@ -69,7 +69,7 @@ class LifetimeLedger:
                 raise ReplayedRound("sum", "this round was answered before, perhaps by another process")
             counted = self._counted + Counter([kind])
             encodings = self._encodings | {kind[0]: packed(encoding)}
-            total = _total(counted, encodings, delta)
+            total = math.inf if math.isinf(budget) else _total(counted, encodings, delta)
             if total > budget:
                 raise BudgetError(f"epsilon {total:g} in all its sums would exceed the budget of {budget:g}")
             line: dict[str, Any] = {"plan": plan.hex(), "kind": list(kind)}

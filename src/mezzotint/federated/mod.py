@@ -118,7 +118,8 @@ class SecureUpdates(Updates):
             round is refused too. (A message of another round alone changes nothing.)
         A refusal is answered with its name and a reason that depends on the server's messages and the policy, never
             on this client's data.
-        Under a `budget` a masked input leaves after its sum is on the ledger of this client's life, kept by itself.
+        Of a client with a file of its identity and a folder of records, a masked input leaves after its sum is on the
+            ledger of its life: no plan is answered twice, and no `budget` exceeded. A `budget` asks for both.
         What `minimum` and `noise_multiplier` of the policy promise is checked by this client and by a committee drawn
             from its own roster, not taken from the server.
     Edge cases: the client's name in the server's ledger is its public identity where there is a roster, else the node's
@@ -219,16 +220,17 @@ def _masked(
         log(WARNING, "mezzotint: no input for this round: %s", error, exc_info=not isinstance(error, MezzotintError))
         raise NoInput from error
     masked = client.sum(payload, integers)
-    if policy.budget < math.inf:
-        size = flatten(only(message.content.array_records.values())).size
-        _charge(client.identity.hex(), plan, encoding, policy, size, context)
+    size = flatten(only(message.content.array_records.values())).size
+    _charge(client.identity.hex(), plan, encoding, policy, size, context)
     return masked  # only now, and only if it is on the client's ledger, does it leave
 
 
 def _charge(identity: str, plan: RoundPlan, encoding: Encoding, policy: Policy, size: int, context: Context) -> None:
-    """Puts the sum on the ledger of this client's life, or refuses it."""
+    """Puts the sum on the ledger of this client's life, if it has one, or refuses it."""
     folder = context.node_config.get("records")
     if folder is None or "identity" not in context.node_config:
+        if math.isinf(policy.budget):
+            return
         raise PolicyRefusal("budget: this client has no identity and no records that outlast the run")
     bad = policy.trust.corrupted_of(plan)
     try:
