@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, final
 
@@ -18,8 +18,8 @@ from mezzotint.collect.region import least_deviance
 from mezzotint.collect.shapes import CrossFitted, OfRegion, Shapes
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.loss import FloatArray
-from mezzotint.core.records import Record, plain
-from mezzotint.privacy.claim import Claim
+from mezzotint.core.records import Record
+from mezzotint.privacy.claim import Claim, Claimed
 from mezzotint.privacy.prove import report_claim
 
 DEFAULT_BINS = 10
@@ -48,23 +48,16 @@ class Histogram(Record):
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Quantiles:
+class Quantiles(Record):
     """Quantiles of the clipped inputs, data units, one `Interval` per probability."""
 
     probabilities: tuple[float, ...]
     values: tuple[Interval, ...]
 
-    def as_dict(self) -> list[dict[str, Any]]:
-        """Plain values for JSON."""
-        return [
-            {"probability": probability, **value.as_dict()}
-            for probability, value in zip(self.probabilities, self.values, strict=True)
-        ]
-
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Estimate:
+class Estimate(Claimed):
     """What one set of reports says about the clipped inputs.
 
     Arguments:
@@ -87,6 +80,8 @@ class Estimate:
         histogram, quantiles: where asked for.
     """
 
+    beside = ("standard_error", "sampling_error", "privacy_error")
+
     n: int
     level: float
     method: Method
@@ -96,7 +91,7 @@ class Estimate:
     report_variance: float
     privacy_variance: Interval
     max_bias: float
-    claim: Claim | None
+    claim: Claim | None = field(repr=False)
     seeded: bool | None
     sha256: str
     deviance: float
@@ -119,40 +114,15 @@ class Estimate:
         """Standard error, data units, that the mechanism alone adds to the mean of these very rows."""
         return _per_mean(self.privacy_variance, self.n)
 
-    @property
-    def epsilon(self) -> float | None:
-        """Pure epsilon of one report; None when there is no claim."""
-        return None if self.claim is None else self.claim.epsilon
-
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON: n, mean, ci_low, ci_high, level first."""
-        result: dict[str, Any] = {
-            "n": self.n,
-            "mean": self.mean.value,
-            "ci_low": self.mean.low,
-            "ci_high": self.mean.high,
-            "level": self.level,
-            "method": self.method,
-            "simultaneous": self.simultaneous,
-            "standard_error": self.standard_error,
-            "sampling_error": self.sampling_error.as_dict(),
-            "privacy_error": self.privacy_error.as_dict(),
-            "input_variance": self.input_variance.as_dict(),
-            "privacy_variance": self.privacy_variance.as_dict(),
-            "report_variance": self.report_variance,
-            "max_bias": self.max_bias,
-            "seeded": self.seeded,
-            "deviance": self.deviance,
-            "sha256": self.sha256,
-            "notes": list(self.notes),
-        }
-        if self.claim is not None:
-            result |= {"epsilon": plain(self.claim.epsilon), **self.claim.standing}
-        if self.histogram is not None:
-            result["histogram"] = self.histogram.as_dict()
+        """Plain values for JSON: n, mean, ci_low and ci_high first."""
+        shown = super().as_dict()
+        mean = shown.pop("mean")
+        first = {"n": self.n, "mean": mean["value"], "ci_low": mean["low"], "ci_high": mean["high"]}
         if self.quantiles is not None:
-            result["quantiles"] = self.quantiles.as_dict()
-        return result
+            asked = zip(self.quantiles.probabilities, self.quantiles.values, strict=True)
+            shown["quantiles"] = [{"probability": share, **value.as_dict()} for share, value in asked]
+        return {**first, **shown}
 
 
 def _per_mean(variance: Interval, n: int) -> Interval:

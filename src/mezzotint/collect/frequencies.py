@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self, final
 
 import numpy as np
@@ -31,14 +31,13 @@ from mezzotint.collect.reports import code_field, hash_field
 from mezzotint.collect.sources import blocks_of, find_files
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import plain
-from mezzotint.privacy.claim import Claim
+from mezzotint.privacy.claim import Claim, Claimed
 from mezzotint.privacy.prove import report_claim
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Frequencies:
+class Frequencies(Claimed):
     """Which share of the inputs was of each category.
 
     Arguments:
@@ -53,36 +52,22 @@ class Frequencies:
         sha256: hash of the table.
     """
 
+    beside = ("frequencies",)
+
     n: int
     level: float
     method: Method
     simultaneous: bool
-    categories: tuple[str, ...]
-    shares: tuple[Interval, ...]
-    claim: Claim | None
+    categories: tuple[str, ...] = field(repr=False)
+    shares: tuple[Interval, ...] = field(repr=False)
+    claim: Claim | None = field(repr=False)
     seeded: bool | None
     sha256: str
 
     @property
-    def epsilon(self) -> float | None:
-        """Pure epsilon of one report; None when there is no claim."""
-        return None if self.claim is None else self.claim.epsilon
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        shares = zip(self.categories, self.shares, strict=True)
-        result: dict[str, Any] = {
-            "n": self.n,
-            "frequencies": [{"category": name, **share.as_dict()} for name, share in shares],
-            "level": self.level,
-            "method": self.method,
-            "simultaneous": self.simultaneous,
-            "seeded": self.seeded,
-            "sha256": self.sha256,
-        }
-        if self.claim is not None:
-            result |= {"epsilon": plain(self.claim.epsilon), **self.claim.standing}
-        return result
+    def frequencies(self) -> list[dict[str, Any]]:
+        """Each category with its share."""
+        return [{"category": name, **share.as_dict()} for name, share in zip(self.categories, self.shares, strict=True)]
 
 
 def frequencies(counts: CodeCounts, *, level: float, method: Method, simultaneous: bool) -> Frequencies:
@@ -198,7 +183,7 @@ def read_hashed(
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class HeavyHitters:
+class HeavyHitters(Claimed):
     """The most frequent categories, as far as reports tell. All statements hold at once with confidence `level`.
 
     Arguments:
@@ -214,36 +199,24 @@ class HeavyHitters:
         seeded: as in `Frequencies`.
     """
 
+    beside = ("heavy_hitters", "simultaneous")
+    simultaneous = True
+
     n: int
     level: float
-    categories: tuple[str, ...]
-    shares: tuple[Interval, ...]
-    certain: tuple[bool, ...]
+    categories: tuple[str, ...] = field(repr=False)
+    shares: tuple[Interval, ...] = field(repr=False)
+    certain: tuple[bool, ...] = field(repr=False)
     unlisted_at_most: float
     domain: int
-    claim: Claim | None
+    claim: Claim | None = field(repr=False)
     seeded: bool | None
 
     @property
-    def epsilon(self) -> float | None:
-        """Pure epsilon of one report; None when there is no claim."""
-        return None if self.claim is None else self.claim.epsilon
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+    def heavy_hitters(self) -> list[dict[str, Any]]:
+        """Each category with its share and whether it is certain."""
         listed = zip(self.categories, self.shares, self.certain, strict=True)
-        result: dict[str, Any] = {
-            "n": self.n,
-            "heavy_hitters": [{"category": name, **share.as_dict(), "certain": sure} for name, share, sure in listed],
-            "unlisted_at_most": self.unlisted_at_most,
-            "domain": self.domain,
-            "level": self.level,
-            "simultaneous": True,
-            "seeded": self.seeded,
-        }
-        if self.claim is not None:
-            result |= {"epsilon": plain(self.claim.epsilon), **self.claim.standing}
-        return result
+        return [{"category": name, **share.as_dict(), "certain": sure} for name, share, sure in listed]
 
 
 def heavy_hitters(

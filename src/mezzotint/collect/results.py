@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass, replace
-from typing import Any, final
+from dataclasses import asdict, dataclass
+from typing import final
 
 from mezzotint.collect.charging import Charged
 from mezzotint.collect.drawing import Plan, Tally
 from mezzotint.collect.reports import code_field
-from mezzotint.core.records import plain
-from mezzotint.privacy.claim import Claim
+from mezzotint.core.records import Record
+from mezzotint.privacy.claim import Claim, Claimed
 from mezzotint.privacy.prove import report_claim
 
 RAW_COUNTS_REMARK = "these counts were computed on the raw data and are not private; do not publish them"
 
 
+class Seen(Claimed):
+    """Base of what a run wrote and saw: it is shown with the remark that the raw counts need."""
+
+    beside = ("remark",)
+    remark = RAW_COUNTS_REMARK
+
+
 @final
 @dataclass(frozen=True, kw_only=True)
-class ColumnResult:
+class ColumnResult(Record):
     """What became of one column.
 
     Arguments:
@@ -33,14 +40,14 @@ class ColumnResult:
     field: str
     below: int
     above: int
-    epsilon: float | None
+    epsilon: float | None = None
     bits: int
     sha256: str
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class ColumnsResult:
+class ColumnsResult(Seen):
     """What a run over several columns wrote, and what it saw.
 
     Arguments:
@@ -68,17 +75,10 @@ class ColumnsResult:
     resumed: int = 0
     charged: Charged | None = None
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, with the remark that the raw counts need."""
-        claim = {} if self.claim is None else {"claim": self.claim.as_dict()}
-        kept = replace(self, claim=None)
-        standing = {} if self.claim is None else self.claim.standing
-        return {**_without_nothing(asdict(kept)), **standing, **claim, "remark": RAW_COUNTS_REMARK}
-
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class PrivatizeResult:
+class PrivatizeResult(Seen):
     """What `privatize` wrote, and what it saw.
 
     Arguments:
@@ -111,26 +111,6 @@ class PrivatizeResult:
     blocks: int = 1
     resumed: int = 0
     charged: Charged | None = None
-
-    @property
-    def epsilon(self) -> float | None:
-        """Pure epsilon of one report, rounded up; None when the draw was seeded."""
-        return None if self.claim is None else self.claim.epsilon
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, with the remark that the raw counts need."""
-        claim = {} if self.claim is None else {**self.claim.standing, "claim": self.claim.as_dict()}
-        priced = {} if self.claim is None else {"epsilon": plain(self.claim.epsilon)}
-        kept = _without_nothing(asdict(replace(self, claim=None)))
-        return {**kept, **priced, **claim, "remark": RAW_COUNTS_REMARK}
-
-
-def _without_nothing(values: dict[str, Any]) -> dict[str, Any]:
-    """The values that there are: a seeded draw has no epsilon, and its result no such key."""
-    kept = {name: value for name, value in values.items() if value is not None}
-    if "columns" in kept:
-        kept["columns"] = tuple(_without_nothing(one) for one in kept["columns"])
-    return kept
 
 
 def result_of(work: Plan, tally: Tally, *, out: str | os.PathLike[str], seconds: float) -> ColumnsResult:

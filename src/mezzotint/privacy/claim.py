@@ -242,3 +242,22 @@ def counted(number: int, noun: str) -> str:
 
 def _honest(clients: int) -> str:
     return "no client but the one protected adds" if clients == 1 else f"{clients} clients add"
+
+
+class Claimed(Record):
+    """Base of results of one claim; None where reports were drawn from a seed, and are not private."""
+
+    claim: Claim | None
+
+    @property
+    def epsilon(self) -> float | None:
+        """Epsilon of the claim, rounded up; None when there is no claim."""
+        return None if self.claim is None else self.claim.epsilon
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON, with the epsilon and what it stands on where there is a claim."""
+        shown = super().as_dict()
+        if self.claim is None:
+            shown.pop("claim", None)
+            return shown
+        return {**shown, "epsilon": plain(self.claim.epsilon), **self.claim.standing}
