@@ -102,7 +102,13 @@ def command(
     steps: Annotated[int, typer.Option(help="Local steps of fedavg.")] = 5,
     rate: Annotated[float, typer.Option(help="Local step size of fedavg.")] = 0.5,
     batch: Annotated[int, typer.Option(help="Most records per local step; 0 for all.")] = 0,
+    proximal: Annotated[
+        float, typer.Option(help="FedProx: weight of half the squared distance from the round's model; 0: fedavg.")
+    ] = 0.0,
     learning_rate: Annotated[float, typer.Option(help="Factor of the mean update.")] = 2.0,
+    server_optimizer: Annotated[
+        str, typer.Option(help="What moves the model: fedavg (the mean update), fedavgm, fedadam or fedyogi.")
+    ] = "fedavg",
     epsilon: Annotated[
         float, typer.Option(help="Budget of the central (--trust local: local) claim, never exceeded; 0: none.")
     ] = 0.0,
@@ -123,6 +129,7 @@ def command(
                 dataset=dataset, data=data, model=model, clients=clients, alpha=alpha, seed=seed, algorithm=algorithm,
                 steps=steps, rate=rate, batch=batch, clip=clip, l2_norm=l2_norm, learning_rate=learning_rate,
                 rounds=rounds, per_round=per_round, minimum=minimum, sampling=sampling, epsilon=epsilon, delta=delta,
+                proximal=proximal, server_optimizer=server_optimizer,
                 out=_fresh(out), trust=trust, roster=_roster(roster, app), colluding=colluding, dropping=dropping,
             )  # fmt: skip
             if trust == "local":

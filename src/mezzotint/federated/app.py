@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from logging import INFO
 from pathlib import Path
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,7 @@ from mezzotint.datasets import load_federation
 from mezzotint.federated.ledger import NAME, Checkpoint, RunLedger
 from mezzotint.federated.local import LocalStrategy, LocalUpdates
 from mezzotint.federated.mod import SecureUpdates
+from mezzotint.federated.optimizers import optimizer_named
 from mezzotint.federated.records import log
 from mezzotint.federated.rounds import RoundStrategy, rounds_within
 from mezzotint.federated.schedule import check_sampling
@@ -41,7 +42,20 @@ from mezzotint.privacy.claim import Claim
 from mezzotint.vectors import RankedCodebook
 
 PARAMETERS = "parameters"
-_TOLD = ("dataset", "data", "model", "clients", "per_round", "alpha", "seed", "algorithm", "steps", "rate", "batch")
+_TOLD = (
+    "dataset",
+    "data",
+    "model",
+    "clients",
+    "per_round",
+    "alpha",
+    "seed",
+    "algorithm",
+    "steps",
+    "rate",
+    "batch",
+    "proximal",
+)
 """Settings that clients are told; all public."""
 
 
@@ -94,6 +108,18 @@ client_app = make_client_app()
 # Server --------------------------------------------------------------------------------------------------------------
 
 
+Evaluate = Callable[[int, npt.NDArray[np.float64]], Mapping[str, float]]
+"""An evaluation of one's own: (finished rounds, (d,) parameters) -> numbers by name."""
+
+
+class Scores(NamedTuple):
+    """Of one model: on the test data, and by an evaluation of one's own."""
+
+    loss: float
+    accuracy: float
+    own: dict[str, float]
+
+
 @final
 @dataclass(frozen=True, kw_only=True)
 class RunReport(Record):
@@ -110,6 +136,7 @@ class RunReport(Record):
         bits: of a coordinate on the wire; report_bits: of a report by itself. With trust "local" of a whole vector.
         mse: of one coordinate of one report, uniform inputs, data units squared; NaN where rounding is all.
         seconds: of the whole run.
+        metrics: per round, what the evaluation of one's own said; empty without one.
     """
 
     accuracy: tuple[float, ...]
@@ -122,6 +149,7 @@ class RunReport(Record):
     report_bits: int
     mse: float
     seconds: float
+    metrics: tuple[dict[str, float], ...] = ()
     promises: dict[str, Claim] = field(default_factory=dict[str, Claim], repr=False, compare=False)
 
 
@@ -159,6 +187,7 @@ def _strategy(settings: RunSettings, checkpoint: Checkpoint, coordinates: int) -
         "minimum": settings.minimum or None,
         "sampling": check_sampling(settings.sampling),
         "learning_rate": settings.learning_rate,
+        "optimizer": optimizer_named(settings.server_optimizer),
         "returns": "update",
         "stage_timeout": settings.stage_timeout,
         "ledger": RunLedger(Path(settings.out) / "ledger.jsonl" if settings.out else None, facts),
@@ -173,23 +202,32 @@ def _strategy(settings: RunSettings, checkpoint: Checkpoint, coordinates: int) -
         roster = Roster.load(settings.roster) if settings.roster else None
         borne = {"corrupted": settings.colluding, "dropped": settings.dropping}
         strategy = SecureStrategy(encoding=scheme, roster=roster, **borne, **common)
+    strategy.optimizer_state = checkpoint.optimizer
     strategy.most_rounds = _budget(settings, strategy, coordinates)
     return strategy
 
 
-def run_server(grid: Grid, settings: RunSettings, tell: Callable[[str], None] | None = None) -> RunReport:
+def run_server(
+    grid: Grid,
+    settings: RunSettings,
+    tell: Callable[[str], None] | None = None,
+    *,
+    evaluate: Evaluate | None = None,
+) -> RunReport:
     """Trains, round by round; every finished round is on disk before the next begins.
 
     Arguments:
         grid: Flower's.
         settings: of the run; when `out` holds a checkpoint, the run goes on from it.
         tell: called with one line per round.
+        evaluate: called with the number of finished rounds and the (d,) parameters, before the first round and after
+            each; what it says goes into the round's line and the report. On the server's own data: it is no release.
 
     Raises:
         StorageError: another process is at the run in `out`, or its ledger cannot be written.
     """
     with _alone(settings.out):
-        return _trained(grid, settings, tell)
+        return _trained(grid, settings, tell, evaluate)
 
 
 @contextmanager
@@ -205,7 +243,9 @@ def _alone(out: str) -> Generator[None]:
         yield
 
 
-def _trained(grid: Grid, settings: RunSettings, tell: Callable[[str], None] | None) -> RunReport:
+def _trained(
+    grid: Grid, settings: RunSettings, tell: Callable[[str], None] | None, evaluate: Evaluate | None
+) -> RunReport:
     start = time.perf_counter()
     federation = load_federation(
         settings.dataset, folder=settings.data, clients=settings.clients, alpha=settings.alpha, seed=settings.seed
@@ -213,7 +253,12 @@ def _trained(grid: Grid, settings: RunSettings, tell: Callable[[str], None] | No
     model = model_for(settings.model, federation)
     checkpoint = _prepare(settings, model.initial(settings.seed))
     strategy = _strategy(settings, checkpoint, checkpoint.parameters.size)
-    history = [model.evaluate(checkpoint.parameters, federation.test_x, federation.test_y)]
+
+    def scored(parameters: npt.NDArray[np.float64], done: int) -> Scores:
+        own = {} if evaluate is None else dict(evaluate(done, parameters))
+        return Scores(*model.evaluate(parameters, federation.test_x, federation.test_y), own)
+
+    history = [scored(checkpoint.parameters, checkpoint.done)]
     config = ConfigRecord({key: getattr(settings, key) for key in _TOLD})
     for done in range(checkpoint.done, settings.rounds):
         arrays = ArrayRecord({PARAMETERS: Array(checkpoint.parameters.astype(np.float32))})
@@ -223,20 +268,19 @@ def _trained(grid: Grid, settings: RunSettings, tell: Callable[[str], None] | No
         parameters = checkpoint.parameters
         if strategy.counted:
             parameters = result.arrays[PARAMETERS].numpy().astype(np.float64)
-        checkpoint = Checkpoint(parameters=parameters, done=done + 1, session=checkpoint.session)
+        checkpoint = replace(checkpoint, parameters=parameters, done=done + 1, optimizer=strategy.optimizer_state)
         if settings.out:
             checkpoint.save(Path(settings.out))
-        history.append(model.evaluate(parameters, federation.test_x, federation.test_y))
+        history.append(scored(parameters, done + 1))
         _tell_round(tell, strategy, done + 1, history[-1])
         time.sleep(settings.pause)
     return _report(settings, strategy, history, checkpoint.parameters.size, time.perf_counter() - start)
 
 
-def _tell_round(
-    tell: Callable[[str], None] | None, strategy: RoundStrategy[Any], done: int, scores: tuple[float, float]
-) -> None:
+def _tell_round(tell: Callable[[str], None] | None, strategy: RoundStrategy[Any], done: int, scores: Scores) -> None:
     what = "reports" if isinstance(strategy, LocalStrategy) else "sum"
-    line = f"round {done}: {what} of {strategy.counted} clients, accuracy {scores[1]:.4f}, loss {scores[0]:.4f}"
+    line = f"round {done}: {what} of {strategy.counted} clients, accuracy {scores.accuracy:.4f}, loss {scores.loss:.4f}"
+    line += "".join(f", {name} {value:.4g}" for name, value in scores.own.items())
     log(INFO, "mezzotint: %s", line)
     if tell is not None:
         tell(line)
@@ -245,14 +289,15 @@ def _tell_round(
 def _report(
     settings: RunSettings,
     strategy: RoundStrategy[Any],
-    history: list[tuple[float, float]],
+    history: list[Scores],
     coordinates: int,
     seconds: float,
 ) -> RunReport:
     claims = strategy.claims(size=coordinates, delta=settings.delta, corrupted=settings.corrupted)
     return RunReport(
-        accuracy=tuple(accuracy for _, accuracy in history),
-        loss=tuple(loss for loss, _ in history),
+        accuracy=tuple(one.accuracy for one in history),
+        loss=tuple(one.loss for one in history),
+        metrics=tuple(one.own for one in history if one.own),
         ledger=strategy.ledger.as_dict(),
         claims={view: {**claim.as_dict(), "text": str(claim)} for view, claim in claims.items()},
         promises=claims,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
@@ -14,6 +14,7 @@ import numpy.typing as npt
 from mezzotint.core.errors import BudgetError, FileFormatError, ParameterError
 from mezzotint.core.files import AppendLog, replacing
 from mezzotint.federated.encoding import Encoding
+from mezzotint.federated.optimizers import State
 from mezzotint.privacy.claim import Claim
 
 _FORMAT = "mezzotint-federated-ledger"
@@ -193,6 +194,7 @@ class RunLedger:
 
 
 NAME = "model.npz"
+_STATE = "optimizer."
 
 
 @final
@@ -204,17 +206,20 @@ class Checkpoint:
         parameters: (d,) float64.
         done: training rounds behind them, 0 before the first.
         session: 16 bytes naming the run; clients refuse to answer one of its rounds twice.
+        optimizer: what the server's optimizer remembers.
     """
 
     parameters: npt.NDArray[np.float64]
     done: int
     session: bytes
+    optimizer: State = field(default_factory=dict[str, npt.NDArray[np.float64]])
 
     def save(self, folder: Path) -> None:
         """Replaces the folder's checkpoint; a crash leaves the old one or the new one."""
         with replacing(folder / NAME, overwrite=True) as temporary, temporary.open("wb") as handle:
             session = np.frombuffer(self.session, dtype=np.uint8)
-            np.savez(handle, parameters=self.parameters, done=np.int64(self.done), session=session)
+            state: dict[str, Any] = {_STATE + name: vector for name, vector in self.optimizer.items()}
+            np.savez(handle, parameters=self.parameters, done=np.int64(self.done), session=session, **state)
 
     @classmethod
     def load(cls, folder: Path) -> Checkpoint:
@@ -225,6 +230,8 @@ class Checkpoint:
         """
         try:
             with np.load(folder / NAME, allow_pickle=False) as file:
-                return cls(parameters=file["parameters"], done=int(file["done"]), session=file["session"].tobytes())
+                state = {name.removeprefix(_STATE): file[name] for name in file.files if name.startswith(_STATE)}
+                parameters, session = file["parameters"], file["session"].tobytes()
+                return cls(parameters=parameters, done=int(file["done"]), session=session, optimizer=state)
         except (OSError, ValueError, KeyError) as error:
             raise FileFormatError(f"{folder.name}: no checkpoint to resume from ({error})") from None

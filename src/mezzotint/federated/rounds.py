@@ -22,6 +22,7 @@ from flwr.serverapp.strategy import Strategy
 from mezzotint.core.errors import BudgetError, InfeasibleError, ParameterError
 from mezzotint.federated.arrivals import arriving
 from mezzotint.federated.ledger import RunLedger
+from mezzotint.federated.optimizers import FedAvg, ServerOptimizer, State
 from mezzotint.federated.records import (
     NAME,
     PAYLOAD,
@@ -91,6 +92,7 @@ class RoundOptions(TypedDict, total=False):
     minimum: int | None
     sampling: Sampling
     learning_rate: float
+    optimizer: ServerOptimizer
     returns: Returns
     stage_timeout: float
     ledger: RunLedger | None
@@ -109,7 +111,8 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         minimum: fewest clients that a round goes on with; None is what the protocol calls usual.
         sampling: "fixed", "poisson", or "cyclic": all take turns, whoever has waited longest first, so that each takes
             part as often as any other. None is claimed to amplify, for the server knows who took part.
-        learning_rate: factor of the mean update.
+        learning_rate: factor of what the optimizer makes of the mean update.
+        optimizer: see `ServerOptimizer`; what it remembers is in `optimizer_state`, for who goes on with a run.
         returns: what clients' train functions return: "weights" (new parameters) or "update" (what is added).
         stage_timeout: seconds to wait for the answers of a stage, of training as well; later ones are drop-outs. The
             timeout of `start` is not used.
@@ -129,6 +132,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         minimum: int | None = None,
         sampling: Sampling = "fixed",
         learning_rate: float = 1.0,
+        optimizer: ServerOptimizer | None = None,
         returns: Returns = "weights",
         stage_timeout: float = 600.0,
         ledger: RunLedger | None = None,
@@ -141,6 +145,8 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         self.minimum = self.usual_minimum(per_round) if minimum is None else minimum
         self.sampling = check_sampling(sampling)
         self.learning_rate = learning_rate
+        self.optimizer = FedAvg() if optimizer is None else optimizer
+        self.optimizer_state: State = {}
         self.returns = returns
         self.stage_timeout = stage_timeout
         self.session = os.urandom(16) if session is None else session
@@ -305,7 +311,8 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
     ) -> tuple[ArrayRecord, MetricRecord]:
         """The model moved by the mean update, and the round's counts."""
         model = now.task["arrays"]
-        arrays = unflatten(flatten(model) + self.learning_rate * mean, model)
+        self.optimizer_state, change = self.optimizer.step(self.optimizer_state, mean)
+        arrays = unflatten(flatten(model) + self.learning_rate * change, model)
         return arrays, MetricRecord({"round": now.number, **{name: int(value) for name, value in counts.items()}})
 
     def _messages(

@@ -11,6 +11,7 @@ from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_object
 from mezzotint.core.records import Record
 from mezzotint.federated.encoding import Encoding, FixedPointEncoding, load_encoding
+from mezzotint.federated.optimizers import optimizer_named
 from mezzotint.federated.schedule import check_sampling
 from mezzotint.federated.secagg.parameters import CORRUPTED, DROPPED
 from mezzotint.federated.tasks import LocalTraining
@@ -28,14 +29,15 @@ class RunSettings(Record):
         clients: into how many parts a data set is split that has no clients of its own.
         alpha: of the Dirichlet split.
         seed: of the split, the initial parameters and batches; of no private noise.
-        algorithm, steps, rate, batch: what clients do (`LocalTraining`).
+        algorithm, steps, rate, batch, proximal: what clients do (`LocalTraining`).
         trust: "sum": the server sees secure sums alone. "local": nobody is trusted; the server sees every report, and
             `mechanism` is the file of a ranked codebook.
         mechanism: file of a mechanism, or of an encoding; "" rounds to a fine grid within [-clip, clip], without noise.
         clip: only used without a mechanism, whose own range clips otherwise.
         l2_norm: clip the vector to this norm before (and rotate it, for a mechanism's table); 0 does not. A file of an
             encoding has its own.
-        learning_rate: factor of the mean update.
+        learning_rate: factor of what the server's optimizer makes of the mean update.
+        server_optimizer: "fedavg", "fedavgm", "fedadam" or "fedyogi" (`mezzotint.federated.optimizers`).
         rounds, per_round, minimum: how many rounds, clients each, and fewest summands (0: half of per_round + 1; of
             single reports 1).
         roster: file of all clients that there are (`Roster`); "" takes the connected ones for real.
@@ -63,11 +65,13 @@ class RunSettings(Record):
     steps: int = 5
     rate: float = 0.5
     batch: int = 0
+    proximal: float = 0.0
     trust: str = "sum"
     mechanism: str = ""
     clip: float = 0.4
     l2_norm: float = 0.0
     learning_rate: float = 2.0
+    server_optimizer: str = "fedavg"
     rounds: int = 6
     per_round: int = 100
     minimum: int = 0
@@ -100,6 +104,7 @@ class RunSettings(Record):
         if self.dataset == "digits" and self.per_round > self.clients:
             raise ParameterError("per_round", self.per_round, f"there are only {self.clients} clients")
         check_sampling(self.sampling)
+        optimizer_named(self.server_optimizer)
         _ = self.training  # checks its part
 
     @property
@@ -108,7 +113,9 @@ class RunSettings(Record):
         if self.algorithm not in ("fedsgd", "fedavg"):
             raise ParameterError("algorithm", self.algorithm, "use 'fedsgd' or 'fedavg'")
         algorithm = "fedsgd" if self.algorithm == "fedsgd" else "fedavg"
-        return LocalTraining(algorithm=algorithm, steps=self.steps, rate=self.rate, batch=self.batch)
+        return LocalTraining(
+            algorithm=algorithm, steps=self.steps, rate=self.rate, batch=self.batch, proximal=self.proximal
+        )
 
     def codebook(self) -> RankedCodebook:
         """What single reports are made with, for trust "local".

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, final
 
 import numpy as np
@@ -13,6 +14,7 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.core.lazy import LazyModule
 from mezzotint.datasets import Federation
 from mezzotint.federated.encoding import Encoding, TableEncoding, Vector
+from mezzotint.federated.optimizers import FedAvg, ServerOptimizer, State
 from mezzotint.federated.schedule import Sampling, check_sampling, turn
 
 images: Any = LazyModule("mezzotint.federated.images")
@@ -79,18 +81,23 @@ class LocalTraining:
             "fedavg": the change that `steps` steps of gradient descent make.
         steps, rate: of fedavg; full-batch steps.
         batch: most records used at a time, drawn at random; 0 for all.
+        proximal: pulls the steps of fedavg back to the model they start from: the gradient of this times half the
+            squared distance is added (FedProx: Li, Sahu, Zaheer, Sanjabi, Talwalkar and Smith 2020).
     """
 
     algorithm: Algorithm = "fedavg"
     steps: int = 5
     rate: float = 0.5
     batch: int = 0
+    proximal: float = 0.0
 
     def __post_init__(self) -> None:
         if self.algorithm not in ("fedsgd", "fedavg"):
             raise ParameterError("algorithm", self.algorithm, "use 'fedsgd' or 'fedavg'")
         if self.steps < 1 or not self.rate > 0 or self.batch < 0:
             raise ParameterError("steps, rate, batch", (self.steps, self.rate, self.batch), "need >= 1, > 0, >= 0")
+        if not 0 <= self.proximal < math.inf:
+            raise ParameterError("proximal", self.proximal, "a finite weight >= 0")
 
     def update(
         self, model: Model, parameters: Vector, x: npt.NDArray[Any], y: npt.NDArray[Any], *, seed: int
@@ -108,7 +115,7 @@ class LocalTraining:
             return -gradient(parameters)
         now = parameters
         for _ in range(self.steps):
-            now = now - self.rate * gradient(now)
+            now = now - self.rate * (gradient(now) + self.proximal * (now - parameters))
         return now - parameters
 
 
@@ -128,13 +135,15 @@ _TOGETHER = 1 << 22
 @final
 @dataclass(frozen=True, kw_only=True)
 class Rehearsal:
-    """FedSGD as in Algorithm 1 of the RQM paper: clip, quantize, sum, decode, step.
+    """A federation in one process: train, clip, quantize, sum, decode, step. FedSGD as in the RQM paper unless told.
 
     Arguments:
         federation, model: who learns what.
         per_round: clients of a round.
         sampling: "fixed" draws them without replacement, "cyclic" goes through one order of all again and again.
         learning_rate: of the server.
+        training: what clients do.
+        optimizer: what the server makes of the mean update.
         rounds: how many.
         every: rounds between evaluations; the last round is always evaluated.
     """
@@ -146,6 +155,8 @@ class Rehearsal:
     rounds: int
     every: int
     sampling: Sampling = "fixed"
+    training: LocalTraining = field(default_factory=lambda: LocalTraining(algorithm="fedsgd"))
+    optimizer: ServerOptimizer = field(default_factory=FedAvg)
 
     def __post_init__(self) -> None:
         if self.sampling == "poisson":
@@ -171,6 +182,7 @@ class Rehearsal:
         population = len(federation.clients)
         order = choice.permutation(population) if self.sampling == "cyclic" else None
         parameters = self.model.initial(seed)
+        state: State = {}
         found: list[tuple[int, float, float]] = []
         for number in range(1, self.rounds + 1):
             turns = (
@@ -178,9 +190,12 @@ class Rehearsal:
                 if order is None
                 else order[turn(number, self.per_round, population)]
             )
-            updates = [-self.model.gradient(parameters, *federation.clients[place]) for place in turns]
-            mean = mean_update(encoding, updates, rng=noise)
-            parameters = parameters + self.learning_rate * mean
+            updates = [
+                self.training.update(self.model, parameters, *federation.clients[place], seed=seed + number)
+                for place in turns
+            ]
+            state, change = self.optimizer.step(state, mean_update(encoding, updates, rng=noise))
+            parameters = parameters + self.learning_rate * change
             if number % self.every == 0 or number == self.rounds:
                 loss, accuracy = self.model.evaluate(parameters, federation.test_x, federation.test_y)
                 found.append((number, loss, accuracy))

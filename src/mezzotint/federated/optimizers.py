@@ -1,0 +1,139 @@
+"""What the server makes of the mean update: post-processing of what was released, so that no claim changes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from mezzotint.core.arguments import check_positive
+from mezzotint.core.errors import ParameterError
+from mezzotint.federated.encoding import Vector
+
+State = Mapping[str, Vector]
+"""What an optimizer remembers, by name: vectors as long as the model's. Empty before the first round."""
+
+
+class ServerOptimizer(ABC):
+    """How mean updates move the model.
+
+    Source: Reddi, Charles, Zaheer, Garrett, Rush, Konečný, Kumar and McMahan 2021 (Algorithm 2); the mean update is
+        their pseudo-gradient, its learning rate the strategy's.
+    """
+
+    @abstractmethod
+    def step(self, state: State, mean: Vector) -> tuple[State, Vector]:
+        """The next state, and what is added to the model for each unit of learning rate.
+
+        Arguments:
+            state: what the step before returned; empty before the first.
+            mean: (d,) mean update of a round's clients, with its noise.
+        """
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class FedAvg(ServerOptimizer):
+    """The mean update itself. No arguments."""
+
+    def step(self, state: State, mean: Vector) -> tuple[State, Vector]:
+        return {}, mean
+
+
+def _decay(name: str, value: float) -> None:
+    if not 0 <= value < 1:
+        raise ParameterError(name, value, "a share in [0, 1)")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class FedAvgM(ServerOptimizer):
+    """Momentum: the sum of all mean updates so far, each `momentum` times as heavy as the one after it.
+
+    Arguments:
+        momentum: in [0, 1).
+
+    Raises:
+        ParameterError: another momentum.
+    """
+
+    momentum: float = 0.9
+
+    def __post_init__(self) -> None:
+        _decay("momentum", self.momentum)
+
+    def step(self, state: State, mean: Vector) -> tuple[State, Vector]:
+        moved = self.momentum * state.get("momentum", np.zeros_like(mean)) + mean
+        return {"momentum": moved}, moved
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Adaptive(ServerOptimizer, ABC):
+    """Every coordinate with a rate of its own: the lower, the larger its mean updates have been.
+
+    Arguments:
+        first, second: decays of the averages of mean updates and of their squares, in [0, 1).
+        least: added to the root of the second; > 0. The smaller, the more the rates differ.
+
+    Raises:
+        ParameterError: values out of these ranges.
+    """
+
+    first: float = 0.9
+    second: float = 0.99
+    least: float = 1e-3
+
+    def __post_init__(self) -> None:
+        _decay("first", self.first)
+        _decay("second", self.second)
+        check_positive("least", self.least)
+
+    def step(self, state: State, mean: Vector) -> tuple[State, Vector]:
+        nothing = np.zeros_like(mean)
+        first = self.first * state.get("first", nothing) + (1 - self.first) * mean
+        second = self._squares(state.get("second", np.full_like(mean, self.least**2)), mean * mean)
+        return {"first": first, "second": second}, first / (np.sqrt(second) + self.least)
+
+    @abstractmethod
+    def _squares(self, before: Vector, now: Vector) -> Vector:
+        """The average of squares."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class FedAdam(_Adaptive):
+    """Adam on mean updates, without correction of the averages' start, as published; arguments: see `_Adaptive`."""
+
+    def _squares(self, before: Vector, now: Vector) -> Vector:
+        return self.second * before + (1 - self.second) * now
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class FedYogi(_Adaptive):
+    """Like `FedAdam`, but squares move their average by no more than their own size; arguments: see `_Adaptive`."""
+
+    def _squares(self, before: Vector, now: Vector) -> Vector:
+        return before - (1 - self.second) * now * np.sign(before - now)
+
+
+OPTIMIZERS: Mapping[str, type[ServerOptimizer]] = {
+    "fedavg": FedAvg,
+    "fedavgm": FedAvgM,
+    "fedadam": FedAdam,
+    "fedyogi": FedYogi,
+}
+
+
+def optimizer_named(name: str) -> ServerOptimizer:
+    """The optimizer of this name, with its usual arguments.
+
+    Raises:
+        ParameterError: there is none.
+    """
+    if name not in OPTIMIZERS:
+        raise ParameterError("server_optimizer", name, f"use one of {', '.join(OPTIMIZERS)}")
+    return OPTIMIZERS[name]()
