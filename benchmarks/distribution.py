@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mezzotint import design, families
-from mezzotint.collect.cells import Nodes, smooth_fit
+from mezzotint.collect.nodes import Nodes, smooth_fit
 from mezzotint.core.mechanism import Mechanism, cdf_variance
 
 CELLS = 128

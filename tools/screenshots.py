@@ -25,8 +25,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from browser import chromium, colours, requests, resize, until, violations
 from mezzotint.core.lazy import LazyModule
 
-explorer: Any = LazyModule("mezzotint.report.explore.app")
-explorer_server: Any = LazyModule("mezzotint.report.explore.server")
+explorer: Any = LazyModule("mezzotint.report.explore.dashboard")
+explorer_server: Any = LazyModule("mezzotint.report.explore.serving")
 
 WIDTHS = (390, 768, 1280)
 SCHEMES = ("light", "dark")

@@ -15,10 +15,10 @@ from scipy import optimize, stats
 
 from mezzotint import collect, datasets, design, families
 from mezzotint.collect import decoders, region
-from mezzotint.collect.cells import fit, nodes_of
 from mezzotint.collect.counts import CodeCounts
 from mezzotint.collect.decoders import FLOOR, FOLDS, dominating, folds_of, greatest_expectation
 from mezzotint.collect.mean import mean_interval, spread_of
+from mezzotint.collect.nodes import fit, nodes_of
 from mezzotint.collect.shapes import CrossFitted
 from mezzotint.core.mechanism import TOTAL, Mechanism
 from strategies import mechanisms

@@ -12,7 +12,7 @@ from scipy import optimize, stats
 from laws.registry import judges
 from mezzotint import InfeasibleError, ParameterError, design, families
 from mezzotint.core.mechanism import cdf_variance
-from mezzotint.design.distribution import ColumnProgram, intervals
+from mezzotint.design.cdf import ColumnProgram, intervals
 from mezzotint.privacy import verify
 from tolerances import GRAIN, KEPT, MANY, SOLVED
 
@@ -77,7 +77,7 @@ def test_no_private_table_on_the_cells_beats_the_bound(epsilon: float, prior: An
             assert cdf_variance(rows, known) >= result.lower_bound * (1 - MANY)
 
 
-@judges("design.distribution.ColumnProgram.bound", "design.distribution.ColumnProgram.solve")
+@judges("design.cdf.ColumnProgram.bound", "design.cdf.ColumnProgram.solve")
 @pytest.mark.parametrize("epsilon", [0.2, 1.0, 6.0])
 def test_any_prices_at_any_tangent_bound_every_use_of_the_columns(epsilon: float) -> None:
     rng, shares = np.random.default_rng(11), np.array([0.1, 0.3, 0.25, 0.15, 0.2])

@@ -14,18 +14,18 @@ import pytest
 from laws.registry import judges
 from mezzotint import ParameterError, design, kernel
 from mezzotint.core.priors import UniformPrior, law_of
+from mezzotint.design.boxes import Proven, prove
+from mezzotint.design.drafts import BoundError
 from mezzotint.design.floors import cut_at, overhang
 from mezzotint.design.levels import Space
 from mezzotint.design.problem import make_problem
-from mezzotint.design.prove import Proven, prove
-from mezzotint.design.rounding import BoundError
 from reference.design import check_levels_proof
 from tolerances import MANY
 
 UNIFORM = law_of(UniformPrior(), -1.0, 1.0)
 
 
-@judges("design.prove.prove")
+@judges("design.boxes.prove")
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
 def test_cuts_hold_for_random_mechanisms(epsilon: float) -> None:
     ratio, rng = math.exp(epsilon), np.random.default_rng(3)

@@ -23,14 +23,14 @@ from mezzotint.cli import run
 
 pytest.importorskip("dash", reason="the extra `explore` is not installed")
 
-from mezzotint.report.explore import app as pages
-from mezzotint.report.explore.advice import Question, advise, claim
-from mezzotint.report.explore.server import ADDRESS, LocalServer
+from mezzotint.report.explore import dashboard
+from mezzotint.report.explore.answers import Question, advise, claim
+from mezzotint.report.explore.serving import ADDRESS, LocalServer
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[LocalServer]:
-    running = LocalServer(pages.make_app().server)
+    running = LocalServer(dashboard.make_app().server)
     thread = threading.Thread(target=running.run, daemon=True)
     thread.start()
     yield running
@@ -72,14 +72,14 @@ def test_another_name_for_this_machine_is_refused_even_with_the_token(server: Lo
 
 
 def test_tokens_are_long_and_differ(server: LocalServer) -> None:
-    other = LocalServer(pages.make_app().server)
+    other = LocalServer(dashboard.make_app().server)
     other._server.server_close()
     assert len(server.token) >= 40
     assert server.token != other.token
 
 
 def test_stopping_waits_for_answers_under_way() -> None:
-    application = pages.make_app().server
+    application = dashboard.make_app().server
     entered, leave, left = threading.Event(), threading.Event(), threading.Event()
 
     def slow() -> str:
@@ -113,14 +113,14 @@ def test_only_the_loopback_address_answers(server: LocalServer) -> None:
 
 def _values(**changes: Any) -> list[Any]:
     asked = Question()
-    return [changes.get(name, getattr(asked, name)) for name in pages.FIELDS]
+    return [changes.get(name, getattr(asked, name)) for name in dashboard.FIELDS]
 
 
 @pytest.mark.parametrize("bits", [1, 2, 3, 4])
 def test_an_answer_is_one_design_and_no_search(bits: int) -> None:
     answers = []
-    pages.answer(*_values(bits=bits))  # the first one loads libraries
-    counted = calls(lambda: answers.append(pages.answer(*_values(bits=bits, epsilon=1.01))))
+    dashboard.answer(*_values(bits=bits))  # the first one loads libraries
+    counted = calls(lambda: answers.append(dashboard.answer(*_values(bits=bits, epsilon=1.01))))
     assert answers[0][0] == ""
     assert counted < 250_000  # at most 98,289; a search for the best levels makes 444,153 and more
 
@@ -128,13 +128,13 @@ def test_an_answer_is_one_design_and_no_search(bits: int) -> None:
 def test_a_prior_may_be_typed_and_is_checked(tmp_path: Path) -> None:
     file = tmp_path / "public.csv"
     file.write_text("x\n" + "0.9\n" * 50, encoding="utf-8")
-    uniform, typed = (pages.answer(*_values(epsilon=3.0, prior=prior)) for prior in ("", f" {file}:x "))
+    uniform, typed = (dashboard.answer(*_values(epsilon=3.0, prior=prior)) for prior in ("", f" {file}:x "))
     assert typed[0] == ""
     assert str(typed[1]) != str(uniform[1])
     assert f"{file}:x" in typed[3]
-    assert pages.answer(*_values(prior=None))[3] == pages.answer(*_values())[3]
-    assert "no such column" in pages.answer(*_values(prior=f"{file}:y"))[0]
-    assert "FILE:COLUMN" in pages.answer(*_values(prior="nonsense"))[0]
+    assert dashboard.answer(*_values(prior=None))[3] == dashboard.answer(*_values())[3]
+    assert "no such column" in dashboard.answer(*_values(prior=f"{file}:y"))[0]
+    assert "FILE:COLUMN" in dashboard.answer(*_values(prior="nonsense"))[0]
 
 
 def test_requests_are_not_written_down(server: LocalServer, capfd: pytest.CaptureFixture[str]) -> None:
@@ -144,13 +144,13 @@ def test_requests_are_not_written_down(server: LocalServer, capfd: pytest.Captur
 
 
 def test_an_empty_field_is_named() -> None:
-    assert "clients=nothing" in pages.answer(*_values(clients=None))[0]
-    assert "upper" in pages.answer(*_values(upper=-3.0))[0]
-    assert "delta" in pages.total_claim(*_values(delta=2.0))
+    assert "clients=nothing" in dashboard.answer(*_values(clients=None))[0]
+    assert "upper" in dashboard.answer(*_values(upper=-3.0))[0]
+    assert "delta" in dashboard.total_claim(*_values(delta=2.0))
 
 
 def test_slow_answers_run_alone_and_only_the_latest_waits() -> None:
-    line, entered, leave = pages.Latest(), threading.Event(), threading.Event()
+    line, entered, leave = dashboard.Latest(), threading.Event(), threading.Event()
     done: dict[str, Any] = {}
 
     def slow() -> str:
@@ -175,7 +175,7 @@ def test_slow_answers_run_alone_and_only_the_latest_waits() -> None:
 
 
 def test_tabs_do_not_take_answers_from_each_other() -> None:
-    line, entered, leave = pages.Latest(), threading.Event(), threading.Event()
+    line, entered, leave = dashboard.Latest(), threading.Event(), threading.Event()
     done: dict[str, Any] = {}
 
     def slow() -> str:
@@ -254,7 +254,7 @@ return [inputs.length, charts.length, [...inputs, ...charts].filter(one => !one 
 def test_every_input_and_every_chart_has_a_name(opened: Any) -> None:
     until(lambda: "ERM" in _text(opened, "rivals"))
     inputs, charts, nameless = opened.execute_script(NAMELESS)
-    assert inputs >= len(pages.FIELDS)
+    assert inputs >= len(dashboard.FIELDS)
     assert (charts, nameless) == (2, 0)
     assert len(opened.find_elements("css selector", "main")) == 1
 

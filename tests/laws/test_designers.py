@@ -56,7 +56,7 @@ PROBLEMS: dict[str, dict[str, Any]] = {
 
 @judges(
     "design.optimal.optimal", "design.fixed.design_fixed", "design.fixed.floors_at", "design.fixed.design_general",
-    "design.fixed.refine_even", "design.rounding.first_certified", "design.rounding.record",
+    "design.fixed.refine_even", "design.drafts.first_certified", "design.drafts.record",
 )  # fmt: skip
 @pytest.mark.parametrize("name", PROBLEMS)
 @pytest.mark.parametrize("mirror", [False, True], ids=["as it is", "mirrored"])
@@ -147,7 +147,7 @@ LOCAL = ("mvu", "imvu", "optm")
 @judges(
     "design.optimal.cache", "design.mvu.mvu", "design.mvu.imvu", "design.optm.optm",
     "design.optm.best_pairs", "design.compare.calibrate",
-    "families.search.DialSearch.dial", "families.search.DialSearch.run",
+    "families.fitting.DialSearch.dial", "families.fitting.DialSearch.run",
 )  # fmt: skip
 @pytest.mark.parametrize("name", DESIGNERS)
 def test_designers_spend_at_most_what_was_asked_in_any_unit(name: str) -> None:

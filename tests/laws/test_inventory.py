@@ -23,7 +23,7 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "privacy.ledger.Priced.delta", "privacy.ledger.Priced.epsilon", "privacy.ledger.Charge.of",
         "core.loss.check_epsilon", "smoothed.model.read_loss", "training.methods.Method.codes",
         "training.private.make_private", "vectors.ranked.scheme.RankedCodebook.from_json",
-        "vectors.ranked.scheme.RankedCodebook.load", "vectors.ranked.table.RankTable.from_dict",
+        "vectors.ranked.scheme.RankedCodebook.load", "vectors.ranked.rank_table.RankTable.from_dict",
     ),
     "a published formula under its own name, false or said to be no guarantee: a law would fail; tests/ compare it": (
         "families.selection.published_erm_epsilon", "families.noise.published_discrete_gaussian_renyi",
@@ -33,7 +33,7 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "training.rqp.published.published_epsilon", "training.rqp.utility.published_utility_bound",
     ),
     "a float inside a search for a table: what is issued is read off the integers afterwards, by laws": (
-        "design.distribution.design_cells", "families.search.float_epsilon", "design.fixed.spent",
+        "design.cdf.design_cells", "families.fitting.float_epsilon", "design.fixed.spent",
     ),
     "a choice among ways that are all sound, by floats: what follows from it has laws, whatever was chosen": (
         "privacy.local.renyi_order", "privacy.sums.cells.interval_edges", "privacy.sums.cells.interval_spacings",

@@ -63,7 +63,7 @@ def test_proofs_about_reports_know_no_labels(mechanism: Mechanism, change: Chang
     assert math.isclose(*two, rel_tol=RAISED, abs_tol=1e-6)  # RAISED says how proofs round; a bisection ends at 1e-6
 
 
-@judges("privacy.sums.propose.propose_sum")
+@judges("privacy.sums.proofs.propose_sum")
 @settings(max_examples=examples(2))
 @given(mechanism=law_tables(max_rows=3, max_levels=3), clients=st.integers(2, 4), change=st.sampled_from(SAME_ROWS))
 def test_proofs_about_sums_bound_every_data_set(mechanism: Mechanism, clients: int, change: Change) -> None:
@@ -99,7 +99,7 @@ def test_a_proof_about_one_full_step_is_above_the_closed_form(steps: int) -> Non
 @judges("privacy.ranks.propose_ranks", "vectors.ranked.scheme.RankedCodebook.prove",
         "vectors.ranked.scheme.RankedCodebook.claim", "vectors.ranked.scheme.RankedCodebook.epsilon",
         "vectors.ranked.scheme.RankedCodebook.account", "vectors.ranked.scheme.RankedCodebook.propose",
-        "vectors.ranked.table.rank_table", "vectors.ranked.design.ranked_codebook")  # fmt: skip
+        "vectors.ranked.rank_table.rank_table", "vectors.ranked.designer.ranked_codebook")  # fmt: skip
 @pytest.mark.parametrize("kind", ["S", "G"])
 @pytest.mark.parametrize("epsilon", [0.5, 4.0])
 def test_ranked_codebooks_do_not_know_which_codeword_is_where(kind: Any, epsilon: float) -> None:

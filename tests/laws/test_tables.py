@@ -42,8 +42,8 @@ from mezzotint.privacy.distribution import LossDistribution, composed
 from mezzotint.privacy.local import account_local, dominating_atoms
 from mezzotint.privacy.metric import metric_epsilon, vector_epsilon
 from mezzotint.privacy.recursion import worst_sequence_epsilon
-from mezzotint.privacy.sums.account import central_epsilon, dominating_curve
 from mezzotint.privacy.sums.blanket import silence
+from mezzotint.privacy.sums.cost import central_epsilon, dominating_curve
 from mezzotint.privacy.sums.geometry import loss_profile, pure_epsilon_l2, quadratic_renyi
 from mezzotint.privacy.sums.lattice import lattice_rows
 from mezzotint.training.rqp.contraction import table_contraction
@@ -238,12 +238,12 @@ def test_a_shuffle_hides_the_order_of_reports_whatever_they_are_called(mechanism
 SEARCHED = 2e-2
 
 ADDED = [
-    Issuer(("privacy.account.account", "privacy.sums.account.account_sum"),
+    Issuer(("privacy.account.account", "privacy.sums.cost.account_sum"),
            lambda m: [summed(m, clients=3), account_sum(m, clients=30, coordinates=2, rounds=2, delta=DELTA).epsilon],
            SEARCHED, "searched blankets"),
-    Issuer(("privacy.sums.account.central_epsilon", "privacy.sums.account.dominating_curve",
+    Issuer(("privacy.sums.cost.central_epsilon", "privacy.sums.cost.dominating_curve",
             "privacy.sums.curve.HockeyStick.epsilon", "privacy.sums.curve.HockeyStick.delta",
-            "privacy.sums.account.noise_curve", "privacy.sums.blanket.PairLoss.curve"),
+            "privacy.sums.cost.noise_curve", "privacy.sums.blanket.PairLoss.curve"),
            lambda m: [central_epsilon(lattice_rows(m)[0], clients=5, delta=DELTA).epsilon,
                       dominating_curve(lattice_rows(m)[0], clients=5, delta=DELTA).epsilon(DELTA),
                       float(dominating_curve(lattice_rows(m)[0], clients=5, delta=DELTA).delta(0.2))],
@@ -425,7 +425,7 @@ def test_inputs_however_near_may_be_drawn_for_positions_one_step_apart(mechanism
                 assert dimension * float(divergence(first, second, math.inf)) <= near
 
 
-@judges("privacy.sums.account.account_sum")
+@judges("privacy.sums.cost.account_sum")
 @settings(max_examples=examples(7))
 @given(
     mechanism=law_tables(max_rows=4, max_levels=3), coordinates=st.integers(1, 3), delta=st.sampled_from([0.0, DELTA])

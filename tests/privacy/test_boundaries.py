@@ -22,7 +22,7 @@ from mezzotint.privacy.propose import Outcome, accepted, propose_local, pure_tot
 from mezzotint.privacy.prove import nameless, prove, report_words
 from mezzotint.privacy.recursion import PrivacyCurve, worst_sequence_epsilon
 from mezzotint.privacy.sampling import renyi_to_epsilon
-from mezzotint.privacy.sums.account import _single
+from mezzotint.privacy.sums.cost import _single
 from reference.kernel import claim as kernel_claim
 from reference.kernel import release as kernel_release
 from tolerances import FEW, LOG_UP

@@ -10,9 +10,9 @@ import pytest
 
 from mezzotint.core.mechanism import TOTAL, Mechanism
 from mezzotint.privacy import account
-from mezzotint.privacy.sums.account import central_epsilon
 from mezzotint.privacy.sums.blanket import as_probabilities, blanket_noise, pair_loss
-from mezzotint.privacy.sums.search import candidate_blankets
+from mezzotint.privacy.sums.candidates import candidate_blankets
+from mezzotint.privacy.sums.cost import central_epsilon
 from tolerances import FEW
 
 DELTAS = [1e-6, 1e-9, 1e-12]

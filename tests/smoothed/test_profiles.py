@@ -51,9 +51,9 @@ def _case(rng: random.Random, kind: str):
 
 
 @judges(
-    "smoothed.kernels.log_delta",
-    "smoothed.kernels.log_delta_window",
-    "smoothed.kernels.log_deltas",
+    "smoothed.logarithms.log_delta",
+    "smoothed.logarithms.log_delta_window",
+    "smoothed.logarithms.log_deltas",
 )
 @pytest.mark.parametrize(("kind", "cases"), [("without", 260), ("with", 150), ("poisson", 120), ("noise", 60)])
 def test_equals_exact_fractions_over_all_neighbours_and_directions(kind: str, cases: int) -> None:

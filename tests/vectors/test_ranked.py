@@ -18,7 +18,7 @@ from mezzotint.core import loss
 from mezzotint.core.errors import FileFormatError, InfeasibleError
 from mezzotint.vectors import RankedCodebook, ranked_codebook
 from mezzotint.vectors.ranked import RankTable, rank_table
-from mezzotint.vectors.ranked import table as order_statistics
+from mezzotint.vectors.ranked import rank_table as order_statistics
 from mezzotint.vectors.ranked.codebook import Codebook
 from reference import ranked as twin
 from reference.kernel import accepts, forgeries, resealed
@@ -150,7 +150,7 @@ def test_integers_of_a_table(codewords, top, epsilon, low, high, raised):
     assert 0 <= epsilon - math.log(table.ratio) < 4e-6
 
 
-@judges("vectors.ranked.design.ranked_codebook", "vectors.ranked.scheme.RankedCodebook.epsilon")
+@judges("vectors.ranked.designer.ranked_codebook", "vectors.ranked.scheme.RankedCodebook.epsilon")
 @given(codewords=st.integers(2, 2000), share=st.floats(0, 1), epsilon=st.floats(1e-3, 12), null=st.booleans())
 def test_tables_keep_to_epsilon_and_to_the_rules(codewords, share, epsilon, null):
     top = max(1, round(share * (codewords // 2)))
@@ -176,7 +176,7 @@ def loss_of(rows):
     return best.numerator, best.denominator
 
 
-@judges("vectors.ranked.table.rank_table")
+@judges("vectors.ranked.rank_table.rank_table")
 @pytest.mark.parametrize("codewords", [2, 3, 4, 5, 6])
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0, 9.0])
 @pytest.mark.parametrize("null", [False, True])

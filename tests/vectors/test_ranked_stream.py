@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mezzotint.vectors import kernels
+from mezzotint.vectors import compiled
 from mezzotint.vectors.ranked import stream
 from reference import ranked as twin
 from tolerances import FEW, MANY
@@ -17,7 +17,7 @@ from tolerances import FEW, MANY
 def normals(words):
     rows = np.empty((1, len(words)))
     numbers = np.array(words, dtype=np.uint32)
-    kernels.normal_numbers(numbers, stream.normal_table(), len(words), stream.OCTAVE_BITS, 1.0, rows)
+    compiled.normal_numbers(numbers, stream.normal_table(), len(words), stream.OCTAVE_BITS, 1.0, rows)
     return rows[0]
 
 

@@ -18,8 +18,8 @@ from mezzotint.cli.common import (
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.lazy import LazyModule
 
-application: Any = LazyModule("mezzotint.report.explore.app")
-server: Any = LazyModule("mezzotint.report.explore.server")
+application: Any = LazyModule("mezzotint.report.explore.dashboard")
+server: Any = LazyModule("mezzotint.report.explore.serving")
 browser: Any = LazyModule("webbrowser")
 
 EXAMPLE = "mezzotint explore --no-browser"

@@ -19,7 +19,7 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import refuse_existing, replacing
 from mezzotint.core.lazy import LazyModule
 
-files: Any = LazyModule("mezzotint.report.files")
+files: Any = LazyModule("mezzotint.report.any_file")
 pages: Any = LazyModule("mezzotint.report.page")
 drawings: Any = LazyModule("mezzotint.report.png")
 

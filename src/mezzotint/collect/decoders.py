@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse, special
 
-from mezzotint.collect.cells import Nodes, quick_fit
 from mezzotint.collect.mean import WIDER, Spread
+from mezzotint.collect.nodes import Nodes, quick_fit
 from mezzotint.core.loss import FloatArray
 
 clarabel: Any = importlib.import_module("clarabel")  # a compiled module without type information

@@ -14,7 +14,7 @@ from typing import Any, final
 import numpy as np
 from scipy import optimize, sparse
 
-from mezzotint.collect.cells import Fit, Nodes, deviance, gap_at, score
+from mezzotint.collect.nodes import Fit, Nodes, deviance, gap_at, score
 from mezzotint.core.errors import InfeasibleError
 from mezzotint.core.loss import FloatArray
 

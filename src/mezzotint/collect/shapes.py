@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize
 
-from mezzotint.collect.cells import deviance, fit, nodes_of, smooth_fit
 from mezzotint.collect.counts import CodeCounts
 from mezzotint.collect.decoders import Bounds, Fold, folds_of, greatest_expectation
 from mezzotint.collect.mean import Interval, mean_interval
+from mezzotint.collect.nodes import deviance, fit, nodes_of, smooth_fit
 from mezzotint.collect.region import Region, least_deviance
 from mezzotint.core.errors import InfeasibleError
 from mezzotint.core.loss import FloatArray

@@ -1,12 +1,12 @@
 """Design: a problem in, the provably best table out; and the papers' own designs beside it."""
 
+from mezzotint.design.cdf import for_shape as for_shape
+from mezzotint.design.cdf import interpolated as interpolated
+from mezzotint.design.cdf import shape_error as shape_error
 from mezzotint.design.compare import Row as Row
 from mezzotint.design.compare import calibrate as calibrate
 from mezzotint.design.compare import compare as compare
 from mezzotint.design.compare import tradeoff as tradeoff
-from mezzotint.design.distribution import for_shape as for_shape
-from mezzotint.design.distribution import interpolated as interpolated
-from mezzotint.design.distribution import shape_error as shape_error
 from mezzotint.design.levels import UnboundedLevelsWarning as UnboundedLevelsWarning
 from mezzotint.design.limit import limit as limit
 from mezzotint.design.mvu import imvu as imvu

@@ -27,6 +27,7 @@ from mezzotint.core.priors import (
     law_of,
     split_atoms,
 )
+from mezzotint.design.drafts import Draft, IntegerWindows, integer_windows, refitted, table, without_unused
 from mezzotint.design.floors import CLOSE, average, best_floors, bound_for_atoms, lower_bound, make_windows, peaks
 from mezzotint.design.problem import Problem
 from mezzotint.design.program import (
@@ -44,7 +45,6 @@ from mezzotint.design.program import (
     safe_bound,
     solve,
 )
-from mezzotint.design.rounding import Draft, IntegerWindows, integer_windows, refitted, table, without_unused
 from mezzotint.privacy.metric import metric_epsilon, spacing_of
 
 ON_KNOTS = "tables with these levels on these knots"

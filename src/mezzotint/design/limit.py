@@ -10,12 +10,12 @@ import numpy as np
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import FloatArray
+from mezzotint.design.drafts import record
 from mezzotint.design.fixed import design_fixed, design_general, ratio_above
 from mezzotint.design.floors import cut_at, least_of_quadratics
 from mezzotint.design.levels import level_bounds
 from mezzotint.design.problem import DesignResult, Problem, check_knots, make_problem
 from mezzotint.design.program import RatioPart, assemble, safe_bound, solve
-from mezzotint.design.rounding import record
 
 EVERY_MECHANISM = "all mechanisms, any number of levels anywhere"
 _LEVELS = 81

@@ -12,9 +12,9 @@ from mezzotint.core import rounding
 from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import InfeasibleError
 from mezzotint.core.mechanism import FloatArray, Mechanism
+from mezzotint.design.drafts import achieved_loss
 from mezzotint.design.optimal import optimal
 from mezzotint.design.problem import DesignResult, make_problem, without_bound
-from mezzotint.design.rounding import achieved_loss
 
 
 def mvu(

@@ -14,13 +14,13 @@ from mezzotint.core.arguments import check_count, check_finite, check_increasing
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import MAX_LEVELS, FloatArray, Mechanism
 from mezzotint.core.records import Progress
-from mezzotint.design.distribution import design_cells
+from mezzotint.design.boxes import check_provable
+from mezzotint.design.boxes import prove as prove_levels
+from mezzotint.design.cdf import design_cells
+from mezzotint.design.drafts import Draft, record, weighed
 from mezzotint.design.fixed import design_fixed, design_general, refine_even
 from mezzotint.design.levels import check_reach, search_levels
 from mezzotint.design.problem import DesignResult, Problem, check_knots, make_problem
-from mezzotint.design.prove import check_provable
-from mezzotint.design.prove import prove as prove_levels
-from mezzotint.design.rounding import Draft, record, weighed
 
 
 def _design(problem: Problem, levels: FloatArray, knots: FloatArray | None, *, free: bool) -> tuple[Draft, Mechanism]:

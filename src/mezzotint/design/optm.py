@@ -23,8 +23,8 @@ from mezzotint.core.loss import FloatArray
 from mezzotint.core.priors import Prior, UniformPrior
 from mezzotint.core.records import Progress
 from mezzotint.core.rounding import table
+from mezzotint.design.drafts import achieved_loss, first_certified
 from mezzotint.design.problem import DesignResult, Problem, make_problem, without_bound
-from mezzotint.design.rounding import achieved_loss, first_certified
 from mezzotint.families.selection import cells, erm_choices, pair_rows, rqm_choices
 
 Found = tuple[float, FloatArray]

@@ -23,8 +23,8 @@ from mezzotint.core.mechanism import TOTAL, Mechanism
 from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.local import PURE, account_local
 from mezzotint.privacy.release import Accountable, Release, Released
-from mezzotint.privacy.sums.account import account_sum
 from mezzotint.privacy.sums.blanket import Blanket, Component, blanket_noise, dyad, pair_loss
+from mezzotint.privacy.sums.cost import account_sum
 
 _SHORT = {"coordinates": "dimension", "view": "trust", "l2_norm": "clip_norm"}
 _VALUES = {"sum": "secure_sum", "shuffled": "shuffler", "revealed": "public"}

@@ -15,7 +15,7 @@ from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.local import PURE
 from mezzotint.privacy.propose import Outcome, Proof, accepted, propose_local, sealed
 from mezzotint.privacy.release import Provable, Release, Released
-from mezzotint.privacy.sums.propose import propose_sum
+from mezzotint.privacy.sums.proofs import propose_sum
 
 _SECONDS = 10
 """That a statement about one report may take to check before it is called computed."""

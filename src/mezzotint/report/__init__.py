@@ -3,17 +3,17 @@
 `page_of` reads a file and says what it holds; `html_page`, `write_png` and `sheet` draw what it returns.
 """
 
+from mezzotint.report.any_file import page_of as page_of
 from mezzotint.report.collected import reports_page as reports_page
 from mezzotint.report.content import Curve as Curve
 from mezzotint.report.content import Figure as Figure
 from mezzotint.report.content import Page as Page
 from mezzotint.report.content import Section as Section
 from mezzotint.report.content import Table as Table
-from mezzotint.report.files import page_of as page_of
+from mezzotint.report.federated_pages import federated_page as federated_page
 from mezzotint.report.logs import history_figure as history_figure
-from mezzotint.report.mechanism import mechanism_page as mechanism_page
+from mezzotint.report.mechanism_pages import mechanism_page as mechanism_page
 from mezzotint.report.page import html_page as html_page
 from mezzotint.report.png import sheet as sheet
 from mezzotint.report.png import write_png as write_png
 from mezzotint.report.rivals import tradeoff_figure as tradeoff_figure
-from mezzotint.report.runs import federated_page as federated_page

@@ -12,7 +12,7 @@ from mezzotint.core.lazy import LazyModule
 from mezzotint.core.records import above, number, percent
 from mezzotint.privacy.prove import report_claim
 from mezzotint.report.content import Curve, Figure, Page, Section, Table
-from mezzotint.report.mechanism import mechanism_page
+from mezzotint.report.mechanism_pages import mechanism_page
 
 collect: Any = LazyModule("mezzotint.collect")
 columns: Any = LazyModule("mezzotint.collect.columns")

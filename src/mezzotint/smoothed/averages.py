@@ -12,7 +12,7 @@ from scipy import special
 
 from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import ParameterError
-from mezzotint.smoothed import kernels
+from mezzotint.smoothed import logarithms
 from mezzotint.smoothed.expectations import CONFIDENCE
 from mezzotint.smoothed.many_types import SampledMean, summary
 from mezzotint.smoothed.model import (
@@ -167,7 +167,7 @@ def _worst_pair(
         # The rest is moved up by `lift`, so that replacements below the smallest level keep a shift >= 0.
         rest = np.concatenate((np.zeros(lift), table[draws]))
         chosen = table[draws - 1]
-        value, upper, where, _ = kernels.worst_replacement(rest, chosen, own + lift, shifts + lift, ratio, slack)
+        value, upper, where, _ = logarithms.worst_replacement(rest, chosen, own + lift, shifts + lift, ratio, slack)
         bound = max(bound, upper)
         if value > best:
             best, pair = value, (own + base, int(where) - lift + base)
@@ -179,14 +179,14 @@ def _leave_one_out(table: np.ndarray, filled: int, groups: list[tuple[int, int]]
     # removing a record from the full table instead would subtract, and lose the small counts that matter.
     if len(groups) == 1:
         value, count = groups[0]
-        kernels.add_records(table, filled, value, count - 1)
+        logarithms.add_records(table, filled, value, count - 1)
         yield value, table
         return
     half = len(groups) // 2
     for kept, added in ((groups[:half], groups[half:]), (groups[half:], groups[:half])):
         branch, size = table.copy(), filled
         for value, count in added:
-            kernels.add_records(branch, size, value, count)
+            logarithms.add_records(branch, size, value, count)
             size += count
         yield from _leave_one_out(branch, size, kept)
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import ParameterError
-from mezzotint.smoothed import kernels
+from mezzotint.smoothed import logarithms
 from mezzotint.smoothed.model import LOG_TEN, Distribution, Loss, Sample, split
 from mezzotint.smoothed.profiles import histogram_profile, log_pair
 
@@ -102,7 +102,7 @@ def log_tail(x: int, n: int, p: Fraction, *, above: bool) -> float:
     neighbour = x + 1 if above else x - 1
     if p in (0, 1):
         return -math.inf
-    values, errors = kernels.binomials(np.array([float(x), float(neighbour)]), float(n), split(p))
+    values, errors = logarithms.binomials(np.array([float(x), float(neighbour)]), float(n), split(p))
     bound = float(values[0]) + float(errors[0])
     if neighbour < 0 or neighbour > n:
         return min(0.0, bound)
@@ -126,7 +126,7 @@ def landscape(sample: Sample, loss: Loss, share: Fraction, pad: int) -> Landscap
     low = _low_end(n, share, peak, goal - log_rate)
     if high - low > MAX_WINDOW:
         raise ParameterError("n", n, f"needs delta at {high - low} counts; use asymptotic_rate for so many records")
-    values, errors = kernels.log_delta_window(low, high, size, lost, ratio)
+    values, errors = logarithms.log_delta_window(low, high, size, lost, ratio)
     upper = np.minimum(values + errors, log_rate)
     majorant = np.maximum(np.maximum.accumulate(upper[::-1])[::-1], log_middle)
     log_middle = min(log_middle, log_rate)
@@ -165,8 +165,8 @@ def _peak(sample: Sample, loss: Loss, share: Fraction) -> tuple[int, float]:
     low, high = 0, n // 2
     while True:
         grid = np.unique(np.linspace(low, high, 33).round())
-        values = kernels.binomials(grid, float(n), split(share))[0]
-        values = values + kernels.log_deltas(grid, float(n), float(sample.lost), loss.parts)
+        values = logarithms.binomials(grid, float(n), split(share))[0]
+        values = values + logarithms.log_deltas(grid, float(n), float(sample.lost), loss.parts)
         best = int(np.argmax(values))
         if high - low <= 32:
             return int(grid[best]), float(values[best])
@@ -180,7 +180,7 @@ def _high_end(sample: Sample, loss: Loss, share: Fraction, peak: int, goal: floa
     edges = np.unique(np.linspace(1, (n + 2) // 2, min(2049, (n + 2) // 2)).astype(np.int64)).astype(np.float64)
     if edges.size < 2:
         return n // 2, -math.inf
-    blocks = kernels.block_bounds(edges, float(n), float(sample.lost), loss.parts)
+    blocks = logarithms.block_bounds(edges, float(n), float(sample.lost), loss.parts)
     beyond = np.maximum.accumulate(blocks[::-1])[::-1]
     starts = edges[:-1].astype(np.int64)
 
@@ -216,7 +216,7 @@ def evaluate(
     """
     n = scape.records - moved
     inner = [
-        kernels.log_expectation(column, piece.start, n, split(share))
+        logarithms.log_expectation(column, piece.start, n, split(share))
         for piece, column in zip(scape.pieces, columns, strict=True)
     ]
     parts = [value for value, _ in inner]
@@ -279,7 +279,7 @@ def _certificate(scape: Landscape, ends: tuple[Fraction, ...]) -> SplitSearch:
         for moved in range(scape.pad + 1):
             if moved > 0:
                 step = split(ends[1 - end])
-                columns = [tuple(kernels.mix_step(one, step) for one in column) for column in columns]
+                columns = [tuple(logarithms.mix_step(one, step) for one in column) for column in columns]
             value, error = evaluate(scape, [column[0] for column in columns], moved, ends[end], outside=False)
             upper, slack = evaluate(scape, [column[1] for column in columns], moved, ends[end], outside=True)
             ceiling, excess = evaluate(scape, [column[2] for column in columns], moved, ends[end], outside=True)
@@ -311,13 +311,13 @@ def _all_splits(sample: Sample, loss: Loss, ends: tuple[Fraction, ...]) -> Split
     n = sample.records
     if n > MAX_ALL_SPLITS * 5:
         raise ParameterError("n", n, f"comparing all splits needs n <= {MAX_ALL_SPLITS * 5}; use the certificate")
-    values, errors = kernels.log_delta_window(0, n, float(n), float(sample.lost), loss.parts)
+    values, errors = logarithms.log_delta_window(0, n, float(n), float(sample.lost), loss.parts)
     best, best_error, split_at, upper = -math.inf, 0.0, 0, -math.inf
     inner = float(errors.max())
     for moved in range(n + 1):
         if moved > 0:
-            values = kernels.mix_step(values, split(ends[0]))
-        value, error = kernels.log_expectation(values, 0, n - moved, split(ends[1]))
+            values = logarithms.mix_step(values, split(ends[0]))
+        value, error = logarithms.log_expectation(values, 0, n - moved, split(ends[1]))
         error += inner + (4.0 + moved) * 2.0**-50 * (80.0 + abs(value))
         upper = max(upper, value + error)
         if value > best:
@@ -498,7 +498,7 @@ class RareType:
             return self._log_g(0, cache) if self.share == 0 else -math.inf
         low, high = _mass_window(n, self.share, top)
         s = np.arange(low, high + 1, dtype=np.float64)
-        masses = kernels.binomials(s, float(n), split(self.share))[0]
+        masses = logarithms.binomials(s, float(n), split(self.share))[0]
         outside = [_log_rate(self.sample) + log_tail(low - 1, n, self.share, above=False)]
         if high < top:
             outside.append(self._log_g(high + 1, cache) + log_tail(high + 1, n, self.share, above=True))
@@ -594,7 +594,7 @@ def _tilted(sample: Sample, loss: Loss, vertex: Distribution) -> tuple[np.ndarra
     n = sample.records
     low, high = _mass_window(n, vertex[rare], n // 2)
     grid = np.unique(np.linspace(low, high, 400).round())
-    values = kernels.binomials(grid, float(n), split(vertex[rare]))[0]
+    values = logarithms.binomials(grid, float(n), split(vertex[rare]))[0]
     heights = [log_pair(max(2, int(j)), n + 1 - max(2, int(j)), sample, loss, binary=True)[0] for j in grid]
     peak = max(0.5, float(grid[int(np.argmax(values + np.array(heights)))])) / n
     true = np.array([float(p) for p in vertex])

@@ -1,8 +1,8 @@
 """Divergences of one neighbouring pair when the number of its records that is lost is itself random.
 
 D = sum_s w(s) D(s): s of the pair's records are lost with a log-concave probability w, and D(s) is the
-one-dimensional sum of `kernels.log_divergence`. D(s) never grows with s, because dropping one more record at random is
-post-processing; so the parts outside the summed window are bounded by D at the nearer end times the mass there.
+one-dimensional sum of `logarithms.log_divergence`. D(s) never grows with s, because dropping one more record at random
+is post-processing; so the parts outside the summed window are bounded by D at the nearer end times the mass there.
 The utility has no such law, but it is at most the sum of the two divergences, which have.
 
 delta(x) of the sampling histogram for one database: exact at any number of records and types.
@@ -23,7 +23,7 @@ from typing import final
 import numpy as np
 
 from mezzotint.core.errors import ParameterError
-from mezzotint.smoothed import kernels
+from mezzotint.smoothed import logarithms
 from mezzotint.smoothed.model import (
     Loss,
     Profile,
@@ -108,13 +108,13 @@ class LostRecords(Mixture):
 
     def log_weights(self, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if self.rate is not None:
-            return kernels.binomials(s, float(self._size), split(self.rate))
-        return kernels.hypergeometrics(s, float(self._size), float(self.records - self._size), float(self.lost))
+            return logarithms.binomials(s, float(self._size), split(self.rate))
+        return logarithms.hypergeometrics(s, float(self._size), float(self.records - self._size), float(self.lost))
 
     def log_values(self, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         first = np.full(s.size, float(self.first))
         second = np.full(s.size, float(self.second))
-        return kernels.divergences(first, second, s, self.ratio)
+        return logarithms.divergences(first, second, s, self.ratio)
 
     def log_bounds(self, s: np.ndarray) -> np.ndarray:
         values, errors = self.log_values(s)
@@ -141,7 +141,7 @@ class LostRecordsUtility(Mixture):
 
     def log_values(self, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         pair = self.divergence
-        return kernels.utilities(float(pair.first), float(pair.second), s, pair.ratio)
+        return logarithms.utilities(float(pair.first), float(pair.second), s, pair.ratio)
 
     def log_bounds(self, s: np.ndarray) -> np.ndarray:
         pair = self.divergence
@@ -179,10 +179,10 @@ class MissedDraws(Mixture):
 
     def log_weights(self, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         outside = self.records - self.first - self.second + 1
-        return kernels.binomial_fractions(s, float(self.draws), float(outside), float(self.records))
+        return logarithms.binomial_fractions(s, float(self.draws), float(outside), float(self.records))
 
     def log_values(self, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return kernels.divergences_replacement(
+        return logarithms.divergences_replacement(
             float(self.first), float(self.second), self.draws - s, self.up, self.down, self.loss
         )
 
@@ -334,7 +334,7 @@ def noisy_profile(histogram: tuple[int, ...], sample: Sample, loss: Loss, noise:
         neighbour[giver] -= 1
         neighbour[taker] += 1
         other = _published(tuple(neighbour), shape, sample, noise)
-        forward, backward = kernels.hockey_stick(own, other, loss.parts)
+        forward, backward = logarithms.hockey_stick(own, other, loss.parts)
         for value, counts in (
             (forward, (histogram[giver], histogram[taker] + 1)),
             (backward, (histogram[taker] + 1, histogram[giver])),
@@ -385,8 +385,8 @@ def _published(histogram: tuple[int, ...], shape: np.ndarray, sample: Sample, no
                 ratio = decimal.Decimal(noise.numerator) / noise.denominator
                 normalized = weight * (1 - ratio) / (1 + ratio - ratio ** (h + 1))
                 factors[axis, h] = _two_floats(normalized / constant if axis == 0 else normalized)
-    grid = kernels.product_on_simplex(shape, factors, sample.sampled)
-    kernels.spread(grid, shape, split(noise), split(1 / (1 - noise)))
+    grid = logarithms.product_on_simplex(shape, factors, sample.sampled)
+    logarithms.spread(grid, shape, split(noise), split(1 / (1 - noise)))
     return grid
 
 
@@ -539,7 +539,7 @@ def log_pair(first: int, second: int, sample: Sample, loss: Loss, *, binary: boo
     if sample.sampling == "with_replacement":
         up, down = split_log_step(first), split_log_step(second)
         if binary:
-            return kernels.log_divergence_replacement(
+            return logarithms.log_divergence_replacement(
                 float(first), float(second), float(sample.sampled), up, down, loss.log_ratio
             )
         return log_mixture(
@@ -554,7 +554,7 @@ def log_pair(first: int, second: int, sample: Sample, loss: Loss, *, binary: boo
             )
         )
     if binary and sample.sampling == "without_replacement":
-        return kernels.log_divergence(float(first), float(second), float(sample.lost), loss.parts)
+        return logarithms.log_divergence(float(first), float(second), float(sample.lost), loss.parts)
     rate: Fraction | None = 1 - sample.rate if sample.sampling == "poisson" else None
     return log_mixture(
         LostRecords(

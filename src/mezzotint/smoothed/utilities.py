@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 
 from mezzotint.core.errors import ParameterError
-from mezzotint.smoothed import kernels
+from mezzotint.smoothed import logarithms
 from mezzotint.smoothed.model import (
     Loss,
     Rational,
@@ -115,7 +115,7 @@ def _log_pair(first: int, second: int, sample: Sample, loss: Loss) -> tuple[floa
             )
         )
     if sample.sampling == "without_replacement":
-        return kernels.log_utility(float(first), float(second), float(sample.lost), loss.parts)
+        return logarithms.log_utility(float(first), float(second), float(sample.lost), loss.parts)
     return _log_pair_replacement(first, second, sample, loss)
 
 
@@ -124,7 +124,7 @@ def _log_pair_replacement(first: int, second: int, sample: Sample, loss: Loss) -
         return _log_pair_single(first, second, sample, loss)
     up, down = split_log_step(first), split_log_step(second)
     sides = [
-        kernels.log_utility_replacement(
+        logarithms.log_utility_replacement(
             float(first), float(second), float(sample.sampled), up, down, loss.log_ratio, below
         )
         for below in (False, True)
@@ -223,6 +223,6 @@ def _log_law(outcomes: np.ndarray, counts: list[int], sample: Sample) -> np.ndar
         possible = np.arange(sample.sampled + 1, dtype=np.float64)
         table = np.full(possible.size, -np.inf)
         reach = possible <= count
-        table[reach] = kernels.binomial_fractions(possible[reach], float(count), draws, records)[0]
+        table[reach] = logarithms.binomial_fractions(possible[reach], float(count), draws, records)[0]
         total += table[column]
-    return total - kernels.binomial_fractions(np.array([draws]), records, draws, records)[0]
+    return total - logarithms.binomial_fractions(np.array([draws]), records, draws, records)[0]

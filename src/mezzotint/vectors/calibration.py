@@ -19,7 +19,7 @@ from mezzotint.core.errors import InfeasibleError, MezzotintError, ParameterErro
 from mezzotint.core.mechanism import TOTAL, FloatArray, Mechanism
 from mezzotint.core.search import bracket
 from mezzotint.families.noise import IntegerNoise
-from mezzotint.privacy.sums.account import renyi_to_epsilon
+from mezzotint.privacy.sums.cost import renyi_to_epsilon
 from mezzotint.vectors.integers import NoiseScheme
 from mezzotint.vectors.ranked import RankedCodebook, ranked_codebook
 from mezzotint.vectors.rotation import MAX_DIMENSION

@@ -23,13 +23,13 @@ from mezzotint.families.noise import IntegerNoise
 from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.propose import Outcome
 from mezzotint.privacy.release import Release
-from mezzotint.privacy.sums.account import renyi_to_epsilon
 from mezzotint.privacy.sums.convolution import sum_bounds
-from mezzotint.privacy.sums.propose import propose_noise
+from mezzotint.privacy.sums.cost import renyi_to_epsilon
+from mezzotint.privacy.sums.proofs import propose_noise
 from mezzotint.vectors.rotation import Rotation, clip
 from mezzotint.vectors.tables import VectorScheme
 
-kernels: Any = LazyModule("mezzotint.vectors.kernels")
+kernels: Any = LazyModule("mezzotint.vectors.compiled")
 
 MAX_SHIFT = 4096
 """Largest change of one coordinate, lattice steps, that is gone through."""

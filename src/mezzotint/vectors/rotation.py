@@ -96,7 +96,7 @@ def _l1(row: FloatArray, bound: float) -> FloatArray:
     return _shrunk(np.sign(row) * np.maximum(np.abs(row) - threshold, 0.0), 1, bound)
 
 
-kernels: Any = LazyModule("mezzotint.vectors.kernels")
+kernels: Any = LazyModule("mezzotint.vectors.compiled")
 
 MAX_DIMENSION = 2**27
 """Largest dimension: one vector of it takes a GiB."""

@@ -25,8 +25,8 @@ from mezzotint.privacy.account import account
 from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.release import Release
 from mezzotint.privacy.sampling import renyi_to_epsilon
-from mezzotint.privacy.sums.account import PURE_L2, RENYI_L2, kept_variance, shortlist
 from mezzotint.privacy.sums.blanket import Noise, blanket_noise, silence
+from mezzotint.privacy.sums.cost import PURE_L2, RENYI_L2, kept_variance, shortlist
 from mezzotint.privacy.sums.geometry import pure_epsilon_l2, quadratic_renyi, squared_distance
 from mezzotint.privacy.sums.lattice import Lattice, find_lattice, lattice_rows
 from mezzotint.vectors.rotation import Rotation, clip

@@ -10,12 +10,12 @@ import pytest
 
 from mezzotint import Mechanism, ParameterError, privacy
 from mezzotint.families import pbm, randomized_response, rqm
-from mezzotint.privacy.sums.account import dominating_curve
 from mezzotint.privacy.sums.blanket import blanket_noise, silence
+from mezzotint.privacy.sums.candidates import candidate_blankets
+from mezzotint.privacy.sums.cost import dominating_curve
 from mezzotint.privacy.sums.curve import HockeyStick
 from mezzotint.privacy.sums.geometry import excess, pair_quotients, quadratic_renyi
 from mezzotint.privacy.sums.lattice import lattice_rows
-from mezzotint.privacy.sums.search import candidate_blankets
 from reference.sums import exact_renyi, random_rows, sum_pmf
 from tolerances import FEW, MANY
 

@@ -17,14 +17,14 @@ from mezzotint.core.mechanism import TOTAL
 from mezzotint.privacy.distribution import composed
 from mezzotint.privacy.release import Release
 from mezzotint.privacy.sampling import poisson_replace_one, renyi_to_epsilon, revealed, seen_renyi
-from mezzotint.privacy.sums import account, cells, convolution, geometry
-from mezzotint.privacy.sums.account import central_epsilon, dominating_curve
+from mezzotint.privacy.sums import cells, convolution, cost, geometry
 from mezzotint.privacy.sums.blanket import Component, common_blanket, silence
+from mezzotint.privacy.sums.candidates import solve_dyads, variance_blanket
 from mezzotint.privacy.sums.convolution import sum_bounds
+from mezzotint.privacy.sums.cost import central_epsilon, dominating_curve
 from mezzotint.privacy.sums.cover import cover, division, find_groups
 from mezzotint.privacy.sums.curve import HockeyStick
 from mezzotint.privacy.sums.lattice import find_lattice
-from mezzotint.privacy.sums.search import solve_dyads, variance_blanket
 from reference.sums import random_rows
 from strategies import random_table
 from tolerances import FEW, MANY, UNIT
@@ -44,32 +44,30 @@ SIMPLE = HockeyStick(epsilons=np.array([0.0, 1.0]), deltas=np.array([0.3, 0.0]))
 
 @pytest.fixture
 def _simple(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        account, "_single", lambda run, delta: (SIMPLE, 1e-4 if run.participation == "poisson" else 0.0)
-    )
-    monkeypatch.setattr(account, "central_epsilon", lambda rows, **words: SimpleNamespace(epsilon=0.125))
+    monkeypatch.setattr(cost, "_single", lambda run, delta: (SIMPLE, 1e-4 if run.participation == "poisson" else 0.0))
+    monkeypatch.setattr(cost, "central_epsilon", lambda rows, **words: SimpleNamespace(epsilon=0.125))
 
 
 @pytest.mark.usefixtures("_simple")
 def test_curves_are_composed_as_people_take_part() -> None:
     atoms, delta = SIMPLE.atoms(), 1e-3
-    assert account._composed(_release()) == 0.125
-    assert account._composed(_release(delta=0.0)) == math.inf
+    assert cost._composed(_release()) == 0.125
+    assert cost._composed(_release(delta=0.0)) == math.inf
 
     def many(pair: Any, count: int, left: float) -> float:
-        return composed(pair, count, account._PRECISION).epsilon(left)
+        return composed(pair, count, cost._PRECISION).epsilon(left)
 
     for words in ({"rounds": 6}, {"dimension": 6}, {"dimension": 2, "rounds": 3}):
-        assert account._composed(_release(**words)) == many(atoms, 6, delta)
+        assert cost._composed(_release(**words)) == many(atoms, 6, delta)
     for sampling, change, left in (
         ("public", revealed, delta), ("without_replacement", poisson_replace_one, delta),
         ("poisson", poisson_replace_one, delta - 3 * 1e-4),
     ):  # fmt: skip
         words = {"dimension": 2, "rounds": 3, "sampling": sampling, "sampling_rate": 0.5}
-        one_round = composed(atoms, 2, account._PRECISION / 1.5).atoms()
-        assert account._composed(_release(**words)) == many(change(one_round, 0.5), 3, left)
+        one_round = composed(atoms, 2, cost._PRECISION / 1.5).atoms()
+        assert cost._composed(_release(**words)) == many(change(one_round, 0.5), 3, left)
     # Where too few come more often than delta, nothing is promised.
-    assert account._composed(_release(sampling="poisson", sampling_rate=0.5, rounds=20)) == math.inf
+    assert cost._composed(_release(sampling="poisson", sampling_rate=0.5, rounds=20)) == math.inf
 
 
 @pytest.mark.parametrize("clients", [1, 2, 4, 300])
@@ -80,10 +78,10 @@ def test_so_many_others_come_but_for_a_chance_that_is_counted(monkeypatch: pytes
         asked.append(words)
         return SIMPLE
 
-    monkeypatch.setattr(account, "dominating_curve", curve)
+    monkeypatch.setattr(cost, "dominating_curve", curve)
     rate = Fraction(3, 4)
     release = _release(clients=clients, sampling="poisson", sampling_rate=float(rate))
-    _, missed = account._single(release, 1e-3)
+    _, missed = cost._single(release, 1e-3)
     (words,) = asked
     sure, others = words["clients"] - 1, clients - 1
     chances = [math.comb(others, k) * rate**k * (1 - rate) ** (others - k) for k in range(others + 1)]
@@ -95,13 +93,13 @@ def test_so_many_others_come_but_for_a_chance_that_is_counted(monkeypatch: pytes
 
 
 def test_silence_is_an_integer_of_the_lattice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(account, "dominating_curve", lambda rows, **words: words["silent"])
+    monkeypatch.setattr(cost, "dominating_curve", lambda rows, **words: words["silent"])
 
     def silent(levels: list[float]) -> Any:
         rows = np.array([[2**30, 2**31, 2**30], [2**31, 2**30, 2**30]])
         knots = np.array([levels[0], levels[-1]])
         table = Mechanism(knots=knots, levels=np.array(levels), weights=rows)
-        return account._single(_release(mechanism=table, sampling="poisson", sampling_rate=0.5), 1e-3)[0]
+        return cost._single(_release(mechanism=table, sampling="poisson", sampling_rate=0.5), 1e-3)[0]
 
     assert [silent(levels) for levels in ([0.0, 1.0, 2.0], [-1.0, 0.0, 1.0], [-2.0, -1.0, 0.0])] == [0, 1, 2]
     for levels in ([1.0, 2.0, 3.0], [-3.0, -2.0, -1.0], [-0.5, 0.5, 1.5], [-1.0, 1e-6, 1.0 + 2e-6]):
@@ -115,26 +113,25 @@ def test_the_best_order_is_found_without_looking_at_all(
     monkeypatch: pytest.MonkeyPatch, delta: float, rounds: int
 ) -> None:
     # The constant of a Gaussian, alpha times a half: every end of the list of orders is somewhere the best.
-    monkeypatch.setattr(account, "_round_noise", lambda run: silence())
-    monkeypatch.setattr(account, "quadratic_renyi", lambda table, noise, alpha: 2e-3 * alpha)
+    monkeypatch.setattr(cost, "_round_noise", lambda run: silence())
+    monkeypatch.setattr(cost, "quadratic_renyi", lambda table, noise, alpha: 2e-3 * alpha)
     run = _release(delta=delta, rounds=rounds, clip_norm=0.5)
     square = geometry.squared_distance(TABLE, coordinates=1, l2_norm=0.5)
     each = [
-        renyi_to_epsilon(rounds * seen_renyi(square * 2e-3 * alpha, alpha, 1.0), alpha, delta)
-        for alpha in account._ORDERS
+        renyi_to_epsilon(rounds * seen_renyi(square * 2e-3 * alpha, alpha, 1.0), alpha, delta) for alpha in cost._ORDERS
     ]
-    assert account._renyi_l2(run) == min(each)
+    assert cost._renyi_l2(run) == min(each)
     for words in ({"delta": 0.0}, {"sampling": "poisson"}, {"sampling": "without_replacement"}):
         changed = {"delta": delta, "rounds": rounds, "clip_norm": 0.5, "sampling_rate": 0.5, **words}
-        assert account._renyi_l2(_release(**changed)) == math.inf
+        assert cost._renyi_l2(_release(**changed)) == math.inf
 
 
 def test_pure_losses_of_rounds_are_rounded_up(monkeypatch: pytest.MonkeyPatch) -> None:
     single = 0.3
-    monkeypatch.setattr(account, "pure_epsilon_l2", lambda table, **words: single)
+    monkeypatch.setattr(cost, "pure_epsilon_l2", lambda table, **words: single)
     for rounds in range(1, 80):
         exact = rounds * Fraction(single)
-        ours = Fraction(account._pure_l2(_release(rounds=rounds, clip_norm=0.3, delta=0.0)))
+        ours = Fraction(cost._pure_l2(_release(rounds=rounds, clip_norm=0.3, delta=0.0)))
         assert exact <= ours <= exact * Fraction(1 + FEW)
 
 

@@ -36,9 +36,9 @@ from mezzotint.privacy.sums.blanket import (
     screen,
     silence,
 )
+from mezzotint.privacy.sums.candidates import variance_blanket
 from mezzotint.privacy.sums.cells import ladder_cells
 from mezzotint.privacy.sums.convolution import sum_bounds
-from mezzotint.privacy.sums.search import variance_blanket
 
 MAX_ROWS = 8
 """Tables with more different rows have too many ways to sort clients into groups."""

@@ -13,9 +13,9 @@ import numpy as np
 from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import FloatArray, IntArray
 from mezzotint.vectors.ranked import stream
-from mezzotint.vectors.ranked.table import mean_norm, top_folded, top_normal
+from mezzotint.vectors.ranked.rank_table import mean_norm, top_folded, top_normal
 
-kernels: Any = LazyModule("mezzotint.vectors.kernels")
+kernels: Any = LazyModule("mezzotint.vectors.compiled")
 
 Kind = Literal["S", "X", "G", "GX"]
 

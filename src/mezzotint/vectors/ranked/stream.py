@@ -21,7 +21,7 @@ from mezzotint.core.errors import MezzotintError
 from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import FloatArray, IntArray
 
-kernels: Any = LazyModule("mezzotint.vectors.kernels")
+kernels: Any = LazyModule("mezzotint.vectors.compiled")
 
 VERSION = 1
 """Of generator and map; it stands in every file, and another version is refused."""

@@ -18,9 +18,9 @@ from mezzotint import kernel
 from mezzotint.core.loss import pure_epsilon
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray
 from mezzotint.privacy.propose import TAIL, Outcome, accepted, exact_rate, exact_text, pure_total, sealed
-from mezzotint.privacy.sums.account import central_epsilon, shortlist
 from mezzotint.privacy.sums.blanket import Blanket
 from mezzotint.privacy.sums.cells import interval_edges, interval_spacings, ladder_cells
+from mezzotint.privacy.sums.cost import central_epsilon, shortlist
 from mezzotint.privacy.sums.cover import Cover, division
 from mezzotint.privacy.sums.lattice import lattice_rows
 

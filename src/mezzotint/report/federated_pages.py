@@ -14,7 +14,7 @@ from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import above, number
 from mezzotint.privacy.claim import basis
 from mezzotint.report.content import Curve, Figure, Page, Section, Table
-from mezzotint.report.mechanism import what_it_does, what_it_guarantees
+from mezzotint.report.mechanism_pages import what_it_does, what_it_guarantees
 
 REPORT, SETTINGS, MECHANISM = "report.json", "settings.json", "mechanism.json"
 """Names in a run's folder."""

@@ -37,11 +37,11 @@ from mezzotint.privacy.sums.blanket import (
     screen,
     silence,
 )
+from mezzotint.privacy.sums.candidates import candidate_blankets
 from mezzotint.privacy.sums.cells import multinomial_cells
 from mezzotint.privacy.sums.cover import Cover, cover
 from mezzotint.privacy.sums.curve import MAX_EPSILON, HockeyStick
 from mezzotint.privacy.sums.geometry import pure_epsilon_l2, quadratic_renyi, squared_distance
-from mezzotint.privacy.sums.search import candidate_blankets
 
 _SMALL = 200
 """Up to so many other clients every candidate is computed; above, a Gaussian score picks the few best."""

@@ -12,10 +12,10 @@ from mezzotint.kernel.claim import FORMAT as CLAIM
 from mezzotint.report.claims import claim_page, ranked_page
 from mezzotint.report.collected import reports_page
 from mezzotint.report.content import Page
+from mezzotint.report.federated_pages import federated_page
 from mezzotint.report.logs import training_page
-from mezzotint.report.mechanism import mechanism_page
-from mezzotint.report.profiles import smoothed_page
-from mezzotint.report.runs import federated_page
+from mezzotint.report.mechanism_pages import mechanism_page
+from mezzotint.report.smoothed_pages import smoothed_page
 
 REPORTS = (".parquet", ".csv", ".gz")
 LOGS = (".jsonl", ".log")

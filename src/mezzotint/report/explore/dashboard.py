@@ -13,9 +13,9 @@ from typing import Any, final
 from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.report.explore import advice as advising
-from mezzotint.report.explore.advice import Answer, Question
-from mezzotint.report.mechanism import how_good_it_is
+from mezzotint.report.explore import answers
+from mezzotint.report.explore.answers import Answer, Question
+from mezzotint.report.mechanism_pages import how_good_it_is
 from mezzotint.report.plots import COLOURS, figure_json
 from mezzotint.report.rivals import Comparison, compare
 
@@ -137,7 +137,7 @@ def _controls(prior: str) -> list[Any]:
     epsilons = {mark: str(mark) for mark in (0.1, 1, 2, 4, 6, 8)}
     return [
         _slider("epsilon", asked.epsilon, "epsilon of one report", 0.1, 8, 0.1, epsilons),
-        _slider("bits", asked.bits, "bits of one report", 1, advising.MOST_BITS, 1, None),
+        _slider("bits", asked.bits, "bits of one report", 1, answers.MOST_BITS, 1, None),
         dash.html.Div([_number("lower", -1, "lower"), _number("upper", 1, "upper")], className="pair"),
         _choice("loss", asked.loss, "make small", {"mse": "mean squared error", "mae": "mean absolute error"}),
         _control(
@@ -209,12 +209,12 @@ def answer(*values: Any) -> tuple[Any, ...]:
     html = dash.html
     try:
         question = question_of(*values)
-        advice = advising.advise(question)
+        advice = answers.advise(question)
     except MezzotintError as error:
         return (str(error), [], [], "", "", _empty(), "")
-    rows = [html.Tr([html.Td(name), html.Td(value)]) for name, value in advising.summary(question, advice)]
-    commands = "\n".join(f"$ {line}" for line in advising.commands(question, advice))
-    python = advising.python_lines(question, advice)
+    rows = [html.Tr([html.Td(name), html.Td(value)]) for name, value in answers.summary(question, advice)]
+    commands = "\n".join(f"$ {line}" for line in answers.commands(question, advice))
+    python = answers.python_lines(question, advice)
     took = f"Designed in {1000 * (time.perf_counter() - started):.0f} ms on this machine; nothing left it."
     reasons = [html.Li(reason) for reason in advice.reasons]
     return ("", html.Table(html.Tbody(rows)), reasons, commands, python, _distribution(question, advice), took)
@@ -249,7 +249,7 @@ def total_claim(*values: Any) -> Any:
     """The claim of the whole release, for the controls' values and the tab; many reports may take seconds."""
     try:
         question, tab = question_of(*values[: len(FIELDS)]), _tab(values)
-        claim = _CLAIMS.run(lambda: advising.claim(question, advising.advise(question)), tab)
+        claim = _CLAIMS.run(lambda: answers.claim(question, answers.advise(question)), tab)
     except MezzotintError as error:
         return str(error)
     return dash.no_update if claim is None else str(claim)
@@ -262,7 +262,7 @@ def _tab(values: tuple[Any, ...]) -> str:
 def rivals(*values: Any) -> Any:
     """The comparison at equal epsilon, which takes seconds; for uniform inputs. Arguments as of `total_claim`."""
     try:
-        mechanism = advising.advise(question_of(*values[: len(FIELDS)])).mechanism
+        mechanism = answers.advise(question_of(*values[: len(FIELDS)])).mechanism
         comparison = _RIVALS.run(lambda: _compared(mechanism), _tab(values))
     except MezzotintError:
         return _empty(), ""
