@@ -35,8 +35,9 @@ class _Slow:
 
     def push_messages(self, messages):
         numbers = []
-        for message, delay in zip(messages, self.delays, strict=True):
+        for message in messages:
             number = str(message.metadata.dst_node_id)
+            delay = self.delays[int(number) - 10]
             message.metadata.__dict__["_message_id"] = number
             numbers.append(None if delay is None else number)
             if delay is not None:

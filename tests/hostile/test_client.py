@@ -176,7 +176,7 @@ def test_an_honest_dealing_cannot_be_blamed(tmp_path):
     _start(_grid(tmp_path, None), strategy)
     (server,) = seen
     for place, dealt in server._dealt.items():
-        shares = {holder: found[place] for holder, found in server._shares.items()}
+        shares = {holder: server._shares[holder, place].tobytes() for holder in server._opened}
         blame = Blame(
             identity=server.cohort[place].identity,
             plan=server.plan.to_bytes(),

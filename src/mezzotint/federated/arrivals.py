@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from flwr.app import Message
 from flwr.serverapp import Grid
 
 _AT_ONCE = 64
-"""Answers fetched by one request, at most."""
+"""Messages sent, or answers fetched, by one request, at most."""
 _ROOM = 1 << 22
 """Bytes of answers fetched by one request: what is fetched lies in memory until it is read."""
 _SHORTEST, _LONGEST = 0.05, 1.0
 """Seconds between two looks for answers: the pause grows while nothing comes."""
 
 
-def arriving(grid: Grid, messages: Sequence[Message], *, timeout: float, answer_bytes: int = 0) -> Iterator[Message]:
+def arriving(grid: Grid, messages: Iterable[Message], *, timeout: float, answer_bytes: int = 0) -> Iterator[Message]:
     """Sends messages, and gives their answers in the order in which they come.
 
     Ends when all have come or the time is over, whichever is first. Whoever stops reading gives up the others: they are
@@ -24,12 +25,14 @@ def arriving(grid: Grid, messages: Sequence[Message], *, timeout: float, answer_
 
     Arguments:
         grid: Flower's.
-        messages: to send, once the first answer is asked for.
-        timeout: seconds from then on. What has come by its end is given, however long the reader took.
+        messages: to send, once the first answer is asked for; taken a few at a time.
+        timeout: seconds, once all are sent. What has come by its end is given, however long the reader took.
         answer_bytes: of an answer, if known: large ones are fetched a few at a time.
     """
-    waiting = {number for number in grid.push_messages(messages) if number} if messages else set[str]()
-    del messages
+    outbox, waiting = iter(messages), set[str]()
+    while some := list(islice(outbox, _AT_ONCE)):
+        waiting.update(number for number in grid.push_messages(some) if number)
+    del some
     deadline, pause = time.monotonic() + timeout, _SHORTEST
     size = max(1, min(_AT_ONCE, _ROOM // max(1, answer_bytes)))
     while waiting:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from logging import INFO, WARNING
 from pathlib import Path
@@ -241,7 +241,7 @@ class LocalStrategy(RoundStrategy[_Local]):
         if now.stage == REPORT:
             now.refused.add(place)
 
-    def _until_train(self, now: _Local) -> list[Message]:
+    def _until_train(self, now: _Local) -> Iterator[Message]:
         described = zlib.compress(self.scheme.to_json().encode(), 9)
         self._exchange(now, dict.fromkeys(now.nodes, b""), {ENCODING: described})
         if len(now.joined) < max(1, self.minimum):

@@ -8,7 +8,7 @@ import random
 import time
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from logging import INFO, WARNING
 from typing import Any, Generic, Literal, TypedDict, TypeVar, final
@@ -71,7 +71,7 @@ class Running:
         task: what clients are asked to do.
         grid: Flower's.
         names: place -> how the client calls itself.
-        requests: the messages that ask for an update, once they are ready to be sent.
+        requests: the messages that ask for an update, each made when it is sent.
     """
 
     number: int
@@ -79,7 +79,7 @@ class Running:
     task: Task
     grid: Grid
     names: dict[int, str] = field(default_factory=dict)
-    requests: list[Message] = field(default_factory=list)
+    requests: Iterator[Message] = field(default_factory=lambda: iter(()))
 
     def name(self, place: int) -> str:
         """How the client calls itself; its node's number when it has not said."""
@@ -195,7 +195,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         """The round's state, those who take part included, before anybody is asked for anything of the round."""
 
     @abstractmethod
-    def _until_train(self, now: R) -> list[Message]:
+    def _until_train(self, now: R) -> Iterator[Message]:
         """Runs the exchanges before training, announces the round, and makes the messages that ask for an update."""
 
     @abstractmethod
@@ -321,21 +321,19 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         outbox: Mapping[int, bytes],
         extra: Mapping[str, str | bytes],
         records: Mapping[str, Any] | None = None,
-    ) -> list[Message]:
+    ) -> Iterator[Message]:
         stage = self._stage(now)
-        return [
-            Message(
+        for place, payload in outbox.items():
+            yield Message(
                 RecordDict({RECORD: ConfigRecord({STAGE: stage, PAYLOAD: payload, **extra}), **(records or {})}),
                 message_type=MessageType.TRAIN,
                 dst_node_id=now.nodes[place],
             )
-            for place, payload in outbox.items()
-        ]
 
     def _exchange(self, now: R, outbox: Mapping[int, bytes], extra: Mapping[str, str | bytes]) -> None:
         self._ask(now, self._messages(now, outbox, extra))
 
-    def _ask(self, now: R, messages: Sequence[Message]) -> None:
+    def _ask(self, now: R, messages: Iterable[Message]) -> None:
         """Sends the messages of a stage and takes the answers as they come."""
         stage, start = self._stage(now), time.perf_counter()
         place_of = {node: place for place, node in now.nodes.items()}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from logging import INFO
 from typing import Unpack, final
@@ -56,6 +56,7 @@ from mezzotint.federated.secagg import (
 from mezzotint.federated.secagg.parameters import CORRUPTED, DROPPED
 from mezzotint.federated.secagg.plan import DIGEST_BYTES
 from mezzotint.federated.secagg.roster import INTRODUCTION_BYTES
+from mezzotint.federated.secagg.server import Outbox
 from mezzotint.federated.secagg.trust import ROUNDS
 from mezzotint.privacy.claim import Claim
 
@@ -298,9 +299,9 @@ class SecureStrategy(RoundStrategy[_Secure]):
         if now.server.stage == "deal":  # perhaps it started anew, with another key: it is asked again who it is
             self._cards.pop(now.nodes[place], None)
 
-    def _until_train(self, now: _Secure) -> list[Message]:
+    def _until_train(self, now: _Secure) -> Iterator[Message]:
         invitations = now.server.invitations(now.holding)
-        present = {place: message for place, message in invitations.items() if place in now.nodes}
+        present = Outbox(now.nodes, lambda place: invitations[place])
         self._exchange(now, present, {ENCODING: packed(self.encoding)})
         partners = now.server.advance()
         asked = [now.names[place] for place in partners]

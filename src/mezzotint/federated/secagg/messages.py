@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, final
+from typing import Literal, final, overload
 
 import numpy as np
 
@@ -155,6 +155,39 @@ class Portion:
         return self.sealed + self.of_self + self.of_key
 
 
+_PORTION_BYTES = SEALED_BYTES + 2 * COMMITMENT_BYTES
+
+
+@final
+class Portions(Sequence[Portion]):
+    """What a dealing holds for the committee, each portion cut out when it is asked for.
+
+    Taken apart, the portions of all clients would fill several times the memory of their messages.
+    """
+
+    def __init__(self, dealing: bytes, count: int) -> None:
+        self._dealing = dealing
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, holder: int) -> Portion: ...
+    @overload
+    def __getitem__(self, holder: slice) -> list[Portion]: ...
+    def __getitem__(self, holder: int | slice) -> Portion | list[Portion]:
+        if isinstance(holder, slice):
+            return [self[place] for place in range(self._count)[holder]]
+        begin = len(self._dealing) - (self._count - range(self._count)[holder]) * _PORTION_BYTES
+        reader = Reader(self._dealing[begin : begin + _PORTION_BYTES], "deal")
+        return Portion(
+            sealed=reader.take(SEALED_BYTES),
+            of_self=reader.take(COMMITMENT_BYTES),
+            of_key=reader.take(COMMITMENT_BYTES),
+        )
+
+
 def contents(seed_commitment: bytes, portions: Sequence[Portion]) -> bytes:
     """The part of a dealing that is for server and committee: a commitment to the seed, then one portion a member."""
     return seed_commitment + b"".join(portion.to_bytes() for portion in portions)
@@ -165,7 +198,7 @@ def dealing(plan: RoundPlan, deal: Deal, its_contents: bytes) -> bytes:
     return header("deal", plan) + deal.to_bytes() + its_contents
 
 
-def read_dealing(data: bytes, plan: RoundPlan) -> tuple[Deal, bytes, tuple[Portion, ...]]:
+def read_dealing(data: bytes, plan: RoundPlan) -> tuple[Deal, bytes, Portions]:
     """The public part, the commitment to the self mask's seed, and one portion per member of the committee.
 
     Raises:
@@ -178,16 +211,9 @@ def read_dealing(data: bytes, plan: RoundPlan) -> tuple[Deal, bytes, tuple[Porti
         raise MalformedMessage("deal", "the shares are not those that the public part speaks of")
     reader = Reader(rest, "deal")
     seed = reader.take(COMMITMENT_BYTES)
-    portions = tuple(
-        Portion(
-            sealed=reader.take(SEALED_BYTES),
-            of_self=reader.take(COMMITMENT_BYTES),
-            of_key=reader.take(COMMITMENT_BYTES),
-        )
-        for _ in range(plan.members)
-    )
+    reader.take(plan.members * _PORTION_BYTES)
     reader.end()
-    return deal, seed, portions
+    return deal, seed, Portions(data, plan.members)
 
 
 # Sum -----------------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -30,10 +30,10 @@ from mezzotint.federated.secagg.masks import (
     unpack_words,
     word_type,
 )
-from mezzotint.federated.secagg.messages import Deal, Portion, Stage
+from mezzotint.federated.secagg.messages import Deal, Portions, Stage
 from mezzotint.federated.secagg.plan import RoundPlan
 from mezzotint.federated.secagg.roster import Roster
-from mezzotint.federated.secagg.sharing import commitment
+from mezzotint.federated.secagg.sharing import SHARE_BYTES, commitment
 
 
 @final
@@ -55,20 +55,41 @@ class SecureSum:
 @final
 @dataclass(frozen=True, kw_only=True)
 class _Dealt:
-    """What a client dealt: its public part, its picks, the commitment to its seed, a portion for each member; all."""
+    """What a client dealt: its public part, its picks, the commitment to its seed, a portion a member; the message."""
 
     deal: Deal
     picks: frozenset[int]
     seed: bytes
-    portions: tuple[Portion, ...]
+    portions: Portions
     message: bytes
+
+
+@final
+class Outbox(Mapping[int, bytes]):
+    """A stage's messages by client, each made when it is taken: all of them together can be larger than the sum."""
+
+    def __init__(self, clients: Iterable[int], make: Callable[[int], bytes]) -> None:
+        self._clients = dict.fromkeys(sorted(clients))
+        self._make = make
+
+    def __getitem__(self, client: int) -> bytes:
+        if client not in self._clients:
+            raise KeyError(client)
+        return self._make(client)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._clients)
+
+    def __len__(self) -> int:
+        return len(self._clients)
 
 
 @final
 class Server:
     """One round. Give it every answer with `receive`, then call `advance` for the next stage's messages.
 
-    A refused answer counts as no answer; the round goes on without its sender.
+    A refused answer counts as no answer; the round goes on without its sender. A masked input is added to the sum when
+    it comes, and not kept: where clients spoil a sum, the round is repeated without them.
 
     Arguments:
         plan: the round.
@@ -90,7 +111,9 @@ class Server:
         self._masked: dict[int, bytes] = {}
         self._total = np.zeros(plan.coordinates, dtype=word_type(plan.bits))
         self._agreed: dict[int, bytes] = {}
-        self._shares: dict[int, dict[int, bytes]] = {}
+        self._opened: set[int] = set()
+        self._shares = np.zeros((plan.members, plan.clients, SHARE_BYTES), dtype=np.uint8)
+        self._revealed = np.zeros((plan.members, plan.clients), dtype=np.bool_)
         self.blames: list[Blame] = []
 
     @property
@@ -101,7 +124,7 @@ class Server:
     @property
     def answered(self) -> tuple[int, ...]:
         """Clients whose answer of this stage was accepted."""
-        return tuple(sorted((self._dealt, self._masked, self._agreed, self._shares)[self._place]))
+        return tuple(sorted((self._dealt, self._masked, self._agreed, self._opened)[self._place]))
 
     @property
     def asked(self) -> tuple[int, ...]:
@@ -111,17 +134,17 @@ class Server:
         before = sorted((self._dealt, self._masked, self._agreed)[self._place - 1])
         return tuple(index for index in before if self._place == 1 or index < self.plan.members)
 
-    def invitations(self, holding: Collection[int] = ()) -> dict[int, bytes]:
+    def invitations(self, holding: Collection[int] = ()) -> Outbox:
         """The first stage's messages.
 
         Arguments:
             holding: clients that hold the roster themselves; the others are sent it.
         """
         shipped = self.roster.to_bytes()
-        return {
-            index: messages.invitation(self.plan, index, b"" if index in holding else shipped)
-            for index in range(self.plan.clients)
-        }
+        return Outbox(
+            range(self.plan.clients),
+            lambda index: messages.invitation(self.plan, index, b"" if index in holding else shipped),
+        )
 
     def receive(self, index: int, answer: bytes) -> None:
         """Takes one client's answer of the present stage.
@@ -139,7 +162,7 @@ class Server:
         takers = (self._took_dealing, self._took_masked, self._took_agreement, self._took_shares)
         takers[self._place](index, answer)
 
-    def advance(self) -> dict[int, bytes]:
+    def advance(self) -> Outbox:
         """Closes the present stage; the messages of the next, by client.
 
         Raises:
@@ -181,12 +204,13 @@ class Server:
         picks = messages.picked(deal.coins, self.plan, index)
         self._dealt[index] = _Dealt(deal=deal, picks=picks, seed=seed, portions=portions, message=answer)
 
-    def _partners(self) -> dict[int, bytes]:
+    def _partners(self) -> Outbox:
         self._masking = messages.partners_of({index: one.picks for index, one in self._dealt.items()})
-        return {
-            index: messages.partners(self.plan, self._dealt, [self._dealt[other].deal for other in sorted(found)])
-            for index, found in self._masking.items()
-        }
+        return Outbox(self._masking, self._partners_of)
+
+    def _partners_of(self, index: int) -> bytes:
+        deals = [self._dealt[other].deal for other in sorted(self._masking[index])]
+        return messages.partners(self.plan, self._dealt, deals)
 
     # Sum -----------------------------------------------------------------------------------------------------------
 
@@ -199,11 +223,10 @@ class Server:
         self._total += unpack_words(packed, self.plan.bits, self.plan.coordinates, stage="sum")
         self._masked[index] = signature
 
-    def _proposals(self) -> dict[int, bytes]:
-        proposal = messages.proposal(
-            self.plan, {index: one.deal.coins for index, one in self._dealt.items()}, self._masked
-        )
-        return {index: proposal for index in self._masked if index < self.plan.members}
+    def _proposals(self) -> Outbox:
+        coins = {index: one.deal.coins for index, one in self._dealt.items()}
+        proposal = messages.proposal(self.plan, coins, self._masked)
+        return Outbox((index for index in self._masked if index < self.plan.members), lambda index: proposal)
 
     # Agree ---------------------------------------------------------------------------------------------------------
 
@@ -214,15 +237,12 @@ class Server:
             raise SwappedKey("agree", f"member {index} did not sign these survivors", (index,))
         self._agreed[index] = signature
 
-    def _certificates(self) -> dict[int, bytes]:
-        return {
-            index: messages.opening(
-                self.plan,
-                self._agreed,
-                {owner: (one.deal.channel, one.portions[index].sealed) for owner, one in self._dealt.items()},
-            )
-            for index in self._agreed
-        }
+    def _certificates(self) -> Outbox:
+        return Outbox(self._agreed, self._certificate)
+
+    def _certificate(self, index: int) -> bytes:
+        sealed = {owner: (one.deal.channel, one.portions[index].sealed) for owner, one in self._dealt.items()}
+        return messages.opening(self.plan, self._agreed, sealed)
 
     # Open ----------------------------------------------------------------------------------------------------------
 
@@ -234,14 +254,20 @@ class Server:
             expected = promised.of_self if kind == b"self" else promised.of_key
             if commitment(share, plan=self.plan.digest, owner=owner, holder=index, kind=kind) != expected:
                 raise TamperedShare("open", f"member {index} reveals a wrong share of {owner}", (index, owner))
-        self._shares[index] = found
+        for owner, share in found.items():
+            self._shares[index, owner] = np.frombuffer(share, dtype=np.uint8)
+            self._revealed[index, owner] = True
+        self._opened.add(index)
 
     def _secret(self, owner: int) -> bytes:
         plan, mine = self.plan, self._dealt[owner]
-        shares = {holder: found[owner] for holder, found in self._shares.items() if owner in found}
+        shares = {
+            holder: self._shares[holder, owner].tobytes()
+            for holder in np.flatnonzero(self._revealed[:, owner]).tolist()
+        }
         if len(shares) < plan.quorum:
             # So many members cannot all be corrupted: somebody honest was dealt what cannot be opened.
-            crooked = len(self._shares) - len(shares) >= 2 * plan.quorum - plan.members
+            crooked = len(self._opened) - len(shares) >= 2 * plan.quorum - plan.members
             told = f"{len(shares)} shares of client {owner} came, the quorum is {plan.quorum}"
             raise TooFewClients("open", told, (owner,) if crooked else ())
         kind: Kind = "self" if owner in self._masked else "key"
