@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import itertools
 from collections.abc import Callable, Iterable
 
@@ -78,7 +79,7 @@ class LocalGrid(Grid):
         return number if replies else None
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-        return [reply for number in message_ids for reply in self._waiting.pop(number, [])]
+        return [copy.deepcopy(reply) for number in message_ids for reply in self._waiting.pop(number, [])]
 
     def get_node_ids(self) -> list[int]:
         return list(self.apps)

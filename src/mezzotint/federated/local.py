@@ -22,7 +22,18 @@ from flwr.serverapp import Grid
 from mezzotint.core.errors import BudgetError, MezzotintError, ParameterError
 from mezzotint.federated.mod import Train, Updates, as_bytes, name_of, trained_update
 from mezzotint.federated.policy import Policy, PolicyRefusal
-from mezzotint.federated.records import ENCODING, NAME, PAYLOAD, RECORD, RETURNS, STAGE, flatten, log, only, reply
+from mezzotint.federated.records import (
+    ENCODING,
+    NAME,
+    PAYLOAD,
+    RECORD,
+    RETURNS,
+    STAGE,
+    log,
+    only,
+    parameters,
+    reply,
+)
 from mezzotint.federated.rounds import RoundOptions, RoundStrategy, Running, Task
 from mezzotint.federated.secagg import DuplicateAnswer, MalformedMessage, TooFewClients
 from mezzotint.privacy.claim import Claim
@@ -83,7 +94,7 @@ class LocalUpdates(Updates):
         number, slot = _question(payload)
         if not 1 <= number <= policy.rounds:
             raise PolicyRefusal(f"rounds={number}: this client answers rounds 1 to {policy.rounds} of a session")
-        size = flatten(only(message.content.array_records.values())).size
+        size = parameters(only(message.content.array_records.values()))
         if size != scheme.dimension:
             raise PolicyRefusal(f"dimension={scheme.dimension}: the model has {size} parameters")
         session = _session(scheme, context, policy, as_bytes(saved[_ANSWERS]))
@@ -212,7 +223,7 @@ class LocalStrategy(RoundStrategy[_Local]):
     # Rounds --------------------------------------------------------------------------------------------------------
 
     def _open(self, number: int, task: Task, grid: Grid) -> _Local:
-        size = flatten(task["arrays"]).size
+        size = parameters(task["arrays"])
         if size != self.scheme.dimension:
             raise ParameterError("dimension", self.scheme.dimension, f"the model has {size} parameters")
         # A node's name is known only when it has joined.

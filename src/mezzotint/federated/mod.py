@@ -38,6 +38,7 @@ from mezzotint.federated.records import (
     flatten,
     log,
     only,
+    parameters,
     protocol_record,
     reply,
     shapes,
@@ -220,7 +221,7 @@ def _masked(
         log(WARNING, "mezzotint: no input for this round: %s", error, exc_info=not isinstance(error, MezzotintError))
         raise NoInput from error
     masked = client.sum(payload, integers)
-    size = flatten(only(message.content.array_records.values())).size
+    size = parameters(only(message.content.array_records.values()))
     _charge(client.identity.hex(), plan, encoding, policy, size, context)
     return masked  # only now, and only if it is on the client's ledger, does it leave
 

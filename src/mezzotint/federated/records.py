@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -39,16 +40,31 @@ def is_parameter(name: str, dtype: str) -> bool:
     return np.dtype(dtype).kind == "f" and name.rpartition(".")[2] not in BUFFERS
 
 
+def parameters(arrays: ArrayRecord) -> int:
+    """How many numbers `flatten` gives.
+
+    Raises:
+        ParameterError: a record without parameters.
+    """
+    found = shapes(arrays)
+    if not found:
+        raise ParameterError("arrays", list(arrays), "the model has no floating-point parameters")
+    return sum(math.prod(shape) for _, shape in found)
+
+
 def flatten(arrays: ArrayRecord) -> npt.NDArray[np.float64]:
     """All parameters of a record one after the other, as one vector.
 
     Raises:
         ParameterError: a record without parameters.
     """
-    found = [(name, array) for name, array in arrays.items() if is_parameter(name, array.dtype)]
-    if not found:
-        raise ParameterError("arrays", list(arrays), "the model has no floating-point parameters")
-    return np.concatenate([array.numpy().astype(np.float64).reshape(-1) for _, array in found])
+    vector, place = np.empty(parameters(arrays)), 0
+    for name, array in arrays.items():
+        if is_parameter(name, array.dtype):
+            part = array.numpy().reshape(-1)
+            vector[place : place + part.size] = part
+            place += part.size
+    return vector
 
 
 def unflatten(vector: npt.NDArray[np.float64], like: ArrayRecord) -> ArrayRecord:

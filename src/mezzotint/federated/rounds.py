@@ -364,7 +364,8 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
             self.incidents.append(Incident(round=now.number, client=who, name=name, what=what))
             self._refused(now, place)
             return
-        payload = record.get(PAYLOAD)
+        # Taken out: Flower's records hang in cycles, which stay until the collector comes.
+        payload = record.pop(PAYLOAD, None)
         try:
             self._receive(now, place, payload if isinstance(payload, bytes) else b"")
         except ProtocolError as error:

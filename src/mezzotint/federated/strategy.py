@@ -27,8 +27,8 @@ from mezzotint.federated.records import (
     RECORD,
     RETURNS,
     STAGE,
-    flatten,
     log,
+    parameters,
     protocol_record,
     task_digest,
 )
@@ -225,7 +225,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
             raise TooFewClients("plan", f"{len(node_of)} clients are there, {self.minimum} are needed")
         roster = Roster.drawn(one.card for one in known.values()) if self.roster is None else self.roster
         clients = len(node_of) if self.roster is None else self._size(len(roster.members))
-        coordinates = self.encoding.length(flatten(task["arrays"]).size)
+        coordinates = self.encoding.length(parameters(task["arrays"]))
         returns = ConfigRecord({RETURNS: self.returns})
         asked = task_digest(RecordDict({RECORD: returns, "arrays": task["arrays"], "config": task["config"]}))
         server = Server(self.plan(clients, number, coordinates, task=asked, roster=roster.digest), roster)
@@ -372,7 +372,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
     def _apply(self, now: _Secure, total: SecureSum) -> tuple[ArrayRecord, MetricRecord]:
         self.last_sum, self.counted = total, len(total.survivors)
         self.ledger.close(now.number, [now.name(place) for place in total.survivors])
-        size = flatten(now.task["arrays"]).size
+        size = parameters(now.task["arrays"])
         mean = self.encoding.decode(total.values, count=self.counted, size=size, release=(self.session, now.number))
         return self._moved(now, mean, {"survivors": len(total.survivors), "dropped": len(total.dropped)})
 
