@@ -12,7 +12,6 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from counting import calls
 from federated.grids import LocalGrid
 from federated.rounds import card, people, roster, secret
 from mezzotint.core.errors import BudgetError, FileFormatError, ParameterError
@@ -22,7 +21,7 @@ from mezzotint.federated.lifetime import LifetimeLedger
 from mezzotint.federated.mod import SecureUpdates
 from mezzotint.federated.policy import Policy
 from mezzotint.federated.records import RECORD
-from mezzotint.federated.secagg import Client, MalformedMessage, ReplayedRound, RoundPlan, Server, SwappedKey, messages
+from mezzotint.federated.secagg import Client, ReplayedRound, RoundPlan, Server, SwappedKey, messages
 from mezzotint.federated.secagg.masks import sign
 from mezzotint.federated.strategy import SecureStrategy
 from tolerances import FEW
@@ -267,17 +266,6 @@ def test_a_key_of_small_order_costs_its_owner_the_round_and_nobody_else(field):
     assert len(strategy.last_sum.survivors) == CLIENTS - 1
     assert [(one.client, one.name) for one in strategy.incidents] == [(card(3).identity.hex(), "SwappedKey")]
     assert len(strategy.ledger.charges) == 3
-
-
-def test_sets_of_any_size_are_read_in_linear_time():
-    """A bitmap has the plan's length, whoever sends it, and cannot name anybody twice."""
-    clients = 8_000
-    strategy = SecureStrategy(encoding=NOISE_FREE, per_round=clients, session=bytes(16))
-    the_plan = strategy.plan(clients, 1, SIZE)
-    body = messages.header("open", the_plan) + messages.bitmap(range(clients), the_plan) + bytes(17 * clients)
-    assert calls(lambda: messages.read_shares(body, the_plan, range(clients))) < 20 * clients
-    with pytest.raises(MalformedMessage):
-        messages.read_shares(body[:-1], the_plan, range(clients))
 
 
 # Who is in a sum ------------------------------------------------------------------------------------------------------

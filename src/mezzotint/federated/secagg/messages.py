@@ -231,6 +231,8 @@ def read_partners(data: bytes, plan: RoundPlan) -> tuple[frozenset[int], dict[in
     found: dict[int, Deal] = {}
     while reader.left:
         deal = Deal.from_reader(reader)
+        if deal.index >= plan.clients:
+            raise UnknownSender("sum", f"client {deal.index} has no part here", (deal.index,))
         if deal.index in found:
             raise DuplicateAnswer("sum", f"client {deal.index} is named twice", (deal.index,))
         found[deal.index] = deal

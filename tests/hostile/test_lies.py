@@ -1,0 +1,461 @@
+"""Every lie of a server, told to the real clients by the real strategy: what they refuse, and that it tells nothing.
+
+Each is told twice, to clients of different data that toss the same coins: whatever they answer is the same bytes, but
+for the masked inputs themselves.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from federated.grids import LocalGrid
+from federated.rounds import card, roster, secret
+from mezzotint.families import discrete_gaussian
+from mezzotint.federated.encoding import noise_encoding, packed
+from mezzotint.federated.mod import SecureUpdates
+from mezzotint.federated.policy import Policy
+from mezzotint.federated.records import RECORD, task_digest
+from mezzotint.federated.secagg import Roster, RoundPlan, Server, messages, sharing
+from mezzotint.federated.secagg import client as client_module
+from mezzotint.federated.strategy import SecureStrategy
+
+CLIENTS, SIZE, MINIMUM = 12, 3, 9
+VICTIM = 4
+"""A place in the round, of a member of the committee."""
+
+
+def _noise(multiplier: float) -> Any:
+    return noise_encoding(
+        lambda deviation: discrete_gaussian(sigma=deviation),
+        noise_multiplier=multiplier,
+        l2_norm=1.0,
+        clients=CLIENTS,
+        size=SIZE,
+    )
+
+
+NOISY, NOISIER = _noise(5.0), _noise(6.0)
+POLICY = Policy(minimum=MINIMUM, noise_multiplier=1.0, l2_norm=1.0, roster=roster(CLIENTS))
+PLACES = {
+    10 + number: place
+    for place, one in enumerate(roster(CLIENTS).cohort(1, CLIENTS))
+    for number in range(CLIENTS)
+    if card(number) == one
+}
+"""Node -> its place in the first round."""
+
+
+@dataclass(kw_only=True)
+class Round:
+    """What a lying server has at hand: its own honest state, messages of earlier rounds, and what it has sent."""
+
+    grid: LocalGrid
+    server: Server | None = None
+    old: dict[tuple[int, str], Message] = field(default_factory=dict)
+    sent: dict[tuple[int, str], Message] = field(default_factory=dict)
+    plans: dict[int, RoundPlan] = field(default_factory=dict)
+    """Of places that were announced another one: all that goes there and comes from there is made to fit."""
+    answers: list[tuple[str, Message]] = field(default_factory=list)
+
+    @property
+    def known(self) -> Server:
+        assert self.server is not None
+        return self.server
+
+    @property
+    def plan(self) -> RoundPlan:
+        return self.known.plan
+
+
+Tell = Callable[[Round, str, int, Message], Iterable[Message]]
+"""From the honest message of a stage to a place, to those sent instead; the strategy sees the answer to the last."""
+
+
+def _stage(message: Message) -> str:
+    record = message.content.config_records.get(RECORD)
+    return "" if record is None else str(record.get("stage", ""))
+
+
+def _with(message: Message, **values: Any) -> Message:
+    other = copy.deepcopy(message)
+    other.content.config_records[RECORD].update(values)
+    return other
+
+
+def _payload(message: Message) -> bytes:
+    payload = message.content.config_records[RECORD].get("payload", b"")
+    assert isinstance(payload, bytes)
+    return payload
+
+
+def _planned(now: Round, message: Message, place: int, shipped: bytes = b"", **changes: Any) -> Message:
+    """The invitation with another plan, which the client goes on to hear of."""
+    now.plans[place] = replace(messages.read_invitation(_payload(message))[0], **changes)
+    return _with(message, payload=messages.invitation(now.plans[place], place, shipped))
+
+
+def _another_plan(now: Round, place: int, message: Message) -> Iterable[Message]:
+    """After the client has dealt, an invitation to another round of the same number; then the round goes on."""
+    other = replace(now.plan, minimum=MINIMUM + 1)
+    return [_with(now.sent[place, "deal"], payload=messages.invitation(other, place)), message]
+
+
+def _under(plan: RoundPlan, stage: str, message: Message) -> Message:
+    """The message, said to be of another plan."""
+    head = messages.header(stage, plan)  # type: ignore[arg-type]
+    return _with(message, payload=head + _payload(message)[len(head) :])
+
+
+def at(wanted: str, tell: Callable[[Round, int, Message], Iterable[Message]]) -> Tell:
+    """A lie at one stage."""
+    return lambda now, stage, place, message: tell(now, place, message) if stage == wanted else [message]
+
+
+# Lies ----------------------------------------------------------------------------------------------------------------
+
+
+def _two_models(now: Round, stage: str, place: int, message: Message) -> Iterable[Message]:
+    """Half of the clients are announced another model, and sent it."""
+    other = ArrayRecord({"a": Array(np.full(SIZE, 1e-9))})
+    if place % 2 or stage not in ("deal", "sum"):
+        return [message]
+    if stage == "deal":
+        returns = RecordDict({RECORD: ConfigRecord({"returns": "update"}), "arrays": other})
+        returns["config"] = ConfigRecord({"server-round": 1})
+        return [_planned(now, message, place, task=task_digest(returns))]
+    changed = copy.deepcopy(message)
+    changed.content.array_records["arrays"] = other
+    return [changed]
+
+
+def _two_encodings(now: Round, place: int, message: Message) -> Iterable[Message]:
+    if place % 2:
+        return [message]
+    return [_with(_planned(now, message, place, binding=NOISIER.binding), encoding=packed(NOISIER))]
+
+
+def _forged(number_of_members: int) -> Roster:
+    """The roster with one member of the server's own."""
+    members = [*roster(CLIENTS).members[1:], card(number_of_members)]
+    return Roster(members=tuple(sorted(members, key=lambda one: one.identity)), beacon=bytes(32))
+
+
+def _forged_roster(now: Round, place: int, message: Message) -> Iterable[Message]:
+    forged = _forged(100)
+    return [_planned(now, message, place, forged.to_bytes(), roster=forged.digest)]
+
+
+def _hidden_picks(now: Round, place: int, message: Message) -> Iterable[Message]:
+    """The victim is told that three of its picks did not deal."""
+    if place != VICTIM:
+        return [message]
+    dealt = now.known._dealt
+    fewer = set(dealt) - set(sorted(dealt[VICTIM].picks)[:3])
+    deals = [dealt[other].deal for other in sorted(now.known._masking[VICTIM] & fewer)]
+    return [_with(message, payload=messages.partners(now.plan, fewer, deals))]
+
+
+def _left_out_pick(now: Round, place: int, message: Message) -> Iterable[Message]:
+    """The victim is not sent the key of a client that it picked, though that one dealt."""
+    dealt = now.known._dealt
+    deals = [dealt[other].deal for other in sorted(now.known._masking[place])]
+    left = next(deal for deal in deals if deal.index in dealt[place].picks)
+    return [_with(message, payload=messages.partners(now.plan, dealt, [one for one in deals if one is not left]))]
+
+
+def _hidden_admirer(now: Round, place: int, message: Message) -> Iterable[Message]:
+    """The victim is not told of the clients that picked it without being picked by it."""
+    if place != VICTIM:
+        return [message]
+    dealt = now.known._dealt
+    mine = dealt[VICTIM].picks
+    assert now.known._masking[VICTIM] - mine
+    deals = [dealt[other].deal for other in sorted(now.known._masking[VICTIM] & mine)]
+    return [_with(message, payload=messages.partners(now.plan, dealt, deals))]
+
+
+def _survivors(who: Callable[[int], Iterable[int]]) -> Tell:
+    """Members are shown other survivors than those who answered."""
+
+    def tell(now: Round, place: int, message: Message) -> Iterable[Message]:
+        coins = {index: one.deal.coins for index, one in now.known._dealt.items()}
+        said = {index: now.known._masked[index] for index in who(place)}
+        return [_with(message, payload=messages.proposal(now.plan, coins, said))]
+
+    return at("agree", tell)
+
+
+def _signatures(how_many: int) -> Tell:
+    """Members are shown fewer signatures."""
+
+    def tell(now: Round, place: int, message: Message) -> Iterable[Message]:
+        few = dict(sorted(now.known._agreed.items())[:how_many])
+        sealed = {owner: (one.deal.channel, one.portions[place].sealed) for owner, one in now.known._dealt.items()}
+        return [_with(message, payload=messages.opening(now.plan, few, sealed))]
+
+    return at("open", tell)
+
+
+def _early(now: Round, place: int, message: Message) -> Iterable[Message]:
+    """Shares are asked for before anybody has signed anything."""
+    sealed = {
+        owner: (one.deal.channel, one.portions[min(place, now.plan.members - 1)].sealed)
+        for owner, one in now.known._dealt.items()
+    }
+    return [_with(message, stage="open", payload=messages.opening(now.plan, {}, sealed)), message]
+
+
+def _again_with_fewer(now: Round, place: int, message: Message) -> Iterable[Message]:
+    """After the set that all are shown, each member is shown another one."""
+    coins = {index: one.deal.coins for index, one in now.known._dealt.items()}
+    fewer = dict(sorted(now.known._masked.items())[:MINIMUM])
+    return [message, _with(message, payload=messages.proposal(now.plan, coins, fewer))]
+
+
+def _replayed(now: Round, stage: str, place: int, message: Message) -> Iterable[Message]:
+    """Before each message, that of a round of an earlier session."""
+    old = now.old.get((message.metadata.dst_node_id, stage))
+    return [message] if stage == "card" or old is None else [copy.deepcopy(old), message]
+
+
+def _mixed(now: Round, stage: str, place: int, message: Message) -> Iterable[Message]:
+    """A training round's message as a question of another kind."""
+    other = Message(copy.deepcopy(message.content), message_type="evaluate", dst_node_id=message.metadata.dst_node_id)
+    return [other, message]
+
+
+def _plain(now: Round, place: int, message: Message) -> Iterable[Message]:
+    """In between, for the update itself."""
+    content = RecordDict({name: record for name, record in message.content.items() if name != RECORD})
+    content["arrays"] = ArrayRecord({"a": Array(np.zeros(SIZE))})
+    return [Message(content, message_type="train", dst_node_id=message.metadata.dst_node_id), message]
+
+
+def _weaker(**changes: Any) -> Tell:
+    return at("deal", lambda now, place, message: [_planned(now, message, place, **changes)])
+
+
+NOBODY, EVERYBODY = "nobody's", "everybody's"
+LIES: dict[str, tuple[Tell, set[str], str]] = {
+    "none": (lambda now, stage, place, message: [message], set(), EVERYBODY),
+    "two models": (_two_models, {"SwappedKey", "UnknownSender"}, NOBODY),
+    "two encodings": (at("deal", _two_encodings), {"SwappedKey", "UnknownSender"}, NOBODY),
+    "two minimums": (
+        at("deal", lambda now, place, message: [_planned(now, message, place, minimum=MINIMUM + place % 2)]),
+        {"SwappedKey", "UnknownSender"},
+        NOBODY,
+    ),
+    "a smaller minimum": (_weaker(minimum=MINIMUM - 1), {"PlanRefused"}, NOBODY),
+    "a smaller committee": (_weaker(members=5, quorum=4), {"PlanRefused"}, NOBODY),
+    "a smaller quorum": (_weaker(quorum=6), {"PlanRefused"}, NOBODY),
+    "fewer picks": (_weaker(picks=4, least=2), {"PlanRefused"}, NOBODY),
+    "fewer picks among survivors": (_weaker(least=1), {"PlanRefused"}, NOBODY),
+    "a round beyond those allowed": (_weaker(round=5000), {"PolicyRefusal"}, NOBODY),
+    "another modulus": (_weaker(span=1), {"PolicyRefusal"}, NOBODY),
+    "an encoding that is not the plan's": (
+        at("deal", lambda now, place, message: [_with(message, encoding=packed(NOISIER))]),
+        {"PolicyRefusal"},
+        NOBODY,
+    ),
+    "a forged roster": (at("deal", _forged_roster), {"PlanRefused"}, NOBODY),
+    "another's place": (
+        at("deal", lambda now, place, message: [_planned(now, message, (place + 1) % CLIENTS)]),
+        {"SwappedKey"},
+        NOBODY,
+    ),
+    "hidden picks": (at("sum", _hidden_picks), {"InconsistentLists"}, NOBODY),
+    "a pick left out": (at("sum", _left_out_pick), {"UnknownSender"}, NOBODY),
+    "a hidden admirer": (at("sum", _hidden_admirer), {"InconsistentLists"}, NOBODY),
+    "survivors below the minimum": (_survivors(lambda place: range(MINIMUM - 1)), {"TooFewClients"}, NOBODY),
+    "two sets of survivors": (
+        _survivors(lambda place: range(place % 2, CLIENTS - 1 + place % 2)),
+        {"SwappedKey"},
+        NOBODY,
+    ),
+    "shares before signatures": (at("agree", _early), {"WrongStage"}, NOBODY),
+    "shares without a quorum": (_signatures(2), {"TooFewClients"}, NOBODY),
+    "shares without signatures": (_signatures(0), {"TooFewClients"}, NOBODY),
+    "a second set of survivors": (at("agree", _again_with_fewer), {"WrongStage"}, NOBODY),
+    "a second input": (
+        at("sum", lambda now, place, message: [message, copy.deepcopy(message)]),
+        {"WrongStage"},
+        NOBODY,
+    ),
+    "the same round once more": (
+        at("deal", lambda now, place, message: [message, copy.deepcopy(message)]),
+        {"ReplayedRound"},
+        NOBODY,
+    ),
+    "another plan of the same round": (
+        at("sum", _another_plan),
+        {"ReplayedRound"},
+        EVERYBODY,
+    ),
+    "messages of another session": (_replayed, {"ReplayedRound"}, EVERYBODY),
+    "messages of another stage": (
+        at("sum", lambda now, place, message: [_with(message, stage="agree"), message]),
+        {"WrongStage"},
+        NOBODY,
+    ),
+    "a stage that there is not": (
+        at("sum", lambda now, place, message: [_with(message, stage="peek"), message]),
+        {"PolicyRefusal", "WrongStage"},
+        NOBODY,
+    ),
+    "a question of another kind": (_mixed, {"PolicyRefusal"}, EVERYBODY),
+    "the update itself": (at("sum", _plain), {"PolicyRefusal"}, EVERYBODY),
+}
+"""Name -> the lie, how clients refuse, whose sum is opened in the end."""
+
+
+# The round ------------------------------------------------------------------------------------------------------------
+
+
+def _coins(patch: pytest.MonkeyPatch) -> None:
+    """The same ones in every run."""
+    count = iter(range(10**9))
+
+    def draw(size: int = 32) -> bytes:
+        return hashlib.shake_128(b"coins %d" % next(count)).digest(size)
+
+    patch.setattr(client_module, "os", SimpleNamespace(urandom=draw))
+    below = SimpleNamespace(randbelow=lambda end: int.from_bytes(draw(), "little") % end)
+    patch.setattr(sharing, "secrets", below)
+    drawn = SimpleNamespace(
+        generate=lambda: X25519PrivateKey.from_private_bytes(draw()),
+        from_private_bytes=X25519PrivateKey.from_private_bytes,
+    )
+    patch.setattr(client_module, "X25519PrivateKey", drawn)
+
+
+def _app(update: np.ndarray) -> ClientApp:
+    app = ClientApp(mods=[SecureUpdates(POLICY)])
+
+    def answered(message: Message, context: Any) -> Message:
+        records = {"arrays": ArrayRecord({"a": Array(update)}), "metrics": MetricRecord({"loss": float(update[0])})}
+        return Message(RecordDict(records), reply_to=message)
+
+    app.train()(answered)
+    app.evaluate()(answered)
+    return app
+
+
+def _grid(folder: Path, data: int) -> LocalGrid:
+    updates = np.random.default_rng(data).normal(size=(CLIENTS, SIZE))
+    for place in range(CLIENTS):
+        (folder / str(place)).write_bytes(secret(place))
+    configs = {place: {"identity": str(folder / str(place))} for place in range(CLIENTS)}
+    return LocalGrid([_app(update) for update in updates], configs=configs)
+
+
+def _run(grid: LocalGrid, tell: Tell, session: int, old: dict[tuple[int, str], Message]) -> tuple[Any, Round]:
+    """A round of a server that tells this."""
+    now = Round(grid=grid, old=old)
+    strategy = SecureStrategy(
+        encoding=NOISY, per_round=CLIENTS, minimum=MINIMUM, roster=roster(CLIENTS), returns="update",
+        session=bytes([session] * 16),
+    )  # fmt: skip
+    opens, push = strategy._open, grid.push_messages
+
+    def opened(*words: Any) -> Any:
+        found = opens(*words)
+        now.server = found.server
+        return found
+
+    def told(batch: Iterable[Message]) -> Any:
+        numbers = []
+        for message in batch:
+            node, stage = message.metadata.dst_node_id, _stage(message)
+            place = PLACES[node]
+            if stage in ("sum", "agree", "open") and place in now.plans:
+                message = _under(now.plans[place], stage, message)
+            instead = [message] if stage == "card" else list(tell(now, stage, place, message))
+            now.sent[place, stage] = message
+            numbers.append(push(instead)[-1])
+        return numbers
+
+    def answered(message: Message, reply: Message) -> Message:
+        stage, place = _stage(message), PLACES[message.metadata.dst_node_id]
+        now.answers.append((stage, copy.deepcopy(reply)))
+        if stage in messages.STAGES and place in now.plans and _payload(reply):
+            reply.content.config_records[RECORD]["payload"] = _payload(_under(now.plan, stage, reply))
+        return reply
+
+    strategy._open = opened  # type: ignore[method-assign]
+    grid.hand = answered
+    grid.push_messages = told  # type: ignore[method-assign]
+    start = ArrayRecord({"a": Array(np.zeros(SIZE))})
+    strategy.start(grid=grid, initial_arrays=start, num_rounds=1, train_config=ConfigRecord())
+    grid.push_messages = push  # type: ignore[method-assign]
+    return strategy, now
+
+
+def _transcript(now: Round) -> list[Any]:
+    """All that left the clients, but for masked inputs, of which the length counts."""
+    found = []
+    for stage, reply in now.answers:
+        assert not reply.content.array_records
+        assert not reply.content.metric_records
+        record: dict[str, Any] = dict(reply.content.config_records[RECORD])
+        if stage == "sum" and "payload" in record:
+            record["payload"] = _payload(reply)[: 9 + 64], len(_payload(reply))
+        found.append((reply.metadata.src_node_id, stage, record))
+    return found
+
+
+@pytest.mark.parametrize("lie", list(LIES))
+def test_a_lie_is_refused_in_the_same_words_for_all_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lie: str
+) -> None:
+    tell, refusals, whose = LIES[lie]
+    # The server itself believes everything.
+    monkeypatch.setattr("mezzotint.federated.secagg.server.signed", lambda *words: True)
+    transcripts = []
+    for data in (1, 2):
+        with monkeypatch.context() as patch:
+            _coins(patch)
+            grid, old = _grid(tmp_path, data), dict[tuple[int, str], Message]()
+            if lie == "messages of another session":
+                _, earlier = _run(grid, LIES["none"][0], 9, {})
+                nodes = {place: node for node, place in PLACES.items()}
+                old = {(nodes[place], stage): message for (place, stage), message in earlier.sent.items()}
+            strategy, now = _run(grid, tell, 1, old)
+        records = [reply.content.config_records[RECORD] for _, reply in now.answers]
+        assert {str(record["refused"]) for record in records if "refused" in record} == refusals
+        total = strategy.last_sum
+        assert (NOBODY if total is None else EVERYBODY) == whose
+        if total is None:
+            # No share of any secret has left anybody.
+            assert not any(stage == "open" and _payload(reply) for stage, reply in now.answers)
+        else:
+            assert total.survivors == tuple(range(CLIENTS))
+        transcripts.append(_transcript(now))
+    same = [one == other for one, other in zip(*transcripts, strict=True)]
+    assert all(same), transcripts[0][same.index(False)]
+
+
+def test_a_roster_that_names_somebody_twice_is_refused_by_clients_that_hold_none(tmp_path: Path) -> None:
+    """Of a client without a roster of its own the server can make no two."""
+    grid = _grid(tmp_path, 1)
+    grid.apps[10] = ClientApp(mods=[SecureUpdates(Policy())])
+    known = roster(CLIENTS)
+    twice = known.to_bytes()[:34] + b"".join(one.to_bytes() for one in (*known.members[:-1], known.members[-2]))
+    strategy = SecureStrategy(encoding=NOISY, per_round=CLIENTS, minimum=MINIMUM, roster=known)
+    plan = replace(strategy.plan(CLIENTS, 1, NOISY.length(SIZE)), roster=hashlib.sha256(twice).digest())
+    told = {"stage": "deal", "payload": messages.invitation(plan, 0, twice), "encoding": packed(NOISY)}
+    asked = Message(RecordDict({RECORD: ConfigRecord(told)}), message_type="train", dst_node_id=10)
+    grid.apps[10].train()(lambda message, context: message)
+    (answer,) = grid.send_and_receive([asked])
+    assert answer.content.config_records[RECORD]["refused"] == "MalformedMessage"
