@@ -15,7 +15,7 @@ from mezzotint.cli.common import busy, cost_of, number, output, print_json, read
 from mezzotint.cli.rooms import collect, families, privacy
 from mezzotint.cli.tables import Fitted
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.mechanism import OTHER
+from mezzotint.core.mechanism import OTHER, Mechanism
 
 
 def by_groups(
@@ -32,26 +32,19 @@ def by_groups(
     **options: Any,
 ) -> None:
     """Prints means or frequencies of every group, differences from one of them, strata and totals."""
-    found: dict[str, collect.Group] = {}
-    with busy("counting"):
-        for source in sources:
-            for name, group in collect.read_groups(source, by=by, weights=weights, **options).items():
-                found[name] = found[name].merge(group) if name in found else group
-    if not allow_seeded and any(group.counts.seeded for group in found.values()):
-        raise ParameterError(
-            "sources", "drawn from a seed", "such reports are NOT private; --allow-seeded estimates them"
-        )
+    found = _counted(sources, by=by, weights=weights, allow_seeded=allow_seeded, **options)
     if against is not None and against not in found:
         raise ParameterError("against", against, f"is no group; there are: {', '.join(list(found)[:20])}")
     memoised = any(group.memoised for group in found.values())
     counts = reduce(lambda one, other: one.merge(other), (group.counts for group in found.values()))
     claim = None if counts.seeded else privacy.report_claim(counts.mechanism)
     facts: dict[str, Any] = {"level": level, "by": by, "weights": weights, "memoised": memoised, **_priced(claim)}
-    facts["groups"] = []
     parts = {name: collect.parts_of(group, level=level) for name, group in found.items()}
-    for name, group in found.items():
-        known = {what: part.interval.as_dict() for what, part in parts[name].items()}
-        facts["groups"].append({"group": name, "n": group.counts.n, "seeded": group.counts.seeded, **_named(known)})
+    facts["groups"] = [
+        {"group": name, "n": group.counts.n, "seeded": group.counts.seeded,
+         **_named({what: part.interval for what, part in parts[name].items()})}
+        for name, group in found.items()
+    ]  # fmt: skip
     if against is not None:
         facts["against"] = against
         facts["differences"] = [
@@ -59,29 +52,47 @@ def by_groups(
             for name in parts if name != against
         ]  # fmt: skip
     if sizes is not None:
-        wanted = next(iter(parts.values()))
-        known = {
-            what: collect.stratified({name: part[what] for name, part in parts.items()}, _sizes(sizes))
-            for what in wanted
-        }
-        facts["population"] = _named({what: interval.as_dict() for what, interval in known.items()})
+        shares = _sizes(sizes)
+        facts["population"] = _named({
+            what: collect.stratified({name: part[what] for name, part in parts.items()}, shares)
+            for what in next(iter(parts.values()))
+        })  # fmt: skip
     if weights is not None and all("mean" in part for part in parts.values()) and all(map(_asked, found.values())):
         for entry, group in zip(facts["groups"], found.values(), strict=True):
             entry["total"] = collect.total(group, level=level).as_dict()
+    series = _series(counts.mechanism, max(1, len(found))) if memoised else {}
     if memoised:
-        # Whatever the column is, dates or not: who has at most one row in each group has no more than there are groups.
-        mechanism = next(iter(found.values())).counts.mechanism
-        rounds = max(1, len(found))
-        fresh = privacy.Release(mechanism=mechanism, rounds=rounds, delta=0.0)
-        releases = {"memoised": replace(fresh, distinct=rounds), "fresh": fresh}
-        series = {what: privacy.account(release) for what, release in releases.items()}
-        whom = f"a person with at most one row in each {'group' if by is None else by} ({rounds} of them)"
+        whom = f"a person with at most one row in each {'group' if by is None else by} ({max(1, len(found))} of them)"
         facts["series"] = {"of": whom, **{what: claim.as_dict() for what, claim in series.items()}}
-        facts["series_text"] = str(series["memoised"])
     if as_json:
-        print_json({name: value for name, value in facts.items() if name != "series_text"})
+        print_json(facts)
     else:
-        output().print(_pictures(facts, cost=cost_of(claim, counts.seeded)))
+        output().print(_pictures(facts, series.get("memoised"), cost=cost_of(claim, counts.seeded)))
+
+
+def _counted(
+    sources: list[str], *, by: str | None, weights: str | None, allow_seeded: bool, **options: Any
+) -> dict[str, collect.Group]:
+    """The groups of all sources together."""
+    from mezzotint.collect.counts import refuse_seeded
+
+    found: dict[str, collect.Group] = {}
+    with busy("counting"):
+        for source in sources:
+            for name, group in collect.read_groups(source, by=by, weights=weights, **options).items():
+                found[name] = found[name].merge(group) if name in found else group
+    for group in found.values():
+        refuse_seeded(group.counts.seeded, allowed=allow_seeded)
+    return found
+
+
+def _series(mechanism: Mechanism, rounds: int) -> dict[str, privacy.Claim]:
+    """What a person pays with at most one row in each group, memoised and drawn afresh.
+
+    Whatever the column is, dates or not: who has at most one row in each group has no more than there are groups.
+    """
+    fresh = privacy.Release(mechanism=mechanism, rounds=rounds, delta=0.0)
+    return {"memoised": privacy.account(replace(fresh, distinct=rounds)), "fresh": privacy.account(fresh)}
 
 
 def hitters(
@@ -129,12 +140,13 @@ def _asked(group: collect.Group) -> bool:
     return bool(group.weights.sum() >= group.counts.n)
 
 
-def _named(known: dict[str, Any]) -> dict[str, Any]:
-    return known if set(known) == {"mean"} else {"frequencies": [{"category": k, **v} for k, v in known.items()]}
+def _named(known: dict[str, collect.Interval]) -> dict[str, Any]:
+    shown = {what: interval.as_dict() for what, interval in known.items()}
+    return shown if set(shown) == {"mean"} else {"frequencies": [{"category": k, **v} for k, v in shown.items()]}
 
 
-def _differences(one: dict[str, Any], other: dict[str, Any], same_people: bool) -> dict[str, Any]:
-    return {what: collect.difference(one[what], other[what], same_people=same_people).as_dict() for what in one}
+def _differences(one: dict[str, Any], other: dict[str, Any], same_people: bool) -> dict[str, collect.Interval]:
+    return {what: collect.difference(one[what], other[what], same_people=same_people) for what in one}
 
 
 def _sizes(text: str) -> dict[str, float]:
@@ -144,7 +156,7 @@ def _sizes(text: str) -> dict[str, float]:
         raise ParameterError("sizes", text, "give the size of each group: a=100,b=250") from None
 
 
-def _pictures(facts: dict[str, Any], *, cost: str) -> Group:
+def _pictures(facts: dict[str, Any], series: privacy.Claim | None, *, cost: str) -> Group:
     n = sum(entry["n"] for entry in facts["groups"])
     title = (
         f"{n:,} reports" + (f" by {facts['by']}" if facts["by"] else "") + (", weighted" if facts["weights"] else "")
@@ -153,12 +165,12 @@ def _pictures(facts: dict[str, Any], *, cost: str) -> Group:
     whole = [{"group": "population", **facts["population"]}] if "population" in facts else []
     title += f", {cost}"
     shown: list[Any] = [_table(title, [facts["groups"], less, whole], level=facts["level"])]
-    if "series_text" in facts:
+    if series is not None:
         shown.append(
             Text(
                 "Memoised reports: equal values of a person repeat one report, in all groups: errors of differences "
                 "add up, and averages over groups are no sharper than one group. Of "
-                f"{facts['series']['of']}: {facts['series_text']}"
+                f"{facts['series']['of']}: {series}"
             )
         )
     return Group(*shown)
