@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord
 
 from federated.grids import LocalGrid
 from federated.rounds import roster
@@ -16,13 +17,23 @@ from mezzotint.cli import run
 from mezzotint.cli.federate import TABLES, _named
 from mezzotint.core.errors import FileFormatError, InfeasibleError, ParameterError
 from mezzotint.core.files import RepairWarning, locked
-from mezzotint.families import discrete_gaussian, stochastic_rounding
-from mezzotint.federated.app import make_client_app, run_server
-from mezzotint.federated.encoding import canonical, load_encoding, noise_encoding
+from mezzotint.core.records import above
+from mezzotint.families import discrete_gaussian, rqm, stochastic_rounding
+from mezzotint.federated.app import _TOLD, PARAMETERS, make_client_app, run_server
+from mezzotint.federated.budget import against_readers
+from mezzotint.federated.encoding import (
+    FixedPointEncoding,
+    TableEncoding,
+    canonical,
+    load_encoding,
+    noise_encoding,
+)
 from mezzotint.federated.folder import write_app
 from mezzotint.federated.ledger import Checkpoint, RunLedger
 from mezzotint.federated.secagg import Roster
 from mezzotint.federated.settings import RunSettings
+from mezzotint.federated.strategy import SecureStrategy
+from mezzotint.privacy import account
 from tolerances import MANY
 
 CLIENTS = 12
@@ -252,3 +263,115 @@ def test_an_app_takes_its_roster_along(tmp_path):
     written = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
     assert written["roster"] == "roster.json"
     assert Roster.load(tmp_path / "app" / "mezzotint_run" / written["roster"]) == known
+
+
+def test_every_round_tells_what_was_spent(tmp_path):
+    """In the line, to whom and on what grounds; of an app of one's own also as a metric. The last is the claim's."""
+    lines: list[str] = []
+    settings = _settings(tmp_path, rounds=2)
+    report = run_server(_grid(), settings, lines.append)
+    for number, line in enumerate(lines, start=1):
+        claim = settings.encoding().claims(rounds=number, clients=CLIENTS, size=650, delta=1e-5)["central"]
+        assert f"epsilon {above(claim.epsilon)}, delta 1e-05 spent" in line
+        assert "computed" in line
+        assert "secure sums" in line
+    assert above(report.claims["central"]["epsilon"]) in lines[-1]
+    strategy = SecureStrategy(encoding=settings.encoding(), per_round=CLIENTS, returns="update", delta=1e-5)
+    config = ConfigRecord({key: getattr(settings, key) for key in _TOLD})
+    arrays = ArrayRecord({PARAMETERS: Array(np.zeros(650, dtype=np.float32))})
+    result = strategy.start(grid=_grid(), initial_arrays=arrays, num_rounds=2, train_config=config)
+    told = [float(result.train_metrics_clientapp[number]["epsilon"]) for number in (1, 2)]
+    assert told[0] < told[1] == report.claims["central"]["epsilon"]
+    exact = SecureStrategy(encoding=FixedPointEncoding(clip=1.0), per_round=CLIENTS, returns="update", delta=1e-5)
+    result = exact.start(grid=_grid(), initial_arrays=arrays, num_rounds=1, train_config=config)
+    assert "epsilon" not in result.train_metrics_clientapp[1]
+
+
+@pytest.mark.parametrize(
+    ("sampling", "rounds", "per_round", "charged"), [("fixed", 3, 12, 3), ("cyclic", 4, 9, 3), ("fixed", 2, 9, 2)]
+)
+def test_the_noise_that_a_budget_needs_is_found(tmp_path, sampling, rounds, per_round, charged, capsys, monkeypatch):
+    """The run that it is written for ends within the budget, and two percent less noise would not have kept to it."""
+    monkeypatch.chdir(tmp_path)
+    command = ["federate", "--mechanism", "ddg", "--epsilon", "3", "--clients", "12", "--alpha", "5", "--app", "app"]
+    command += ["--rounds", str(rounds), "--per-round", str(per_round), "--sampling", sampling, "--minimum", "7"]
+    assert run(command) == 0
+    told = " ".join(capsys.readouterr().err.split())
+    assert f"for clients in {charged} of {rounds} rounds, in sums of 7 or more" in told
+    found = float(told.split("--noise-multiplier ")[1].split()[0])
+    costs = [
+        noise_encoding(
+            lambda deviation: discrete_gaussian(sigma=deviation),
+            noise_multiplier=multiplier, l2_norm=1.0, clients=per_round, size=650,
+        ).central(rounds=charged, clients=7, size=650, delta=1e-5).epsilon
+        for multiplier in (found, 0.98 * found)
+    ]  # fmt: skip
+    assert costs[0] <= 3.0 < costs[1]
+    config = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+    settings = replace(RunSettings.from_config(config), mechanism="app/mezzotint_run/encoding.json", stage_timeout=5.0)
+    report = run_server(_grid(), settings)
+    assert report.stopped == ""
+    assert report.claims["central"]["epsilon"] <= 3.0
+    assert max(report.ledger["charges"].values()) <= charged
+
+
+def test_who_draws_in_secret_may_claim_more_against_readers_of_the_models(tmp_path):
+    """A table, 9 of 12 clients in two rounds: as `account` has it. Whatever is missing, there is no second claim."""
+    table = rqm(lower=-0.4, upper=0.4, levels=4, extension=0.4, q=0.42)
+    encoding = TableEncoding(mechanism=table)
+
+    def claimed(path: str, *, asked: int = 9, survived: int = 9, among: tuple[int | None, ...] = (12, 12), **others):
+        ledger = RunLedger(tmp_path / path, {})
+        for one in among:
+            number = ledger.start()
+            names = [str(place) for place in range(asked)]
+            ledger.ask(number, names, minimum=2, among=one)
+            ledger.close(number, names[:survived])
+        settings: dict[str, Any] = {"secret": True, "per_round": 9, "size": 3, "delta": 1e-5, "corrupted": 0} | others
+        return against_readers(others.pop("encoding", encoding), RunLedger(tmp_path / path, {}), **settings)
+
+    found = claimed("all")
+    assert not isinstance(found, str)
+    expected = account(
+        table, view="sum", clients=9, coordinates=3, rounds=2, delta=1e-5,
+        sampling="without_replacement", sampling_rate=0.75,
+    )  # fmt: skip
+    assert found.epsilon == expected.epsilon
+    assert found.epsilon < encoding.claims(rounds=2, clients=9, size=3, delta=1e-5)["central"].epsilon
+    assert "secret" in claimed("server", secret=False)
+    assert "vanished" in claimed("fewer", survived=8)
+    assert "vanished" in claimed("asked", asked=8, survived=8)
+    assert "same clients" in claimed("joined", among=(12, 13))
+    assert "same clients" in claimed("unknown", among=(None, None))
+    assert "same clients" in claimed("everybody", among=(9, 9))
+    assert "nothing was released" in claimed("none", among=())
+    noise = _settings(tmp_path).encoding()
+    assert "proved for tables" in against_readers(
+        noise, RunLedger(tmp_path / "all", {}), secret=True, per_round=9, size=650, delta=1e-5, corrupted=0
+    )
+    failed = RunLedger(tmp_path / "all", {})
+    failed.fail(failed.start(), "TooFewClients")
+    assert "same clients" in against_readers(
+        encoding, failed, secret=True, per_round=9, size=3, delta=1e-5, corrupted=0
+    )
+
+
+@pytest.mark.parametrize(("sampling", "word"), [("fixed", "proved for tables"), ("cyclic", "draws in secret")])
+def test_a_run_says_twice_what_may_be_claimed_of_sampling(tmp_path, sampling, word):
+    report = run_server(_grid(), _settings(tmp_path, rounds=1, per_round=10, sampling=sampling, minimum=6))
+    assert report.amplified["server"].startswith("none amplified")
+    assert word in report.amplified["readers"]
+
+
+def test_a_strategy_that_draws_in_secret_writes_from_how_many(tmp_path):
+    table = TableEncoding(mechanism=rqm(lower=-0.4, upper=0.4, levels=4, extension=0.4, q=0.42))
+    path = tmp_path / "table.json"
+    path.write_text(canonical(table.as_dict()))
+    settings = _settings(tmp_path, mechanism=str(path), rounds=1, per_round=10, minimum=6, out=str(tmp_path / "run"))
+    report = run_server(_grid(), settings)
+    lines = [json.loads(line) for line in (tmp_path / "run" / "ledger.jsonl").read_text().splitlines()]
+    assert [line["among"] for line in lines if line.get("asked")] == [CLIENTS]
+    readers = report.amplified["readers"]
+    assert readers["sampling"] == "without_replacement"
+    assert readers["sampling_rate"] == 10 / CLIENTS
+    assert readers["epsilon"] <= report.claims["central"]["epsilon"]

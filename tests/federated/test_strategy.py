@@ -11,12 +11,12 @@ from federated.grids import LocalGrid
 from federated.rounds import card, roster, secret
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.families import rqm, stochastic_rounding
+from mezzotint.federated.budget import rounds_within
 from mezzotint.federated.encoding import FixedPointEncoding, TableEncoding
 from mezzotint.federated.ledger import RunLedger
 from mezzotint.federated.mod import SecureUpdates
 from mezzotint.federated.policy import Policy
 from mezzotint.federated.records import RECORD, flatten
-from mezzotint.federated.rounds import rounds_within
 from mezzotint.federated.secagg import PlanRefused
 from mezzotint.federated.strategy import SecureStrategy
 

@@ -31,6 +31,8 @@ from mezzotint.core.records import above
 claims_of: Any = LazyModule("mezzotint.privacy.claim")
 design: Any = LazyModule("mezzotint.design")
 encodings: Any = LazyModule("mezzotint.federated.encoding")
+budget: Any = LazyModule("mezzotint.federated.budget")
+schedule: Any = LazyModule("mezzotint.federated.schedule")
 tasks: Any = LazyModule("mezzotint.federated.tasks")
 checkpoints: Any = LazyModule("mezzotint.federated.ledger")
 families: Any = LazyModule("mezzotint.families")
@@ -76,8 +78,12 @@ def command(
         ),
     ] = 0.0,
     noise_multiplier: Annotated[
-        float, typer.Option(help="Noise on the sum over --l2-norm, as a standard deviation, for integer noise.")
-    ] = 1.0,
+        float | None,
+        typer.Option(
+            help="Noise on the sum over --l2-norm, as a standard deviation, for integer noise. Not given: the least "
+            "that keeps the run within --epsilon; without --epsilon, 1."
+        ),
+    ] = None,
     l2_norm: Annotated[
         float,
         typer.Option(
@@ -166,10 +172,13 @@ def _ranked(name: str, settings: Any, bits: int | None, report_epsilon: float) -
 
 def _size(settings: Any) -> int:
     """Parameters of the model."""
-    federation = datasets.load_federation(
+    return tasks.model_for(settings.model, _federation(settings)).initial(settings.seed).size
+
+
+def _federation(settings: Any) -> Any:
+    return datasets.load_federation(
         settings.dataset, folder=settings.data, clients=settings.clients, alpha=settings.alpha, seed=settings.seed
     )
-    return tasks.model_for(settings.model, federation).initial(settings.seed).size
 
 
 def _prove(report: Any, path: Path) -> None:
@@ -240,16 +249,33 @@ def _on_even_levels(name: str, levels: int, clip: float, epsilon: float) -> Any:
     return min(found, key=lambda mechanism: mechanism.mse())
 
 
-def _noise(name: str, settings: Any, noise_multiplier: float) -> Any:
-    return encodings.noise_encoding(
-        _skellam if name == "skellam" else _discrete_gaussian,
-        noise_multiplier=noise_multiplier,
-        l2_norm=settings.l2_norm or 1.0,
-        clients=settings.per_round,
-        size=_size(settings),
-        adds="server" if name == "gaussian" else "clients",
-        name=name,
+def _noise(name: str, settings: Any, noise_multiplier: float | None) -> Any:
+    federation = _federation(settings)
+    size = tasks.model_for(settings.model, federation).initial(settings.seed).size
+
+    def make(multiplier: float) -> Any:
+        return encodings.noise_encoding(
+            _skellam if name == "skellam" else _discrete_gaussian,
+            noise_multiplier=multiplier,
+            l2_norm=settings.l2_norm or 1.0,
+            clients=settings.per_round,
+            size=size,
+            adds="server" if name == "gaussian" else "clients",
+            name=name,
+        )
+
+    if noise_multiplier is not None or settings.epsilon == 0:
+        return make(1.0 if noise_multiplier is None else noise_multiplier)
+    rounds = schedule.most_participations(
+        settings.sampling, rounds=settings.rounds, per_round=settings.per_round, population=len(federation.clients)
     )
+    least = settings.minimum or settings.per_round // 2 + 1
+    found, encoding = budget.noise_within(
+        settings.epsilon, make, rounds=rounds, clients=least, size=size, delta=settings.delta
+    )
+    told = f"for clients in {rounds} of {settings.rounds} rounds, in sums of {least} or more"
+    notices().print(f"mezzotint: --noise-multiplier {found:.6g} keeps to --epsilon {settings.epsilon:g} {told}")
+    return encoding
 
 
 def _discrete_gaussian(deviation: float) -> Any:
@@ -316,6 +342,7 @@ def _show(report: Any, settings: Any, as_json: bool) -> None:
         "mse": report.mse,
         "local": report.claims.get("local"),
         "central": report.claims.get("central"),
+        "amplified": report.amplified,
         "ledger": report.ledger,
         "incidents": report.incidents,
         "stopped": report.stopped,
@@ -348,6 +375,9 @@ def _show(report: Any, settings: Any, as_json: bool) -> None:
     for view in views:
         text = report.claims.get(view, {}).get("text", _unclaimed(view, report))
         say(f"{view}: {text}")
+    for who, found in report.amplified.items():
+        name = "the server" if who == "server" else "readers of the models"
+        say(f"against {name}: {found if isinstance(found, str) else found['text']}")
     if settings.trust == "local":
         say("observer: the server itself, which sees every report")
     rounds = report.ledger["rounds"]

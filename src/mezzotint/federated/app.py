@@ -27,12 +27,13 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import locked, replacing
 from mezzotint.core.records import Record
 from mezzotint.datasets import load_federation
+from mezzotint.federated.budget import rounds_within
 from mezzotint.federated.ledger import NAME, Checkpoint, RunLedger
 from mezzotint.federated.local import LocalStrategy, LocalUpdates
 from mezzotint.federated.mod import SecureUpdates
 from mezzotint.federated.optimizers import optimizer_named
 from mezzotint.federated.records import log
-from mezzotint.federated.rounds import RoundStrategy, rounds_within
+from mezzotint.federated.rounds import RoundStrategy, spending
 from mezzotint.federated.schedule import check_sampling
 from mezzotint.federated.secagg import Roster
 from mezzotint.federated.settings import RunSettings
@@ -130,7 +131,9 @@ class RunReport(Record):
         ledger: as plain values.
         claims: "local" and "central" claim of the client charged most, in words; empty without a table. With trust
             "local" the first alone: it holds against the server itself.
-        promises: the same claims, as records.
+        amplified: what sampling adds: "server" (nothing: the server knows who took part) and "readers" (of models
+            alone), a claim as plain values or in words why there is none; empty with trust "local".
+        promises: the claims, as records.
         incidents: (round, client, name) of everything that was refused.
         stopped: why the run ended early; empty when it did not.
         bits: of a coordinate on the wire; report_bits: of a report by itself. With trust "local" of a whole vector.
@@ -150,6 +153,7 @@ class RunReport(Record):
     mse: float
     seconds: float
     metrics: tuple[dict[str, float], ...] = ()
+    amplified: dict[str, Any] = field(default_factory=dict[str, Any])
     promises: dict[str, Claim] = field(default_factory=dict[str, Claim], repr=False, compare=False)
 
 
@@ -272,15 +276,19 @@ def _trained(
         if settings.out:
             checkpoint.save(Path(settings.out))
         history.append(scored(parameters, done + 1))
-        _tell_round(tell, strategy, done + 1, history[-1])
+        spent = strategy.spent(size=parameters.size, delta=settings.delta, corrupted=settings.corrupted)
+        _tell_round(tell, strategy, done + 1, history[-1], spending(spent))
         time.sleep(settings.pause)
     return _report(settings, strategy, history, checkpoint.parameters.size, time.perf_counter() - start)
 
 
-def _tell_round(tell: Callable[[str], None] | None, strategy: RoundStrategy[Any], done: int, scores: Scores) -> None:
+def _tell_round(
+    tell: Callable[[str], None] | None, strategy: RoundStrategy[Any], done: int, scores: Scores, spent: str
+) -> None:
     what = "reports" if isinstance(strategy, LocalStrategy) else "sum"
     line = f"round {done}: {what} of {strategy.counted} clients, accuracy {scores.accuracy:.4f}, loss {scores.loss:.4f}"
     line += "".join(f", {name} {value:.4g}" for name, value in scores.own.items())
+    line += f"; {spent}"
     log(INFO, "mezzotint: %s", line)
     if tell is not None:
         tell(line)
@@ -300,6 +308,7 @@ def _report(
         metrics=tuple(one.own for one in history if one.own),
         ledger=strategy.ledger.as_dict(),
         claims={view: {**claim.as_dict(), "text": str(claim)} for view, claim in claims.items()},
+        amplified=_amplified(settings, strategy, claims, coordinates),
         promises=claims,
         incidents=tuple((one.round, one.client, one.name) for one in strategy.incidents),
         stopped=strategy.stopped,
@@ -308,6 +317,19 @@ def _report(
         mse=strategy.report_mse(),
         seconds=seconds,
     )
+
+
+def _amplified(
+    settings: RunSettings, strategy: RoundStrategy[Any], claims: Mapping[str, Claim], coordinates: int
+) -> dict[str, Any]:
+    if not isinstance(strategy, SecureStrategy):
+        return {}
+    server = "none amplified: it knows who took part"
+    if "central" in claims:
+        server += "; the central claim is what holds"
+        server += ", if it adds the noise" if claims["central"].observer == "model" else ""
+    found = strategy.against_readers(size=coordinates, delta=settings.delta, corrupted=settings.corrupted)
+    return {"server": server, "readers": found if isinstance(found, str) else {**found.as_dict(), "text": str(found)}}
 
 
 def _configured(context: Context, folder: Path | None) -> RunSettings:

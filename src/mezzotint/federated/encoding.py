@@ -92,6 +92,10 @@ class Encoding(ABC):
         Returns: "local" (its reports seen alone) and "central" (the sums seen), as far as there is something to claim.
         """
 
+    def central(self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0) -> Claim | None:
+        """The second of `claims` alone."""
+        return self.claims(rounds=rounds, clients=clients, size=size, delta=delta, corrupted=corrupted).get("central")
+
     @abstractmethod
     def mse(self) -> float:
         """Mean squared error of one coordinate of one report, data units squared; NaN where rounding is all."""
@@ -289,11 +293,15 @@ class TableEncoding(Encoding):
 
     def claims(self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0) -> dict[str, Claim]:
         """Both claims; every coordinate changes with the client, so all of them are composed."""
-        scheme = self.scheme(size, clients)
+        length = self.scheme(size, clients).length
         return {
-            "local": account(self.mechanism, dimension=scheme.length, rounds=rounds, delta=delta),
-            "central": scheme.claim(clients=clients, rounds=rounds, corrupted=corrupted, delta=delta),
+            "local": account(self.mechanism, dimension=length, rounds=rounds, delta=delta),
+            "central": self.central(rounds=rounds, clients=clients, size=size, delta=delta, corrupted=corrupted),
         }
+
+    def central(self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0) -> Claim:
+        scheme = self.scheme(size, clients)
+        return scheme.claim(clients=clients, rounds=rounds, corrupted=corrupted, delta=delta)
 
     def mse(self) -> float:
         return self.mechanism.mse()

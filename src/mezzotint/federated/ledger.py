@@ -47,6 +47,7 @@ class RunLedger:
         self.facts = dict(facts)
         self._asked: dict[int, tuple[str, ...]] = {}
         self._fewest: dict[int, int] = {}
+        self._among: dict[int, int | None] = {}
         self._released: dict[int, tuple[str, ...]] = {}
         self._failed: dict[int, str] = {}
         self._own: set[int] = set()
@@ -68,7 +69,15 @@ class RunLedger:
             self._own.add(number)
         return number
 
-    def ask(self, number: int, clients: Iterable[str], *, minimum: int, most_rounds: int | None = None) -> None:
+    def ask(
+        self,
+        number: int,
+        clients: Iterable[str],
+        *,
+        minimum: int,
+        most_rounds: int | None = None,
+        among: int | None = None,
+    ) -> None:
         """Announces who is asked in a round that this object started; before they mask anything.
 
         Arguments:
@@ -76,6 +85,7 @@ class RunLedger:
             clients: whoever may end up in the sum.
             minimum: fewest summands with which the protocol goes on.
             most_rounds: rounds that any client may be charged for, this one included; None sets no limit.
+            among: how many there were to draw those from; None does not say.
 
         Raises:
             BudgetError: somebody would be charged for more; nothing is announced.
@@ -95,7 +105,7 @@ class RunLedger:
                     f"client {spent!r} was charged for {charges[spent]} rounds; one more would exceed the budget of "
                     f"{most_rounds}: nothing was announced"
                 )
-            append({"round": number, "asked": asked, "minimum": minimum})
+            append({"round": number, "asked": asked, "minimum": minimum} | ({} if among is None else {"among": among}))
 
     def close(self, number: int, survivors: Iterable[str]) -> None:
         """The round's sum is known: charged to those in it."""
@@ -140,6 +150,18 @@ class RunLedger:
         return dict(sorted(self._asked.items()))
 
     @property
+    def among(self) -> int | None:
+        """How many clients there were to draw each round's from; None when that differs, or is not known."""
+        self._log.refresh()
+        found = set(self._among.values())
+        return found.pop() if len(found) == 1 else None
+
+    @property
+    def most_charged(self) -> int:
+        """Rounds of the client that is charged for most."""
+        return max(self.charges.values(), default=0)
+
+    @property
     def rounds(self) -> dict[int, str]:
         """round -> "released", "failed: ..." or "interrupted"."""
         self._log.refresh()
@@ -169,11 +191,16 @@ class RunLedger:
         Empty before the first round, and for encodings without noise. A server of secure sums knows who took part,
         so no amplification by sampling is claimed; a client pays for the rounds it was in.
         """
-        most = max(self.charges.values(), default=0)
-        if most == 0:
-            return {}
-        clients = max(corrupted + 1, self.smallest_sum)
-        return encoding.claims(rounds=most, clients=clients, size=size, delta=delta, corrupted=corrupted)
+        most = self.most_charged
+        return encoding.claims(**self._worst(most, corrupted), size=size, delta=delta) if most else {}
+
+    def spent(self, encoding: Encoding, *, size: int, delta: float, corrupted: int = 0) -> Claim | None:
+        """The second of `claims` alone."""
+        most = self.most_charged
+        return encoding.central(**self._worst(most, corrupted), size=size, delta=delta) if most else None
+
+    def _worst(self, most: int, corrupted: int) -> dict[str, int]:
+        return {"rounds": most, "clients": max(corrupted + 1, self.smallest_sum), "corrupted": corrupted}
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -187,6 +214,7 @@ class RunLedger:
         if "asked" in line:
             self._asked[number] = tuple(line["asked"])
             self._fewest[number] = int(line["minimum"])
+            self._among[number] = line.get("among")
         elif "released" in line:
             self._released[number] = tuple(line["released"])
         else:

@@ -206,6 +206,9 @@ class LocalStrategy(RoundStrategy[_Local]):
         most = max(self.ledger.charges.values(), default=0)
         return {"local": self.scheme.claim(rounds=most, delta=delta)} if most else {}
 
+    def spent(self, *, size: int, delta: float, corrupted: int = 0) -> Claim | None:
+        return self.claims(size=size, delta=delta, corrupted=corrupted).get("local")
+
     def cost(self, rounds: int, *, size: int, delta: float, corrupted: int) -> float:
         return self.scheme.claim(rounds=rounds, delta=delta).epsilon
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import random
 import time
 from abc import ABC, abstractmethod
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from logging import INFO, WARNING
 from typing import Any, Generic, Literal, TypedDict, TypeVar, final
@@ -19,7 +19,9 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricReco
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from mezzotint.core.errors import BudgetError, InfeasibleError, ParameterError
+from mezzotint.core.arguments import check_probability
+from mezzotint.core.errors import BudgetError, ParameterError
+from mezzotint.core.records import above
 from mezzotint.federated.arrivals import arriving
 from mezzotint.federated.ledger import RunLedger
 from mezzotint.federated.optimizers import FedAvg, ServerOptimizer, State
@@ -37,7 +39,7 @@ from mezzotint.federated.records import (
 )
 from mezzotint.federated.schedule import Sampling, check_sampling
 from mezzotint.federated.secagg import ProtocolError, TooFewClients
-from mezzotint.privacy.claim import Claim
+from mezzotint.privacy.claim import Claim, basis
 
 Returns = Literal["weights", "update"]
 R = TypeVar("R", bound="Running")
@@ -98,6 +100,7 @@ class RoundOptions(TypedDict, total=False):
     ledger: RunLedger | None
     most_rounds: int | None
     session: bytes | None
+    delta: float | None
 
 
 class RoundStrategy(Strategy, ABC, Generic[R]):
@@ -120,6 +123,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         most_rounds: rounds that any one client may be charged for. Whoever was is left out; the run stops when too few
             are left.
         session: 16 bytes naming the run; a resumed run passes its own.
+        delta: with which the epsilon spent is told after every round, in the log and as a metric; None tells none.
 
     Guarantees:
         A round that fails at any stage leaves the model as it was; its reasons are in `incidents`.
@@ -138,6 +142,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         ledger: RunLedger | None = None,
         most_rounds: int | None = None,
         session: bytes | None = None,
+        delta: float | None = None,
     ) -> None:
         if per_round < 2:
             raise ParameterError("per_round", per_round, "need at least 2 clients; one alone hides nothing")
@@ -152,6 +157,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         self.session = os.urandom(16) if session is None else session
         self.ledger = RunLedger(None, {}) if ledger is None else ledger
         self.most_rounds = most_rounds
+        self.delta = None if delta is None else check_probability("delta", delta)
         self.incidents: list[Incident] = []
         self.counted = 0
         self.stopped = ""
@@ -171,6 +177,10 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
     @abstractmethod
     def claims(self, *, size: int, delta: float, corrupted: int) -> dict[str, Claim]:
         """What the client charged most has been charged so far, by view ("local", "central")."""
+
+    @abstractmethod
+    def spent(self, *, size: int, delta: float, corrupted: int = 0) -> Claim | None:
+        """The one of these claims that a budget counts; None when there is none."""
 
     @abstractmethod
     def cost(self, rounds: int, *, size: int, delta: float, corrupted: int) -> float:
@@ -313,7 +323,13 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         model = now.task["arrays"]
         self.optimizer_state, change = self.optimizer.step(self.optimizer_state, mean)
         arrays = unflatten(flatten(model) + self.learning_rate * change, model)
-        return arrays, MetricRecord({"round": now.number, **{name: int(value) for name, value in counts.items()}})
+        metrics: dict[str, Any] = {"round": now.number, **counts}
+        if self.delta is not None:
+            claim = self.spent(size=mean.size, delta=self.delta)
+            log(INFO, "mezzotint: round %d: %s", now.number, spending(claim))
+            if claim is not None:
+                metrics["epsilon"] = claim.epsilon
+        return arrays, MetricRecord(metrics)
 
     def _messages(
         self,
@@ -390,23 +406,9 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         self.ledger.fail(number, type(error).__name__)
 
 
-def rounds_within(budget: float, spent: Callable[[int], float], rounds: int) -> int:
-    """The most rounds, up to `rounds`, whose cost stays within the budget.
-
-    Arguments:
-        budget: epsilon.
-        spent: rounds -> epsilon, non-decreasing.
-        rounds: planned.
-
-    Raises:
-        InfeasibleError: not even one round fits.
-    """
-    if spent(rounds) <= budget:
-        return rounds
-    least = spent(1)
-    if least > budget:
-        raise InfeasibleError(
-            f"one round costs epsilon {least:g}, the budget is {budget:g}: nothing was sent; "
-            "use a noisier mechanism, more clients or fewer parameters"
-        )
-    return 1 + bisect_right(range(2, rounds), budget, key=spent)
+def spending(claim: Claim | None) -> str:
+    """What the client charged most has spent, in a line."""
+    if claim is None or claim.epsilon == math.inf:
+        return "no epsilon can be claimed"
+    told = basis(claim.observer, certified=claim.certified)
+    return f"epsilon {above(claim.epsilon)}, delta {claim.delta:g} spent by whoever took part most, {told}"

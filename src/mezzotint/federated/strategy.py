@@ -18,6 +18,7 @@ from flwr.serverapp import Grid
 
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.federated.arrivals import arriving
+from mezzotint.federated.budget import against_readers
 from mezzotint.federated.encoding import Encoding, packed
 from mezzotint.federated.records import (
     CARD,
@@ -122,6 +123,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
         self.trust = Trust(roster=roster, corrupted=corrupted, rounds=rounds)
         self._cards: dict[int, _Known] = {}
         self.retries = retries
+        self._among: int | None = None
         self.blames: list[Blame] = []
         self.excluded = self._blamed()
         self.last_sum: SecureSum | None = None
@@ -192,11 +194,21 @@ class SecureStrategy(RoundStrategy[_Secure]):
     def claims(self, *, size: int, delta: float, corrupted: int) -> dict[str, Claim]:
         return self.ledger.claims(self.encoding, size=size, delta=delta, corrupted=corrupted)
 
+    def spent(self, *, size: int, delta: float, corrupted: int = 0) -> Claim | None:
+        return self.ledger.spent(self.encoding, size=size, delta=delta, corrupted=corrupted)
+
+    def against_readers(self, *, size: int, delta: float, corrupted: int = 0) -> Claim | str:
+        """What holds against somebody who reads the models alone; see `mezzotint.federated.budget.against_readers`."""
+        secret = self.sampling == "fixed" and self.roster is None
+        told = {"size": size, "delta": delta, "corrupted": corrupted}
+        return against_readers(self.encoding, self.ledger, secret=secret, per_round=self.per_round, **told)
+
     def cost(self, rounds: int, *, size: int, delta: float, corrupted: int) -> float:
-        claims = self.encoding.claims(rounds=rounds, clients=self.minimum, size=size, delta=delta, corrupted=corrupted)
-        if not claims:
+        told = {"rounds": rounds, "clients": self.minimum, "size": size, "delta": delta, "corrupted": corrupted}
+        claim = self.encoding.central(**told)
+        if claim is None:
             raise ParameterError("epsilon", "a budget", "without a mechanism nothing is private; name one")
-        return claims["central"].epsilon
+        return claim.epsilon
 
     @property
     def message_bits(self) -> int:
@@ -241,7 +253,8 @@ class SecureStrategy(RoundStrategy[_Secure]):
         nodes = self._connected(grid)
         if self.roster is None and self.sampling != "cyclic":
             before = {node: self._called(self._cards[node]) if node in self._cards else str(node) for node in nodes}
-            nodes = self._choose(self._unspent(before))
+            left = self._unspent(before)
+            nodes, self._among = self._choose(left), len(left)
         known = self._introduced(nodes, number, grid)
         names = self._unspent({node: self._called(one) for node, one in known.items()})
         if self.roster is None and self.sampling == "cyclic":  # turns are those of clients, not of nodes
@@ -305,7 +318,8 @@ class SecureStrategy(RoundStrategy[_Secure]):
         self._exchange(now, present, {ENCODING: packed(self.encoding)})
         partners = now.server.advance()
         asked = [now.names[place] for place in partners]
-        self.ledger.ask(now.number, asked, minimum=self.minimum, most_rounds=self.most_rounds)
+        limits = {"minimum": self.minimum, "most_rounds": self.most_rounds, "among": self._among}
+        self.ledger.ask(now.number, asked, **limits)
         return self._messages(now, partners, {RETURNS: self.returns}, now.task)
 
     def aggregate_train(

@@ -23,7 +23,7 @@ from mezzotint.privacy.sums.cost import renyi_to_epsilon
 from mezzotint.vectors.integers import NoiseScheme
 from mezzotint.vectors.ranked import RankedCodebook, ranked_codebook
 from mezzotint.vectors.rotation import MAX_DIMENSION
-from mezzotint.vectors.tables import TableScheme, VectorScheme
+from mezzotint.vectors.tables import TableScheme
 
 Trust = Literal["local", "sum"]
 
@@ -125,7 +125,7 @@ def gaussian_shift(epsilon: float, delta: float) -> float:
     return bracket(lambda mu: excess(mu) <= 0, low, high)[0]
 
 
-S = TypeVar("S", bound=VectorScheme | RankedCodebook)
+S = TypeVar("S")
 
 CLOSE = 0.98
 """A search ends when the claim uses this share of epsilon."""

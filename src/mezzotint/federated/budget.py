@@ -1,0 +1,118 @@
+"""What a budget buys: how many rounds, with how much noise, and what may be said against those who see models alone."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+
+from mezzotint.core.errors import InfeasibleError
+from mezzotint.federated.encoding import Encoding, NoiseEncoding, TableEncoding
+from mezzotint.federated.ledger import RunLedger
+from mezzotint.privacy.claim import Claim
+from mezzotint.vectors.calibration import search
+
+_LEAST, _MOST = 1e-2, 1e4
+"""Noise multipliers that are tried."""
+
+
+def rounds_within(budget: float, spent: Callable[[int], float], rounds: int) -> int:
+    """The most rounds, up to `rounds`, whose cost stays within the budget.
+
+    Arguments:
+        budget: epsilon.
+        spent: rounds -> epsilon, non-decreasing.
+        rounds: planned.
+
+    Raises:
+        InfeasibleError: not even one round fits.
+    """
+    if spent(rounds) <= budget:
+        return rounds
+    least = spent(1)
+    if least > budget:
+        raise InfeasibleError(
+            f"one round costs epsilon {least:g}, the budget is {budget:g}: nothing was sent; "
+            "use a noisier mechanism, more clients or fewer parameters"
+        )
+    return 1 + bisect_right(range(2, rounds), budget, key=spent)
+
+
+def noise_within(
+    budget: float,
+    make: Callable[[float], NoiseEncoding],
+    *,
+    rounds: int,
+    clients: int,
+    size: int,
+    delta: float,
+    corrupted: int = 0,
+) -> tuple[float, NoiseEncoding]:
+    """The least noise, to half a percent of epsilon, with which so many sums stay within the budget.
+
+    Arguments:
+        budget: epsilon of the central claim.
+        make: noise multiplier -> encoding.
+        rounds: sums that a client is in.
+        clients, corrupted: fewest summands, and how many of them may add no noise.
+        size: coordinates of an update.
+        delta: of the claim.
+
+    Returns: the noise multiplier and its encoding, whose claim is at most the budget.
+
+    Raises:
+        InfeasibleError: no noise multiplier up to 10,000 is enough.
+    """
+
+    def cost(encoding: NoiseEncoding) -> float:
+        claim = encoding.central(rounds=rounds, clients=clients, size=size, delta=delta, corrupted=corrupted)
+        return float("inf") if claim is None else claim.epsilon
+
+    # Epsilon is about sqrt(8 rounds log(1/delta)) over the multiplier; any guess would do.
+    guess = budget / (8 * rounds**0.5)
+    strength, encoding, _ = search(
+        lambda strength: make(1 / strength), cost, guess=guess, target=budget, least=1 / _MOST, most=1 / _LEAST
+    )
+    return 1 / strength, encoding
+
+
+def against_readers(
+    encoding: Encoding,
+    ledger: RunLedger,
+    *,
+    secret: bool,
+    per_round: int,
+    size: int,
+    delta: float,
+    corrupted: int,
+) -> Claim | str:
+    """What holds against somebody who reads the models and does not know who took part; or why nothing more is claimed.
+
+    Arguments:
+        encoding: of the run.
+        ledger: of the run; such a reader must not see it.
+        secret: whether the server drew each round's clients in secret, so many without replacement.
+        per_round: how many.
+        size: coordinates of an update.
+        delta: of the claim.
+        corrupted: clients whose noise is not relied upon.
+
+    Returns: a claim about all rounds. It holds for clients whose vanishing does not depend on their data, and only a
+        run in which all who were drawn stayed gets one.
+    Source: docs/proofs/sums.md, "Pairs, composition, participation".
+    """
+    if not ledger.charges:
+        return "nothing was released"
+    if not secret:
+        return "none: only a fixed number of clients that the server draws in secret is amplified here"
+    if not isinstance(encoding, TableEncoding):
+        return "none: amplification is proved for tables, not for this noise"
+    among = ledger.among
+    if among is None or among <= per_round:
+        return "none: every round has to have the same clients to draw from, and more of them than it draws"
+    if any(text != "released" for text in ledger.rounds.values()) or ledger.smallest_sum < per_round:
+        return "none: clients that were drawn vanished, or a round failed"
+    scheme = encoding.scheme(size, per_round)
+    return scheme.claim(
+        clients=per_round, corrupted=corrupted, rounds=len(ledger.rounds), delta=delta,
+        sampling="without_replacement", sampling_rate=per_round / among,
+    )  # fmt: skip
