@@ -16,7 +16,7 @@ from mezzotint.datasets import load_federation
 from mezzotint.federated.app import run_server
 from mezzotint.federated.encoding import FixedPointEncoding
 from mezzotint.federated.ledger import Checkpoint
-from mezzotint.federated.optimizers import FedAdam, FedAvg, FedAvgM, FedYogi, ServerOptimizer, optimizer_named
+from mezzotint.federated.server_optimizers import FedAdam, FedAvg, FedAvgM, FedYogi, ServerOptimizer, optimizer_named
 from mezzotint.federated.settings import RunSettings
 from mezzotint.federated.strategy import SecureStrategy
 from mezzotint.federated.tasks import LocalTraining, Rehearsal, Softmax, model_for

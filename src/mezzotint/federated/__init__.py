@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from mezzotint.federated.local import LocalStrategy as LocalStrategy
     from mezzotint.federated.local import LocalUpdates as LocalUpdates
     from mezzotint.federated.mod import SecureUpdates as SecureUpdates
-    from mezzotint.federated.optimizers import FedAdam as FedAdam
-    from mezzotint.federated.optimizers import FedAvg as FedAvg
-    from mezzotint.federated.optimizers import FedAvgM as FedAvgM
-    from mezzotint.federated.optimizers import FedYogi as FedYogi
     from mezzotint.federated.policy import Policy as Policy
     from mezzotint.federated.policy import PolicyRefusal as PolicyRefusal
     from mezzotint.federated.policy import load_policy as load_policy
     from mezzotint.federated.secagg import Roster as Roster
+    from mezzotint.federated.server_optimizers import FedAdam as FedAdam
+    from mezzotint.federated.server_optimizers import FedAvg as FedAvg
+    from mezzotint.federated.server_optimizers import FedAvgM as FedAvgM
+    from mezzotint.federated.server_optimizers import FedYogi as FedYogi
     from mezzotint.federated.settings import RunSettings as RunSettings
     from mezzotint.federated.strategy import SecureStrategy as SecureStrategy
     from mezzotint.federated.tasks import Rehearsal as Rehearsal

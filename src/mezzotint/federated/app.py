@@ -31,11 +31,11 @@ from mezzotint.federated.budget import rounds_within
 from mezzotint.federated.ledger import NAME, Checkpoint, RunLedger
 from mezzotint.federated.local import LocalStrategy, LocalUpdates
 from mezzotint.federated.mod import SecureUpdates
-from mezzotint.federated.optimizers import optimizer_named
 from mezzotint.federated.records import log
 from mezzotint.federated.rounds import RoundStrategy, spending
 from mezzotint.federated.schedule import check_sampling
 from mezzotint.federated.secagg import Roster
+from mezzotint.federated.server_optimizers import optimizer_named
 from mezzotint.federated.settings import RunSettings
 from mezzotint.federated.strategy import SecureStrategy
 from mezzotint.federated.tasks import model_for

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from mezzotint.core.errors import BudgetError, FileFormatError, ParameterError
 from mezzotint.core.files import AppendLog, replacing
 from mezzotint.federated.encoding import Encoding
-from mezzotint.federated.optimizers import State
+from mezzotint.federated.server_optimizers import State
 from mezzotint.privacy.claim import Claim
 
 _FORMAT = "mezzotint-federated-ledger"

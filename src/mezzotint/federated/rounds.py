@@ -24,7 +24,6 @@ from mezzotint.core.errors import BudgetError, ParameterError
 from mezzotint.core.records import above
 from mezzotint.federated.arrivals import arriving
 from mezzotint.federated.ledger import RunLedger
-from mezzotint.federated.optimizers import FedAvg, ServerOptimizer, State
 from mezzotint.federated.records import (
     NAME,
     PAYLOAD,
@@ -39,6 +38,7 @@ from mezzotint.federated.records import (
 )
 from mezzotint.federated.schedule import Sampling, check_sampling
 from mezzotint.federated.secagg import ProtocolError, TooFewClients
+from mezzotint.federated.server_optimizers import FedAvg, ServerOptimizer, State
 from mezzotint.privacy.claim import Claim, basis
 
 Returns = Literal["weights", "update"]

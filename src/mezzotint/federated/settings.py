@@ -11,9 +11,9 @@ from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_object
 from mezzotint.core.records import Record
 from mezzotint.federated.encoding import Encoding, FixedPointEncoding, load_encoding
-from mezzotint.federated.optimizers import optimizer_named
 from mezzotint.federated.schedule import check_sampling
 from mezzotint.federated.secagg.parameters import CORRUPTED, DROPPED
+from mezzotint.federated.server_optimizers import optimizer_named
 from mezzotint.federated.tasks import LocalTraining
 from mezzotint.vectors import RankedCodebook
 
@@ -37,7 +37,7 @@ class RunSettings(Record):
         l2_norm: clip the vector to this norm before (and rotate it, for a mechanism's table); 0 does not. A file of an
             encoding has its own.
         learning_rate: factor of what the server's optimizer makes of the mean update.
-        server_optimizer: "fedavg", "fedavgm", "fedadam" or "fedyogi" (`mezzotint.federated.optimizers`).
+        server_optimizer: "fedavg", "fedavgm", "fedadam" or "fedyogi" (`mezzotint.federated.server_optimizers`).
         rounds, per_round, minimum: how many rounds, clients each, and fewest summands (0: half of per_round + 1; of
             single reports 1).
         roster: file of all clients that there are (`Roster`); "" takes the connected ones for real.

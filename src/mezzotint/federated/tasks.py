@@ -14,8 +14,8 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.core.lazy import LazyModule
 from mezzotint.datasets import Federation
 from mezzotint.federated.encoding import Encoding, TableEncoding, Vector
-from mezzotint.federated.optimizers import FedAvg, ServerOptimizer, State
 from mezzotint.federated.schedule import Sampling, check_sampling, turn
+from mezzotint.federated.server_optimizers import FedAvg, ServerOptimizer, State
 
 images: Any = LazyModule("mezzotint.federated.images")
 
