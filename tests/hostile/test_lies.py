@@ -446,6 +446,14 @@ def test_a_lie_is_refused_in_the_same_words_for_all_data(
     assert all(same), transcripts[0][same.index(False)]
 
 
+def test_the_page_lists_every_lie() -> None:
+    page = Path(__file__).parents[2] / "docs" / "federated-threat-model.md"
+    text = page.read_text(encoding="utf-8").partition("## A server's lies, told")[2].partition("\n## ")[0]
+    rows = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in text.splitlines() if line[:1] == "|"]
+    told = [(lie, ", ".join(sorted(refusals)), whose) for lie, (_, refusals, whose) in LIES.items() if refusals]
+    assert [(lie, names.replace("`", ""), whose) for lie, names, whose in rows[2:]] == told
+
+
 def test_a_roster_that_names_somebody_twice_is_refused_by_clients_that_hold_none(tmp_path: Path) -> None:
     """Of a client without a roster of its own the server can make no two."""
     grid = _grid(tmp_path, 1)

@@ -167,13 +167,18 @@ def _by_a_stranger(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(module, "sign", lambda identity, text: sign(STRANGER._identity, text))
 
 
-def _too_much(patch: pytest.MonkeyPatch) -> None:
-    def more(values: Any, **sizes: Any) -> Any:
-        total = HONEST["checked_integers"](values, **sizes)
-        total[:] = CLIENTS // 2 * EXACT.span  # with those of the others above what twelve may add up to
-        return total
+def _adding(number: int) -> Callable[[pytest.MonkeyPatch], None]:
+    """Whatever the client has, it adds this to every coordinate, modulo the modulus."""
 
-    patch.setattr(client_module, "checked_integers", more)
+    def patch_with(patch: pytest.MonkeyPatch) -> None:
+        def other(values: Any, **sizes: Any) -> Any:
+            total = HONEST["checked_integers"](values, **sizes)
+            total[:] = number % 2 ** sizes["bits"]
+            return total
+
+        patch.setattr(client_module, "checked_integers", other)
+
+    return patch_with
 
 
 def _shares(of: Callable[[bytes, int, int], list[bytes]]) -> Callable[[pytest.MonkeyPatch], None]:
@@ -201,7 +206,7 @@ WRONGS: dict[str, Callable[[str], Spoilt]] = {
         stage, _shares(lambda one, holders, threshold: [bytes([i + 1]) * 16 + b"\0" for i in range(holders)])
     ),
     "a revealed share is wrong": lambda stage: _Payload(stage, lambda self, payload: _flipped(payload)),
-    "integers above the range": lambda stage: _Patched(stage, _too_much),
+    "integers above the range": lambda stage: _Patched(stage, _adding(CLIENTS // 2 * EXACT.span)),
     "training gives NaN": lambda stage: _Trains(stage, lambda: np.full(COORDINATES, np.nan)),
     "training raises": lambda stage: _Trains(stage, lambda: np.array([1 / 0])),
     "training ends the process": lambda stage: _Trains(stage, _exits),
@@ -231,15 +236,18 @@ def _app(place: int, spoilt: Spoilt) -> ClientApp:
     return app
 
 
+def _grid(folder: Path, spoilt: Spoilt) -> LocalGrid:
+    configs = {}
+    for place in range(CLIENTS):
+        (folder / f"key-{place}").write_bytes(secret(place))
+        configs[place] = {"identity": str(folder / f"key-{place}")}
+    return LocalGrid([_app(place, spoilt) for place in range(CLIENTS)], configs=configs, hand=spoilt.hand)
+
+
 @pytest.mark.parametrize(("what", "stage"), [pytest.param(*cell, id=" ".join(cell)) for cell in _table()])
 def test_one_spoilt_message_costs_its_sender_at_most_and_a_round_where_the_table_says_so(tmp_path, what, stage):
     outcome = _table()[what, stage]
-    spoilt = WRONGS[what](stage)
-    configs = {}
-    for place in range(CLIENTS):
-        (tmp_path / f"key-{place}").write_bytes(secret(place))
-        configs[place] = {"identity": str(tmp_path / f"key-{place}")}
-    grid = LocalGrid([_app(place, spoilt) for place in range(CLIENTS)], configs=configs, hand=spoilt.hand)
+    grid = _grid(tmp_path, WRONGS[what](stage))
     strategy = SecureStrategy(
         encoding=EXACT, per_round=CLIENTS, roster=roster(CLIENTS), returns="update",
         ledger=RunLedger(tmp_path / "ledger.jsonl", {"run": "x"}),
@@ -269,6 +277,34 @@ def test_one_spoilt_message_costs_its_sender_at_most_and_a_round_where_the_table
     assert {blame.identity for blame in strategy.blames} == strategy.excluded
     for blame in strategy.blames:
         blame.check()
+
+
+MOST = CLIENTS * EXACT.span
+"""The largest sum that honest clients can have."""
+
+
+@pytest.mark.parametrize("wanted", [0, 1, MOST // 3, MOST, MOST + 1, -1])
+def test_one_client_moves_a_sum_to_any_value_that_clients_could_have_and_to_no_other(tmp_path, wanted):
+    """It knows what the others send here; their integers are those of halves, which the grid holds exactly."""
+
+    def summed(spoilt: Spoilt) -> SecureStrategy:
+        strategy = SecureStrategy(encoding=EXACT, per_round=CLIENTS, roster=roster(CLIENTS), returns="update")
+        start = ArrayRecord({"a": Array(np.zeros(COORDINATES))})
+        grid = _grid(tmp_path, spoilt)
+        strategy.start(grid=grid, initial_arrays=start, num_rounds=1, train_config=ConfigRecord())
+        return strategy
+
+    nothing = summed(_Patched("sum", _adding(0))).last_sum
+    assert nothing is not None
+    others = int(nothing.values[0])
+    assert others > EXACT.span
+    moved = summed(_Patched("sum", _adding(wanted - others)))
+    if 0 <= wanted <= MOST:
+        assert moved.last_sum is not None
+        assert moved.last_sum.values.tolist() == [wanted] * COORDINATES
+    else:
+        assert moved.last_sum is None
+        assert [one.name for one in moved.incidents] == ["OutOfRangeInteger"]
 
 
 def test_the_table_has_every_way_and_every_message():
