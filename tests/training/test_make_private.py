@@ -159,6 +159,24 @@ def test_the_claim_follows_a_noise_schedule(blobs: Dataset) -> None:
     assert other.claim() == accountant.claim()
 
 
+def test_an_old_state_does_not_forget_steps(blobs: Dataset) -> None:
+    module, optimizer, loader, accountant = training.make_private(*parts(blobs), noise_multiplier=2.0, delta=1e-5)
+    run(module, optimizer, loader)
+    old = accountant.state_dict()
+    run(module, optimizer, loader)
+    claimed = accountant.claim()
+    with pytest.raises(ParameterError, match="10 steps, 20 counted: released steps stay counted"):
+        accountant.load_state_dict(old)
+    quiet = {**old, "history": [(9.0, *old["history"][0][1:2], 30)]}  # more steps, but not those that were taken
+    with pytest.raises(ParameterError, match="30 steps, 20 counted"):
+        accountant.load_state_dict(quiet)
+    assert accountant.claim() == claimed
+    accountant.load_state_dict(accountant.state_dict())
+    assert accountant.claim() == claimed
+    run(module, optimizer, loader)
+    assert len(accountant) == 30
+
+
 def test_the_same_steps_as_the_trainer_s(blobs: Dataset) -> None:
     # Without noise to speak of, on whole batches: the module of the script ends where the trainer's does.
     module, optimizer, loader, accountant = training.make_private(

@@ -9,7 +9,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -44,12 +44,12 @@ notices_of: Any = LazyModule("mezzotint.training.notices")
 
 EXAMPLE = "mezzotint train --data breast-cancer --model logreg --method dp-sgd --target-epsilon 1 --bits 4 --json"
 
-_NOISE = ("target_epsilon", "noise_multiplier")
+_NOISE, _USERS = ("target_epsilon", "noise_multiplier"), ("users", "records_per_user")
 # Options without a default, and which methods use them. The others refuse them: whoever gives one expects an effect.
 USES = {
     "none": (),
-    "dp-sgd": (*_NOISE, "bands"),
-    "proj-dp-sgd": (*_NOISE, "bands", "projection", "bound"),
+    "dp-sgd": (*_NOISE, *_USERS, "bands"),
+    "proj-dp-sgd": (*_NOISE, *_USERS, "bands", "projection", "bound"),
     "rqp": (*_NOISE, "projection", "bound", "q", "mechanism"),
     "quantized-gradient": ("mechanism",),
     "ranked-gradient": ("report_epsilon",),
@@ -71,6 +71,12 @@ def command(
         ),
     ],
     label: Annotated[str | None, typer.Option(help="Column to learn, of a .csv or .parquet file.")] = None,
+    users: Annotated[
+        str | None, typer.Option(help="Column that says whose row it is, for a claim about users.")
+    ] = None,
+    records_per_user: Annotated[
+        int | None, typer.Option(help="With --users: of a user the first so many rows to train on are kept.")
+    ] = None,
     model: Annotated[str, typer.Option(help="logreg, svm, softmax, cnn, or your own module: file.py:Net.")] = "logreg",
     method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}.")] = "dp-sgd",
     target_epsilon: Annotated[Number, typer.Option(help="Epsilon of the run: chooses the noise, or ends it.")] = None,
@@ -164,7 +170,8 @@ def prepare(options: dict[str, Any]) -> Any:
     _check(options)
     if options["resume"] and options["checkpoint"] is None:
         raise ParameterError("resume", "True", "name the --checkpoint to go on from")
-    data = _data(options["data"], options["label"])
+    data = _data(options["data"], options["label"], options["users"])
+    data = training.trainer.of_users(data, options["records_per_user"])
     if abs(data.train_x).max() > FAR:
         warn(
             "some features lie far from [-1, 1]: they rule the gradients, which are clipped, and little is learned of "
@@ -181,6 +188,7 @@ def prepare(options: dict[str, Any]) -> Any:
         averaging=options["averaging"],
         optimizer=options["optimizer"],
         schedule=options["schedule"],
+        records_per_user=options["records_per_user"],
     )
     chosen = choose_method(options, task, records=len(data.train_x))
     run = training.trainer.Trainer(data=data, task=task, method=chosen, settings=settings)
@@ -204,18 +212,22 @@ def _check(options: dict[str, Any]) -> None:
             raise ParameterError(
                 name, str(options[name]), f"--method {method} has no use for it; {', '.join(takers)} has"
             )
+    if (options["users"] is None) != (options["records_per_user"] is None):
+        given = next(name for name in _USERS if options[name] is not None)
+        raise ParameterError(given, options[given], "--users and --records-per-user go together")
     if options["bits"] not in range(1, 9):
         raise ParameterError("bits", options["bits"], "weights take 1 to 8 bits; try 4")
 
 
-def _data(name: str, label: str | None) -> Any:
+def _data(name: str, label: str | None, users: str | None) -> Any:
     place = Path(name)
     if place.suffix in (".csv", ".parquet"):
         if label is None:
             raise ParameterError("label", "None", "name the column to learn: --label COLUMN")
-        return datasets.table_file(place, label=label)
-    if label is not None:
-        raise ParameterError("label", label, "only tables (.csv, .parquet) have columns; leave it out")
+        return datasets.table_file(place, label=label, users=users)
+    for option, column in (("label", label), ("users", users)):
+        if column is not None:
+            raise ParameterError(option, column, "only tables (.csv, .parquet) have columns; leave it out")
     if name == "breast-cancer":
         return datasets.breast_cancer()
     if not place.is_dir():
@@ -250,6 +262,8 @@ def choose_method(options: dict[str, Any], task: Any, *, records: int) -> Any:
 
 def _bands(options: dict[str, Any], records: int) -> int:
     given = options["bands"]
+    if given is not None and options["users"] is not None:
+        raise ParameterError("bands", given, "a user's records would lie in several parts; leave it out with --users")
     if given != "auto":
         try:
             return int(given or 1)
@@ -292,7 +306,7 @@ def _noise(options: dict[str, Any], projected: Any, *, records: int, bands: int)
     batches = training.batches.PoissonBatches.of_parts(bands, batch_size=options["batch_size"], dataset_size=records)
     least = training.rqp.noise_multiplier(
         target,
-        sampling_rate=batches.sampling.rate,
+        sampling=replace(batches.sampling, records_per_user=options["records_per_user"] or 1),
         steps=training.bands.participations(options["steps"], bands),
         delta=options["delta"],
         neighboring=_neighboring(options),

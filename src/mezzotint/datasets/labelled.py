@@ -99,6 +99,7 @@ class Dataset:
         train_y, test_y: (n,) int64 labels, 0 .. classes - 1.
         classes: number of labels.
         note: what was done to the features that no privacy claim covers; empty if nothing.
+        train_users: (n,) whose record each is; None where nobody says.
 
     Raises:
         ParameterError: lengths that do not match, no records, labels out of range, features that are not finite.
@@ -111,6 +112,7 @@ class Dataset:
     test_y: Labels
     classes: int
     note: str = ""
+    train_users: npt.NDArray[Any] | None = None
 
     def __post_init__(self) -> None:
         for part, x, y in (("train", self.train_x, self.train_y), ("test", self.test_x, self.test_y)):
@@ -194,20 +196,22 @@ EVERY = 5
 """Of tables and folders that are not split, every fifth record is kept for testing."""
 
 
-def _held_out(name: str, x: Features, y: Labels, classes: int) -> Dataset:
+def _held_out(name: str, x: Features, y: Labels, classes: int, users: npt.NDArray[Any] | None = None) -> Dataset:
     tested = np.arange(len(x)) % EVERY == EVERY - 1
     return Dataset(
         name=name, train_x=x[~tested], train_y=y[~tested], test_x=x[tested], test_y=y[tested], classes=classes,
         note=f"the names of the {classes} classes are read from the data, which the claim does not cover",
+        train_users=None if users is None else users[~tested],
     )  # fmt: skip
 
 
-def table_file(path: str | Path, *, label: str) -> Dataset:
+def table_file(path: str | Path, *, label: str, users: str | None = None) -> Dataset:
     """A table of numbers, in CSV or Parquet; every fifth row is kept for testing.
 
     Arguments:
         path: ending in .csv (with a header) or .parquet.
         label: the column to learn; its distinct values, in order, are the classes. All others are features as they are.
+        users: the column that says whose record a row is; no feature. None if there is none.
 
     Raises:
         ParameterError: another ending, no such file or column, a feature that is no number or missing, too few rows.
@@ -224,14 +228,19 @@ def table_file(path: str | Path, *, label: str) -> Dataset:
         table = readers[place.suffix](place)
     except (pa.ArrowException, OSError) as error:
         raise FileFormatError(f"{place.name}: cannot be read ({type(error).__name__})") from None
-    if label not in table.column_names:
-        raise ParameterError("label", label, f"no such column; there are {', '.join(table.column_names)}")
-    if table[label].null_count:
-        raise ParameterError("label", label, "some rows have none; drop them")
+    for option, column in (("label", label), ("users", users)):
+        if column is None:
+            continue
+        if column not in table.column_names:
+            raise ParameterError(option, column, f"no such column; there are {', '.join(table.column_names)}")
+        if table[column].null_count:
+            raise ParameterError(option, column, "some rows have none; drop them")
+    if users == label:
+        raise ParameterError("users", str(users), "this column is what is learned; name another")
     columns: list[Any] = []
     for name in table.column_names:
         kind = table.schema.field(name).type
-        if name == label:
+        if name in (label, users):
             continue
         if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
             raise ParameterError("data", name, f"this column holds {kind}; features are numbers, encode or drop it")
@@ -239,7 +248,8 @@ def table_file(path: str | Path, *, label: str) -> Dataset:
     if not columns:
         raise ParameterError("data", place.name, "has no column but the label")
     found, y = np.unique(np.asarray(table[label].to_pylist()), return_inverse=True)
-    return _held_out(place.name, np.stack(columns, axis=1).astype(np.float32), y.astype(np.int64), len(found))
+    owners = None if users is None else np.asarray(table[users].to_pylist())
+    return _held_out(place.name, np.stack(columns, axis=1).astype(np.float32), y.astype(np.int64), len(found), owners)
 
 
 def image_folder(folder: str | Path) -> Dataset:

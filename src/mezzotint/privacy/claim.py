@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mezzotint.privacy.release import Release
 
 Neighboring = Literal["replace_one", "add_or_remove_one"]
-Unit = Literal["client", "record"]
+Unit = Literal["client", "record", "user"]
 View = Literal["local", "sum", "shuffled"]
 Observer = Literal["reports", "secure_sum", "model", "shuffled"]
 Trust = Literal["local", "secure_sum", "central", "shuffler"]
@@ -30,6 +30,8 @@ _CHANGE = {
     ("client", "add_or_remove_one"): "adding or removing all data of one client",
     ("record", "replace_one"): "replacing one record",
     ("record", "add_or_remove_one"): "adding or removing one record",
+    ("user", "replace_one"): "replacing all records of one user",
+    ("user", "add_or_remove_one"): "adding or removing all records of one user",
 }
 
 _SEEN = {
@@ -84,7 +86,8 @@ class Claim(Record):
     Arguments:
         epsilon, delta: rounded against us; epsilon is inf when nothing can be claimed at this delta.
         neighboring: what may differ between the two worlds: one replaced, or one added or removed.
-        unit: whose data that is: all of a client's reports in all coordinates and rounds, or one record behind them.
+        unit: whose data that is: all of a client's reports in all coordinates and rounds, one record behind them, or
+            all records of one user in a training run.
         observer: who the claim is against: somebody who sees every report ("reports"), the sums of a secure aggregation
             and nothing else ("secure_sum"), only what a server publishes after it added noise ("model"), or the reports
             of each round in random order, without a word on who sent them ("shuffled").

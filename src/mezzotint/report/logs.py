@@ -197,8 +197,9 @@ def _phase(header: Mapping[str, Any], end: Mapping[str, Any] | None) -> Any:
     return rqp.Phase(
         noise_multiplier=header["noise_multiplier"],
         kappa=header.get("kappa", 1.0),
-        sampling=rqp.Poisson(rate=end["sampling_rate"]),
+        sampling=rqp.Poisson(rate=end["sampling_rate"], records_per_user=header.get("records_per_user") or 1),
         steps=end["steps"],
+        bands=header.get("bands", 1),
     )
 
 
@@ -235,7 +236,7 @@ def _verify(header: Mapping[str, Any], end: Mapping[str, Any] | None) -> Section
     code = (
         ">>> from mezzotint.privacy import account\n>>> from mezzotint.training import rqp\n"
         f">>> phase = rqp.Phase(steps={phase.steps}, noise_multiplier={phase.noise_multiplier!r}, "
-        f"kappa={phase.kappa!r}, sampling=rqp.Poisson(rate={phase.sampling.rate!r}))\n"
+        f"kappa={phase.kappa!r}, bands={phase.bands}, sampling=rqp.{phase.sampling!r})\n"
         f">>> release = rqp.training_release([phase], delta={header['delta']!r}, neighboring={end['neighboring']!r})\n"
         ">>> print(account(release))"
     )

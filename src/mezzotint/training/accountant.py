@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, final
 
 from mezzotint.core.arguments import check_positive
@@ -97,7 +99,7 @@ class Accountant(IAccountant):
             Phase(
                 noise_multiplier=noise,
                 kappa=self.contraction,
-                sampling=Poisson(rate=rate),
+                sampling=replace(self.sampling, rate=rate),
                 steps=steps,
                 bands=self.bands,
             )
@@ -118,11 +120,31 @@ class Accountant(IAccountant):
     def state_dict(self, destination: Any = None) -> Any:
         found = super().state_dict(destination)
         found["contraction"], found["bands"] = self.contraction, self.bands
+        found["records_per_user"] = self.sampling.records_per_user
         return found
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Goes on from the steps that another accountant counted, or this one did.
+
+        Raises:
+            ParameterError: a run of other bands or users; fewer steps than are counted here. Whoever goes back to
+                earlier weights has released the later ones: load module and optimizer alone then.
+        """
+        for name, own in (("bands", self.bands), ("records_per_user", self.sampling.records_per_user)):
+            if int(state_dict.get(name, 1)) != own:
+                raise ParameterError(name, own, f"the run so far had {state_dict.get(name, 1)}")
+        history = [(float(noise), float(rate), int(steps)) for noise, rate, steps in state_dict["history"]]
+        if not _counted(self.history) <= _counted(history):
+            remedy = "released steps stay counted; to go back to earlier weights, load module and optimizer alone"
+            raise ParameterError("state_dict", f"{_counted(history).total()} steps, {len(self)} counted", remedy)
         super().load_state_dict(state_dict)
-        self.history = [(float(noise), float(rate), int(steps)) for noise, rate, steps in state_dict["history"]]
-        self.contraction, self._goes_on = float(state_dict["contraction"]), False  # a run that goes on begins anew
-        if int(state_dict.get("bands", 1)) != self.bands:
-            raise ParameterError("bands", self.bands, f"the run so far had {state_dict.get('bands', 1)}")
+        self.history = history
+        self.contraction = max(self.contraction, float(state_dict["contraction"]))
+        self._goes_on = False  # a run that goes on begins anew
+
+
+def _counted(history: list[tuple[float, float, int]]) -> Counter[tuple[float, float]]:
+    found: Counter[tuple[float, float]] = Counter()
+    for noise, rate, steps in history:
+        found[noise, rate] += steps
+    return found

@@ -12,6 +12,7 @@ from typing import Any, cast, final
 import numpy as np
 import numpy.typing as npt
 
+from mezzotint.core.arguments import check_count
 from mezzotint.core.entropy import BLOCK, ElementWords, fresh_key
 from mezzotint.core.errors import ParameterError
 from mezzotint.training.extra import GradSampleModule, torch
@@ -79,6 +80,25 @@ class PoissonBatches:
             words.fill(drawn)
             found.append(first + np.flatnonzero(drawn < np.uint64(self.threshold)))
         return np.concatenate(found)
+
+
+def first_records(users: Any, most: int, *, records: int) -> npt.NDArray[np.int64]:
+    """Indices of the records that are trained on, rising: of every user the first `most`, whoever else is there.
+
+    Arguments:
+        users: (records,) whose record each is.
+
+    Raises:
+        ParameterError: as many names as records are needed.
+    """
+    names = np.asarray(users)
+    if names.shape != (records,):
+        raise ParameterError("users", str(names.shape), f"name the user of each of the {records} records, in order")
+    _, own = np.unique(names, return_inverse=True)
+    order = np.argsort(own, kind="stable")
+    counts = np.bincount(own)
+    before = np.repeat(np.cumsum(counts) - counts, counts)
+    return np.sort(order[np.arange(records) - before < check_count("records_per_user", most)])
 
 
 @final

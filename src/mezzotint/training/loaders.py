@@ -6,6 +6,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, final
 
+import numpy as np
+import numpy.typing as npt
+
 from mezzotint.core.entropy import key_from
 from mezzotint.core.errors import ParameterError
 from mezzotint.training.batches import Parts, PoissonBatches
@@ -107,13 +110,21 @@ class _AheadLoader(_DATA.DataLoader[Any]):
 
 
 def poisson_loader(
-    loader: _DATA.DataLoader[Any], *, rng: Callable[[], Any], first: int = 0, every: int = 1, bands: int = 1
+    loader: _DATA.DataLoader[Any],
+    *,
+    rng: Callable[[], Any],
+    first: int = 0,
+    every: int = 1,
+    bands: int = 1,
+    kept: npt.NDArray[np.int64] | None = None,
 ) -> tuple[_DATA.DataLoader[Any], PoissonBatches]:
     """A loader of the same data whose batches are Poisson samples of the same expected size.
 
     Arguments:
         loader: with a batch size, over a data set of known length, shuffled or in order.
         rng, first, every, bands: as in `PoissonBatchSampler`. With bands every record gets a part at random, for good.
+
+        kept: indices of the records that are drawn from; None for all.
 
     Returns: the loader, as many batches to a pass as the given one; and the rule by which records enter a batch.
 
@@ -130,7 +141,8 @@ def poisson_loader(
     replicas = every if not isinstance(loader.sampler, _DATA.DistributedSampler) else loader.sampler.num_replicas
     # Where each replica's loader has its own share of the records, its batch size is its share of the batch.
     shared = isinstance(loader.sampler, _DATA.DistributedSampler)
-    records = len(loader.dataset)  # type: ignore[arg-type]
+    data: Any = loader.dataset if kept is None else _DATA.Subset(loader.dataset, kept.tolist())
+    records = len(data)
     expected = loader.batch_size * (replicas if shared else 1)
     batches, parts = PoissonBatches.of_parts(bands, batch_size=expected, dataset_size=records), None
     if bands > 1:
@@ -139,7 +151,7 @@ def poisson_loader(
         parts = Parts(bands, records=records, key=key_from(rng()))
     steps = max(1, len(loader))
     made = (_AheadLoader if loader.num_workers else _DATA.DataLoader)(
-        loader.dataset,
+        data,
         batch_sampler=PoissonBatchSampler(
             batches,
             steps=steps,

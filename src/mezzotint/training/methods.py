@@ -41,6 +41,7 @@ class Course(NamedTuple):
     delta: float
     neighboring: Neighboring
     contraction: float
+    records_per_user: int
 
 
 class Method(ABC):
@@ -81,20 +82,25 @@ class Method(ABC):
         delta: float,
         neighboring: Neighboring,
         contraction: float,
+        records_per_user: int = 1,
     ) -> Claim | None:
         """What `steps` Poisson-sampled steps on `coordinates` weights cost one record; None if there is no limit.
 
         Arguments:
             contraction: what follows the noise leaves this share of its privacy loss, as the optimizer says
                 (`ProjectedOptimizer.contraction`); 1 where nothing is projected.
+            records_per_user: more than 1 for a claim about all records of one user, who has at most so many.
 
         Raises:
-            ParameterError: reports of gradients under add-or-remove-one. A report is drawn from the same codes whatever
-                the record is, but a record that is absent sends nothing: it hides what was sent, not that it was.
+            ParameterError: reports about users; reports of gradients under add-or-remove-one. A report is drawn from
+                the same codes whatever the record is, but a record that is absent sends nothing: it hides what was
+                sent, not that it was.
         """
         if self.relation == "replace_one" != neighboring:
             raise ParameterError("neighboring", neighboring, "reports of gradients hide replacement only: replace_one")
-        return self._claim(Course(steps, sampling_rate, coordinates, delta, neighboring, contraction))
+        if self.relation == "replace_one" and records_per_user > 1:
+            raise ParameterError("records_per_user", records_per_user, "reports are accounted record by record: 1")
+        return self._claim(Course(steps, sampling_rate, coordinates, delta, neighboring, contraction, records_per_user))
 
     @abstractmethod
     def _claim(self, run: Course) -> Claim | None: ...
@@ -166,7 +172,7 @@ class NoisySGD(Method):
         phase = Phase(
             noise_multiplier=self.noise_multiplier,
             kappa=run.contraction,
-            sampling=Poisson(rate=run.sampling_rate),
+            sampling=Poisson(rate=run.sampling_rate, records_per_user=run.records_per_user),
             steps=run.steps,
             bands=self.bands,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -9,7 +10,7 @@ from mezzotint.core.arguments import check_count, check_positive
 from mezzotint.core.errors import ParameterError
 from mezzotint.training.accountant import Accountant
 from mezzotint.training.bands import NOT_REPLACED, CorrelatedNoise, choose_bands
-from mezzotint.training.batches import Draws, FactoredGradSampleModule
+from mezzotint.training.batches import Draws, FactoredGradSampleModule, first_records
 from mezzotint.training.extra import (
     AbstractGradSampleModule,
     FSDPModule,
@@ -24,7 +25,7 @@ from mezzotint.training.notices import warn_about
 from mezzotint.training.optimizers import NoisyOptimizer, ProjectedOptimizer, derived_bound
 from mezzotint.training.projection import Projection, projection
 from mezzotint.training.rqp.accounting import noise_multiplier as least_noise
-from mezzotint.training.rqp.sampling import NEIGHBORINGS, Neighboring, participations
+from mezzotint.training.rqp.sampling import NEIGHBORINGS, Neighboring, Poisson, participations
 
 PrivateMethod = Literal["dp-sgd", "proj-dp-sgd", "rqp"]
 METHODS = ("dp-sgd", "proj-dp-sgd", "rqp")
@@ -47,6 +48,8 @@ def make_private(
     neighboring: Neighboring = "add_or_remove_one",
     loss_reduction: Literal["mean", "sum"] = "mean",
     bands: int | Literal["auto"] = 1,
+    users: Any = None,
+    records_per_user: int = 1,
     seed: int | None = None,
 ) -> tuple[GradSampleModule, NoisyOptimizer, torch.utils.data.DataLoader[Any], Accountant]:
     """Makes a training script private; the loop itself stays as it is.
@@ -71,6 +74,8 @@ def make_private(
         bands: steps that the noise is correlated over; 1 draws it afresh. Records then fall into as many parts, which
             take turns. More bands let noise cancel, and need more of it: "auto" chooses before training, for
             target_epsilon, what leaves least in the last iterate of plain SGD.
+        users: whose record each is, in the order of the loader's data; the claim is then about all records of one user.
+        records_per_user: of a user, the first so many records are trained on, and paid for together. With users.
         seed: for a simulation that can be repeated; NOT private, and its claim says so.
 
     Returns: module, optimizer, loader, and the accountant, whose `claim()` is what all steps so far cost one record.
@@ -103,8 +108,12 @@ def make_private(
     if replicas:
         _start_alike(module)
     steps = None if epochs is None else check_count("epochs", epochs) * max(1, len(loader))
+    kept = _kept(users, records_per_user, loader, chosen, bands)
     banded = _bands(bands, loader, chosen, target_epsilon, steps, delta, neighboring, replicas=replicas)
-    made, batches = poisson_loader(loader, rng=partial(draws, "batch"), first=rank, every=world, bands=banded)
+    made, batches = poisson_loader(
+        loader, rng=partial(draws, "batch"), first=rank, every=world, bands=banded, kept=kept
+    )
+    sampling = replace(batches.sampling, records_per_user=records_per_user)
     projected = _projection(chosen, bits, q)
     inner: torch.optim.Optimizer = optimizer
     if projected is not None:
@@ -118,11 +127,11 @@ def make_private(
         )
     contraction = inner.contraction if isinstance(inner, ProjectedOptimizer) else 1.0
     noise = _noise(
-        target_epsilon, noise_multiplier, contraction=contraction, rate=batches.sampling.rate, delta=delta,
+        target_epsilon, noise_multiplier, contraction=contraction, sampling=sampling, delta=delta,
         steps=None if steps is None else participations(steps, banded), neighboring=neighboring,
     )  # fmt: skip
     accountant = Accountant(
-        sampling=batches.sampling,
+        sampling=sampling,
         delta=delta,
         neighboring=neighboring,
         steps=None if target_epsilon is None else steps,
@@ -186,6 +195,19 @@ def _bands(
         target, batch_size=loader.batch_size, dataset_size=len(loader.dataset), steps=steps, delta=delta,
         neighboring=neighboring,
     )  # fmt: skip
+
+
+def _kept(users: Any, most: int, loader: Any, method: str, bands: int | str) -> Any:
+    """Indices of the records that are trained on; None for all."""
+    if users is None and most != 1:
+        raise ParameterError("records_per_user", most, "say whose record each is, so that no user has more: users=...")
+    if users is None:
+        return None
+    if bands != 1:
+        raise ParameterError("bands", bands, "a user's records would lie in several parts; use bands=1 with users")
+    if method == "rqp":
+        raise ParameterError("method", method, "replaced codes save nothing for users; use proj-dp-sgd")
+    return first_records(users, most, records=len(loader.dataset))
 
 
 def _check_module(module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -252,7 +274,7 @@ def _noise(
     given: float | None,
     *,
     contraction: float,
-    rate: float,
+    sampling: Poisson,
     steps: int | None,
     delta: float,
     neighboring: Neighboring,
@@ -264,7 +286,7 @@ def _noise(
     if steps is None:
         raise ParameterError("epochs", "None", "the budget is for a number of epochs; give it")
     assert target is not None
-    return contraction * least_noise(target, sampling_rate=rate, steps=steps, delta=delta, neighboring=neighboring)
+    return contraction * least_noise(target, sampling=sampling, steps=steps, delta=delta, neighboring=neighboring)
 
 
 def _warn(projected: Projection, inner: Any, noise: float, clip_norm: float, batch_size: int, steps: int) -> None:

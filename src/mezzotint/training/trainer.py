@@ -19,7 +19,7 @@ from mezzotint.core.entropy import key_from
 from mezzotint.core.errors import ParameterError
 from mezzotint.datasets import Dataset
 from mezzotint.privacy.claim import Claim
-from mezzotint.training.batches import Parts, PoissonBatches
+from mezzotint.training.batches import Parts, PoissonBatches, first_records
 from mezzotint.training.checkpoint import StepLedger, multiple, save
 from mezzotint.training.extra import torch
 from mezzotint.training.loaders import Drawn
@@ -84,6 +84,8 @@ class Settings:
         averaging: share of the last steps whose weights are averaged (post-processing, free); 0 for the last alone.
         optimizer: one of `OPTIMIZERS`: "sgd", "momentum" (0.9) or "adam". But for "sgd" steps remember gradients, so
             that replacing codes buys nothing.
+        records_per_user: of a user the first so many records are trained on, and the claim is about all of them
+            together; None for a claim about one record. Needs data that say whose each record is.
         schedule: of the step size, one of `SCHEDULES`: "constant", or falling to 0 at the end, "linear" or "cosine".
 
     Raises:
@@ -99,11 +101,14 @@ class Settings:
     averaging: float = 0.0
     optimizer: str = "sgd"
     schedule: str = "constant"
+    records_per_user: int | None = None
 
     def __post_init__(self) -> None:
         check_count("steps", self.steps)
         check_count("batch_size", self.batch_size)
         check_positive("step_size", self.step_size)
+        if self.records_per_user is not None:
+            check_count("records_per_user", self.records_per_user)
         if not 0 <= self.averaging <= 1:
             raise ParameterError("averaging", self.averaging, "a share of the steps lies in [0, 1]")
         for name, value, known in (
@@ -119,6 +124,21 @@ class Settings:
     def first_averaged(self) -> int:
         """The first step (counted from 1) whose weights enter the average."""
         return min(self.steps, self.steps - math.ceil(self.averaging * self.steps) + 1)
+
+
+def of_users(data: Dataset, most: int | None) -> Dataset:
+    """The data with at most so many records to train on of each user; all of them for None.
+
+    Raises:
+        ParameterError: data that do not say whose the records are.
+    """
+    if most is None:
+        return data
+    if data.train_users is None:
+        raise ParameterError("records_per_user", most, "the data do not say whose the records are")
+    kept = first_records(data.train_users, most, records=len(data.train_x))
+    users = data.train_users[kept]
+    return replace(data, train_x=data.train_x[kept], train_y=data.train_y[kept], train_users=users)
 
 
 @final
@@ -144,6 +164,7 @@ class Trainer:
     """
 
     def __init__(self, *, data: Dataset, task: Task, method: Method, settings: Settings) -> None:
+        data = of_users(data, settings.records_per_user)
         self.data, self.task, self.method, self.settings = data, task, method, settings
         self.taken = self.spent = 0
         self.stopped = ""
@@ -301,6 +322,7 @@ class Trainer:
             delta=self.settings.delta,
             neighboring=self.settings.neighboring or self.method.relation,
             contraction=getattr(self.optimizer, "contraction", 1.0),
+            records_per_user=self.settings.records_per_user or 1,
         )
         return None if found is None else replace(found, seeded=self.seeded)
 

@@ -77,7 +77,7 @@ def _bounds(lossy: tuple[Phase, ...], neighboring: Neighboring, spent: float) ->
         return float(total.get_epsilon_for_delta(spent)) if total else math.inf
 
     bounds = {PLD: cost(_composed(lossy, neighboring))}
-    if neighboring == "replace_one" and any(phase.kappa < 1 for phase in lossy):
+    if neighboring == "replace_one" and any(phase.kappa < 1 and phase.records_per_user == 1 for phase in lossy):
         # What is known of contracted steps is less than of their noise, which may be the better bound.
         bounds[PLD + " of the noise alone"] = cost(_composed([replace(one, kappa=1.0) for one in lossy], neighboring))
         if all(isinstance(one.sampling, Poisson) for one in lossy):
@@ -102,10 +102,21 @@ class Steps:
     phases: tuple[Phase, ...]
     seeded: bool = False
 
+    def __post_init__(self) -> None:
+        if len({phase.records_per_user for phase in self.phases}) > 1:
+            remedy = "the phases are about users with different numbers of records; use the largest for all"
+            raise ParameterError("phases", [phase.records_per_user for phase in self.phases], remedy)
+
+    @property
+    def records_per_user(self) -> int:
+        """Records that a user has at most, where the claim is about users; else 1."""
+        return self.phases[0].records_per_user if self.phases else 1
+
     @property
     def facts(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return {"phases": [phase.facts for phase in self.phases]}
+        users = {"records_per_user": self.records_per_user} if self.records_per_user > 1 else {}
+        return {"phases": [phase.facts for phase in self.phases], **users}
 
     def account(self, release: Release) -> Claim:
         """The claim about one record, against whoever sees every iterate; delta in [1e-11, 1)."""
@@ -121,12 +132,17 @@ class Steps:
 
     def claim(self, release: Release, bounds: Mapping[str, float]) -> Claim:
         """The claim made of valid bounds."""
+        many = self.records_per_user
+        users: dict[str, Any] = {}
+        if many > 1:
+            users = {"unit": "user", "between": f"data in which a user has at most {many} records"}
         rates = {phase.sampling.rate if isinstance(phase.sampling, Poisson) else 0.0 for phase in self.phases}
         poisson = len(rates) == 1 and 0.0 < max(rates) < 1
         steps = " and ".join(str(phase) for phase in self.phases) or "no steps"
         return release.claim(
             bounds, rounds=sum(phase.steps for phase in self.phases), released=f"all iterates of {steps}",
             sampling="poisson" if poisson else "none", sampling_rate=max(rates) if poisson else 1.0, seeded=self.seeded,
+            **users,
         )  # fmt: skip
 
     def propose(self, release: Release, claim: Claim, *, seconds: int) -> Outcome | str:
@@ -136,6 +152,8 @@ class Steps:
             return "proofs are about runs of one phase with Poisson batches"
         if phase.bands != 1:
             return "proofs are about noise that is independent from step to step"
+        if phase.records_per_user != 1:
+            return "proofs are about one record, not about users with several"
         if phase.kappa != 1:
             return "proofs are about runs without random replacement of codes; propose_training has them by q and bits"
         return propose_training(
@@ -185,7 +203,8 @@ def epsilon(
         steps: T >= 1.
         delta: in [1e-11, 1).
         sampling_rate: p in (0, 1] of Poisson batches: batch size over data size.
-        sampling: instead of sampling_rate another rule, such as `WithReplacement` (the paper's).
+        sampling: instead of sampling_rate another rule: `WithReplacement` (the paper's), or `Poisson` with
+            records_per_user, for a claim about all records of one user.
         neighboring: "add_or_remove_one" or "replace_one".
         dimension: number of weights; with Poisson batches and q < 1 the pure bound, which needs it, is then looked at
             too: it is the smaller one for next to no noise on few weights.
@@ -203,7 +222,7 @@ def epsilon(
         steps=check_count("steps", steps),
     )  # fmt: skip
     release = training_release([phase], delta=delta, neighboring=neighboring)
-    if dimension is None or not isinstance(phase.sampling, Poisson):
+    if dimension is None or not isinstance(phase.sampling, Poisson) or phase.records_per_user > 1:
         return account(release)
     pure = _pure(phase, q=q, bits=bits, dimension=check_count("dimension", dimension), neighboring=neighboring)
     found = Steps(phases=(phase,))

@@ -21,7 +21,7 @@ def to_event(released: Claim | Release) -> dp_accounting.DpEvent:
 
     Raises:
         ParameterError: what no event describes, and why: reports of tables and vectors, noise that is contracted by
-            random replacement, batches that are not drawn by Poisson sampling, seeded runs.
+            random replacement, batches that are not drawn by Poisson sampling, users of several records, seeded runs.
 
     Guarantees: `from_event` gives back an equal release, but for phases without steps.
 
@@ -44,6 +44,9 @@ def to_event(released: Claim | Release) -> dp_accounting.DpEvent:
 def _event(phase: Phase) -> dp_accounting.DpEvent:
     if not isinstance(phase.sampling, Poisson):
         raise ParameterError("sampling", phase.sampling.words(), "only Poisson sampling is converted")
+    if phase.records_per_user != 1:
+        remedy = "an event is about one record; accountants have no word for users with several"
+        raise ParameterError("records_per_user", phase.records_per_user, remedy)
     if phase.bands != 1:
         remedy = "correlated noise has no event; phases of as many steps as a record takes part in have one"
         raise ParameterError("bands", phase.bands, remedy)

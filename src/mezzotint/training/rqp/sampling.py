@@ -9,18 +9,19 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, final
+from typing import Any, Literal, NamedTuple, final
 
 import numpy as np
 from dp_accounting import NeighboringRelation
 from dp_accounting.pld import pld_pmf
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution, from_gaussian_mechanism
+from scipy.special import log_ndtr, logsumexp, ndtr, softmax
 from scipy.stats import binom
 
 from mezzotint.core.arguments import check_count, check_positive, check_rate
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import FloatArray
-from mezzotint.training.rqp.contraction import hockey_stick
+from mezzotint.training.rqp.contraction import RELATIVE_ERROR, hockey_stick
 
 Curve = Callable[[FloatArray], FloatArray]
 Neighboring = Literal["replace_one", "add_or_remove_one"]
@@ -34,7 +35,13 @@ _FINEST = 1e-4
 _POINTS = 100_000
 """Losses are spaced 1e-4 apart, wider where that would need more points than this; wider only overstates."""
 
-_FARTHEST = 700.0
+MOST_RECORDS = 100
+"""Of one user: with more, steps cost too much to be of use."""
+
+_BEYOND, _COARSE = 40.0, 20_001
+"""Standard deviations from all means that no half-line begins beyond, and points where half-lines are looked up."""
+
+_FARTHEST, _LARGEST = 700.0, 709.0
 _NEGLIGIBLE = 1e-20
 """A loss this improbable is counted as infinite."""
 
@@ -72,17 +79,25 @@ class Poisson(Sampling):
 
     Arguments:
         rate: in (0, 1].
+        records_per_user: what is told apart is data with and without all records of one user, who has at most so many.
+
+    Source: docs/proofs/training.md, "Sampling" and "Users with several records".
     """
 
     rate: float
+    records_per_user: int = 1
 
     def __post_init__(self) -> None:
         check_rate(self.rate)
+        if check_count("records_per_user", self.records_per_user) > MOST_RECORDS:
+            raise ParameterError("records_per_user", self.records_per_user, f"{MOST_RECORDS} is the most; keep fewer")
 
     def words(self) -> str:
         return f"Poisson sampling at rate {self.rate:.6g}"
 
     def spacing(self, noise: float, neighboring: Neighboring, *, contracted: bool = False) -> float:
+        if self.records_per_user > 1:
+            return _spacing(max(map(_reach, self._pairs(noise, neighboring))))
         if neighboring == "replace_one" and contracted:
             return _spacing(_reach(lambda target: self._replace(noise, target)))
         # A loss exceeded with probability 1e-15 or so sets the spacing.
@@ -92,6 +107,9 @@ class Poisson(Sampling):
     def step(
         self, noise: float, neighboring: Neighboring, spacing: float, *, contracted: bool = False
     ) -> PrivacyLossDistribution:
+        if self.records_per_user > 1:
+            # What is known is a pair of noisy sums: random replacement after them is post-processing here.
+            return _connected(*self._pairs(noise, neighboring), spacing)
         if neighboring == "replace_one" and contracted:
             return _symmetric(lambda target: self._replace(noise, target), spacing)
         # Of Gaussian noise itself the worst pair is known: for replacing a record, shifts to either side.
@@ -101,6 +119,18 @@ class Poisson(Sampling):
             value_discretization_interval=spacing,
             neighboring_relation=_RELATIONS[neighboring],
         )
+
+    def _pairs(self, noise: float, neighboring: Neighboring) -> tuple[Curve, Curve]:
+        """Curves of the worst pair, in both orders: how many of the user's records enter is binomial."""
+        copies = np.arange(self.records_per_user + 1)
+        masses = binom.pmf(copies, self.records_per_user, self.rate)
+        kept = masses > _NEGLIGIBLE
+        there = Shifts(masses[kept], copies[kept] / noise, float(masses[~kept].sum()))
+        if neighboring == "replace_one":
+            both = mixture_curve(there, there.mirrored())
+            return both, both
+        nobody = Shifts(np.ones(1), np.zeros(1), 0.0)
+        return mixture_curve(there, nobody), mixture_curve(nobody, there.mirrored())
 
     def _replace(self, noise: float, target: FloatArray) -> FloatArray:
         # P = (1-p) M + p M_x, Q = (1-p) M + p M_x'. With e^t = 1 + p (e^s - 1), advanced joint convexity (Balle,
@@ -159,6 +189,56 @@ class WithReplacement(Sampling):
         return curve
 
 
+class Shifts(NamedTuple):
+    """A mixture of normal distributions of unit variance: weights, means, and the mass of components left out."""
+
+    weights: FloatArray
+    means: FloatArray
+    missing: float
+
+    def mirrored(self) -> Shifts:
+        """With every mean on the other side of 0."""
+        return self._replace(means=-self.means)
+
+
+def mixture_curve(first: Shifts, second: Shifts) -> Curve:
+    """Rising t -> sup_A of P(A) - e^t Q(A) for mixtures P, Q; never understated.
+
+    Arguments:
+        first, second: P and Q; no mean of Q exceeds one of P, so that the ratio of their densities rises.
+    """
+
+    def terms(shifts: Shifts, x: FloatArray) -> FloatArray:
+        return np.log(shifts.weights) + shifts.means * (x[:, None] - shifts.means / 2)
+
+    def ratio(x: FloatArray) -> FloatArray:
+        return logsumexp(terms(first, x), axis=1) - logsumexp(terms(second, x), axis=1)
+
+    def slope(x: FloatArray) -> FloatArray:
+        return softmax(terms(first, x), axis=1) @ first.means - softmax(terms(second, x), axis=1) @ second.means
+
+    farthest = _BEYOND + max(np.abs(first.means).max(), np.abs(second.means).max())
+    coarse = np.linspace(-farthest, farthest, _COARSE)
+    ratios = ratio(coarse)
+
+    def curve(target: FloatArray) -> FloatArray:
+        x = np.interp(target, ratios, coarse)
+        x = np.clip(x + (target - ratio(x)) / np.maximum(slope(x), 1e-9), -farthest, farthest)
+        # Whatever half-lines these are, each is the best event at a ratio of its own, and between two ratios the curve,
+        # which is convex in e^t, lies below its chord.
+        x = np.sort(x)
+        own = np.maximum.accumulate(ratio(x))
+        x, own = x[own < _LARGEST], own[own < _LARGEST]
+        above = ndtr(first.means - x[:, None]) @ first.weights + first.missing
+        below = own + logsumexp(np.log(second.weights) + log_ndtr(second.means - x[:, None]), axis=1)
+        height = above * (1 + RELATIVE_ERROR) - np.exp(np.minimum(below, 0.0)) * (1 - RELATIVE_ERROR)
+        height = np.clip(height, np.maximum(0.0, -np.expm1(np.minimum(own, 0.0))), 1.0)
+        at = np.exp(np.minimum(target, _LARGEST))
+        return np.interp(at, np.concatenate([[0.0], np.exp(own)]), np.concatenate([[1.0], height]))
+
+    return curve
+
+
 def _inner(target: FloatArray, rate: float) -> FloatArray:
     """s with e^t = 1 + rate (e^s - 1), t >= 0."""
     # log(1 + (e^t - 1)/rate) = t + log(e^-t + (1 - e^-t)/rate) does not overflow.
@@ -178,18 +258,26 @@ def _spacing(reach: float) -> float:
 
 def _symmetric(curve: Curve, spacing: float) -> PrivacyLossDistribution:
     """Loss distribution that dominates all pairs whose hockey sticks, in both orders, stay under curve(t), t >= 0."""
+    return PrivacyLossDistribution(_losses(curve, curve, spacing))
+
+
+def _connected(ahead: Curve, behind: Curve, spacing: float) -> PrivacyLossDistribution:
+    """The same where the two orders of a pair have different curves."""
+    return PrivacyLossDistribution(_losses(ahead, behind, spacing), _losses(behind, ahead, spacing))
+
+
+def _losses(one: Curve, other: Curve, spacing: float) -> Any:
+    """Losses of a pair whose hockey sticks stay under one curve, and in the other order under the other, t >= 0."""
     # Connect the dots: through points on or above a curve that is convex in e^t it stays above that curve. Where
     # our points are not convex themselves, dp-accounting raises negative masses to 0, which only adds to delta.
-    index = np.arange(math.ceil(_reach(curve) / spacing) + 1)
+    index = np.arange(math.ceil(max(_reach(one), _reach(other)) / spacing) + 1)
     target = np.asarray(index * spacing, dtype=np.float64)
-    ahead = np.minimum.accumulate(np.clip(curve(target), 0.0, 1.0))
+    ahead, back = (np.minimum.accumulate(np.clip(curve(target), 0.0, 1.0)) for curve in (one, other))
     # H_-t(P, Q) = 1 - e^-t + e^-t H_t(Q, P).
-    behind = -np.expm1(-target) + np.exp(-target) * ahead
+    behind = -np.expm1(-target) + np.exp(-target) * back
     deltas = np.concatenate([behind[:0:-1], ahead])
     grid = np.concatenate([-index[:0:-1], index])
-    return PrivacyLossDistribution(
-        pld_pmf.create_pmf_pessimistic_connect_dots(spacing, grid, np.minimum.accumulate(np.minimum(deltas, 1.0)))
-    )
+    return pld_pmf.create_pmf_pessimistic_connect_dots(spacing, grid, np.minimum.accumulate(np.minimum(deltas, 1.0)))
 
 
 def participations(steps: int, bands: int) -> int:
@@ -231,6 +319,11 @@ class Phase:
             raise ParameterError(
                 "bands", self.bands, "replaced codes hide nothing of noise that is correlated: kappa=1"
             )
+        if self.bands > 1 and self.records_per_user > 1:
+            remedy = (
+                "a user's records are in several parts, so that its blocks of correlated noise overlap; use bands=1"
+            )
+            raise ParameterError("bands", self.bands, remedy)
 
     @property
     def participations(self) -> int:
@@ -238,8 +331,15 @@ class Phase:
         return participations(self.steps, self.bands)
 
     @property
+    def records_per_user(self) -> int:
+        """Records that a user has at most, where users are told apart; else 1."""
+        return self.sampling.records_per_user if isinstance(self.sampling, Poisson) else 1
+
+    @property
     def effective_noise(self) -> float:
-        """z / kappa: the noise multiplier of the DP-SGD that is as private; inf at kappa = 0."""
+        """z / kappa: the noise multiplier of the DP-SGD that is as private; inf at kappa = 0. z for users' records."""
+        if self.records_per_user > 1 and self.kappa > 0:
+            return self.noise_multiplier  # Theorem A is about pairs of means, and several records mix more
         return self.noise_multiplier / self.kappa if self.kappa > 0 else math.inf
 
     def __str__(self) -> str:
