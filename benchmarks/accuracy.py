@@ -179,7 +179,7 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3, 4, 5])
     parser.add_argument("--batch", type=int, default=300, help="expected records per batch")
     parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--step-size", type=float, default=2.0)
+    parser.add_argument("--step-size", type=float, default=4.0)
     parser.add_argument("--momentum", type=float, default=0.0)
     parser.add_argument("--results", type=Path, default=Path("accuracy.jsonl"), help="one line a run")
     parser.add_argument(
