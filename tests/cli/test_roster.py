@@ -34,6 +34,15 @@ def test_identities_become_a_roster_that_a_policy_names(tmp_path: Path, capsys: 
     roster = Roster.load(tmp_path / "roster.json")
     assert (said["members"], said["sha256"]) == (3, roster.digest.hex())
     assert {card.identity for card in roster.members} == {bytes.fromhex(card)[:32] for card in cards}
+    # What a client compares, and that it is listed itself; of the file's own hash nobody speaks.
+    key = str(tmp_path / "1.key")
+    assert run(["roster", "check", str(tmp_path / "roster.json"), "--identity", key, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"members": 3, "sha256": roster.digest.hex()}
+    assert run(["roster", "check", str(tmp_path / "roster.json")]) == 0
+    assert roster.digest.hex() in capsys.readouterr().out
+    assert run(["roster", "identity", str(tmp_path / "stranger")]) == 0
+    assert run(["roster", "check", str(tmp_path / "roster.json"), "--identity", str(tmp_path / "stranger")]) == 2
+    assert "does not list its card" in capsys.readouterr().err
     (tmp_path / "policy.toml").write_text("minimum = 3\nroster = 'roster.json'\n")
     assert load_policy(tmp_path / "policy.toml").roster == roster
 

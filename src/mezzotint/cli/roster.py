@@ -42,10 +42,7 @@ def card(
     file: Annotated[Path, typer.Argument(help="File that `roster identity` wrote.")], as_json: AsJson = False
 ) -> None:
     """Prints the card of an identity again: it is public, and signed by its owner."""
-    secret = file.read_bytes()
-    if len(secret) != 32:
-        raise ParameterError("file", str(file), "the file of an identity holds 32 bytes")
-    _print_card(rosters.introduce(secret), as_json)
+    _print_card(rosters.introduce(_secret(file, "file")), as_json)
 
 
 @app.command("make", epilog="Example: mezzotint roster make cards.txt --out roster.json")
@@ -62,8 +59,29 @@ def make(
     if as_json:
         print_json({"members": len(roster.members), "sha256": roster.digest.hex(), "out": str(out)})
         return
-    output().print(f"{len(roster.members)} clients, SHA-256 {roster.digest.hex()}", highlight=False, soft_wrap=True)
-    notices().print("mezzotint: every client compares this SHA-256 with that of the roster it was given", markup=False)
+    _print_roster(roster)
+    notices().print(
+        "mezzotint: every client compares this SHA-256 with what `mezzotint roster check` prints of its file",
+        markup=False,
+    )
+
+
+@app.command("check", epilog="Example: mezzotint roster check roster.json --identity identity.key")
+def check(
+    file: Annotated[Path, typer.Argument(help="Roster that a client was given.")],
+    identity: Annotated[Path | None, typer.Option(help="File of the client's own identity.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Prints the SHA-256 of a roster, for clients to compare; status 2 if it lacks the identity."""
+    roster = rosters.Roster.load(file)
+    if identity is not None:
+        card = rosters.read_introduction(rosters.introduce(_secret(identity, "identity")))
+        if card not in roster.members:
+            raise ParameterError("identity", str(identity), "this roster does not list its card; ask who made it")
+    if as_json:
+        print_json({"members": len(roster.members), "sha256": roster.digest.hex()})
+    else:
+        _print_roster(roster)
 
 
 @app.command("blame", epilog="Example: mezzotint roster blame run/blame-0123.json")
@@ -78,6 +96,17 @@ def blame(
     else:
         said = f"proved: client {found.identity.hex()} signed shares that restore nothing"
         output().print(said, highlight=False, soft_wrap=True)
+
+
+def _secret(file: Path, parameter: str) -> bytes:
+    secret = file.read_bytes()
+    if len(secret) != 32:
+        raise ParameterError(parameter, str(file), "the file of an identity holds 32 bytes")
+    return secret
+
+
+def _print_roster(roster: Any) -> None:
+    output().print(f"{len(roster.members)} clients, SHA-256 {roster.digest.hex()}", highlight=False, soft_wrap=True)
 
 
 def _print_card(said: bytes, as_json: bool) -> None:
