@@ -35,16 +35,17 @@ ALLOWED["cli"] = {*ALLOWED}
 
 
 def _imported(tree: ast.AST) -> list[str]:
-    """Every mezzotint module that a file names in an import or hands to LazyModule."""
+    """Every mezzotint module that a file names in an import, and every room that it asks of the package, `mz`."""
     names: list[str] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
+            assert all(alias.asname == "mz" for alias in node.names if alias.name == "mezzotint")
+            names += [alias.name for alias in node.names if alias.name != "mezzotint"]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "imports inside the package are absolute"
             names += [f"{node.module}.{alias.name}" for alias in node.names]
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "LazyModule":
-            names += [argument.value for argument in node.args if isinstance(argument, ast.Constant)]
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "mz":
+            names.append(f"mezzotint.{node.attr}")
     return [name for name in names if name.split(".")[0] == "mezzotint"]
 
 

@@ -23,10 +23,6 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from browser import chromium, colours, requests, resize, until, violations
-from mezzotint.core.lazy import LazyModule
-
-explorer: Any = LazyModule("mezzotint.report.explore.dashboard")
-explorer_server: Any = LazyModule("mezzotint.report.explore.serving")
 
 WIDTHS = (390, 768, 1280)
 SCHEMES = ("light", "dark")
@@ -69,7 +65,10 @@ def serve(folder: Path) -> Iterator[str]:
 @contextmanager
 def explore() -> Iterator[str]:
     """The explorer on a free port of this machine; its address, token included."""
-    running = explorer_server.Server(explorer.make_app().server)
+    from mezzotint.report.explore import dashboard as app
+    from mezzotint.report.explore import serving as server
+
+    running = server.Server(app.make_app().server)
     thread = threading.Thread(target=running.run, daemon=True)
     thread.start()
     try:

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mezzotint import collect, families
-from mezzotint.collect import cluster, runs
+from mezzotint.collect import cluster
 from mezzotint.collect.drawing import plan
 from mezzotint.collect.runs import MANIFEST, PartWriter, part_name
 from mezzotint.collect.sources import blocks_of, find_files
@@ -75,7 +75,7 @@ def test_workers_get_no_key_unless_seeded(source: Path, tmp_path: Path, monkeypa
         sent.append(pickle.loads(pickle.dumps(writer)))
         yield from map(sent[-1].write, blocks)
 
-    monkeypatch.setattr(runs.cluster, "write_parts", write_parts)
+    monkeypatch.setattr(cluster, "write_parts", write_parts)
     for out, seed in (("a", None), ("b", 3), ("c", 3)):
         collect.privatize(
             source, tmp_path / out, column="x", mechanism=ONE, engine="ray", address="somewhere", rng=seed
@@ -212,7 +212,7 @@ def test_a_killed_worker_is_replaced_and_no_row_is_reported_twice(
     log, killed, seed = tmp_path / "log", [], 3 if stream == "seeded" else None
     log.mkdir()
     real = cluster.write_parts
-    monkeypatch.setattr(runs.cluster, "write_parts", lambda writer, *a, **more: real(Slow(writer, log), *a, **more))
+    monkeypatch.setattr(cluster, "write_parts", lambda writer, *a, **more: real(Slow(writer, log), *a, **more))
 
     def kill() -> None:
         deadline = time.monotonic() + 120

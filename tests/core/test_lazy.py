@@ -1,20 +1,23 @@
-"""Modules fetched when first used, and what is said where one is missing."""
+"""What is said where a library of an extra is missing."""
 
 from __future__ import annotations
+
+import importlib
 
 import pytest
 
 from mezzotint.core.errors import MissingExtraError
-from mezzotint.core.lazy import LazyModule
+from mezzotint.core.lazy import brought_by
 
 
 def test_a_missing_library_names_the_extra_that_brings_it() -> None:
-    absent = LazyModule("mezzotint_absent.part", extra="report")
-    with pytest.raises(MissingExtraError, match=r"mezzotint_absent.*pip install 'mezzotint\[report\]'"):
-        _ = absent.anything
+    said = r"mezzotint_absent.*pip install 'mezzotint\[report\]'"
+    with pytest.raises(MissingExtraError, match=said) as refused, brought_by("report"):
+        importlib.import_module("mezzotint_absent.part")
     assert issubclass(MissingExtraError, ImportError)
+    assert isinstance(refused.value.__cause__, ModuleNotFoundError)
 
 
-def test_without_an_extra_the_interpreter_speaks_for_itself() -> None:
-    with pytest.raises(ModuleNotFoundError, match="mezzotint_absent"):
-        _ = LazyModule("mezzotint_absent").anything
+def test_other_errors_speak_for_themselves() -> None:
+    with pytest.raises(ImportError, match="cannot import name"), brought_by("report"):
+        from mezzotint.core.lazy import absent  # noqa: F401  # type: ignore[attr-defined]

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+import mezzotint as mz
 from mezzotint.cli.common import (
     AsJson,
     Overwrite,
@@ -17,7 +18,6 @@ from mezzotint.cli.common import (
     say,
     write_proof,
 )
-from mezzotint.cli.rooms import privacy, vectors
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import refuse_existing
 from mezzotint.core.records import above
@@ -53,17 +53,17 @@ def command(
     if is_ranked(file) and (coordinates, view == "sum", geometry, l2_norm) != (1, False, "coordinate", None):
         remedy = "a ranked codebook's reports are whole vectors, seen one by one or shuffled: no sums, no coordinates"
         raise ParameterError("file", str(file), remedy)
-    release = privacy.described(
-        vectors.RankedCodebook.load(file) if is_ranked(file) else load_mechanism(file, parameter="file"),
+    release = mz.privacy.described(
+        mz.vectors.RankedCodebook.load(file) if is_ranked(file) else load_mechanism(file, parameter="file"),
         coordinates=coordinates, rounds=rounds, sampling_rate=sampling_rate, sampling=sampling, delta=delta, view=view,
         neighboring=neighboring, clients=clients, corrupted=corrupted, geometry=geometry, l2_norm=l2_norm,
     )  # fmt: skip
-    claim = privacy.account(release) if proof is None else write_proof(release, proof, overwrite=overwrite)
+    claim = mz.privacy.account(release) if proof is None else write_proof(release, proof, overwrite=overwrite)
     if as_json:
         print_json({**claim.as_dict(), "claim": str(claim)})
     else:
         others = "; ".join(f"epsilon {above(epsilon)} by {name}" for name, epsilon in claim.alternatives[1:])
-        also = f"\nAlso valid ({privacy.basis(claim.observer)}): {others}." if others else ""
+        also = f"\nAlso valid ({mz.privacy.basis(claim.observer)}): {others}." if others else ""
         say(str(claim) + also)
     if proof is not None and not claim.certified:
         raise typer.Exit(1)

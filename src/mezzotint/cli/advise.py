@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Literal
 
 import typer
 from rich.table import Table
 
+import mezzotint as mz
 from mezzotint.cli.common import (
     AsJson,
     number,
@@ -20,18 +21,7 @@ from mezzotint.cli.common import (
 )
 from mezzotint.cli.tables import Fitted
 from mezzotint.core.errors import InfeasibleError, MezzotintError, ParameterError
-from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import Mechanism
-
-if TYPE_CHECKING:
-    from mezzotint import design, families, vectors
-    from mezzotint.privacy import claim
-else:
-    # Numerical rooms: loaded when the verb runs, not for its help.
-    design = LazyModule("mezzotint.design")
-    families = LazyModule("mezzotint.families")
-    vectors = LazyModule("mezzotint.vectors")
-    claim = LazyModule("mezzotint.privacy.claim")
 
 EXAMPLE = "mezzotint advise --clients 1000 --dim 10000 --rounds 20 --trust sum --target-epsilon 8 --delta 1e-6"
 
@@ -45,11 +35,11 @@ _KNOTS = 9
 def _rqm(strength: float, reach: float) -> Mechanism:
     """16 levels, q = 0.42 as in its paper; the levels reach as far out as those of a one-bit response."""
     extension = reach * (1 / math.tanh(strength / 2) - 1)
-    return families.rqm(lower=-reach, upper=reach, levels=16, extension=max(extension, 1e-6 * reach), q=0.42)
+    return mz.families.rqm(lower=-reach, upper=reach, levels=16, extension=max(extension, 1e-6 * reach), q=0.42)
 
 
 def _pbm(strength: float, reach: float) -> Mechanism:
-    return families.pbm(lower=-reach, upper=reach, trials=15, theta=math.tanh(strength / 4) / 2, knots=_KNOTS)
+    return mz.families.pbm(lower=-reach, upper=reach, trials=15, theta=math.tanh(strength / 4) / 2, knots=_KNOTS)
 
 
 def _optimal(count: int) -> Callable[[float, float], Mechanism]:
@@ -62,7 +52,7 @@ def _optimal(count: int) -> Callable[[float, float], Mechanism]:
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
-                    result = design.optimal(
+                    result = mz.design.optimal(
                         epsilon=strength, lower=-reach, upper=reach, levels=levels, loss="mse", knots=_KNOTS
                     )
                 found.append(result.mechanism)
@@ -75,25 +65,26 @@ def _optimal(count: int) -> Callable[[float, float], Mechanism]:
     return build
 
 
-def candidates(setting: vectors.Setting) -> tuple[list[vectors.Family], list[vectors.NoiseFamily]]:
+def candidates(setting: mz.vectors.Setting) -> tuple[list[mz.vectors.Family], list[mz.vectors.NoiseFamily]]:
     """Tables and integer noise that `mezzotint advise` considers."""
     tables = [
-        vectors.Family(name="one-bit response", build=vectors.one_bit),
-        vectors.Family(name="PBM, 16 levels", build=_pbm),
-        vectors.Family(name="RQM, 16 levels", build=_rqm),
+        mz.vectors.Family(name="one-bit response", build=mz.vectors.one_bit),
+        mz.vectors.Family(name="PBM, 16 levels", build=_pbm),
+        mz.vectors.Family(name="RQM, 16 levels", build=_rqm),
     ]
     if setting.dimension == 1:
         # Under strong noise, as rotated vectors need it, the best table on any levels is the one-bit response.
         tables[1:1] = [
-            vectors.Family(name=f"optimal table, {count} even levels", build=_optimal(count)) for count in (4, 16)
+            mz.vectors.Family(name=f"optimal table, {count} even levels", build=_optimal(count)) for count in (4, 16)
         ]
     distributed = "distributed " if setting.trust == "sum" else ""
     noises = [
-        vectors.NoiseFamily(
-            name=f"{distributed}discrete Gaussian", build=lambda deviation: families.discrete_gaussian(sigma=deviation)
+        mz.vectors.NoiseFamily(
+            name=f"{distributed}discrete Gaussian",
+            build=lambda deviation: mz.families.discrete_gaussian(sigma=deviation),
         ),
-        vectors.NoiseFamily(
-            name=f"{distributed}Skellam", build=lambda deviation: families.skellam(variance=deviation**2)
+        mz.vectors.NoiseFamily(
+            name=f"{distributed}Skellam", build=lambda deviation: mz.families.skellam(variance=deviation**2)
         ),
     ]
     return tables, noises
@@ -118,7 +109,7 @@ def command(
 
     Errors are of the mean of one round, per coordinate, for vectors of norm 1 (values in [-1, 1] for --dim 1).
     """
-    setting = vectors.Setting(
+    setting = mz.vectors.Setting(
         clients=clients,
         dimension=dim,
         rounds=_taken_part(clients, rounds, population),
@@ -131,17 +122,17 @@ def command(
     tables, noises = candidates(setting)
     ranked = setting.trust == "local" and setting.dimension > 1
     with progress("calibrating", len(tables) + len(noises) + ranked) as tell:
-        advice = vectors.advise(setting, tables=tables, noises=noises, progress=tell)
+        advice = mz.vectors.advise(setting, tables=tables, noises=noises, progress=tell)
     if as_json:
         print_json({"population": population, "run_rounds": rounds, **advice.as_dict()})
         return
     _show(advice)
 
 
-def _known(trust: str) -> Any:
-    if trust not in ("local", "sum"):
-        raise ParameterError("trust", trust, 'use "local" (every report is seen) or "sum" (only sums are)')
-    return trust
+def _known(trust: str) -> Literal["local", "sum"]:
+    if trust == "local" or trust == "sum":
+        return trust
+    raise ParameterError("trust", trust, 'use "local" (every report is seen) or "sum" (only sums are)')
 
 
 def _taken_part(clients: int, rounds: int, population: int | None) -> int:
@@ -153,7 +144,9 @@ def _taken_part(clients: int, rounds: int, population: int | None) -> int:
     return -(-rounds * clients // population)
 
 
-def _show(advice: vectors.Advice) -> None:
+def _show(advice: mz.vectors.Advice) -> None:
+    from mezzotint.privacy import claim
+
     setting, console = advice.setting, output()
     rounds = claim.counted(setting.rounds, "round")
     observer = "reports" if setting.trust == "local" else "secure_sum"

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -30,9 +30,6 @@ from mezzotint.cli import (
     verify,
 )
 from mezzotint.core.errors import MezzotintError
-from mezzotint.core.lazy import LazyModule
-
-metadata: Any = LazyModule("importlib.metadata")
 
 BAD_INPUT = 2
 INTERRUPTED = 130
@@ -96,6 +93,8 @@ def _nothing() -> None:
 
 
 def _version(wanted: bool) -> None:
+    from importlib import metadata
+
     if wanted:
         typer.echo(f"mezzotint {metadata.version('mezzotint')}")
         raise typer.Exit(0)

@@ -10,22 +10,23 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TextIO, TypeAlias
 
 import typer
 from rich.console import Console
 
+import mezzotint as mz
 from mezzotint.cli.messages import typed
-from mezzotint.cli.rooms import collect, privacy, vectors
 from mezzotint.core import format
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_text
-from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import Progress, above, plain
+from mezzotint.core.records import JsonObject, Progress, above, plain
 from mezzotint.core.records import number as number
 
-progress_bars: Any = LazyModule("rich.progress")
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the output if it exists.")]
@@ -47,6 +48,10 @@ PRIOR_WARNING = (
 )
 
 
+Options: TypeAlias = JsonObject
+"""Options by name, as a verb was given them or as a function of the library takes them; their declarations say what."""
+
+
 def output() -> Console:
     """Console for results."""
     return Console(width=_width(sys.stdout))
@@ -57,7 +62,7 @@ def notices() -> Console:
     return Console(stderr=True, width=_width(sys.stderr))
 
 
-def _width(stream: Any) -> int | None:
+def _width(stream: TextIO) -> int | None:
     """Wide enough for tables where it is no terminal and COLUMNS asks for nothing else; None leaves it to rich."""
     return None if stream.isatty() or "COLUMNS" in os.environ else 120
 
@@ -83,7 +88,7 @@ def warn(text: str) -> None:
     say(f"mezzotint: warning: {typed(text)}", on=notices())
 
 
-def print_json(values: Mapping[str, Any]) -> None:
+def print_json(values: JsonObject) -> None:
     """One JSON object on standard output; infinities and NaN, which JSON lacks, as text."""
     print(json.dumps(plain(values), allow_nan=False))
 
@@ -109,7 +114,7 @@ def parse_levels(text: str) -> int | list[float]:
         raise ParameterError("levels", text, remedy) from None
 
 
-def read_prior(prior: str | None, lower: float, upper: float) -> Any:
+def read_prior(prior: str | None, lower: float, upper: float) -> npt.NDArray[np.floating] | None:
     """The sample that --prior names, or None for uniform; says what private data would mean, and what is clipped."""
     if prior is None:
         return None
@@ -119,7 +124,7 @@ def read_prior(prior: str | None, lower: float, upper: float) -> Any:
     warn(PRIOR_WARNING)
     try:
         with busy("reading the prior"):
-            values = collect.read_values(path, column=column)
+            values = mz.collect.read_values(path, column=column)
     except ParameterError as error:  # of the file or of the column: both were typed here
         raise ParameterError("prior", prior, error.remedy) from None
     outside = int(((values < lower) | (values > upper)).sum())
@@ -129,7 +134,7 @@ def read_prior(prior: str | None, lower: float, upper: float) -> Any:
     return values
 
 
-def refuse_given(options: Mapping[str, Any], remedy: str) -> None:
+def refuse_given(options: Mapping[str, object], remedy: str) -> None:
     """Raises ParameterError for the first option that was given although it does not go with the others."""
     for name, value in options.items():
         if value:
@@ -151,12 +156,12 @@ def table_for_shares(epsilon: float, lower: float, upper: float, *, bins: int) -
     )
 
 
-def each(claim: privacy.Claim | None) -> str:
+def each(claim: mz.privacy.Claim | None) -> str:
     """What one report costs, to whom and whether it was checked."""
     return SEEDED if claim is None else f"epsilon {above(claim.epsilon)} each ({claim.basis})"
 
 
-def cost_of(claim: privacy.Claim | None, seeded: bool | None) -> str:
+def cost_of(claim: mz.privacy.Claim | None, seeded: bool | None) -> str:
     """What each of the reports behind an estimate cost, as far as their files say."""
     unsure = claim is not None and seeded is None
     return each(claim) + (" unless they were drawn from a seed (their files do not say)" if unsure else "")
@@ -187,9 +192,9 @@ ProofOption = Annotated[
 ]
 
 
-def write_proof(release: Any, path: Path, *, overwrite: bool) -> privacy.Claim:
+def write_proof(release: mz.privacy.Release, path: Path, *, overwrite: bool) -> mz.privacy.Claim:
     """The claim of a release, with its proof in a file where the kernel accepts one; otherwise it says why not."""
-    claim, proof = privacy.prove(release)
+    claim, proof = mz.privacy.prove(release)
     if proof is None:
         warn(f"no proof was written: {claim.reason}")
     else:
@@ -197,9 +202,13 @@ def write_proof(release: Any, path: Path, *, overwrite: bool) -> privacy.Claim:
     return claim
 
 
-def claim_of(path: Path) -> privacy.Claim:
+def claim_of(path: Path) -> mz.privacy.Claim:
     """What one report of a mechanism file, tables and ranked codebooks alike, costs."""
-    return vectors.RankedCodebook.load(path).claim() if is_ranked(path) else privacy.report_claim(load_mechanism(path))
+    return (
+        mz.vectors.RankedCodebook.load(path).claim()
+        if is_ranked(path)
+        else mz.privacy.report_claim(load_mechanism(path))
+    )
 
 
 def sparkline(probabilities: Sequence[float]) -> str:
@@ -218,6 +227,8 @@ def progress(text: str, total: float = math.inf, *, unit: str = "") -> Iterator[
         total: where it is known before the first step is done.
         unit: of what is done, where the total is an estimate that is better not shown.
     """
+    from rich import progress as progress_bars
+
     columns = (
         progress_bars.TextColumn("{task.description}"),
         progress_bars.BarColumn(),
@@ -244,6 +255,8 @@ def progress(text: str, total: float = math.inf, *, unit: str = "") -> Iterator[
 @contextmanager
 def busy(text: str) -> Iterator[None]:
     """A spinner on standard error with the time taken, while one long call runs; nothing when that is no terminal."""
+    from rich import progress as progress_bars
+
     columns = (
         progress_bars.SpinnerColumn(),
         progress_bars.TextColumn("{task.description}"),

@@ -8,9 +8,11 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+import mezzotint as mz
 from mezzotint.cli.common import (
     AsJson,
     Lower,
+    Options,
     Overwrite,
     PriorOption,
     Upper,
@@ -23,14 +25,10 @@ from mezzotint.cli.common import (
     read_prior,
     say,
 )
-from mezzotint.cli.rooms import design, privacy
 from mezzotint.cli.tables import Fitted
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import refuse_existing, replacing
-from mezzotint.core.lazy import LazyModule
-
-comparison: Any = LazyModule("mezzotint.design.compare")
-report: Any = LazyModule("mezzotint.report")
+from mezzotint.core.records import JsonObject
 
 TRADEOFF = (0.5, 1.0, 1.5, 2.5, 4.0)
 """Epsilons of the trade-off, relative to the one asked for."""
@@ -68,13 +66,15 @@ def command(
             refuse_existing(path, overwrite=overwrite, parameter=name)
     if bits is not None and levels is not None:
         raise ParameterError("bits", bits, "give --bits or --levels, not both")
-    size: dict[str, Any] = {"levels": parse_levels(levels)} if levels is not None else {"bits": bits or 2}
+    size: JsonObject = {"levels": parse_levels(levels)} if levels is not None else {"bits": bits or 2}
     sample = read_prior(prior, lower, upper)
-    problem: dict[str, Any] = {"epsilon": epsilon, "lower": lower, "upper": upper, "prior": sample}
+    problem: Options = {"epsilon": epsilon, "lower": lower, "upper": upper, "prior": sample}
     with busy("loading the solvers"):
-        families = (*comparison.FAMILIES, *(comparison.BASELINES if every else ()))
+        from mezzotint.design.compare import BASELINES, FAMILIES
+
+        families = (*FAMILIES, *(BASELINES if every else ()))
     with progress("designing", len(families)) as tell:
-        rows = design.compare(families=families, progress=tell, **problem, **size)
+        rows = mz.design.compare(families=families, progress=tell, **problem, **size)
     facts = [row.as_dict() for row in rows]
     points = []
     if png is not None or data is not None:
@@ -89,7 +89,7 @@ def command(
     for row in stated:
         if certified and not row["certified"]:
             row["note"] = "; ".join(filter(None, (row["note"], "epsilon computed")))
-    title = f"epsilon at most {epsilon:g} ({privacy.basis(certified=certified)}), inputs in [{lower:g}, {upper:g}]"
+    title = f"epsilon at most {epsilon:g} ({mz.privacy.basis(certified=certified)}), inputs in [{lower:g}, {upper:g}]"
     table = Table(title=title, title_justify="left")
     table.add_column("mechanism")
     for name in _COLUMNS:
@@ -111,15 +111,15 @@ _MEANING = (
 
 def _tradeoff(
     png: Path | None, data: Path | None, overwrite: bool, *, epsilon: float, **problem: Any
-) -> list[dict[str, Any]]:
+) -> list[JsonObject]:
     """Draws and writes MSE against epsilon around the one asked for; the points."""
     epsilons = [epsilon * factor for factor in TRADEOFF if epsilon * factor <= GREATEST_EPSILON] or [epsilon]
     with progress("trade-off") as tell:
-        rows = design.tradeoff(epsilons=epsilons, bits=(1, 2, 3), progress=tell, **problem)
+        rows = mz.design.tradeoff(epsilons=epsilons, bits=(1, 2, 3), progress=tell, **problem)
     if png is not None:
         with replacing(png, overwrite=overwrite, parameter="png") as temporary:
             title = f"MSE against epsilon, inputs on [{problem['lower']:g}, {problem['upper']:g}]"
-            report.sheet([report.tradeoff_figure(rows)], title=title).savefig(temporary, format="png")
+            mz.report.sheet([mz.report.tradeoff_figure(rows)], title=title).savefig(temporary, format="png")
     if data is not None:
         names = list(rows[0])
         lines = [",".join(names), *(",".join(repr(row[name]) for name in names) for row in rows)]

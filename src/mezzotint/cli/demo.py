@@ -5,11 +5,12 @@ from __future__ import annotations
 import tempfile
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table
 
+import mezzotint as mz
 from mezzotint.cli import design as designs
 from mezzotint.cli.common import (
     AsJson,
@@ -19,13 +20,10 @@ from mezzotint.cli.common import (
     progress,
     say,
 )
-from mezzotint.cli.rooms import collect, datasets, families, privacy
 from mezzotint.cli.tables import Fitted
 from mezzotint.core.files import replacing
-from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import Mechanism
-
-parquet: Any = LazyModule("pyarrow.parquet")
+from mezzotint.core.records import JsonObject
 
 EXAMPLE = "mezzotint demo --folder demo"
 
@@ -34,7 +32,7 @@ LOWER, UPPER = 20.0, 700.0
 """Minutes. A range anyone would name for a flight within the country, chosen without a look at the data: a range read
 off private data would itself give something away."""
 
-FAMILIES: dict[str, tuple[str, Any]] = {
+FAMILIES: dict[str, tuple[str, int | list[float]]] = {
     "one-bit randomized response": ("randomized_response", 2),
     "RQM": ("rqm", LEVELS),
     "ERM": ("erm", LEVELS),
@@ -65,7 +63,7 @@ def command(
         results = [_one(label, folder if label == SAVED else Path(aside)) for label in FAMILIES]
     paths = {name: folder / name for name in ("mechanism.json", "reports.parquet", "groups.parquet", "report.md")}
     grouped = _groups(Mechanism.load(paths["mechanism.json"]), paths["groups.parquet"])
-    checked = privacy.verify(paths["mechanism.json"])
+    checked = mz.privacy.verify(paths["mechanism.json"])
     facts = {
         "rows": rows,
         "lower": LOWER,
@@ -90,12 +88,12 @@ def command(
 
 def _truth() -> tuple[float, int]:
     """Mean of the clipped values, which only this demonstration may see, and how many there are."""
-    with datasets.flights() as path:
-        values = collect.read_values(path, column=datasets.AIR_TIME).clip(LOWER, UPPER)
+    with mz.datasets.flights() as path:
+        values = mz.collect.read_values(path, column=mz.datasets.AIR_TIME).clip(LOWER, UPPER)
     return float(values.mean()), int(values.size)
 
 
-def _one(label: str, folder: Path) -> dict[str, Any]:
+def _one(label: str, folder: Path) -> JsonObject:
     """Designs, privatizes and estimates with one family; its mechanism and reports go into the folder."""
     family, levels = FAMILIES[label]
     started = time.perf_counter()
@@ -111,15 +109,21 @@ def _one(label: str, folder: Path) -> dict[str, Any]:
     mechanism: Mechanism = result.mechanism
     designed = time.perf_counter()
     reports = folder / "reports.parquet"
-    with datasets.flights() as path, progress(label, unit="rows") as tell:
-        collect.privatize(
-            path, reports, column=datasets.AIR_TIME, mechanism=mechanism, missing="drop", overwrite=True, progress=tell
+    with mz.datasets.flights() as path, progress(label, unit="rows") as tell:
+        mz.collect.privatize(
+            path,
+            reports,
+            column=mz.datasets.AIR_TIME,
+            mechanism=mechanism,
+            missing="drop",
+            overwrite=True,
+            progress=tell,
         )
-    counts = collect.read_counts(reports)
-    estimate = collect.estimate(counts)
-    assert isinstance(estimate, collect.Estimate)  # the demonstration's columns are numbers
+    counts = mz.collect.read_counts(reports)
+    estimate = mz.collect.estimate(counts)
+    assert isinstance(estimate, mz.collect.Estimate)  # the demonstration's columns are numbers
     finished = time.perf_counter()
-    claim = privacy.report_claim(mechanism)
+    claim = mz.privacy.report_claim(mechanism)
     mechanism.save(folder / "mechanism.json", overwrite=True)
     return {
         "mechanism": label,
@@ -136,25 +140,27 @@ def _one(label: str, folder: Path) -> dict[str, Any]:
     }
 
 
-def _groups(mechanism: Mechanism, out: Path) -> dict[str, Any]:
+def _groups(mechanism: Mechanism, out: Path) -> JsonObject:
     """Privatizes the carrier, too, keeps the airport, and estimates by airport: beside the truth."""
-    carriers = families.categorical(categories=CARRIERS, epsilon=EPSILON, other=True)
-    tables = {datasets.AIR_TIME: mechanism, datasets.CARRIER: carriers}
-    with datasets.flights() as path, progress("carrier", unit="rows") as tell:
-        written = collect.privatize_columns(
-            path, out, mechanisms=tables, keep=[datasets.ORIGIN], missing="drop", overwrite=True, progress=tell
+    import pyarrow.parquet as parquet
+
+    carriers = mz.families.categorical(categories=CARRIERS, epsilon=EPSILON, other=True)
+    tables = {mz.datasets.AIR_TIME: mechanism, mz.datasets.CARRIER: carriers}
+    with mz.datasets.flights() as path, progress("carrier", unit="rows") as tell:
+        written = mz.collect.privatize_columns(
+            path, out, mechanisms=tables, keep=[mz.datasets.ORIGIN], missing="drop", overwrite=True, progress=tell
         )
         truth = parquet.read_table(path).drop_null()
-    minutes = truth[datasets.AIR_TIME].to_numpy().clip(LOWER, UPPER)
-    origins, carriers = truth[datasets.ORIGIN].to_numpy(), truth[datasets.CARRIER].to_numpy()
+    minutes = truth[mz.datasets.AIR_TIME].to_numpy().clip(LOWER, UPPER)
+    origins, carriers = truth[mz.datasets.ORIGIN].to_numpy(), truth[mz.datasets.CARRIER].to_numpy()
     true_means = {name: float(minutes[origins == name].mean()) for name in sorted(set(origins))}
     true_shares = {name: float((carriers == name).mean()) for name in sorted(set(carriers))}
-    by_origin = collect.read_groups(out, by=datasets.ORIGIN, column=f"{datasets.AIR_TIME}_code")
-    shares = collect.parts_of(collect.read_groups(out, by=None, column=f"{datasets.CARRIER}_code")[""])
+    by_origin = mz.collect.read_groups(out, by=mz.datasets.ORIGIN, column=f"{mz.datasets.AIR_TIME}_code")
+    shares = mz.collect.parts_of(mz.collect.read_groups(out, by=None, column=f"{mz.datasets.CARRIER}_code")[""])
     return {
         "record_claim": str(written.claim),
         "by_origin": [
-            {"origin": name, "truth": true_means[name], **collect.parts_of(group)["mean"].interval.as_dict()}
+            {"origin": name, "truth": true_means[name], **mz.collect.parts_of(group)["mean"].interval.as_dict()}
             for name, group in by_origin.items()
         ],
         "carriers": sorted(
@@ -167,7 +173,7 @@ def _groups(mechanism: Mechanism, out: Path) -> dict[str, Any]:
 _HEADINGS = ("mechanism", "epsilon", "bits", "mean (minutes)", "95 % interval", "std. error", "design s", "collect s")
 
 
-def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+def _cells(row: JsonObject) -> tuple[str, ...]:
     return (
         row["mechanism"],
         f"{row['epsilon']:.6f}",
@@ -180,11 +186,11 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _true_cells(facts: dict[str, Any]) -> tuple[str, ...]:
+def _true_cells(facts: JsonObject) -> tuple[str, ...]:
     return ("the truth (float64)", "none", "64", f"{facts['true_mean']:.2f}", "", "", "", "")
 
 
-def _grouped_rows(facts: dict[str, Any]) -> list[tuple[str, ...]]:
+def _grouped_rows(facts: JsonObject) -> list[tuple[str, ...]]:
     """What, truth, estimate, interval."""
     rows = [(f"mean from {e['origin']}", e, "{:.2f}") for e in facts["by_origin"]]
     rows += [(f"share of {e['carrier']}", e, "{:.4f}") for e in facts["carriers"][:SHOWN]]
@@ -195,19 +201,19 @@ def _grouped_rows(facts: dict[str, Any]) -> list[tuple[str, ...]]:
 _GROUPED = ("by airport, and carriers", "truth", "estimate", "95 % low", "95 % high")
 
 
-def _words(facts: dict[str, Any], checked: str) -> list[str]:
+def _words(facts: JsonObject, checked: str) -> list[str]:
     return [
         f"Air time of {facts['rows']:,} flights from New York in 2013 (missing values dropped), clipped to "
         f"[{LOWER:g}, {UPPER:g}] minutes, a range chosen without looking at the data.",
         f"Every family is calibrated to an epsilon of at most {EPSILON:g} per report "
-        f"({privacy.basis(certified=all(row['certified'] for row in facts['mechanisms']))}); one-bit response has 2 "
+        f"({mz.privacy.basis(certified=all(row['certified'] for row in facts['mechanisms']))}); one-bit response has 2 "
         f"levels, the others {LEVELS}.",
         f"{facts['files']['mechanism.json']}: {checked}",
         f"Air time and carrier of one flight together: {facts['record_claim']} The airport was kept as it is.",
     ]
 
 
-def _show(facts: dict[str, Any], checked: str) -> None:
+def _show(facts: JsonObject, checked: str) -> None:
     about, calibrated, verified, together = _words(facts, checked)
     table = Table(caption=calibrated, caption_justify="left")
     for heading in _HEADINGS:
@@ -227,7 +233,7 @@ def _show(facts: dict[str, Any], checked: str) -> None:
     say(f"Written: {files} ({facts['seconds']:.1f} s in all)")
 
 
-def _markdown(facts: dict[str, Any], checked: str) -> str:
+def _markdown(facts: JsonObject, checked: str) -> str:
     about, calibrated, verified, together = _words(facts, checked)
     rows = [_HEADINGS, tuple("---" for _ in _HEADINGS), _true_cells(facts), *map(_cells, facts["mechanisms"])]
     lines = ["# A private mean of 2013's flights", "", about, calibrated, ""]

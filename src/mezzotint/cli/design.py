@@ -9,13 +9,15 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
 
 import typer
 
+import mezzotint as mz
 from mezzotint.cli.common import (
     AsJson,
     Lower,
+    Options,
     Overwrite,
     PriorOption,
     Upper,
@@ -32,10 +34,9 @@ from mezzotint.cli.common import (
     warn,
     write_proof,
 )
-from mezzotint.cli.rooms import design, families, privacy
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import refuse_existing, replacing
-from mezzotint.core.records import above
+from mezzotint.core.records import JsonObject, above
 
 if TYPE_CHECKING:
     from mezzotint.core.mechanism import Mechanism
@@ -114,11 +115,11 @@ def command(
     given = {"levels": levels, "prior": prior, "delta": delta, "alpha": alpha, "metric": metric, "knots": knots}
     if categories is not None:
         refuse_given({**given, "limit": limit, "prove": prove}, "a table for categories has no such choice")
-        mechanism = families.categorical(
+        mechanism = mz.families.categorical(
             categories=_names(categories), epsilon=epsilon, method=cast("Any", method), other=other, missing=missing
         )
         if proof is not None:
-            write_proof(privacy.Release(mechanism=mechanism, delta=0.0), proof, overwrite=overwrite)
+            write_proof(mz.privacy.Release(mechanism=mechanism, delta=0.0), proof, overwrite=overwrite)
         _categories(mechanism, epsilon, out, overwrite, as_json)
         return
     refuse_given(
@@ -127,7 +128,7 @@ def command(
     sample = read_prior(prior, lower, upper)
     values = None if levels is None else parse_levels(levels)
     started = time.perf_counter()
-    problem: dict[str, Any] = {"epsilon": epsilon, "lower": lower, "upper": upper, "loss": loss, "prior": sample}
+    problem: Options = {"epsilon": epsilon, "lower": lower, "upper": upper, "loss": loss, "prior": sample}
     problem |= {} if max_level is None else {"max_level": max_level}
     constraint = {"delta": delta, "alpha": alpha, "metric": metric, "max_bias": max_bias}
     problem |= {name: value for name, value in constraint.items() if value}
@@ -142,7 +143,7 @@ def command(
     if out is not None:
         result.mechanism.save(out, overwrite=overwrite)
     if proof is not None and not prove:
-        write_proof(privacy.Release(mechanism=result.mechanism, delta=delta), proof, overwrite=overwrite)
+        write_proof(mz.privacy.Release(mechanism=result.mechanism, delta=delta), proof, overwrite=overwrite)
     elif proof is not None:
         with replacing(proof, overwrite=overwrite, parameter="proof") as temporary:
             Path(temporary).write_text(json.dumps(result.proof))
@@ -174,7 +175,7 @@ def _categories(mechanism: Mechanism, asked: float, out: Path | None, overwrite:
         "categories": mechanism.categories,
         "reports": mechanism.levels.size,
         "bits": mechanism.bits,
-        "frequency_variance": families.frequency_variance(mechanism),
+        "frequency_variance": mz.families.frequency_variance(mechanism),
         "sha256": mechanism.sha256,
         "out": None if out is None else str(out),
         **guarantee(mechanism, epsilon=asked, delta=0.0, alpha=None, metric=None),
@@ -190,8 +191,12 @@ def _categories(mechanism: Mechanism, asked: float, out: Path | None, overwrite:
     say("\n".join(lines))
 
 
+Levels: TypeAlias = "int | list[float] | None"
+"""A number of levels, the levels themselves, or what the family has usually."""
+
+
 @contextmanager
-def _watched(family: str, levels: Any, *, prove: bool = False) -> Iterator[dict[str, Any]]:
+def _watched(family: str, levels: Levels, *, prove: bool = False) -> Iterator[JsonObject]:
     """Shows that a design is under way; yields what it needs to tell how far it is, where it can."""
     searching = "searching bins" if family == "optm" and not isinstance(levels, list) else ""
     telling = "proving: boxes of levels emptied" if prove else searching
@@ -203,19 +208,19 @@ def _watched(family: str, levels: Any, *, prove: bool = False) -> Iterator[dict[
         yield {}
 
 
-def _limit(result: Any, problem: dict[str, Any]) -> dict[str, Any]:
+def _limit(result: mz.design.DesignResult, problem: Options) -> Options:
     if problem["loss"] == "mae":
         # The mean absolute error falls as levels move out: its limit is over levels no farther than these.
         table = result.mechanism
         reach = float(abs(table.levels - (table.lower + table.upper) / 2).max())
         problem = problem | {"max_level": max(reach, problem.get("max_level", reach))}
     with busy("bounding the loss at any number of bits"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", design.UnboundedLevelsWarning)
-        bound = design.limit(**problem)
+        warnings.simplefilter("ignore", mz.design.UnboundedLevelsWarning)
+        bound = mz.design.limit(**problem)
     return {"limit": bound.lower_bound, "above_limit": result.percent_above(bound)}
 
 
-def make(family: str, *, levels: Any, **problem: Any) -> Any:
+def make(family: str, *, levels: Levels, **problem: Any) -> mz.design.DesignResult:
     """The design of one family.
 
     Arguments:
@@ -236,22 +241,24 @@ def make(family: str, *, levels: Any, **problem: Any) -> Any:
     return result
 
 
-def _make(family: str, levels: Any, problem: dict[str, Any]) -> Any:
+def _make(family: str, levels: Levels, problem: Options) -> mz.design.DesignResult:
     if family == "optimal":
-        return design.optimal(levels=4 if levels is None else levels, **problem)
+        return mz.design.optimal(levels=4 if levels is None else levels, **problem)
     problem = _without(problem, family, delta=None, alpha=None, metric=None, max_bias=None, prove=None, seconds=None)
     if family in CLOSED_FORMS:
-        return design.calibrate(family, levels=levels, **problem)
+        return mz.design.calibrate(family, levels=levels, **problem)
     levels = 4 if levels is None else levels
     if family == "optm":
-        size = {"bins": levels} if isinstance(levels, list) else {"levels": levels}
-        return design.optm(**size, **_without(problem, "optm", loss="mae", max_level=None, knots=None))
-    fixed = {"loss": "mse", "max_level": None, "prior": None} | ({"knots": None} if family == "mvu" else {})
+        size: Options = {"bins": levels} if isinstance(levels, list) else {"levels": levels}
+        return mz.design.optm(**size, **_without(problem, "optm", loss="mae", max_level=None, knots=None))
+    fixed: dict[str, str | None] = {"loss": "mse", "max_level": None, "prior": None} | (
+        {"knots": None} if family == "mvu" else {}
+    )
     known = _without(problem, family, **fixed)
-    return (design.mvu if family == "mvu" else design.imvu)(levels=levels, **known)
+    return (mz.design.mvu if family == "mvu" else mz.design.imvu)(levels=levels, **known)
 
 
-def _without(problem: dict[str, Any], family: str, **fixed: Any) -> dict[str, Any]:
+def _without(problem: Options, family: str, **fixed: str | None) -> Options:
     """The problem less what the family does not let one choose; a choice of it all the same is refused."""
     for name, value in fixed.items():
         asked = problem.get(name, value)
@@ -263,29 +270,29 @@ def _without(problem: dict[str, Any], family: str, **fixed: Any) -> dict[str, An
 
 def guarantee(
     mechanism: Mechanism, *, epsilon: float, delta: float, alpha: float | None, metric: str | None
-) -> dict[str, Any]:
+) -> JsonObject:
     """What the integers of a table guarantee of the kind that was asked for: a sentence, its numbers rounded up."""
-    claim, found = privacy.report_claim(mechanism), None
+    claim, found = mz.privacy.report_claim(mechanism), None
     certified = claim.certified
     if delta:
         found = {"delta": mechanism.delta(epsilon)}
-        certified = privacy.check_report(mechanism, "delta", epsilon=epsilon, **found)
+        certified = mz.privacy.check_report(mechanism, "delta", epsilon=epsilon, **found)
         words = f"delta {found['delta']!r} at epsilon {epsilon!r}"
     elif alpha is not None:
         found = {"renyi": mechanism.renyi(alpha)}
-        certified = privacy.check_report(mechanism, "renyi", order=alpha, epsilon=found["renyi"])
+        certified = mz.privacy.check_report(mechanism, "renyi", order=alpha, epsilon=found["renyi"])
         words = f"Renyi divergence of order {alpha!r}: {found['renyi']!r}"
     elif metric is not None:
-        found, certified = {"metric_epsilon": design.metric_epsilon(mechanism, metric)}, False
+        found, certified = {"metric_epsilon": mz.design.metric_epsilon(mechanism, metric)}, False
         unit = "|x - x'|" if metric == "absolute" else "|x - x'|**2, on the grid of the knots"
         words = f"epsilon {found['metric_epsilon']!r} per unit of {unit}"
     else:
         words = f"epsilon {above(mechanism.epsilon, 12)}"
-    stated = privacy.basis(claim.observer, certified=certified)
+    stated = mz.privacy.basis(claim.observer, certified=certified)
     return {**claim.standing, "certified": certified, "guarantee": f"{words} ({stated})", **(found or {})}
 
 
-def describe(family: str, result: Any, *, loss: str, prior: Any, seconds: float) -> dict[str, Any]:
+def describe(family: str, result: mz.design.DesignResult, *, loss: str, prior: object, seconds: float) -> JsonObject:
     """What a design is, for JSON."""
     mechanism = result.mechanism
     return {
@@ -324,7 +331,7 @@ _REACHED = {
 """How a design was reached, in other words than the names of mechanisms."""
 
 
-def _summary(facts: dict[str, Any]) -> None:
+def _summary(facts: JsonObject) -> None:
     bound = ""
     if facts["lower_bound"] is not None:
         bound = f"; no mechanism of its class goes below {_loss(facts['loss'], facts['lower_bound'])}"

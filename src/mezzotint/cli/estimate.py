@@ -11,6 +11,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+import mezzotint as mz
 from mezzotint.cli import groups
 from mezzotint.cli.common import (
     AsJson,
@@ -26,13 +27,10 @@ from mezzotint.cli.common import (
     table_for_shares,
     warn,
 )
-from mezzotint.cli.rooms import collect
 from mezzotint.cli.tables import Fitted
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import Mechanism
-
-counting: Any = LazyModule("mezzotint.collect.counts")
+from mezzotint.core.records import JsonObject
 
 EXAMPLE = "mezzotint estimate reports.parquet --histogram --quantiles --json"
 
@@ -91,6 +89,8 @@ def command(
 
     SOURCES are reports of one mechanism: files (.parquet, .csv, .csv.gz), folders, or counts that --save-counts wrote.
     """
+    from mezzotint.collect import counts as counting
+
     table = None if mechanism is None else load_mechanism(mechanism)
     _check_options(by=by, against=against, sizes=sizes)
     several = column is not None and len(column) > 1
@@ -100,7 +100,7 @@ def command(
         alone |= {"engine": engine != "local" and engine, "address": address}
         alone |= {} if by is not None or weights is not None else {"mechanism": mechanism}
         _refuse_beside(alone, by=by, weights=weights, domain=domain)
-    shown: dict[str, Any] = {"level": level, "allow_seeded": allow_seeded, "as_json": as_json}
+    shown: JsonObject = {"level": level, "allow_seeded": allow_seeded, "as_json": as_json}
     if domain is not None:
         groups.hitters(sources, domain=domain, column=column, top=top, **shown)
         return
@@ -126,8 +126,8 @@ def command(
     if counts.memoised > 1:
         warn(counting.SAME_PEOPLE)
     if save_counts is not None:
-        collect.save_counts(counts, save_counts, overwrite=overwrite)
-    result = collect.estimate(
+        mz.collect.save_counts(counts, save_counts, overwrite=overwrite)
+    result = mz.collect.estimate(
         counts,
         level=level,
         method=cast(Literal["asymptotic", "safe"], method),
@@ -140,7 +140,7 @@ def command(
         print_json(result.as_dict())
     else:
         output().print(
-            _frequencies(result) if isinstance(result, collect.Frequencies) else _picture(result, counts.mechanism)
+            _frequencies(result) if isinstance(result, mz.collect.Frequencies) else _picture(result, counts.mechanism)
         )
 
 
@@ -150,25 +150,25 @@ def _check_options(*, by: str | None, against: str | None, sizes: str | None) ->
             raise ParameterError(name, value, "is about groups; name their column with --by")
 
 
-def _refuse_beside(alone: dict[str, Any], *, by: str | None, weights: str | None, domain: Path | None) -> None:
+def _refuse_beside(alone: JsonObject, *, by: str | None, weights: str | None, domain: Path | None) -> None:
     """Names an option of estimates of one column that groups, weights, domains or pairs of columns do not take."""
     beside = "--domain" if domain else "--by" if by else "--weights" if weights else "two columns"
     refuse_given(alone, f"is not for {beside}; estimate one column or one group by itself")
 
 
-def _counts(sources: list[str], **options: Any) -> collect.CodeCounts:
+def _counts(sources: list[str], **options: Any) -> mz.collect.CodeCounts:
     """The counts of all sources together."""
     with progress("counting", unit="rows") as tell:
         parts = [
-            collect.load_counts(source)
+            mz.collect.load_counts(source)
             if source.endswith(".json")
-            else collect.read_counts(source, progress=tell, **options)
+            else mz.collect.read_counts(source, progress=tell, **options)
             for source in sources
         ]
     return reduce(lambda one, other: one.merge(other), parts)
 
 
-def _frequencies(result: collect.Frequencies) -> Group:
+def _frequencies(result: mz.collect.Frequencies) -> Group:
     table = Table(title=f"{result.n:,} reports, {cost_of(result.claim, result.seeded)}", title_justify="left")
     table.add_column("category")
     for heading in ("share", *(f"{100 * result.level:.4g} % {end}" for end in ("low", "high"))):
@@ -183,13 +183,13 @@ def _frequencies(result: collect.Frequencies) -> Group:
     return Group(Fitted(table), *([Text(words)] if below else []))
 
 
-def _picture(result: Any, mechanism: Mechanism) -> Group:
+def _picture(result: mz.collect.Estimate, mechanism: Mechanism) -> Group:
     table = Table(title=f"{result.n:,} reports, {cost_of(result.claim, result.seeded)}", title_justify="left")
     low, high = (f"{100 * result.level:.4g} % {end}" for end in ("low", "high"))
     for heading in ("of the clipped inputs", "estimate", low, high, "left open by the table"):
         table.add_column(heading, justify="left" if heading.startswith("of") else "right")
 
-    def add(label: str, interval: Any) -> None:
+    def add(label: str, interval: mz.collect.Interval) -> None:
         ends = "" if interval.identified is None else " .. ".join(number(end, 4) for end in interval.identified)
         table.add_row(label, number(interval.value), number(interval.low), number(interval.high), ends)
 
@@ -208,7 +208,7 @@ def _picture(result: Any, mechanism: Mechanism) -> Group:
     return Group(Fitted(table), Text("\n".join(words)))
 
 
-def _blame(result: Any, table: Mechanism) -> list[str]:
+def _blame(result: mz.collect.Estimate, table: Mechanism) -> list[str]:
     """A remark where the table, and not the number of reports, makes shares or quantiles wide."""
     bins, quantiles, scale = result.histogram, result.quantiles, table.upper - table.lower
     words: list[str] = []
@@ -225,7 +225,8 @@ def _blame(result: Any, table: Mechanism) -> list[str]:
     if quantiles is not None:
         size = scale * len(quantiles.values)
         wide = sum(value.high - value.low for value in quantiles.values) / size
-        left_open = sum(value.identified[1] - value.identified[0] for value in quantiles.values) / size
+        ends = (value.identified or (value.value, value.value) for value in quantiles.values)
+        left_open = sum(high - low for low, high in ends) / size
         asked.append(("quantiles", _CELLS, wide, left_open))
     for what, cells, wide, left_open in asked:
         if wide >= _WIDE and left_open >= wide / 2:
@@ -245,7 +246,7 @@ _CELLS = 16
 """Between whose edges the table for quantiles tells."""
 
 
-def _split(result: Any) -> str:
+def _split(result: mz.collect.Estimate) -> str:
     sampling, privacy = result.sampling_error, result.privacy_error
     return (
         f"Standard error of the mean {number(result.standard_error, 4)}: the rows being a sample accounts for "

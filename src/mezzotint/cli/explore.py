@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -16,11 +16,6 @@ from mezzotint.cli.common import (
     warn,
 )
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.lazy import LazyModule
-
-application: Any = LazyModule("mezzotint.report.explore.dashboard")
-server: Any = LazyModule("mezzotint.report.explore.serving")
-browser: Any = LazyModule("webbrowser")
 
 EXAMPLE = "mezzotint explore --no-browser"
 
@@ -43,6 +38,9 @@ def command(
         raise ParameterError("port", port, "use 0 (any free port) or 1024 to 65535")
     if prior is not None:
         warn(PRIOR_WARNING)
+    from mezzotint.report.explore import dashboard as application
+    from mezzotint.report.explore import serving as server
+
     page = server.LocalServer(application.make_app(prior=prior or "").server, port=port)
     if as_json:
         print_json({"url": page.url, "port": page.port})
@@ -51,5 +49,7 @@ def command(
         say(text)
     sys.stdout.flush()
     if not no_browser:
-        browser.open(page.url)
+        import webbrowser
+
+        webbrowser.open(page.url)
     page.run()

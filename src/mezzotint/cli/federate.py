@@ -6,13 +6,15 @@ import math
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 from rich.table import Table
 
+import mezzotint as mz
 from mezzotint.cli.common import (
     AsJson,
+    Options,
     ProofOption,
     notices,
     number,
@@ -21,24 +23,17 @@ from mezzotint.cli.common import (
     say,
     write_proof,
 )
-from mezzotint.cli.rooms import datasets, vectors
 from mezzotint.cli.tables import Fitted
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.files import replacing
-from mezzotint.core.lazy import LazyModule
 from mezzotint.core.records import above
 
-claims_of: Any = LazyModule("mezzotint.privacy.claim")
-design: Any = LazyModule("mezzotint.design")
-encodings: Any = LazyModule("mezzotint.federated.encoding")
-budget: Any = LazyModule("mezzotint.federated.budget")
-schedule: Any = LazyModule("mezzotint.federated.schedule")
-tasks: Any = LazyModule("mezzotint.federated.tasks")
-checkpoints: Any = LazyModule("mezzotint.federated.ledger")
-families: Any = LazyModule("mezzotint.families")
-folders: Any = LazyModule("mezzotint.federated.folder")
-run_settings: Any = LazyModule("mezzotint.federated.settings")
-simulation: Any = LazyModule("mezzotint.federated.folder")
+if TYPE_CHECKING:
+    from mezzotint.core.mechanism import Mechanism
+    from mezzotint.families.noise import IntegerNoise
+    from mezzotint.federated.app import RunReport
+    from mezzotint.federated.encoding import Encoding, NoiseEncoding
+    from mezzotint.federated.settings import RunSettings
 
 EXAMPLE = "mezzotint federate --mechanism quantize --bits 4 --rounds 6 --out run --json"
 
@@ -127,6 +122,8 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Federated learning through secure sums or single private reports: simulated here, or written for `flwr run`."""
+    from mezzotint.federated import settings as run_settings
+
     with tempfile.TemporaryDirectory() as scratch:
         if resume:
             settings = _resumed(out)
@@ -150,48 +147,54 @@ def command(
                 _write_app(app, settings, encoding, out)
                 return
             settings = replace(settings, mechanism=_place(encoding, out, Path(scratch)))
+        from mezzotint.federated import folder as simulation
+
         report = simulation.simulate(settings, tell=lambda line: notices().print(line, highlight=False))
     if proof is not None:
         _prove(report, proof)
     _show(report, settings, as_json)
 
 
-def _ranked(name: str, settings: Any, bits: int | None, report_epsilon: float) -> Any:
+def _ranked(name: str, settings: RunSettings, bits: int | None, report_epsilon: float) -> mz.vectors.RankedCodebook:
     """The codebook of single reports: made for the model, or from a file."""
     if name not in ("", _RANKED):
         if not Path(name).exists():
             remedy = "with --trust local give ranked, or the file of a ranked codebook; other mechanisms need a sum"
             raise ParameterError("mechanism", name, remedy)
-        return vectors.RankedCodebook.load(name)
+        return mz.vectors.RankedCodebook.load(name)
     if not 0 <= report_epsilon < math.inf:
         raise ParameterError("report_epsilon", report_epsilon, "an epsilon > 0, or 0 for the default")
-    return vectors.ranked_codebook(
+    return mz.vectors.ranked_codebook(
         _size(settings), report_epsilon or _REPORT_EPSILON, bits, clip_norm=settings.l2_norm or 1.0
     )
 
 
-def _size(settings: Any) -> int:
+def _size(settings: RunSettings) -> int:
     """Parameters of the model."""
+    from mezzotint.federated import tasks
+
     return tasks.model_for(settings.model, _federation(settings)).initial(settings.seed).size
 
 
-def _federation(settings: Any) -> Any:
-    return datasets.load_federation(
+def _federation(settings: RunSettings) -> mz.datasets.Federation:
+    return mz.datasets.load_federation(
         settings.dataset, folder=settings.data, clients=settings.clients, alpha=settings.alpha, seed=settings.seed
     )
 
 
-def _prove(report: Any, path: Path) -> None:
+def _prove(report: RunReport, path: Path) -> None:
     """Certifies the central claim (the local one where no sums are), if the kernel accepts it, and says so."""
     view = next((view for view in ("central", "local") if view in report.promises), None)
     if view is None:
         raise ParameterError("proof", str(path), "nothing is claimed of this run; there is nothing to prove")
-    found = write_proof(report.promises[view].release, path, overwrite=True)
+    found = write_proof(cast(mz.privacy.Release, report.promises[view].release), path, overwrite=True)
     report.claims[view] |= {**found.as_dict(), "text": str(found)}
 
 
-def _table(name: str, bits: int, clip: float, report_epsilon: float, l2_norm: float | None) -> Any:
+def _table(name: str, bits: int, clip: float, report_epsilon: float, l2_norm: float | None) -> Encoding | None:
     """The encoding of a table by name or from a file; None for `clip`, which has none."""
+    from mezzotint.federated import encoding as encodings
+
     if not 1 <= bits <= 12:
         raise ParameterError("bits", bits, "1 to 12 bits a report")
     if not 0 < clip < math.inf:
@@ -210,37 +213,37 @@ def _table(name: str, bits: int, clip: float, report_epsilon: float, l2_norm: fl
     return encodings.load_encoding(Path(name), l2_norm=l2_norm)
 
 
-def _named(name: str, levels: int, clip: float, report_epsilon: float) -> Any:
+def _named(name: str, levels: int, clip: float, report_epsilon: float) -> Mechanism:
     if name == "quantize":
-        return families.stochastic_rounding(lower=-clip, upper=clip, levels=levels)
+        return mz.families.stochastic_rounding(lower=-clip, upper=clip, levels=levels)
     if name == "rqm" and report_epsilon == 0:
-        return families.rqm(lower=-clip, upper=clip, levels=levels, extension=clip, q=0.42)
+        return mz.families.rqm(lower=-clip, upper=clip, levels=levels, extension=clip, q=0.42)
     if name == "pbm" and report_epsilon == 0:
-        return families.pbm(lower=-clip, upper=clip, trials=levels - 1, theta=0.25)
+        return mz.families.pbm(lower=-clip, upper=clip, trials=levels - 1, theta=0.25)
     epsilon = report_epsilon or _REPORT_EPSILON
     if name in ("rqm", "pbm"):
-        return design.calibrate(name, epsilon=epsilon, lower=-clip, upper=clip, levels=levels).mechanism
+        return mz.design.calibrate(name, epsilon=epsilon, lower=-clip, upper=clip, levels=levels).mechanism
     return _on_even_levels(name, levels, clip, epsilon)
 
 
-def _on_even_levels(name: str, levels: int, clip: float, epsilon: float) -> Any:
+def _on_even_levels(name: str, levels: int, clip: float, epsilon: float) -> Mechanism:
     """Sums need even levels: the best of nine ranges, from the least that unbiased reports allow."""
     if name == "optm" and levels > 4:
         remedy = "OPTM searches boxes of probabilities, too many beyond 4 levels: use --bits 2, or optimal"
         raise ParameterError("bits", (levels - 1).bit_length(), remedy)
     refused: list[InfeasibleError] = []
-    found: list[Any] = []
+    found: list[Mechanism] = []
     for place in range(9):
         reach = clip * 1.02 * 1.18**place / math.tanh(epsilon / 2)
         even = [reach * (2 * level / (levels - 1) - 1) for level in range(levels)]
-        problem: dict[str, Any] = {"epsilon": epsilon, "lower": -clip, "upper": clip}
+        problem: Options = {"epsilon": epsilon, "lower": -clip, "upper": clip}
         try:
             if name == "optimal":
-                result = design.optimal(levels=even, knots=9, **problem)
+                result = mz.design.optimal(levels=even, knots=9, **problem)
             elif name == "erm":
-                result = design.calibrate("erm", levels=even, **problem)
+                result = mz.design.calibrate("erm", levels=even, **problem)
             else:
-                result = design.optm(bins=even, boxes=9, **problem)
+                result = mz.design.optm(bins=even, boxes=9, **problem)
             found.append(result.mechanism)
         except InfeasibleError as error:
             refused.append(error)
@@ -249,11 +252,14 @@ def _on_even_levels(name: str, levels: int, clip: float, epsilon: float) -> Any:
     return min(found, key=lambda mechanism: mechanism.mse())
 
 
-def _noise(name: str, settings: Any, noise_multiplier: float | None) -> Any:
+def _noise(name: str, settings: RunSettings, noise_multiplier: float | None) -> NoiseEncoding:
+    from mezzotint.federated import budget, schedule, tasks
+    from mezzotint.federated import encoding as encodings
+
     federation = _federation(settings)
     size = tasks.model_for(settings.model, federation).initial(settings.seed).size
 
-    def make(multiplier: float) -> Any:
+    def make(multiplier: float) -> NoiseEncoding:
         return encodings.noise_encoding(
             _skellam if name == "skellam" else _discrete_gaussian,
             noise_multiplier=multiplier,
@@ -278,12 +284,12 @@ def _noise(name: str, settings: Any, noise_multiplier: float | None) -> Any:
     return encoding
 
 
-def _discrete_gaussian(deviation: float) -> Any:
-    return families.discrete_gaussian(sigma=deviation)
+def _discrete_gaussian(deviation: float) -> IntegerNoise:
+    return mz.families.discrete_gaussian(sigma=deviation)
 
 
-def _skellam(deviation: float) -> Any:
-    return families.skellam(variance=deviation**2)
+def _skellam(deviation: float) -> IntegerNoise:
+    return mz.families.skellam(variance=deviation**2)
 
 
 def _roster(roster: Path | None, app: Path | None) -> str:
@@ -299,11 +305,15 @@ def _fresh(out: Path | None) -> str:
     return "" if out is None else str(out.resolve())
 
 
-def _write_app(app: Path, settings: Any, encoding: Any, out: Path | None) -> None:
+def _write_app(
+    app: Path, settings: RunSettings, encoding: Encoding | mz.vectors.RankedCodebook | None, out: Path | None
+) -> None:
     """The folder for `flwr run`, and what to do with it."""
     if out is not None and out.is_absolute():
         remedy = "results of an app go below the directory of its SuperLink: give a relative folder, or none"
         raise ParameterError("out", str(out), remedy)
+    from mezzotint.federated import folder as folders
+
     folders.write_app(app, replace(settings, out="" if out is None else str(out)), encoding)
     tell = notices().print
     tell(f"mezzotint: check it with: flwr build --app {app}; run it with: flwr run {app}", markup=False)
@@ -314,8 +324,10 @@ def _write_app(app: Path, settings: Any, encoding: Any, out: Path | None) -> Non
             "environment variable MEZZOTINT_DATA", markup=False)  # fmt: skip
 
 
-def _place(encoding: Any, out: Path | None, scratch: Path) -> str:
+def _place(encoding: Encoding | mz.vectors.RankedCodebook | None, out: Path | None, scratch: Path) -> str:
     """Where the run finds its encoding: beside its results, or in a temporary folder."""
+    from mezzotint.federated import folder as folders
+
     if encoding is None:
         return ""
     folder = out if out is not None else scratch
@@ -326,14 +338,19 @@ def _place(encoding: Any, out: Path | None, scratch: Path) -> str:
     return str(path.resolve())
 
 
-def _resumed(out: Path | None) -> Any:
+def _resumed(out: Path | None) -> RunSettings:
+    from mezzotint.federated import ledger as checkpoints
+    from mezzotint.federated import settings as run_settings
+
     if out is None:
         raise ParameterError("resume", "no folder", "name the run's folder: --out run --resume")
     checkpoints.Checkpoint.load(out)
     return run_settings.RunSettings.load(out)
 
 
-def _show(report: Any, settings: Any, as_json: bool) -> None:
+def _show(report: RunReport, settings: RunSettings, as_json: bool) -> None:
+    from mezzotint.privacy import claim as claims_of
+
     facts = {
         "accuracy": report.accuracy[-1],
         "history": report.accuracy,
@@ -388,7 +405,7 @@ def _show(report: Any, settings: Any, as_json: bool) -> None:
         say(f"stopped: {report.stopped}")
 
 
-def _unclaimed(view: str, report: Any) -> str:
+def _unclaimed(view: str, report: RunReport) -> str:
     if not report.ledger["charges"]:
         return "nothing was released"
     if view == "local" and "central" in report.claims:
@@ -396,5 +413,5 @@ def _unclaimed(view: str, report: Any) -> str:
     return "no epsilon can be claimed: the mechanism has no noise"
 
 
-def _epsilon(value: Any) -> str:
+def _epsilon(value: str | float | None) -> str:
     return "none" if value is None or value == "inf" else above(float(value))

@@ -7,15 +7,16 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+import mezzotint as mz
 from mezzotint.cli.common import busy, cost_of, number, output, print_json, read_lines
-from mezzotint.cli.rooms import collect, families, privacy
 from mezzotint.cli.tables import Fitted
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import OTHER, Mechanism
+from mezzotint.core.records import JsonObject
 
 
 def by_groups(
@@ -37,9 +38,9 @@ def by_groups(
         raise ParameterError("against", against, f"is no group; there are: {', '.join(list(found)[:20])}")
     memoised = any(group.memoised for group in found.values())
     counts = reduce(lambda one, other: one.merge(other), (group.counts for group in found.values()))
-    claim = None if counts.seeded else privacy.report_claim(counts.mechanism)
-    facts: dict[str, Any] = {"level": level, "by": by, "weights": weights, "memoised": memoised, **_priced(claim)}
-    parts = {name: collect.parts_of(group, level=level) for name, group in found.items()}
+    claim = None if counts.seeded else mz.privacy.report_claim(counts.mechanism)
+    facts: JsonObject = {"level": level, "by": by, "weights": weights, "memoised": memoised, **_priced(claim)}
+    parts = {name: mz.collect.parts_of(group, level=level) for name, group in found.items()}
     facts["groups"] = [
         {"group": name, "n": group.counts.n, "seeded": group.counts.seeded,
          **_named({what: part.interval for what, part in parts[name].items()})}
@@ -54,12 +55,12 @@ def by_groups(
     if sizes is not None:
         shares = _sizes(sizes)
         facts["population"] = _named({
-            what: collect.stratified({name: part[what] for name, part in parts.items()}, shares)
+            what: mz.collect.stratified({name: part[what] for name, part in parts.items()}, shares)
             for what in next(iter(parts.values()))
         })  # fmt: skip
     if weights is not None and all("mean" in part for part in parts.values()) and all(map(_asked, found.values())):
         for entry, group in zip(facts["groups"], found.values(), strict=True):
-            entry["total"] = collect.total(group, level=level).as_dict()
+            entry["total"] = mz.collect.total(group, level=level).as_dict()
     series = _series(counts.mechanism, max(1, len(found))) if memoised else {}
     if memoised:
         whom = f"a person with at most one row in each {'group' if by is None else by} ({max(1, len(found))} of them)"
@@ -72,27 +73,27 @@ def by_groups(
 
 def _counted(
     sources: list[str], *, by: str | None, weights: str | None, allow_seeded: bool, **options: Any
-) -> dict[str, collect.Group]:
+) -> dict[str, mz.collect.Group]:
     """The groups of all sources together."""
     from mezzotint.collect.counts import refuse_seeded
 
-    found: dict[str, collect.Group] = {}
+    found: dict[str, mz.collect.Group] = {}
     with busy("counting"):
         for source in sources:
-            for name, group in collect.read_groups(source, by=by, weights=weights, **options).items():
+            for name, group in mz.collect.read_groups(source, by=by, weights=weights, **options).items():
                 found[name] = found[name].merge(group) if name in found else group
     for group in found.values():
         refuse_seeded(group.counts.seeded, allowed=allow_seeded)
     return found
 
 
-def _series(mechanism: Mechanism, rounds: int) -> dict[str, privacy.Claim]:
+def _series(mechanism: Mechanism, rounds: int) -> dict[str, mz.privacy.Claim]:
     """What a person pays with at most one row in each group, memoised and drawn afresh.
 
     Whatever the column is, dates or not: who has at most one row in each group has no more than there are groups.
     """
-    fresh = privacy.Release(mechanism=mechanism, rounds=rounds, delta=0.0)
-    return {"memoised": privacy.account(replace(fresh, distinct=rounds)), "fresh": privacy.account(fresh)}
+    fresh = mz.privacy.Release(mechanism=mechanism, rounds=rounds, delta=0.0)
+    return {"memoised": mz.privacy.account(replace(fresh, distinct=rounds)), "fresh": mz.privacy.account(fresh)}
 
 
 def hitters(
@@ -110,12 +111,12 @@ def hitters(
         raise ParameterError("sources", ", ".join(sources), "hashed reports are read from one source, one column")
     names = (*read_lines(domain, parameter="domain"), OTHER)
     with busy("counting"):
-        counts = collect.read_hashed(
+        counts = mz.collect.read_hashed(
             sources[0],
-            domain=lambda table: families.HashedDomain(categories=names, mechanism=table),
+            domain=lambda table: mz.families.HashedDomain(categories=names, mechanism=table),
             column=column[0] if column else None,
         )
-    found = collect.heavy_hitters(counts, top=top, level=level, allow_seeded=allow_seeded)
+    found = mz.collect.heavy_hitters(counts, top=top, level=level, allow_seeded=allow_seeded)
     if as_json:
         print_json(found.as_dict())
         return
@@ -131,22 +132,22 @@ def hitters(
     output().print(Group(Fitted(table), Text(f"No other category has a share above {found.unlisted_at_most:.5f}.")))
 
 
-def _priced(claim: privacy.Claim | None) -> dict[str, Any]:
+def _priced(claim: mz.privacy.Claim | None) -> JsonObject:
     """What stands in JSON about the cost of one report; nothing where it was drawn from a seed."""
     return {} if claim is None else {"epsilon": claim.epsilon, **claim.standing}
 
 
-def _asked(group: collect.Group) -> bool:
+def _asked(group: mz.collect.Group) -> bool:
     return bool(group.weights.sum() >= group.counts.n)
 
 
-def _named(known: dict[str, collect.Interval]) -> dict[str, Any]:
+def _named(known: dict[str, mz.collect.Interval]) -> JsonObject:
     shown = {what: interval.as_dict() for what, interval in known.items()}
     return shown if set(shown) == {"mean"} else {"frequencies": [{"category": k, **v} for k, v in shown.items()]}
 
 
-def _differences(one: dict[str, Any], other: dict[str, Any], same_people: bool) -> dict[str, collect.Interval]:
-    return {what: collect.difference(one[what], other[what], same_people=same_people) for what in one}
+def _differences(one: JsonObject, other: JsonObject, same_people: bool) -> dict[str, mz.collect.Interval]:
+    return {what: mz.collect.difference(one[what], other[what], same_people=same_people) for what in one}
 
 
 def _sizes(text: str) -> dict[str, float]:
@@ -156,7 +157,7 @@ def _sizes(text: str) -> dict[str, float]:
         raise ParameterError("sizes", text, "give the size of each group: a=100,b=250") from None
 
 
-def _pictures(facts: dict[str, Any], series: privacy.Claim | None, *, cost: str) -> Group:
+def _pictures(facts: JsonObject, series: mz.privacy.Claim | None, *, cost: str) -> Group:
     n = sum(entry["n"] for entry in facts["groups"])
     title = (
         f"{n:,} reports" + (f" by {facts['by']}" if facts["by"] else "") + (", weighted" if facts["weights"] else "")
@@ -164,7 +165,7 @@ def _pictures(facts: dict[str, Any], series: privacy.Claim | None, *, cost: str)
     less = [{**entry, "group": f"{entry['group']} less {facts['against']}"} for entry in facts.get("differences", ())]
     whole = [{"group": "population", **facts["population"]}] if "population" in facts else []
     title += f", {cost}"
-    shown: list[Any] = [_table(title, [facts["groups"], less, whole], level=facts["level"])]
+    shown: list[RenderableType] = [_table(title, [facts["groups"], less, whole], level=facts["level"])]
     if series is not None:
         shown.append(
             Text(
@@ -176,7 +177,7 @@ def _pictures(facts: dict[str, Any], series: privacy.Claim | None, *, cost: str)
     return Group(*shown)
 
 
-def _table(title: str, sections: list[list[dict[str, Any]]], *, level: float) -> Fitted:
+def _table(title: str, sections: list[list[JsonObject]], *, level: float) -> Fitted:
     """One table, so that its headings stand once; a line below each section."""
     table = Table(title=title, title_justify="left")
     for heading in (
@@ -206,22 +207,22 @@ def together(sources: list[str], *, columns: list[str], level: float, allow_seed
     """Prints what two columns of the same records say together: by their kinds."""
     if len(sources) != 1 or len(columns) != 2:
         raise ParameterError("column", ", ".join(columns), "two columns of one source are estimated together")
-    pairs = collect.read_pairs(sources[0], columns=(columns[0], columns[1]))
+    pairs = mz.collect.read_pairs(sources[0], columns=(columns[0], columns[1]))
     options = {"level": level, "allow_seeded": allow_seeded}
     kinds = [table.categories is not None for table in (pairs.first, pairs.second)]
     if kinds == [False, True]:
         remedy = "name the column of categories first: the mean of the other is estimated within each"
         raise ParameterError("column", ", ".join(columns), remedy)
     if kinds == [False, False]:
-        found = collect.relation(pairs, **options)
+        found = mz.collect.relation(pairs, **options)
         slope = {} if found.slope is None else {"slope": found.slope}
         rows = [("covariance", "", found.covariance), *((name, "", one) for name, one in slope.items())]
     elif kinds == [True, True]:
-        rows = [(*names, one) for names, one in collect.two_way(pairs, **options).items()]
+        rows = [(*names, one) for names, one in mz.collect.two_way(pairs, **options).items()]
     else:
-        rows = [(name, "mean", one) for name, one in collect.means_within(pairs, **options).items()]
+        rows = [(name, "mean", one) for name, one in mz.collect.means_within(pairs, **options).items()]
     tables = dict(zip(columns, (pairs.first, pairs.second), strict=True))
-    claim = None if pairs.seeded else privacy.report_claim(tables)
+    claim = None if pairs.seeded else mz.privacy.report_claim(tables)
     if as_json:
         entries = [{columns[0]: one, columns[1]: other, **found.as_dict()} for one, other, found in rows]
         facts = {"n": pairs.n, "level": level, "seeded": pairs.seeded, **_priced(claim)}

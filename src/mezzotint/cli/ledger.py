@@ -14,6 +14,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+import mezzotint as mz
 from mezzotint.cli.common import (
     AsJson,
     output,
@@ -21,15 +22,10 @@ from mezzotint.cli.common import (
     say,
     warn,
 )
-from mezzotint.cli.rooms import privacy
 from mezzotint.cli.tables import Fitted
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import AppendLog
-from mezzotint.core.lazy import LazyModule
-from mezzotint.core.records import above, below
-
-releases_of: Any = LazyModule("mezzotint.privacy.ledger")
-rounds_of: Any = LazyModule("mezzotint.federated.ledger")
+from mezzotint.core.records import JsonObject, above, below
 
 EXAMPLE = "mezzotint ledger ledger.jsonl --budget 1 --json"
 
@@ -57,6 +53,8 @@ def command(
 
     FILE is a ledger (.jsonl). Exit status 1: somebody's sum exceeds --budget.
     """
+    from mezzotint.privacy import ledger as releases_of
+
     if not file.is_file():
         raise ParameterError("file", str(file), "no such ledger; privatize --ledger, federate --out make one")
     if budget is not None and not budget >= 0:
@@ -73,7 +71,7 @@ def command(
     else:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # said below, in the program's own words
-            ledger = privacy.Ledger(file)
+            ledger = mz.privacy.Ledger(file)
         for text in ledger.repairs:
             warn(f"{file.name}: {text}")
         facts = _facts(ledger, budget=budget, client=client)
@@ -85,8 +83,10 @@ def command(
             raise typer.Exit(1)
 
 
-def _header(file: Path) -> dict[str, Any]:
+def _header(file: Path) -> JsonObject:
     """The first line of a ledger, as it was given."""
+    from mezzotint.privacy import ledger as releases_of
+
     with file.open("rb") as opened:
         first = opened.readline(_HEADER)
     try:
@@ -99,8 +99,10 @@ def _header(file: Path) -> dict[str, Any]:
     return header
 
 
-def _facts(ledger: privacy.Ledger, *, budget: float | None, client: str | None) -> dict[str, Any]:
+def _facts(ledger: mz.privacy.Ledger, *, budget: float | None, client: str | None) -> JsonObject:
     """Everything that a ledger of releases says, for JSON."""
+    from mezzotint.privacy import ledger as releases_of
+
     spent = ledger.by_client()
     if client is not None:
         spent = {client: ledger.spent(client)}
@@ -136,7 +138,7 @@ def _facts(ledger: privacy.Ledger, *, budget: float | None, client: str | None) 
     }
 
 
-def _claims(descriptions: Iterable[str]) -> list[dict[str, Any]]:
+def _claims(descriptions: Iterable[str]) -> list[JsonObject]:
     """Each claim once: how many charges name it, and about how many sources, as far as they say."""
     found: dict[str, Counter[str]] = {}
     for text in descriptions:
@@ -149,10 +151,12 @@ def _claims(descriptions: Iterable[str]) -> list[dict[str, Any]]:
 
 
 def _name(client: str) -> str:
+    from mezzotint.privacy import ledger as releases_of
+
     return "everyone" if client == releases_of.GLOBAL else client
 
 
-def _picture(file: Path, facts: dict[str, Any], top: int) -> Group:
+def _picture(file: Path, facts: JsonObject, top: int) -> Group:
     table = Table()
     table.add_column("client")
     headings = ("releases", "of them repeated", "epsilon", "delta", *(("epsilon left",) if "budget" in facts else ()))
@@ -165,13 +169,15 @@ def _picture(file: Path, facts: dict[str, Any], top: int) -> Group:
     return Group(Text(_title(file, facts)), Fitted(table), Text("\n".join(_words(facts, top))))
 
 
-def _title(file: Path, facts: dict[str, Any]) -> str:
+def _title(file: Path, facts: JsonObject) -> str:
     again = f", {facts['repeated']:,} of them another attempt at the same release" if facts["repeated"] else ""
     withdrawn = f", {facts['withdrawn']:,} withdrawn" if facts["withdrawn"] else ""
     return f"{file.name}: {facts['charges']:,} charge{'s' * (facts['charges'] != 1)}{again}{withdrawn}"
 
 
-def _words(facts: dict[str, Any], top: int) -> Sequence[str]:
+def _words(facts: JsonObject, top: int) -> Sequence[str]:
+    from mezzotint.privacy import ledger as releases_of
+
     worst, others = facts["worst"], len(facts["clients"]) - top
     lines = [f"{others:,} more clients spent no more than these (--top)"] if others > 0 else []
     whom = _name(worst["client"])
@@ -202,8 +208,10 @@ def _words(facts: dict[str, Any], top: int) -> Sequence[str]:
     return lines
 
 
-def _show_rounds(file: Path, header: dict[str, Any], top: int, as_json: bool) -> None:
+def _show_rounds(file: Path, header: JsonObject, top: int, as_json: bool) -> None:
     """A federated run: rounds charged, whose price the run's report states."""
+    from mezzotint.federated import ledger as rounds_of
+
     ledger = rounds_of.RunLedger(
         file, {key: value for key, value in header.items() if key not in ("format", "version")}
     )
@@ -230,9 +238,9 @@ def _show_rounds(file: Path, header: dict[str, Any], top: int, as_json: bool) ->
     output().print(Group(Text(title), Fitted(table), Text(words)))
 
 
-def _show_steps(file: Path, header: dict[str, Any], as_json: bool) -> None:
+def _show_steps(file: Path, header: JsonObject, as_json: bool) -> None:
     """A training run: the steps that were reserved, and the sentence that stands beside the last of them."""
-    lines: list[dict[str, Any]] = [{"reserved": 0, "claim": None, "sentence": "nothing was reserved yet"}]
+    lines: list[JsonObject] = [{"reserved": 0, "claim": None, "sentence": "nothing was reserved yet"}]
     AppendLog(file, header=header, take=lines.append, what="ledger")
     if as_json:
         print_json({"file": str(file), **lines[-1]})

@@ -6,9 +6,12 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING
 
 from mezzotint.core.errors import FileFormatError, MezzotintError, ParameterError
+
+if TYPE_CHECKING:
+    import click
 
 _DATA = dict.fromkeys(("train_x", "train_y", "test_x", "test_y"), "data")
 
@@ -31,7 +34,7 @@ VALUES: dict[str, dict[str, str]] = {
 }
 """Verb -> values of the library and how they are typed, where that differs."""
 
-_COMMAND: ContextVar[Any] = ContextVar("command", default=None)
+_COMMAND: ContextVar[object] = ContextVar("command", default=None)
 
 _TOLD = re.compile(r"""\b\w+=(?:"[^"]*"|'[^']*'|[^\s(]*) \((--[^)]+)\)""")
 _SETTING = re.compile(r"""(?<![-\w])([a-z]\w*)=("[^"]*"|'[^']*'|[^\s,;:()]*)""")
@@ -39,7 +42,7 @@ _WORD = re.compile(r"(?<![-\w/.])[a-z][a-z0-9]*(?:_[a-z0-9]+)+(?![\w=/.])")
 
 
 @contextmanager
-def command_line(entered: Any, words: Sequence[str]) -> Iterator[None]:
+def command_line(entered: object, words: Sequence[str]) -> Iterator[None]:
     """Messages speak of the verb among these words of a command line.
 
     Arguments:
@@ -73,7 +76,7 @@ def complaint(error: MezzotintError) -> str:
     return f"{_word(option) or name}{shown}: {typed(error.remedy)}"
 
 
-def _option(name: str, *, aliases: bool = True) -> Any:
+def _option(name: str, *, aliases: bool = True) -> click.Parameter | None:
     """The option or argument of the verb that stands for a parameter of the library; None where there is none."""
     command = _COMMAND.get()
     known = ALIASES.get(getattr(command, "name", None) or "", {}) if aliases else {}
@@ -84,11 +87,11 @@ def _option(name: str, *, aliases: bool = True) -> Any:
     return None
 
 
-def _word(option: Any) -> str:
+def _word(option: click.Parameter | None) -> str:
     """How an option or argument is typed; empty for None."""
     if option is None:
         return ""
-    return option.opts[0] if option.param_type_name == "option" else option.name
+    return option.opts[0] if option.param_type_name == "option" else str(option.name)
 
 
 def _setting(found: re.Match[str]) -> str:
@@ -97,6 +100,6 @@ def _setting(found: re.Match[str]) -> str:
     if option is None or option.param_type_name != "option":
         return found[0]
     bare = value[1:-1] if value[:1] in ("'", '"') else value
-    values = VALUES.get(_COMMAND.get().name, {})
+    values = VALUES.get(getattr(_COMMAND.get(), "name", ""), {})
     flag = getattr(option, "is_flag", False)
     return option.opts[0] if flag or not bare else f"{option.opts[0]}={values.get(bare, bare)}"

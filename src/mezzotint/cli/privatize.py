@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+import mezzotint as mz
 from mezzotint.cli.common import (
     SEEDED,
     AsJson,
+    Options,
     Overwrite,
     ProofOption,
     bits,
@@ -24,11 +26,10 @@ from mezzotint.cli.common import (
     warn,
     write_proof,
 )
-from mezzotint.cli.rooms import collect, families, privacy
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import refuse_existing
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import above, below
+from mezzotint.core.records import JsonObject, above, below
 
 EXAMPLE = "mezzotint privatize in.parquet --column x --mechanism m.json --out reports.parquet"
 
@@ -126,7 +127,7 @@ def command(
         refuse_existing(proof, overwrite=overwrite, parameter="proof")
     if seed is not None:
         warn("a seeded draw is reproducible and NOT PRIVATE; use it for tests only")
-    options: dict[str, Any] = {
+    options: Options = {
         "keep": keep or (),
         "missing": missing,
         "on_out_of_range": on_out_of_range,
@@ -145,30 +146,30 @@ def command(
     with progress("privatizing", unit="rows") as tell:
         if len(tables) == 1:
             (only,) = tables
-            result = collect.privatize(source, out, column=only, mechanism=tables[only], progress=tell, **options)
+            result = mz.collect.privatize(source, out, column=only, mechanism=tables[only], progress=tell, **options)
         else:
-            result = collect.privatize_columns(source, out, mechanisms=tables, progress=tell, **options)
+            result = mz.collect.privatize_columns(source, out, mechanisms=tables, progress=tell, **options)
     if proof is not None:
         proven = {name: one if isinstance(one, Mechanism) else one.mechanism for name, one in tables.items()}
         only = next(iter(proven.values())) if len(proven) == 1 else proven
-        write_proof(privacy.Release(mechanism=only, delta=0.0), proof, overwrite=overwrite)
+        write_proof(mz.privacy.Release(mechanism=only, delta=0.0), proof, overwrite=overwrite)
     if as_json:
         print_json(result.as_dict())
     else:
         _print(result)
 
 
-def _hashed(columns: list[str], files: list[Path] | None, domain: Path, epsilon: float | None) -> dict[str, Any]:
+def _hashed(columns: list[str], files: list[Path] | None, domain: Path, epsilon: float | None) -> JsonObject:
     """The column of a large domain -> its hashes."""
     if files or len(columns) != 1:
         raise ParameterError("domain", str(domain), "takes the place of --mechanism, for one --column")
     if epsilon is None:
         raise ParameterError("epsilon", None, "say how much each report of the domain may cost: --epsilon 1")
     names = read_lines(domain, parameter="domain")
-    return {columns[0]: families.hashed(categories=names, epsilon=epsilon, other=True)}
+    return {columns[0]: mz.families.hashed(categories=names, epsilon=epsilon, other=True)}
 
 
-def _tables(columns: list[str], files: list[Path]) -> dict[str, Any]:
+def _tables(columns: list[str], files: list[Path]) -> JsonObject:
     """Column -> its mechanism."""
     if not files:
         raise ParameterError("mechanism", None, "name the mechanism file (--mechanism m.json)")
@@ -181,7 +182,7 @@ def _tables(columns: list[str], files: list[Path]) -> dict[str, Any]:
     return dict(zip(columns, loaded * len(columns) if len(loaded) == 1 else loaded, strict=True))
 
 
-def _memo(users: str | None, key_file: Path | None, new_key: bool) -> collect.Memo | None:
+def _memo(users: str | None, key_file: Path | None, new_key: bool) -> mz.collect.Memo | None:
     if users is None:
         if key_file is not None or new_key:
             raise ParameterError(
@@ -190,26 +191,26 @@ def _memo(users: str | None, key_file: Path | None, new_key: bool) -> collect.Me
         return None
     if key_file is None:
         raise ParameterError("memoise_by", users, "needs the secret key of all rounds: --key-file FILE [--new-key]")
-    key = collect.new_memo_key(key_file) if new_key else collect.load_memo_key(key_file)
-    return collect.Memo(users=users, key=key)
+    key = mz.collect.new_memo_key(key_file) if new_key else mz.collect.load_memo_key(key_file)
+    return mz.collect.Memo(users=users, key=key)
 
 
-def _print(result: collect.PrivatizeResult | collect.ColumnsResult) -> None:
-    lines = _one(result) if isinstance(result, collect.PrivatizeResult) else _several(result)
+def _print(result: mz.collect.PrivatizeResult | mz.collect.ColumnsResult) -> None:
+    lines = _one(result) if isinstance(result, mz.collect.PrivatizeResult) else _several(result)
     if result.resumed:
         lines.append(f"{result.resumed} of {result.blocks} parts were there before; the counts below leave them out")
     lines += _charged(result)
-    lines += [_clipped(result), f"({collect.RAW_COUNTS_REMARK})"]
+    lines += [_clipped(result), f"({mz.collect.RAW_COUNTS_REMARK})"]
     say("\n".join(lines), on=notices() if result.out == "-" else output())
 
 
-def _one(result: collect.PrivatizeResult) -> list[str]:
+def _one(result: mz.collect.PrivatizeResult) -> list[str]:
     rate = result.reports / max(result.seconds, 1e-9)
     what = f"{result.reports:,} reports of {bits(result.bits)}, {each(result.claim)}, "
     return [f"{what}written to {result.out} ({result.seconds:.2f} s, {rate:,.0f}/s)"]
 
 
-def _several(result: collect.ColumnsResult) -> list[str]:
+def _several(result: mz.collect.ColumnsResult) -> list[str]:
     rate = result.reports / max(result.seconds, 1e-9)
     what = f"{result.reports:,} rows of {sum(one.bits for one in result.columns)} bits "
     return [
@@ -218,7 +219,7 @@ def _several(result: collect.ColumnsResult) -> list[str]:
     ]
 
 
-def _charged(result: collect.PrivatizeResult | collect.ColumnsResult) -> list[str]:
+def _charged(result: mz.collect.PrivatizeResult | mz.collect.ColumnsResult) -> list[str]:
     """What the ledger was charged, and what is left."""
     charged = result.charged
     if charged is None:
@@ -234,8 +235,8 @@ def _charged(result: collect.PrivatizeResult | collect.ColumnsResult) -> list[st
     ]
 
 
-def _clipped(result: collect.PrivatizeResult | collect.ColumnsResult) -> str:
-    if isinstance(result, collect.PrivatizeResult):
+def _clipped(result: mz.collect.PrivatizeResult | mz.collect.ColumnsResult) -> str:
+    if isinstance(result, mz.collect.PrivatizeResult):
         counts = f"{result.below:,} below, {result.above:,} above"
     else:
         counts = "; ".join(f"{one.column} {one.below:,} below, {one.above:,} above" for one in result.columns)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -17,11 +17,6 @@ from mezzotint.cli.common import (
 )
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import refuse_existing, replacing
-from mezzotint.core.lazy import LazyModule
-
-files: Any = LazyModule("mezzotint.report.any_file")
-pages: Any = LazyModule("mezzotint.report.page")
-drawings: Any = LazyModule("mezzotint.report.png")
 
 EXAMPLE = "mezzotint report m.json --out report.html"
 
@@ -43,6 +38,10 @@ def command(
     of them, or saved counts), a training log (.jsonl), the folder of a federated
     run, or what a verb of mezzotint smoothed printed with --json.
     """
+    from mezzotint.report import any_file as files
+    from mezzotint.report import page as pages
+    from mezzotint.report import png as drawings
+
     if not file.exists():
         raise ParameterError("file", str(file), "no such file; make one with: mezzotint design --out m.json")
     refuse_existing(out, overwrite=overwrite)

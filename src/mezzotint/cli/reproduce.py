@@ -6,7 +6,7 @@ import importlib
 import inspect
 import pkgutil
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Group
@@ -26,6 +26,10 @@ from mezzotint.cli.common import (
 from mezzotint.cli.tables import Fitted
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import replacing
+from mezzotint.core.records import JsonObject
+
+if TYPE_CHECKING:
+    from mezzotint.papers.reproduction import Reproduction
 
 EXAMPLE = "mezzotint reproduce optm-table1 --json"
 
@@ -62,23 +66,23 @@ def command(
         output().print(_picture(result.as_dict()))
 
 
-def _reproductions() -> dict[str, Any]:
+def _reproductions() -> JsonObject:
     """Every entry of a REPRODUCTIONS dictionary in a module of `mezzotint.papers`."""
     room = importlib.import_module("mezzotint.papers")
-    found: dict[str, Any] = {}
+    found: JsonObject = {}
     for module in pkgutil.iter_modules(room.__path__, prefix="mezzotint.papers."):
         found |= getattr(importlib.import_module(module.name), "REPRODUCTIONS", {})
     return found
 
 
-def _list(known: dict[str, Any], as_json: bool) -> None:
+def _list(known: JsonObject, as_json: bool) -> None:
     if as_json:
         print_json({"names": sorted(known)})
     else:
         say("\n".join(sorted(known)))
 
 
-def _draw(result: Any, kind: str, path: Path | None, overwrite: bool) -> None:
+def _draw(result: Reproduction, kind: str, path: Path | None, overwrite: bool) -> None:
     if path is None:
         return
     facts = result.as_dict()
@@ -88,7 +92,7 @@ def _draw(result: Any, kind: str, path: Path | None, overwrite: bool) -> None:
         getattr(result, kind)(temporary)
 
 
-def _picture(facts: dict[str, Any]) -> Group:
+def _picture(facts: JsonObject) -> Group:
     rows = facts.get("rows", [])
     table = Table(title=str(facts.get("title", "")), title_justify="left")
     # Remarks would squeeze the numbers: they stand below the table, each once.
@@ -107,5 +111,5 @@ def _picture(facts: dict[str, Any]) -> Group:
     return Group(Fitted(table, keys=2), Text("\n".join([str(facts.get("note", "")), *below, basis])))
 
 
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
     return number(value) if value is None or isinstance(value, float) else str(value)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mezzotint.cli.common import AsJson, notices, output, print_json
 from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.files import refuse_existing, replacing
-from mezzotint.core.lazy import LazyModule
 
-blames: Any = LazyModule("mezzotint.federated.secagg.blame")
-rosters: Any = LazyModule("mezzotint.federated.secagg.roster")
+if TYPE_CHECKING:
+    from mezzotint.federated.secagg.roster import Card, Roster
 
 app = typer.Typer(
     help="Rosters: who takes part in secure sums. Each client makes an identity; one person makes the list of all.",
@@ -29,6 +28,8 @@ def identity(
     as_json: AsJson = False,
 ) -> None:
     """Makes a client's long-term secret, and prints its card for whoever makes the roster."""
+    from mezzotint.federated.secagg import roster as rosters
+
     secret = os.urandom(32)
     refuse_existing(file, parameter="file")
     with replacing(file) as temporary:
@@ -42,6 +43,8 @@ def card(
     file: Annotated[Path, typer.Argument(help="File that `roster identity` wrote.")], as_json: AsJson = False
 ) -> None:
     """Prints the card of an identity again: it is public, and signed by its owner."""
+    from mezzotint.federated.secagg import roster as rosters
+
     _print_card(rosters.introduce(_secret(file, "file")), as_json)
 
 
@@ -52,6 +55,8 @@ def make(
     as_json: AsJson = False,
 ) -> None:
     """Makes the list of all clients, and draws the beacon by which clients and committees of all rounds are drawn."""
+    from mezzotint.federated.secagg import roster as rosters
+
     lines = [line.strip() for line in cards.read_text(encoding="utf-8").splitlines() if line.strip()]
     roster = rosters.Roster.drawn(_read_card(place, line) for place, line in enumerate(lines, start=1))
     refuse_existing(out)
@@ -73,6 +78,8 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Prints the SHA-256 of a roster, for clients to compare; status 2 if it lacks the identity."""
+    from mezzotint.federated.secagg import roster as rosters
+
     roster = rosters.Roster.load(file)
     if identity is not None:
         card = rosters.read_introduction(rosters.introduce(_secret(identity, "identity")))
@@ -89,6 +96,8 @@ def blame(
     file: Annotated[Path, typer.Argument(help="Proof that a run wrote beside its ledger.")], as_json: AsJson = False
 ) -> None:
     """Checks the proof that a client dealt shares of nothing; status 2 if it proves nothing."""
+    from mezzotint.federated.secagg import blame as blames
+
     found = blames.Blame.load(file)
     found.check()
     if as_json:
@@ -105,7 +114,7 @@ def _secret(file: Path, parameter: str) -> bytes:
     return secret
 
 
-def _print_roster(roster: Any) -> None:
+def _print_roster(roster: Roster) -> None:
     output().print(f"{len(roster.members)} clients, SHA-256 {roster.digest.hex()}", highlight=False, soft_wrap=True)
 
 
@@ -116,7 +125,9 @@ def _print_card(said: bytes, as_json: bool) -> None:
         output().print(said.hex(), highlight=False, soft_wrap=True)
 
 
-def _read_card(place: int, line: str) -> Any:
+def _read_card(place: int, line: str) -> Card:
+    from mezzotint.federated.secagg import roster as rosters
+
     try:
         return rosters.read_introduction(bytes.fromhex(line))
     except (ValueError, MezzotintError):

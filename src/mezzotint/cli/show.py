@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import typer
@@ -11,6 +11,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+import mezzotint as mz
 from mezzotint.cli.common import (
     AsJson,
     bits,
@@ -23,10 +24,9 @@ from mezzotint.cli.common import (
     say,
     sparkline,
 )
-from mezzotint.cli.rooms import privacy, vectors
 from mezzotint.cli.tables import Fitted
-from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import above
+from mezzotint.core.mechanism import FloatArray, Mechanism
+from mezzotint.core.records import JsonObject, above
 
 EXAMPLE = "mezzotint show m.json --at=-1,0,1"
 
@@ -48,7 +48,7 @@ def command(
     FILE is a mechanism file (.json).
     """
     if is_ranked(file):
-        _show_ranked(vectors.RankedCodebook.load(file), as_json)
+        _show_ranked(mz.vectors.RankedCodebook.load(file), as_json)
         return
     mechanism = load_mechanism(file, parameter="file")
     inputs = np.linspace(mechanism.lower, mechanism.upper, _ROWS)
@@ -62,7 +62,7 @@ def command(
         output().print(_categories(mechanism) if mechanism.categories is not None else _picture(mechanism, inputs))
 
 
-def _show_ranked(scheme: vectors.RankedCodebook, as_json: bool) -> None:
+def _show_ranked(scheme: mz.vectors.RankedCodebook, as_json: bool) -> None:
     """One sentence; a ranked codebook has no levels to draw."""
     if not as_json:
         say(str(scheme))
@@ -88,7 +88,7 @@ def _show_ranked(scheme: vectors.RankedCodebook, as_json: bool) -> None:
     )
 
 
-def _as_dict(mechanism: Mechanism, inputs: Any) -> dict[str, Any]:
+def _as_dict(mechanism: Mechanism, inputs: FloatArray) -> JsonObject:
     return {
         "name": mechanism.name,
         "lower": mechanism.lower,
@@ -98,7 +98,7 @@ def _as_dict(mechanism: Mechanism, inputs: Any) -> dict[str, Any]:
         "bits": mechanism.bits,
         "categories": mechanism.categories,
         "epsilon": mechanism.epsilon,
-        **privacy.report_claim(mechanism).standing,
+        **mz.privacy.report_claim(mechanism).standing,
         "mse": mechanism.mse(),
         "mae": mechanism.mae(),
         "max_bias": mechanism.max_bias,
@@ -109,7 +109,7 @@ def _as_dict(mechanism: Mechanism, inputs: Any) -> dict[str, Any]:
     }
 
 
-def _picture(mechanism: Mechanism, inputs: Any) -> Group:
+def _picture(mechanism: Mechanism, inputs: FloatArray) -> Group:
     few = mechanism.levels.size <= _COLUMNS
     table = Table(title=mechanism.name, title_justify="left")
     table.add_column("input", justify="right")
@@ -133,7 +133,7 @@ def _picture(mechanism: Mechanism, inputs: Any) -> Group:
         f"epsilon {_cost(mechanism)}; mean squared error {number(mechanism.mse())}, "
         f"mean absolute error {number(mechanism.mae())} (uniform inputs), greatest bias {number(mechanism.max_bias, 3)}"
     )
-    return Group(Fitted(table), Text(facts), Text(privacy.report_words(mechanism)))
+    return Group(Fitted(table), Text(facts), Text(mz.privacy.report_words(mechanism)))
 
 
 def _categories(mechanism: Mechanism) -> Group:
@@ -152,11 +152,11 @@ def _categories(mechanism: Mechanism) -> Group:
 
 
 def _cost(mechanism: Mechanism) -> str:
-    claim = privacy.report_claim(mechanism)
+    claim = mz.privacy.report_claim(mechanism)
     return f"{above(claim.epsilon)} per report ({claim.basis})"
 
 
-def _shrink(row: Any, width: int = 64) -> list[float]:
+def _shrink(row: FloatArray, width: int = 64) -> list[float]:
     """At most `width` probabilities: neighbours added up."""
     if row.size <= width:
         return row.tolist()

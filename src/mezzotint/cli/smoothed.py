@@ -10,8 +10,10 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+import mezzotint as mz
 from mezzotint.cli.common import (
     AsJson,
+    Options,
     busy,
     notices,
     number,
@@ -19,9 +21,9 @@ from mezzotint.cli.common import (
     print_json,
     say,
 )
-from mezzotint.cli.rooms import datasets, smoothed
 from mezzotint.cli.tables import Fitted
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.records import JsonObject
 from mezzotint.datasets import Election
 from mezzotint.privacy import claim
 
@@ -68,7 +70,7 @@ def profile(
 ) -> None:
     """delta of one database at one epsilon, exactly, beside the worst case over all databases."""
     asked = _asked(locals())
-    _finish("profile", asked, smoothed.profile(**asked), as_json, at_most)
+    _finish("profile", asked, mz.smoothed.profile(**asked), as_json, at_most)
 
 
 @app.command("utility", epilog="Example: mezzotint smoothed utility --election 2020 --loss-rate 0.002 --threshold 0.51")
@@ -85,7 +87,7 @@ def utility(
 ) -> None:
     """The adversary's utility: how well one record can be guessed by who knows all others."""
     asked = _asked(locals())
-    _finish("utility", asked, smoothed.utility(**asked), as_json, at_most)
+    _finish("utility", asked, mz.smoothed.utility(**asked), as_json, at_most)
 
 
 @app.command(
@@ -115,7 +117,7 @@ def expected(
     """Smoothed delta: the largest expectation of delta over compositions of the given distributions."""
     asked = _asked(locals())
     with busy("smoothed delta"):
-        result = smoothed.expected(**asked)
+        result = mz.smoothed.expected(**asked)
     _finish("expected", asked, result, as_json, at_most)
 
 
@@ -179,11 +181,11 @@ def gradients(
     asked["distributions"] = asked.pop("distribution") or ["gaussian:0:0.12"]
     chances = [_distribution(text) for text in asked["distributions"]]
     with busy("gradients"):
-        result = smoothed.expected_gradients(**{**asked, "distributions": chances})
+        result = mz.smoothed.expected_gradients(**{**asked, "distributions": chances})
     _finish("gradients", asked, dataclasses.replace(result, vertices=()), as_json, None)
 
 
-def _asked(options: dict[str, Any]) -> dict[str, Any]:
+def _asked(options: Options) -> Options:
     """A verb's options as its function takes them; the options of printing left out."""
     asked = {name: value for name, value in options.items() if name not in ("as_json", "at_most", "election")}
     if "election" in options:
@@ -197,7 +199,7 @@ def _counts(counts: str | None, election: str | None) -> list[int]:
     if (counts is None) == (election is None):
         raise ParameterError("counts", str(counts), "give exactly one of --counts and --election")
     if election is not None:
-        known = {one.name: one for one in (*datasets.national_elections(), *datasets.state_elections())}
+        known = {one.name: one for one in (*mz.datasets.national_elections(), *mz.datasets.state_elections())}
         if election not in known:
             raise ParameterError("election", election, "use a year such as 2020 (to 2024), or a state such as CA")
         return list(known[election].top(2).counts)
@@ -207,7 +209,7 @@ def _counts(counts: str | None, election: str | None) -> list[int]:
         raise ParameterError("counts", str(counts), "give whole numbers: --counts 81283501,74223975") from None
 
 
-def _vertices(text: str) -> list[Any]:
+def _vertices(text: str) -> list[str] | list[list[str]]:
     if ";" in text:
         return [part.split(",") for part in text.split(";")]
     parts = text.split(",")
@@ -222,7 +224,7 @@ def _vertices(text: str) -> list[Any]:
 
 
 def _distribution(text: str) -> Any:
-    kinds = {"gaussian": smoothed.quantized_gaussian, "laplace": smoothed.quantized_laplace}
+    kinds = {"gaussian": mz.smoothed.quantized_gaussian, "laplace": mz.smoothed.quantized_laplace}
     kind, _, rest = text.partition(":")
     try:
         mean, deviation = (float(part) for part in rest.split(":"))
@@ -236,37 +238,39 @@ def _distribution(text: str) -> Any:
 def _elections(file: str | None, which: str, columns: str | None) -> tuple[Election, ...]:
     if file is not None:
         named = columns.split(",") if columns else None
-        return datasets.read_elections(sys.stdin if file == "-" else Path(file), columns=named)
+        return mz.datasets.read_elections(sys.stdin if file == "-" else Path(file), columns=named)
     sets = {
-        "national": datasets.national_elections,
-        "states": datasets.state_elections,
-        "districts": datasets.district_elections,
+        "national": mz.datasets.national_elections,
+        "states": mz.datasets.state_elections,
+        "districts": mz.datasets.district_elections,
     }
     if which not in sets:
         raise ParameterError("set", which, f"use one of {', '.join(sets)}")
     return sets[which]()
 
 
-def _row(election: Election, loss_rate: str | None, epsilon: float | None, ratio: str | None) -> dict[str, Any]:
-    profile = smoothed.profile(election.counts, loss_rate=loss_rate, epsilon=epsilon, ratio=ratio)
-    row: dict[str, Any] = {"election": election.name, "records": profile.records}
+def _row(election: Election, loss_rate: str | None, epsilon: float | None, ratio: str | None) -> JsonObject:
+    profile = mz.smoothed.profile(election.counts, loss_rate=loss_rate, epsilon=epsilon, ratio=ratio)
+    row: JsonObject = {"election": election.name, "records": profile.records}
     row["log10_delta"] = profile.log10_delta
     row["log10_upper"] = profile.log10_upper
     if ratio is not None:
         # The threshold t = E / (1 + E) that matches the ratio, exactly.
-        odds = smoothed.read_rational("ratio", ratio)
-        row["log10_utility"] = smoothed.utility(election.counts, threshold=odds / (1 + odds), loss_rate=loss_rate).log10
+        odds = mz.smoothed.read_rational("ratio", ratio)
+        row["log10_utility"] = mz.smoothed.utility(
+            election.counts, threshold=odds / (1 + odds), loss_rate=loss_rate
+        ).log10
     row["log10_worst_case"] = profile.log10_worst_case
     return row
 
 
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
     if value is None:
         return "-"
     return number(value, 8) if isinstance(value, float) else str(value)
 
 
-def _finish(verb: str, asked: dict[str, Any], result: Any, as_json: bool, at_most: float | None) -> None:
+def _finish(verb: str, asked: JsonObject, result: Any, as_json: bool, at_most: float | None) -> None:
     """Prints the result, as JSON with the question beside it; status 1 where its bound is above `at_most`."""
     facts = dataclasses.asdict(result) | _STANDING
     if as_json:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -27,7 +27,7 @@ class Fitted:
     table: Table
     keys: int = 1
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         table, room = self.table, options.max_width
         needs = [_need(console, column, head=table.show_header) for column in table.columns]
         if _whole(needs) <= room:
@@ -94,7 +94,7 @@ def _part(
 def _sentences(console: Console, table: Table, keys: int, prose: Sequence[int]) -> Iterator[Text]:
     """What the columns of words say, each once, after whom it is about."""
 
-    def plain(cell: Any) -> str:
+    def plain(cell: RenderableType) -> str:
         return cell.plain if isinstance(cell, Text) else console.render_str(str(cell)).plain
 
     columns = [[plain(cell) for cell in column.cells] for column in table.columns]

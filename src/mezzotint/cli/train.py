@@ -11,13 +11,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast
 
 import typer
 from rich.table import Table
 
+import mezzotint as mz
 from mezzotint.cli.common import (
     AsJson,
+    Options,
     Overwrite,
     ProofOption,
     load_mechanism,
@@ -25,22 +27,21 @@ from mezzotint.cli.common import (
     number,
     output,
     print_json,
-    progress_bars,
     say,
     warn,
     write_proof,
 )
 from mezzotint.cli.messages import typed
-from mezzotint.cli.rooms import datasets, training, vectors
 from mezzotint.cli.tables import Fitted
 from mezzotint.core.errors import BudgetError, MezzotintError, ParameterError
 from mezzotint.core.files import parse_json, read_text, refuse_existing, replacing
-from mezzotint.core.lazy import LazyModule
-from mezzotint.core.records import plain
+from mezzotint.core.records import JsonObject, plain
 
-claims: Any = LazyModule("mezzotint.privacy.claim")
-report: Any = LazyModule("mezzotint.report")
-notices_of: Any = LazyModule("mezzotint.training.notices")
+if TYPE_CHECKING:
+    from mezzotint.training.methods import Method
+    from mezzotint.training.models import Task
+    from mezzotint.training.projection import Projection
+    from mezzotint.training.trainer import Progress, Trainer
 
 EXAMPLE = "mezzotint train --data breast-cancer --model logreg --method dp-sgd --target-epsilon 1 --bits 4 --json"
 
@@ -136,14 +137,14 @@ def command(
         _summary(facts)
 
 
-def _proven(run: Any, options: dict[str, Any]) -> dict[str, Any]:
+def _proven(run: Trainer, options: Options) -> JsonObject:
     """Writes the claim with its proof, if asked to; what changes about the claim."""
     claim = run.claim()
     if options["proof"] is None:
         return {}
     if claim is None or claim.seeded:
         raise ParameterError("proof", str(options["proof"]), "nothing is claimed of a run that is not private")
-    found = write_proof(claim.release, options["proof"], overwrite=options["overwrite"])
+    found = write_proof(cast(mz.privacy.Release, claim.release), options["proof"], overwrite=options["overwrite"])
     return {"epsilon": found.as_dict()["epsilon"], "certified": found.certified, "claim": str(found)}
 
 
@@ -157,6 +158,8 @@ def _needs_the_extra() -> Iterator[None]:
 
 @contextmanager
 def _warnings_as_lines() -> Iterator[None]:
+    from mezzotint.training import notices as notices_of
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", notices_of.TrainingWarning)
@@ -165,20 +168,20 @@ def _warnings_as_lines() -> Iterator[None]:
         yield
 
 
-def prepare(options: dict[str, Any]) -> Any:
+def prepare(options: Options) -> Trainer:
     """The trainer that the options describe, resumed if they say so."""
     _check(options)
     if options["resume"] and options["checkpoint"] is None:
         raise ParameterError("resume", "True", "name the --checkpoint to go on from")
     data = _data(options["data"], options["label"], options["users"])
-    data = training.trainer.of_users(data, options["records_per_user"])
+    data = mz.training.trainer.of_users(data, options["records_per_user"])
     if abs(data.train_x).max() > FAR:
         warn(
             "some features lie far from [-1, 1]: they rule the gradients, which are clipped, and little is learned of "
             "the others; scale all of them by public bounds (bounds read off private data are a release of their own)"
         )
-    task = training.models.task(options["model"], shape=data.train_x.shape[1:], classes=data.classes)
-    settings = training.trainer.Settings(
+    task = mz.training.models.task(options["model"], shape=data.train_x.shape[1:], classes=data.classes)
+    settings = mz.training.trainer.Settings(
         steps=options["steps"],
         batch_size=options["batch_size"],
         step_size=options["step_size"],
@@ -191,9 +194,9 @@ def prepare(options: dict[str, Any]) -> Any:
         records_per_user=options["records_per_user"],
     )
     chosen = choose_method(options, task, records=len(data.train_x))
-    run = training.trainer.Trainer(data=data, task=task, method=chosen, settings=settings)
+    run = mz.training.trainer.Trainer(data=data, task=task, method=chosen, settings=settings)
     if options["resume"]:
-        training.checkpoint.restore(run, options["checkpoint"])
+        mz.training.checkpoint.restore(run, options["checkpoint"])
         lost = run.spent - run.taken
         if lost:
             end = "epsilon ends higher than planned" if options["target_epsilon"] is None else "the run ends earlier"
@@ -201,7 +204,7 @@ def prepare(options: dict[str, Any]) -> Any:
     return run
 
 
-def _check(options: dict[str, Any]) -> None:
+def _check(options: Options) -> None:
     """Refuses what no method knows and what the chosen one would ignore."""
     method = options["method"]
     if method not in METHODS:
@@ -219,39 +222,39 @@ def _check(options: dict[str, Any]) -> None:
         raise ParameterError("bits", options["bits"], "weights take 1 to 8 bits; try 4")
 
 
-def _data(name: str, label: str | None, users: str | None) -> Any:
+def _data(name: str, label: str | None, users: str | None) -> mz.datasets.Dataset:
     place = Path(name)
     if place.suffix in (".csv", ".parquet"):
         if label is None:
             raise ParameterError("label", "None", "name the column to learn: --label COLUMN")
-        return datasets.table_file(place, label=label, users=users)
+        return mz.datasets.table_file(place, label=label, users=users)
     for option, column in (("label", label), ("users", users)):
         if column is not None:
             raise ParameterError(option, column, "only tables (.csv, .parquet) have columns; leave it out")
     if name == "breast-cancer":
-        return datasets.breast_cancer()
+        return mz.datasets.breast_cancer()
     if not place.is_dir():
         remedy = "give breast-cancer, a .csv or .parquet file, or a folder of idx files or of images by class"
         raise ParameterError("data", name, remedy)
-    return datasets.idx_folder(name) if any(place.glob("*-ubyte*")) else datasets.image_folder(name)
+    return mz.datasets.idx_folder(name) if any(place.glob("*-ubyte*")) else mz.datasets.image_folder(name)
 
 
-def choose_method(options: dict[str, Any], task: Any, *, records: int) -> Any:
+def choose_method(options: Options, task: Task, *, records: int) -> Method:
     """The training method that the options describe, its noise calibrated to --target-epsilon if given."""
     name = options["method"]
     if name == "quantized-gradient":
         if options["mechanism"] is None:
             raise ParameterError("mechanism", "None", "name the table's file; make one with: mezzotint design")
-        return training.methods.QuantizedSGD(table=load_mechanism(options["mechanism"]), clip=options["clip_norm"])
+        return mz.training.methods.QuantizedSGD(table=load_mechanism(options["mechanism"]), clip=options["clip_norm"])
     if name == "ranked-gradient":
         if options["report_epsilon"] is None:
             raise ParameterError("report_epsilon", "None", "name the epsilon of one report, e.g. --report-epsilon 4")
         weights = sum(parameter.numel() for parameter in task.module.parameters())
-        scheme = vectors.ranked_codebook(weights, options["report_epsilon"], clip_norm=options["clip_norm"])
-        return training.methods.RankedSGD(scheme=scheme)
+        scheme = mz.vectors.ranked_codebook(weights, options["report_epsilon"], clip_norm=options["clip_norm"])
+        return mz.training.methods.RankedSGD(scheme=scheme)
     projected = _projection(options) if name in ("proj-dp-sgd", "rqp") else None
     bands = _bands(options, records)
-    return training.methods.NoisySGD(
+    return mz.training.methods.NoisySGD(
         noise_multiplier=0.0 if name == "none" else _noise(options, projected, records=records, bands=bands),
         clip_norm=options["clip_norm"],
         projection=projected,
@@ -260,7 +263,7 @@ def choose_method(options: dict[str, Any], task: Any, *, records: int) -> Any:
     )
 
 
-def _bands(options: dict[str, Any], records: int) -> int:
+def _bands(options: Options, records: int) -> int:
     given = options["bands"]
     if given is not None and options["users"] is not None:
         raise ParameterError("bands", given, "a user's records would lie in several parts; leave it out with --users")
@@ -273,41 +276,41 @@ def _bands(options: dict[str, Any], records: int) -> int:
         raise ParameterError(
             "bands", given, "it is chosen for a --target-epsilon that chooses the noise; give that alone"
         )
-    return training.bands.choose_bands(
+    return mz.training.bands.choose_bands(
         options["target_epsilon"], batch_size=options["batch_size"], dataset_size=records, steps=options["steps"],
         delta=options["delta"], neighboring=_neighboring(options),
     )  # fmt: skip
 
 
-def _neighboring(options: dict[str, Any]) -> Any:
+def _neighboring(options: Options) -> Any:
     return options["neighboring"] or "add_or_remove_one"
 
 
-def _projection(options: dict[str, Any]) -> Any:
+def _projection(options: Options) -> Projection:
     if options["mechanism"] is not None:
         for other in ("projection", "q"):
             if options[other] is not None:
                 raise ParameterError(other, str(options[other]), "the table of --mechanism replaces it; leave it out")
-        return training.projection.projection_from(load_mechanism(options["mechanism"]))
+        return mz.training.projection.projection_from(load_mechanism(options["mechanism"]))
     replaced = 0.99 if options["q"] is None else options["q"]
-    return training.projection.projection(
+    return mz.training.projection.projection(
         bits=options["bits"],
         rounding=options["projection"] or "stochastic",
         q=replaced if options["method"] == "rqp" else 1.0,
     )
 
 
-def _noise(options: dict[str, Any], projected: Any, *, records: int, bands: int) -> float:
+def _noise(options: Options, projected: Projection | None, *, records: int, bands: int) -> float:
     target, noise = options["target_epsilon"], options["noise_multiplier"]
     if noise is not None:
         return noise
     if target is None:
         raise ParameterError("target_epsilon", "None", "give one of --target-epsilon and --noise-multiplier, or both")
-    batches = training.batches.PoissonBatches.of_parts(bands, batch_size=options["batch_size"], dataset_size=records)
-    least = training.rqp.noise_multiplier(
+    batches = mz.training.batches.PoissonBatches.of_parts(bands, batch_size=options["batch_size"], dataset_size=records)
+    least = mz.training.rqp.noise_multiplier(
         target,
         sampling=replace(batches.sampling, records_per_user=options["records_per_user"] or 1),
-        steps=training.bands.participations(options["steps"], bands),
+        steps=mz.training.bands.participations(options["steps"], bands),
         delta=options["delta"],
         neighboring=_neighboring(options),
     )
@@ -315,22 +318,22 @@ def _noise(options: dict[str, Any], projected: Any, *, records: int, bands: int)
     return least * projected.kappa if projected is not None and options["optimizer"] == "sgd" else least
 
 
-def _bound(options: dict[str, Any], task: Any) -> float | tuple[float, ...]:
+def _bound(options: Options, task: Task) -> float | tuple[float, ...]:
     if options["bound"] is not None:
         return options["bound"]
     if options["model"] in ("logreg", "svm", "softmax"):
         return 0.3
     # Twice the largest initial weight of each tensor: public, as the initial weights are.
-    return tuple(training.optimizers.derived_bound(parameter) for parameter in task.module.parameters())
+    return tuple(mz.training.optimizers.derived_bound(parameter) for parameter in task.module.parameters())
 
 
-def _run(run: Any, options: dict[str, Any]) -> list[Any]:
+def _run(run: Trainer, options: Options) -> list[Progress]:
     """Takes the steps; returns what was reported, before an interruption as well."""
     history = _earlier(run, options)
     every = options["every"] or max(1, options["steps"] // 20)
     with _live(options["steps"]) as show, _lines(run, options) as write, _scalars(options["tensorboard"]) as draw:
 
-        def tell(progress: Any) -> None:
+        def tell(progress: Progress) -> None:
             history.append(progress)
             show(progress)
             write(asdict(progress))
@@ -346,16 +349,16 @@ def _run(run: Any, options: dict[str, Any]) -> list[Any]:
     return history or [run.progress()]
 
 
-def _refuse_without_steps(run: Any, options: dict[str, Any]) -> None:
+def _refuse_without_steps(run: Trainer, options: Options) -> None:
     """Refuses a run whose budget allows no step, before a file is touched: its model would be the initial weights."""
     place, target = options["checkpoint"], options["target_epsilon"]
-    known = place is not None and training.checkpoint.ledger_path(place).exists()
-    ledger = training.checkpoint.StepLedger(run, place if known else None)
+    known = place is not None and mz.training.checkpoint.ledger_path(place).exists()
+    ledger = mz.training.checkpoint.StepLedger(run, place if known else None)
     if not run.taken and not ledger.affordable(1, target_epsilon=target):
         raise _nothing_left(run, options)
 
 
-def _nothing_left(run: Any, options: dict[str, Any]) -> BudgetError:
+def _nothing_left(run: Trainer, options: Options) -> BudgetError:
     kept = options["checkpoint"] is not None and options["checkpoint"].exists() and not options["resume"]
     remedy = "--resume goes on with the model in --checkpoint" if kept else "a higher --target-epsilon allows steps"
     return BudgetError(
@@ -364,20 +367,20 @@ def _nothing_left(run: Any, options: dict[str, Any]) -> BudgetError:
     )
 
 
-def _earlier(run: Any, options: dict[str, Any]) -> list[Any]:
+def _earlier(run: Trainer, options: Options) -> list[Progress]:
     log = options["log"]
     if not options["resume"] or log is None or not log.exists():
         return []
-    lines = [parse_json(line, name=log.name) for line in read_text(log).splitlines()]
+    lines = [cast(JsonObject, parse_json(line, name=log.name)) for line in read_text(log).splitlines()]
     reports = [line for line in lines if 0 < line.get("step", 0) <= run.taken]
-    numbers: list[dict[str, Any]] = [
+    numbers: list[JsonObject] = [
         {name: float(value) if isinstance(value, str) else value for name, value in line.items()} for line in reports
     ]
-    return [training.trainer.Progress(**line) for line in numbers]
+    return [mz.training.trainer.Progress(**line) for line in numbers]
 
 
 @contextmanager
-def _lines(run: Any, options: dict[str, Any]) -> Iterator[Callable[[dict[str, Any]], None]]:
+def _lines(run: Trainer, options: Options) -> Iterator[Callable[[JsonObject], None]]:
     if options["log"] is None:
         yield lambda facts: None
         return
@@ -387,8 +390,10 @@ def _lines(run: Any, options: dict[str, Any]) -> Iterator[Callable[[dict[str, An
 
 
 @contextmanager
-def _scalars(folder: Path | None) -> Iterator[Callable[[Any], None]]:
+def _scalars(folder: Path | None) -> Iterator[Callable[[Progress], None]]:
     """Event files that TensorBoard shows."""
+    from mezzotint.privacy import claim as claims
+
     if folder is None:
         yield lambda progress: None
         return
@@ -398,7 +403,7 @@ def _scalars(folder: Path | None) -> Iterator[Callable[[Any], None]]:
         raise MezzotintError("this log needs an extra: pip install mezzotint[tensorboard]") from error
     with board.SummaryWriter(str(folder)) as writer:
 
-        def draw(progress: Any) -> None:
+        def draw(progress: Progress) -> None:
             # Whoever opens the page sees what kind of number epsilon is.
             spent = "epsilon (simulation, not private)" if progress.seeded else f"epsilon ({claims.basis('model')})"
             named = {"loss": progress.loss, "accuracy/train": progress.train_accuracy}
@@ -410,13 +415,17 @@ def _scalars(folder: Path | None) -> Iterator[Callable[[Any], None]]:
         yield draw
 
 
-def _line(file: Any, facts: dict[str, Any]) -> None:
+def _line(file: TextIO, facts: JsonObject) -> None:
     file.write(json.dumps(plain(facts), allow_nan=False) + "\n")
     file.flush()  # a run that is killed leaves whole lines
 
 
 @contextmanager
-def _live(steps: int) -> Iterator[Callable[[Any], None]]:
+def _live(steps: int) -> Iterator[Callable[[Progress], None]]:
+    from rich import progress as progress_bars
+
+    from mezzotint.privacy import claim as claims
+
     if not sys.stderr.isatty():
         yield lambda progress: None
         return
@@ -429,7 +438,7 @@ def _live(steps: int) -> Iterator[Callable[[Any], None]]:
     with progress_bars.Progress(*columns, console=notices(), transient=True) as bars:
         bar = bars.add_task("training", total=steps)
 
-        def show(progress: Any) -> None:
+        def show(progress: Progress) -> None:
             spent = "none" if progress.epsilon is None else f"{progress.epsilon:.4g} ({claims.basis('model')})"
             spent += " (simulation; not private)" if progress.seeded else ""
             text = f"loss {progress.loss:.4f}  accuracy {progress.test_accuracy:.2%}  epsilon {spent}"
@@ -446,7 +455,7 @@ def _live(steps: int) -> Iterator[Callable[[Any], None]]:
             warnings.showwarning = above
 
 
-def finish(run: Any, history: list[Any], options: dict[str, Any]) -> dict[str, Any]:
+def finish(run: Trainer, history: list[Progress], options: Options) -> JsonObject:
     """Writes the model and the plot; says what was reached and what it cost."""
     claim, sentence, last = run.claim(), run.sentence(), history[-1]
     costs = {"epsilon": None, "delta": None, "neighboring": None} if claim is None else claim.as_dict()
@@ -457,13 +466,13 @@ def finish(run: Any, history: list[Any], options: dict[str, Any]) -> dict[str, A
         "model": options["model"],
         "caveat": run.data.note,
     }
-    if options["model"] in training.models.MODELS:  # modules of the user's are not in the package
+    if options["model"] in mz.training.models.MODELS:  # modules of the user's are not in the package
         note["architecture"] = {"model": options["model"], "shape": shape, "classes": classes}
     packed = run.packed(bits=options["bits"], note=note)
     size = None if options["out"] is None else packed.save(options["out"], overwrite=options["overwrite"])
     if options["plot"] is not None:
         with replacing(options["plot"], overwrite=options["overwrite"], parameter="plot") as temporary:
-            report.sheet([report.history_figure(history)]).savefig(temporary, format="png")
+            mz.report.sheet([mz.report.history_figure(history)]).savefig(temporary, format="png")
     return {
         "data": run.data.name,
         "model": options["model"],
@@ -492,7 +501,9 @@ def finish(run: Any, history: list[Any], options: dict[str, Any]) -> dict[str, A
     }
 
 
-def _summary(facts: dict[str, Any]) -> None:
+def _summary(facts: JsonObject) -> None:
+    from mezzotint.privacy import claim as claims
+
     private = (
         "" if facts["epsilon"] is None else f"; epsilon {claims.basis(facts['observer'], certified=facts['certified'])}"
     )

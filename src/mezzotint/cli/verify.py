@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+import mezzotint as mz
 from mezzotint.cli.common import (
     AsJson,
     claim_of,
     print_json,
     say,
 )
-from mezzotint.cli.rooms import privacy
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.records import JsonObject
 
 EXAMPLE = "mezzotint verify m.json --json"
 
@@ -31,13 +32,13 @@ def command(
     """
     if not file.is_file():
         raise ParameterError("file", str(file), "no such file; check the path")
-    report = privacy.verify(file, seconds=budget)
+    report = mz.privacy.verify(file, seconds=budget)
     status = _claim(report, as_json) if report.subject == "claim" else _mechanism(file, report, as_json)
     if status:
         raise typer.Exit(status)
 
 
-def _claim(report: Any, as_json: bool) -> int:
+def _claim(report: mz.privacy.VerificationReport, as_json: bool) -> int:
     claim, sentence = report.claim, "; ".join(report.problems) or str(report)
     status = 0 if report.valid else 2 if claim is None else 1
     if as_json:
@@ -49,11 +50,11 @@ def _claim(report: Any, as_json: bool) -> int:
     return status
 
 
-def _mechanism(file: Path, report: Any, as_json: bool) -> int:
+def _mechanism(file: Path, report: mz.privacy.VerificationReport, as_json: bool) -> int:
     claim = claim_of(file) if report.valid else None
     if as_json:
         bias = None if report.max_bias is None else str(report.max_bias)
-        derived: dict[str, Any] = {"max_bias_exact": bias, "sha256": report.sha256, "problems": report.problems}
+        derived: JsonObject = {"max_bias_exact": bias, "sha256": report.sha256, "problems": report.problems}
         derived |= {
             "epsilon": report.epsilon_upper,
             "max_bias": None if report.max_bias is None else float(report.max_bias),

@@ -19,16 +19,17 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from mezzotint.collect.counts import BlockCounter, CodeCounts
 from mezzotint.collect.drawing import Tally
 from mezzotint.collect.runs import PartWriter
 from mezzotint.collect.sources import Block
 from mezzotint.core.errors import MezzotintError, ParameterError
-from mezzotint.core.lazy import LazyModule
 
-ray: Any = LazyModule("ray")
+if TYPE_CHECKING:
+    import ray
+
 T = TypeVar("T")
 
 AHEAD = 4
@@ -51,6 +52,8 @@ def count_parts(counter: BlockCounter, blocks: Sequence[Block], *, address: str 
 def _each(work: Callable[[Block], T], blocks: Sequence[Block], address: str | None) -> Generator[T]:
     if importlib.util.find_spec("ray") is None:
         raise ParameterError("engine", "ray", "needs the extra: pip install 'mezzotint[ray]'")
+    import ray
+
     if not blocks:
         return
     with _cluster(address):
@@ -58,7 +61,7 @@ def _each(work: Callable[[Block], T], blocks: Sequence[Block], address: str | No
         remote = ray.remote(max_retries=-1)(_outcome)
         shared = ray.put(work)
         waiting = iter(blocks)
-        running: list[Any] = []
+        running: list[ray.ObjectRef] = []
         try:
             while True:
                 running += [remote.remote(shared, _anywhere(block)) for block in islice(waiting, _room(len(running)))]
@@ -75,11 +78,15 @@ def _each(work: Callable[[Block], T], blocks: Sequence[Block], address: str | No
 
 def _room(running: int) -> int:
     """How many blocks to hand over: some wait at the cluster for each core, which also tells one that can grow to."""
+    import ray
+
     return max(0, AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1))) - running)
 
 
-def _call_off(running: Sequence[Any]) -> None:
+def _call_off(running: Sequence[ray.ObjectRef]) -> None:
     """Blocks whose results nobody waits for any more are given up, so that none works on when the caller goes on."""
+    import ray
+
     for task in running:
         ray.cancel(task)
     if running:
@@ -113,17 +120,22 @@ def _knock(address: str) -> None:
 @contextmanager
 def _cluster(address: str | None) -> Iterator[None]:
     """The cluster that this process is connected to, else the one named, else one started here and stopped after."""
+    import ray
+
     if ray.is_initialized():
         yield
         return
     named = address or os.environ.get("RAY_ADDRESS")
     if named is not None:
         _knock(named)
-    options: dict[str, Any] = {"address": named} if named else {"address": "local", "include_dashboard": False}
     try:
         with warnings.catch_warnings():  # advice about devices, of which none are used
             warnings.simplefilter("ignore", FutureWarning)
-            ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
+            # Of a cluster that runs already, Ray takes no such option at all.
+            board = None if named else False
+            ray.init(
+                address=named or "local", include_dashboard=board, log_to_driver=False, logging_level=logging.ERROR
+            )
     except ConnectionError as error:
         raise ParameterError("address", str(named), f"no Ray cluster answers there ({error})") from None
     try:

@@ -28,10 +28,9 @@ import pyarrow.parquet as pq
 
 from mezzotint.collect import places
 from mezzotint.core.errors import FileFormatError, MezzotintError, ParameterError
-from mezzotint.core.lazy import LazyModule
+from mezzotint.core.mechanism import FloatArray
 
 compute: Any = pc  # its functions are made at import time, unseen by type checkers
-dataset: Any = LazyModule("pyarrow.dataset")  # imports pandas wherever it is installed
 
 FileKind = Literal["parquet", "csv", "csv.gz", "csv.zst", "arrow", "orc", "jsonl", "stream"]
 
@@ -153,6 +152,8 @@ class DatasetReader(ColumnReader):
     """An Arrow IPC, ORC or JSON-lines file, as `pyarrow.dataset` reads it."""
 
     def __init__(self, *, name: str, kind: FileKind) -> None:
+        from pyarrow import dataset
+
         files, path = places.filesystem(name) if places.is_remote(name) else (None, name)
         self.name = name
         self._json = kind == "jsonl"
@@ -328,7 +329,7 @@ def _unpacked(raw: BinaryIO, kind: FileKind) -> BinaryIO:
     if kind == "csv.gz":
         return cast(BinaryIO, gzip.GzipFile(fileobj=raw))
     if kind == "csv.zst":
-        return cast(BinaryIO, io.BufferedReader(cast(Any, pa.CompressedInputStream(raw, "zstd"))))
+        return cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, pa.CompressedInputStream(raw, "zstd"))))
     return raw
 
 
@@ -363,10 +364,10 @@ def validity(array: pa.Array) -> npt.NDArray[np.bool_]:
     return bits[array.offset : array.offset + len(array)].astype(bool)
 
 
-def arrow(values: npt.NDArray[Any], present: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+def arrow(values: npt.NDArray[np.generic], present: npt.NDArray[np.bool_] | None = None) -> pa.Array:
     """An Arrow array over the memory of integers, with nulls where they are not present; or of booleans, copied."""
     if values.dtype == np.bool_:
-        bits = np.packbits(values, bitorder="little")
+        bits = np.packbits(values.astype(np.bool_, copy=False), bitorder="little")
         return pa.Array.from_buffers(pa.bool_(), values.size, [None, pa.py_buffer(bits)])
     mask = None if present is None else pa.py_buffer(np.packbits(present, bitorder="little"))
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), values.size, [mask, pa.py_buffer(values)])
@@ -399,7 +400,9 @@ def numbers(array: pa.Array) -> tuple[npt.NDArray[np.floating], npt.NDArray[np.b
     return values, present
 
 
-def category_positions(array: pa.Array, categories: Sequence[str], column: str) -> tuple[Any, npt.NDArray[np.bool_]]:
+def category_positions(
+    array: pa.Array, categories: Sequence[str], column: str
+) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
     """Where each entry stands in the list of categories, and which entries are there at all.
 
     Arguments:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Self, cast, final
+from typing import Literal, Self, cast, final
 
 import numpy as np
 import numpy.typing as npt
@@ -20,13 +20,13 @@ import pyarrow as pa
 
 from mezzotint.collect.columns import ColumnReader, numbers, open_columns, plain
 from mezzotint.collect.reports import Description, embedded, extracted, read_description, run_of
-from mezzotint.collect.runs import MANIFEST, STATE, cluster, in_threads
+from mezzotint.collect.runs import MANIFEST, STATE, in_threads
 from mezzotint.collect.settings import Settings
 from mezzotint.collect.sources import Block, SourceFile, blocks_of, find_files
 from mezzotint.core.errors import FileFormatError, ParameterError
-from mezzotint.core.files import AppendLog, Line, read_object, replacing
+from mezzotint.core.files import AppendLog, read_object, replacing
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import Progress
+from mezzotint.core.records import Json, JsonObject, Progress
 
 COUNTS_FORMAT = "mezzotint-counts"
 VERSION = 1
@@ -114,9 +114,9 @@ class CodeCounts:
             memoised=self.memoised + other.memoised,
         )
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Plain values for JSON: all that another machine needs to add these counts to its own."""
-        drawn: dict[str, Any] = {} if self.seeded is None else {"seeded": self.seeded}
+        drawn: JsonObject = {} if self.seeded is None else {"seeded": self.seeded}
         if self.runs:
             drawn["runs"] = sorted(self.runs)
         if self.sources:
@@ -126,7 +126,7 @@ class CodeCounts:
         return {**embedded(self.mechanism, seeded=self.seeded), "counts": self.counts.tolist(), **drawn}
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+    def from_dict(cls, values: JsonObject) -> Self:
         """The counts that `as_dict` described; raises FileFormatError for anything else."""
         seeded, runs, sources = values.get("seeded"), values.get("runs", []), values.get("sources", [])
         memoised = values.get("memoised", 0)
@@ -204,6 +204,8 @@ def read_counts(
     blocks = blocks_of(files)
     counter = BlockCounter(column=column, mechanism=mechanism)
     if engine == "ray":
+        from mezzotint.collect import cluster
+
         parts = cluster.count_parts(counter, blocks, address=address)
     else:
         parts = in_threads(counter.count, blocks, chosen.workers if files[0].path != "-" else 1)
@@ -339,11 +341,11 @@ def _choose(column: str | None, described: Mapping[str, Mechanism]) -> str:
     return next(iter(described))
 
 
-def _count(array: Any, size: int, field: str, before: int) -> npt.NDArray[np.int64]:
+def _count(array: pa.Array, size: int, field: str, before: int) -> npt.NDArray[np.int64]:
     return np.bincount(codes_in(array, size, field, before), minlength=size)
 
 
-def codes_in(array: Any, size: int, field: str, before: int) -> npt.NDArray[Any]:
+def codes_in(array: pa.Array, size: int, field: str, before: int) -> npt.NDArray[np.integer]:
     """The codes of a column of reports, checked to be codes.
 
     Arguments:
@@ -443,9 +445,9 @@ class Counter:
         runs = frozenset([cast(str, self._run)])
         return CodeCounts(mechanism=table, counts=self._counts[table.sha256], runs=runs)
 
-    def _line(self, report: bytes | str) -> Line:
+    def _line(self, report: bytes | str) -> JsonObject:
         try:
-            found: Any = json.loads(report) if len(report) <= MAX_BYTES else None
+            found: Json = json.loads(report) if len(report) <= MAX_BYTES else None
         except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict) or set(found) != {"format", "version", "sha256", "code"}:
@@ -460,7 +462,7 @@ class Counter:
             raise FileFormatError("report: its code is none of its table's")
         return {"sha256": table.sha256, "code": code}
 
-    def _take(self, line: Line) -> None:
+    def _take(self, line: JsonObject) -> None:
         if "run" in line:
             self._run = str(line["run"])
         else:

@@ -6,7 +6,7 @@ import hashlib
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol, final
+from typing import Literal, Protocol, final
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +18,9 @@ from mezzotint.collect.reports import code_field, hash_field
 from mezzotint.core.arguments import check_count
 from mezzotint.core.entropy import BLOCK, ElementWords, Words, fresh_key, key_from
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.kernels import compile_lookup
+from mezzotint.core.kernels import Codes, compile_lookup
 from mezzotint.core.mechanism import MISSING, OTHER, Mechanism, Seed
+from mezzotint.core.records import JsonObject
 
 Present = npt.NDArray[np.bool_]
 Values = npt.NDArray[np.floating]
@@ -90,9 +91,9 @@ class Tally:
         for column in other.below:
             self.clip(column, other.below[column], other.above[column])
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Plain values for a file's metadata."""
-        counts: dict[str, Any] = {"missing": self.missing, "rows": self.rows}
+        counts: JsonObject = {"missing": self.missing, "rows": self.rows}
         if len(self.below) == 1:
             (column,) = self.below
             return {"below": self.below[column], "above": self.above[column], **counts}
@@ -333,7 +334,7 @@ def keystream_words(key: bytes, first: int) -> NextWords:
 
 def draw(
     mechanism: Mechanism, values: Values, *, words: NextWords, rows: int, present: Present | None = None
-) -> tuple[npt.NDArray[Any], int, int]:
+) -> tuple[Codes, int, int]:
     """The codes of one column of a batch, and the inputs clipped below and above.
 
     Arguments:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, final
+from typing import final
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from mezzotint.collect.region import least_deviance
 from mezzotint.collect.shapes import CrossFitted, OfRegion, Shapes
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.loss import FloatArray
-from mezzotint.core.records import Record
+from mezzotint.core.records import JsonObject, Record
 from mezzotint.privacy.claim import Claim, Claimed
 from mezzotint.privacy.prove import report_claim
 
@@ -114,7 +114,7 @@ class Estimate(Claimed):
         """Standard error, data units, that the mechanism alone adds to the mean of these very rows."""
         return _per_mean(self.privacy_variance, self.n)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Plain values for JSON: n, mean, ci_low and ci_high first."""
         shown = super().as_dict()
         mean = shown.pop("mean")

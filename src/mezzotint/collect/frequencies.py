@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Self, final
+from typing import Self, final
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,7 @@ from mezzotint.collect.reports import code_field, hash_field
 from mezzotint.collect.sources import blocks_of, find_files
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.records import JsonObject
 from mezzotint.privacy.claim import Claim, Claimed
 from mezzotint.privacy.prove import report_claim
 
@@ -65,7 +66,7 @@ class Frequencies(Claimed):
     sha256: str
 
     @property
-    def frequencies(self) -> list[dict[str, Any]]:
+    def frequencies(self) -> list[JsonObject]:
         """Each category with its share."""
         return [{"category": name, **share.as_dict()} for name, share in zip(self.categories, self.shares, strict=True)]
 
@@ -213,7 +214,7 @@ class HeavyHitters(Claimed):
     seeded: bool | None
 
     @property
-    def heavy_hitters(self) -> list[dict[str, Any]]:
+    def heavy_hitters(self) -> list[JsonObject]:
         """Each category with its share and whether it is certain."""
         listed = zip(self.categories, self.shares, self.certain, strict=True)
         return [{"category": name, **share.as_dict(), "certain": sure} for name, share, sure in listed]

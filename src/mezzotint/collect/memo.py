@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
@@ -23,6 +24,7 @@ from mezzotint.collect.columns import arrow, numbers
 from mezzotint.core.entropy import KEY_BYTES, Words, fresh_key
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import refuse_existing, sync_folder
+from mezzotint.core.kernels import Codes
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.sampler import codes_from_words
 
@@ -63,7 +65,7 @@ class Memo:
         present: npt.NDArray[np.bool_] | None,
         column: str,
         mechanism: Mechanism,
-    ) -> Any:
+    ) -> Callable[[Words], None]:
         """The words of the rows of a batch, in turn, as `drawing.NextWords`.
 
         Arguments:
@@ -90,7 +92,9 @@ class Memo:
         return fill
 
 
-def memoised(values: Any, users: Any, *, mechanism: Mechanism, key: bytes, column: str) -> npt.NDArray[Any]:
+def memoised(
+    values: npt.ArrayLike | pa.Array, users: npt.ArrayLike | pa.Array, *, mechanism: Mechanism, key: bytes, column: str
+) -> Codes:
     """One memoised report per value.
 
     Arguments:

@@ -6,8 +6,8 @@ Reports inside other engines: methods of Polars expressions and pandas series, a
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Self, final
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack, final
 
 import numpy as np
 import numpy.typing as npt
@@ -17,14 +17,24 @@ import pyarrow.compute as pc
 from mezzotint.collect.columns import arrow, numbers, require_numbers
 from mezzotint.core.entropy import key_from
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.lazy import LazyModule
-from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.lazy import brought_by
+from mezzotint.core.mechanism import FloatArray, Mechanism, NumberArray, Seed
 from mezzotint.core.sampler import privatize
 
-polars: Any = LazyModule("polars", extra="polars")
+if TYPE_CHECKING:
+    import pandas
+    import polars
 
 OutOfRange = Literal["clip", "error"]
 MissingValues = Literal["error", "keep"]
+
+
+class Options(TypedDict, total=False):
+    """What `arrow_codes` takes beside the values and the table."""
+
+    missing: MissingValues
+    on_out_of_range: OutOfRange
+    rng: Seed
 
 
 def code_type(mechanism: Mechanism) -> pa.DataType:
@@ -38,7 +48,7 @@ def arrow_codes(
     *,
     missing: MissingValues = "error",
     on_out_of_range: OutOfRange = "clip",
-    rng: Any = None,
+    rng: Seed = None,
 ) -> pa.Array | pa.ChunkedArray:
     """One report per value of an Arrow array; floats are read where they lie.
 
@@ -93,13 +103,13 @@ def register_arrow_function(
         ParameterError: a name that is taken.
     """
 
-    def function(context: Any, values: Any) -> Any:
+    def function(context: object, values: pa.Array | pa.Scalar) -> pa.Array | pa.Scalar | pa.ChunkedArray:
         del context
         if isinstance(values, pa.Scalar):
             return arrow_codes(pa.array([values]), mechanism, missing=missing, on_out_of_range=on_out_of_range)[0]
         return arrow_codes(values, mechanism, missing=missing, on_out_of_range=on_out_of_range)
 
-    doc: Any = {"summary": f"private reports by {mechanism.name}", "description": "a fresh draw per value and call"}
+    doc = {"summary": f"private reports by {mechanism.name}", "description": "a fresh draw per value and call"}
     try:
         pc.register_scalar_function(function, name, doc, {"values": pa.float64()}, code_type(mechanism))
     except (pa.ArrowKeyError, KeyError):
@@ -108,13 +118,13 @@ def register_arrow_function(
 
 
 def polars_codes(
-    column: Any,
+    column: str | polars.Expr,
     mechanism: Mechanism,
     *,
     missing: MissingValues = "error",
     on_out_of_range: OutOfRange = "clip",
-    rng: Any = None,
-) -> Any:
+    rng: Seed = None,
+) -> polars.Expr:
     """A Polars expression that turns a column into reports, for eager, lazy and streaming queries.
 
     Arguments:
@@ -129,10 +139,13 @@ def polars_codes(
     Edge cases: collecting a lazy query twice draws twice: each costs the mechanism's epsilon. Write the reports once
         and read those. Of one expression used twice in a query, Polars decides whether it is computed twice.
     """
+    with brought_by("polars"):
+        import polars
+
     expression = polars.col(column) if isinstance(column, str) else column
     rng = _stream(rng)
 
-    def batch(series: Any) -> Any:
+    def batch(series: polars.Series) -> polars.Series:
         values = series.to_arrow()
         if pa.types.is_null(values.type):
             values = values.cast(pa.float64())
@@ -149,7 +162,7 @@ def polars_codes(
 NAME = "mezzotint"
 
 
-def _stream(rng: Any) -> Any:
+def _stream(rng: Seed) -> Seed:
     """A generator of which each chunk takes a key, instead of a seed."""
     if isinstance(rng, (int, np.integer)) and not isinstance(rng, bool):
         key_from(int(rng))  # refuses a negative one
@@ -157,17 +170,14 @@ def _stream(rng: Any) -> Any:
     return rng
 
 
-duckdb: Any = LazyModule("duckdb")
-
-
 def register_polars(name: str = NAME) -> None:
     """Gives Polars expressions a namespace: `pl.col("x").mezzotint.privatize(mechanism)`; see `polars_codes`."""
 
     class Namespace:
-        def __init__(self, expression: Any) -> None:
+        def __init__(self, expression: polars.Expr) -> None:
             self._expression = expression
 
-        def privatize(self, mechanism: Mechanism, **options: Any) -> Any:
+        def privatize(self, mechanism: Mechanism, **options: Unpack[Options]) -> polars.Expr:
             """`polars_codes` of the expression."""
             return polars_codes(self._expression, mechanism, **options)
 
@@ -179,13 +189,13 @@ def register_pandas(name: str = NAME) -> None:
 
     Options are those of `arrow_codes`. Missing values that are kept become <NA>, of pandas' nullable integers.
     """
-    pandas = importlib.import_module("pandas")
+    import pandas
 
     class Accessor:
-        def __init__(self, series: Any) -> None:
+        def __init__(self, series: pandas.Series) -> None:
             self._series = series
 
-        def privatize(self, mechanism: Mechanism, **options: Any) -> Any:
+        def privatize(self, mechanism: Mechanism, **options: Unpack[Options]) -> pandas.Series:
             """Codes of the series' values, under its own index and name."""
             codes = arrow_codes(pa.array(self._series, from_pandas=True), mechanism, **options)
             kind = "UInt8" if mechanism.levels.size <= 256 else "UInt16"
@@ -220,8 +230,9 @@ def register_duckdb_function(
     Edge cases: running a query, or reading a view, twice draws twice: each costs the mechanism's epsilon. Write reports
         once (`CREATE TABLE reports AS SELECT ...`) and read those.
     """
+    import duckdb
 
-    def function(values: Any) -> Any:
+    def function(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
         return arrow_codes(values, mechanism, missing=missing, on_out_of_range=on_out_of_range)
 
     kind = "UTINYINT" if mechanism.levels.size <= 256 else "USMALLINT"
@@ -234,7 +245,7 @@ def register_duckdb_function(
     return name
 
 
-def transformer(mechanisms: Mapping[Any, Mechanism] | Sequence[Mechanism], *, decoded: bool = True) -> Any:
+def transformer(mechanisms: Mapping[Hashable, Mechanism] | Sequence[Mechanism], *, decoded: bool = True) -> Any:
     """A scikit-learn transformer that replaces every column by reports about it.
 
     Arguments:
@@ -254,14 +265,14 @@ def transformer(mechanisms: Mapping[Any, Mechanism] | Sequence[Mechanism], *, de
     class Privatizer(base.OneToOneFeatureMixin, base.TransformerMixin, base.BaseEstimator):
         def __init__(self) -> None: ...
 
-        def fit(self, X: Any, y: Any = None) -> Self:
+        def fit(self, X: npt.ArrayLike, y: object = None) -> Self:
             del y
             self.n_features_in_ = _columns(X, tables, names).shape[1]
-            if hasattr(X, "columns"):
-                self.feature_names_in_ = np.asarray(X.columns, dtype=object)
+            if (columns := getattr(X, "columns", None)) is not None:
+                self.feature_names_in_ = np.asarray(columns, dtype=object)
             return self
 
-        def transform(self, X: Any) -> npt.NDArray[Any]:
+        def transform(self, X: npt.ArrayLike) -> NumberArray:
             values = _columns(X, tables, names)
             codes = [table.privatize(values[:, i]) for i, table in enumerate(tables)]
             parts = [table.decode(one) for table, one in zip(tables, codes, strict=True)] if decoded else codes
@@ -273,7 +284,7 @@ def transformer(mechanisms: Mapping[Any, Mechanism] | Sequence[Mechanism], *, de
     return Privatizer()
 
 
-def _columns(given: Any, tables: Sequence[Mechanism], names: Sequence[Any] | None) -> npt.NDArray[Any]:
+def _columns(given: npt.ArrayLike, tables: Sequence[Mechanism], names: Sequence[Hashable] | None) -> FloatArray:
     if names is not None and list(getattr(given, "columns", [])) != names:
         raise ParameterError("X", "columns", f"need exactly these, in this order: {', '.join(map(str, names))}")
     values = np.asarray(given, dtype=np.float64)

@@ -7,14 +7,12 @@ import os
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, cast, final
+from typing import TYPE_CHECKING, Any, BinaryIO, cast, final
 
 from mezzotint.core.errors import FileFormatError, ParameterError
-from mezzotint.core.lazy import LazyModule
 
-fsspec: Any = LazyModule("fsspec")  # the extra "cloud"
-deltalake: Any = LazyModule("deltalake")  # the extra "delta"
-
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
 _PAGE = 1 << 20
 """Bytes that are asked of a store at a time."""
 
@@ -24,13 +22,15 @@ def is_remote(name: str) -> bool:
     return "://" in name
 
 
-def filesystem(name: str, *, parameter: str = "source") -> tuple[Any, str]:
+def filesystem(name: str, *, parameter: str = "source") -> tuple[AbstractFileSystem, str]:
     """The fsspec file system of an address, and the path in it.
 
     Raises:
         ParameterError: a store that is not installed, or not known.
     """
     try:
+        import fsspec
+
         return fsspec.core.url_to_fs(name)
     except ImportError as error:
         remedy = f"needs a package that is not installed ({error}); pip install 'mezzotint[cloud]', or the store's own"
@@ -90,7 +90,7 @@ class _Stored(io.RawIOBase):
     def seek(self, offset: int, whence: int = 0) -> int:
         return int(self._file.seek(offset, whence))
 
-    def readinto(self, buffer: Any) -> int:
+    def readinto(self, buffer: memoryview) -> int:
         with _answering(self._name):
             data = self._file.read(len(buffer))
         buffer[: len(data)] = data
@@ -123,7 +123,7 @@ def files_under(name: str, *, parameter: str) -> list[str]:
         if files.exists(f"{path.rstrip('/')}/_delta_log"):
             raise ParameterError(parameter, name, "is a Delta table in a store; copy it to this machine to read it")
         found = files.find(path)
-    return sorted(str(files.unstrip_protocol(one)) for one in found)
+    return sorted(str(files.unstrip_protocol(str(one))) for one in found)
 
 
 # Tables of others ------------------------------------------------------------------------------------------------
@@ -155,6 +155,8 @@ def local_table(folder: str, *, parameter: str) -> list[str] | None:
     if not (root / "_delta_log").is_dir():
         return None
     try:
+        import deltalake
+
         table = deltalake.DeltaTable(folder)
     except ImportError:
         remedy = "is a Delta table; pip install 'mezzotint[delta]' to read it (its folder also holds deleted rows)"

@@ -23,7 +23,9 @@ clarabel: Any = importlib.import_module("clarabel")  # a compiled module without
 _SOLVED = ("Solved", "AlmostSolved")
 
 
-def _solve(quadratic: Any, linear: FloatArray, rows: Any, right: FloatArray, cones: list[Any]) -> tuple[Any, str]:
+def _solve(
+    quadratic: sparse.spmatrix, linear: FloatArray, rows: Any, right: FloatArray, cones: list[object]
+) -> tuple[Any, str]:
     """min 1/2 z'Pz + q'z with right - rows z in the cones."""
     settings = clarabel.DefaultSettings()
     settings.verbose = False
@@ -115,7 +117,7 @@ class Region:
     threshold: float
 
     @cached_property
-    def _constraints(self) -> tuple[Any, FloatArray, list[Any]]:
+    def _constraints(self) -> tuple[Any, FloatArray, list[object]]:
         # With y = fitted / best - 1 and f(y) = y - log(1 + y):
         #   (deviance - deviance(best)) / 2 = sum_i N_i f(y_i) - sum_i N_i y_i <= threshold / 2.
         # The second sum is at most gap / 2 as no distribution beats the best fit by more, so that every N_i f(y_i) is

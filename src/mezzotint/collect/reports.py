@@ -28,6 +28,7 @@ from mezzotint.core import format as mechanism_files
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import parse_json, replacing
 from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.records import Json, JsonObject
 
 FORMAT = "mezzotint-reports"
 VERSION = 1
@@ -73,7 +74,7 @@ def embedded(mechanism: Mechanism, *, seeded: bool | None) -> dict[str, str]:
     return {"mechanism": mechanism.to_json()}
 
 
-def extracted(values: Mapping[str, Any], *, seeded: bool | None) -> Mechanism:
+def extracted(values: JsonObject, *, seeded: bool | None) -> Mechanism:
     """What `embedded` wrote; raises FileFormatError for anything else."""
     text = values.get("table" if seeded else "mechanism")
     if not isinstance(text, str):
@@ -131,19 +132,18 @@ def read_description(text: str | None, *, name: str) -> Description:
     entries = document.get("reports")
     if not isinstance(entries, list) or not entries:
         raise FileFormatError(f"{name}: its description lists no reports")
-    drawn = {key: document.get(key) for key in ("seeded", "memoised")}
-    if not all(value is None or isinstance(value, bool) for value in drawn.values()):
-        raise FileFormatError(f"{name}: its description must say true or false: {', '.join(drawn)}")
+    seeded, memoised = document.get("seeded"), document.get("memoised")
+    if not isinstance(seeded, bool | None) or not isinstance(memoised, bool | None):
+        raise FileFormatError(f"{name}: its description must say true or false: seeded, memoised")
     run, source = names_in(document, name=name)
-    seeded = drawn["seeded"]
     tables = dict(_entry(entry, name, seeded) for entry in entries)
-    return Description(tables=tables, seeded=seeded, memoised=drawn["memoised"], run=run, source=source)
+    return Description(tables=tables, seeded=seeded, memoised=memoised, run=run, source=source)
 
 
-def names_in(document: Mapping[str, Any], *, name: str) -> tuple[str | None, str | None]:
+def names_in(document: Mapping[str, Json], *, name: str) -> tuple[str | None, str | None]:
     """`run` and `source` of a description; raises FileFormatError where they are not text."""
     run, source = document.get("run"), document.get("source")
-    if not all(one is None or isinstance(one, str) for one in (run, source)):
+    if not isinstance(run, str | None) or not isinstance(source, str | None):
         raise FileFormatError(f"{name}: its description must name its run and its source as text")
     return run, source
 
@@ -151,12 +151,13 @@ def names_in(document: Mapping[str, Any], *, name: str) -> tuple[str | None, str
 def run_of(text: str | None) -> tuple[str | None, str | None]:
     """`run` and `source` of a description that `read_description` reads, without its mechanisms."""
     try:
-        return (None, None) if text is None else names_in(parse_json(text, name=""), name="")
-    except (FileFormatError, AttributeError):
+        document = None if text is None else parse_json(text, name="")
+        return names_in(document, name="") if isinstance(document, dict) else (None, None)
+    except FileFormatError:
         return None, None
 
 
-def _entry(entry: Any, name: str, seeded: bool | None) -> tuple[str, Mechanism]:
+def _entry(entry: Json, name: str, seeded: bool | None) -> tuple[str, Mechanism]:
     keys = _ENTRY_KEYS | {"table" if seeded else "mechanism"}
     if not isinstance(entry, dict) or set(entry) != keys or not all(isinstance(value, str) for value in entry.values()):
         raise FileFormatError(f"{name}: an entry of its description must hold: {', '.join(sorted(keys))}")
@@ -166,7 +167,7 @@ def _entry(entry: Any, name: str, seeded: bool | None) -> tuple[str, Mechanism]:
         raise FileFormatError(f"{name}: {error}") from None
     if mechanism.sha256 != entry["sha256"]:
         raise FileFormatError(f"{name}: the mechanism is not the one its sha256 names; the file was edited")
-    return entry["field"], mechanism
+    return str(entry["field"]), mechanism
 
 
 # Writing -----------------------------------------------------------------------------------------------------
@@ -180,7 +181,7 @@ class ReportsWriter(ABC):
         """Appends a batch."""
 
     @abstractmethod
-    def close(self, raw_counts: Mapping[str, Any] | None) -> None:
+    def close(self, raw_counts: JsonObject | None) -> None:
         """Ends the file; `raw_counts` go into its metadata when given."""
 
     @abstractmethod
@@ -194,13 +195,13 @@ class ParquetReports(ReportsWriter):
 
     def __init__(self, *, path: Path, schema: pa.Schema, description: str, codes: Sequence[str]) -> None:
         described = schema.with_metadata({METADATA_KEY: description})
-        options: dict[str, Any] = {"compression": "zstd", "use_dictionary": list(codes)}
-        self._writer = pq.ParquetWriter(path, described, **options)
+        coded: Any = list(codes)  # pyarrow's own annotation knows only a bool
+        self._writer = pq.ParquetWriter(path, described, compression="zstd", use_dictionary=coded)
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._writer.write_batch(batch)
 
-    def close(self, raw_counts: Mapping[str, Any] | None) -> None:
+    def close(self, raw_counts: JsonObject | None) -> None:
         if raw_counts is not None:
             self._writer.add_key_value_metadata({COUNTS_KEY: json.dumps(dict(raw_counts)).encode()})
         self._writer.close()
@@ -222,7 +223,7 @@ class CsvReports(ReportsWriter):
     def write(self, batch: pa.RecordBatch) -> None:
         self._writer.write_batch(batch)
 
-    def close(self, raw_counts: Mapping[str, Any] | None) -> None:
+    def close(self, raw_counts: JsonObject | None) -> None:
         if raw_counts is not None:
             raise ParameterError("record_counts", True, "a CSV of reports has no place for counts; write Parquet")
         self._writer.close()

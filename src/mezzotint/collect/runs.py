@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar, final
+from typing import TypeVar, final
 
 import pyarrow.parquet as pq
 
@@ -34,10 +34,8 @@ from mezzotint.collect.settings import Settings
 from mezzotint.collect.sources import Block, SourceFile, blocks_of, open_file
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import locked, parse_json, publish, read_object, replacing, sync_folder
-from mezzotint.core.lazy import LazyModule
+from mezzotint.core.records import Json, JsonObject
 from mezzotint.privacy.prove import report_claim
-
-cluster: Any = LazyModule("mezzotint.collect.cluster")  # stands on Ray, an extra
 
 T = TypeVar("T")
 
@@ -189,6 +187,8 @@ class Run:
         return replace(result, reports=reports, blocks=parts, resumed=parts)
 
     def _write(self, run: str, source: str | None, blocks: list[Block], total: int) -> Tally:
+        from mezzotint.collect import cluster
+
         tally, before = Tally(), total - len(blocks)
         work = self.work if self.work.seeded else replace(self.work, keys=(b"",) * len(self.work.keys))
         counted = self.settings.record_counts
@@ -223,7 +223,7 @@ class Run:
         with suppress(OSError):  # the folder may have been there before, with more in it
             self.out.rmdir()
 
-    def _manifest(self, run: str, sizes: list[int], source: str | None = None) -> dict[str, Any]:
+    def _manifest(self, run: str, sizes: list[int], source: str | None = None) -> JsonObject:
         manifest = {
             "format": MANIFEST_FORMAT,
             "version": VERSION,
@@ -242,7 +242,7 @@ class Run:
     # What an unfinished run works on -------------------------------------------------------------------------
 
     @contextmanager
-    def _state(self) -> Iterator[dict[str, Any]]:
+    def _state(self) -> Iterator[JsonObject]:
         """The record of this run, made or found again, and locked; checked to be that of the same run."""
         wanted, path = self._record(), self.out / STATE
         self._check_folder(path)
@@ -256,10 +256,10 @@ class Run:
                 found = parse_json(handle.read(), name=str(path))
             except ValueError:
                 raise FileFormatError(f"{path}: is damaged; the run cannot be continued") from None
-            _compare(found, wanted, self.out)
+            record = _compare(found, wanted, self.out)
             for left in self.out.glob(".*.partial"):
                 left.unlink(missing_ok=True)
-            yield found
+            yield record
 
     def _check_folder(self, state: Path) -> None:
         out = str(self.out)
@@ -277,7 +277,7 @@ class Run:
         if self.out.is_dir() and any(not name.endswith(".partial") for name in os.listdir(self.out)):
             raise ParameterError("out", out, "is a folder with other files in it; name a new one")
 
-    def _record(self) -> dict[str, Any]:
+    def _record(self) -> JsonObject:
         work, seeds = self.work, b"".join(self.work.keys)
         memo = None if work.memo is None else [work.memo.users, _fingerprint(work.memo.key)]
         return {
@@ -298,7 +298,7 @@ _FREE = {"run", "block_rows"}
 """What a resumed run takes over from the record instead of having to bring it."""
 
 
-def _compare(found: Any, wanted: dict[str, Any], out: Path) -> None:
+def _compare(found: Json, wanted: JsonObject, out: Path) -> JsonObject:
     if not isinstance(found, dict) or found.get("format") != RUN_FORMAT or found.get("version") != VERSION:
         raise FileFormatError(f"{out / STATE}: is not the record of a run that this release can continue")
     if not isinstance(found.get("block_rows"), int) or not isinstance(found.get("run"), str):
@@ -309,6 +309,7 @@ def _compare(found: Any, wanted: dict[str, Any], out: Path) -> None:
             shown = "the files" if name == "source" else "what was given"
             remedy = f"{what}: {out} holds an unfinished run; continue it as it was begun, or name another folder"
             raise ParameterError(name, shown, remedy)
+    return found
 
 
 def _fingerprint(key: bytes) -> str:

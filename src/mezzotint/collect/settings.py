@@ -6,7 +6,9 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict, final
+from typing import Literal, TypedDict, final
+
+import numpy as np
 
 from mezzotint.collect.memo import Memo
 from mezzotint.collect.sources import BLOCK_ROWS
@@ -33,7 +35,7 @@ class Options(TypedDict, total=False):
     address: str | None
     threads: int | None
     block_rows: int
-    rng: Any
+    rng: int | np.random.Generator | None
     progress: Progress | None
     ledger: str | os.PathLike[str] | Ledger | None
     budget: float | None
@@ -82,7 +84,7 @@ class Settings:
     address: str | None = None
     threads: int | None = None
     block_rows: int = BLOCK_ROWS
-    rng: Any = None
+    rng: int | np.random.Generator | None = None
     progress: Progress | None = None
     ledger: str | os.PathLike[str] | Ledger | None = None
     budget: float | None = None

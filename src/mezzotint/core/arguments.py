@@ -6,12 +6,13 @@ import math
 import operator
 from collections.abc import Sequence
 from numbers import Integral, Real
-from typing import Any
+from typing import SupportsIndex, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.loss import NumberArray
 from mezzotint.core.mechanism import MAX_LEVELS, FloatArray, IntArray
 
 MOST = 10**18
@@ -20,17 +21,17 @@ MOST = 10**18
 MAX_CLIENTS = 10**8
 """More clients than this are accounted as this many: still a bound, and never a wrong one."""
 
-Values = Sequence[float] | npt.NDArray[Any]
+Values = Sequence[float] | NumberArray
 """What a caller may give where one number per bin, knot or level is wanted."""
 
 
-def check_count(name: str, value: Any, *, least: int = 1, most: int = MOST) -> int:
+def check_count(name: str, value: object, *, least: int = 1, most: int = MOST) -> int:
     """The number itself, as a plain integer; ParameterError unless it is an integer in [least, most]."""
     try:
-        number = operator.index(value)
+        number = operator.index(cast(SupportsIndex, value))
     except TypeError:
         number = least - 1
-    if isinstance(value, bool | np.bool_) or not least <= number <= most:
+    if type(value) in (bool, np.bool_) or not least <= number <= most:
         shown = f"{most:,}" if most < 10**6 else f"{most:.4g}"
         raise ParameterError(name, value, f"need an integer >= {least}, at most {shown}")
     return number

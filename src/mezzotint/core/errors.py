@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 
 class MezzotintError(Exception):
     """Base of every error that this package raises deliberately."""
@@ -18,7 +16,7 @@ class ParameterError(MezzotintError, ValueError):
         remedy: what is wrong and what to do about it, in one sentence.
     """
 
-    def __init__(self, parameter: str, value: Any, remedy: str) -> None:
+    def __init__(self, parameter: str, value: object, remedy: str) -> None:
         self.parameter = parameter
         self.value = value
         self.remedy = remedy
@@ -27,7 +25,7 @@ class ParameterError(MezzotintError, ValueError):
             shown = shown[:117] + "..."
         super().__init__(f"{parameter}={shown}: {remedy}")
 
-    def __reduce__(self) -> tuple[type[ParameterError], tuple[str, Any, str]]:
+    def __reduce__(self) -> tuple[type[ParameterError], tuple[str, object, str]]:
         return type(self), (self.parameter, self.value, self.remedy)  # so that other processes can send it back
 
 

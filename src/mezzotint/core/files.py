@@ -14,17 +14,17 @@ import stat
 import threading
 import time
 import warnings
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast, final
+from typing import cast, final
 
 from mezzotint.core.errors import FileFormatError, ParameterError, StorageError
-from mezzotint.core.lazy import LazyModule
+from mezzotint.core.records import Json, JsonObject
 
-fcntl: Any = LazyModule("fcntl")  # of POSIX systems only
+if os.name == "posix":
+    import fcntl
 
-Line = dict[str, Any]
 Append = Callable[..., None]
 """Of `AppendLog.transaction`: appends the lines given, all with one write and one sync."""
 
@@ -60,7 +60,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
         raise FileFormatError(f"{path}: cannot be read ({error.strerror}); check the path") from None
 
 
-def parse_json(text: str | bytes, *, name: str) -> Any:
+def parse_json(text: str | bytes, *, name: str) -> Json:
     """The value of a JSON text.
 
     Arguments:
@@ -78,12 +78,12 @@ def parse_json(text: str | bytes, *, name: str) -> Any:
         raise FileFormatError(f"{name}: is not whole JSON ({error}); it was cut or edited") from None
 
 
-def read_object(path: str | os.PathLike[str]) -> dict[str, Any]:
+def read_object(path: str | os.PathLike[str]) -> JsonObject:
     """The JSON object that a file holds; FileFormatError as by `read_text` and `parse_json`, or for any other value."""
     value = parse_json(read_text(path), name=os.fspath(path))
     if not isinstance(value, dict):
         raise FileFormatError(f"{path}: not a whole JSON object; it was cut or edited")
-    return cast("dict[str, Any]", value)
+    return cast("JsonObject", value)
 
 
 # Whole files -------------------------------------------------------------------------------------------------
@@ -247,8 +247,8 @@ class AppendLog:
         self,
         path: str | os.PathLike[str] | None,
         *,
-        header: Mapping[str, Any],
-        take: Callable[[Line], None],
+        header: JsonObject,
+        take: Callable[[JsonObject], None],
         what: str = "log",
         wait: float = WAIT,
     ) -> None:
@@ -291,7 +291,7 @@ class AppendLog:
         finally:
             self._mutex.release()
 
-    def _remember(self, *lines: Mapping[str, Any]) -> None:
+    def _remember(self, *lines: JsonObject) -> None:
         for line in lines:
             self._take(_plain(line))
 
@@ -381,7 +381,7 @@ class AppendLog:
         self._count += 1
         self._size += len(raw)
 
-    def _checked(self, raw: bytes) -> tuple[Line | None, str]:
+    def _checked(self, raw: bytes) -> tuple[JsonObject | None, str]:
         """The object of a line and its checksum; None when they do not fit."""
         end = _CHAIN + 2
         body, chain = raw[: -end - 10] + b"}", raw[-end:-2].decode("ascii", "replace")
@@ -389,10 +389,10 @@ class AppendLog:
         if not known or chain != _checksum(self._chain, body):
             return None, ""
         try:
-            line: Any = json.loads(body)
+            line: Json = json.loads(body)
         except (ValueError, RecursionError):
             return None, ""
-        return (cast(Line, line), chain) if isinstance(line, dict) else (None, "")
+        return (cast(JsonObject, line), chain) if isinstance(line, dict) else (None, "")
 
     # Writing ---------------------------------------------------------------------------------------------------
 
@@ -423,7 +423,7 @@ class AppendLog:
         self.repairs.append(text)
         warnings.warn(f"{self.what} {Path(self.path or '').name}: {text}", RepairWarning, stacklevel=2)
 
-    def _append(self, descriptor: int, *lines: Mapping[str, Any]) -> None:
+    def _append(self, descriptor: int, *lines: JsonObject) -> None:
         chain, encoded = self._chain, list[tuple[bytes, str]]()
         for line in lines:
             encoded.append(_encoded(line, chain))
@@ -462,7 +462,7 @@ class AppendLog:
         return FileFormatError(f"{self.what} {Path(self.path or '').name}: {why}")
 
 
-def _plain(line: Mapping[str, Any]) -> Line:
+def _plain(line: JsonObject) -> JsonObject:
     """The line as it will be read back."""
     return json.loads(json.dumps(line, allow_nan=False))
 
@@ -471,7 +471,7 @@ def _checksum(chain: str, body: bytes) -> str:
     return hashlib.sha256(chain.encode() + body).hexdigest()[:_CHAIN]
 
 
-def _encoded(line: Mapping[str, Any], chain: str) -> tuple[bytes, str]:
+def _encoded(line: JsonObject, chain: str) -> tuple[bytes, str]:
     """The bytes of a line that follows the one with that checksum, and its own checksum."""
     body = json.dumps(line, allow_nan=False, separators=(",", ":")).encode("ascii")
     own = _checksum(chain, body)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 from fractions import Fraction
-from typing import Any, cast
+from typing import Any, NoReturn, TypeGuard, cast
 
 import numpy as np
 
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import replacing
-from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.mechanism import FloatArray, IntArray, Mechanism
+from mezzotint.core.records import Json, JsonObject
 
 FORMAT = "mezzotint-mechanism"
 TABLE_FORMAT = "mezzotint-table"
@@ -29,7 +30,7 @@ def dumps(mechanism: Mechanism, *, certified: bool = True) -> str:
     Arguments:
         certified: False leaves certificate and name out, and every word about privacy with them (`TABLE_FORMAT`).
     """
-    document: dict[str, Any] = {
+    document: JsonObject = {
         "format": FORMAT if certified else TABLE_FORMAT,
         "version": VERSION,
         **({"name": mechanism.name} if certified else {}),
@@ -44,18 +45,18 @@ def dumps(mechanism: Mechanism, *, certified: bool = True) -> str:
     return json.dumps(document, allow_nan=False, separators=(",", ":")) + "\n"
 
 
-def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _no_duplicates(pairs: list[tuple[str, Json]]) -> JsonObject:
     document = dict(pairs)
     if len(document) != len(pairs):
         raise FileFormatError("mechanism file: a key stands twice; two readers could see two tables")
     return document
 
 
-def _refuse_constant(text: str) -> Any:
+def _refuse_constant(text: str) -> NoReturn:
     raise FileFormatError(f"mechanism file: {text} is not a number that a table can hold")
 
 
-def parse_object(text: str, *, wanted: str = FORMAT) -> dict[str, Any]:
+def parse_object(text: str, *, wanted: str = FORMAT) -> JsonObject:
     """The document as plain values: whole JSON of a format of ours and of this version, of whatever kind.
 
     Raises:
@@ -73,9 +74,9 @@ def parse_object(text: str, *, wanted: str = FORMAT) -> dict[str, Any]:
         raise
     except ValueError as error:  # Python refuses to read integers of thousands of digits
         raise FileFormatError(f"mechanism file: holds what no table can hold ({error})") from None
-    if not isinstance(document, dict) or cast("dict[str, Any]", document).get("format") != wanted:
+    if not isinstance(document, dict) or cast("JsonObject", document).get("format") != wanted:
         raise FileFormatError(f'mechanism file: "format" must be "{wanted}"; this is some other file')
-    document = cast("dict[str, Any]", document)
+    document = cast("JsonObject", document)
     version = document.get("version")
     if type(version) is not int or version != VERSION:  # True and 1.0 equal 1
         raise FileFormatError(
@@ -85,7 +86,7 @@ def parse_object(text: str, *, wanted: str = FORMAT) -> dict[str, Any]:
     return document
 
 
-def parse(text: str, *, certified: bool = True) -> dict[str, Any]:
+def parse(text: str, *, certified: bool = True) -> JsonObject:
     """The document of a table as plain values, schema checked, table not yet.
 
     Arguments:
@@ -104,13 +105,13 @@ def parse(text: str, *, certified: bool = True) -> dict[str, Any]:
     return document
 
 
-def _list(value: Any, key: str) -> list[Any]:
+def _list(value: Json, key: str) -> list[Json]:
     if not isinstance(value, list):
         raise FileFormatError(f"mechanism file: {key} must be a list")
-    return cast("list[Any]", value)
+    return value
 
 
-def _integer_rows(value: Any) -> Any:
+def _integer_rows(value: Json) -> IntArray:
     rows = [_list(row, "each row of weights") for row in _list(value, "weights")]
     if not all(type(weight) is int and 0 <= weight <= 2**32 for row in rows for weight in row):
         raise FileFormatError("mechanism file: every weight must be an integer from 0 to 2**32")
@@ -119,9 +120,9 @@ def _integer_rows(value: Any) -> Any:
     return np.array(rows, dtype=np.int64)
 
 
-def _reals(values: Any, key: str) -> Any:
+def _reals(values: Json, key: str) -> FloatArray:
     numbers = _list(values, key)
-    if not all(type(number) in (int, float) for number in numbers):
+    if not all(_is_number(number) for number in numbers):
         raise FileFormatError(f"mechanism file: {key} must be a list of numbers")
     try:
         return np.array(numbers, dtype=np.float64)
@@ -132,14 +133,14 @@ def _reals(values: Any, key: str) -> Any:
 # The certificate ---------------------------------------------------------------------------------------------------
 
 
-def _same_ratio(claims: dict[str, Any], truth: dict[str, Any]) -> bool:
+def _same_ratio(claims: JsonObject, truth: JsonObject) -> bool:
     top, bottom = claims["numerator"], claims["denominator"]
     if type(top) is not int or type(bottom) is not int or top <= 0 or bottom < 0:
         return False
     return top * truth["denominator"] == truth["numerator"] * bottom
 
 
-def _stands(claims: dict[str, Any], weights: list[list[int]]) -> bool:
+def _stands(claims: JsonObject, weights: list[list[int]]) -> bool:
     """Whether numerator and denominator stand in the table where the certificate says."""
     level, rows = claims["level"], (claims["row_high"], claims["row_low"])
     if not all(type(row) is int and 0 <= row < len(weights) for row in rows):
@@ -149,19 +150,23 @@ def _stands(claims: dict[str, Any], weights: list[list[int]]) -> bool:
     return [weights[row][level] for row in rows] == [claims["numerator"], claims["denominator"]]
 
 
-def _same_epsilon(stated: Any, true: Any) -> bool:
+def _is_number(value: Json) -> TypeGuard[float]:
+    return type(value) in (int, float)
+
+
+def _same_epsilon(stated: Json, true: Json) -> bool:
     """A finite epsilon may overstate by what logarithms of other libraries differ; it never understates."""
-    if type(stated) not in (int, float) or true == "inf" or not abs(stated) < float("inf"):
+    if not _is_number(stated) or not _is_number(true) or not abs(stated) < float("inf"):
         return False
     return Fraction(true) <= Fraction(stated) <= Fraction(true) * (1 + Fraction(1, 2**48))
 
 
-def _check_certificate(stated: Any, mechanism: Mechanism) -> None:
+def _check_certificate(stated: Json, mechanism: Mechanism) -> None:
     """Refuses a certificate that is not that of its table: what `privacy.verify` accepts, and nothing else."""
     truth = mechanism.certificate().as_dict()
     if not isinstance(stated, dict):
         raise FileFormatError("mechanism file: certificate is not a JSON object; take the file as its maker wrote it")
-    claims = cast("dict[str, Any]", stated)
+    claims = cast("JsonObject", stated)
     if set(claims) != set(truth):
         odd = ", ".join(sorted(set(claims) ^ set(truth)))
         raise FileFormatError(f"mechanism file: certificate: keys missing or unknown: {odd}")

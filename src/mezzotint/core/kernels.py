@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ParamSpec, TypeVar, cast, final
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar, cast, final
 
 import numpy as np
 import numpy.typing as npt
@@ -29,13 +29,16 @@ from numba.extending import intrinsic
 
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray, Mechanism
 
+if TYPE_CHECKING:
+    from types import FrameType
+
 _intrinsic = cast(Any, intrinsic)
 _types = cast(Any, types)
 
 _TABLES, _STREAMS = "tables", "streams"
 
 
-def _scope(module: Any, name: str) -> Any:
+def _scope(module: Any, name: str) -> object:
     domain = module.add_metadata(["mezzotint"])
     scope = module.add_metadata([name, domain])
     return module.add_metadata([scope])
@@ -46,13 +49,13 @@ def _mark(module: Any, access: Any, mine: str, other: str) -> None:
     access.set_metadata("noalias", _scope(module, other))
 
 
-def _address(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:
+def _address(context: Any, builder: Any, array_type: object, array: object, index: object) -> object:
     return builder.gep(context.make_array(array_type)(context, builder, array).data, [index])
 
 
-def _reader(mine: str, other: str) -> Any:
-    def read(_typing: Any, array: Any, index: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+def _reader(mine: str, other: str) -> Callable[..., object]:
+    def read(_typing: object, array: Any, index: object) -> tuple[object, Callable[..., object]]:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Sequence[object]) -> object:
             value = builder.load(_address(context, builder, signature.args[0], *arguments))
             _mark(builder.module, value, mine, other)
             return value
@@ -62,8 +65,8 @@ def _reader(mine: str, other: str) -> Any:
     return read
 
 
-def _writer(_typing: Any, array: Any, index: Any, value: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+def _writer(_typing: object, array: Any, index: object, value: object) -> tuple[object, Callable[..., object]]:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Sequence[object]) -> object:
         address = _address(context, builder, signature.args[0], *arguments[:2])
         _mark(builder.module, builder.store(arguments[2], address), _STREAMS, _TABLES)
         return context.get_dummy_value()
@@ -81,6 +84,11 @@ put: Any = _intrinsic(_writer)
 """put(stream, index, value): stores into a contiguous 1-D output."""
 
 
+Floats = npt.NDArray[np.floating]
+Words = npt.NDArray[np.uint64]
+Codes = npt.NDArray[np.unsignedinteger]
+Cells = npt.NDArray[np.uint32]
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -92,7 +100,7 @@ def uninterrupted() -> Generator[None]:
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
         yield  # only the main thread is interrupted, and only by a handler that raises
         return
-    came: list[tuple[Any, Any]] = []
+    came: list[tuple[int, FrameType | None]] = []
     signal.signal(signal.SIGINT, lambda number, frame: came.append((number, frame)))
     try:
         yield
@@ -113,7 +121,7 @@ with uninterrupted():
     cast(Any, registry).cpu_target.target_context.refresh()
 
 _jit = cast(Any, numba).njit
-_OPTIONS: dict[str, Any] = {"error_model": "numpy", "boundscheck": False}
+_OPTIONS = {"error_model": "numpy", "boundscheck": False}
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
@@ -160,14 +168,14 @@ HALF = np.uint64(32)
 
 
 @inlined
-def _clip(value: Any, lower: Any, upper: Any) -> Any:
+def _clip(value: float, lower: float, upper: float) -> float:
     # Written so that NaN fails the first comparison and becomes `lower`.
     value = value if value >= lower else lower
     return value if value <= upper else upper
 
 
 @inlined
-def _level(cells: Any, segment: Any, threshold: Any, word: Any, bits: Any) -> Any:
+def _level(cells: Cells, segment: np.int64 | int, threshold: np.int64, word: np.uint64, bits: int) -> np.uint64:
     row = (segment << 1) | (np.int64(word >> HALF) < threshold)
     low = word & WHOLE
     cell = low >> np.uint64(32 - bits)
@@ -179,7 +187,7 @@ def _level(cells: Any, segment: Any, threshold: Any, word: Any, bits: Any) -> An
 
 @compiled
 def draw_uniform(
-    x: Any, words: Any, codes: Any, lower: Any, upper: Any, scale: Any, last: Any, cells: Any, bits: Any
+    x: Floats, words: Words, codes: Codes, lower: float, upper: float, scale: float, last: int, cells: Cells, bits: int
 ) -> Any:
     """Evenly spaced knots: the segment and t are the whole and the broken part of one number. No table but the cells.
 
@@ -209,17 +217,17 @@ def draw_uniform(
 
 @compiled
 def draw_bucketed(
-    x: Any,
-    words: Any,
-    codes: Any,
-    lower: Any,
-    upper: Any,
-    scale: Any,
-    first: Any,
-    split: Any,
-    slope: Any,
-    cells: Any,
-    bits: Any,
+    x: Floats,
+    words: Words,
+    codes: Codes,
+    lower: float,
+    upper: float,
+    scale: float,
+    first: npt.NDArray[np.int32],
+    split: FloatArray,
+    slope: FloatArray,
+    cells: Cells,
+    bits: int,
 ) -> Any:
     """At most one knot in each of many even buckets: one compare with it tells the segment.
 
@@ -248,16 +256,16 @@ def draw_bucketed(
 
 @compiled
 def draw_searched(
-    x: Any,
-    words: Any,
-    codes: Any,
-    lower: Any,
-    upper: Any,
-    steps: Any,
-    start: Any,
-    slope: Any,
-    cells: Any,
-    bits: Any,
+    x: Floats,
+    words: Words,
+    codes: Codes,
+    lower: float,
+    upper: float,
+    steps: int,
+    start: FloatArray,
+    slope: FloatArray,
+    cells: Cells,
+    bits: int,
 ) -> Any:
     """Any knots: a binary search of `steps` halvings, the same for every input.
 
@@ -298,9 +306,6 @@ def in_threads(tasks: Sequence[Callable[[], R]], *, threads: int) -> list[R]:
         return [task() for task in tasks]
     with ThreadPoolExecutor(max_workers=min(threads, len(tasks))) as pool:
         return [future.result() for future in [pool.submit(task) for task in tasks]]
-
-
-Cells = npt.NDArray[np.uint32]
 
 
 # A row of weights sums to 2^32 units. They are shared out to 2^b cells (b = bits of a report) of 2^(32-b) units each,
@@ -385,9 +390,9 @@ class Lookup:
 
     kernel: Callable[..., tuple[int, int, int]]
     arguments: tuple[Any, ...]
-    code_dtype: np.dtype[Any]
+    code_dtype: np.dtype[np.unsignedinteger]
 
-    def draw(self, x: npt.NDArray[Any], words: npt.NDArray[np.uint64], codes: npt.NDArray[Any]) -> tuple[int, int, int]:
+    def draw(self, x: Floats, words: Words, codes: Codes) -> tuple[int, int, int]:
         """Overwrites `codes`; returns how many inputs lay below, above, and were NaN. All arrays 1-D, contiguous."""
         return self.kernel(x, words, codes, *self.arguments)
 
@@ -404,8 +409,12 @@ class _Segments:
     jumps: npt.NDArray[np.bool_]
 
 
+_Way: TypeAlias = tuple[Callable[..., tuple[int, int, int]], tuple[Any, ...]]
+"""A kernel, and what it takes between `upper` and `cells`."""
+
+
 @lru_cache(maxsize=32)
-def compile_lookup(mechanism: Mechanism, dtype: np.dtype[Any]) -> Lookup:
+def compile_lookup(mechanism: Mechanism, dtype: np.dtype[np.floating]) -> Lookup:
     """The tables to draw from `mechanism` for inputs of type float32 or float64; the 32 used last are kept."""
     rows = np.flatnonzero(np.diff(mechanism.knots) > 0)  # a jump has no width: no input falls into it
     start = mechanism.knots[rows]
@@ -431,7 +440,7 @@ def compile_lookup(mechanism: Mechanism, dtype: np.dtype[Any]) -> Lookup:
 # (2) At a knot without a jump, p on the wrong side of the whole number gives t = 1 in one segment instead of 0 in
 # the next: the same row. (3) At a jump those are two rows: there, the smallest input of this type from the knot on
 # must land in its segment and the largest below it must not. A last-digit change of `scale` often helps.
-def _uniform(segments: _Segments, dtype: np.dtype[Any]) -> tuple[Any, tuple[Any, ...]] | None:
+def _uniform(segments: _Segments, dtype: np.dtype[np.floating]) -> _Way | None:
     count = segments.start.size
     index = np.arange(count)
     scale = count / (segments.upper - segments.lower)
@@ -454,7 +463,7 @@ def _uniform(segments: _Segments, dtype: np.dtype[Any]) -> tuple[Any, tuple[Any,
 # Even buckets: bucket(x) = floor((x - lower) * scale) is monotone in x as floats compute it, and knots are put into
 # buckets by the same expression. So a knot in an earlier bucket lies below x and one in a later bucket above x: only
 # one in x's own bucket needs a compare. Buckets are doubled until none holds two knots.
-def _bucketed(segments: _Segments) -> tuple[Any, tuple[Any, ...]] | None:
+def _bucketed(segments: _Segments) -> _Way | None:
     count = 1
     while count <= MAX_BUCKETS:
         scale = count / (segments.upper - segments.lower)
@@ -472,7 +481,7 @@ def _bucketed(segments: _Segments) -> tuple[Any, tuple[Any, ...]] | None:
     return None
 
 
-def _searched(segments: _Segments) -> tuple[Any, tuple[Any, ...]]:
+def _searched(segments: _Segments) -> _Way:
     steps = (segments.start.size - 1).bit_length()
     start = np.full(1 << steps, np.inf)
     start[: segments.start.size] = segments.start

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import ast
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 from mezzotint.core.errors import MissingExtraError
 
 
-def on_demand(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def on_demand(package: str, file: str) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` (PEP 562) of a package that imports its public names when one is first asked for.
 
     What there is to import stands once, under `if TYPE_CHECKING:` in the package's file, where type checkers see it.
@@ -29,7 +28,7 @@ def on_demand(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[
         for alias in node.names
     }
 
-    def get(name: str) -> Any:
+    def get(name: str) -> object:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         home, attribute = homes[name]
@@ -40,27 +39,16 @@ def on_demand(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[
     return get, lambda: sorted(homes)
 
 
-class LazyModule(ModuleType):
-    """A stand-in that imports the named module when one of its attributes is first read.
+@contextmanager
+def brought_by(extra: str) -> Generator[None]:
+    """Around an import of a library that comes with an extra of this package: where it is missing, says which.
 
-    Arguments:
-        name: the module. extra: the extra of this package that brings it, for the message where it is missing.
-
-    Used where a light module offers a service that needs a heavy one (numba kernels, scipy quadrature).
+    Raises:
+        MissingExtraError: the library is not installed.
     """
-
-    def __init__(self, name: str, *, extra: str = "") -> None:
-        super().__init__(name)
-        self.__dict__["_extra"] = extra
-
-    def __getattr__(self, attribute: str) -> Any:
-        try:
-            module = importlib.import_module(self.__name__)
-        except ModuleNotFoundError as error:
-            if not self._extra:
-                raise
-            library = self.__name__.split(".")[0]
-            remedy = f"pip install 'mezzotint[{self._extra}]'"
-            raise MissingExtraError(f"this needs {library}, which comes with an extra: {remedy}") from error
-        self.__dict__.update(module.__dict__)
-        return getattr(module, attribute)
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        library = str(error.name).split(".")[0]
+        remedy = f"pip install 'mezzotint[{extra}]'"
+        raise MissingExtraError(f"this needs {library}, which comes with an extra: {remedy}") from error

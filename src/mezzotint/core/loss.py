@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.records import plain
+from mezzotint.core.records import JsonObject, plain
 
 if TYPE_CHECKING:
     from mezzotint.core.mechanism import Mechanism
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 IndexArray = npt.NDArray[np.intp]
+NumberArray = npt.NDArray[np.number]
 
 TOTAL = 2**32
 """Every row of a table sums to this many units of probability."""
@@ -369,9 +370,9 @@ class Certificate:
         """log(numerator / denominator), rounded up; inf over 0."""
         return log_ratio(self.numerator, self.denominator)
 
-    def as_dict(self) -> dict[str, int | float | str]:
+    def as_dict(self) -> JsonObject:
         """Plain values for JSON: integers as integers, max_bias as "a/b", an unbounded epsilon as "inf"."""
-        return plain({"epsilon": self.epsilon, **vars(self)})
+        return {name: plain(value) for name, value in {"epsilon": self.epsilon, **vars(self)}.items()}
 
     def __str__(self) -> str:
         table = f"table {self.sha256[:12]}"

@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -17,19 +17,20 @@ import numpy.typing as npt
 from mezzotint.core import loss as losses
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_text
-from mezzotint.core.lazy import LazyModule
 from mezzotint.core.loss import TOTAL as TOTAL
 from mezzotint.core.loss import Certificate, certify
 from mezzotint.core.loss import FloatArray as FloatArray
 from mezzotint.core.loss import IntArray as IntArray
+from mezzotint.core.loss import NumberArray as NumberArray
+from mezzotint.core.records import JsonObject
 
 if TYPE_CHECKING:
-    from mezzotint.core import format, priors, sampler
-else:
-    # Heavy (numba, scipy), or built upon this module: fetched when first used.
-    format = LazyModule("mezzotint.core.format")
-    priors = LazyModule("mezzotint.core.priors")
-    sampler = LazyModule("mezzotint.core.sampler")
+    from mezzotint.core.priors import Prior
+    from mezzotint.core.sampler import PrivatizeStats
+
+# Imported where they are used: `format`, `priors` and `sampler`, built upon this module and heavy (numba, scipy).
+
+Scalar = TypeVar("Scalar", np.float64, np.int64)
 
 MAX_LEVELS = 2**16
 """More levels than this do not fit the 16-bit codes."""
@@ -41,14 +42,15 @@ NARROWEST = 2.0**-900
 """Distinct knots are at least this far apart, so that 2**32 / width is a finite float."""
 
 
-def _owned(values: npt.NDArray[Any], dtype: Any) -> Any:
+def _owned(values: NumberArray, dtype: type[Scalar]) -> npt.NDArray[Scalar]:
     """A read-only copy in C order; adding zero turns -0.0 into 0.0, so that equal tables hash equally."""
-    array = np.array(values, dtype=dtype, order="C", copy=True) + dtype(0)
+    array = np.array(values, dtype=dtype, order="C", copy=True)
+    np.add(array, 0, out=array)
     array.setflags(write=False)
     return array
 
 
-def _array(parameter: str, values: npt.ArrayLike, kinds: str, remedy: str) -> npt.NDArray[Any]:
+def _array(parameter: str, values: npt.ArrayLike, kinds: str, remedy: str) -> NumberArray:
     """`values` as an array whose dtype is one of `kinds`; text that looks like a number is no number."""
     try:
         array = np.asarray(values)
@@ -96,7 +98,7 @@ def _check_levels(levels: FloatArray) -> None:
         raise ParameterError("levels", levels.tolist(), "levels must increase strictly; sort them, drop duplicates")
 
 
-def _check_weights(weights: npt.NDArray[Any], rows: int, columns: int) -> None:
+def _check_weights(weights: NumberArray, rows: int, columns: int) -> None:
     if weights.shape != (rows, columns):
         raise ParameterError(
             "weights", weights.shape, f"need one row per knot and one column per level: {(rows, columns)}"
@@ -228,7 +230,7 @@ class Mechanism:
 
     def canonical(self) -> str:
         """The table as canonical JSON: fixed key order, no spaces, shortest round-trip decimals."""
-        table: dict[str, Any] = {
+        table: JsonObject = {
             "knots": self.knots.tolist(),
             "levels": self.levels.tolist(),
             "weights": self.weights.tolist(),
@@ -350,7 +352,7 @@ class Mechanism:
         Returns: inf where the table does not tell the cells apart.
         """
         edges = np.linspace(self.lower, self.upper, cells + 1)
-        shares = np.maximum(priors.as_prior(prior, lower=self.lower, upper=self.upper).moments(edges)[:, 0], 1e-6)
+        shares = np.maximum(self._prior(prior).moments(edges)[:, 0], 1e-6)
         return math.sqrt(cdf_variance(self.pmf((edges[1:] + edges[:-1]) / 2), shares / shares.sum()))
 
     def worst_mse(self) -> float:
@@ -373,9 +375,15 @@ class Mechanism:
         t = np.clip(np.nan_to_num(top), 0.0, 1.0)
         return float(np.max([start, end, start + slope * t + curvature * t * t]))
 
+    def _prior(self, prior: object) -> Prior:
+        from mezzotint.core.priors import as_prior
+
+        return as_prior(prior, lower=self.lower, upper=self.upper)
+
     def _expected_loss(self, loss: Literal["mse", "mae"], prior: object) -> float:
-        known = priors.as_prior(prior, lower=self.lower, upper=self.upper)
-        table = priors.cost_matrix(knots=self.knots, levels=self.levels, prior=known, loss=loss)
+        from mezzotint.core.priors import cost_matrix
+
+        table = cost_matrix(knots=self.knots, levels=self.levels, prior=self._prior(prior), loss=loss)
         return float(np.sum(table * self.probabilities))
 
     # Reports -------------------------------------------------------------------------------------------------
@@ -426,8 +434,10 @@ class Mechanism:
 
     def privatize_with_stats(
         self, x: Any, rng: Seed = None, *, on_out_of_range: Literal["clip", "error"] = "clip"
-    ) -> tuple[Any, sampler.PrivatizeStats]:
+    ) -> tuple[Any, PrivatizeStats]:
         """As `privatize`, and how many inputs lay below and above the range (a count over raw data: not private)."""
+        from mezzotint.core import sampler
+
         return sampler.privatize(self, x, rng=rng, on_out_of_range=on_out_of_range)
 
     def decode(self, codes: npt.ArrayLike) -> FloatArray:
@@ -462,15 +472,21 @@ class Mechanism:
 
     def to_json(self) -> str:
         """The file format as text: schema version, table, hash, certificate (docs/file-format.md)."""
+        from mezzotint.core import format
+
         return format.dumps(self)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Reads what `to_json` wrote; raises FileFormatError for anything else."""
+        from mezzotint.core import format
+
         return cls(**format.loads(text))
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Writes the mechanism as JSON, atomically; an existing file is refused unless `overwrite`."""
+        from mezzotint.core import format
+
         format.write_text(path, self.to_json(), overwrite=overwrite)
 
     @classmethod

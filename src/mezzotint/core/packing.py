@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
@@ -52,7 +50,7 @@ def pack(codes: npt.ArrayLike, bits: int) -> bytes:
     return np.packbits(planes.reshape(-1), bitorder="little").tobytes()
 
 
-def unpack(data: bytes | bytearray | memoryview, bits: int, count: int) -> npt.NDArray[np.unsignedinteger[Any]]:
+def unpack(data: bytes | bytearray | memoryview, bits: int, count: int) -> npt.NDArray[np.unsignedinteger]:
     """The `count` codes that `pack` put into `data`, 1-D; uint8 up to 8 bits, else uint16.
 
     Raises:

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any, Literal, cast, final
 
 import numpy as np
+import numpy.typing as npt
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import FloatArray, IndexArray
@@ -168,7 +169,7 @@ def _integrate_tails(cdf: Callable[[FloatArray], FloatArray], edges: FloatArray,
     return result
 
 
-def as_prior(prior: Any, *, lower: float, upper: float) -> Prior:
+def as_prior(prior: object, *, lower: float, upper: float) -> Prior:
     """Reads a user's prior: None (uniform), a frozen scipy.stats distribution, a 1-D sample, or a Prior.
 
     Raises:
@@ -186,14 +187,15 @@ def as_prior(prior: Any, *, lower: float, upper: float) -> Prior:
         raise ParameterError(
             "prior", type(prior).__name__, "give a frozen distribution: with its parameters, as in norm(0, 1)"
         )
-    if not callable(getattr(prior, "cdf", None)):
+    cdf = cast("Callable[[npt.ArrayLike], FloatArray] | None", getattr(prior, "cdf", None))
+    if not callable(cdf):
         return _sample(prior, lower, upper)
-    below, within = float(prior.cdf(lower)), float(prior.cdf(upper))
+    below, within = float(cdf(lower)), float(cdf(upper))
     if not 0 <= below <= within <= 1:
         raise ParameterError("prior", (below, within), "its cdf at lower and upper: check its parameters")
     if callable(getattr(prior, "pmf", None)) and not callable(getattr(prior, "pdf", None)):
         return _discrete(prior, lower, upper)
-    return DistributionPrior(cdf=prior.cdf)
+    return DistributionPrior(cdf=cdf)
 
 
 def _discrete(distribution: Any, lower: float, upper: float) -> Prior:
@@ -209,7 +211,7 @@ def _discrete(distribution: Any, lower: float, upper: float) -> Prior:
     )
 
 
-def _sample(values: Any, lower: float, upper: float) -> Prior:
+def _sample(values: object, lower: float, upper: float) -> Prior:
     try:
         sample = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):

@@ -6,14 +6,23 @@ import html
 import itertools
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from decimal import ROUND_CEILING, Context
 from fractions import Fraction
-from typing import Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 Progress = Callable[[float, float], None]
 """Called as progress(done, total): how much of how much is done."""
+
+Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
+"""A value as JSON has it."""
+
+JsonObject: TypeAlias = dict[str, Any]
+"""A JSON object of ours, where the key says of what kind its value is: facts of a result, a line of a log, a file."""
 
 
 def ticks(progress: Progress | None, total: int) -> Callable[[], None]:
@@ -22,16 +31,16 @@ def ticks(progress: Progress | None, total: int) -> Callable[[], None]:
     return (lambda: None) if progress is None else lambda: progress(next(done), total)
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Json:
     """The value as JSON has it: records and mappings as objects, arrays and tuples as lists, infinities as text."""
     if isinstance(value, Record):
         return value.as_dict()
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): plain(inner) for key, inner in cast("Mapping[Any, Any]", value).items()}
+        return {str(key): plain(inner) for key, inner in cast("Mapping[object, object]", value).items()}
     if isinstance(value, (list, tuple)):
-        return [plain(inner) for inner in cast("list[Any]", value)]
+        return [plain(inner) for inner in cast("list[object]", value)]
     array = getattr(value, "tolist", None)
     if array is not None:  # numpy scalars and arrays
         return plain(array())
@@ -83,13 +92,14 @@ class Record:
 
     beside: ClassVar[tuple[str, ...]] = ()
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Plain values for JSON."""
-        known = [field for field in fields(cast("Any", self)) if field.repr]
+        known = [field for field in fields(cast("DataclassInstance", self)) if field.repr]
         values = {field.name: getattr(self, field.name) for field in known}
         absent = {field.name for field in known if field.default is None and values[field.name] is None}
         shown = {name: value for name, value in values.items() if name not in absent}
-        return plain({**shown, **{name: getattr(self, name) for name in self.beside}})
+        shown |= {name: getattr(self, name) for name in self.beside}
+        return {name: plain(value) for name, value in shown.items()}
 
     def to_json(self) -> str:
         """One line of JSON."""
@@ -107,14 +117,14 @@ class Record:
         return f"<table>{''.join(rows)}</table>"
 
 
-def _cell(value: Any) -> str:
+def _cell(value: Json) -> str:
     """One line, cut in the middle of what would not fit a terminal of 80 columns, never within a number."""
     if isinstance(value, float) or value is None:
         return number(value)
     if isinstance(value, list):
-        shown = [_cell(inner) for inner in cast("list[Any]", value)]
+        shown = [_cell(inner) for inner in value]
         kept = shown if len(shown) <= 6 else [*shown[:3], "...", *shown[-2:]]
         return ", ".join(kept)
     if isinstance(value, dict):
-        return ", ".join(f"{name} {_cell(inner)}" for name, inner in cast("dict[str, Any]", value).items())
+        return ", ".join(f"{name} {_cell(inner)}" for name, inner in value.items())
     return str(value)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, final
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard, cast, final
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +14,7 @@ import numpy.typing as npt
 from mezzotint.core.entropy import BLOCK, PART, ElementWords, key_from
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.kernels import Lookup, compile_lookup, in_threads, usable_cores
-from mezzotint.core.lazy import LazyModule
-from mezzotint.core.mechanism import Mechanism, Seed
+from mezzotint.core.mechanism import Mechanism, NumberArray, Seed
 
 if TYPE_CHECKING:
     import torch
@@ -23,12 +22,11 @@ if TYPE_CHECKING:
 GPU = ("cuda",)
 """Types of torch devices that draw for themselves. They must compute in float64. (AMD's are called "cuda" too.)"""
 
-Codes = npt.NDArray[Any]
+Codes = npt.NDArray[np.unsignedinteger]
+Floats = npt.NDArray[np.floating]
 
 Find = Callable[[Literal["nan", "outside"]], tuple[tuple[int, ...], float]]
 """Index and value of the first input that is NaN, or that lies outside."""
-
-device: Any = LazyModule("mezzotint.core.gpu.tensors")  # imports torch: only once a tensor on a device asks for it
 
 
 @final
@@ -84,6 +82,8 @@ def privatize(
     """
     _check_options(on_out_of_range, threads)
     if _on_device(x):
+        from mezzotint.core.gpu import tensors as device
+
         codes, counts = device.draw(mechanism, x, key_from(rng))
         return codes, _check(mechanism, x.numel(), counts, on_out_of_range, partial(device.find, mechanism, x))
     values, wrap = _as_array(x)
@@ -130,23 +130,25 @@ def _check_options(on_out_of_range: str, threads: int | None) -> None:
         raise ParameterError("threads", threads, "need at least one thread; None uses all")
 
 
-def _on_device(x: Any) -> bool:
+def _on_device(x: object) -> TypeGuard[torch.Tensor]:
     torch_module = sys.modules.get("torch")
-    return torch_module is not None and isinstance(x, torch_module.Tensor) and x.device.type in GPU
+    return (
+        torch_module is not None and isinstance(x, torch_module.Tensor) and cast("torch.Tensor", x).device.type in GPU
+    )
 
 
 # Inputs --------------------------------------------------------------------------------------------------------------
 
 
-def _as_array(x: Any) -> tuple[npt.NDArray[Any], Callable[[Codes], Any]]:
+def _as_array(x: object) -> tuple[Floats, Callable[[Codes], object]]:
     """x as float32 or float64, and what turns codes into the caller's kind of array."""
     torch_module = sys.modules.get("torch")
     if torch_module is not None and isinstance(x, torch_module.Tensor):
-        return _from_torch(x), _to_torch
+        return _from_torch(cast("torch.Tensor", x)), _to_torch
     if np.ma.is_masked(x):
         raise ParameterError("x", "masked array", "some inputs are masked; drop them or fill them in first")
     try:
-        array: npt.NDArray[Any] = np.asarray(x)
+        array: NumberArray = np.asarray(x)
     except ValueError:
         raise ParameterError("x", type(x).__name__, "need numbers in an array of one shape") from None
     if array.dtype.kind not in "fiub":
@@ -156,14 +158,16 @@ def _as_array(x: Any) -> tuple[npt.NDArray[Any], Callable[[Codes], Any]]:
     return np.asarray(array, dtype=np.float32 if small else np.float64), _to_numpy
 
 
-def _to_numpy(codes: Codes) -> Any:
+def _to_numpy(codes: Codes) -> object:
     return codes[()]  # an array of no dimension becomes a scalar, others stay
 
 
-def _from_torch(x: torch.Tensor) -> npt.NDArray[Any]:
+def _from_torch(x: torch.Tensor) -> Floats:
     if x.device.type != "cpu":
         raise ParameterError("x", f"tensor on {x.device}", f"draws on cpu, {', '.join(GPU)}; pass x.cpu()")
-    return device.as_floats(x).numpy()
+    from mezzotint.core.gpu.tensors import as_floats
+
+    return as_floats(x).numpy()
 
 
 def _to_torch(codes: Codes) -> torch.Tensor:
@@ -174,7 +178,7 @@ def _to_torch(codes: Codes) -> torch.Tensor:
 # Work ----------------------------------------------------------------------------------------------------------------
 
 
-def _draw_range(lookup: Lookup, x: npt.NDArray[Any], codes: Codes, key: bytes, first: int) -> tuple[int, int, int]:
+def _draw_range(lookup: Lookup, x: Floats, codes: Codes, key: bytes, first: int) -> tuple[int, int, int]:
     """Elements from number `first` on: each has its own word, so seeded draws do not depend on how work is split."""
     words = ElementWords(key, first)
     buffer = np.empty(min(BLOCK, x.size), dtype=np.uint64)
@@ -188,9 +192,7 @@ def _draw_range(lookup: Lookup, x: npt.NDArray[Any], codes: Codes, key: bytes, f
     return below, above, nans
 
 
-def _draw_all(
-    lookup: Lookup, x: npt.NDArray[Any], codes: Codes, key: bytes, threads: int | None
-) -> tuple[int, int, int]:
+def _draw_all(lookup: Lookup, x: Floats, codes: Codes, key: bytes, threads: int | None) -> tuple[int, int, int]:
     workers = min(threads or usable_cores(), max(1, x.size // PART))
     # Whole parts of the keystream, or fewer threads than asked for.
     share = max(1, -(-x.size // (workers * PART))) * PART
@@ -217,9 +219,7 @@ def _check(
     return PrivatizeStats(below=below, above=above, total=total)
 
 
-def _find(
-    mechanism: Mechanism, values: npt.NDArray[Any], what: Literal["nan", "outside"]
-) -> tuple[tuple[int, ...], float]:
+def _find(mechanism: Mechanism, values: Floats, what: Literal["nan", "outside"]) -> tuple[tuple[int, ...], float]:
     # In float64, as the kernels compare: numpy would round the limits to float32 for float32 values.
     given = values.astype(np.float64)
     bad = np.isnan(given) if what == "nan" else (given < mechanism.lower) | (given > mechanism.upper)

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_object
+from mezzotint.core.loss import FloatArray
 
 
 class ImageSet(NamedTuple):
@@ -221,7 +222,7 @@ def table_file(path: str | Path, *, label: str, users: str | None = None) -> Dat
     from pyarrow import csv, parquet
 
     place = Path(path)
-    readers: dict[str, Callable[[Path], Any]] = {".csv": csv.read_csv, ".parquet": parquet.read_table}
+    readers: dict[str, Callable[[Path], pa.Table]] = {".csv": csv.read_csv, ".parquet": parquet.read_table}
     if place.suffix not in readers or not place.is_file():
         raise ParameterError("data", str(path), f"give a file that is there, ending in {' or '.join(readers)}")
     try:
@@ -237,7 +238,7 @@ def table_file(path: str | Path, *, label: str, users: str | None = None) -> Dat
             raise ParameterError(option, column, "some rows have none; drop them")
     if users == label:
         raise ParameterError("users", str(users), "this column is what is learned; name another")
-    columns: list[Any] = []
+    columns: list[FloatArray] = []
     for name in table.column_names:
         kind = table.schema.field(name).type
         if name in (label, users):
@@ -271,7 +272,7 @@ def image_folder(folder: str | Path) -> Dataset:
     classes = sorted(path for path in Path(folder).iterdir() if path.is_dir())
     if len(classes) < 2:
         raise ParameterError("data", str(folder), "need a folder for each class, two at least")
-    images: list[Any] = []
+    images: list[Features] = []
     labels: list[int] = []
     for label, place in enumerate(classes):
         files = sorted(path for path in place.iterdir() if path.is_file() and not path.name.startswith("."))
@@ -281,7 +282,9 @@ def image_folder(folder: str | Path) -> Dataset:
             try:
                 with Image.open(file) as opened:
                     grey = opened.mode in ("1", "L")
-                    images.append(np.asarray(opened.convert("L" if grey else "RGB"), dtype=np.float32) / 255)
+                    images.append(
+                        np.asarray(opened.convert("L" if grey else "RGB"), dtype=np.float32) / np.float32(255)
+                    )
             except (OSError, ValueError, Image.DecompressionBombError) as error:
                 raise FileFormatError(f"{place.name}/{file.name}: no image ({type(error).__name__})") from None
         labels += [label] * len(files)
@@ -353,7 +356,9 @@ def _digits(_: str, clients: int, alpha: float, seed: int) -> Federation:
     )
 
 
-def _by_writer(x: Features, y: Labels, writer: npt.NDArray[Any], test: npt.NDArray[np.bool_], most: int) -> Federation:
+def _by_writer(
+    x: Features, y: Labels, writer: npt.NDArray[np.generic], test: npt.NDArray[np.bool_], most: int
+) -> Federation:
     trained = np.unique(writer[~test]).tolist()[: most or None]
     parts = tuple((x[mine], y[mine]) for name in trained for mine in [(writer == name) & ~test])
     return Federation(clients=parts, test_x=x[test], test_y=y[test], classes=int(y.max()) + 1)
@@ -379,7 +384,7 @@ def _femnist(folder: str, clients: int, alpha: float, seed: int) -> Federation:
 
 
 def _leaf(folder: Path, clients: int) -> Federation:
-    x: list[Any] = []
+    x: list[list[float]] = []
     y: list[int] = []
     writer: list[str] = []
     test: list[bool] = []
@@ -418,15 +423,15 @@ class _ArraysOnly(pickle.Unpickler):
         }
     )
 
-    def find_class(self, module_name: str, global_name: str, /) -> Any:
+    def find_class(self, module_name: str, global_name: str, /) -> object:
         if (module_name, global_name) not in self._ALLOWED:
             raise FileFormatError(f"a pickle that wants {module_name}.{global_name} is no CIFAR file; refused")
         return super().find_class(module_name, global_name)
 
 
 def _cifar_batches(files: list[Path], label: bytes) -> tuple[Features, Labels]:
-    x: list[Any] = []
-    y: list[Any] = []
+    x: list[npt.NDArray[np.uint8]] = []
+    y: list[int] = []
     for file in files:
         if not file.is_file():
             raise ParameterError("data", str(file), "no such file; name the folder of CIFAR's python version")

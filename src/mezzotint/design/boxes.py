@@ -13,14 +13,15 @@ import math
 import time
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, final
+from typing import final
 
 import numpy as np
+import numpy.typing as npt
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import FloatArray
 from mezzotint.core.priors import UniformPrior
-from mezzotint.core.records import Progress
+from mezzotint.core.records import JsonObject, Progress
 from mezzotint.design.floors import ConvergenceError, Cut, cut_at, overhang
 from mezzotint.design.problem import Problem
 from mezzotint.privacy.propose import bound_document
@@ -205,7 +206,7 @@ class Proven:
     """
 
     bound: float
-    proof: dict[str, Any]
+    proof: JsonObject
     programs: int
     seconds: float
 
@@ -275,15 +276,15 @@ def prove(
     )
 
 
-def proof_of(prover: Prover, epsilon: float, bound: float, needed: int) -> dict[str, Any]:
+def proof_of(prover: Prover, epsilon: float, bound: float, needed: int) -> JsonObject:
     """The claim file of a bound (kind `dual`, docs/proofs/design.md): one of each two mirrored cuts needed, rounded."""
 
-    def whole(values: FloatArray) -> Any:
+    def whole(values: FloatArray) -> npt.NDArray[np.object_]:
         return np.array([int(one) for one in np.rint(np.ldexp(values, _SCALE)).flat], dtype=object).reshape(
             values.shape
         )
 
-    def cut_of(cut: Cut) -> dict[str, Any]:
+    def cut_of(cut: Cut) -> JsonObject:
         edges, roots = whole(cut.edges), whole(cut.roots)
         wide = np.append(np.diff(edges) > 0, True)
         return {"edges": edges[wide].tolist(), "roots": roots[wide[:-1]].tolist(), "ends": whole(cut.ends).tolist()}

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, final
+from typing import final
 
 import numpy as np
 import numpy.typing as npt
@@ -254,7 +254,9 @@ def informed_cells(shares: FloatArray, edges: FloatArray, epsilon: float, levels
     return stepped(lambda less: ColumnProgram(sets, shares, less, known).rows(), shares, edges, epsilon)
 
 
-def design_cells(problem: Problem, levels: Any, knots: Any, *, started: float) -> DesignResult:
+def design_cells(
+    problem: Problem, levels: npt.ArrayLike, knots: npt.ArrayLike | None, *, started: float
+) -> DesignResult:
     """The table for the distribution of its inputs: see `optimal`, loss "cdf"."""
     if not problem.is_pure or problem.max_bias:
         raise ParameterError("loss", "cdf", "tables for distributions are for pure epsilon, without max_bias")

@@ -8,13 +8,13 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, Literal, final
+from typing import Literal, TypedDict, TypeVar, cast, final
 
 from mezzotint.core.arguments import Values, check_count, check_increasing, check_range
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.priors import as_prior
-from mezzotint.core.records import Progress, Record, ticks
+from mezzotint.core.records import JsonObject, Progress, Record, ticks
 from mezzotint.design.levels import UnboundedLevelsWarning, symmetric_levels
 from mezzotint.design.limit import limit_of
 from mezzotint.design.mvu import imvu, mvu
@@ -102,9 +102,9 @@ _LAST: tuple[Family, ...] = ("imvu", "mvu", "cdf", "three_outputs", "n_outputs",
 """Families that solve programs, by how long that takes; the others are closed forms."""
 
 
-def _unknown() -> Any:
+def _unknown() -> None:
     """None, which is said: without a factory a record leaves out what has its default."""
-    return field(default_factory=lambda: None)
+    return cast(None, field(default_factory=lambda: None))
 
 
 @final
@@ -151,8 +151,18 @@ class Row(Record):
         return self.mechanism is not None and report_claim(self.mechanism).certified
 
 
+class Span(TypedDict):
+    """The range of inputs."""
+
+    lower: float
+    upper: float
+
+
+Item = TypeVar("Item")
+
+
 def _design(
-    family: str, epsilon: float, levels: Any, prior: object, loss: Literal["mse", "mae"], span: dict[str, Any]
+    family: str, epsilon: float, levels: int | list[float], prior: object, loss: Literal["mse", "mae"], span: Span
 ) -> DesignResult:
     count = levels if isinstance(levels, int) else len(levels)
     if family == "optimal":
@@ -162,11 +172,11 @@ def _design(
     if family == "cdf":
         return optimal(epsilon, levels=count, prior=prior, loss="cdf", knots=max(2, count // 2) + 1, **span)
     if family in ("three_outputs", "n_outputs"):
-        size: Any = 3 if family == "three_outputs" else symmetric_levels(epsilon, count, **span)
+        size = 3 if family == "three_outputs" else symmetric_levels(epsilon, count, **span)
         return optimal(epsilon, levels=size, loss="minimax", **span)
     if family == "optm":
-        size = {"levels": levels} if isinstance(levels, int) else {"bins": levels}
-        return optm(epsilon, prior=prior, **size, **span)
+        sized = partial(optm, levels=levels) if isinstance(levels, int) else partial(optm, bins=levels)
+        return sized(epsilon, prior=prior, **span)
     if family in ("mvu", "imvu"):
         return (mvu if family == "mvu" else imvu)(epsilon, levels=levels, **span)
     size = None if family == "randomized_response" else levels
@@ -177,7 +187,7 @@ def _above(mse: float, floor: float) -> float | None:
     return 100 * (mse / floor - 1) if floor > 0 else None
 
 
-def _continuous(family: str, epsilon: float, prior: object, floor: float, span: dict[str, Any]) -> Row:
+def _continuous(family: str, epsilon: float, prior: object, floor: float, span: Span) -> Row:
     known = continuous.variance(family, epsilon)
     mse = known.mse(prior=prior, **span)
     return Row(
@@ -209,9 +219,9 @@ def own(family: Family, epsilon: float, *, lower: float, upper: float) -> tuple[
     return name, build
 
 
-def _listed(name: str, values: Any, *, least: int = 1) -> list[Any]:
+def _listed(name: str, values: Iterable[Item], *, least: int = 1) -> list[Item]:
     """The values as a list; a text is no list of its letters."""
-    if isinstance(values, str) or not isinstance(values, Iterable) or len(listed := list[Any](values)) < least:
+    if isinstance(values, str) or not isinstance(values, Iterable) or len(listed := list(values)) < least:
         raise ParameterError(name, values, f"give a list of at least {least}")
     return listed
 
@@ -289,7 +299,7 @@ def compare(
     unknown = [name for name in families if isinstance(name, str) and name not in (*FAMILIES, *BASELINES)]
     if unknown:
         raise ParameterError("families", unknown, f"use some of {', '.join((*FAMILIES, *BASELINES))}")
-    span: dict[str, Any] = {"lower": lower, "upper": upper}
+    span: Span = {"lower": lower, "upper": upper}
     problem = make_problem(epsilon=epsilon, loss="mse", prior=prior, **span)
     # Read once: a sample of many rows takes long to sort. Tables of one's own may have another range.
     prior = problem.prior
@@ -319,7 +329,7 @@ def tradeoff(
     prior: object = None,
     families: Sequence[Family] = (),
     progress: Progress | None = None,
-) -> list[dict[str, Any]]:
+) -> list[JsonObject]:
     """MSE against epsilon of the optimal table for several bits, and the limit: the data of a trade-off plot.
 
     Arguments:
@@ -352,6 +362,6 @@ def tradeoff(
     return rows
 
 
-def _point(table: Mechanism, epsilon: float, bits: int, prior: object) -> dict[str, Any]:
+def _point(table: Mechanism, epsilon: float, bits: int, prior: object) -> JsonObject:
     losses = {"mse": table.mse(prior), "mae": table.mae(prior)}
     return {"epsilon": float(epsilon), "bits": float(bits), **losses}

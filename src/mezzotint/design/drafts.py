@@ -17,13 +17,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, final
+from typing import TypeVar, final
 
 import numpy as np
 
 from mezzotint.core import rounding
 from mezzotint.core.errors import InfeasibleError, MezzotintError
 from mezzotint.core.mechanism import NARROWEST, TOTAL, FloatArray, IntArray, Mechanism
+from mezzotint.core.records import JsonObject
 from mezzotint.core.rounding import ratio_below
 from mezzotint.design.problem import DesignResult, Problem
 
@@ -249,9 +250,10 @@ def achieved_loss(problem: Problem, mechanism: Mechanism) -> float:
     return float(np.sum(problem.costs(mechanism.knots, mechanism.levels) * mechanism.probabilities))
 
 
-def first_certified(
-    build: Callable[[float], Mechanism], *, epsilon: float, margins: tuple[float, ...] = MARGINS
-) -> Mechanism:
+Made = TypeVar("Made")
+
+
+def first_certified(build: Callable[[float], Made], *, epsilon: float, margins: tuple[float, ...] = MARGINS) -> Made:
     """The first of the margins at which `build(epsilon * (1 - margin))` succeeds.
 
     Raises:
@@ -277,7 +279,7 @@ def _float_error(problem: Problem, mechanism: Mechanism, loss: float) -> float:
     return 1e-10 * abs(loss) + 1e-13 * terms
 
 
-def weighed(loss: float, bound: float | None, slack: float) -> dict[str, Any]:
+def weighed(loss: float, bound: float | None, slack: float) -> JsonObject:
     """The fields of a result that say how a loss lies to its bound.
 
     Raises:

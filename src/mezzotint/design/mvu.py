@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from mezzotint.core import rounding
 from mezzotint.core.arguments import check_count
@@ -18,7 +18,7 @@ from mezzotint.design.problem import DesignResult, make_problem, without_bound
 
 
 def mvu(
-    epsilon: float = 1.0, *, lower: float = -1.0, upper: float = 1.0, levels: Any = 4, input_bits: int = 2
+    epsilon: float = 1.0, *, lower: float = -1.0, upper: float = 1.0, levels: npt.ArrayLike = 4, input_bits: int = 2
 ) -> DesignResult:
     """The minimum variance unbiased mechanism: inputs dithered onto an even grid, matrix and alphabet optimised.
 
@@ -66,7 +66,7 @@ def imvu(
     *,
     lower: float = -1.0,
     upper: float = 1.0,
-    levels: Any = 4,
+    levels: npt.ArrayLike = 4,
     knots: int = 65,
 ) -> DesignResult:
     """Interpolated MVU: between the two ends of the range the natural parameters of the pmf are interpolated.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Literal, final
 
 import numpy as np
+import numpy.typing as npt
 
 from mezzotint.core.arguments import check_count, check_finite, check_increasing, check_positive
 from mezzotint.core.errors import ParameterError
@@ -35,7 +37,9 @@ def _design(problem: Problem, levels: FloatArray, knots: FloatArray | None, *, f
     return refine_even(problem, levels)
 
 
-def _chosen_levels(problem: Problem, levels: Any, max_level: float | None, knots: FloatArray | None) -> FloatArray:
+def _chosen_levels(
+    problem: Problem, levels: npt.ArrayLike, max_level: float | None, knots: FloatArray | None
+) -> FloatArray:
     if isinstance(levels, bool) or not isinstance(levels, int | np.integer):
         if max_level is not None:
             raise ParameterError("max_level", max_level, "bounds the search for levels; these levels are fixed")
@@ -49,10 +53,10 @@ def optimal(
     *,
     lower: float = -1.0,
     upper: float = 1.0,
-    levels: Any = 4,
+    levels: npt.ArrayLike = 4,
     loss: Literal["mse", "mae", "minimax", "cdf"] = "mse",
     prior: object = None,
-    knots: Any = None,
+    knots: npt.ArrayLike | None = None,
     delta: float = 0.0,
     max_bias: float = 0.0,
     alpha: float | None = None,
@@ -115,8 +119,10 @@ def optimal(
     Source: docs/proofs/design.md; the program generalises Cai et al. 2024, Theorem 5.
     """
     started = time.perf_counter()
-    constraint: dict[str, Any] = {"delta": delta, "alpha": alpha, "metric": metric, "max_bias": max_bias}
-    problem = make_problem(epsilon=epsilon, lower=lower, upper=upper, loss=loss, prior=prior, **constraint)
+    problem = make_problem(
+        epsilon=epsilon, lower=lower, upper=upper, loss=loss, prior=prior,
+        delta=delta, alpha=alpha, metric=metric, max_bias=max_bias,
+    )  # fmt: skip
     if problem.loss == "cdf":
         if prove:
             raise ParameterError("prove", True, 'with loss="cdf" every bound is proven: see scope')
@@ -139,7 +145,9 @@ def optimal(
     )
 
 
-def _designed(problem: Problem, levels: Any, knots: Any, max_level: float | None, started: float) -> DesignResult:
+def _designed(
+    problem: Problem, levels: npt.ArrayLike, knots: npt.ArrayLike | None, max_level: float | None, started: float
+) -> DesignResult:
     inputs = None if knots is None else check_knots(knots, problem)
     values = _chosen_levels(problem, levels, max_level, inputs)
     check_reach(problem, values, np.array([problem.lower, problem.upper]) if inputs is None else inputs)
@@ -155,7 +163,7 @@ def _designed(problem: Problem, levels: Any, knots: Any, max_level: float | None
 class _Asked:
     """What `optimal` is asked for: equal where the key is."""
 
-    key: Any
+    key: Hashable
     options: dict[str, Any] = field(compare=False)
 
 
@@ -164,7 +172,7 @@ def _remembered(asked: _Asked) -> DesignResult:
     return optimal(**asked.options)
 
 
-def _token(value: Any) -> Any:
+def _token(value: Any) -> Hashable:
     """Something hashable that is equal for equal problems: arrays by content, distributions by their parameters."""
     if value is None or isinstance(value, str | int | float):
         return (type(value).__name__, value)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Any, Literal, final
+from typing import Literal, final
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from scipy import optimize
 from mezzotint.core.arguments import check_count, check_covering
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.loss import FloatArray
+from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.priors import Prior, UniformPrior
 from mezzotint.core.records import Progress
 from mezzotint.core.rounding import table
@@ -226,7 +227,7 @@ def bin_sets(problem: Problem, levels: int) -> list[FloatArray]:
     ]
 
 
-def table_of(problem: Problem, tables: SelectionTables, y: FloatArray, *, name: str, epsilon: float) -> Any:
+def table_of(problem: Problem, tables: SelectionTables, y: FloatArray, *, name: str, epsilon: float) -> Mechanism:
     """The certified table of selection probabilities y."""
     knots, rows = pair_rows(
         tables.bins, tables.choices(y, 0), tables.choices(y, 1), lower=problem.lower, upper=problem.upper
@@ -312,7 +313,7 @@ def optm(
     *,
     lower: float = -1.0,
     upper: float = 1.0,
-    bins: Any = None,
+    bins: npt.ArrayLike | None = None,
     levels: int = 4,
     prior: object = None,
     constraints: Literal["theorem5", "theorem6"] = "theorem5",
@@ -381,7 +382,7 @@ def best_pairs(
     Arguments:
         is_private: whether the constraints imply epsilon; if not, the table is certified at whatever it has.
     """
-    found: list[tuple[float, Any]] = []
+    found: list[tuple[float, Mechanism]] = []
     programs, total = 0, len(sets) + (min(_FINALISTS, len(sets)) if len(sets) > 1 else 0)
 
     def at(bins: FloatArray, points: int, finest: float) -> None:
@@ -389,7 +390,7 @@ def best_pairs(
         tables = SelectionTables(bins=bins, lower=problem.lower, upper=problem.upper, sides=sides)
         points = points if sides == 1 else max(3, round(math.sqrt(points)))
 
-        def build(epsilon: float) -> Any:
+        def build(epsilon: float) -> Mechanism | None:
             nonlocal programs
             search = BoxSearch(
                 tables=tables, problem=problem, epsilon=epsilon, constraints=constraints, points=points, finest=finest
@@ -399,7 +400,7 @@ def best_pairs(
             return answer and table_of(problem, tables, answer[1], name="OPTM", epsilon=allowed)
 
         try:
-            mechanism: Any = first_certified(build, epsilon=problem.epsilon)
+            mechanism = first_certified(build, epsilon=problem.epsilon)
         except InfeasibleError:
             return
         if mechanism is not None:

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast, final, get_args
+from typing import Literal, SupportsFloat, cast, final, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import FloatArray
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.priors import Prior, as_prior, cost_matrix
+from mezzotint.core.records import JsonObject
 
 Loss = Literal["mse", "mae", "minimax", "cdf"]
 Metric = Literal["absolute", "squared"]
@@ -65,14 +66,14 @@ class Problem:
         return cost_matrix(knots=knots, levels=levels, prior=self.prior, loss=loss)
 
 
-def _number(parameter: str, value: Any) -> float:
+def _number(parameter: str, value: SupportsFloat | str) -> float:
     try:
         return float(value)
     except (TypeError, ValueError):
         raise ParameterError(parameter, value, "give a number") from None
 
 
-def _check_privacy(epsilon: float, delta: float, alpha: float | None, metric: Any) -> None:
+def _check_privacy(epsilon: float, delta: float, alpha: float | None, metric: str | None) -> None:
     if not epsilon > 0:
         raise ParameterError("epsilon", epsilon, "must be positive; try epsilon=1.0")
     if metric is None and epsilon > _LARGEST_EPSILON:
@@ -174,7 +175,7 @@ class DesignResult:
     iterations: int
     scope: str = ""
     slack: float = 0.0
-    proof: dict[str, Any] | None = None
+    proof: JsonObject | None = None
 
     def percent_above(self, limit: DesignResult) -> float | None:
         """How far this loss is above the lower bound of `limit`, in percent; None where that bound is 0 or unknown.

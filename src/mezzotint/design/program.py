@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
+import clarabel as untyped
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sparse
 
 from mezzotint.core.errors import MezzotintError
-from mezzotint.core.lazy import LazyModule
 from mezzotint.core.loss import FloatArray, IndexArray
 
 
@@ -56,7 +56,9 @@ class Program:
     ratio: int = -1
 
 
-def sparse_rows(shape: tuple[int, int], *terms: tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike]) -> Any:
+def sparse_rows(
+    shape: tuple[int, int], *terms: tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike]
+) -> sparse.csc_matrix:
     """A sparse matrix from (rows, columns, values) triples; equal places add up."""
     rows, columns, values = (
         np.concatenate([np.ravel(np.broadcast_to(np.asarray(term[j]), np.shape(term[0]))) for term in terms])
@@ -320,8 +322,7 @@ class WorstErrorPart(ProgramPart):
         return [ConeBlock(matrix=matrix, rhs=np.zeros(count), cone="nonnegative")]
 
 
-# Typed Any: the extension module carries no type information.
-clarabel: Any = LazyModule("clarabel")
+clarabel: Any = untyped  # the extension module carries no type information
 
 
 class SolverError(MezzotintError, RuntimeError):
@@ -369,7 +370,7 @@ conditioning does not allow stalls it too, and a looser one does not; what is lo
 """
 
 
-def _settings(tolerance: float, step: float) -> Any:
+def _settings(tolerance: float, step: float) -> object:
     settings = clarabel.DefaultSettings()
     settings.max_step_fraction = step
     settings.verbose, settings.max_iter = False, 1000

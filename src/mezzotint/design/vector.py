@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import time
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
+
+import numpy.typing as npt
 
 from mezzotint.core.arguments import check_count, check_positive
 from mezzotint.core.errors import InfeasibleError
@@ -24,7 +26,7 @@ def vector(
     *,
     dimension: int,
     l2_norm: float,
-    levels: Any = 4,
+    levels: npt.ArrayLike = 4,
     knots: int = 9,
     inputs: Inputs = "grid",
     prior: object = None,

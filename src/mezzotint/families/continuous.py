@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, final
+from typing import cast, final
 
 import numpy as np
 from scipy.optimize import brentq
@@ -72,7 +72,7 @@ def _gaussian(epsilon: float) -> Variance:
         near, far = ratio / 2 - epsilon / ratio, -ratio / 2 - epsilon / ratio
         return float(ndtr(near) - math.exp(epsilon) * ndtr(far)) - DELTA
 
-    root: Any = brentq(excess, math.log(1e-3), math.log(1e9), xtol=1e-12)
+    root = cast(float, brentq(excess, math.log(1e-3), math.log(1e9), xtol=1e-12))
     return Variance(constant=math.exp(2 * root), note=f"continuous output; (epsilon, {DELTA:g}), no pure epsilon")
 
 

@@ -15,9 +15,10 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, cast, final
+from typing import Literal, cast, final
 
 import numpy as np
+import numpy.typing as npt
 from scipy.optimize import brentq, minimize
 
 from mezzotint.core.arguments import (
@@ -148,7 +149,14 @@ def member_of(build: Callable[[float], Mechanism], epsilon: float) -> Mechanism:
 
 
 def _check(
-    epsilon: Any, lower: Any, upper: Any, levels: Any, loss: Any, prior: object, max_level: Any, knots: Any
+    epsilon: float,
+    lower: float,
+    upper: float,
+    levels: npt.ArrayLike,
+    loss: Literal["mse", "mae"],
+    prior: object,
+    max_level: float | None,
+    knots: npt.ArrayLike | None,
 ) -> _Request:
     low, high = check_range(lower, upper)
     if loss not in ("mse", "mae"):

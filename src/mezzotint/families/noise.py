@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, final
+from typing import final
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ _TAIL_SLACK = 2.0**-30
 """Relative amount by which a tail mass summed in floats is raised."""
 
 
-def _integers(parameter: str, values: Any) -> IntArray:
+def _integers(parameter: str, values: npt.ArrayLike) -> IntArray:
     array = np.asarray(values)
     if array.dtype.kind not in "iu":
         raise ParameterError(parameter, str(array.dtype), "need integers; round the data to a lattice first")
@@ -200,7 +200,7 @@ def _symmetric(
     )
 
 
-def _scale(parameter: str, value: Any, *, most: float) -> float:
+def _scale(parameter: str, value: object, *, most: float) -> float:
     number = check_finite(parameter, value)
     if number <= 0 or number > most:
         raise ParameterError(parameter, number, f"must lie in (0, {most:g}], so that the noise fits a 16-bit table")
@@ -308,7 +308,7 @@ def published_skellam_renyi(*, variance: float, alpha: float, sensitivity: int =
     return order * s**2 / (2 * v) + extra
 
 
-def _order(alpha: Any) -> float:
+def _order(alpha: object) -> float:
     order = check_finite("alpha", alpha)
     if order <= 1:
         raise ParameterError("alpha", order, "the published bound is for Renyi orders above 1")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +19,7 @@ Choices = Sequence[Values]
 _SUM_TOLERANCE = 1e-6
 
 
-def checked_choices(parameter: str, rows: Any, bins: int) -> list[FloatArray]:
+def checked_choices(parameter: str, rows: Sequence[npt.ArrayLike], bins: int) -> list[FloatArray]:
     """The m - 1 selection distributions of one side, each divided by its sum.
 
     Raises:

@@ -25,7 +25,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import locked, replacing
-from mezzotint.core.records import Record
+from mezzotint.core.records import JsonObject, Record
 from mezzotint.datasets import load_federation
 from mezzotint.federated.budget import rounds_within
 from mezzotint.federated.ledger import NAME, Checkpoint, RunLedger
@@ -74,7 +74,7 @@ def _data_here(told: str) -> str:
 
 def train(message: Message, context: Context) -> Message:
     """A client's train function: the update that it wants added to the model; the mod clips and masks it."""
-    config: dict[str, Any] = dict(message.content.config_records["config"])
+    config: JsonObject = dict(message.content.config_records["config"])
     told = RunSettings.from_config({key: config[key] for key in _TOLD})
     folder = str(context.node_config.get("data") or _data_here(told.data))
     federation = load_federation(told.dataset, folder=folder, clients=told.clients, alpha=told.alpha, seed=told.seed)
@@ -144,8 +144,8 @@ class RunReport(Record):
 
     accuracy: tuple[float, ...]
     loss: tuple[float, ...]
-    ledger: dict[str, Any]
-    claims: dict[str, dict[str, Any]]
+    ledger: JsonObject
+    claims: dict[str, JsonObject]
     incidents: tuple[tuple[int, str, str], ...]
     stopped: str
     bits: int

@@ -11,11 +11,11 @@ import math
 import threading
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, final
+from typing import Literal, final
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import parse_json, read_object
 from mezzotint.core.loss import pure_epsilon
 from mezzotint.core.mechanism import TOTAL, Mechanism, Seed
+from mezzotint.core.records import JsonObject
 from mezzotint.families.noise import IntegerNoise
 from mezzotint.federated.secagg.plan import MAX_BITS, Overflow, bits_needed
 from mezzotint.privacy.account import account
@@ -82,7 +83,7 @@ class Encoding(ABC):
         """
 
     @abstractmethod
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Plain values from which `encoding_from` makes it again."""
 
     @abstractmethod
@@ -135,7 +136,7 @@ class Encoding(ABC):
         return hashlib.sha256(canonical(self.as_dict()).encode()).digest()
 
 
-def canonical(values: Mapping[str, Any]) -> str:
+def canonical(values: JsonObject) -> str:
     """JSON with one spelling."""
     return json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
@@ -190,7 +191,7 @@ class FixedPointEncoding(Encoding):
     def decode(self, total: Integers, *, count: int, size: int, release: Hashable = None) -> Vector:
         return self.step * (np.asarray(total, dtype=np.float64) / count - self.span // 2)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         return {"kind": "fixed", "clip": self.clip, "grid_bits": self.grid_bits, "l2_norm": self.l2_norm}
 
     def claims(self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0) -> dict[str, Claim]:
@@ -286,7 +287,7 @@ class TableEncoding(Encoding):
     def decode(self, total: Integers, *, count: int, size: int, release: Hashable = None) -> Vector:
         return self.scheme(size, count).decode_sum(np.asarray(total), count) / count
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         mechanism = json.loads(self.mechanism.to_json())
         rotated = {} if self.l2_norm is None else {"rotation": ROTATION}
         return {"kind": "table", "mechanism": mechanism, "l2_norm": self.l2_norm, "seed": self.seed} | rotated
@@ -444,7 +445,7 @@ class NoiseEncoding(Encoding):
     def _decoded(self) -> _Decoded:
         return _Decoded()
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         return {
             "kind": "noise",
             "name": self.name,
@@ -553,7 +554,7 @@ LARGEST = 1 << 24
 """Bytes of a description; a longer one is refused before it fills the memory."""
 
 
-def encoding_from(values: Mapping[str, Any]) -> Encoding:
+def encoding_from(values: JsonObject) -> Encoding:
     """The encoding of `as_dict`.
 
     Raises:
@@ -569,25 +570,25 @@ def encoding_from(values: Mapping[str, Any]) -> Encoding:
         raise FileFormatError(f"encoding of kind {kind!r}: damaged ({error})") from None
 
 
-def _check_rotation(values: Mapping[str, Any]) -> None:
+def _check_rotation(values: JsonObject) -> None:
     """FileFormatError of a description whose vectors were rotated in another way, which would decode to nonsense."""
     name = values.get("rotation", "one transform after padding with zeros")
     if name != ROTATION:
         raise FileFormatError(f"encoding: its rotation is {name!r}, this version's {ROTATION!r}; make it anew")
 
 
-def _table(values: Mapping[str, Any]) -> Encoding:
+def _table(values: JsonObject) -> Encoding:
     if values["l2_norm"] is not None:
         _check_rotation(values)
     mechanism = Mechanism.from_json(json.dumps(values["mechanism"]))
     return TableEncoding(mechanism=mechanism, l2_norm=values["l2_norm"], seed=int(values["seed"]))
 
 
-def _fixed(values: Mapping[str, Any]) -> Encoding:
+def _fixed(values: JsonObject) -> Encoding:
     return FixedPointEncoding(clip=values["clip"], grid_bits=values["grid_bits"], l2_norm=values["l2_norm"])
 
 
-def _noise(values: Mapping[str, Any]) -> Encoding:
+def _noise(values: JsonObject) -> Encoding:
     _check_rotation(values)
     weights = np.array(values["weights"], dtype=np.int64)
     offsets = int(values["first"]) + np.arange(weights.size, dtype=np.int64)

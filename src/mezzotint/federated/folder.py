@@ -15,7 +15,6 @@ from typing import Any
 
 from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.files import refuse_existing, replacing
-from mezzotint.core.lazy import LazyModule
 from mezzotint.datasets import load_federation
 from mezzotint.federated.app import RunReport, make_client_app, make_server_app
 from mezzotint.federated.encoding import Encoding, canonical
@@ -162,8 +161,6 @@ def _write(folder: Path, settings: RunSettings, encoding: Encoding | RankedCodeb
             temporary.write_text(text, encoding="utf-8")
 
 
-flower: Any = LazyModule("flwr.simulation")
-
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
 
@@ -202,6 +199,8 @@ def simulate(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         logging.getLogger("flwr").setLevel(logging.ERROR)
+        from flwr import simulation as flower
+
         try:
             flower.run_simulation(
                 server_app=make_server_app(settings, reports.append, tell=tell),

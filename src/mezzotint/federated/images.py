@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
-import numpy.typing as npt
 
 from mezzotint.core.errors import ParameterError
+from mezzotint.datasets.labelled import Features, Labels
 from mezzotint.federated.tasks import Model, Vector
 
 try:
@@ -40,13 +40,13 @@ class Network(Model):
         vector = torch.from_numpy(parameters.astype(np.float32))
         nn.utils.vector_to_parameters(vector, self.module.parameters())
 
-    def gradient(self, parameters: Vector, x: npt.NDArray[Any], y: npt.NDArray[Any]) -> Vector:
+    def gradient(self, parameters: Vector, x: Features, y: Labels) -> Vector:
         self._load(parameters)
         loss = nn.functional.cross_entropy(self.module(_as_images(x)), torch.from_numpy(y))
         parts = torch.autograd.grad(loss, list(self.module.parameters()))
         return torch.cat([part.reshape(-1) for part in parts]).numpy().astype(np.float64)
 
-    def evaluate(self, parameters: Vector, x: npt.NDArray[Any], y: npt.NDArray[Any]) -> tuple[float, float]:
+    def evaluate(self, parameters: Vector, x: Features, y: Labels) -> tuple[float, float]:
         self._load(parameters)
         loss, right = 0.0, 0
         with torch.no_grad():
@@ -58,7 +58,7 @@ class Network(Model):
         return loss / len(y), right / len(y)
 
 
-def _as_images(x: npt.NDArray[Any]) -> torch.Tensor:
+def _as_images(x: Features) -> torch.Tensor:
     tensor = torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32))
     return tensor[:, None] if tensor.ndim == 3 else tensor.permute(0, 3, 1, 2)
 

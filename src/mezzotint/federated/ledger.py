@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from mezzotint.core.errors import BudgetError, FileFormatError, ParameterError
 from mezzotint.core.files import AppendLog, replacing
+from mezzotint.core.records import JsonObject
 from mezzotint.federated.encoding import Encoding
 from mezzotint.federated.server_optimizers import State
 from mezzotint.privacy.claim import Claim
@@ -42,7 +43,7 @@ class RunLedger:
         Every answer counts what other processes have written up to then.
     """
 
-    def __init__(self, path: Path | None, facts: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path | None, facts: JsonObject) -> None:
         self.path = path
         self.facts = dict(facts)
         self._asked: dict[int, tuple[str, ...]] = {}
@@ -202,14 +203,14 @@ class RunLedger:
     def _worst(self, most: int, corrupted: int) -> dict[str, int]:
         return {"rounds": most, "clients": max(corrupted + 1, self.smallest_sum), "corrupted": corrupted}
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Plain values for JSON."""
         outcome = {str(number): text for number, text in self.rounds.items()}
         return {**self.facts, "rounds": outcome, "charges": self.charges, "smallest_sum": self.smallest_sum}
 
     # File ----------------------------------------------------------------------------------------------------------
 
-    def _take(self, line: dict[str, Any]) -> None:
+    def _take(self, line: JsonObject) -> None:
         number = int(line["round"])
         if "asked" in line:
             self._asked[number] = tuple(line["asked"])

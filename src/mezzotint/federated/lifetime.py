@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 from mezzotint.core.errors import BudgetError, ParameterError
 from mezzotint.core.files import AppendLog
+from mezzotint.core.records import JsonObject
 from mezzotint.federated.encoding import Encoding, packed, unpacked
 from mezzotint.federated.secagg.errors import ReplayedRound
 
@@ -72,7 +73,7 @@ class LifetimeLedger:
             total = math.inf if math.isinf(budget) else _total(counted, encodings, delta)
             if total > budget:
                 raise BudgetError(f"epsilon {total:g} in all its sums would exceed the budget of {budget:g}")
-            line: dict[str, Any] = {"plan": plan.hex(), "kind": list(kind)}
+            line: JsonObject = {"plan": plan.hex(), "kind": list(kind)}
             if kind[0] not in self._encodings:
                 line["encoding"] = encodings[kind[0]].hex()
             append(line)
@@ -89,7 +90,7 @@ class LifetimeLedger:
         self._log.refresh()
         return self._counted.total()
 
-    def _take(self, line: dict[str, Any]) -> None:
+    def _take(self, line: JsonObject) -> None:
         self._plans.add(str(line["plan"]))
         binding, clients, corrupted, size = line["kind"]
         self._counted[str(binding), int(clients), int(corrupted), int(size)] += 1

@@ -293,7 +293,7 @@ def name_of(context: Context) -> str:
     return ""
 
 
-def as_bytes(value: Any) -> bytes:
+def as_bytes(value: object) -> bytes:
     """A payload, which is bytes."""
     if not isinstance(value, bytes):
         raise ParameterError("payload", type(value).__name__, "need bytes; the message was made by something else")

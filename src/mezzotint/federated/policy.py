@@ -9,6 +9,7 @@ from typing import Any, final
 
 from mezzotint.core.errors import FileFormatError, MezzotintError, ParameterError
 from mezzotint.core.files import read_text
+from mezzotint.core.records import JsonObject
 from mezzotint.federated.encoding import Encoding
 from mezzotint.federated.secagg import Roster, RoundPlan, Trust
 from mezzotint.federated.secagg.parameters import CORRUPTED
@@ -137,7 +138,7 @@ def load_policy(path: str | Path) -> Policy:
         FileFormatError: no such file, no TOML, a key that is not known.
     """
     try:
-        values: dict[str, Any] = tomllib.loads(read_text(path))
+        values: JsonObject = tomllib.loads(read_text(path))
     except (ValueError, RecursionError) as error:
         raise FileFormatError(f"policy {Path(path).name}: {error}") from None
     unknown = sorted(set(values) - {field.name for field in fields(Policy)})

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, final
 
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_object
-from mezzotint.core.records import Record
+from mezzotint.core.records import JsonObject, Record
 from mezzotint.federated.encoding import Encoding, FixedPointEncoding, load_encoding
 from mezzotint.federated.schedule import check_sampling
 from mezzotint.federated.secagg.parameters import CORRUPTED, DROPPED
@@ -139,7 +138,7 @@ class RunSettings(Record):
         return load_encoding(Path(self.mechanism), l2_norm=norm)
 
     @classmethod
-    def from_config(cls, values: Mapping[str, Any]) -> RunSettings:
+    def from_config(cls, values: JsonObject) -> RunSettings:
         """From Flower's run configuration, whose keys may use dashes.
 
         Raises:

@@ -5,19 +5,16 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, Literal, final
+from typing import Literal, final
 
 import numpy as np
-import numpy.typing as npt
 
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.lazy import LazyModule
 from mezzotint.datasets import Federation
+from mezzotint.datasets.labelled import Features, Labels
 from mezzotint.federated.encoding import Encoding, TableEncoding, Vector
 from mezzotint.federated.schedule import Sampling, check_sampling, turn
 from mezzotint.federated.server_optimizers import FedAvg, ServerOptimizer, State
-
-images: Any = LazyModule("mezzotint.federated.images")
 
 Algorithm = Literal["fedsgd", "fedavg"]
 
@@ -30,11 +27,11 @@ class Model(ABC):
         """Parameters to start from."""
 
     @abstractmethod
-    def gradient(self, parameters: Vector, x: npt.NDArray[Any], y: npt.NDArray[Any]) -> Vector:
+    def gradient(self, parameters: Vector, x: Features, y: Labels) -> Vector:
         """Gradient of the mean cross-entropy."""
 
     @abstractmethod
-    def evaluate(self, parameters: Vector, x: npt.NDArray[Any], y: npt.NDArray[Any]) -> tuple[float, float]:
+    def evaluate(self, parameters: Vector, x: Features, y: Labels) -> tuple[float, float]:
         """Mean cross-entropy and accuracy."""
 
 
@@ -49,7 +46,7 @@ class Softmax(Model):
     def initial(self, seed: int) -> Vector:
         return np.zeros((self.features + 1) * self.classes)
 
-    def _probabilities(self, parameters: Vector, x: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def _probabilities(self, parameters: Vector, x: Features) -> Vector:
         # In the images' own precision: float32 halves the time, and rounding to few bits follows anyway.
         table = parameters.reshape(self.features + 1, self.classes).astype(x.dtype)
         scores = x.reshape(len(x), -1) @ table[:-1] + table[-1]
@@ -57,14 +54,14 @@ class Softmax(Model):
         odds = np.exp(scores)
         return odds / odds.sum(axis=1, keepdims=True)
 
-    def gradient(self, parameters: Vector, x: npt.NDArray[Any], y: npt.NDArray[Any]) -> Vector:
+    def gradient(self, parameters: Vector, x: Features, y: Labels) -> Vector:
         error = self._probabilities(parameters, x)
         error[np.arange(len(y)), y] -= 1
         error /= len(y)
         parts = [(x.reshape(len(x), -1).T @ error).ravel(), error.sum(axis=0)]
         return np.concatenate(parts).astype(np.float64)
 
-    def evaluate(self, parameters: Vector, x: npt.NDArray[Any], y: npt.NDArray[Any]) -> tuple[float, float]:
+    def evaluate(self, parameters: Vector, x: Features, y: Labels) -> tuple[float, float]:
         found = self._probabilities(parameters, x)
         # A label that has no chance in these floats costs what the least chance would.
         loss = -np.log(np.maximum(found[np.arange(len(y)), y], np.finfo(found.dtype).tiny)).mean()
@@ -99,9 +96,7 @@ class LocalTraining:
         if not 0 <= self.proximal < math.inf:
             raise ParameterError("proximal", self.proximal, "a finite weight >= 0")
 
-    def update(
-        self, model: Model, parameters: Vector, x: npt.NDArray[Any], y: npt.NDArray[Any], *, seed: int
-    ) -> Vector:
+    def update(self, model: Model, parameters: Vector, x: Features, y: Labels, *, seed: int) -> Vector:
         """What the client wants added to the parameters; the seed draws batches."""
         rng = np.random.default_rng(seed)
 
@@ -121,6 +116,8 @@ class LocalTraining:
 
 def model_for(name: str, federation: Federation) -> Model:
     """A model by name: "softmax" (numpy), "cnn" or "small-cnn" (torch)."""
+    from mezzotint.federated import images
+
     if name == "softmax":
         return Softmax(features=int(np.prod(federation.test_x.shape[1:])), classes=federation.classes)
     if name in ("cnn", "small-cnn"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import flint
 
@@ -22,7 +21,7 @@ KINDS: dict[str, Callable[[ExactClaim, Fields, Tables], None]] = {
 }  # fmt: skip
 
 
-def check(claim: ExactClaim, proof: Mapping[str, Any], *, seconds: int = 60) -> ExactClaim:
+def check(claim: ExactClaim, proof: Mapping[str, object], *, seconds: int = 60) -> ExactClaim:
     """The claim, certified, when the proof (docs/file-format.md) shows it.
 
     Raises:
@@ -48,7 +47,7 @@ def check(claim: ExactClaim, proof: Mapping[str, Any], *, seconds: int = 60) -> 
     return stamp(again)
 
 
-def read_claim(text: str) -> tuple[ExactClaim, dict[str, Any]]:
+def read_claim(text: str) -> tuple[ExactClaim, dict[str, object]]:
     """The claim and the proof of a claim file, or Unreadable; nothing is checked yet."""
     fields = Fields(read_json(text), "the file")
     claim, proof = ExactClaim.read(fields), fields.fields("proof")
@@ -56,7 +55,7 @@ def read_claim(text: str) -> tuple[ExactClaim, dict[str, Any]]:
     return claim, proof.values
 
 
-def write_claim(claim: ExactClaim, proof: Mapping[str, Any]) -> str:
+def write_claim(claim: ExactClaim, proof: Mapping[str, object]) -> str:
     """The text of a claim file, which `read_claim` reads."""
     return canonical({**claim.document(), "proof": dict(proof)})
 

@@ -9,20 +9,18 @@ from __future__ import annotations
 from fractions import Fraction
 from functools import reduce
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from mezzotint.kernel.claim import ExactClaim
-from mezzotint.kernel.real import exp_floor, rational, rational_polynomial
+from mezzotint.kernel.real import Rational, exp_floor, rational, rational_polynomial
 from mezzotint.kernel.table import Tables
 from mezzotint.kernel.units import Fields, require, tick
 
-Rational: TypeAlias = Any
-Quadratic: TypeAlias = Any
-"""A polynomial in the level."""
+_Turn: TypeAlias = tuple[Rational, rational_polynomial, Rational]
 _BITS, _LEAST = 64, -(2**200)
 
 
-def _read_cut(fields: Fields, unit: Rational, extra: Rational) -> tuple[Rational, Quadratic, list[Any]]:
+def _read_cut(fields: Fields, unit: Rational, extra: Rational) -> tuple[Rational, rational_polynomial, list[_Turn]]:
     """q; the quadratic that g is left of all turns; and the turns: (place, quadratic, its factor) to be added there."""
     edges = [entry * unit for entry in fields.integers("edges", _LEAST)]
     roots, ends = ([[x * unit for x in pair] for pair in fields.lists(key, _LEAST)] for key in ("roots", "ends"))
@@ -31,7 +29,7 @@ def _read_cut(fields: Fields, unit: Rational, extra: Rational) -> tuple[Rational
     require(all(a < b for a, b in pairwise(edges)), "cut", "the edges do not increase")
     require(len(roots) == len(edges) - 1 and len(ends) == 2, "cut", "not one pair of roots per cell, and two ends")
     require(all(len(pair) == 2 for pair in roots + ends), "cut", "roots or ends are not pairs")
-    q, g, turns = rational(Fraction(-1, 3)), rational_polynomial([]), list[Any]()
+    q, g, turns = rational(Fraction(-1, 3)), rational_polynomial([]), list[_Turn]()
     for (a, b), pair in zip(pairwise(edges), roots, strict=True):
         (low, high), weight = sorted(pair), (b - a) / 2
         cell = weight * rational_polynomial([low * high, -low - high, 1])
@@ -48,7 +46,7 @@ def _read_cut(fields: Fields, unit: Rational, extra: Rational) -> tuple[Rational
     return q, g, turns
 
 
-def _least(g: Quadratic, turns: list[Any], axis: list[Rational]) -> list[Rational]:
+def _least(g: rational_polynomial, turns: list[_Turn], axis: list[Rational]) -> list[Rational]:
     """The least g in each cell of the axis, from the unbounded one on the left to that on the right."""
     found: list[Rational] = []
     left, values = None, list[Rational]()

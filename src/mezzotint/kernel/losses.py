@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import accumulate, permutations, zip_longest
-from typing import Any, TypeAlias, final
+from typing import TypeAlias, final
 
 from mezzotint.kernel.claim import ExactClaim, ExactRelease, Target
 from mezzotint.kernel.real import Ball, ball, ball_polynomial, exp_floor, polynomial
@@ -27,7 +27,7 @@ Curve: TypeAlias = Callable[[int, int], int]
 class Measure:
     """A sub-measure on start, start + 1, ...: a polynomial of masses. `cut` bounds what each product may drop."""
 
-    poly: Any
+    poly: polynomial
     start: int
     cut: int = 0
 
@@ -50,9 +50,9 @@ class Measure:
         return half * half * self if count % 2 else half * half
 
 
-def trimmed(poly: Any, start: int, cut: int) -> Measure:
+def trimmed(poly: polynomial, start: int, cut: int) -> Measure:
     """Without the entries that hold at most `cut` together, at either end."""
-    entries: list[Any] = poly.coeffs()
+    entries = poly.coeffs()
     first = bisect_right(list(accumulate(entries)), cut)
     last = len(entries) - bisect_right(list(accumulate(reversed(entries))), cut)
     return Measure(polynomial(entries[first:last]), start + first, cut)
@@ -218,7 +218,7 @@ def sampled_curves(
 def check_delta_of(measure: Measure, step: Fraction, target: Target) -> None:
     """deficit + sum over losses s > epsilon of mass (1 - e**(epsilon - s)) <= delta."""
     epsilon, first = target.epsilon, target.epsilon // step + 1
-    entries: list[Any] = measure.poly.coeffs()[max(0, first - measure.start) :]
+    entries = measure.poly.coeffs()[max(0, first - measure.start) :]
     low = max(first, measure.start)
     tilted: Ball = ball_polynomial(entries)((-ball(step)).exp()) * ball(epsilon - low * step).exp()
     total: Ball = measure.deficit + sum(int(entry) for entry in entries) - tilted

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from fractions import Fraction
 from itertools import accumulate, permutations
-from typing import Any
 
 from mezzotint.kernel.claim import ExactClaim, ExactRelease, Target
 from mezzotint.kernel.losses import summed_noise
@@ -84,7 +83,7 @@ def _noise_cost(release: ExactRelease, tables: Tables, order: Fraction, cut: int
     logs = [(ball(mass) / WHOLE).log() for mass in masses]
     own, other = ([(factor * log).exp() for log in logs] for factor in (ball(order), ball(1 - order)))
     # Entry size - 1 + s of this product is the sum over i of own[i] * other[i - s].
-    powers: list[Any] = (ball_polynomial(own) * ball_polynomial(other[::-1])).coeffs()
+    powers = (ball_polynomial(own) * ball_polynomial(other[::-1])).coeffs()
     moves = [move for move in range(-shift, shift + 1) if move]
     worst = max([ball(0), *(_log_above(powers[size - 1 + move], move**2) for move in moves)])
     kept = [0, *accumulate(masses)]

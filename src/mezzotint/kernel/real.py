@@ -6,21 +6,22 @@ Precision is set by the proof (`precision`); too little makes balls wide and the
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import flint
 
 from mezzotint.kernel.units import Refused
 
-Ball: TypeAlias = Any
+Ball: TypeAlias = flint.arb
+Rational: TypeAlias = flint.fmpq
 
 # Of integers, of rationals, and of balls.
-polynomial: Any = flint.fmpz_poly
-rational_polynomial: Any = flint.fmpq_poly
-ball_polynomial: Any = flint.arb_poly
+polynomial = flint.fmpz_poly
+rational_polynomial = flint.fmpq_poly
+ball_polynomial = flint.arb_poly
 
 
-def rational(value: Fraction | int) -> Any:
+def rational(value: Fraction | int) -> Rational:
     """The number itself, in the rationals of FLINT, which are fast."""
     return flint.fmpq(value.numerator, value.denominator)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations_with_replacement, pairwise
 from math import comb
-from typing import Any, TypeAlias, final
+from typing import TypeAlias, final
 
 from mezzotint.kernel.claim import ExactClaim, ExactRelease, Target
 from mezzotint.kernel.losses import SILENCE, Measure, Steps, check_cases, summed_noise
@@ -59,7 +59,7 @@ def _read_blanket(fields: Fields, rows: list[list[int]], cut: int) -> _Blanket:
 
 def _require_fit(group: list[list[int]], placed: list[tuple[list[int], list[int]]]) -> None:
     """sum of shape * places <= the convolution of the group's rows, entry by entry, in integers."""
-    rest: Any = rational_polynomial([TOTAL])
+    rest = rational_polynomial([TOTAL])
     for row in group:
         rest = rest * polynomial(row) / TOTAL
     for shape, places in placed:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import stats
@@ -17,10 +17,13 @@ from scipy import stats
 from mezzotint import datasets, design, families, report, training
 from mezzotint.core.errors import InfeasibleError
 from mezzotint.core.mechanism import FloatArray, Mechanism
-from mezzotint.core.records import Progress, ticks
+from mezzotint.core.records import JsonObject, Progress, ticks
 from mezzotint.papers import optm_programs
 from mezzotint.papers.reproduction import Reproduction, Series
 from mezzotint.papers.rqp import FOLDER_VARIABLE, Tick
+
+if TYPE_CHECKING:
+    from mezzotint.privacy import Claim as TrainingClaim
 
 
 def grid_mae(mechanism: Mechanism) -> float:
@@ -59,10 +62,10 @@ def _published(name: str, epsilon: float) -> tuple[Mechanism, str]:
     )
 
 
-def _row1(name: str, epsilon: float) -> dict[str, Any]:
+def _row1(name: str, epsilon: float) -> JsonObject:
     mechanism, note = _published(name, epsilon)
     paper = TABLE1_PAPER[name][epsilon]
-    row: dict[str, Any] = {"mechanism": name, "epsilon": epsilon, "paper": paper}
+    row: JsonObject = {"mechanism": name, "epsilon": epsilon, "paper": paper}
     reproduced = grid_mae(mechanism)
     best = design.optimal(epsilon, levels=mechanism.levels, loss="mae").mechanism
     return {
@@ -111,7 +114,7 @@ def _unscaled(mechanism: Mechanism, inputs: np.ndarray) -> float:
     return float(2 * (mechanism.pmf(inputs) * np.abs(outputs - inputs[:, None])).sum(axis=1).mean())
 
 
-def _mechanism2(name: str, prior: Any) -> Mechanism:
+def _mechanism2(name: str, prior: object) -> Mechanism:
     if name == "OPTM":
         return optm_programs.optm_one_ratio(1.0, prior=prior).mechanism
     if name == _PER_OUTPUT:
@@ -121,7 +124,7 @@ def _mechanism2(name: str, prior: Any) -> Mechanism:
     return families.rqm(levels=4, extension=1.7, q=0.22)
 
 
-def _row2(name: str, sigma: float) -> dict[str, Any]:
+def _row2(name: str, sigma: float) -> JsonObject:
     prior = stats.norm(0.5, sigma)
     mechanism, note = _mechanism2(name, prior), _TABLE2_NOTES[name]
     if name == "OPTM":
@@ -177,7 +180,7 @@ _RQM_BINS = (-3.0, -1.0, 1.0, 3.0)
 
 def figure3() -> Reproduction:
     """Figure 3: the mean absolute error at each input."""
-    rows: list[dict[str, Any]] = []
+    rows: list[JsonObject] = []
     series: list[Series] = []
     inputs = np.linspace(-1, 1, 101)
     for epsilon in (0.5, 1.0, 1.5):
@@ -209,7 +212,7 @@ def ball(count: int, dimension: int, seed: int) -> FloatArray:
     return normal / scale[:, None]
 
 
-def _contenders(epsilon: float, prior: Any) -> dict[str, Callable[[], Mechanism]]:
+def _contenders(epsilon: float, prior: object) -> dict[str, Callable[[], Mechanism]]:
     return {
         "OPTM": lambda: design.optm(epsilon, bins=_BINS).mechanism,
         "RQM": lambda: design.calibrate("rqm", epsilon=epsilon, levels=_RQM_BINS, loss="mae").mechanism,
@@ -223,8 +226,8 @@ def _vector_errors(mechanism: Mechanism, vectors: FloatArray, seed: int) -> Floa
     return np.sqrt(((reports - vectors) ** 2).sum(axis=1))
 
 
-def _vectors(title: str, vectors: FloatArray, note: str, prior: Any = None) -> Reproduction:
-    rows: list[dict[str, Any]] = []
+def _vectors(title: str, vectors: FloatArray, note: str, prior: object = None) -> Reproduction:
+    rows: list[JsonObject] = []
     for epsilon in FIGURE4_EPSILONS:
         for name, build in _contenders(epsilon, prior).items():
             try:
@@ -260,7 +263,7 @@ def _vectors(title: str, vectors: FloatArray, note: str, prior: Any = None) -> R
 
 def _vector_row(
     epsilon: float, name: str, mechanism: Mechanism | None, error: float | None, deviation: float | None, note: str
-) -> dict[str, Any]:
+) -> JsonObject:
     return {
         "epsilon": epsilon,
         "mechanism": name,
@@ -342,7 +345,7 @@ class TrainingFigure:
     """
 
     title: str
-    load: Callable[[], Any]
+    load: Callable[[], datasets.Dataset]
     bins: tuple[float, ...]
     clip: float
     batch: int
@@ -356,7 +359,7 @@ class TrainingFigure:
         """Steps after which accuracy is measured."""
         return [mark for mark in MARKS if mark <= self.steps]
 
-    def tables(self) -> dict[str, Any]:
+    def tables(self) -> dict[str, Mechanism | None]:
         """The four mechanisms of the figure and the optimal one, all at epsilon 1 per coordinate; None clips only."""
         return {
             "clipped only": None,
@@ -366,7 +369,9 @@ class TrainingFigure:
             "optimal": design.optimal(epsilon=1.0, lower=-1.0, upper=1.0, levels=4).mechanism,
         }
 
-    def curve(self, data: Any, table: Any, seed: int) -> tuple[list[float], Any]:
+    def curve(
+        self, data: datasets.Dataset, table: Mechanism | None, seed: int
+    ) -> tuple[list[float], TrainingClaim | None]:
         """Training accuracy (%) at the marks of one run, and what the run cost."""
         methods = training.methods
         method = (
@@ -385,7 +390,7 @@ class TrainingFigure:
         # Every run of a method costs the same, so one claim is enough.
         return found, trainer.claim() if seed == 0 else None
 
-    def row(self, data: Any, name: str, table: Any, tick: Tick) -> Mapping[str, Any]:
+    def row(self, data: datasets.Dataset, name: str, table: Mechanism | None, tick: Tick) -> JsonObject:
         """Mean accuracies of one mechanism (and the largest standard error among them), its error, its cost."""
         curves: list[list[float]] = []
         claim = None

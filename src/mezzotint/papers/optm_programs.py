@@ -10,9 +10,10 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, final
+from typing import Literal, final
 
 import numpy as np
+import numpy.typing as npt
 from scipy import optimize
 
 from mezzotint.core.arguments import check_covering
@@ -58,7 +59,9 @@ def published_theorem5(tables: SelectionTables, forms: FloatArray, epsilon: floa
     return np.array(rows) if rows else np.zeros((1, tables.size))
 
 
-def optm_as_printed(epsilon: float = 1.0, *, bins: Any, prior: Any = None, boxes: int = 99) -> DesignResult:
+def optm_as_printed(
+    epsilon: float = 1.0, *, bins: npt.ArrayLike, prior: object = None, boxes: int = 99
+) -> DesignResult:
     """`design.optm` with the constraints of Theorem 5 as printed: its tables can exceed the nominal epsilon.
 
     Arguments: as `design.optm`, for inputs in [-1, 1].
@@ -129,9 +132,9 @@ def optm_exact(
     *,
     lower: float = -1.0,
     upper: float = 1.0,
-    bins: Any,
+    bins: npt.ArrayLike,
     loss: Literal["mse", "mae"] = "mae",
-    prior: Any = None,
+    prior: object = None,
 ) -> DesignResult:
     """The best pair-selection mechanism on four bins: its true loss minimised under its true epsilon.
 
@@ -154,7 +157,7 @@ def optm_exact(
         bins=levels, lower=problem.lower, upper=problem.upper, sides=1 if is_mirrored(levels, problem) else 2
     )
 
-    def build(budget: float) -> Any:
+    def build(budget: float) -> Mechanism:
         value, y = _best_middle(problem, tables, budget)
         if not math.isfinite(value):
             raise InfeasibleError(f"bins={levels.tolist()}: no pair selection reaches epsilon={epsilon:g} on them")
@@ -263,7 +266,7 @@ def _replaced(pair: tuple[int, int], side: int, value: int) -> tuple[int, int]:
     return (value, pair[1]) if side == 0 else (pair[0], value)
 
 
-def _four_bins(bins: Any, problem: Problem) -> FloatArray:
+def _four_bins(bins: npt.ArrayLike, problem: Problem) -> FloatArray:
     values = check_covering("bins", bins, lower=problem.lower, upper=problem.upper)
     if values.size != 4 or not problem.lower < values[1] < values[2] < problem.upper:
         raise ParameterError("bin_sets", values.tolist(), "each needs four bins, the inner two inside the range")
@@ -271,7 +274,7 @@ def _four_bins(bins: Any, problem: Problem) -> FloatArray:
 
 
 def optm_one_ratio(
-    epsilon: float = 1.0, *, prior: Any = None, bin_sets: Sequence[Sequence[float]] = BIN_SETS
+    epsilon: float = 1.0, *, prior: object = None, bin_sets: Sequence[Sequence[float]] = BIN_SETS
 ) -> DesignResult:
     """OPTM with separate sides, four bins and one ratio for all outputs, on the coarse grids of the paper's Table 2.
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import TYPE_CHECKING, final
 
 from mezzotint import report
+from mezzotint.core.records import JsonObject
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @final
@@ -45,14 +48,14 @@ class Reproduction:
 
     title: str
     note: str
-    rows: tuple[Mapping[str, Any], ...]
+    rows: tuple[JsonObject, ...]
     series: tuple[Series, ...] = ()
     x_label: str = ""
     y_label: str | tuple[str, ...] = ""
     log_x: bool = False
     log_y: bool | tuple[bool, ...] = False
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Title, note and rows as plain values."""
         return {"title": self.title, "note": self.note, "rows": [dict(row) for row in self.rows]}
 
@@ -67,7 +70,7 @@ class Reproduction:
             sections=(report.Section(title="Recomputed", figures=self._figures(), table=table),),
         )
 
-    def drawing(self) -> Any:
+    def drawing(self) -> Figure:
         """All panels, or the rows where there are no curves, as a matplotlib figure."""
         page = self.page()
         return report.sheet(page.figures, title=self.title, table=page.sections[0].table)
@@ -109,5 +112,5 @@ class Reproduction:
         )
 
 
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
     return "" if value is None else f"{value:.5g}" if isinstance(value, float) else str(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from scipy import optimize
@@ -11,7 +11,11 @@ from scipy.special import logsumexp
 
 from mezzotint import design, families
 from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.records import JsonObject
 from mezzotint.papers.reproduction import Reproduction, Series
+
+if TYPE_CHECKING:
+    from mezzotint.families import PoissonBinomial
 
 LEVELS, TRIALS = 16, 15
 """Levels of RQM, and trials of PBM at equal bits: 15 trials have 16 outcomes."""
@@ -53,8 +57,7 @@ OPTIMAL_SIZES = (4,)
 
 
 def _root(function: Callable[[float], float], low: float, high: float) -> float:
-    found: Any = optimize.brentq(function, low, high)
-    return found
+    return cast(float, optimize.brentq(function, low, high))
 
 
 def _randomized(levels: int, divergence: float, order: float) -> Mechanism:
@@ -66,10 +69,10 @@ def _randomized(levels: int, divergence: float, order: float) -> Mechanism:
     return at(_root(lambda q: at(q).renyi(order) - divergence, 1e-3, 0.99))
 
 
-def _poisson_binomial(levels: int, divergence: float, order: float) -> Any:
+def _poisson_binomial(levels: int, divergence: float, order: float) -> PoissonBinomial:
     """PBM with as many outcomes, in its exact form: its rarest outcomes lie below the 2**-32 of a table."""
 
-    def at(theta: float) -> Any:
+    def at(theta: float) -> PoissonBinomial:
         return families.pbm_exact(lower=-1, upper=1, trials=levels - 1, theta=theta)
 
     return at(_root(lambda theta: at(theta).renyi(order) - divergence, 1e-3, 0.499))
@@ -98,11 +101,14 @@ def figure10() -> Reproduction:
 
 
 def _errors(number: int, order: float, said: str, more: str) -> Reproduction:
-    rows: list[Mapping[str, Any]] = []
+    rows: list[JsonObject] = []
     series: list[Series] = []
     divergences = DIVERGENCES[order]
     for levels in SIZES:
-        makers: dict[str, Callable[[int, float, float], Any]] = {"RQM": _randomized, "PBM": _poisson_binomial}
+        makers: dict[str, Callable[[int, float, float], Mechanism | PoissonBinomial]] = {
+            "RQM": _randomized,
+            "PBM": _poisson_binomial,
+        }
         if more and levels in OPTIMAL_SIZES:
             makers["optimal"] = _optimal
         errors = {name: [_error(make(levels, d, order)) for d in divergences] for name, make in makers.items()}
@@ -123,7 +129,7 @@ def _errors(number: int, order: float, said: str, more: str) -> Reproduction:
     )
 
 
-def _error(mechanism: Any) -> float:
+def _error(mechanism: Mechanism | PoissonBinomial) -> float:
     """Mean squared error over the paper's inputs."""
     return float(np.mean(mechanism.mse(INPUTS)))
 
@@ -152,12 +158,12 @@ def figure9() -> Reproduction:
 def _divergences(
     title: str, said: str, settings: Mapping[float, Sequence[tuple[float, float]]], alphas: Sequence[float]
 ) -> Reproduction:
-    rows: list[Mapping[str, Any]] = []
+    rows: list[JsonObject] = []
     series: list[Series] = []
     for theta, pairs in settings.items():
         # PBM's smallest probabilities lie below the 2**-32 of a table, whose losses would be too small: the exact form.
         exact = families.pbm_exact(lower=-1, upper=1, trials=TRIALS, theta=theta)
-        reports: dict[str, Any] = {"RQM": randomized(pairs[0]), "PBM": exact}
+        reports: dict[str, Mechanism | PoissonBinomial] = {"RQM": randomized(pairs[0]), "PBM": exact}
         values = {name: [report.renyi(alpha) for alpha in alphas] for name, report in reports.items()}
         panel = f"theta = {theta:g}, Delta = {pairs[0][0]:g} c, q = {pairs[0][1]:g}"
         series += [Series(panel=panel, name=name, x=tuple(alphas), y=tuple(found)) for name, found in values.items()]
@@ -196,7 +202,7 @@ def figure7() -> Reproduction:
     """Figure 7 of the RQM paper: the Renyi divergence of every pair of inputs, theta 0.25's RQM."""
     table = randomized(PAIRS[0.25][0])
     inputs = _inputs(table)
-    rows: list[Mapping[str, Any]] = []
+    rows: list[JsonObject] = []
     series: list[Series] = []
     for order in PAIR_ORDERS:
         panel = f"order {order:g}"
@@ -223,7 +229,7 @@ def figure8() -> Reproduction:
     inputs = _inputs(table)
     curves = {order: tuple(divergence(table, x, -1.0, order) for x in inputs) for order in PAIR_ORDERS}
     marks = [-1.0, *(x for x in table.levels.tolist() if abs(x) < 1), 1.0]
-    rows: list[Mapping[str, Any]] = []
+    rows: list[JsonObject] = []
     for x in marks:
         found = {f"order {order:g}": divergence(table, x, -1.0, order) for order in PAIR_ORDERS}
         paper = PRINTED.get(round(x, 4))

@@ -12,8 +12,8 @@ import numpy as np
 
 from mezzotint import datasets, design, families
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import Progress, ticks
+from mezzotint.core.mechanism import FloatArray, Mechanism, Seed
+from mezzotint.core.records import JsonObject, Progress, ticks
 from mezzotint.federated import encoding as encodings
 from mezzotint.federated import tasks
 from mezzotint.papers.reproduction import Reproduction, Series
@@ -76,7 +76,7 @@ class Experiment:
     evaluations: int = 10
 
 
-def _federation() -> Any:
+def _federation() -> datasets.Federation:
     folder = os.environ.get(FOLDER_VARIABLE)
     if not folder:
         remedy = "set it to FEMNIST by writer: LEAF's folder, or an npz with x, y, writer and split"
@@ -84,7 +84,7 @@ def _federation() -> Any:
     return datasets.load_federation("femnist", folder=folder, clients=0)
 
 
-def _contestants(theta: float, clip: float = CLIP) -> dict[str, Any]:
+def _contestants(theta: float, clip: float = CLIP) -> dict[str, encodings.Encoding]:
     main, *others = PAIRS[theta]
     tables = {"PBM": poisson_binomial(theta, clip)}
     tables |= {f"RQM Delta={pair[0]:g}c q={pair[1]:g}": randomized(pair, clip) for pair in (main, *others)}
@@ -95,24 +95,24 @@ def _contestants(theta: float, clip: float = CLIP) -> dict[str, Any]:
     }
 
 
-def _mean_and_error(values: Any) -> tuple[float, float]:
+def _mean_and_error(values: FloatArray) -> tuple[float, float]:
     array = np.asarray(values, dtype=np.float64)
     return float(array.mean()), float(array.std(ddof=1) / math.sqrt(array.size)) if array.size > 1 else math.nan
 
 
-def _losses(name: str, theta: float, encoding: Any) -> dict[str, Any]:
+def _losses(name: str, theta: float, encoding: encodings.Encoding) -> JsonObject:
     """Of one report; PBM's by its exact form, for a table stops at probabilities of 2**-32."""
-    table = getattr(encoding, "mechanism", None)
+    drawn = table = getattr(encoding, "mechanism", None)
     if name == "PBM":
         table = families.pbm_exact(lower=-1, upper=1, trials=TRIALS, theta=theta)
     return {
         "epsilon of a report": None if table is None else table.epsilon,
         f"D_{TRAINING_ORDER:g}": None if table is None else table.renyi(TRAINING_ORDER),
-        "MSE / c^2": None if table is None else encoding.mechanism.mse() / CLIP**2,
+        "MSE / c^2": None if drawn is None else drawn.mse() / CLIP**2,
     }
 
 
-def _row(name: str, theta: float, encoding: Any, history: Any, rival: Any) -> dict[str, Any]:
+def _row(name: str, theta: float, encoding: encodings.Encoding, history: FloatArray, rival: FloatArray) -> JsonObject:
     """Losses of one report, the last evaluation, and what PBM had more of it, seed by seed."""
     loss, loss_error = _mean_and_error(history[:, -1, 1])
     accuracy, accuracy_error = _mean_and_error(100 * history[:, -1, 2])
@@ -133,7 +133,7 @@ def _row(name: str, theta: float, encoding: Any, history: Any, rival: Any) -> di
     }
 
 
-def _verdict(rows: Sequence[Mapping[str, Any]]) -> str:
+def _verdict(rows: Sequence[JsonObject]) -> str:
     said: list[str] = []
     for row in rows:
         if not row["mechanism"].startswith("RQM"):
@@ -147,7 +147,7 @@ def _verdict(rows: Sequence[Mapping[str, Any]]) -> str:
     return "Better than PBM beyond one standard error, seed by seed? " + "; ".join(said) + "."
 
 
-def _rehearsal(how: Experiment, federation: Any) -> tasks.Rehearsal:
+def _rehearsal(how: Experiment, federation: datasets.Federation) -> tasks.Rehearsal:
     return tasks.Rehearsal(
         federation=federation,
         model=tasks.model_for(how.model, federation),
@@ -197,9 +197,14 @@ def training_figure(
 ALONE_PANEL = "one client a round: loss above noise-free"
 
 
-def _histories(run: tasks.Rehearsal, contestants: Mapping[str, Any], seeds: int, tick: Callable[[], None]) -> Any:
+def _histories(
+    run: tasks.Rehearsal,
+    contestants: Mapping[str, Any],
+    seeds: int,
+    tick: Callable[[], None],
+) -> dict[str, FloatArray]:
     """name -> (seeds, points, 3) of round, loss, accuracy."""
-    found: dict[str, list[Any]] = {name: [] for name in contestants}
+    found: dict[str, list[list[tuple[int, float, float]]]] = {name: [] for name in contestants}
     for name, encoding in contestants.items():
         for seed in range(seeds):
             found[name].append(run.run(encoding, seed=seed))
@@ -207,12 +212,12 @@ def _histories(run: tasks.Rehearsal, contestants: Mapping[str, Any], seeds: int,
     return {name: np.array(history) for name, history in found.items()}
 
 
-def _alone(excess: Any) -> dict[str, float]:
+def _alone(excess: FloatArray) -> dict[str, float]:
     gain, error = _mean_and_error(excess[:, -1, 1])
     return {"one client: loss above noise-free": gain, "its standard error": error}
 
 
-def _curve(panel: str, name: str, rounds: Any, values: Any) -> Series:
+def _curve(panel: str, name: str, rounds: FloatArray, values: FloatArray) -> Series:
     """Means over the seeds, (seeds, points), and one standard error on both sides where there are several."""
     mean = values.mean(axis=0)
     error = values.std(axis=0, ddof=1) / math.sqrt(len(values)) if len(values) > 1 else None
@@ -220,7 +225,7 @@ def _curve(panel: str, name: str, rounds: Any, values: Any) -> Series:
     return Series(panel=panel, name=name, x=tuple(rounds.tolist()), y=tuple(mean.tolist()), low=low, high=high)
 
 
-def _note(how: Experiment, federation: Any, rows: Sequence[Mapping[str, Any]]) -> str:
+def _note(how: Experiment, federation: datasets.Federation, rows: Sequence[JsonObject]) -> str:
     return (
         f"{_verdict(rows)} Left and middle: the sum of {PER_ROUND} clients hides the noise of each, so that this "
         "experiment cannot tell the mechanisms apart. Right: one that can, with one client a round, clipping at "
@@ -262,10 +267,12 @@ class _Centrally:
     def length(self, size: int) -> int:
         return self.clean.length(size)
 
-    def encode(self, update: Any, *, rng: Any = None) -> Any:
+    def encode(self, update: encodings.Vector, *, rng: Seed = None) -> encodings.Integers:
         return self.clean.encode(update, rng=rng)
 
-    def decode(self, total: Any, *, count: int, size: int, release: Any = None) -> Any:
+    def decode(
+        self, total: encodings.Integers, *, count: int, size: int, release: bytes | None = None
+    ) -> encodings.Vector:
         mean = self.clean.decode(total, count=count, size=size, release=release)
         return mean + self.rng.normal(0, self.deviation / count, size)
 
@@ -328,7 +335,7 @@ def figure11(experiment: Experiment | None = None, progress: Progress | None = N
 FREE_RATE = 0.1
 
 
-def _cifar() -> tuple[str, Any]:
+def _cifar() -> tuple[str, datasets.Federation]:
     folder = os.environ.get(CIFAR_VARIABLE)
     if not folder:
         raise ParameterError(CIFAR_VARIABLE, "not set", "set it to the folder of CIFAR-100's python version")

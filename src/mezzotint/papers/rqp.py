@@ -5,15 +5,15 @@ from __future__ import annotations
 import functools
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from mezzotint import datasets, design, training
-from mezzotint.core.records import Progress, ticks
+from mezzotint.core.records import JsonObject, Progress, ticks
 from mezzotint.papers.reproduction import Reproduction, Series
 
 Tick = Callable[[], None]
@@ -43,7 +43,7 @@ class TrainingProblem:
 
     name: str
     model: str
-    load: Callable[[int], Any]
+    load: Callable[[int], datasets.Dataset]
     steps: int
     batch_size: int
     dataset_size: int
@@ -51,7 +51,7 @@ class TrainingProblem:
     runs: int
 
     @property
-    def published(self) -> Any:
+    def published(self) -> training.rqp.RQPSettings:
         """The paper's settings at noise multiplier 1."""
         return training.rqp.RQPSettings(
             noise_multiplier=1.0,
@@ -108,7 +108,7 @@ def problems(splits: int, runs: int, mnist_runs: int) -> list[TrainingProblem]:
 
 def accuracies(
     problem: TrainingProblem,
-    method: Any,
+    method: training.methods.Method,
     *,
     averaging: float = 0.0,
     bits: int | None = None,
@@ -151,7 +151,7 @@ def standard_error(accuracy: npt.NDArray[np.float64]) -> float:
     return float(units.std(ddof=1) / math.sqrt(units.size) * math.sqrt(math.pi / 2)) if units.size > 1 else math.nan
 
 
-def noisy_sgd(noise: float, projected: Any = None) -> Any:
+def noisy_sgd(noise: float, projected: training.projection.Projection | None = None) -> training.methods.Method:
     """DP-SGD with the paper's clip norm and bound, with or without a projection of the weights.
 
     Arguments:
@@ -165,12 +165,12 @@ def noisy_sgd(noise: float, projected: Any = None) -> Any:
     )
 
 
-def four_bits(rounding: Literal["nearest", "stochastic"], q: float = 1.0) -> Any:
+def four_bits(rounding: Literal["nearest", "stochastic"], q: float = 1.0) -> training.projection.Projection:
     """The paper's 16 levels, rounded to and kept with probability q."""
     return training.projection.projection(bits=BITS, rounding=rounding, q=q)
 
 
-def published_curve(z: float, q: float) -> Any:
+def published_curve(z: float, q: float) -> training.methods.Method:
     """RQP-SGD as the paper runs it: its own noise multiplier, whatever privacy that gives."""
     return training.methods.NoisySGD(
         noise_multiplier=z, clip_norm=CLIP, projection=four_bits("nearest", q), bound=BOUND
@@ -180,7 +180,7 @@ def published_curve(z: float, q: float) -> Any:
 SIGMAS = (0.01, 0.03, 0.045, 0.06, 0.08, 0.1)
 
 
-def _figure1_row(method: str, settings: Any, q: float) -> dict[str, Any]:
+def _figure1_row(method: str, settings: training.rqp.RQPSettings, q: float) -> JsonObject:
     claim = training.rqp.epsilon(
         settings.noise_multiplier, q=q, bits=BITS, sampling_rate=1 / 445, steps=settings.steps, delta=DELTA
     )
@@ -197,7 +197,7 @@ def _figure1_row(method: str, settings: Any, q: float) -> dict[str, Any]:
     }
 
 
-def _pure(settings: Any, q: float) -> float:
+def _pure(settings: training.rqp.RQPSettings, q: float) -> float:
     """Epsilon at delta 0, which is what the paper claims to be 1."""
     return training.rqp.pure_epsilon(
         settings.noise_multiplier,
@@ -222,7 +222,7 @@ def rqp_figure1(*, progress: Progress | None = None) -> Reproduction:
         steps=445,
         dimension=31,
     )
-    rows: list[dict[str, Any]] = []
+    rows: list[JsonObject] = []
     tick = ticks(progress, len(SIGMAS) + 1)
     for sigma in SIGMAS:
         settings = replace(base, noise_multiplier=sigma / CLIP)
@@ -255,7 +255,7 @@ def _noises(problem: TrainingProblem) -> tuple[float, ...]:
     return (0.1, 0.5, 1.0, 1.5, 2.0, 2.3) if problem.name == "Diagnostic" else (0.5, 2.0, 5.0, 10.0, 14.0)
 
 
-def _figure2_row(problem: TrainingProblem, z: float, tick: Tick) -> dict[str, Any]:
+def _figure2_row(problem: TrainingProblem, z: float, tick: Tick) -> JsonObject:
     settings = replace(problem.published, noise_multiplier=z)
     q = float(training.rqp.published_q(settings))
     found = accuracies(problem, published_curve(z, q), tick=tick)
@@ -281,7 +281,7 @@ def rqp_figure2(
     Arguments:
         splits, runs, mnist_runs, progress: as in `rqp_table1`.
     """
-    rows: list[dict[str, Any]] = []
+    rows: list[JsonObject] = []
     series: list[Series] = []
     plan = problems(splits, runs, mnist_runs)
     tick = ticks(progress, sum(p.splits * p.runs * len(_noises(p)) for p in plan))
@@ -341,7 +341,7 @@ class Line:
     """
 
     label: str
-    method: Any
+    method: training.methods.Method
     key: str = ""
     averaging: float = 0.0
     bits: int | None = None
@@ -352,7 +352,7 @@ class Line:
 
 
 @functools.cache
-def optimal_projection(q: float) -> Any:
+def optimal_projection(q: float) -> training.projection.Projection:
     """The optimal unbiased table of 16 levels with the pure epsilon of keeping a code with probability q."""
     # The largest ratio of keep-or-replace is that of keeping to becoming one given other code.
     epsilon = math.log(q / ((1 - q) / (2**BITS - 1)))
@@ -384,7 +384,7 @@ def lines(problem: TrainingProblem) -> list[Line]:
     ]
 
 
-def _row(problem: TrainingProblem, line: Line, found: npt.NDArray[np.float64]) -> Mapping[str, Any]:
+def _row(problem: TrainingProblem, line: Line, found: npt.NDArray[np.float64]) -> JsonObject:
     projected = getattr(line.method, "projection", None)
     claim = line.method.claim(
         steps=problem.steps,
@@ -420,7 +420,7 @@ def rqp_table1(
         progress: called as progress(done, total) after each run.
     """
     plan = [(problem, lines(problem)) for problem in problems(splits, runs, mnist_runs)]
-    rows: list[Mapping[str, Any]] = []
+    rows: list[JsonObject] = []
     tick = ticks(progress, sum(p.splits * p.runs * len(each) for p, each in plan))
     for problem, each in plan:
         rows += [_row(problem, line, line.trained(problem, tick)) for line in each]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import Any
 
 from mezzotint import datasets, smoothed
+from mezzotint.core.mechanism import FloatArray
+from mezzotint.core.records import JsonObject
 from mezzotint.papers.reproduction import Reproduction, Series
 
 LOSS = Fraction(1, 500)
@@ -72,7 +73,7 @@ def figure1() -> Reproduction:
     )
 
 
-def _election_row(election: datasets.Election, loss_rate: Fraction, odds: Fraction) -> dict[str, Any]:
+def _election_row(election: datasets.Election, loss_rate: Fraction, odds: Fraction) -> JsonObject:
     profile = smoothed.profile(election.counts, loss_rate=loss_rate, ratio=odds)
     utility = smoothed.utility(election.counts, loss_rate=loss_rate, threshold=odds / (1 + odds))
     return {
@@ -85,7 +86,7 @@ def _election_row(election: datasets.Election, loss_rate: Fraction, odds: Fracti
     }
 
 
-def _election_series(panel: str, rows: Sequence[Mapping[str, Any]]) -> tuple[Series, ...]:
+def _election_series(panel: str, rows: Sequence[JsonObject]) -> tuple[Series, ...]:
     names = {"log10_delta": "delta(x)", "log10_utility": "utility", "log10_one_over_n": "1/n", "log10_dp": "DP"}
     years = tuple(float(row["year"]) for row in rows)
     return tuple(
@@ -95,7 +96,7 @@ def _election_series(panel: str, rows: Sequence[Mapping[str, Any]]) -> tuple[Ser
 
 def figure3() -> Reproduction:
     """Figure 3: the same for thresholds 0.5, 0.51, 0.6 and 0.01 % or 0.2 % lost."""
-    rows: list[dict[str, Any]] = []
+    rows: list[JsonObject] = []
     series: list[Series] = []
     for loss_rate in (Fraction(1, 10_000), LOSS):
         for threshold in (Fraction(1, 2), Fraction(51, 100), Fraction(3, 5)):
@@ -135,7 +136,7 @@ def figure2_left() -> Reproduction:
 
 def figure4() -> Reproduction:
     """Figure 4: smoothed delta for the districts of 2020 and for the history of elections, 0.2 % or 1 % lost."""
-    rows: list[Mapping[str, Any]] = []
+    rows: list[JsonObject] = []
     series: list[Series] = []
     history = tuple(datasets.party_shares().values())
     for name, shares in (("districts of 2020", _district_shares()), ("history since 1920", history)):
@@ -163,7 +164,7 @@ def _district_shares() -> tuple[Fraction, ...]:
 
 def _smoothed_panel(
     panel: str, shares: Sequence[Fraction], loss_rate: Fraction, sizes: Sequence[int]
-) -> tuple[tuple[Mapping[str, Any], ...], tuple[Series, ...]]:
+) -> tuple[tuple[JsonObject, ...], tuple[Series, ...]]:
     rows, series = [], []
     for epsilon in EPSILONS:
         results = [smoothed.expected(n=n, vertices=shares, loss_rate=loss_rate, epsilon=epsilon) for n in sizes]
@@ -219,7 +220,7 @@ def figure5(*, sizes: Sequence[int] = (64, 144, 256), draws: int = 6) -> Reprodu
         "N(0, .12^2), L(0, .12^2)": (gaussian(0.0, 0.12), laplace(0.0, 0.12)),
         "L(0, .12^2), L(.2, .12^2)": (laplace(0.0, 0.12), laplace(0.2, 0.12)),
     }
-    rows: list[Mapping[str, Any]] = []
+    rows: list[JsonObject] = []
     series: list[Series] = []
     for panel, pair in settings.items():
         lines, curves = _gradient_panel(panel, pair, sizes, draws)
@@ -237,8 +238,8 @@ def figure5(*, sizes: Sequence[int] = (64, 144, 256), draws: int = 6) -> Reprodu
 
 
 def _gradient_panel(
-    panel: str, pair: Sequence[Any], sizes: Sequence[int], draws: int
-) -> tuple[tuple[Mapping[str, Any], ...], tuple[Series, ...]]:
+    panel: str, pair: Sequence[FloatArray], sizes: Sequence[int], draws: int
+) -> tuple[tuple[JsonObject, ...], tuple[Series, ...]]:
     rows, series = [], []
     for epsilon in (0.5, 1.0, 2.0):
         results = [

@@ -30,7 +30,7 @@ _SHORT = {"coordinates": "dimension", "view": "trust", "l2_norm": "clip_norm"}
 _VALUES = {"sum": "secure_sum", "shuffled": "shuffler", "revealed": "public"}
 
 
-def account(released: Release | Released, **options: Any) -> Claim:
+def account(released: Release | Released, **options: object) -> Claim:
     """The claim of the best valid method, the others beside it.
 
     Arguments:
@@ -71,7 +71,7 @@ def account(released: Release | Released, **options: Any) -> Claim:
     return account_local(release) if release.trust == "local" else account_sum(release)
 
 
-def described(released: Release | Released, **options: Any) -> Release:
+def described(released: Release | Released, **options: object) -> Release:
     """The release, or the one that a table and short words stand for; see `account`."""
     if isinstance(released, Release):
         if options:

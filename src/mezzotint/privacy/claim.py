@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, final
 
 from mezzotint.core.errors import MezzotintError
 from mezzotint.core.files import replacing
-from mezzotint.core.records import Record, above, plain
+from mezzotint.core.records import JsonObject, Record, above, plain
 
 if TYPE_CHECKING:
     from mezzotint import kernel
@@ -207,7 +207,7 @@ class Claim(Record):
             raise MezzotintError(f"the claim is computed, not certified{self.reason and ': ' + self.reason}")
         return self.checked.document()
 
-    def save(self, path: str | os.PathLike[str], proof: Mapping[str, Any], *, overwrite: bool = False) -> None:
+    def save(self, path: str | os.PathLike[str], proof: JsonObject, *, overwrite: bool = False) -> None:
         """Writes the claim file, which `mezzotint verify` checks again.
 
         Raises:
@@ -257,7 +257,7 @@ class Claimed(Record):
         """Epsilon of the claim, rounded up; None when there is no claim."""
         return None if self.claim is None else self.claim.epsilon
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Plain values for JSON, with the epsilon and what it stands on where there is a claim."""
         shown = super().as_dict()
         if self.claim is None:

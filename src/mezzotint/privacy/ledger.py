@@ -23,11 +23,11 @@ import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any, Protocol, final
+from typing import Protocol, final
 
 from mezzotint.core.errors import BudgetError, ParameterError
-from mezzotint.core.files import Append, AppendLog, Line
-from mezzotint.core.records import above, plain
+from mezzotint.core.files import Append, AppendLog
+from mezzotint.core.records import JsonObject, above, plain
 
 FORMAT = "mezzotint-ledger"
 VERSION = 2
@@ -47,7 +47,7 @@ class Priced(Protocol):
     def delta(self) -> float: ...
 
 
-def _upwards(value: Any) -> float:
+def _upwards(value: float | Fraction) -> float:
     """The float at or just above a number of any kind."""
     try:
         nearest = float(value)
@@ -56,7 +56,7 @@ def _upwards(value: Any) -> float:
     return math.nextafter(nearest, math.inf) if nearest < value else nearest
 
 
-def _amount(parameter: str, value: Any) -> float:
+def _amount(parameter: str, value: float | Fraction) -> float:
     try:
         amount = _upwards(value)
         largest = 1.0 if parameter == "delta" else math.inf
@@ -526,7 +526,7 @@ class Ledger:
 
     def _charge_all(self, releases: list[Charge], append: Append) -> tuple[Entry, ...]:
         """One charge for each; same bits, also among these, are charged once."""
-        lines: list[Line] = []
+        lines: list[JsonObject] = []
         tokens: list[str] = []
         drawn: dict[tuple[str, str], str] = {}
         for release in releases:
@@ -540,7 +540,7 @@ class Ledger:
         append(*lines)
         return tuple(self._charges[token] for token in tokens)
 
-    def _take(self, line: Line) -> None:
+    def _take(self, line: JsonObject) -> None:
         """Takes one line of the file, or one just appended to it."""
         if "charge" in line:
             self._take_charge(line)
@@ -552,7 +552,7 @@ class Ledger:
             epsilon, delta = _checked_budget((float(line["budget"]), line["delta"]))
             self._fixed = (epsilon, delta, _checked_slack(line["slack"]))
 
-    def _take_charge(self, line: Line) -> None:
+    def _take_charge(self, line: JsonObject) -> None:
         release = Charge(
             identity=line["identity"],
             client=line["client"],
@@ -570,7 +570,7 @@ class Ledger:
         self._totals.setdefault(release.client, _Total()).add(release)
 
 
-def _as_line(release: Charge, token: str) -> Line:
+def _as_line(release: Charge, token: str) -> JsonObject:
     return {
         "charge": token,
         "identity": release.identity,
@@ -610,6 +610,6 @@ def _checked_budget(budget: tuple[float, float]) -> tuple[float, float]:
     raise ParameterError("budget", budget, "a budget is (epsilon, delta), epsilon >= 0 and delta in [0, 1]")
 
 
-def _downwards(value: Any) -> float:
+def _downwards(value: float | Fraction) -> float:
     nearest = _upwards(value)
     return math.nextafter(nearest, -math.inf) if nearest > value else nearest

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 from mezzotint import kernel
 from mezzotint.core.loss import UNIT, pure_epsilon
+from mezzotint.core.records import JsonObject
 from mezzotint.core.search import bracket
 from mezzotint.privacy.distribution import grid_step
 from mezzotint.privacy.local import dominating_atoms, renyi_order
@@ -24,7 +25,7 @@ from mezzotint.privacy.local import dominating_atoms, renyi_order
 if TYPE_CHECKING:
     from mezzotint.core.mechanism import Mechanism
 
-Proof: TypeAlias = dict[str, Any]
+Proof: TypeAlias = JsonObject
 
 RAISES = (0.0, 1e-9, 2e-4, 1e-3, 3e-3, 5e-3, 1e-2, 2e-2, 3e-2, 0.045, 0.06, 0.09, 0.12, 0.16, 0.2, 0.25)
 """By how much of itself epsilon is raised, in turn."""
@@ -83,7 +84,7 @@ def sealed(
     return {**head, "tables": list(tables), **content}
 
 
-def bound_document(*, levels: int, epsilon: Fraction, value: str, **content: Any) -> dict[str, Any]:
+def bound_document(*, levels: int, epsilon: Fraction, value: str, **content: Any) -> JsonObject:
     """The claim file, unchecked, of a mean squared error that no mechanism with so many levels is below.
 
     Arguments:
@@ -228,7 +229,7 @@ def propose_local(
     plain = accepted(release, min(epsilon, total) if delta == 0 else total, delta, pure, seconds=seconds)
     if delta == 0 or (plain.proof is not None and plain.claim.epsilon <= Fraction(epsilon)):
         return plain
-    kind, shape, provers = "delta", dict[str, Any](), list[Prover]()
+    kind, shape, provers = "delta", JsonObject(), list[Prover]()
     if coordinates * rounds > 1 or sampling == "poisson":
         kind, shape = "losses", losses_shape(mechanism, epsilon, coordinates, rounds, sampling, rate)
         if sampling != "poisson" and math.isfinite(total):
@@ -240,7 +241,7 @@ def propose_local(
 
 def losses_shape(
     mechanism: Mechanism, epsilon: float, coordinates: int, rounds: int, sampling: str, rate: float
-) -> dict[str, Any]:
+) -> JsonObject:
     """Step and grids of a `losses` proof: fine enough to cost about 2e-4 of epsilon."""
     single = min(pure_epsilon(mechanism.weights), 200.0)
     releases = coordinates * (rounds if sampling == "none" else 1 + round(rate * rounds))
@@ -248,7 +249,7 @@ def losses_shape(
     # Few releases afford a grid that costs nothing; many are wide as it is.
     fineness = max(4, math.ceil(1 / min(step / 2, single / (400 if releases <= 1000 else 64))))
     reach = math.ceil(single * fineness) + 1
-    shape: dict[str, Any] = {
+    shape: JsonObject = {
         "step": f"1/{fineness}", "tail": TAIL, "grids": [{"low": max(-reach, -99 * fineness), "high": reach}],
     }  # fmt: skip
     if sampling != "none":

@@ -6,10 +6,10 @@ import functools
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from mezzotint import kernel
 from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.records import JsonObject
 from mezzotint.privacy.account import account, described
 from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.local import PURE
@@ -21,7 +21,7 @@ _SECONDS = 10
 """That a statement about one report may take to check before it is called computed."""
 
 
-def prove(released: Release | Released, *, seconds: int = 60, **options: Any) -> tuple[Claim, Proof | None]:
+def prove(released: Release | Released, *, seconds: int = 60, **options: object) -> tuple[Claim, Proof | None]:
     """What `account` finds, raised by a little, with a proof that `mezzotint.kernel.check` has accepted.
 
     Arguments:
@@ -68,7 +68,7 @@ def _proposed(release: Release, found: Claim, seconds: int) -> Outcome | str:
     if release.clip_norm is not None:
         return "no kind of proof is about claims under an L2 bound"
     mechanism, sampling = nameless(release.mechanism), "revealed" if found.sampling == "public" else found.sampling
-    shape: dict[str, Any] = {
+    shape: JsonObject = {
         "epsilon": found.epsilon, "delta": found.delta, "coordinates": found.dimension, "rounds": found.rounds,
         "sampling": sampling, "rate": found.sampling_rate, "seconds": seconds,
     }  # fmt: skip
@@ -108,7 +108,7 @@ def check_report(mechanism: Mechanism, proof: str, *, order: float | None = None
     """
     table = nameless(mechanism)
     exact = {name: repr(float(value)) for name, value in stated.items()}
-    ordered: dict[str, Any] = {} if order is None else {"order": repr(float(order))}
+    ordered: JsonObject = {} if order is None else {"order": repr(float(order))}
     release = kernel.ExactRelease(observer="reports", tables=((table.sha256, 1),))
     claim = kernel.ExactClaim(
         release=release, statement={"kind": "dp" if order is None else "renyi", **exact, **ordered}

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any, cast
+from typing import cast
 
 from mezzotint import kernel
+from mezzotint.core.records import JsonObject
 from mezzotint.kernel.one import ranks_ratio
 from mezzotint.kernel.units import canonical, sha256
 from mezzotint.privacy.propose import Outcome, accepted, sealed
@@ -139,7 +140,7 @@ def _certificate_problems(claims: Mapping[str, object], ratio: Fraction, indices
     return problems
 
 
-def propose_ranks(table: Mapping[str, Any], *, epsilon: float, indices: int, rounds: int) -> Outcome:
+def propose_ranks(table: JsonObject, *, epsilon: float, indices: int, rounds: int) -> Outcome:
     """The pure claim of reports of so many indices in so many rounds, with its proof, as the kernel accepts it.
 
     Arguments:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_object
 from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.records import JsonObject
 from mezzotint.kernel.claim import FORMAT as CLAIM
 from mezzotint.report.claims import claim_page, ranked_page
 from mezzotint.report.collected import reports_page
@@ -62,7 +62,7 @@ def page_of(source: Path, *, column: str | None = None, level: float = 0.95) -> 
     return mechanism_page(Mechanism.load(source), file=source.name)
 
 
-def _document(source: Path) -> dict[str, Any]:
+def _document(source: Path) -> JsonObject:
     """A file's JSON object; empty where it is anything else, which the reader of mechanisms then names."""
     try:
         return read_object(source)

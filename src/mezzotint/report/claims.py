@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import cast
 
+import mezzotint as mz
 from mezzotint.core.errors import FileFormatError
 from mezzotint.core.files import read_text
-from mezzotint.core.lazy import LazyModule
-from mezzotint.core.records import number
+from mezzotint.core.records import JsonObject, number
 from mezzotint.report.content import Page, Section, Table
-
-checker: Any = LazyModule("mezzotint.kernel.check")
-kernel: Any = LazyModule("mezzotint.kernel")
-vectors: Any = LazyModule("mezzotint.vectors")
 
 
 def claim_page(source: Path) -> Page:
@@ -22,12 +18,14 @@ def claim_page(source: Path) -> Page:
     Raises:
         FileFormatError: no claim file.
     """
+    from mezzotint.kernel.check import verdict as verdict_on
+
     text = read_text(source)
-    status, verdict, claim = checker.verdict(text)
-    if status == 2:
+    status, verdict, claim = verdict_on(text)
+    if status == 2 or claim is None:
         raise FileFormatError(f"{source.name}: {verdict}")
-    proof = kernel.read_claim(text)[1]
-    release = claim.document()["release"] or {}
+    proof = mz.kernel.read_claim(text)[1]
+    release = cast(JsonObject, claim.document()["release"] or {})
     rows = {**claim.statement, **{name: value for name, value in release.items() if name != "lattice"}}
     words = ("The numbers stand as they are in the file. The assumptions are what the proof does not show.",)
     return Page(
@@ -40,7 +38,7 @@ def claim_page(source: Path) -> Page:
 
 def ranked_page(source: Path) -> Page:
     """The report of a ranked codebook."""
-    scheme = vectors.RankedCodebook.load(source)
+    scheme = mz.vectors.RankedCodebook.load(source)
     claim = scheme.claim()
     rows = {
         "vectors": f"{scheme.dimension} coordinates, L2 norm at most {scheme.clip_norm:g}",
@@ -57,11 +55,11 @@ def ranked_page(source: Path) -> Page:
     )
 
 
-def _facts(title: str, rows: dict[str, Any], words: tuple[str, ...]) -> Section:
+def _facts(title: str, rows: JsonObject, words: tuple[str, ...]) -> Section:
     cells = tuple((name.replace("_", " "), str(value)) for name, value in rows.items())
     return Section(title=title, words=words, table=Table(headings=("what", "value"), rows=cells))
 
 
-def _check(source: Path, facts: dict[str, Any]) -> Section:
+def _check(source: Path, facts: JsonObject) -> Section:
     words = tuple(f"{name}: {value}" for name, value in facts.items())
     return Section(title="How to verify it", words=words, code=f"mezzotint verify {source.name}")

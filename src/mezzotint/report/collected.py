@@ -5,23 +5,19 @@ from __future__ import annotations
 import json
 import operator
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias, cast
 
+import mezzotint as mz
 from mezzotint.core.errors import FileFormatError
-from mezzotint.core.lazy import LazyModule
 from mezzotint.core.records import above, number, percent
 from mezzotint.privacy.prove import report_claim
 from mezzotint.report.content import Curve, Figure, Page, Section, Table
 from mezzotint.report.mechanism_pages import mechanism_page
 
-collect: Any = LazyModule("mezzotint.collect")
-columns: Any = LazyModule("mezzotint.collect.columns")
-sources: Any = LazyModule("mezzotint.collect.sources")
-descriptions: Any = LazyModule("mezzotint.collect.reports")
-parquet: Any = LazyModule("pyarrow.parquet")
-
 COUNTS_KEY = b"mezzotint.raw_counts"
 BINS = 10
+
+Found: TypeAlias = "mz.collect.Estimate | mz.collect.Frequencies"
 
 _COUNTED = ("below", "above", "missing", "rows")
 
@@ -39,12 +35,13 @@ def reports_page(source: Path, *, column: str | None = None, level: float = 0.95
         ParameterError, FileFormatError: as `collect.read_counts`.
     """
     saved = source.suffix == ".json"
-    counts = collect.load_counts(source) if saved else collect.read_counts(source, column=column)
+    counts = mz.collect.load_counts(source) if saved else mz.collect.read_counts(source, column=column)
     name = _name(source, column)
     title = f"Reports of {name} in {source.name}" if name else f"Reports in {source.name}"
     if counts.mechanism.categories is not None:
-        return _categories_page(title, name or "category", collect.estimate(counts, level=level, allow_seeded=True))
-    estimate = collect.estimate(counts, level=level, histogram=BINS, allow_seeded=True)
+        shares = cast(mz.collect.Frequencies, mz.collect.estimate(counts, level=level, allow_seeded=True))
+        return _categories_page(title, name or "category", shares)
+    estimate = cast(mz.collect.Estimate, mz.collect.estimate(counts, level=level, histogram=BINS, allow_seeded=True))
     mean = estimate.mean
     summary = (
         f"{estimate.n:,} reports; mean of the clipped inputs {number(mean.value)}, "
@@ -63,6 +60,9 @@ def reports_page(source: Path, *, column: str | None = None, level: float = 0.95
 
 def _name(source: Path, column: str | None) -> str:
     """The column that the reports are about, as their file names it; "" where it names none, as counts do not."""
+    from mezzotint.collect import columns, sources
+    from mezzotint.collect import reports as descriptions
+
     if source.suffix == ".json":
         return ""
     with columns.open_columns(Path(sources.find_files(source)[0].path)) as reader:
@@ -70,7 +70,7 @@ def _name(source: Path, column: str | None) -> str:
     return (column or next(iter(described.tables))).removesuffix("_code")
 
 
-def _categories_page(title: str, name: str, found: Any) -> Page:
+def _categories_page(title: str, name: str, found: mz.collect.Frequencies) -> Page:
     rows = tuple(
         (name, percent(share.value), percent(share.low), percent(share.high))
         for name, share in zip(found.categories, found.shares, strict=True)
@@ -86,16 +86,16 @@ def _categories_page(title: str, name: str, found: Any) -> Page:
     )
 
 
-def _ends(estimate: Any) -> tuple[str, str]:
+def _ends(estimate: Found) -> tuple[str, str]:
     """Headings of an interval's ends."""
     return f"{100 * estimate.level:.4g} % low", f"{100 * estimate.level:.4g} % high"
 
 
-def _privacy(estimate: Any) -> str:
-    if estimate.epsilon is None:
+def _privacy(estimate: Found) -> str:
+    if estimate.claim is None:
         return "drawn from a seed: NOT private"
     known = "" if estimate.seeded is False else ", unless they were drawn from a seed (their files do not say)"
-    return f"epsilon {above(estimate.epsilon)} per report ({estimate.claim.basis}){known}"
+    return f"epsilon {above(estimate.claim.epsilon)} per report ({estimate.claim.basis}){known}"
 
 
 def _seeded() -> Section:
@@ -106,8 +106,8 @@ def _seeded() -> Section:
     return Section(title="Not private", words=words)
 
 
-def _estimates(estimate: Any, name: str) -> Section:
-    bins = estimate.histogram
+def _estimates(estimate: mz.collect.Estimate, name: str) -> Section:
+    bins = cast(mz.collect.Histogram, estimate.histogram)
     centres = tuple(float(left + right) / 2 for left, right in zip(bins.edges, bins.edges[1:], strict=False))
     figure = Figure(
         key="histogram",
@@ -148,6 +148,9 @@ def _estimates(estimate: Any, name: str) -> Section:
 
 def _record(source: Path) -> Section | None:
     """What a row pays where the file reports several columns of it."""
+    from mezzotint.collect import columns
+    from mezzotint.collect import reports as descriptions
+
     with columns.open_columns(source) as reader:
         described = descriptions.read_description(reader.description, name=source.name)
     if len(described.tables) == 1:
@@ -184,6 +187,8 @@ def _raw_counts(source: Path, column: str | None) -> dict[str, int] | None:
 
 
 def _recorded(part: Path, column: str | None) -> dict[str, int] | None:
+    import pyarrow.parquet as parquet
+
     text = (parquet.read_metadata(part).metadata or {}).get(COUNTS_KEY)
     if text is None:
         return None

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from mezzotint.core.errors import FileFormatError
 from mezzotint.core.files import read_object
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import above, number
+from mezzotint.core.records import JsonObject, above, number
 from mezzotint.privacy.claim import basis
 from mezzotint.report.content import Curve, Figure, Page, Section, Table
 from mezzotint.report.mechanism_pages import what_it_does, what_it_guarantees
@@ -57,28 +55,28 @@ def federated_page(source: Path) -> Page:
     )
 
 
-def _single(settings: Mapping[str, Any]) -> bool:
+def _single(settings: JsonObject) -> bool:
     """Whether the server saw single reports, each one index of a ranked codebook, rather than sums."""
     return settings.get("trust") == "local"
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> JsonObject:
     if not path.is_file():
         resume = f"mezzotint federate --out {path.parent.name} --resume"
         raise FileFormatError(f"{path.parent.name}: holds no {path.name}; if a run has not ended, go on: {resume}")
     return read_object(path)
 
 
-def _basis(claim: dict[str, Any]) -> str:
+def _basis(claim: JsonObject) -> str:
     observer = claim.get("observer", "reports" if claim["view"] == "local" else "secure_sum")
     return basis(observer, certified=claim.get("certified", False))
 
 
-def _epsilon(value: Any) -> str:
+def _epsilon(value: float | str) -> str:
     return above(float(value))
 
 
-def _learnt(report: Mapping[str, Any], settings: Mapping[str, Any]) -> Section:
+def _learnt(report: JsonObject, settings: JsonObject) -> Section:
     rounds = tuple(float(k) for k in range(len(report["accuracy"])))
     accuracy = Figure(
         key="accuracy",
@@ -101,7 +99,7 @@ def _learnt(report: Mapping[str, Any], settings: Mapping[str, Any]) -> Section:
     return Section(title="What was learnt", words=words, figures=(accuracy, loss), table=table)
 
 
-def _cost(report: Mapping[str, Any]) -> Section:
+def _cost(report: JsonObject) -> Section:
     claims, charges = report["claims"], report["ledger"]["charges"]
     if not claims:
         words = ("No epsilon can be claimed: the mechanism has no table, or no round was released.",)
@@ -138,7 +136,7 @@ def _cost(report: Mapping[str, Any]) -> Section:
     return Section(title="What it cost", words=tuple(words), figures=(charged,), table=table)
 
 
-def _wire(report: Mapping[str, Any], settings: Mapping[str, Any]) -> Section:
+def _wire(report: JsonObject, settings: JsonObject) -> Section:
     coordinates = int(report["ledger"].get("coordinates", 0))
     single = _single(settings)
     sent = (
@@ -168,7 +166,7 @@ def _wire(report: Mapping[str, Any], settings: Mapping[str, Any]) -> Section:
     return Section(title="What went over the wire", table=Table(headings=("what", "value"), rows=tuple(rows)))
 
 
-def _rounds(report: Mapping[str, Any], settings: Mapping[str, Any]) -> Section:
+def _rounds(report: JsonObject, settings: JsonObject) -> Section:
     ledger, found = report["ledger"], Counter((round_, name) for round_, _, name in report["incidents"])
     rows = tuple(
         (number, outcome, ", ".join(f"{name} x {n}" for (k, name), n in found.items() if str(k) == number) or "none")
@@ -183,7 +181,7 @@ def _rounds(report: Mapping[str, Any], settings: Mapping[str, Any]) -> Section:
     return Section(title="What happened", words=words, table=table)
 
 
-def _verify(report: Mapping[str, Any], settings: Mapping[str, Any]) -> Section:
+def _verify(report: JsonObject, settings: JsonObject) -> Section:
     kept = "The ledger beside the report holds every round with the clients in it, written before "
     kept += "reports were asked for." if _single(settings) else "anything was unmasked."
     charged = max(report["ledger"]["charges"].values(), default=0)

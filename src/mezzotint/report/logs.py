@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
+import mezzotint as mz
 from mezzotint.core.errors import FileFormatError
 from mezzotint.core.files import parse_json, read_text
-from mezzotint.core.lazy import LazyModule
-from mezzotint.core.records import above, number, percent
+from mezzotint.core.records import JsonObject, above, number, percent
 from mezzotint.privacy.claim import basis
 from mezzotint.report.content import Curve, Figure, Page, Section, Table
 
-privacy: Any = LazyModule("mezzotint.privacy")
-rqp: Any = LazyModule("mezzotint.training.rqp")
+if TYPE_CHECKING:
+    from mezzotint.training import rqp
+    from mezzotint.training.trainer import Progress as Reported
 
 DELTAS = tuple(10.0**-k for k in range(3, 11))
 """At which the whole run is accounted once more, where the log says enough."""
@@ -58,12 +59,12 @@ def training_page(source: Path) -> Page:
     )
 
 
-def _observer(header: Mapping[str, Any]) -> Literal["reports", "model"]:
+def _observer(header: JsonObject) -> Literal["reports", "model"]:
     """Whom the claim is against: gradients drawn from a table are reports, each of which may be seen."""
     return "reports" if header.get("method") in _REPORTS else "model"
 
 
-def _lines(source: Path) -> list[dict[str, Any]]:
+def _lines(source: Path) -> list[JsonObject]:
     found = []
     for place, text in enumerate(read_text(source).splitlines(), start=1):
         try:
@@ -76,7 +77,7 @@ def _lines(source: Path) -> list[dict[str, Any]]:
     return found
 
 
-def _progress(line: Mapping[str, Any], source: Path) -> dict[str, Any]:
+def _progress(line: JsonObject, source: Path) -> JsonObject:
     """One report; JSON's words for infinity and NaN become numbers again."""
     try:
         return {
@@ -89,7 +90,7 @@ def _progress(line: Mapping[str, Any], source: Path) -> dict[str, Any]:
 # What it learnt ----------------------------------------------------------------------------------------------
 
 
-def _along(history: Sequence[Mapping[str, Any]], x: str, y: str, factor: float = 1.0) -> Curve:
+def _along(history: Sequence[JsonObject], x: str, y: str, factor: float = 1.0) -> Curve:
     points = [(line[x], factor * line[y]) for line in history if line[x] is not None and math.isfinite(line[x])]
     kept = [point for point in points if math.isfinite(point[1])]
     names = {
@@ -101,7 +102,7 @@ def _along(history: Sequence[Mapping[str, Any]], x: str, y: str, factor: float =
     return Curve(name=names[y], x=tuple(a for a, _ in kept), y=tuple(b for _, b in kept))
 
 
-def _learnt(header: Mapping[str, Any], end: Mapping[str, Any] | None, history: Sequence[Mapping[str, Any]]) -> Section:
+def _learnt(header: JsonObject, end: JsonObject | None, history: Sequence[JsonObject]) -> Section:
     accuracy = Figure(
         key="accuracy",
         title="Accuracy",
@@ -130,18 +131,18 @@ def _learnt(header: Mapping[str, Any], end: Mapping[str, Any] | None, history: S
     return Section(title="What it learnt", words=tuple(words), figures=(accuracy, loss), table=table)
 
 
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
     return number(value) if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def history_figure(history: Sequence[Any]) -> Figure:
+def history_figure(history: Sequence[Reported]) -> Figure:
     """Test and training accuracy against epsilon spent (against steps where nothing is private).
 
     Arguments:
         history: the `Progress` of a run.
     """
     private = all(progress.epsilon is not None for progress in history)
-    x = tuple(progress.epsilon if private else float(progress.step) for progress in history)
+    x = tuple(float(one.step) if one.epsilon is None or not private else one.epsilon for one in history)
     return Figure(
         key="history",
         title="Accuracy",
@@ -162,7 +163,7 @@ def history_figure(history: Sequence[Any]) -> Figure:
 # What it cost ------------------------------------------------------------------------------------------------
 
 
-def _cost(header: Mapping[str, Any], end: Mapping[str, Any] | None, history: Sequence[Mapping[str, Any]]) -> Section:
+def _cost(header: JsonObject, end: JsonObject | None, history: Sequence[JsonObject]) -> Section:
     title = "What it cost"
     if history[-1]["epsilon"] is None:
         words = ("No noise was added and no table stands between the records and the weights: nothing is private.",)
@@ -190,8 +191,10 @@ def _cost(header: Mapping[str, Any], end: Mapping[str, Any] | None, history: Seq
     return Section(title=title, words=words, figures=figures)
 
 
-def _phase(header: Mapping[str, Any], end: Mapping[str, Any] | None) -> Any:
+def _phase(header: JsonObject, end: JsonObject | None) -> rqp.Phase | None:
     """The run's steps as `rqp` accounts them; None where the log does not say enough, or a table protects."""
+    from mezzotint.training import rqp
+
     if end is None or "sampling_rate" not in end or not header.get("noise_multiplier"):
         return None
     return rqp.Phase(
@@ -203,12 +206,16 @@ def _phase(header: Mapping[str, Any], end: Mapping[str, Any] | None) -> Any:
     )
 
 
-def _profile(header: Mapping[str, Any], end: Mapping[str, Any] | None) -> Figure | None:
+def _profile(header: JsonObject, end: JsonObject | None) -> Figure | None:
+    from mezzotint.training import rqp
+
     phase = _phase(header, end)
     if end is None or phase is None:
         return None
     neighboring = end.get("neighboring") or "add_or_remove_one"
-    claims = [privacy.account(rqp.training_release([phase], delta=delta, neighboring=neighboring)) for delta in DELTAS]
+    claims = [
+        mz.privacy.account(rqp.training_release([phase], delta=delta, neighboring=neighboring)) for delta in DELTAS
+    ]
     kept = [(claim.delta, claim.epsilon) for claim in claims if math.isfinite(claim.epsilon)]
     curve = Curve(name="epsilon", x=tuple(d for d, _ in kept), y=tuple(e for _, e in kept))
     return Figure(
@@ -224,7 +231,7 @@ def _profile(header: Mapping[str, Any], end: Mapping[str, Any] | None) -> Figure
 # How to verify -----------------------------------------------------------------------------------------------
 
 
-def _verify(header: Mapping[str, Any], end: Mapping[str, Any] | None) -> Section:
+def _verify(header: JsonObject, end: JsonObject | None) -> Section:
     source, act = ("table", "draws from this table") if _observer(header) == "reports" else ("noise", "adds this noise")
     words = (
         f"The claim follows from the {source}, the sampling and the number of steps alone, whatever the records are. "

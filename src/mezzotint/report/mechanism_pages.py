@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import math
 from decimal import ROUND_CEILING, Decimal
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from mezzotint.core.lazy import LazyModule
-from mezzotint.core.mechanism import TOTAL, Mechanism
+import mezzotint as mz
+from mezzotint.core.mechanism import TOTAL, FloatArray, Mechanism
 from mezzotint.core.records import above, number, percent
 from mezzotint.report import rivals
 from mezzotint.report.content import Curve, Figure, Page, Section, Slider, Table
 from mezzotint.report.rivals import Comparison
-
-privacy: Any = LazyModule("mezzotint.privacy")
-means: Any = LazyModule("mezzotint.collect.mean")
 
 POSITIONS = 101
 """Inputs that the slider can stop at."""
@@ -45,7 +42,7 @@ def mechanism_page(mechanism: Mechanism, *, file: str = "m.json") -> Page:
     """
     text = mechanism.to_json()
     unbounded = math.isinf(mechanism.epsilon)
-    claim = privacy.report_claim(mechanism)
+    claim = mz.privacy.report_claim(mechanism)
     promise = "no pure epsilon" if unbounded else f"epsilon {above(mechanism.epsilon)} ({claim.basis})"
     bits = f"{mechanism.bits} bit{'s' if mechanism.bits > 1 else ''}"
     inputs = f"[{mechanism.lower:g}, {mechanism.upper:g}]"
@@ -64,11 +61,11 @@ def mechanism_page(mechanism: Mechanism, *, file: str = "m.json") -> Page:
     )
 
 
-def _numbers(values: Any) -> tuple[float, ...]:
+def _numbers(values: npt.ArrayLike) -> tuple[float, ...]:
     return tuple(np.asarray(values, dtype=np.float64).tolist())
 
 
-def _settled(mechanism: Mechanism, values: Any) -> Any:
+def _settled(mechanism: Mechanism, values: npt.ArrayLike) -> FloatArray:
     """Values less what floating point makes of 0: to 1e-14 of the levels' reach, far below the bias of any table."""
     grain = 1e-14 * float(np.abs(mechanism.levels).max())
     return np.where(np.abs(values) < grain, 0.0, values)
@@ -160,12 +157,12 @@ def _points(mechanism: Mechanism, most: int) -> int:
 
 def what_it_guarantees(mechanism: Mechanism) -> Section:
     """The certificate in words, the privacy profile, the Renyi curve and what an attacker can reach."""
-    curve = privacy.tradeoff(mechanism)
+    curve = mz.privacy.tradeoff(mechanism)
     alarms, hits = curve.false_alarms / TOTAL, 1 - curve.misses / TOTAL
     at_five = curve.power(0.05)
     guess = (1 + mechanism.delta(0.0)) / 2
     words = (
-        *privacy.report_words(mechanism).split("\n"),
+        *mz.privacy.report_words(mechanism).split("\n"),
         "The trade-off curve says the same as an attack: somebody who sees one report, knows two possible inputs, and "
         "wrongly names the second at most at the false-alarm rate, rightly names it at most at the rate drawn. "
         f"Accusing falsely in 5 % of the cases, the best attack detects at most {percent(at_five)}; when both "
@@ -248,7 +245,7 @@ def how_good_it_is(mechanism: Mechanism, comparison: Comparison) -> Section:
     )
     headings = (
         "mechanism",
-        f"epsilon ({privacy.basis(certified=all(one.certified for one in ranked))})",
+        f"epsilon ({mz.privacy.basis(certified=all(one.certified for one in ranked))})",
         "bits",
         "MSE (squared data units)",
         "MAE (data units)",
@@ -280,6 +277,8 @@ def _aligned(values: list[float]) -> list[str]:
 
 def what_reports_buy(mechanism: Mechanism) -> Section:
     """Width of the interval for the mean against the number of reports."""
+    from mezzotint.collect import mean as means
+
     counts = np.geomspace(10, 1e7, 61).round()
     width = mechanism.upper - mechanism.lower
     error = _NORMAL * np.sqrt(mechanism.mse() / counts)

@@ -6,8 +6,8 @@ import html
 import json
 import re
 from importlib import resources
-from typing import Any
 
+from mezzotint.core.records import Json, JsonObject
 from mezzotint.report.content import Page, Section, Table
 from mezzotint.report.plots import figure_json, height_of, slider_json
 
@@ -88,7 +88,7 @@ if (attached) {
 
 def html_page(page: Page) -> str:
     """The whole page as text; it holds everything it needs and its policy forbids it to load anything."""
-    figures: dict[str, Any] = {slider.key: slider_json(slider) for slider in page.sliders}
+    figures: JsonObject = {slider.key: slider_json(slider) for slider in page.sliders}
     figures |= {figure.key: figure_json(figure) for figure in page.figures}
     title, summary = html.escape(page.title), html.escape(page.summary)
     return "\n".join(
@@ -108,13 +108,13 @@ def html_page(page: Page) -> str:
     )
 
 
-def embedded(value: Any) -> str:
+def embedded(value: Json) -> str:
     """JSON that can stand inside a script element, whatever texts it holds; numbers to 9 digits."""
     text = json.dumps(_rounded(value), separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _rounded(value: Any) -> Any:
+def _rounded(value: Json) -> Json:
     if isinstance(value, float):
         return float(f"{value:.9g}")
     if isinstance(value, dict):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import textwrap
-from typing import Any
 
+from mezzotint.core.records import JsonObject
 from mezzotint.report.content import Curve, Figure, Slider
 
 COLOURS = ("#3277c0", "#b5481b", "#3c7a3b", "#7a4b94", "#8a6d1d", "#39808a")
@@ -13,7 +13,7 @@ HEIGHT = 360
 _FONT = {"family": "system-ui, sans-serif", "size": 13}
 
 
-def _layout(title: str, x: dict[str, Any], y: dict[str, Any]) -> dict[str, Any]:
+def _layout(title: str, x: JsonObject, y: JsonObject) -> JsonObject:
     grid = {"gridcolor": "#e4e4e4", "zerolinecolor": "#cccccc", "automargin": True}
     return {
         "title": {"text": title, "font": {"size": 15}, "x": 0.01, "xanchor": "left", "y": 0.97, "yanchor": "top"},
@@ -29,7 +29,7 @@ def _layout(title: str, x: dict[str, Any], y: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def figure_json(figure: Figure) -> dict[str, Any]:
+def figure_json(figure: Figure) -> JsonObject:
     """`data` and `layout` of a figure. Bars that stand for things lie: their names need the room."""
     data = [trace for place, curve in enumerate(figure.curves) for trace in _traces(curve, place)]
     along = {"title": {"text": figure.x_label}, **_scale(figure.log_x)}
@@ -67,13 +67,13 @@ def _wrapped(name: str) -> str:
     return "<br>".join(textwrap.wrap(name, 18))
 
 
-def _scale(logarithmic: bool) -> dict[str, Any]:
+def _scale(logarithmic: bool) -> JsonObject:
     return {"type": "log", "dtick": 1} if logarithmic else {"type": "linear", "exponentformat": "e"}
 
 
-def _traces(curve: Curve, place: int) -> list[dict[str, Any]]:
+def _traces(curve: Curve, place: int) -> list[JsonObject]:
     colour = GREY if curve.style == "dashed" else COLOURS[place % len(COLOURS)]
-    trace: dict[str, Any] = {"x": list(curve.x), "y": list(curve.y), "name": curve.name}
+    trace: JsonObject = {"x": list(curve.x), "y": list(curve.y), "name": curve.name}
     if curve.low:
         trace["error_y"] = {
             "type": "data",
@@ -88,7 +88,7 @@ def _traces(curve: Curve, place: int) -> list[dict[str, Any]]:
     return [{**trace, "type": "scatter", "mode": "lines", "line": {"color": colour, "dash": dash, "width": 2}}]
 
 
-def slider_json(slider: Slider) -> dict[str, Any]:
+def slider_json(slider: Slider) -> JsonObject:
     """`data` and `layout` of the slider's bars at its middle input, and the rest that its script needs."""
     middle = len(slider.inputs) // 2
     gaps = [right - left for left, right in zip(slider.levels, slider.levels[1:], strict=False)]
@@ -123,7 +123,7 @@ def slider_json(slider: Slider) -> dict[str, Any]:
     }
 
 
-def mark(x: float) -> dict[str, Any]:
+def mark(x: float) -> JsonObject:
     """A vertical line at an input."""
     return {
         "type": "line",

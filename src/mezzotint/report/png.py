@@ -5,15 +5,22 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import refuse_existing, replacing
-from mezzotint.core.lazy import LazyModule
+from mezzotint.core.lazy import brought_by
+from mezzotint.core.mechanism import FloatArray
+from mezzotint.core.records import JsonObject
 from mezzotint.report.content import Curve, Figure, Page, Slider, Table
 from mezzotint.report.plots import COLOURS, GREY, HEIGHT, height_of, names_things
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Drawing
 
 MARKERS = "os^DvP"
 MOST_ABOVE = 2
@@ -22,8 +29,6 @@ MOST_ABOVE = 2
 DASHES = ("--", ":", "-.")
 FEW = 40
 """Curves of at most so many points show them, so that lines on top of each other can be told apart."""
-
-drawings: Any = LazyModule("matplotlib.figure", extra="report")
 
 
 def write_png(page: Page, folder: Path, *, overwrite: bool = False) -> tuple[Path, ...]:
@@ -48,7 +53,7 @@ def write_png(page: Page, folder: Path, *, overwrite: bool = False) -> tuple[Pat
     return tuple(drawn)
 
 
-def sheet(figures: Sequence[Figure], *, title: str = "", table: Table | None = None) -> Any:
+def sheet(figures: Sequence[Figure], *, title: str = "", table: Table | None = None) -> Drawing:
     """Figures side by side as one drawing, or a table where there are none.
 
     Arguments:
@@ -58,6 +63,9 @@ def sheet(figures: Sequence[Figure], *, title: str = "", table: Table | None = N
 
     Returns: a matplotlib figure.
     """
+    with brought_by("report"):
+        from matplotlib import figure as drawings
+
     columns = 2 if len(figures) == 4 else min(3, max(1, len(figures)))
     lines = -(-max(1, len(figures)) // columns)
     # As wide as a page of text shows it without making words small.
@@ -71,7 +79,7 @@ def sheet(figures: Sequence[Figure], *, title: str = "", table: Table | None = N
         if len(figures) == 1 and title:
             axes.set_title("")
     if len(figures) > 1 and len(looks) > 1:
-        found: dict[str, Any] = {}
+        found: JsonObject = {}
         for axes in drawing.axes:
             for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
                 if label not in found or _width(handle) < _width(found[label]):  # as it is where nothing lies on it
@@ -89,12 +97,15 @@ def sheet(figures: Sequence[Figure], *, title: str = "", table: Table | None = N
     return drawing
 
 
-def _width(handle: Any) -> float:
+def _width(handle: Artist) -> float:
     """Of a legend's line; bars have none."""
-    return handle.get_linewidth() if hasattr(handle, "get_linewidth") else 0.0
+    return getattr(handle, "get_linewidth", lambda: 0.0)()
 
 
-def _draw_slider(slider: Slider) -> Any:
+def _draw_slider(slider: Slider) -> Drawing:
+    with brought_by("report"):
+        from matplotlib import figure as drawings
+
     drawing = drawings.Figure(figsize=(10, 3.4), layout="constrained")
     drawing.suptitle(slider.title)
     gap = float(np.diff(slider.levels).min())
@@ -108,15 +119,18 @@ def _draw_slider(slider: Slider) -> Any:
     return drawing
 
 
-def _draw_figure(figure: Figure) -> Any:
+def _draw_figure(figure: Figure) -> Drawing:
+    with brought_by("report"):
+        from matplotlib import figure as drawings
+
     drawing = drawings.Figure(figsize=(6.4, 4.2 * height_of(figure) / HEIGHT), layout="constrained")
     _draw_onto(drawing.subplots(), figure, _looks([figure]))
     return drawing
 
 
-def _looks(figures: Sequence[Figure]) -> dict[str, dict[str, Any]]:
+def _looks(figures: Sequence[Figure]) -> dict[str, JsonObject]:
     """Colour, line and marker of every name, in order of appearance: bounds are grey and dashed."""
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, JsonObject] = {}
     grey = 0
     for curve in (curve for figure in figures for curve in figure.curves):
         if curve.name in found:
@@ -135,7 +149,7 @@ def _looks(figures: Sequence[Figure]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _draw_onto(axes: Any, figure: Figure, looks: dict[str, dict[str, Any]], *, legend: bool = True) -> None:
+def _draw_onto(axes: Axes, figure: Figure, looks: dict[str, JsonObject], *, legend: bool = True) -> None:
     lying = names_things(figure)
     for place, curve in enumerate(figure.curves):
         look = dict(looks[curve.name])
@@ -170,17 +184,17 @@ def _coincide(first: Curve, second: Curve, figure: Figure) -> bool:
     return bool(np.nanmax(np.abs(gap)) <= span / 50)
 
 
-def _ends(curve: Curve) -> Any:
+def _ends(curve: Curve) -> FloatArray:
     ends = (np.subtract(curve.y, curve.low), np.subtract(curve.high, curve.y))
     return np.maximum(ends, 0.0)
 
 
-def _draw_curve(axes: Any, curve: Curve, look: dict[str, Any], above: int) -> None:
+def _draw_curve(axes: Axes, curve: Curve, look: JsonObject, above: int) -> None:
     """A line under `above` others that coincide with it is so much wider, and its markers are rings around theirs."""
     if curve.style == "bars":
         axes.bar(curve.x, curve.y, color=look["color"], label=curve.name, width=_bar_width(curve))
     else:
-        ring: dict[str, Any] = {"markerfacecolor": "none"} if above else {}
+        ring: JsonObject = {"markerfacecolor": "none"} if above else {}
         wide = {"linewidth": 1.6 + 2.4 * above, "markersize": 4 + 4 * above, "alpha": 0.55 if above else 1.0}
         axes.plot(curve.x, curve.y, label=curve.name, **look, **wide, **ring)
     if curve.low:
@@ -192,7 +206,7 @@ def _bar_width(curve: Curve) -> float:
     return 0.8 * float(np.diff(positions).min()) if positions.size > 1 else 0.8
 
 
-def _draw_lying(axes: Any, curve: Curve, colour: str) -> None:
+def _draw_lying(axes: Axes, curve: Curve, colour: str) -> None:
     """Bars that stand for things, from top to bottom."""
     if curve.style == "bars":
         axes.barh(curve.x, curve.y, color=colour, label=curve.name)

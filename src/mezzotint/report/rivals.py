@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import TYPE_CHECKING, final
 
-from mezzotint.core.lazy import LazyModule
+import mezzotint as mz
 from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.records import JsonObject
 from mezzotint.privacy.prove import report_claim
 from mezzotint.report.content import Curve, Figure
 
-comparison: Any = LazyModule("mezzotint.design.compare")
+if TYPE_CHECKING:
+    from mezzotint.design.compare import Row
 
 MOST_LEVELS = 32
 """Beyond, designing the rivals would take minutes."""
@@ -97,7 +99,7 @@ def compare(mechanism: Mechanism) -> Comparison:
         remark = f"There is no comparison: rivals are designed for up to {MOST_LEVELS} levels, this table has {levels}."
         return Comparison(rivals=(own,), limit=None, remarks=(remark,))
     families = [name for name in NAMES if levels <= SLOW.get(name, MOST_LEVELS)]
-    rows = comparison.compare(
+    rows = mz.design.compare(
         epsilon=epsilon, levels=levels, lower=mechanism.lower, upper=mechanism.upper, families=families
     )
     remarks = [f"{NAMES[row.family]} is missing: {row.note}." for row in rows if row.mechanism is None]
@@ -105,26 +107,21 @@ def compare(mechanism: Mechanism) -> Comparison:
     if left_out:
         remarks.append(f"Not designed for {levels} levels, as their search is long: {', '.join(left_out)}.")
     made = [row for row in rows if row.mechanism is not None]
-    limits = [row.mse / (1 + row.above_limit / 100) for row in made if row.above_limit is not None]
+    limits = [
+        row.mse / (1 + row.above_limit / 100) for row in made if row.mse is not None and row.above_limit is not None
+    ]
     return Comparison(
         rivals=(own, *(_rival(row) for row in made)), limit=max(limits, default=None), remarks=tuple(remarks)
     )
 
 
-def _rival(row: Any) -> Rival:
+def _rival(row: Row) -> Rival:
     name = NAMES[row.family] + (" (biased)" if row.note == "biased" else "")
-    return Rival(
-        name=name,
-        epsilon=row.epsilon,
-        bits=row.bits,
-        mse=row.mse,
-        mae=row.mae,
-        max_bias=row.max_bias,
-        certified=row.certified,
-    )
+    shared = ("epsilon", "bits", "mse", "mae", "max_bias", "certified")
+    return Rival(name=name, **{field: getattr(row, field) for field in shared})
 
 
-def tradeoff_figure(points: Sequence[Mapping[str, Any]]) -> Figure:
+def tradeoff_figure(points: Sequence[JsonObject]) -> Figure:
     """MSE of the optimal table against epsilon, a curve for each number of bits, and the limit of any number of bits.
 
     Arguments:

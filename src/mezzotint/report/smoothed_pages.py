@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Literal, TypeVar
 
 import numpy as np
 
+import mezzotint as mz
 from mezzotint.core.errors import FileFormatError, MezzotintError
 from mezzotint.core.files import read_object
-from mezzotint.core.lazy import LazyModule
-from mezzotint.core.records import number
+from mezzotint.core.records import JsonObject, number
 from mezzotint.privacy.claim import basis
 from mezzotint.report.content import Curve, Figure, Page, Section, Table
-
-smoothed: Any = LazyModule("mezzotint.smoothed")
 
 SECONDS = 20.0
 """Points of a curve that is not free are computed for about so long."""
@@ -55,12 +53,12 @@ def smoothed_page(source: Path) -> Page:
         raise FileFormatError(f"{source.name}: lacks or garbles {error}; it was edited") from None
 
 
-def _number(value: Any) -> float:
+def _number(value: float | str | None) -> float:
     """JSON lacks infinities: they are written as words."""
     return -math.inf if value is None else float(value)
 
 
-def power(log10: Any) -> str:
+def power(log10: float | str | None) -> str:
     """10 to a power that may be far below the smallest float, the exponent rounded up."""
     exponent = _number(log10)
     if exponent == -math.inf:
@@ -69,7 +67,7 @@ def power(log10: Any) -> str:
     return "1" if shown >= 0 else f"10^{shown:g}"
 
 
-def _rate(asked: Mapping[str, Any]) -> str:
+def _rate(asked: JsonObject) -> str:
     how = "drawn with replacement" if asked.get("replacement") else "drawn without replacement"
     if "loss_rate" not in asked:
         return f"{asked['sampled']:,} of them {how}"
@@ -77,7 +75,7 @@ def _rate(asked: Mapping[str, Any]) -> str:
     return f"a share of {asked['loss_rate']} of them lost, the rest {how}"
 
 
-def _curve(name: str, points: list[tuple[float, float]], style: Any = "line") -> Curve:
+def _curve(name: str, points: list[tuple[float, float]], style: Literal["line", "dashed", "bars"] = "line") -> Curve:
     kept = [(x, y) for x, y in points if math.isfinite(y)]
     return Curve(name=name, x=tuple(x for x, _ in kept), y=tuple(y for _, y in kept), style=style)
 
@@ -86,7 +84,10 @@ def _level(name: str, xs: list[float], height: float) -> Curve:
     return _curve(name, [(x, height) for x in xs], "dashed")
 
 
-def _evaluated(xs: list[float], compute: Callable[[float], Any]) -> dict[float, Any]:
+T = TypeVar("T")
+
+
+def _evaluated(xs: list[float], compute: Callable[[float], T]) -> dict[float, T]:
     """Results at as many of the positions as fit into the time, spread over all of them; the first always."""
     begin, found = time.perf_counter(), {xs[0]: compute(xs[0])}
     each = max(time.perf_counter() - begin, 1e-6)
@@ -96,7 +97,7 @@ def _evaluated(xs: list[float], compute: Callable[[float], Any]) -> dict[float, 
     return dict(sorted(found.items()))
 
 
-def _facts_table(facts: Mapping[str, Any]) -> Table:
+def _facts_table(facts: JsonObject) -> Table:
     rows = tuple(
         (name.replace("_", " "), number(value) if isinstance(value, float) else str(value))
         for name, value in facts.items()
@@ -108,12 +109,12 @@ def _facts_table(facts: Mapping[str, Any]) -> Table:
 # One database ------------------------------------------------------------------------------------------------
 
 
-def _profile_page(facts: dict[str, Any]) -> Page:
+def _profile_page(facts: JsonObject) -> Page:
     asked = {name: value for name, value in facts["asked"].items() if value is not None}
     epsilon, records = float(facts["epsilon"]), int(facts["records"])
     fixed = {name: asked[name] for name in _SAMPLING if name in asked}
     grid = [epsilon * k / 10 for k in range(1, 26)]
-    values = _evaluated(sorted({*grid, epsilon}), lambda at: smoothed.profile(asked["counts"], epsilon=at, **fixed))
+    values = _evaluated(sorted({*grid, epsilon}), lambda at: mz.smoothed.profile(asked["counts"], epsilon=at, **fixed))
     xs = list(values)
     figure = Figure(
         key="profile",
@@ -143,13 +144,13 @@ _MEANING = (
 )
 
 
-def _utility_page(facts: dict[str, Any]) -> Page:
+def _utility_page(facts: JsonObject) -> Page:
     asked = {name: value for name, value in facts["asked"].items() if value is not None}
     fixed = {name: asked[name] for name in _SAMPLING if name in asked}
-    chosen = float(smoothed.read_rational("threshold", asked["threshold"]))
+    chosen = float(mz.smoothed.read_rational("threshold", asked["threshold"]))
     top = min(0.99, 0.5 + 3 * max(chosen - 0.5, 0.01))
     grid = sorted({chosen, *np.linspace(0.5, top, 16).round(6).tolist()})
-    values = _evaluated(grid, lambda at: smoothed.utility(asked["counts"], threshold=at, **fixed))
+    values = _evaluated(grid, lambda at: mz.smoothed.utility(asked["counts"], threshold=at, **fixed))
     figure = Figure(
         key="utility",
         title="What an adversary gains who knows all other records",
@@ -172,13 +173,13 @@ def _utility_page(facts: dict[str, Any]) -> Page:
 # A model of databases ----------------------------------------------------------------------------------------
 
 
-def _expected_page(facts: dict[str, Any]) -> Page:
+def _expected_page(facts: JsonObject) -> Page:
     asked = {name: value for name, value in facts["asked"].items() if value is not None and name != "ratio"}
     epsilon, records = float(facts["epsilon"]), int(facts["records"])
     figures: tuple[Figure, ...] = ()
     if facts["verb"] == "expected" and float(facts["seconds"]) < SECONDS / 4:
         grid = sorted({epsilon, *(epsilon * k / 4 for k in range(1, 9))})
-        values = _evaluated(grid, lambda at: smoothed.expected(**{**asked, "epsilon": at}))
+        values = _evaluated(grid, lambda at: mz.smoothed.expected(**{**asked, "epsilon": at}))
         curves = (
             _curve("smoothed, upper bound", [(x, one.log10_upper) for x, one in values.items()]),
             _curve("worst database", [(x, one.log10_worst_case) for x, one in values.items()]),
@@ -207,7 +208,7 @@ def _expected_page(facts: dict[str, Any]) -> Page:
 # Elections ---------------------------------------------------------------------------------------------------
 
 
-def _elections_page(facts: dict[str, Any]) -> Page:
+def _elections_page(facts: JsonObject) -> Page:
     rows = facts["elections"]
     names = tuple(str(row["election"]) for row in rows)
     heights = tuple(max(_number(row["log10_upper"]), LEAST) for row in rows)
@@ -237,7 +238,7 @@ def _elections_page(facts: dict[str, Any]) -> Page:
     return Page(title="Smoothed privacy of elections", summary=summary, sections=(about,))
 
 
-def _cell(name: str, value: Any) -> str:
+def _cell(name: str, value: float | str | None) -> str:
     if name == "records":
         return f"{value:,}"
     return str(value) if name == "election" else number(_number(value), 8)
@@ -246,7 +247,7 @@ def _cell(name: str, value: Any) -> str:
 # How to verify -----------------------------------------------------------------------------------------------
 
 
-def _verify(verb: str, asked: Mapping[str, Any]) -> Section:
+def _verify(verb: str, asked: JsonObject) -> Section:
     words = ("The values are exact sums of rationals, or bounds of them. This gives them again:",)
     plain = {name: value for name, value in asked.items() if value is not False}
     call = ", ".join(f"{name}={value!r}" for name, value in plain.items() if name != "distributions")
@@ -257,7 +258,7 @@ def _verify(verb: str, asked: Mapping[str, Any]) -> Section:
     )
 
 
-PAGES: dict[str, Callable[[dict[str, Any]], Page]] = {
+PAGES: dict[str, Callable[[JsonObject], Page]] = {
     "profile": _profile_page,
     "utility": _utility_page,
     "expected": _expected_page,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from mezzotint.core.arguments import check_positive
 from mezzotint.core.errors import MezzotintError, ParameterError
@@ -14,6 +14,9 @@ from mezzotint.privacy.claim import Claim
 from mezzotint.training.extra import IAccountant
 from mezzotint.training.rqp.accounting import training_release
 from mezzotint.training.rqp.sampling import Neighboring, Phase, Poisson
+
+if TYPE_CHECKING:
+    from mezzotint.training.optimizers import NoisyOptimizer
 
 
 @final
@@ -56,7 +59,7 @@ class Accountant(IAccountant):
         self.neighboring: Neighboring = neighboring
         self.contraction = 0.0
 
-    def record(self, optimizer: Any) -> None:
+    def record(self, optimizer: NoisyOptimizer) -> None:
         """Counts a step of a `NoisyOptimizer` that is about to release.
 
         Raises:
@@ -74,10 +77,10 @@ class Accountant(IAccountant):
         self.contraction = max(self.contraction, optimizer.contraction)
         self.step(noise_multiplier=optimizer.noise_multiplier, sample_rate=self.sampling.rate)
 
-    def __deepcopy__(self, _: Any) -> Accountant:
+    def __deepcopy__(self, _: object) -> Accountant:
         return self
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**vars(self), "_pickled": True}
 
     def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
@@ -108,7 +111,7 @@ class Accountant(IAccountant):
         asked = self.delta if delta is None else delta
         return account(training_release(phases, delta=asked, neighboring=self.neighboring, seeded=self.seeded))
 
-    def get_epsilon(self, delta: float, *_: Any, **__: Any) -> float:
+    def get_epsilon(self, delta: float, *_: object, **__: object) -> float:
         """Epsilon of all steps so far; 0 before the first, inf where nothing can be claimed."""
         return self.claim(delta).epsilon
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NoReturn, final
+from typing import NoReturn, final
 
 import numpy as np
 import numpy.typing as npt
@@ -92,14 +92,14 @@ class CorrelatedNoise:
     def __init__(self, bands: int, drawn: Callable[[], int]) -> None:
         self.integers = coefficients(bands)
         self._drawn, self._last = drawn, 0
-        self._settings: tuple[Any, ...] | None = None
+        self._settings: tuple[object, ...] | None = None
         self._sums: deque[npt.NDArray[np.int64]] = deque(maxlen=bands - 1)
         self._solved: deque[npt.NDArray[np.float64]] = deque(maxlen=bands - 1)
 
     def __reduce__(self) -> NoReturn:
         raise ParameterError("optimizer", "bands", "copies would use a record's one part in the noise twice")
 
-    def check(self, *settings: Any) -> None:
+    def check(self, *settings: object) -> None:
         """Before a step releases anything: its batch is the next one, and noise and weights are as they were.
 
         Raises:

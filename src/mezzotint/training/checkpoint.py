@@ -8,10 +8,11 @@ import pickle
 from bisect import bisect_left
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, final
 
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import AppendLog, replacing
+from mezzotint.core.records import JsonObject
 from mezzotint.training.extra import torch
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def ledger_path(checkpoint: str | os.PathLike[str]) -> Path:
     return path.with_name(path.name + ".ledger.jsonl")
 
 
-def _identity(trainer: Trainer) -> dict[str, Any]:
+def _identity(trainer: Trainer) -> JsonObject:
     """What must not change between interruption and resumption."""
     facts = {
         "settings": asdict(trainer.settings),
@@ -38,7 +39,7 @@ def _identity(trainer: Trainer) -> dict[str, Any]:
     return _plain(facts)
 
 
-def _plain(facts: dict[str, Any]) -> dict[str, Any]:
+def _plain(facts: JsonObject) -> JsonObject:
     """What JSON can hold: infinities, which it lacks, as text."""
     return json.loads(json.dumps(facts, sort_keys=True, default=str), parse_constant=str)
 
@@ -72,7 +73,7 @@ class StepLedger:
         header = {"format": FORMAT, "version": 1, **_identity(trainer)}
         self._log = AppendLog(path, header=header, take=self._take, what="ledger")
 
-    def _take(self, line: dict[str, Any]) -> None:
+    def _take(self, line: JsonObject) -> None:
         self.reserved = max(self.reserved, int(line["reserved"]))
 
     def reserve(self, steps: int, *, target_epsilon: float | None = None) -> int:
@@ -91,7 +92,7 @@ class StepLedger:
                 append({"reserved": trainer.spent + granted, **self._words(trainer.spent + granted)})
         return granted
 
-    def _words(self, steps: int) -> dict[str, Any]:
+    def _words(self, steps: int) -> JsonObject:
         if self._log.path is None:
             return {}  # nobody reads it, and claims take time
         claim = self._trainer.claim(steps)

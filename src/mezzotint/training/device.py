@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from mezzotint.core.gpu import plain
 from mezzotint.training import noise
@@ -80,7 +79,7 @@ def decide(words: torch.Tensor, table: torch.Tensor, law: RoundedGaussian) -> to
     return torch.where(decided, torch.where(words < 0, -whole, whole), UNDECIDED)
 
 
-def rounded_gaussian(law: RoundedGaussian, key: bytes, size: int, device: Any) -> torch.Tensor:
+def rounded_gaussian(law: RoundedGaussian, key: bytes, size: int, device: torch.device) -> torch.Tensor:
     """(size,) int64 independent draws on a device; coordinate i takes word i of the key's ChaCha20 stream.
 
     The few draws that their word does not decide look closer on the CPU, at words of their own.

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.packing import pack
@@ -94,7 +95,7 @@ class Graph:
             self.constants[name] = self.helper.make_tensor(name, kind, shape, content, raw=True)
         return name
 
-    def constant(self, value: Any, name: str = "") -> str:
+    def constant(self, value: npt.ArrayLike, name: str = "") -> str:
         """Adds floats, integers or truth values."""
         array = np.asarray(value)
         kind, stored = _TYPES[array.dtype.kind]

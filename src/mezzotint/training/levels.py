@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +18,15 @@ COINS_PER_WORD = 2
 
 
 @compiled
-def onto_levels(weights: Any, coins: Any, offset: Any, stochastic: Any, other: Any, top: Any, bound: Any) -> Any:
+def onto_levels(
+    weights: npt.NDArray[np.float32],
+    coins: npt.NDArray[np.uint32],
+    offset: int,
+    stochastic: bool,
+    other: int,
+    top: int,
+    bound: float,
+) -> int:
     """Rounds each weight to one of the even levels 0 .. top on [-bound, bound], then keeps or replaces its number.
 
     Arguments:

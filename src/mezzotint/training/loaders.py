@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from mezzotint.core.entropy import key_from
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.mechanism import Seed
 from mezzotint.training.batches import Parts, PoissonBatches
 from mezzotint.training.extra import torch, wrap_collate_with_empty
 
@@ -34,7 +35,7 @@ class Drawn:
         """One more batch, of so many records."""
         self.count, self.size = self.count + 1, size
 
-    def __deepcopy__(self, _: Any) -> Drawn:
+    def __deepcopy__(self, _: object) -> Drawn:
         return self
 
 
@@ -56,7 +57,7 @@ class PoissonBatchSampler(_DATA.Sampler[list[int]]):
         batches: PoissonBatches,
         *,
         steps: int,
-        rng: Callable[[], Any],
+        rng: Callable[[], Seed],
         first: int = 0,
         every: int = 1,
         parts: Parts | None = None,
@@ -87,7 +88,7 @@ class PoissonBatchSampler(_DATA.Sampler[list[int]]):
             yield [mine[i] for i in chosen.tolist()]
 
 
-def check_loader(loader: Any) -> None:
+def check_loader(loader: object) -> None:
     """Raises ParameterError for what is no DataLoader, and for data without length or index."""
     remedy = "records are sampled by index; give a torch.utils.data.DataLoader over a map-style data set"
     if not isinstance(loader, _DATA.DataLoader):
@@ -100,7 +101,7 @@ def check_loader(loader: Any) -> None:
 class _AheadLoader(_DATA.DataLoader[Any]):
     """A loader with worker processes: a batch counts when the loop gets it, not when they begin to prepare it."""
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Any]:
         sampler: Any = self.batch_sampler
         batches = super().__iter__()
         waiting = sampler.waiting  # of this pass: others may be left in their midst, or go on beside it
@@ -112,7 +113,7 @@ class _AheadLoader(_DATA.DataLoader[Any]):
 def poisson_loader(
     loader: _DATA.DataLoader[Any],
     *,
-    rng: Callable[[], Any],
+    rng: Callable[[], Seed],
     first: int = 0,
     every: int = 1,
     bands: int = 1,

@@ -7,11 +7,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, final
+from typing import ClassVar, NamedTuple, final
 
 from mezzotint.core.arguments import check_positive
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.mechanism import Mechanism, Seed
+from mezzotint.core.records import JsonObject
 from mezzotint.privacy.account import account
 from mezzotint.privacy.claim import Claim
 from mezzotint.training.bands import NOT_REPLACED, CorrelatedNoise, coefficients
@@ -57,7 +58,7 @@ class Method(ABC):
 
     @abstractmethod
     def optimizer(
-        self, inner: torch.optim.Optimizer, *, batch_size: int, rng: Callable[[str], Any], drawn: Drawn
+        self, inner: torch.optim.Optimizer, *, batch_size: int, rng: Callable[[str], Seed], drawn: Drawn
     ) -> DPOptimizer:
         """The Opacus optimizer around `inner`.
 
@@ -109,7 +110,7 @@ class Method(ABC):
         """Warns about settings that harm training; of reports and sums, what they claim or print says it."""
 
     @abstractmethod
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> JsonObject:
         """The settings as plain values, for logs and checkpoints."""
 
     def codes(self, optimizer: DPOptimizer) -> ProjectedOptimizer | None:
@@ -149,7 +150,7 @@ class NoisySGD(Method):
             raise ParameterError("bands", self.bands, NOT_REPLACED)
 
     def optimizer(
-        self, inner: torch.optim.Optimizer, *, batch_size: int, rng: Callable[[str], Any], drawn: Drawn
+        self, inner: torch.optim.Optimizer, *, batch_size: int, rng: Callable[[str], Seed], drawn: Drawn
     ) -> DPOptimizer:
         if self.projection is not None:
             inner = ProjectedOptimizer(inner, projection=self.projection, bounds=self.bound, rng=partial(rng, "table"))
@@ -191,8 +192,8 @@ class NoisySGD(Method):
             steps=steps,
         )
 
-    def describe(self) -> dict[str, Any]:
-        found: dict[str, Any] = {
+    def describe(self) -> JsonObject:
+        found: JsonObject = {
             "method": "noisy-sgd",
             "noise_multiplier": self.noise_multiplier,
             "clip_norm": self.clip_norm,
@@ -231,7 +232,7 @@ class QuantizedSGD(Method):
     max_grad_norm: float = math.inf
 
     def optimizer(
-        self, inner: torch.optim.Optimizer, *, batch_size: int, rng: Callable[[str], Any], drawn: Drawn
+        self, inner: torch.optim.Optimizer, *, batch_size: int, rng: Callable[[str], Seed], drawn: Drawn
     ) -> DPOptimizer:
         return QuantizedGradientOptimizer(
             inner,
@@ -252,7 +253,7 @@ class QuantizedSGD(Method):
             self.table, dimension=run.coordinates, rounds=run.steps, sampling_rate=run.sampling_rate, delta=run.delta
         )
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> JsonObject:
         return {
             "method": "quantized-gradient",
             "table": self.table.sha256,
@@ -278,7 +279,7 @@ class RankedSGD(Method):
     scheme: RankedCodebook
 
     def optimizer(
-        self, inner: torch.optim.Optimizer, *, batch_size: int, rng: Callable[[str], Any], drawn: Drawn
+        self, inner: torch.optim.Optimizer, *, batch_size: int, rng: Callable[[str], Seed], drawn: Drawn
     ) -> DPOptimizer:
         return RankedGradientOptimizer(
             inner,
@@ -295,7 +296,7 @@ class RankedSGD(Method):
             return None
         return self.scheme.claim(rounds=run.steps, delta=run.delta, sampling_rate=run.sampling_rate)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> JsonObject:
         return {
             "method": "ranked-gradient",
             "table": self.scheme.sha256,
@@ -318,12 +319,12 @@ class ClippedSGD(Method):
     clip: float
 
     def optimizer(
-        self, inner: torch.optim.Optimizer, *, batch_size: int, rng: Callable[[str], Any], drawn: Drawn
+        self, inner: torch.optim.Optimizer, *, batch_size: int, rng: Callable[[str], Seed], drawn: Drawn
     ) -> DPOptimizer:
         return ClippedGradientOptimizer(inner, clip=self.clip, expected_batch_size=batch_size)
 
     def _claim(self, run: Course) -> Claim | None:
         return None
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> JsonObject:
         return {"method": "clipped", "clip": self.clip}

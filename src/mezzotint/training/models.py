@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.training.extra import ModuleValidator, torch
@@ -120,7 +120,7 @@ def _module_from(name: str, shape: tuple[int, ...], classes: int, seed: int) -> 
         raise ParameterError("model", name, "no such file; write file.py:Net")
     code = importlib.util.module_from_spec(found)
     found.loader.exec_module(code)
-    make: Any = getattr(code, attribute, None)
+    make: Callable[..., torch.nn.Module] | None = getattr(code, attribute, None)
     if not callable(make):
         raise ParameterError("model", name, f"{Path(file).name} has nothing to call by that name")
     with torch.random.fork_rng():

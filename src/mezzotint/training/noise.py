@@ -19,8 +19,8 @@ from scipy.special import ndtri
 
 from mezzotint.core.entropy import PART, WORDS_PER_COUNT, ElementWords, Keystream
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.kernels import compiled, in_threads, inlined, look_up, put, take, usable_cores
-from mezzotint.core.loss import IntArray
+from mezzotint.core.kernels import Words, compiled, in_threads, inlined, look_up, put, take, usable_cores
+from mezzotint.core.mechanism import FloatArray, IntArray
 from mezzotint.training.quantized import Gradients
 
 UNDECIDED = -(2**63)
@@ -42,12 +42,14 @@ _ONE = 1023 << 52
 _FIRST_CELL = (1023 + LOWEST_OCTAVE) << 4
 _MIDDLE = 1 + 1 / 32
 
+Totals = npt.NDArray[np.signedinteger]
+
 EXACT = 2**53
 """Floats count to here."""
 
 
 @compiled
-def draw(words: Any, table: Any, sigma: Any, margin: Any, noise: Any) -> Any:
+def draw(words: Words, table: FloatArray, sigma: float, margin: float, noise: IntArray) -> int:
     """Draws integers where words decide them.
 
     Arguments:
@@ -85,7 +87,7 @@ def draw(words: Any, table: Any, sigma: Any, margin: Any, noise: Any) -> Any:
 
 
 @partial(inlined, reorder=True)
-def _sum_of_squares(values: Any) -> Any:
+def _sum_of_squares(values: npt.NDArray[np.float32]) -> float:
     total = 0.0
     for j in range(values.size):
         total += np.float64(values[j]) * values[j]
@@ -93,7 +95,7 @@ def _sum_of_squares(values: Any) -> Any:
 
 
 @compiled
-def add_squares(rows: Any, squares: Any) -> None:
+def add_squares(rows: npt.NDArray[np.float32], squares: FloatArray) -> None:
     """Adds each row's sum of squares, in an order that depends on its length alone.
 
     Arguments:
@@ -105,14 +107,14 @@ def add_squares(rows: Any, squares: Any) -> None:
 
 
 @inlined
-def _integer(value: Any, limit: Any) -> Any:
+def _integer(value: np.float32, limit: np.float32) -> np.int32:
     """The value without its fraction, never outside [-limit, limit]; NaN becomes -limit."""
     value = value if value > -limit else -limit
     return np.int32(value if value < limit else limit)
 
 
 @partial(inlined, reorder=True)
-def _add(values: Any, gain: Any, limit: Any, totals: Any) -> Any:
+def _add(values: npt.NDArray[np.float32], gain: np.float32, limit: np.float32, totals: Totals) -> float:
     squares = 0.0  # of integers, whose sum stays below 2^53, which no order of addition rounds
     for j in range(values.size):
         number = _integer(values[j] * gain, limit)
@@ -126,7 +128,14 @@ BLOCK = 4096
 
 
 @compiled
-def add_integers(rows: Any, gains: Any, factors: Any, units: Any, totals: Any, squares: Any) -> None:
+def add_integers(
+    rows: npt.NDArray[np.float32],
+    gains: npt.NDArray[np.float32],
+    factors: npt.NDArray[np.float32],
+    units: int,
+    totals: Totals,
+    squares: IntArray,
+) -> None:
     """Adds the records' scaled gradients, rounded toward zero, and each record's sum of squares of what it adds.
 
     Arguments:
@@ -338,8 +347,8 @@ class ClippedSums:
         """(n,) what the records' gradients are multiplied by before they are rounded; 0 leaves a record out."""
         return self._settled(gradients)[1]
 
-    def _settled(self, gradients: Sequence[Gradients]) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
-        squares: Any = sum(_squares(gradient.rows) * _squares(gradient.gains) for gradient in gradients)
+    def _settled(self, gradients: Sequence[Gradients]) -> tuple[Totals, npt.NDArray[np.float32]]:
+        squares = sum(_squares(gradient.rows) * _squares(gradient.gains) for gradient in gradients)
         with np.errstate(invalid="ignore"):
             wanted = self.units * _ROOM / np.maximum(np.sqrt(squares), self.clip_norm)
         factors = np.where(np.isfinite(wanted) & np.isfinite(squares), wanted, 0).astype(np.float32)
@@ -352,9 +361,7 @@ class ClippedSums:
         factors[long] = 0
         return self._added(gradients, factors)[0], factors
 
-    def _added(
-        self, gradients: Sequence[Gradients], factors: npt.NDArray[np.float32]
-    ) -> tuple[npt.NDArray[Any], IntArray]:
+    def _added(self, gradients: Sequence[Gradients], factors: npt.NDArray[np.float32]) -> tuple[Totals, IntArray]:
         """(D,) sums, and (n,) sums of squares of what each record has added."""
         narrow = len(factors) * (self.units + 1) < 2**31
         totals = np.zeros(self.coordinates, dtype=np.int32 if narrow else np.int64)

@@ -15,6 +15,7 @@ from mezzotint.training.extra import map_arg, torch
 from mezzotint.training.graph import BOOL, FLOAT, INT64, Graph
 
 Node = torch.fx.Node
+Sizes = int | Sequence[int]
 _DTYPES = {"float32": torch.float32, "int64": torch.int64}
 
 
@@ -130,8 +131,8 @@ class Operations:
         return out if added is None else self.graph.node("Add", out, added)
 
     def convolution(
-        self, _: Node, x: Node, weight: Node, bias: Node | None = None, stride: Any = 1, padding: Any = 0,
-        dilation: Any = 1, groups: int = 1,
+        self, _: Node, x: Node, weight: Node, bias: Node | None = None, stride: Sizes = 1, padding: Sizes = 0,
+        dilation: Sizes = 1, groups: int = 1,
     ) -> str:  # fmt: skip
         given = [self.of(x), self.of(weight), *([] if bias is None else [self.of(bias)])]
         return self.graph.node(
@@ -139,14 +140,21 @@ class Operations:
         )
 
     def pool(
-        self, _: Node, x: Node, size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, up: bool = False
+        self,
+        _: Node,
+        x: Node,
+        size: Sizes,
+        stride: Sizes = (),
+        padding: Sizes = 0,
+        dilation: Sizes = 1,
+        up: bool = False,
     ) -> str:
         return self.graph.node(
             "MaxPool", self.of(x), kernel_shape=_pair(size), strides=_pair(stride or size), pads=_pair(padding) * 2,
             dilations=_pair(dilation), ceil_mode=int(up),
         )  # fmt: skip
 
-    def embedding(self, _: Node, weight: Node, indices: Node, *__: Any) -> str:
+    def embedding(self, _: Node, weight: Node, indices: Node, *__: object) -> str:
         # Settings beyond these are about gradients.
         rank, chosen = indices.meta["val"].dim(), self.of(indices, torch.int64)
         dense = any(str(user.target) == LINEAR and user.args[1] is weight for user in weight.users)
@@ -196,7 +204,7 @@ class Operations:
             scores = self.graph.node("Add", scores, self.of(mask))
         return self.graph.node("MatMul", self.graph.node("Softmax", scores, axis=-1), self.of(value))
 
-    def softmax(self, _: Node, x: Node, axis: int, kind: Any = None) -> str | None:
+    def softmax(self, _: Node, x: Node, axis: int, kind: object = None) -> str | None:
         return self.graph.node("Softmax", self.of(x), axis=axis) if kind is None else None
 
     def gelu(self, _: Node, x: Node, *, approximate: str = "none") -> str:
@@ -205,7 +213,7 @@ class Operations:
     def plain(self, _: Node, x: Node, *, kind: str) -> str:
         return self.graph.node(kind, self.of(x))
 
-    def same(self, _: Node, x: Node, *__: Any, **___: Any) -> str:
+    def same(self, _: Node, x: Node, *__: object, **___: object) -> str:
         return self.of(x, x.meta["val"].dtype)
 
     def dropout(self, node: Node, x: Node, _: float, train: bool) -> str | None:
@@ -220,13 +228,15 @@ class Operations:
     def product_and_sum(self, node: Node, added: Node, x: Node, y: Node, *, beta: float = 1, alpha: float = 1) -> Any:
         return None if (beta, alpha) != (1, 1) else self.graph.node("Add", self.product(node, x, y), self.of(added))
 
-    def reduction(self, _: Node, x: Node, axes: Any, keep: bool = False, *, kind: str, dtype: Any = None) -> str | None:
+    def reduction(
+        self, _: Node, x: Node, axes: Any, keep: bool = False, *, kind: str, dtype: object = None
+    ) -> str | None:
         if dtype is not None or axes is None:
             return None
         listed = self.integers([axes] if isinstance(axes, int) else axes)
         return self.graph.node(kind, self.of(x), listed, keepdims=int(keep))
 
-    def shaped(self, node: Node, x: Node, *_: Any) -> str | None:
+    def shaped(self, node: Node, x: Node, *_: object) -> str | None:
         """Any operation that keeps the values in their order: the result's shape says all, its one open size is -1."""
         sizes = [size if isinstance(size, int) else -1 for size in node.meta["val"].shape]
         if sizes.count(-1) > 1:
@@ -266,7 +276,7 @@ class Operations:
             return self.same(node, x)
         return self.graph.node("Slice", self.like(node, x), *(self.integers([i]) for i in (first, last, axis, step)))
 
-    def split(self, node: Node, x: Node, _: Any, axis: int = 0) -> list[str] | None:
+    def split(self, node: Node, x: Node, _: object, axis: int = 0) -> list[str] | None:
         sizes = [part.shape[axis] for part in node.meta["val"]]
         if not all(isinstance(size, int) for size in sizes):
             return None
@@ -287,7 +297,7 @@ class Operations:
         return self.graph.node("Where", self.of(mask, torch.bool), self.like(node, value), self.like(node, x))
 
 
-def _takes(function: Callable[..., Any], *arguments: Any, **settings: Any) -> bool:
+def _takes(function: Callable[..., object], *arguments: object, **settings: object) -> bool:
     try:
         inspect.signature(function).bind(*arguments, **settings)
     except TypeError:
@@ -295,7 +305,7 @@ def _takes(function: Callable[..., Any], *arguments: Any, **settings: Any) -> bo
     return True
 
 
-def _pair(value: Any) -> list[int]:
+def _pair(value: Sizes) -> list[int]:
     both = [value] if isinstance(value, int) else list(value)
     return both * (2 // len(both))
 
@@ -316,7 +326,7 @@ _ONNX = {torch.float32: FLOAT, torch.int64: INT64, torch.bool: BOOL}
 _NUMPY = {torch.float32: np.float32, torch.int64: np.int64, torch.bool: np.bool_}
 
 LINEAR = "aten.linear.default"
-WRITERS: dict[str, Callable[..., Any]] = {
+WRITERS: dict[str, Callable[..., object]] = {
     LINEAR: Operations.linear,
     "aten.conv2d.default": Operations.convolution,
     "aten.max_pool2d.default": Operations.pool,

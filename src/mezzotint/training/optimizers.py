@@ -15,7 +15,8 @@ import numpy.typing as npt
 from mezzotint.core.arguments import check_positive
 from mezzotint.core.entropy import draw_words, key_from
 from mezzotint.core.errors import MezzotintError, ParameterError
-from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.kernels import Codes
+from mezzotint.core.mechanism import FloatArray, Mechanism, Seed
 from mezzotint.core.sampler import GPU
 from mezzotint.privacy.sums.lattice import Lattice, find_lattice
 from mezzotint.training.bands import SCALE, CorrelatedNoise
@@ -29,8 +30,6 @@ from mezzotint.training.notices import LeftOutWarning
 from mezzotint.training.projection import ROUNDINGS, Projection
 from mezzotint.training.quantized import Gradients, RecordSums
 from mezzotint.vectors import RankedCodebook, round_seeds
-
-Codes = npt.NDArray[Any]
 
 
 @final
@@ -49,7 +48,7 @@ def _every(parameter: torch.Tensor) -> bool:
     return True
 
 
-def _uncounted(optimizer: Any) -> None:
+def _uncounted(optimizer: NoisyOptimizer) -> None:
     """No accounting."""
 
 
@@ -60,11 +59,11 @@ class _Wrapper(torch.optim.Optimizer):
         # torch's own constructor would make a second set of parameters and state; this makes the tables of hooks.
         torch.optim.Optimizer.__setstate__(self, {})
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         # A scheduler's wrapper of `step`, and a pass through a loader, belong to the optimizer that they were made for.
         return {name: value for name, value in vars(self).items() if name not in ("step", "_splitting")}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
 
 
@@ -97,7 +96,7 @@ class ProjectedOptimizer(_Wrapper):
         *,
         projection: Projection,
         bounds: float | Iterable[float],
-        rng: Callable[[], Any] = _private,
+        rng: Callable[[], Seed] = _private,
         quantize: Callable[[torch.Tensor], bool] = _every,
     ) -> None:
         self.inner = inner
@@ -430,8 +429,8 @@ class NoisyOptimizer(_CoordinateOptimizer):
         noise_multiplier: float,
         clip_norm: float,
         expected_batch_size: int,
-        rng: Callable[[], Any] = _private,
-        record: Callable[[Any], None] = _uncounted,
+        rng: Callable[[], Seed] = _private,
+        record: Callable[[NoisyOptimizer], None] = _uncounted,
         replicas: bool = False,
         correlated: CorrelatedNoise | None = None,
         drawn: Drawn | None = None,
@@ -522,7 +521,7 @@ class NoisyOptimizer(_CoordinateOptimizer):
             if noise is not None:
                 summed = summed + rounded_gaussian(noise, key_from(self.rng()), summed.numel(), summed.device)
             return (summed.double() * self._sums().unit).float()
-        released: npt.NDArray[Any] = summed.cpu().numpy()
+        released: FloatArray = summed.cpu().numpy()
         if correlated is not None:
             released = correlated.mix(released)
         if noise is not None:
@@ -591,7 +590,7 @@ class QuantizedGradientOptimizer(_CoordinateOptimizer):
         clip: float,
         expected_batch_size: int,
         max_grad_norm: float = float("inf"),
-        rng: Callable[[], Any] = _private,
+        rng: Callable[[], Seed] = _private,
     ) -> None:
         super().__init__(
             inner, noise_multiplier=0.0, max_grad_norm=max_grad_norm, expected_batch_size=expected_batch_size
@@ -657,8 +656,8 @@ class RankedGradientOptimizer(_CoordinateOptimizer):
         *,
         scheme: RankedCodebook,
         expected_batch_size: int,
-        rng: Callable[[], Any] = _private,
-        public: Callable[[], Any] = _private,
+        rng: Callable[[], Seed] = _private,
+        public: Callable[[], Seed] = _private,
     ) -> None:
         super().__init__(
             inner, noise_multiplier=0.0, max_grad_norm=scheme.clip_norm, expected_batch_size=expected_batch_size

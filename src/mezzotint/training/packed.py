@@ -8,25 +8,25 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, final
+from typing import TYPE_CHECKING, Any, Literal, final
 
 import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import replacing
-from mezzotint.core.lazy import LazyModule
+from mezzotint.core.kernels import Codes
 from mezzotint.core.packing import pack, packed_size, unpack
+from mezzotint.core.records import JsonObject
 from mezzotint.training import scaling
 
-export: Any = LazyModule("mezzotint.training.export")
+if TYPE_CHECKING:
+    import torch
 
 MAGIC = b"mezzotint-weights\n"
 SCHEMA = 3
 _LENGTH_BYTES = 8
 _HASH_BYTES = 32
-
-Codes = npt.NDArray[Any]
 
 
 @final
@@ -81,7 +81,7 @@ class PackedModel:
 
     tensors: tuple[PackedTensor, ...]
     levels: tuple[float, ...]
-    note: Mapping[str, Any]
+    note: JsonObject
 
     def __post_init__(self) -> None:
         names = [tensor.name for tensor in self.tensors]
@@ -142,14 +142,20 @@ class PackedModel:
 
     def state_dict(self) -> dict[str, Any]:
         """The weights by name as PyTorch tensors, for `module.load_state_dict`; buffers are not in it."""
+        from mezzotint.training import export
+
         return export.state_dict(self)
 
-    def load_into(self, module: Any) -> Any:
+    def load_into(self, module: torch.nn.Module) -> torch.nn.Module:
         """Sets all parameters of a PyTorch module, in place, and returns it; names and shapes must be the same."""
+        from mezzotint.training import export
+
         return export.load_into(self, module)
 
-    def to_module(self, module: Any = None) -> Any:
+    def to_module(self, module: torch.nn.Module | None = None) -> torch.nn.Module:
         """A PyTorch module with these weights: a copy of the one given, else the one that the note describes."""
+        from mezzotint.training import export
+
         return export.to_module(self, module)
 
     def export(self, path: str | os.PathLike[str], *, overwrite: bool = False, **settings: Any) -> int:
@@ -162,6 +168,8 @@ class PackedModel:
         Raises:
             ParameterError: another ending, an existing file.
         """
+        from mezzotint.training import export
+
         savers = {".onnx": export.save_onnx, ".safetensors": export.save_safetensors}
         ending = Path(path).suffix
         if ending not in savers:
@@ -240,11 +248,11 @@ _LEAST_FAN = 16
 
 
 def pack_weights(
-    weights: Mapping[str, npt.NDArray[np.floating[Any]]],
+    weights: Mapping[str, npt.NDArray[np.floating]],
     *,
     bits: int,
     scales: Literal["channel", "tensor"] = "channel",
-    note: Mapping[str, Any] | None = None,
+    note: JsonObject | None = None,
 ) -> PackedModel:
     """Rounds each weight to the nearest of 2**bits levels.
 
@@ -305,7 +313,7 @@ def pack_codes(
     *,
     bounds: Sequence[float],
     levels: Sequence[float],
-    note: Mapping[str, Any],
+    note: JsonObject,
 ) -> PackedModel:
     """A model whose weights stand on levels already: their codes as they are."""
     tensors = tuple(

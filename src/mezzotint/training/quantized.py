@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, final
+from typing import final
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,8 @@ import numpy.typing as npt
 from mezzotint.core.entropy import BLOCK, Keystream, fast_start, key_from
 from mezzotint.core.kernels import (
     Cells,
+    Codes,
+    Words,
     alias_cells,
     compile_lookup,
     compiled,
@@ -25,13 +27,16 @@ from mezzotint.core.kernels import (
     take,
     usable_cores,
 )
-from mezzotint.core.mechanism import FloatArray, IntArray, Mechanism
+from mezzotint.core.mechanism import FloatArray, IntArray, Mechanism, Seed
 
 CHUNK = 1024
 """Coordinates that go through the steps together: what lies between the steps stays in the first-level cache."""
 
 ONE = 2.0**33  # what positions are counted in, `grid.UNIT`
 PARTS = (1 << 33) - 1
+Rows = npt.NDArray[np.float32]
+Totals = npt.NDArray[np.signedinteger]
+
 WHOLE = 0xFFFFFFFF
 
 # numba computes with integers in 64 bits; naming the type after each operation makes vectors of 32-bit lanes of it.
@@ -42,8 +47,17 @@ POSITIVE = U32(0x7FFFFFFF)
 
 @inlined
 def _pick_rows(
-    x: Any, start: Any, size: Any, gain: Any, factor: Any, words: Any, first: Any, grid: Any, rows: Any, lows: Any
-) -> Any:
+    x: Rows,
+    start: int,
+    size: int,
+    gain: np.float32,
+    factor: np.float32,
+    words: Words,
+    first: int,
+    grid: tuple[float, ...],
+    rows: npt.NDArray[np.uint32],
+    lows: npt.NDArray[np.uint32],
+) -> int:
     """The row that each input's word picks, and the word's low half; the number of NaNs."""
     lower, upper, origin, scale, last, first_stretch, last_stretch = grid
     nans = 0
@@ -68,7 +82,9 @@ def _pick_rows(
 
 
 @inlined
-def _pick_levels(rows: Any, lows: Any, size: Any, cells: Any, bits: Any, reports: Any) -> None:
+def _pick_levels(
+    rows: npt.NDArray[np.uint32], lows: npt.NDArray[np.uint32], size: int, cells: Cells, bits: np.uint32, reports: Codes
+) -> None:
     """The level that a word's low half names in its row's alias cells."""
     ones = U32((1 << bits) - 1)
     for i in range(size):
@@ -81,7 +97,9 @@ def _pick_levels(rows: Any, lows: Any, size: Any, cells: Any, bits: Any, reports
 
 
 @inlined
-def _add(reports: Any, start: Any, size: Any, totals: Any, column: Any, integers: Any, levels: Any) -> Any:
+def _add(
+    reports: Codes, start: int, size: int, totals: Totals, column: int, integers: npt.NDArray[np.int32], levels: int
+) -> None:
     """Adds reports to the totals of their columns: as they are, by their integers, or as counts per level."""
     if levels > 0:
         for i in range(size):
@@ -97,19 +115,19 @@ def _add(reports: Any, start: Any, size: Any, totals: Any, column: Any, integers
 
 @compiled
 def add_drawn(
-    x: Any,
-    gains: Any,
-    factors: Any,
-    begin: Any,
-    end: Any,
-    words: Any,
-    totals: Any,
-    integers: Any,
-    levels: Any,
-    grid: Any,
-    cells: Any,
-    bits: Any,
-) -> Any:
+    x: Rows,
+    gains: Rows,
+    factors: Rows,
+    begin: int,
+    end: int,
+    words: Words,
+    totals: Totals,
+    integers: npt.NDArray[np.int32],
+    levels: int,
+    grid: tuple[float, ...],
+    cells: Cells,
+    bits: np.uint32,
+) -> int:
     """Draws for elements begin to end - 1 of the records' gradients and adds up.
 
     Arguments:
@@ -143,7 +161,7 @@ def add_drawn(
 
 
 @compiled
-def form(x: Any, gains: Any, factors: Any, begin: Any, out: Any) -> None:
+def form(x: Rows, gains: Rows, factors: Rows, begin: int, out: Rows) -> None:
     """Elements of the records' gradients from `begin` on, into `out`; the rest as in `add_drawn`."""
     width, repeat = x.shape[1], gains.shape[1]
     flat = x.reshape(-1)
@@ -159,7 +177,9 @@ def form(x: Any, gains: Any, factors: Any, begin: Any, out: Any) -> None:
 
 
 @compiled
-def add_codes(codes: Any, begin: Any, width: Any, totals: Any, integers: Any, levels: Any) -> None:
+def add_codes(
+    codes: Codes, begin: int, width: int, totals: Totals, integers: npt.NDArray[np.int32], levels: int
+) -> None:
     """Adds codes drawn for the elements from `begin` on of records of `width`; the rest as in `add_drawn`."""
     at = 0
     while at < codes.size:
@@ -209,7 +229,7 @@ class EvenGrid:
     bits: int
 
     @property
-    def arguments(self) -> tuple[Any, ...]:
+    def arguments(self) -> tuple[tuple[float, ...], Cells, np.uint32]:
         """What the loop takes, in its order."""
         ends = (self.first_stretch, self.last_stretch)
         where = (self.lower, self.upper, self.origin, self.scale, self.last, *ends)
@@ -271,8 +291,6 @@ def _scale(origin: float, pitch: float, jumps: npt.NDArray[np.intp], knots: Floa
     return None
 
 
-Rows = npt.NDArray[np.float32]
-
 PART = 1 << 21
 """Elements that one thread works through (some 3 ms); which they are does not depend on how many threads there are."""
 
@@ -323,7 +341,7 @@ class RecordSums:
         # Lent to a part while it is worked on, then taken back: fresh pages at every step cost more than their use.
         self._memory: list[_Memory] = []
 
-    def __call__(self, gradients: Sequence[Gradients], factors: Rows, rng: Any = None) -> tuple[IntArray, int]:
+    def __call__(self, gradients: Sequence[Gradients], factors: Rows, rng: Seed = None) -> tuple[IntArray, int]:
         """The sums over the records of their gradients.
 
         Arguments:
@@ -342,7 +360,7 @@ class RecordSums:
         columns = [0, *itertools.accumulate(gradient.coordinates for gradient in gradients)]
         shape = (columns[-1], max(1, self.levels))
 
-        def work(number: int, part: list[_Piece]) -> tuple[npt.NDArray[Any], int]:
+        def work(number: int, part: list[_Piece]) -> tuple[Totals, int]:
             memory = self._borrow()
             stream, totals, nans = Keystream(key, fast_start(number)), np.zeros(shape, dtype=narrow), 0
             for piece in part:
@@ -371,7 +389,7 @@ class RecordSums:
         piece: _Piece,
         stream: Keystream,
         memory: _Memory,
-        totals: npt.NDArray[Any],
+        totals: Totals,
     ) -> int:
         """Draws for the elements of a piece, a word each, and adds to the totals; the number of NaNs."""
         given, into, nans = (gradients.rows, gradients.gains, factors), (totals, self.integers, self.levels), 0
@@ -403,7 +421,7 @@ class _Piece:
 class _Memory:
     """What a part is worked on with: words, inputs, codes."""
 
-    def __init__(self, code_dtype: np.dtype[Any]) -> None:
+    def __init__(self, code_dtype: np.dtype[np.unsignedinteger]) -> None:
         self.words = np.empty(BLOCK, dtype=np.uint64)
         self.inputs, self.codes = np.empty(BLOCK, dtype=np.float32), np.empty(BLOCK, dtype=code_dtype)
 

@@ -7,7 +7,7 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, final
 
@@ -17,6 +17,7 @@ import numpy.typing as npt
 from mezzotint.core.arguments import check_count, check_positive
 from mezzotint.core.entropy import key_from
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.records import JsonObject
 from mezzotint.datasets import Dataset
 from mezzotint.privacy.claim import Claim
 from mezzotint.training.batches import Parts, PoissonBatches, first_records
@@ -53,7 +54,7 @@ class Progress:
     seeded: bool = False
 
 
-_Parameters = Any
+_Parameters = Iterable[torch.nn.Parameter]
 
 OPTIMIZERS: dict[str, Callable[[_Parameters, float], torch.optim.Optimizer]] = {
     "sgd": lambda parameters, rate: torch.optim.SGD(parameters, lr=rate),
@@ -368,7 +369,7 @@ class Trainer:
         return right / len(x)
 
     def packed(
-        self, *, bits: int, scales: Literal["channel", "tensor"] = "channel", note: dict[str, Any] | None = None
+        self, *, bits: int, scales: Literal["channel", "tensor"] = "channel", note: JsonObject | None = None
     ) -> PackedModel:
         """The weights in few bits: their codes if they stand on levels, else rounded as by `packed.pack_weights`."""
         projected = self.method.codes(self.optimizer)

@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, final
+from typing import final
 
 from mezzotint.core.errors import MezzotintError
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import Progress, ticks
+from mezzotint.core.records import JsonObject, Progress, ticks
 from mezzotint.core.rounding import table
 from mezzotint.privacy.claim import Claim
 from mezzotint.vectors.calibration import (
@@ -68,7 +68,7 @@ class Option:
         """Of the claim; inf when infeasible."""
         return math.inf if self.claim is None else self.claim.epsilon
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Plain values for JSON."""
         names = ("name", "feasible", "mse", "wire_bits", "client_bits", "parameter", "reason", "epsilon")
         values = {name: getattr(self, name) for name in names}
@@ -98,7 +98,7 @@ class Advice:
         """The feasible option with the least error, if there is one."""
         return next((option for option in self.options if option.feasible), None)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Plain values for JSON."""
         return {
             "setting": asdict(self.setting),

@@ -8,14 +8,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, final
+from typing import final
 
 import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.arguments import check_count, check_positive, check_probability, check_residues, check_vector
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.lazy import LazyModule
 from mezzotint.core.loss import UNIT
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray, Seed
 from mezzotint.core.search import bracket
@@ -28,8 +27,6 @@ from mezzotint.privacy.sums.cost import renyi_to_epsilon
 from mezzotint.privacy.sums.proofs import propose_noise
 from mezzotint.vectors.rotation import Rotation, clip
 from mezzotint.vectors.tables import VectorScheme
-
-kernels: Any = LazyModule("mezzotint.vectors.compiled")
 
 MAX_SHIFT = 4096
 """Largest change of one coordinate, lattice steps, that is gone through."""
@@ -154,12 +151,16 @@ class _Side:
 
 def _mean_excess(parts: list[FloatArray], alpha: float) -> float:
     """sum Q h(u) rounded up but for the summation."""
+    from mezzotint.vectors import compiled as kernels
+
     small = 0.5 / (alpha + 1)
     # Taylor with Lagrange's remainder for small u: the fourth derivative is at most its larger end's, and its size is
     # taken. The bracket a + b u + c u^2 lies within a factor of 2 of a, so relative errors stay below 64 UNIT.
     second, third = alpha * (alpha - 1) / 2, alpha * (alpha - 1) * (alpha - 2) / 6
     fourth = abs(third * (alpha - 3)) / 4 * math.exp(abs(alpha - 4) * -math.log1p(-small))
-    return float(kernels.mean_excess(*parts, alpha, small, second * (1 + 64 * UNIT), third, fourth, UNIT))
+    high, low, copy_high, copy_low = parts
+    terms = alpha, small, second * (1 + 64 * UNIT), third, fourth, UNIT
+    return float(kernels.mean_excess(high, low, copy_high, copy_low, *terms))
 
 
 def _checked_shift(shift: int) -> int:

@@ -9,14 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, final
+from typing import Literal, final
 
 import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.arguments import check_count, check_positive
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import FloatArray
 
 Norm = Literal["linf", "l2", "l1"]
@@ -96,8 +95,6 @@ def _l1(row: FloatArray, bound: float) -> FloatArray:
     return _shrunk(np.sign(row) * np.maximum(np.abs(row) - threshold, 0.0), 1, bound)
 
 
-kernels: Any = LazyModule("mezzotint.vectors.compiled")
-
 MAX_DIMENSION = 2**27
 """Largest dimension: one vector of it takes a GiB."""
 
@@ -107,6 +104,8 @@ ROTATION = "overlapping transforms"
 
 def hadamard(values: FloatArray) -> FloatArray:
     """Orthonormal Walsh-Hadamard transform along the last axis, whose length is a power of two; its own inverse."""
+    from mezzotint.vectors import compiled as kernels
+
     size = values.shape[-1]
     result = np.array(values, dtype=np.float64, order="C")
     kernels.transform(result.reshape(-1, size), 1.0)

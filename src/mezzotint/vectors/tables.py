@@ -62,7 +62,7 @@ class VectorScheme(ABC):
     def account(self, release: Release) -> Claim:
         """What secure sums cost one client who takes part in all of them; called by `mezzotint.privacy.account`."""
 
-    def claim(self, *, clients: int, **options: Any) -> Claim:
+    def claim(self, *, clients: int, **options: object) -> Claim:
         """The claim of secure sums of `clients` vectors; `options` are fields of `Release`, delta=1e-6 if not given."""
         fields: dict[str, Any] = {"delta": 1e-6, **options, "trust": "secure_sum", "clients": clients}
         return account(Release(mechanism=self, **fields))

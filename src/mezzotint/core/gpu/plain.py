@@ -7,23 +7,22 @@ from functools import lru_cache
 from typing import Any, Literal, cast, final
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from mezzotint.core.kernels import UNIT, compile_lookup, draw_bucketed, draw_uniform
-from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.mechanism import Mechanism, NumberArray
 
 _torch = cast(Any, torch)
 
 
-def to_device(array: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
+def to_device(array: NumberArray, device: torch.device) -> torch.Tensor:
     """A copy of `array` on `device`: the array may be read-only, and torch knows no such thing."""
     return _torch.from_numpy(array.copy()).to(device)
 
 
 def to_integers(x: torch.Tensor) -> tuple[int, ...]:
     """The elements of a 1-D integer tensor. Waits for the device."""
-    return tuple(cast(Any, x).tolist())
+    return tuple(cast("list[int]", cast(Any, x).tolist()))
 
 
 @final
@@ -53,7 +52,7 @@ class Tables:
 
 
 @lru_cache(maxsize=32)
-def tables_on(mechanism: Mechanism, dtype: np.dtype[Any], device: torch.device) -> Tables:
+def tables_on(mechanism: Mechanism, dtype: np.dtype[np.floating], device: torch.device) -> Tables:
     """The tables for inputs of type float32 or float64; the 32 used last are kept, on their devices."""
     lookup = compile_lookup(mechanism, dtype)
     lower, upper, *middle, cells, bits = lookup.arguments

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from types import ModuleType
 from typing import Literal
 
 import numpy as np
@@ -12,10 +11,7 @@ import torch
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.gpu import plain
 from mezzotint.core.gpu.plain import key_on, tables_on, to_integers
-from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import Mechanism
-
-fused: ModuleType = LazyModule("mezzotint.core.gpu.fused")
 
 Engine = Literal["plain", "fused"]
 
@@ -72,7 +68,11 @@ def draw(
     tables = tables_on(mechanism, np.dtype(np.float32 if flat.dtype == torch.float32 else np.float64), flat.device)
     codes = torch.empty(flat.numel(), dtype=tables.code_type, device=flat.device)
     device_key = key_on(key, flat.device)
-    work = fused.draw if (engine or engine_for(flat.device)) == "fused" else plain.draw
+    work = plain.draw
+    if (engine or engine_for(flat.device)) == "fused":
+        from mezzotint.core.gpu import fused
+
+        work = fused.draw
     counts: torch.Tensor = work(tables, flat, device_key, codes)
     device_key.zero_()  # queued after the draw; the allocator would hand the key's memory on as it is
     below, above, nans = to_integers(counts)

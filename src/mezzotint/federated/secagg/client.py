@@ -7,12 +7,13 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, final
+from typing import final
 
 import numpy.typing as npt
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
+from mezzotint.core.records import JsonObject
 from mezzotint.federated.secagg import messages
 from mezzotint.federated.secagg.errors import (
     InconsistentLists,
@@ -362,7 +363,7 @@ def _unsealed(
     return unseal(key, text, about=_portion_about(plan, dealer, holder))
 
 
-def _to_plain(now: _Round) -> dict[str, Any]:
+def _to_plain(now: _Round) -> JsonObject:
     return {
         "invitation": messages.invitation(now.plan, now.index).hex(),
         "done": now.done,
@@ -373,7 +374,7 @@ def _to_plain(now: _Round) -> dict[str, Any]:
     }
 
 
-def _from_plain(plain: dict[str, Any]) -> _Round:
+def _from_plain(plain: JsonObject) -> _Round:
     plan, index, _ = messages.read_invitation(bytes.fromhex(plain["invitation"]))
     cards = Reader(bytes.fromhex(plain["cohort"]), "deal")
     mask_seed, self_seed, coins = (bytes.fromhex(text) for text in plain["secrets"])

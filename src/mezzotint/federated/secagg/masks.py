@@ -6,8 +6,6 @@ the word (8, 16 or 32 bits), which 2**bits divides, and the surplus bits are dro
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 from cryptography.exceptions import InvalidSignature, InvalidTag
@@ -23,10 +21,10 @@ from mezzotint.core.packing import packed_size
 from mezzotint.federated.secagg.errors import MalformedMessage, OutOfRangeInteger, SwappedKey
 from mezzotint.federated.secagg.wire import number
 
-Words = npt.NDArray[Any]
+Words = npt.NDArray[np.unsignedinteger]
 
 
-def word_type(bits: int) -> np.dtype[Any]:
+def word_type(bits: int) -> np.dtype[np.unsignedinteger]:
     """The smallest unsigned little-endian type of at least `bits` bits."""
     return np.dtype("u1" if bits <= 8 else "<u2" if bits <= 16 else "<u4")
 

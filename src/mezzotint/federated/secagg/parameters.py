@@ -13,15 +13,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, final
+from typing import final
 
 import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.errors import InfeasibleError, ParameterError
-from mezzotint.core.lazy import LazyModule
-
-special: Any = LazyModule("scipy.special")
+from mezzotint.core.mechanism import IntArray
 
 SECURITY_BITS = 40.0
 FAILURE_BITS = 20.0
@@ -116,7 +114,7 @@ def split(*, clients: int, corrupted: int, minimum: int, picks: int, least: int)
     return float(np.logaddexp2.reduce(_cut_off(clients, corrupted, minimum, picks, least, smaller)))
 
 
-def _cut_off(clients: int, corrupted: int, minimum: int, picks: int, least: int, smaller: npt.NDArray[Any]) -> Floats:
+def _cut_off(clients: int, corrupted: int, minimum: int, picks: int, least: int, smaller: IntArray) -> Floats:
     """log2 of a bound on P(some part of each size can be cut off from a part at least as large)."""
     honest = clients - corrupted
     within = np.array([_tail(clients - 1, corrupted + int(size) - 1, picks, least) for size in smaller])
@@ -186,8 +184,10 @@ def _partners(
     )
 
 
-def _choose(total: int | npt.NDArray[Any], chosen: int | npt.NDArray[Any]) -> Any:
+def _choose(total: int | IntArray | Floats, chosen: int | IntArray | Floats) -> Floats:
     """log2 of the binomial coefficient; -inf where more are chosen than there are."""
+    from scipy import special
+
     total, chosen = np.asarray(total, dtype=np.float64), np.asarray(chosen, dtype=np.float64)
     with np.errstate(invalid="ignore"):
         value = special.gammaln(total + 1) - special.gammaln(chosen + 1) - special.gammaln(total - chosen + 1)
@@ -207,7 +207,7 @@ def _tail(population: int, marked: int, drawn: int, least: int) -> float:
     return float(_tails(population, marked, drawn)[min(max(0, least), drawn + 1)])
 
 
-def _few(trials: npt.NDArray[Any], most: npt.NDArray[Any], miss: npt.NDArray[Any]) -> Floats:
+def _few(trials: IntArray, most: IntArray, miss: Floats) -> Floats:
     """log2 of Chernoff's bound on P(at most `most` of `trials` hit), where each misses with log2 probability `miss`."""
     hit = -np.expm1(miss * math.log(2))
     share = most / np.maximum(trials, 1)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, final
+from typing import Literal, final
 
+from mezzotint.core.records import JsonObject
 from mezzotint.federated.secagg.errors import PlanRefused
 from mezzotint.federated.secagg.wire import Reader, number
 
@@ -141,5 +142,5 @@ class RoundPlan:
         if overflow >= len(_OVERFLOWS) or draw >= len(_DRAWS):
             raise PlanRefused("plan", f"unknown overflow rule {overflow}, or draw {draw}")
         binding, task, roster = (reader.take(DIGEST_BYTES) for _ in range(3))
-        rules: dict[str, Any] = {"overflow": _OVERFLOWS[overflow], "draw": _DRAWS[draw]}
+        rules: JsonObject = {"overflow": _OVERFLOWS[overflow], "draw": _DRAWS[draw]}
         return cls(session=session, binding=binding, task=task, roster=roster, **rules, **values)

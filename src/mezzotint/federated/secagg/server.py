@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from mezzotint.federated.secagg.errors import (
     WrongStage,
 )
 from mezzotint.federated.secagg.masks import (
+    Words,
     add_mask,
     has_large_order,
     reduced,
@@ -280,10 +281,10 @@ class Server:
             raise TamperedShare("open", f"the shares that client {owner} dealt do not fit together", (owner,))
         return secret
 
-    def _remove_self_mask(self, total: npt.NDArray[Any], owner: int) -> None:
+    def _remove_self_mask(self, total: Words, owner: int) -> None:
         add_mask(total, self_mask_key(self._secret(owner), self.plan, owner), sign=-1)
 
-    def _remove_pair_masks(self, total: npt.NDArray[Any], owner: int) -> None:
+    def _remove_pair_masks(self, total: Words, owner: int) -> None:
         mine = self._dealt[owner]
         others = [other for other in self._masked if other in mine.picks or owner in self._dealt[other].picks]
         if not others:

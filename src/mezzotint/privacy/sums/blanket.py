@@ -16,7 +16,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
-from typing import Any, final
+from typing import final
 
 import numpy as np
 import numpy.typing as npt
@@ -219,7 +219,7 @@ def dyad(width: int) -> IntArray:
 
 
 def shape_blanket(
-    rows: IntArray, shapes: Sequence[IntArray], shifts: Sequence[Any], *, name: str, block: int = 1
+    rows: IntArray, shapes: Sequence[IntArray], shifts: Sequence[FloatArray], *, name: str, block: int = 1
 ) -> Blanket | None:
     """The blanket of these shapes nearest below a solver's, made exact; None when a component loses all mass.
 

@@ -16,14 +16,13 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import UNIT
-from mezzotint.core.mechanism import FloatArray, IntArray
+from mezzotint.core.mechanism import FloatArray, IntArray, NumberArray
 from mezzotint.privacy.sums.blanket import Noise, spread
 from mezzotint.privacy.sums.lattice import find_lattice
 
@@ -323,7 +322,7 @@ def pure_epsilon_l2(mechanism: Mechanism, *, coordinates: int, l2_norm: float) -
     return coordinates * value * (1 + 64 * UNIT)
 
 
-def concave_majorant(points: npt.NDArray[Any], values: npt.NDArray[Any], at: float) -> float:
+def concave_majorant(points: NumberArray, values: NumberArray, at: float) -> float:
     """The least concave, increasing function above the points, at `at`; constant beyond the last."""
     hull: list[tuple[float, float]] = []
     for x, y in zip(points.tolist(), values.tolist(), strict=True):

@@ -9,7 +9,7 @@ import math
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy  # pyright: ignore[reportMissingTypeStubs]
@@ -17,6 +17,7 @@ import scipy  # pyright: ignore[reportMissingTypeStubs]
 from mezzotint import kernel
 from mezzotint.core.loss import pure_epsilon
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray
+from mezzotint.core.records import JsonObject
 from mezzotint.privacy.propose import TAIL, Outcome, accepted, exact_rate, exact_text, pure_total, sealed
 from mezzotint.privacy.sums.blanket import Blanket
 from mezzotint.privacy.sums.cells import interval_edges, interval_spacings, ladder_cells
@@ -39,8 +40,8 @@ _TYPICAL = 1e-5
 """A composition lives off the body of one sum's losses: its blanket is chosen at this delta."""
 
 
-def _blanket(members: tuple[int, ...], blanket: Blanket | None) -> dict[str, Any]:
-    made: list[dict[str, Any]] = []
+def _blanket(members: tuple[int, ...], blanket: Blanket | None) -> JsonObject:
+    made: list[JsonObject] = []
     if blanket is not None:
         made = [{"shape": c.shape.tolist(), "places": c.shifts.tolist()} for c in blanket.components]
     return {"rows": list(members), "block": 1 if blanket is None else blanket.block, "components": made}
@@ -58,7 +59,7 @@ def _ladder(parts: list[tuple[int, Blanket]], steps: int, tail: float) -> list[l
 
 def _boxes(
     draws: int, chances: FloatArray, variances: FloatArray, spacings: FloatArray, steps: int, tail: float
-) -> dict[str, Any]:
+) -> JsonObject:
     """Counts of one component after the other, a ladder of those that are left when there are no more spacings."""
     if not spacings.size or chances[0] >= 1:
         if not chances.size:
@@ -68,7 +69,7 @@ def _boxes(
     chance = float(chances[0])
     reach = 1.05 * math.sqrt(2 * math.log(1 / tail))
     edges: list[int] = interval_edges(draws, chance, float(spacings[0]), reach).tolist()
-    children: list[dict[str, Any]] = []
+    children: list[JsonObject] = []
     for low, after in zip(edges, [*edges[1:], draws + 1], strict=True):
         weight = float(scipy.stats.binom.cdf(after - 1, draws, chance) - scipy.stats.binom.cdf(low - 1, draws, chance))
         rest = np.minimum(chances[1:] / (1 - chance), 1.0)
@@ -80,7 +81,7 @@ def _boxes(
     return {"edges": edges, "children": children}
 
 
-def _boxed(rows: IntArray, blanket: Blanket, others: int, delta: float, seconds: float) -> dict[str, Any]:
+def _boxed(rows: IntArray, blanket: Blanket, others: int, delta: float, seconds: float) -> JsonObject:
     """One case that holds every data set, its noise from one blanket whose counts are divided one after the other.
 
     Arguments:
@@ -99,7 +100,7 @@ def _boxed(rows: IntArray, blanket: Blanket, others: int, delta: float, seconds:
     return {"blankets": [_blanket(everyone, sorted_)], "others": others, "cases": tree}
 
 
-def _case(cover: Cover, case: IntArray, steps: int, tail: float, spare: float) -> dict[str, Any]:
+def _case(cover: Cover, case: IntArray, steps: int, tail: float, spare: float) -> JsonObject:
     """The tree below a case as the search divided it; what is within `spare` of the worst stays whole."""
     enough = cover.own.get(case.tobytes(), math.inf) <= (1 + spare) * cover.epsilon
     if enough or any((case == leaf).all() for leaf in cover.cases):
@@ -114,7 +115,7 @@ def _case(cover: Cover, case: IntArray, steps: int, tail: float, spare: float) -
     return {"group": node, "first": first, "second": second, "cuts": cuts, "children": children}
 
 
-def _single(rows: IntArray, blanket: Blanket | None, others: int, delta: float, steps: int) -> dict[str, Any]:
+def _single(rows: IntArray, blanket: Blanket | None, others: int, delta: float, steps: int) -> JsonObject:
     """One case that holds every data set, its noise from one blanket; none without a blanket."""
     everyone = tuple(range(rows.shape[0]))
     corners: list[list[int]] = [[]] if blanket is None else _ladder([(others, blanket)], steps, 1e-4 * delta)
@@ -122,14 +123,14 @@ def _single(rows: IntArray, blanket: Blanket | None, others: int, delta: float, 
     return {"blankets": [_blanket(everyone, blanket)], "others": used, "cases": {"corners": corners}}
 
 
-def _shapes(rows: IntArray, others: int, delta: float, steps: int, budget: float) -> list[dict[str, Any]]:
+def _shapes(rows: IntArray, others: int, delta: float, steps: int, budget: float) -> list[JsonObject]:
     """Contents of proofs that fit the budget: of the cases, of the best blanket in boxes and on a ladder.
 
     Arguments:
         budget: processor seconds of a check, as `_seconds` predicts them.
     """
     best = central_epsilon(rows, clients=others + 1, delta=delta)
-    found: list[dict[str, Any]] = []
+    found: list[JsonObject] = []
     if best.cover is not None:
         root = np.where(np.arange(len(best.cover.groups)) == 0, others, 0)
         blankets = [_blanket(group.members, group.blanket) for group in best.cover.groups]
@@ -163,7 +164,7 @@ _BOXED, _RUNGS = 4, 12
 """From so many components on two are divided and the others stand on ladders of so many steps."""
 
 
-def _seconds(rows: IntArray, others: int, cases: dict[str, Any]) -> float:
+def _seconds(rows: IntArray, others: int, cases: JsonObject) -> float:
     """About how long a check takes: per output and corner, what each pair of rows and each component cost."""
     places, odds = np.arange(float(rows.shape[1])), rows / float(TOTAL)
     variance = float(np.max(odds @ places**2 - (odds @ places) ** 2))
@@ -171,7 +172,7 @@ def _seconds(rows: IntArray, others: int, cases: dict[str, Any]) -> float:
     return width * _pieces(cases, rows.shape[0] * (rows.shape[0] - 1))
 
 
-def _pieces(node: dict[str, Any], pairs: int) -> float:
+def _pieces(node: JsonObject, pairs: int) -> float:
     if "corners" in node:
         return len(node["corners"]) * (_PAIR * pairs + _PART * (1 + len(node["corners"][0])))
     return sum(_pieces(child, pairs) for child in node["children"])
@@ -211,7 +212,7 @@ def propose_sum(
     if delta == 0 or (plain.proof is not None and plain.claim.epsilon <= Fraction(epsilon)):
         return plain
     releases = coordinates * rounds
-    shape: dict[str, Any] = {"tables": texts, "tail": TAIL}
+    shape: JsonObject = {"tables": texts, "tail": TAIL}
     if releases > 1:
         shape |= _grids(epsilon, pure_epsilon(rows), coordinates, rounds, sampling)
     typical = delta if releases == 1 else max(delta, _TYPICAL)
@@ -254,7 +255,7 @@ def propose_noise(
         clients=int(release.clients or 1), corrupted=release.corrupted, lattice=tuple((used - used[0]).tolist()),
         shift=shift, distance=Fraction(distance),
     )  # fmt: skip
-    content: dict[str, Any] = {"tables": [table.canonical()], "tail": TAIL}
+    content: JsonObject = {"tables": [table.canonical()], "tail": TAIL}
     if dimension * release.rounds == 1 and release.participation == "none":
         kind = "sum"
     else:
@@ -262,13 +263,13 @@ def propose_noise(
     return accepted(described, epsilon, release.delta, partial(sealed, kind=kind, **content), seconds=seconds)
 
 
-def _grids(epsilon: float, single: float, coordinates: int, rounds: int, sampling: str) -> dict[str, Any]:
+def _grids(epsilon: float, single: float, coordinates: int, rounds: int, sampling: str) -> JsonObject:
     """Step and grids: losses of one sum are about epsilon / sqrt(releases) wide, and tails a few times that."""
     releases = coordinates * rounds
     wide = min(single, 60.0, 8 * epsilon / releases**0.5 + 1e-3)
     fineness = math.ceil(400 / wide)
     reach = math.ceil(wide * fineness)
-    shape: dict[str, Any] = {"step": f"1/{fineness}", "grid": {"low": -reach, "high": reach}}
+    shape: JsonObject = {"step": f"1/{fineness}", "grid": {"low": -reach, "high": reach}}
     if sampling != "none":
         most = min(reach * coordinates, 40 * fineness)
         shape["sampled"] = {"low": -most, "high": most}

@@ -7,18 +7,17 @@ import shlex
 import warnings
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, final
+from typing import TYPE_CHECKING, Any, Literal, final
 
+import mezzotint as mz
 from mezzotint.core import priors
 from mezzotint.core.errors import MezzotintError, ParameterError
-from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import above, number
 
-design: Any = LazyModule("mezzotint.design")
-calibration: Any = LazyModule("mezzotint.design.compare")
-privacy: Any = LazyModule("mezzotint.privacy")
-columns: Any = LazyModule("mezzotint.collect.columns")
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 MOST_BITS = 6
 
@@ -115,7 +114,9 @@ class Answer:
 
 
 @lru_cache(maxsize=8)
-def _values(prior: str) -> Any:
+def _values(prior: str) -> npt.NDArray[np.floating]:
+    from mezzotint.collect import columns
+
     path, _, column = prior.rpartition(":")
     if not path or not column:
         raise ParameterError("prior", prior, "give FILE:COLUMN, as in public.parquet:age")
@@ -123,12 +124,12 @@ def _values(prior: str) -> Any:
 
 
 @lru_cache(maxsize=32)
-def _sample(prior: str, lower: float, upper: float) -> Any:
+def _sample(prior: str, lower: float, upper: float) -> priors.Prior | None:
     """Sorted and counted once: an answer then takes as long as the column has different values."""
     return priors.as_prior(_values(prior), lower=lower, upper=upper) if prior else None
 
 
-def prior_of(question: Question) -> Any:
+def prior_of(question: Question) -> priors.Prior | None:
     """The prior that the question names, or None for uniform."""
     return _sample(question.prior, question.lower, question.upper)
 
@@ -140,7 +141,7 @@ def _candidates(
     """Tables to choose from, each made in milliseconds: one-bit response, and best tables on even grids of levels."""
     sample = _sample(prior, lower, upper)
     problem: dict[str, Any] = {"epsilon": epsilon, "lower": lower, "upper": upper, "loss": loss, "prior": sample}
-    found = [("randomized_response", calibration.calibrate("randomized_response", levels=2, **problem).mechanism)]
+    found = [("randomized_response", mz.design.calibrate("randomized_response", levels=2, **problem).mechanism)]
     count = 2**bits
     grids = [even_levels(epsilon, count, lower, upper, reach) for reach in _REACHES if count > 2]
     if count == 4 and knots == KNOTS["local"]:
@@ -149,7 +150,7 @@ def _candidates(
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                found.append(("optimal", design.optimal(levels=levels, knots=knots, **problem).mechanism))
+                found.append(("optimal", mz.design.optimal(levels=levels, knots=knots, **problem).mechanism))
         except MezzotintError:
             continue
     return tuple(found)
@@ -242,12 +243,14 @@ def _reasons(question: Question, family: str, mechanism: Mechanism, loss: float,
 
 
 @lru_cache(maxsize=512)
-def _claim(mechanism: Mechanism, coordinates: int, rounds: int, view: str, clients: int, delta: float) -> Any:
+def _claim(
+    mechanism: Mechanism, coordinates: int, rounds: int, view: str, clients: int, delta: float
+) -> mz.privacy.Claim:
     crowd = {"clients": clients} if view == "sum" else {}
-    return privacy.account(mechanism, dimension=coordinates, rounds=rounds, view=view, delta=delta, **crowd)
+    return mz.privacy.account(mechanism, dimension=coordinates, rounds=rounds, view=view, delta=delta, **crowd)
 
 
-def claim(question: Question, advice: Answer) -> Any:
+def claim(question: Question, advice: Answer) -> mz.privacy.Claim:
     """The claim of the whole release, by `mezzotint.privacy.account`."""
     return _claim(
         advice.mechanism, question.coordinates, question.rounds, question.view, question.clients, question.delta
@@ -304,7 +307,7 @@ def summary(question: Question, advice: Answer) -> tuple[tuple[str, str], ...]:
     """What a page shows, as names and values."""
     mechanism = advice.mechanism
     return (
-        (f"epsilon of one report ({privacy.report_claim(mechanism).basis})", above(mechanism.epsilon, 8)),
+        (f"epsilon of one report ({mz.privacy.report_claim(mechanism).basis})", above(mechanism.epsilon, 8)),
         ("levels", f"{mechanism.levels.size} ({mechanism.bits} bits)"),
         ("mean squared error", number(advice.mse, 6)),
         ("mean absolute error", number(advice.mae, 6)),

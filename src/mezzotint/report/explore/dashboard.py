@@ -6,20 +6,21 @@ import itertools
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, final
+from typing import Any, TypeAlias, TypeVar, final
+
+import dash
+from dash.development.base_component import Component
 
 from mezzotint.core.errors import MezzotintError, ParameterError
-from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.records import JsonObject
 from mezzotint.report.explore import answers
 from mezzotint.report.explore.answers import Answer, Question
 from mezzotint.report.mechanism_pages import how_good_it_is
 from mezzotint.report.plots import COLOURS, figure_json
 from mezzotint.report.rivals import Comparison, compare
-
-dash: Any = LazyModule("dash")
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #222; --page: #fff; --quiet: #595959; --line: #e4e4e4; --code: #f5f5f5;
@@ -80,7 +81,7 @@ _WHOLE = ("bits", "clients", "coordinates", "rounds")
 _LIMITS = {**dict.fromkeys(_WHOLE, "; a whole number from 1 on"), "delta": "; a number between 0 and 1"}
 
 
-def make_app(*, prior: str = "") -> Any:
+def make_app(*, prior: str = "") -> dash.Dash:
     """The Dash application.
 
     Arguments:
@@ -89,7 +90,7 @@ def make_app(*, prior: str = "") -> Any:
     app = dash.Dash(
         "mezzotint",
         title="mezzotint: which mechanism?",
-        update_title=None,
+        update_title=None,  # pyright: ignore[reportArgumentType] documented: the title stays
         serve_locally=True,
         include_assets_files=False,
         index_string=TEMPLATE,
@@ -111,28 +112,30 @@ def make_app(*, prior: str = "") -> Any:
 # The page ----------------------------------------------------------------------------------------------------
 
 
-def _control(label: str, inner: Any) -> Any:
-    named = {"htmlFor": inner.id} if isinstance(inner, dash.dcc.Input) else {}
+def _control(label: str, inner: Component) -> Component:
+    named: JsonObject = {"htmlFor": vars(inner)["id"]} if isinstance(inner, dash.dcc.Input) else {}
     return dash.html.Div([dash.html.Label(label, **named), inner], className="control")
 
 
-def _number(name: str, value: float, label: str, **limits: Any) -> Any:
+def _number(name: str, value: float, label: str, **limits: Any) -> Component:
     step = 1 if name in _WHOLE else "any"
     return _control(
         label, dash.dcc.Input(id=name, type="number", value=value, step=step, debounce=True, required=True, **limits)
     )
 
 
-def _slider(name: str, value: float, label: str, low: float, high: float, step: float, marks: Any) -> Any:
+def _slider(
+    name: str, value: float, label: str, low: float, high: float, step: float, marks: dict[float, str] | None
+) -> Component:
     inner = dash.dcc.Slider(id=name, min=low, max=high, step=step, value=value, marks=marks)
     return _control(label, inner)
 
 
-def _choice(name: str, value: str, label: str, options: dict[str, str]) -> Any:
+def _choice(name: str, value: str, label: str, options: dict[str, str]) -> Component:
     return _control(label, dash.dcc.RadioItems(id=name, value=value, options=options))
 
 
-def _controls(prior: str) -> list[Any]:
+def _controls(prior: str) -> list[Component]:
     asked = Question()
     epsilons = {mark: str(mark) for mark in (0.1, 1, 2, 4, 6, 8)}
     return [
@@ -153,7 +156,7 @@ def _controls(prior: str) -> list[Any]:
     ]
 
 
-def _layout(prior: str) -> Any:
+def _layout(prior: str) -> Component:
     html, dcc = dash.html, dash.dcc
     shown = {"config": {"displayModeBar": False}, "responsive": True, "style": {"height": "360px"}}
     return html.Div(
@@ -183,17 +186,22 @@ def _layout(prior: str) -> Any:
     )
 
 
-def _chart(name: str, inner: Any) -> Any:
+def _chart(name: str, inner: Component) -> Component:
     """A figure under a name for those who do not see it."""
-    return dash.html.Div(inner, role="img", **{"aria-label": name})
+    label: JsonObject = {"aria-label": name}
+    return dash.html.Div(inner, role="img", **label)
 
 
 # The answers -------------------------------------------------------------------------------------------------
 
 
-def question_of(*values: Any) -> Question:
+Control: TypeAlias = float | str | None
+"""What a control of the page holds."""
+
+
+def question_of(*values: Control) -> Question:
     """The question that the controls ask; an empty or unreadable control raises ParameterError."""
-    asked = dict(zip(FIELDS, values, strict=True))
+    asked: JsonObject = dict(zip(FIELDS, values, strict=True))
     asked["prior"] = (asked["prior"] or "").strip()
     for name, value in asked.items():
         if value is None:
@@ -203,7 +211,7 @@ def question_of(*values: Any) -> Question:
     return Question(**asked)
 
 
-def answer(*values: Any) -> tuple[Any, ...]:
+def answer(*values: Control) -> tuple[object, ...]:
     """Everything that is there at once."""
     started = time.perf_counter()
     html = dash.html
@@ -220,6 +228,9 @@ def answer(*values: Any) -> tuple[Any, ...]:
     return ("", html.Table(html.Tbody(rows)), reasons, commands, python, _distribution(question, advice), took)
 
 
+T = TypeVar("T")
+
+
 @final
 class Latest:
     """Runs slow answers one at a time; of a tab's that wait, only the latest is computed, as its page moved on."""
@@ -229,7 +240,7 @@ class Latest:
         self._tickets = itertools.count()
         self._newest: dict[str, int] = {}
 
-    def run(self, work: Callable[[], Any], tab: str = "") -> Any:
+    def run(self, work: Callable[[], T], tab: str = "") -> T | None:
         """What `work` returns, or None when a later call of the same tab came while this one waited."""
         ticket = next(self._tickets)
         self._newest[tab] = max(self._newest.get(tab, -1), ticket)
@@ -245,7 +256,7 @@ _MOST_TABS = 1000
 _CLAIMS, _RIVALS = Latest(), Latest()
 
 
-def total_claim(*values: Any) -> Any:
+def total_claim(*values: Control) -> object:
     """The claim of the whole release, for the controls' values and the tab; many reports may take seconds."""
     try:
         question, tab = question_of(*values[: len(FIELDS)]), _tab(values)
@@ -255,11 +266,11 @@ def total_claim(*values: Any) -> Any:
     return dash.no_update if claim is None else str(claim)
 
 
-def _tab(values: tuple[Any, ...]) -> str:
+def _tab(values: Sequence[Control]) -> str:
     return str(values[len(FIELDS)]) if len(values) > len(FIELDS) else ""
 
 
-def rivals(*values: Any) -> Any:
+def rivals(*values: Control) -> tuple[object, object]:
     """The comparison at equal epsilon, which takes seconds; for uniform inputs. Arguments as of `total_claim`."""
     try:
         mechanism = answers.advise(question_of(*values[: len(FIELDS)])).mechanism
@@ -278,11 +289,11 @@ def _compared(mechanism: Mechanism) -> Comparison:
     return compare(mechanism)
 
 
-def _empty() -> dict[str, Any]:
+def _empty() -> JsonObject:
     return {"data": [], "layout": {"height": 10, "xaxis": {"visible": False}, "yaxis": {"visible": False}}}
 
 
-def _distribution(question: Question, advice: Answer) -> dict[str, Any]:
+def _distribution(question: Question, advice: Answer) -> JsonObject:
     """Probabilities of the levels at both ends and the middle of the range."""
     mechanism = advice.mechanism
     inputs = (question.lower, (question.lower + question.upper) / 2, question.upper)

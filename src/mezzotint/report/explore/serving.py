@@ -6,12 +6,15 @@ import hmac
 import logging
 import secrets
 import threading
-from typing import Any, final
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, final
 
-from mezzotint.core.lazy import LazyModule
+import flask
+from werkzeug import serving
 
-flask: Any = LazyModule("flask")
-serving: Any = LazyModule("werkzeug.serving")
+if TYPE_CHECKING:
+    import werkzeug
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 ADDRESS = "127.0.0.1"
 PATIENCE = 60.0
@@ -37,7 +40,7 @@ class LocalServer:
         port: 0 for any free one.
     """
 
-    def __init__(self, application: Any, *, port: int = 0) -> None:
+    def __init__(self, application: flask.Flask, *, port: int = 0) -> None:
         self.token = secrets.token_urlsafe(32)
         logging.getLogger("werkzeug").setLevel(logging.WARNING)  # it would write every request down, token included
         application.before_request(self._refusal)
@@ -70,8 +73,8 @@ class LocalServer:
         with self._idle:
             self._idle.wait_for(lambda: self._answering == 0, timeout=PATIENCE)
 
-    def _counted(self, application: Any) -> Any:
-        def answer(environ: Any, start: Any) -> Any:
+    def _counted(self, application: flask.Flask) -> WSGIApplication:
+        def answer(environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
             with self._idle:
                 self._answering += 1
             try:
@@ -83,7 +86,7 @@ class LocalServer:
 
         return answer
 
-    def _refusal(self) -> Any:
+    def _refusal(self) -> werkzeug.Response | None:
         """None lets a request pass."""
         request, cookie = flask.request, f"mezzotint-{self.port}"
         if request.host not in (f"{ADDRESS}:{self.port}", f"localhost:{self.port}"):
@@ -98,12 +101,12 @@ class LocalServer:
         return hmac.compare_digest(given.encode(), self.token.encode())
 
 
-def _refused() -> Any:
+def _refused() -> flask.Response:
     text = "403: this page opens only with the address that mezzotint explore printed, token included.\n"
     return flask.Response(text, status=403, mimetype="text/plain")
 
 
-def _headers(answer: Any) -> Any:
+def _headers(answer: flask.Response) -> flask.Response:
     answer.headers["Content-Security-Policy"] = POLICY
     answer.headers["Referrer-Policy"] = "no-referrer"
     answer.headers["X-Content-Type-Options"] = "nosniff"

@@ -7,13 +7,14 @@ import math
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast, final
+from typing import cast, final
 
 import numpy as np
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 from mezzotint.core.arguments import check_count, check_positive
 from mezzotint.core.errors import InfeasibleError, ParameterError
+from mezzotint.core.records import JsonObject
 from mezzotint.privacy.account import account
 from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.propose import Outcome
@@ -113,7 +114,7 @@ class Steps:
         return self.phases[0].records_per_user if self.phases else 1
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> JsonObject:
         """Plain values for JSON."""
         users = {"records_per_user": self.records_per_user} if self.records_per_user > 1 else {}
         return {"phases": [phase.facts for phase in self.phases], **users}
@@ -133,7 +134,7 @@ class Steps:
     def claim(self, release: Release, bounds: Mapping[str, float]) -> Claim:
         """The claim made of valid bounds."""
         many = self.records_per_user
-        users: dict[str, Any] = {}
+        users: dict[str, str] = {}
         if many > 1:
             users = {"unit": "user", "between": f"data in which a user has at most {many} records"}
         rates = {phase.sampling.rate if isinstance(phase.sampling, Poisson) else 0.0 for phase in self.phases}

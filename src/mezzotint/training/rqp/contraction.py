@@ -82,7 +82,7 @@ class _Boxes:
         self.channel = (low, gap, top)
         self.left, self.left_rest, self.right, self.right_rest = ends
 
-    def take(self, chosen: npt.NDArray[Any]) -> _Boxes:
+    def take(self, chosen: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> _Boxes:
         low, gap, top = (part[chosen] for part in self.channel)
         ends = (self.left, self.left_rest, self.right, self.right_rest)
         return _Boxes(low, gap, top, tuple(end[chosen] for end in ends))

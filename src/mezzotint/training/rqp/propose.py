@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Literal
 
 from mezzotint import kernel
+from mezzotint.core.records import JsonObject
 from mezzotint.privacy.propose import TAIL, Outcome, Proof, accepted, exact_rate, exact_text, sealed
 from mezzotint.training.rqp.contraction import contraction
 
@@ -47,7 +48,7 @@ def propose_training(
         observer="model", rounds=steps, sampling="none" if rate == 1 else "poisson", rate=rate, neighboring=neighboring,
         noise_multiplier=exact_rate(noise_multiplier), kept=kept, levels=2**bits, seeded=seeded,
     )  # fmt: skip
-    content: dict[str, Any] = {"kappa": "1"}
+    content: JsonObject = {"kappa": "1"}
     if kept < 1 and way != "noise":
         content = {"kappa": exact_text(contraction(q, bits) * 1.0002), "range": "8", "depth": _DEPTH}
         if Fraction(str(content["kappa"])) >= 1:

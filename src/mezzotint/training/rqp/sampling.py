@@ -21,6 +21,7 @@ from scipy.stats import binom
 from mezzotint.core.arguments import check_count, check_positive, check_rate
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import FloatArray
+from mezzotint.core.records import JsonObject
 from mezzotint.training.rqp.contraction import RELATIVE_ERROR, hockey_stick
 
 Curve = Callable[[FloatArray], FloatArray]
@@ -350,7 +351,7 @@ class Phase:
         return f"{self.steps} step(s) with {noise}, {self.sampling.words()}"
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> JsonObject:
         """Plain values for JSON."""
         bands = {"bands": self.bands} if self.bands > 1 else {}
         return {"noise_multiplier": self.noise_multiplier, "kappa": self.kappa, "steps": self.steps, **bands}

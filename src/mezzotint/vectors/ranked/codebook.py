@@ -6,16 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, Literal, final
+from typing import Literal, final
 
 import numpy as np
 
-from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import FloatArray, IntArray
 from mezzotint.vectors.ranked import stream
 from mezzotint.vectors.ranked.rank_table import mean_norm, top_folded, top_normal
-
-kernels: Any = LazyModule("mezzotint.vectors.compiled")
 
 Kind = Literal["S", "X", "G", "GX"]
 
@@ -100,12 +97,16 @@ class Codebook:
 
     def transform(self, vectors: FloatArray, group: int) -> None:
         """Signs, then Hadamard, in place of the (n, padded) rows; nothing without a subspace."""
+        from mezzotint.vectors import compiled as kernels
+
         if self.subspace is not None:
             vectors *= self.signs(group)
             kernels.transform(vectors, 1 / math.sqrt(self.padded))
 
     def undo(self, vector: FloatArray, group: int) -> FloatArray:
         """(padded,) estimate to the (size,) vector."""
+        from mezzotint.vectors import compiled as kernels
+
         if self.subspace is None:
             return vector
         values = vector[None, :].copy()

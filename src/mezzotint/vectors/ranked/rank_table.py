@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from itertools import pairwise
-from typing import Any, final
+from typing import final
 
 import numpy as np
 import scipy
@@ -20,6 +20,7 @@ import scipy
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.loss import exp_below
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray, Mechanism
+from mezzotint.core.records import JsonObject
 from mezzotint.privacy.ranks import table_ratio
 
 
@@ -55,13 +56,13 @@ class RankTable:
         if problems:
             raise ParameterError("table", f"{self.as_dict()}", "; ".join(problems))
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Plain values for JSON, under the names of docs/file-format.md."""
         names = {"M": self.codewords, "k": self.top, "T": TOTAL, "w_hi": self.high, "w_lo": self.low, "r": self.raised}
         return names if self.null is None else {**names, "null": list(self.null)}
 
     @classmethod
-    def from_dict(cls, table: dict[str, Any]) -> RankTable:
+    def from_dict(cls, table: JsonObject) -> RankTable:
         """The table that `as_dict` wrote."""
         null = table.get("null")
         return cls(

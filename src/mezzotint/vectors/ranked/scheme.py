@@ -24,10 +24,10 @@ from mezzotint.core import format
 from mezzotint.core.arguments import check_count, check_positive
 from mezzotint.core.entropy import draw_words, key_from
 from mezzotint.core.errors import FileFormatError, ParameterError
-from mezzotint.core.files import AppendLog, Line, read_text
-from mezzotint.core.lazy import LazyModule
+from mezzotint.core.files import AppendLog, read_text
 from mezzotint.core.loss import float_above
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray, Seed
+from mezzotint.core.records import JsonObject
 from mezzotint.privacy.account import account
 from mezzotint.privacy.claim import Claim, basis, counted
 from mezzotint.privacy.ledger import Charge, Ledger
@@ -40,8 +40,6 @@ from mezzotint.vectors.ranked import stream
 from mezzotint.vectors.ranked.codebook import KINDS, Codebook, Kind, groups
 from mezzotint.vectors.ranked.rank_table import RankTable, gaussian_error
 from mezzotint.vectors.rotation import MAX_DIMENSION
-
-kernels: Any = LazyModule("mezzotint.vectors.compiled")
 
 Norms = Literal["unit", "slack", "null"]
 
@@ -308,11 +306,13 @@ class RankedCodebook:
             return found[0] if single else found
         return int(reports[0]) if single else reports
 
-    def report(self, row: npt.NDArray[Any], seed: int, words: Sequence[int]) -> int:
+    def report(self, row: FloatArray, seed: int, words: Sequence[int]) -> int:
         """The report of one (d,) vector that given secret words lead to, one 64-bit word per index.
 
         For conformance tests: who knows the words learns about the vector.
         """
+        from mezzotint.vectors import compiled as kernels
+
         codebook, table = self._codebook, self.table
         vector = np.zeros((1, codebook.padded))
         rho = kernels.lift(
@@ -388,7 +388,7 @@ class RankedCodebook:
 
     # Storage ---------------------------------------------------------------------------------------------------
 
-    def _body(self) -> dict[str, Any]:
+    def _body(self) -> JsonObject:
         return {
             "table": self.table.as_dict(),
             "indices": self.indices,
@@ -409,7 +409,7 @@ class RankedCodebook:
         """Of table, codebook and seed rule."""
         return canonical_hash(self._body())
 
-    def certificate(self) -> dict[str, Any]:
+    def certificate(self) -> JsonObject:
         """The claim of one report as plain values: e**epsilon is (numerator / denominator)**indices."""
         return {
             "epsilon": self.epsilon,
@@ -520,7 +520,7 @@ def round_seeds(round_number: int, slots: Iterable[int]) -> npt.NDArray[np.uint6
     return np.array([(_checked("round_number", round_number) << 32) + slot for slot in numbers], dtype=np.uint64)
 
 
-def _checked(name: str, value: Any) -> int:
+def _checked(name: str, value: object) -> int:
     number = check_count(name, value, least=0)
     if number >= _MOST:
         raise ParameterError(name, value, "need an integer from 0 to 2**32 - 1")
@@ -574,7 +574,7 @@ class RankedSession:
         header = {"format": "mezzotint-ranked-answers", "version": 2, "sha256": scheme.sha256, "client": client}
         self._log = AppendLog(path, header=header, take=self._take, what="file of answers")
 
-    def _take(self, line: Line) -> None:
+    def _take(self, line: JsonObject) -> None:
         self._answers[line["round"]] = (line["slot"], line["report"], line["nonce"])
 
     @property

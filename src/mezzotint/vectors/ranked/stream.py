@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +17,7 @@ import scipy
 
 from mezzotint.core.entropy import draw_words
 from mezzotint.core.errors import MezzotintError
-from mezzotint.core.lazy import LazyModule
 from mezzotint.core.mechanism import FloatArray, IntArray
-
-kernels: Any = LazyModule("mezzotint.vectors.compiled")
 
 VERSION = 1
 """Of generator and map; it stands in every file, and another version is refused."""
@@ -87,6 +83,8 @@ def signs(beacon: str, group: int, size: int) -> FloatArray:
 def positions(key: bytes, count: int, among: int) -> IntArray:
     """(count,) distinct numbers below `among`, a power of two, in the order drawn: 32-bit numbers from word 0 on, taken
     modulo `among`, and skipped when they stand already."""
+    from mezzotint.vectors import compiled as kernels
+
     taken = np.zeros(among, dtype=np.uint8)
     found = np.empty(count, dtype=np.int64)
     have, start = 0, 0
@@ -105,6 +103,8 @@ def row_stride(width: int) -> int:
 
 def normal_rows(key: bytes, first: int, count: int, width: int) -> FloatArray:
     """(count, width) normal numbers: rows `first`, `first` + 1, ... of a report's matrix."""
+    from mezzotint.vectors import compiled as kernels
+
     stride = row_stride(width)
     numbers = _halves(key, _ROWS_START + first * (stride // 2), count * stride)
     rows = np.empty((count, width))
@@ -114,6 +114,8 @@ def normal_rows(key: bytes, first: int, count: int, width: int) -> FloatArray:
 
 def normal_products(key: bytes, count: int, vector: FloatArray) -> FloatArray:
     """(count,) inner products of the first `count` rows with a vector; the rows are never stored."""
+    from mezzotint.vectors import compiled as kernels
+
     stride = row_stride(vector.size)
     products = np.empty(count)
     # So many rows at a time that their words stay in a cache.
