@@ -17,6 +17,20 @@ with contextlib.suppress(ImportError):  # before Flower 1.38 messages carry no i
     from flwr.supercore.task_identity import TaskIdentity
 
 
+class Clock:
+    """Time passes when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        assert seconds >= 0
+        self.now += seconds
+
+
 def name_task() -> None:
     """Whose messages are made in this process."""
     if TaskIdentity is not None:
@@ -26,7 +40,8 @@ def name_task() -> None:
 class LocalGrid(Grid):
     """Nodes with contexts of their own. `hand(message, reply)` may change, drop (None) or double (list) replies.
 
-    A message whose reply is dropped counts as one that could not be sent: nobody waits for it.
+    A message whose reply is dropped counts as one that could not be sent: nobody waits for it. For the answers to
+    `silent` messages everybody waits, but they never come.
     """
 
     def __init__(
@@ -36,10 +51,12 @@ class LocalGrid(Grid):
         names: bool = True,
         configs: dict[int, dict] | None = None,
         hand: Callable[[Message, Message], Message | list[Message] | None] = lambda message, reply: reply,
+        silent: Callable[[Message], bool] = lambda message: False,
     ) -> None:
         self.apps = {10 + place: app for place, app in enumerate(apps)}
         name_task()
         self.hand = hand
+        self.silent = silent
         self.received: list[Message] = []
         self._waiting: dict[str, list[Message]] = {}
         self._numbers = itertools.count()
@@ -68,6 +85,8 @@ class LocalGrid(Grid):
         number = str(next(self._numbers))
         message.metadata.__dict__["_message_id"] = number
         node = message.metadata.dst_node_id
+        if self.silent(message):
+            return number
         try:
             reply = self.apps[node](message, self.contexts[node])
         except Exception as error:  # as Flower does

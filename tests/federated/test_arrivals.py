@@ -5,29 +5,15 @@ from __future__ import annotations
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from federated.grids import name_task
+from federated.grids import Clock, name_task
 from mezzotint.federated import arrivals
 from mezzotint.federated.arrivals import arriving
-
-
-class _Clock:
-    """Time passes when somebody sleeps."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        assert seconds >= 0
-        self.now += seconds
 
 
 class _Slow:
     """Message i is answered `delays[i]` seconds after it was sent; None: it cannot be sent."""
 
-    def __init__(self, clock: _Clock, delays: list[float | None]) -> None:
+    def __init__(self, clock: Clock, delays: list[float | None]) -> None:
         self.clock = clock
         self.delays = delays
         self.due: dict[str, tuple[float, Message]] = {}
@@ -52,7 +38,7 @@ class _Slow:
 
 @pytest.fixture
 def clock(monkeypatch):
-    found = _Clock()
+    found = Clock()
     monkeypatch.setattr(arrivals, "time", found)
     return found
 
@@ -112,3 +98,15 @@ def test_who_stops_reading_fetches_no_more(clock):
             break
     assert list(grid.due) == ["12"]
     assert clock.now < 1.0
+
+
+def test_who_is_late_is_not_waited_for_twice_and_its_answer_is_taken_when_it_comes(clock):
+    grid, late = _Slow(clock, [0.0, 15.0]), dict[str, int]()
+    assert _nodes(arriving(grid, _messages(2), timeout=10.0, late=late)) == [10]
+    assert late == {"11": 11}
+    before = clock.now
+    assert _nodes(arriving(grid, [], timeout=10.0, late=late)) == []
+    assert clock.now == before
+    clock.sleep(5.0)
+    assert _nodes(arriving(grid, [], timeout=10.0, late=late)) == [11]
+    assert late == {}

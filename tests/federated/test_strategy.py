@@ -7,16 +7,17 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from federated.grids import LocalGrid
+from federated.grids import Clock, LocalGrid
 from federated.rounds import card, roster, secret
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.families import rqm, stochastic_rounding
-from mezzotint.federated.budget import rounds_within
+from mezzotint.federated.budget import against_readers, rounds_within
 from mezzotint.federated.encoding import FixedPointEncoding, TableEncoding
 from mezzotint.federated.ledger import RunLedger
 from mezzotint.federated.mod import SecureUpdates
 from mezzotint.federated.policy import Policy
 from mezzotint.federated.records import RECORD, flatten
+from mezzotint.federated.rounds import halfway
 from mezzotint.federated.secagg import PlanRefused
 from mezzotint.federated.strategy import SecureStrategy
 
@@ -121,8 +122,10 @@ def test_a_double_answer_is_refused_and_the_first_stands():
     found = _start(_grid(hand=lambda message, reply: [reply, reply]), strategy)
     np.testing.assert_allclose(found["a"], 2.5, atol=2 * EXACT.step)
     assert {one.name for one in strategy.incidents} == {"DuplicateAnswer"}
-    members = strategy.plan(6, 1, 1).members
-    assert len(strategy.incidents) == 3 * 6 + 2 * members  # introductions, dealings, inputs; two by the committee
+    plan = strategy.plan(6, 1, 1)
+    # Introductions, dealings, inputs; what comes after the last that is wanted is not read. Of the committee half of
+    # those beyond the quorum are wanted to agree, and a quorum to open.
+    assert len(strategy.incidents) == 6 + 2 * 5 + (halfway(plan.quorum, plan.members) - 1) + (plan.quorum - 1)
 
 
 @pytest.mark.parametrize(
@@ -405,3 +408,113 @@ def test_whose_rounds_are_used_up_is_left_out_and_the_others_go_on():
             fewer.ledger.ask(fewer.ledger.start(), [name], minimum=1)
     _start_nothing(_grid(), fewer)
     assert "only 4 of 6 clients" in fewer.stopped
+
+
+# Early ends ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    found = Clock()
+    monkeypatch.setattr("mezzotint.federated.arrivals.time", found)
+    return found
+
+
+def _lenient(count: int, **others) -> LocalGrid:
+    """Clients that take one in ten for corrupted, which leaves small rounds room for drop-outs."""
+    return LocalGrid([_app(float(place), Policy(corrupted=0.1)) for place in range(count)], **others)
+
+
+def _dying(at: dict[int, str]):
+    """Nodes that never answer from a stage on."""
+    stages = ["card", "deal", "sum", "agree", "open"]
+
+    def silent(message: Message) -> bool:
+        node = message.metadata.dst_node_id
+        return node in at and stages.index(_stage(message)) >= stages.index(at[node])
+
+    return silent
+
+
+def test_a_round_with_spare_clients_waits_for_nobody(clock):
+    """Of 12 drawn one is silent from the start and two while they train: the sum is the 9 others', at once."""
+    strategy = SecureStrategy(encoding=EXACT, per_round=9, spare=3, corrupted=0.1, stage_timeout=600.0)
+    found = _start(_lenient(12, silent=_dying({11: "deal", 12: "sum", 13: "sum"})), strategy)
+    np.testing.assert_allclose(found["a"], np.mean([0, 4, 5, 6, 7, 8, 8, 8, 8]), atol=2 * EXACT.step)  # clipped to 8
+    assert clock.now < 10.0
+    assert strategy.ledger.smallest_sum == strategy.counted == 9
+    assert strategy.ledger.charges == {str(place): 1 for place in (0, *range(4, 12))}
+    assert strategy.incidents == []
+
+
+def test_a_round_without_spare_clients_waits_until_its_stages_end(clock):
+    strategy = SecureStrategy(encoding=EXACT, per_round=12, corrupted=0.1, stage_timeout=600.0)
+    _start(_lenient(12, silent=_dying({11: "deal", 12: "sum"})), strategy)
+    assert strategy.counted == 10
+    assert 2 * 600.0 <= clock.now < 2 * 600.0 + 10.0
+
+
+def test_whoever_answers_when_a_stage_is_over_is_not_in_the_sum_and_not_charged(clock):
+    """All of 8 answer, in the order of their nodes; those read after the sixth are left out, whoever they are."""
+    strategy = SecureStrategy(encoding=EXACT, per_round=6, spare=2, corrupted=0.1)
+    _start(_lenient(8), strategy)
+    total = strategy.last_sum
+    assert total is not None
+    assert len(total.survivors) == 6
+    assert len(total.dropped) == 2
+    assert sum(strategy.ledger.charges.values()) == 6
+    assert strategy.plan(strategy.invited, 1, 1).clients == 8  # everybody computes the draw from this
+    assert "vanished" in str(against_readers(  # the quickest of those drawn are no random sample
+        TableEncoding(mechanism=rqm(lower=-1, upper=1, levels=16, extension=1.0, q=0.42)),
+        strategy.ledger, secret=True, per_round=strategy.invited, size=10, delta=1e-5, corrupted=0,
+    ))  # fmt: skip
+
+
+def test_members_of_the_committee_that_are_gone_are_not_waited_for(clock):
+    strategy = SecureStrategy(encoding=EXACT, per_round=12, corrupted=0.1, dropped=0.25, stage_timeout=600.0)
+    plan = strategy.plan(12, 1, 1)
+    assert plan.members - plan.quorum >= 2
+    gone: dict[int, str] = {}
+
+    def silent(message: Message) -> bool:
+        if _stage(message) == "agree" and len(gone) < (plan.members - plan.quorum) // 2:
+            gone.setdefault(message.metadata.dst_node_id, "agree")
+        return _dying(gone)(message)
+
+    _start(_lenient(12, silent=silent), strategy)
+    assert gone
+    assert strategy.counted == 12
+    assert clock.now < 10.0
+
+
+def test_a_node_that_does_not_say_who_it_is_is_waited_for_once(clock):
+    strategy = SecureStrategy(encoding=EXACT, per_round=6, stage_timeout=600.0)
+    _start(_grid(7, silent=_dying({13: "card"})), strategy, 4)
+    assert clock.now < 600.0 + 10.0
+    assert sum(text == "released" for text in strategy.ledger.rounds.values()) >= 2
+
+
+def test_nodes_that_are_not_there_are_waited_for_once_in_a_run(monkeypatch):
+    found = Clock()
+    monkeypatch.setattr("mezzotint.federated.rounds.time.monotonic", found.monotonic)
+    monkeypatch.setattr("mezzotint.federated.rounds.time.sleep", found.sleep)
+    strategy = SecureStrategy(encoding=EXACT, per_round=8, corrupted=0.1, stage_timeout=600.0)
+    _start(_lenient(6), strategy, 3)
+    assert strategy.ledger.rounds == dict.fromkeys((1, 2, 3), "released")
+    assert 600.0 <= found.now < 602.0
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"spare": -1}, "spare"),
+        ({"spare": 2, "sampling": "poisson"}, "spare"),
+        ({"spare": 30}, "minimum"),
+        ({"spare": 5, "roster": roster(10)}, "per_round"),
+    ],
+    ids=["negative", "poisson", "minimum", "roster"],
+)
+def test_spare_clients_that_cannot_be(options, name):
+    with pytest.raises(ParameterError) as found:
+        SecureStrategy(encoding=EXACT, per_round=6, **options)
+    assert found.value.parameter == name

@@ -388,14 +388,25 @@ def test_a_budget_holds_over_sessions_servers_and_restarts(tmp_path):
         LifetimeLedger(tmp_path / f"sums-{identity[:16]}.jsonl", identity="somebody else")
 
 
-@pytest.mark.parametrize("missing", ["identity", "records"])
-def test_a_client_without_lasting_records_takes_no_budget(tmp_path, missing):
+def test_a_client_without_lasting_records_takes_no_budget(tmp_path):
+    policy = Policy(budget=100.0, roster=roster(CLIENTS))
+    grid = _grid([_app(np.ones(SIZE), policy) for _ in range(CLIENTS)])
+    strategy = _run(grid)
+    assert strategy.last_sum is None
+    refused = [_record(reply) for reply in grid.received if "refused" in _record(reply)]
+    assert len(refused) == CLIENTS
+    assert all((one["refused"], one["reason"].split(":")[0]) == ("PolicyRefusal", "budget") for one in refused)
+
+
+def test_a_budget_of_secure_sums_needs_a_roster(tmp_path):
+    """Charged as a sum of as many clients as the server names, one with its inventions would cost far too little."""
     config = {"identity": str(_Files.folder / "0"), "records": str(tmp_path)}
-    del config[missing]
     grid = LocalGrid([_app(np.ones(SIZE), Policy(budget=100.0)) for _ in range(CLIENTS)], configs={0: config})
     strategy = _run(grid, roster=None)
     assert strategy.last_sum is None
-    assert {_record(reply)["refused"] for reply in grid.received if "refused" in _record(reply)} == {"PolicyRefusal"}
+    refused = [_record(reply) for reply in grid.received if "refused" in _record(reply)]
+    assert len(refused) == CLIENTS
+    assert all("without a roster" in one["reason"] and one["refused"] == "PolicyRefusal" for one in refused)
     assert not list(tmp_path.iterdir())
 
 

@@ -91,7 +91,10 @@ def command(
     clients: Annotated[int, typer.Option(help="Clients in all (femnist: writers, 0 for all).")] = 100,
     alpha: Annotated[float, typer.Option(help="Dirichlet parameter of the split; small is uneven.")] = 0.5,
     per_round: Annotated[int, typer.Option(help="Clients in a round.")] = 100,
-    minimum: Annotated[int, typer.Option(help="Fewest clients in a sum; 0: half of --per-round + 1.")] = 0,
+    spare: Annotated[
+        int, typer.Option(help="Clients drawn beyond --per-round, so that no round waits for its slowest.")
+    ] = 0,
+    minimum: Annotated[int, typer.Option(help="Fewest clients in a sum; 0: half of those drawn + 1.")] = 0,
     sampling: Annotated[str, typer.Option(help="fixed, poisson, or cyclic: all take turns.")] = "fixed",
     roster: Annotated[
         Path | None, typer.Option(help="Roster of all clients (`mezzotint roster make`), for an app of many machines.")
@@ -131,8 +134,8 @@ def command(
             settings = run_settings.RunSettings(
                 dataset=dataset, data=data, model=model, clients=clients, alpha=alpha, seed=seed, algorithm=algorithm,
                 steps=steps, rate=rate, batch=batch, clip=clip, l2_norm=l2_norm, learning_rate=learning_rate,
-                rounds=rounds, per_round=per_round, minimum=minimum, sampling=sampling, epsilon=epsilon, delta=delta,
-                proximal=proximal, server_optimizer=server_optimizer,
+                rounds=rounds, per_round=per_round, spare=spare, minimum=minimum, sampling=sampling, epsilon=epsilon,
+                delta=delta, proximal=proximal, server_optimizer=server_optimizer,
                 out=_fresh(out), trust=trust, roster=_roster(roster, app), colluding=colluding, dropping=dropping,
             )  # fmt: skip
             if trust == "local":
@@ -272,10 +275,11 @@ def _noise(name: str, settings: RunSettings, noise_multiplier: float | None) -> 
 
     if noise_multiplier is not None or settings.epsilon == 0:
         return make(1.0 if noise_multiplier is None else noise_multiplier)
+    drawn = settings.per_round + settings.spare
     rounds = schedule.most_participations(
-        settings.sampling, rounds=settings.rounds, per_round=settings.per_round, population=len(federation.clients)
+        settings.sampling, rounds=settings.rounds, per_round=drawn, population=len(federation.clients)
     )
-    least = settings.minimum or settings.per_round // 2 + 1
+    least = settings.minimum or drawn // 2 + 1
     found, encoding = budget.noise_within(
         settings.epsilon, make, rounds=rounds, clients=least, size=size, delta=settings.delta
     )

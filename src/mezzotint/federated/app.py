@@ -188,6 +188,7 @@ def _strategy(settings: RunSettings, checkpoint: Checkpoint, coordinates: int) -
     facts = {"session": checkpoint.session.hex(), "encoding": binding, "coordinates": coordinates}
     common: dict[str, Any] = {
         "per_round": settings.per_round,
+        "spare": settings.spare,
         "minimum": settings.minimum or None,
         "sampling": check_sampling(settings.sampling),
         "learning_rate": settings.learning_rate,

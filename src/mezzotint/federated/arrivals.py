@@ -17,7 +17,14 @@ _SHORTEST, _LONGEST = 0.05, 1.0
 """Seconds between two looks for answers: the pause grows while nothing comes."""
 
 
-def arriving(grid: Grid, messages: Iterable[Message], *, timeout: float, answer_bytes: int = 0) -> Iterator[Message]:
+def arriving(
+    grid: Grid,
+    messages: Iterable[Message],
+    *,
+    timeout: float,
+    answer_bytes: int = 0,
+    late: dict[str, int] | None = None,
+) -> Iterator[Message]:
     """Sends messages, and gives their answers in the order in which they come.
 
     Ends when all have come or the time is over, whichever is first. Whoever stops reading gives up the others: they are
@@ -28,23 +35,32 @@ def arriving(grid: Grid, messages: Iterable[Message], *, timeout: float, answer_
         messages: to send, once the first answer is asked for; taken a few at a time.
         timeout: seconds, once all are sent. What has come by its end is given, however long the reader took.
         answer_bytes: of an answer, if known: large ones are fetched a few at a time.
+        late: number -> node of earlier messages, whose answers are given as well, but not waited for; messages that are
+            not answered at the end are added.
     """
-    outbox, waiting = iter(messages), set[str]()
+    late = {} if late is None else late
+    outbox, waiting = iter(messages), dict[str, int]()
     while some := list(islice(outbox, _AT_ONCE)):
-        waiting.update(number for number in grid.push_messages(some) if number)
+        for message, number in zip(some, grid.push_messages(some), strict=True):
+            if number:
+                waiting[number] = message.metadata.dst_node_id
     del some
     deadline, pause = time.monotonic() + timeout, _SHORTEST
     size = max(1, min(_AT_ONCE, _ROOM // max(1, answer_bytes)))
-    while waiting:
-        over = time.monotonic() >= deadline  # then this is the last look
-        asked, before = sorted(waiting), len(waiting)
-        for begin in range(0, before, size):
-            found = list(grid.pull_messages(asked[begin : begin + size]))
-            waiting.difference_update(answer.metadata.reply_to_message_id for answer in found)
-            while found:
-                yield found.pop(0)
-        if over:
-            return
-        pause = _SHORTEST if len(waiting) < before else min(2 * pause, _LONGEST)
-        if waiting:
+    try:
+        while waiting or late:
+            over = not waiting or time.monotonic() >= deadline  # then this is the last look
+            asked, before = [*waiting, *late], len(waiting)
+            for begin in range(0, len(asked), size):
+                found = list(grid.pull_messages(asked[begin : begin + size]))
+                for answer in found:
+                    waiting.pop(answer.metadata.reply_to_message_id, None)
+                    late.pop(answer.metadata.reply_to_message_id, None)
+                while found:
+                    yield found.pop(0)
+            if over or not waiting:
+                return
+            pause = _SHORTEST if len(waiting) < before else min(2 * pause, _LONGEST)
             time.sleep(min(pause, max(0.0, deadline - time.monotonic())))
+    finally:
+        late.update(waiting)

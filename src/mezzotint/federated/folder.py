@@ -139,7 +139,7 @@ def _write(folder: Path, settings: RunSettings, encoding: Encoding | RankedCodeb
     target = refuse_existing(folder / "pyproject.toml", parameter="app")
     roster = Roster.load(settings.roster) if settings.roster else None
     if roster is not None:
-        roster.check_drawn(settings.per_round, parameter="per_round")
+        roster.check_drawn(settings.per_round + settings.spare, parameter="per_round")
     out = "" if Path(settings.out).is_absolute() else settings.out
     data = "" if Path(settings.data).is_absolute() else settings.data
     names = {"mechanism": "" if encoding is None else ENCODING, "roster": ROSTER if settings.roster else ""}
@@ -190,7 +190,7 @@ def simulate(
         settings.dataset, folder=settings.data, clients=settings.clients, alpha=settings.alpha, seed=settings.seed
     )
     population = len(federation.clients)
-    if settings.per_round > population:
+    if settings.per_round + settings.spare > population:
         raise ParameterError("per_round", settings.per_round, f"the data set has only {population} clients")
     # A mechanism that cannot be used is refused before anything starts.
     _ = settings.codebook() if settings.trust == "local" else settings.encoding()

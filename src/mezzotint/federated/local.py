@@ -34,7 +34,7 @@ from mezzotint.federated.records import (
     parameters,
     reply,
 )
-from mezzotint.federated.rounds import RoundOptions, RoundStrategy, Running, Task
+from mezzotint.federated.rounds import RoundOptions, RoundStrategy, Running, Task, halfway
 from mezzotint.federated.secagg import DuplicateAnswer, MalformedMessage, TooFewClients
 from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.ledger import Ledger
@@ -235,6 +235,12 @@ class LocalStrategy(RoundStrategy[_Local]):
 
     def _stage(self, now: _Local) -> str:
         return now.stage
+
+    def _enough(self, now: _Local) -> bool:
+        wanted = len(now.nodes) if self.sampling == "poisson" else min(self.per_round, len(now.nodes))
+        if now.stage == JOIN:
+            return len(now.joined) >= halfway(wanted, len(now.nodes))
+        return len(now.reports) >= wanted
 
     def _receive(self, now: _Local, place: int, payload: bytes) -> None:
         if now.stage == JOIN:

@@ -35,7 +35,8 @@ class Policy:
         report_epsilon: largest pure epsilon of one report (of a coordinate's, or of a ranked one about a whole vector),
             seen alone; inf allows noise-free tables.
         budget: most epsilon that all ranked reports of this client, or all its secure sums, may cost together, as its
-            own ledger adds it up over all runs. Sums ask for a file of the identity and a folder of records.
+            own ledger adds it up over all runs. Sums ask for a file of the identity, a folder of records and a roster:
+            what a sum costs counts the noise of others, whom a server could invent.
         delta: of that budget, for secure sums.
         mechanisms: SHA-256 of the tables allowed; None allows all that meet report_epsilon.
         noise_multiplier: least noise that the summands of the smallest allowed sum add together, as a standard
@@ -97,6 +98,8 @@ class Policy:
             raise PolicyRefusal(f"span={plan.span}: the mechanism sends integers up to {encoding.span}")
         if plan.round > self.rounds:
             raise PolicyRefusal(f"rounds={plan.round}: this client answers at most {self.rounds} rounds of a session")
+        if self.roster is None and self.budget < float("inf"):
+            raise PolicyRefusal("budget: what a sum costs counts others' noise; without a roster they may be invented")
         self._check_mechanism(encoding)
         noise = encoding.noise_multiplier(max(0, plan.minimum - self.trust.corrupted_of(plan)))
         if noise < self.noise_multiplier:

@@ -91,6 +91,7 @@ class Running:
 class RoundOptions(TypedDict, total=False):
     """The arguments of every `RoundStrategy` that have a default; described there."""
 
+    spare: int
     minimum: int | None
     sampling: Sampling
     learning_rate: float
@@ -111,6 +112,8 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
 
     Arguments:
         per_round: clients of a round ("fixed": drawn without replacement), or the expected number ("poisson").
+        spare: clients drawn beyond those, so that a round need not wait for the last: the stage in which clients train
+            ends when `per_round` have answered, the one before it when half of the spare are missing.
         minimum: fewest clients that a round goes on with; None is what the protocol calls usual.
         sampling: "fixed", "poisson", or "cyclic": all take turns, whoever has waited longest first, so that each takes
             part as often as any other. None is claimed to amplify, for the server knows who took part.
@@ -133,6 +136,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         self,
         *,
         per_round: int,
+        spare: int = 0,
         minimum: int | None = None,
         sampling: Sampling = "fixed",
         learning_rate: float = 1.0,
@@ -147,7 +151,12 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         if per_round < 2:
             raise ParameterError("per_round", per_round, "need at least 2 clients; one alone hides nothing")
         self.per_round = per_round
-        self.minimum = self.usual_minimum(per_round) if minimum is None else minimum
+        self.spare = check_spare(spare, sampling)
+        self.minimum = self.usual_minimum(self.invited) if minimum is None else minimum
+        if not self.minimum <= per_round:
+            raise ParameterError(
+                "minimum", self.minimum, f"a round ends with {per_round} summands; ask for fewer, or spare fewer"
+            )
         self.sampling = check_sampling(sampling)
         self.learning_rate = learning_rate
         self.optimizer = FedAvg() if optimizer is None else optimizer
@@ -163,9 +172,15 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         self.stopped = ""
         self.seconds: dict[str, float] = {}
         self._running: R | None = None
+        self._patience = stage_timeout
         self._turns: dict[str, int] = {}
         for names in self.ledger.asked.values():
             self._next(names, len(names))
+
+    @property
+    def invited(self) -> int:
+        """Clients that are drawn for a round."""
+        return self.per_round + self.spare
 
     # What a protocol is made of ------------------------------------------------------------------------------------
 
@@ -211,6 +226,10 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
     @abstractmethod
     def _stage(self, now: R) -> str:
         """The stage that messages are about at present."""
+
+    @abstractmethod
+    def _enough(self, now: R) -> bool:
+        """Whether the present stage can end although some have not answered yet."""
 
     @abstractmethod
     def _receive(self, now: R, place: int, payload: bytes) -> None:
@@ -260,14 +279,21 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
     # Steps ---------------------------------------------------------------------------------------------------------
 
     def _connected(self, grid: Grid) -> list[int]:
-        """All nodes, as soon as there are enough for a round or the waiting time is over."""
-        deadline = time.monotonic() + self.stage_timeout
-        told = -1
-        while len(nodes := sorted(grid.get_node_ids())) < self.per_round and time.monotonic() < deadline:
+        """All nodes, as soon as there are enough.
+
+        For those that a round needs each round waits as long as for a stage. For the others, up to all that are drawn,
+        all rounds of a run together wait as long.
+        """
+        start, told = time.monotonic(), -1
+        while len(nodes := sorted(grid.get_node_ids())) < self.invited:
+            waited = time.monotonic() - start
+            if waited >= (self._patience if len(nodes) >= max(2, self.minimum) else self.stage_timeout):
+                break
             if len(nodes) != told:
                 told = len(nodes)
-                log(INFO, "mezzotint: %d nodes are connected; waiting for %d", told, self.per_round)
+                log(INFO, "mezzotint: %d nodes are connected; waiting for %d", told, self.invited)
             time.sleep(0.2)
+        self._patience = max(0.0, self._patience - (time.monotonic() - start))
         return nodes
 
     def _choose(self, names: Mapping[int, str]) -> list[int]:
@@ -314,7 +340,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
             # The rate is fixed by the population: each takes part independently of all others.
             rate, source = min(1.0, self.per_round / max(1, population)), random.SystemRandom()
             return sum(source.random() < rate for _ in range(population))
-        return min(self.per_round, population)
+        return min(self.invited, population)
 
     def _moved(
         self, now: R, mean: npt.NDArray[np.float64], counts: Mapping[str, int]
@@ -350,7 +376,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         self._ask(now, self._messages(now, outbox, extra))
 
     def _ask(self, now: R, messages: Iterable[Message]) -> None:
-        """Sends the messages of a stage and takes the answers as they come."""
+        """Sends the messages of a stage and takes the answers as they come, as long as more are wanted."""
         stage, start = self._stage(now), time.perf_counter()
         place_of = {node: place for place, node in now.nodes.items()}
         for answer in arriving(now.grid, messages, timeout=self.stage_timeout, answer_bytes=self._answer_bytes(now)):
@@ -366,6 +392,8 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
                 )
                 continue
             self._take_one(now, place, who, protocol_record(answer))
+            if self._enough(now):
+                break
         self.seconds[stage] = time.perf_counter() - start
 
     def _answer_bytes(self, now: R) -> int:
@@ -412,3 +440,21 @@ def spending(claim: Claim | None) -> str:
         return "no epsilon can be claimed"
     told = basis(claim.observer, certified=claim.certified)
     return f"epsilon {above(claim.epsilon)}, delta {claim.delta:g} spent by whoever took part most, {told}"
+
+
+def halfway(needed: int, there: int) -> int:
+    """How many of those who are there have to answer a stage that is not the last: half of the others may be late."""
+    return needed + (max(0, there - needed) + 1) // 2
+
+
+def check_spare(spare: int, sampling: str) -> int:
+    """The number of spare clients.
+
+    Raises:
+        ParameterError: it is negative, or goes with "poisson": to leave out the slowest is no draw of each by itself.
+    """
+    if spare < 0:
+        raise ParameterError("spare", spare, "a number of clients, 0 or more")
+    if spare and sampling == "poisson":
+        raise ParameterError("spare", spare, "goes with rounds of a fixed size: use sampling 'fixed' or 'cyclic'")
+    return spare

@@ -37,8 +37,9 @@ class RunSettings(Record):
             encoding has its own.
         learning_rate: factor of what the server's optimizer makes of the mean update.
         server_optimizer: "fedavg", "fedavgm", "fedadam" or "fedyogi" (`mezzotint.federated.server_optimizers`).
-        rounds, per_round, minimum: how many rounds, clients each, and fewest summands (0: half of per_round + 1; of
+        rounds, per_round, minimum: how many rounds, clients each, and fewest summands (0: half of those drawn + 1; of
             single reports 1).
+        spare: clients drawn beyond per_round, so that no round waits for its slowest.
         roster: file of all clients that there are (`Roster`); "" takes the connected ones for real.
         colluding, dropping: shares of the clients that the secure sums bear: colluding with the server, and vanishing.
         sampling: "fixed", "poisson" or "cyclic" (see `SecureStrategy`).
@@ -73,6 +74,7 @@ class RunSettings(Record):
     server_optimizer: str = "fedavg"
     rounds: int = 6
     per_round: int = 100
+    spare: int = 0
     minimum: int = 0
     roster: str = ""
     colluding: float = CORRUPTED
@@ -100,8 +102,9 @@ class RunSettings(Record):
         for name, holds, remedy in checks:
             if not holds:
                 raise ParameterError(name, getattr(self, name), remedy)
-        if self.dataset == "digits" and self.per_round > self.clients:
-            raise ParameterError("per_round", self.per_round, f"there are only {self.clients} clients")
+        if self.dataset == "digits" and self.per_round + self.spare > self.clients:
+            asked = self.per_round + self.spare
+            raise ParameterError("per_round", asked, f"there are only {self.clients} clients, spare ones included")
         check_sampling(self.sampling)
         optimizer_named(self.server_optimizer)
         _ = self.training  # checks its part

@@ -33,7 +33,7 @@ from mezzotint.federated.records import (
     protocol_record,
     task_digest,
 )
-from mezzotint.federated.rounds import RoundOptions, RoundStrategy, Running, Task
+from mezzotint.federated.rounds import RoundOptions, RoundStrategy, Running, Task, halfway
 from mezzotint.federated.secagg import (
     Blame,
     Card,
@@ -95,7 +95,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
         rounds: largest round number, no larger than what clients' policies allow.
         retries: how often a round that clients spoilt by what they dealt is repeated without them; each time the others
             are charged, for their masks were opened.
-        options: see `RoundStrategy`. A round with fewer than `minimum` summands, usually half of per_round + 1, is
+        options: see `RoundStrategy`. A round with fewer than `minimum` summands, usually half of those drawn + 1, is
             refused and nothing is learnt.
 
     Guarantees:
@@ -122,14 +122,15 @@ class SecureStrategy(RoundStrategy[_Secure]):
         self.dropped = dropped
         self.trust = Trust(roster=roster, corrupted=corrupted, rounds=rounds)
         self._cards: dict[int, _Known] = {}
+        self._late: dict[str, int] = {}
         self.retries = retries
         self._among: int | None = None
         self.blames: list[Blame] = []
         self.excluded = self._blamed()
         self.last_sum: SecureSum | None = None
         if roster is not None:
-            roster.check_drawn(per_round, parameter="per_round")
-        self.plan(per_round, 1, 1)  # refuses now what could never run
+            roster.check_drawn(self.invited, parameter="per_round")
+        self.plan(self.invited, 1, 1)  # refuses now what could never run
 
     @staticmethod
     def usual_minimum(per_round: int) -> int:
@@ -201,7 +202,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
         """What holds against somebody who reads the models alone; see `mezzotint.federated.budget.against_readers`."""
         secret = self.sampling == "fixed" and self.roster is None
         told = {"size": size, "delta": delta, "corrupted": corrupted}
-        return against_readers(self.encoding, self.ledger, secret=secret, per_round=self.per_round, **told)
+        return against_readers(self.encoding, self.ledger, secret=secret, per_round=self.invited, **told)
 
     def cost(self, rounds: int, *, size: int, delta: float, corrupted: int) -> float:
         told = {"rounds": rounds, "clients": self.minimum, "size": size, "delta": delta, "corrupted": corrupted}
@@ -212,7 +213,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
 
     @property
     def message_bits(self) -> int:
-        return self.encoding.bits(self.per_round)
+        return self.encoding.bits(self.invited)
 
     @property
     def report_bits(self) -> int:
@@ -266,17 +267,16 @@ class SecureStrategy(RoundStrategy[_Secure]):
         return one.name if self.roster is None else one.card.identity.hex()
 
     def _introduced(self, nodes: list[int], number: int, grid: Grid) -> dict[int, _Known]:
-        """Who stands behind each node; a node is asked once in a run, and left out when it does not say."""
-        unknown = [node for node in nodes if node not in self._cards]
+        """Who stands behind each node; one that does not say is left out, and later on not waited for again."""
         asked = [
             Message(
                 RecordDict({RECORD: ConfigRecord({STAGE: CARD, PAYLOAD: b""})}),
                 message_type=MessageType.TRAIN,
                 dst_node_id=node,
             )
-            for node in unknown
+            for node in sorted(set(nodes) - self._cards.keys() - set(self._late.values()))
         ]
-        for answer in arriving(grid, asked, timeout=self.stage_timeout):
+        for answer in arriving(grid, asked, timeout=self.stage_timeout, late=self._late):
             node = answer.metadata.src_node_id
             try:
                 self._introduce(node, None if answer.has_error() else protocol_record(answer))
@@ -304,6 +304,15 @@ class SecureStrategy(RoundStrategy[_Secure]):
 
     def _answer_bytes(self, now: _Secure) -> int:
         return now.server.plan.coordinates * now.server.plan.bits // 8 if now.server.stage == "sum" else 0
+
+    def _enough(self, now: _Secure) -> bool:
+        server, plan = now.server, now.server.plan
+        wanted = min(self.per_round, plan.clients) if self.sampling != "poisson" else plan.clients
+        if server.stage == "deal":
+            wanted = halfway(wanted, plan.clients)
+        elif server.stage != "sum":
+            wanted = plan.quorum if server.stage == "open" else halfway(plan.quorum, len(server.asked))
+        return server.ready(wanted)
 
     def _receive(self, now: _Secure, place: int, payload: bytes) -> None:
         now.server.receive(place, payload)
@@ -392,8 +401,8 @@ class SecureStrategy(RoundStrategy[_Secure]):
 
     def summary(self) -> None:
         """Logs the settings."""
-        plan = self.plan(self.per_round, 1, 1)
-        log(INFO, "\t├──> Secure sums of %d clients (%s)", self.per_round, self.sampling)
+        plan = self.plan(self.invited, 1, 1)
+        log(INFO, "\t├──> Secure sums of %d clients of %d drawn (%s)", self.per_round, self.invited, self.sampling)
         log(INFO, "\t├──> %d bits a coordinate, integers up to %d", plan.bits, plan.span)
         log(INFO, "\t├──> each masks with %d of its own choice; minimum %d", plan.picks, plan.minimum)
         log(INFO, "\t└──> a committee of %d, of whom %d sign who is in the sum", plan.members, plan.quorum)

@@ -163,6 +163,18 @@ class Server:
         takers = (self._took_dealing, self._took_masked, self._took_agreement, self._took_shares)
         takers[self._place](index, answer)
 
+    def ready(self, wanted: int) -> bool:
+        """Whether so many have answered the present stage, and enough of the right ones for the next."""
+        if len(self.answered) < wanted:
+            return False
+        if self.stage == "open":
+            return bool((self._revealed[:, sorted(self._dealt)].sum(axis=0) >= self.plan.quorum).all())
+        try:
+            self._check_enough(self.stage)
+        except TooFewClients:
+            return False
+        return True
+
     def advance(self) -> Outbox:
         """Closes the present stage; the messages of the next, by client.
 
