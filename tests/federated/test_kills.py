@@ -182,6 +182,7 @@ def _play(deaths: _Deaths, victims: set[int], outcome: str) -> None:
         charged = set(names.values()) if outcome == "charged" else set()
         assert set(strategy.ledger.charges) == charged
     deaths.ask_again()
+    deaths.left.clear()  # whoever was not asked in time lives
     for place in range(MANY):
         sums, signatures = (deaths.answers.get((place, stage), []) for stage in ("sum", "agree"))
         assert len(sums) <= 1

@@ -455,9 +455,9 @@ def test_a_round_without_spare_clients_waits_until_its_stages_end(clock):
 
 
 def test_whoever_answers_when_a_stage_is_over_is_not_in_the_sum_and_not_charged(clock):
-    """All of 8 answer, in the order of their nodes; those read after the sixth are left out, whoever they are."""
+    """Of 10 clients 8 are drawn, and all answer; those read after the sixth are left out, whoever they are."""
     strategy = SecureStrategy(encoding=EXACT, per_round=6, spare=2, corrupted=0.1)
-    _start(_lenient(8), strategy)
+    _start(_lenient(10), strategy)
     total = strategy.last_sum
     assert total is not None
     assert len(total.survivors) == 6
