@@ -7,7 +7,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Group
@@ -90,7 +90,7 @@ def _header(file: Path) -> JsonObject:
     with file.open("rb") as opened:
         first = opened.readline(_HEADER)
     try:
-        header: Any = json.loads(first)
+        header: JsonObject = json.loads(first)
         header.pop("chain")
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         header = {}

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO, cast
 
 import typer
 from rich.table import Table
@@ -282,7 +282,7 @@ def _bands(options: Options, records: int) -> int:
     )  # fmt: skip
 
 
-def _neighboring(options: Options) -> Any:
+def _neighboring(options: Options) -> Literal["add_or_remove_one", "replace_one"]:
     return options["neighboring"] or "add_or_remove_one"
 
 

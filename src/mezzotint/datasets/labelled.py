@@ -113,7 +113,7 @@ class Dataset:
     test_y: Labels
     classes: int
     note: str = ""
-    train_users: npt.NDArray[Any] | None = None
+    train_users: npt.NDArray[np.generic] | None = None
 
     def __post_init__(self) -> None:
         for part, x, y in (("train", self.train_x, self.train_y), ("test", self.test_x, self.test_y)):
@@ -197,7 +197,7 @@ EVERY = 5
 """Of tables and folders that are not split, every fifth record is kept for testing."""
 
 
-def _held_out(name: str, x: Features, y: Labels, classes: int, users: npt.NDArray[Any] | None = None) -> Dataset:
+def _held_out(name: str, x: Features, y: Labels, classes: int, users: npt.NDArray[np.generic] | None = None) -> Dataset:
     tested = np.arange(len(x)) % EVERY == EVERY - 1
     return Dataset(
         name=name, train_x=x[~tested], train_y=y[~tested], test_x=x[tested], test_y=y[tested], classes=classes,

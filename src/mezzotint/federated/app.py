@@ -153,7 +153,7 @@ class RunReport(Record):
     mse: float
     seconds: float
     metrics: tuple[dict[str, float], ...] = ()
-    amplified: dict[str, Any] = field(default_factory=dict[str, Any])
+    amplified: JsonObject = field(default_factory=JsonObject)
     promises: dict[str, Claim] = field(default_factory=dict[str, Claim], repr=False, compare=False)
 
 
@@ -322,7 +322,7 @@ def _report(
 
 def _amplified(
     settings: RunSettings, strategy: RoundStrategy[Any], claims: Mapping[str, Claim], coordinates: int
-) -> dict[str, Any]:
+) -> JsonObject:
     if not isinstance(strategy, SecureStrategy):
         return {}
     server = "none amplified: it knows who took part"

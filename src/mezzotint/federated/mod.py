@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from logging import WARNING
 from pathlib import Path
-from typing import Any, ClassVar, final
+from typing import ClassVar, final
 
 import numpy as np
 import numpy.typing as npt
@@ -134,7 +134,7 @@ class SecureUpdates(Updates):
         client, settings = _restored(context, policy)
         try:
             stage, payload = str(record[STAGE]), as_bytes(record[PAYLOAD])
-            answer: dict[str, Any] = {}
+            answer: dict[str, object] = {}
             if stage == CARD:
                 held = b"" if policy.roster is None else policy.roster.digest
                 answer = {PAYLOAD: client.card() + held, NAME: name_of(context) or client.identity.hex()}
@@ -157,7 +157,7 @@ class SecureUpdates(Updates):
         return reply(message, answer)
 
 
-def _refusal(error: Exception) -> dict[str, Any]:
+def _refusal(error: Exception) -> dict[str, object]:
     """Name and reason as they travel. Only errors whose words come from messages and policy speak for themselves."""
     public = isinstance(error, PolicyRefusal | ProtocolError | NoInput) and not isinstance(error, OutOfRangeInteger)
     if public:

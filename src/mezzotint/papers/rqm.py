@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from scipy import optimize
@@ -186,7 +186,7 @@ def _divergences(
 def divergence(mechanism: Mechanism, first: float, second: float, order: float) -> float:
     """Renyi divergence of the report of `first` from that of `second`, nats; order other than 1."""
     p, q = np.log(mechanism.pmf(np.array([first, second])))
-    found: Any = logsumexp(order * p + (1 - order) * q)
+    found = cast(float, logsumexp(order * p + (1 - order) * q))
     return max(0.0, float(found) / (order - 1))
 
 

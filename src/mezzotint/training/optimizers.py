@@ -16,7 +16,7 @@ from mezzotint.core.arguments import check_positive
 from mezzotint.core.entropy import draw_words, key_from
 from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.kernels import Codes
-from mezzotint.core.mechanism import FloatArray, Mechanism, Seed
+from mezzotint.core.mechanism import Mechanism, Seed
 from mezzotint.core.sampler import GPU
 from mezzotint.privacy.sums.lattice import Lattice, find_lattice
 from mezzotint.training.bands import SCALE, CorrelatedNoise
@@ -521,7 +521,7 @@ class NoisyOptimizer(_CoordinateOptimizer):
             if noise is not None:
                 summed = summed + rounded_gaussian(noise, key_from(self.rng()), summed.numel(), summed.device)
             return (summed.double() * self._sums().unit).float()
-        released: FloatArray = summed.cpu().numpy()
+        released: npt.NDArray[Any] = summed.cpu().numpy()
         if correlated is not None:
             released = correlated.mix(released)
         if noise is not None:
