@@ -32,7 +32,7 @@ from mezzotint.training.notices import TrainingWarning
 from mezzotint.training.optimizers import ProjectedOptimizer
 from mezzotint.training.packed import PackedModel, pack_weights
 from mezzotint.training.projection import projection
-from mezzotint.training.trainer import Settings, Trainer
+from mezzotint.training.trainer import Trainer, TrainingSettings
 
 TARGET = 1.25
 ROUNDS = 9
@@ -72,7 +72,7 @@ def opacus_steps(data: Dataset, model: str, batch: int, steps: int) -> Callable[
 def our_steps(data: Dataset, model: str, method: Any, batch: int, steps: int) -> Callable[[], None]:
     """The same through our trainer, private draws included."""
     task = models.task(model, shape=(28, 28), classes=10)
-    settings = Settings(steps=(ROUNDS + 1) * steps, batch_size=batch, step_size=0.1)
+    settings = TrainingSettings(steps=(ROUNDS + 1) * steps, batch_size=batch, step_size=0.1)
     trainer = Trainer(data=data, task=task, method=method, settings=settings)
 
     def run() -> None:
@@ -262,7 +262,7 @@ KINDS = (
 def trained(data: Dataset, model: str, steps: int) -> torch.nn.Module:
     """A private model with float weights (DP-SGD, batches of 256, noise multiplier 0.8)."""
     task = models.task(model, shape=data.train_x.shape[1:], classes=data.classes)
-    settings = Settings(steps=steps, batch_size=256, step_size=2.0 if model == "cnn" else 3.0, seed=1)
+    settings = TrainingSettings(steps=steps, batch_size=256, step_size=2.0 if model == "cnn" else 3.0, seed=1)
     method = methods.NoisySGD(noise_multiplier=0.8, clip_norm=0.5 if model == "cnn" else 1.0)
     Trainer(data=data, task=task, method=method, settings=settings).run()
     return task.module

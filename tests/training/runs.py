@@ -13,7 +13,7 @@ def make(
 ) -> Any:
     """A trainer on small data."""
     task = models.task(model, shape=data.train_x.shape[1:], classes=data.classes)
-    chosen = trainer.Settings(
+    chosen = trainer.TrainingSettings(
         steps=steps, batch_size=20, step_size=settings.pop("step_size", 1.0), delta=1e-5, seed=seed, **settings
     )
     return trainer.Trainer(data=data, task=task, method=method, settings=chosen)

@@ -74,7 +74,7 @@ class Attack:
         )
         # All records are in every batch; a step of the same length as the paper's, which averages ten of them.
         size = len(data.train_x)
-        chosen = trainer.Settings(
+        chosen = trainer.TrainingSettings(
             steps=self.steps, batch_size=size, step_size=size / DIAGNOSTIC.batch_size * DIAGNOSTIC.step_size, seed=17
         )
         run = trainer.Trainer(data=data, task=task, method=method, settings=chosen)

@@ -41,7 +41,7 @@ def _scores(method: Any, *, canary: bool, runs: int, steps: int, batch_size: int
         torch.nn.init.zeros_(layer.weight)
         # The gradient of a record is minus its features: without the canary there is nothing but noise.
         task = models.Task(module=layer, losses=lambda out, y: -out.squeeze(1), decide=lambda out: (out > 0).long())
-        settings = trainer.Settings(steps=steps, batch_size=batch_size, step_size=1.0, seed=first_seed + run)
+        settings = trainer.TrainingSettings(steps=steps, batch_size=batch_size, step_size=1.0, seed=first_seed + run)
         one = trainer.Trainer(data=data, task=task, method=method, settings=settings)
         for _ in range(steps):
             before = layer.weight.detach().numpy().copy()

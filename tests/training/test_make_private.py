@@ -184,7 +184,7 @@ def test_the_same_steps_as_the_trainer_s(blobs: Dataset) -> None:
         noise_multiplier=1e-9, delta=1e-5, max_grad_norm=0.5,
     )  # fmt: skip
     run(module, optimizer, loader, epochs=5)
-    settings = trainer.Settings(steps=5, batch_size=200, step_size=0.5)
+    settings = trainer.TrainingSettings(steps=5, batch_size=200, step_size=0.5)
     method = methods.NoisySGD(noise_multiplier=1e-9, clip_norm=0.5)
     task = models.task("logreg", shape=(5,), classes=2)
     taken = trainer.Trainer(data=blobs, task=task, method=method, settings=settings)

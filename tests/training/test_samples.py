@@ -86,7 +86,7 @@ def test_a_run_ends_in_the_weights_of_gradients_multiplied_out(model: str, monke
     x, y = generator.random((60, 20, 20)).astype(np.float32), generator.integers(0, 3, 60)
     data = Dataset(name="noise", train_x=x, train_y=y, test_x=x, test_y=y, classes=3)
     table = families.rqm(lower=-1.0, upper=1.0, levels=16, extension=1.0, q=0.42)
-    settings = trainer.Settings(steps=4, batch_size=20, step_size=0.5, seed=7)
+    settings = trainer.TrainingSettings(steps=4, batch_size=20, step_size=0.5, seed=7)
     ends: list[dict[str, Any]] = []
     for _ in range(2):
         run = trainer.Trainer(
@@ -108,7 +108,7 @@ def test_gradients_are_scaled_to_a_norm_first(blobs: Dataset) -> None:
     method = methods.QuantizedSGD(table=table, clip=0.5, max_grad_norm=0.25)
     task, settings = (
         models.task("logreg", shape=(5,), classes=2),
-        trainer.Settings(steps=1, batch_size=9, step_size=1, seed=3),
+        trainer.TrainingSettings(steps=1, batch_size=9, step_size=1, seed=3),
     )
     optimizer = trainer.Trainer(data=blobs, task=task, method=method, settings=settings).optimizer
     back, given = torch.tensor([[3.0], [0.25], [0.0]]), torch.tensor([[0.0, 0.5, 0, 0, 0]] * 3)

@@ -148,12 +148,12 @@ def test_resumed_runs_end_in_the_same_weights(
     class Killed(Exception):
         pass
 
-    def kill(progress: Any) -> None:
-        if progress.step == 15:
+    def kill(done: float, total: float) -> None:
+        if (done, total) == (15, whole.settings.steps):
             raise Killed
 
     with pytest.raises(Killed):
-        first.run(every=5, on_progress=kill, checkpoint=place)
+        first.run(every=5, progress=kill, checkpoint=place)
     second = make(blobs, method, **more)
     checkpoint.restore(second, place)
     assert second.taken == 15
@@ -360,7 +360,7 @@ def test_a_record_that_is_not_finite_tells_nothing(blobs: Dataset) -> None:
 def test_empty_batches_are_steps(blobs: Dataset) -> None:
     few = replace(blobs, train_x=blobs.train_x[:40], train_y=blobs.train_y[:40])
     task = models.task("logreg", shape=(5,), classes=2)
-    settings = trainer.Settings(steps=60, batch_size=1, step_size=0.1, seed=3)
+    settings = trainer.TrainingSettings(steps=60, batch_size=1, step_size=0.1, seed=3)
     run = trainer.Trainer(data=few, task=task, method=noisy(), settings=settings)
     run.run()
     assert run.spent == 60  # about 60 / e of them without a record
@@ -391,7 +391,7 @@ def test_convolutional_network(tmp_path: Path) -> None:
     task = models.task("cnn", shape=(28, 28), classes=3)
     bounds = tuple(2 * float(p.detach().abs().max()) for p in task.module.parameters())
     method = methods.NoisySGD(noise_multiplier=0.05, clip_norm=1.0, projection=projection(bits=8), bound=bounds)
-    settings = trainer.Settings(steps=40, batch_size=30, step_size=0.5, seed=5)
+    settings = trainer.TrainingSettings(steps=40, batch_size=30, step_size=0.5, seed=5)
     run = trainer.Trainer(data=data, task=task, method=method, settings=settings)
     assert run.run().test_accuracy > 0.9
     packed = run.packed(bits=8)
@@ -512,14 +512,14 @@ def test_gradients_are_used_once(blobs: Dataset) -> None:
 
 def test_bad_settings(blobs: Dataset) -> None:
     with pytest.raises(ParameterError, match="steps=0"):
-        trainer.Settings(steps=0, batch_size=1, step_size=1.0)
+        trainer.TrainingSettings(steps=0, batch_size=1, step_size=1.0)
     for change in ({"optimizer": "adagrad"}, {"schedule": "steps"}):
         with pytest.raises(ParameterError, match="use one of"):
-            trainer.Settings(steps=1, batch_size=1, step_size=1.0, **change)  # type: ignore[arg-type]
+            trainer.TrainingSettings(steps=1, batch_size=1, step_size=1.0, **change)  # type: ignore[arg-type]
     with pytest.raises(ParameterError, match="averaging=2"):
-        trainer.Settings(steps=1, batch_size=1, step_size=1.0, averaging=2.0)
+        trainer.TrainingSettings(steps=1, batch_size=1, step_size=1.0, averaging=2.0)
     with pytest.raises(ParameterError, match="neighboring=some"):
-        trainer.Settings(steps=1, batch_size=1, step_size=1.0, neighboring="some")
+        trainer.TrainingSettings(steps=1, batch_size=1, step_size=1.0, neighboring="some")
     with pytest.raises(ParameterError, match="noise_multiplier=-1"):
         noisy(noise_multiplier=-1.0)
     with pytest.raises(ParameterError, match="clip_norm=inf"):
@@ -533,7 +533,10 @@ def test_bad_settings(blobs: Dataset) -> None:
     task = models.task("logreg", shape=(5,), classes=2)
     with pytest.raises(ParameterError, match="batch_size=500"):
         trainer.Trainer(
-            data=blobs, task=task, method=noisy(), settings=trainer.Settings(steps=1, batch_size=500, step_size=1.0)
+            data=blobs,
+            task=task,
+            method=noisy(),
+            settings=trainer.TrainingSettings(steps=1, batch_size=500, step_size=1.0),
         )
     run = make(blobs, noisy(), steps=1)
     run.step()

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from mezzotint.training.methods import Method
     from mezzotint.training.models import Task
     from mezzotint.training.projection import Projection
-    from mezzotint.training.trainer import Progress, Trainer
+    from mezzotint.training.trainer import Standing, Trainer
 
 EXAMPLE = "mezzotint train --data breast-cancer --model logreg --method dp-sgd --target-epsilon 1 --bits 4 --json"
 
@@ -181,7 +181,7 @@ def prepare(options: Options) -> Trainer:
             "the others; scale all of them by public bounds (bounds read off private data are a release of their own)"
         )
     task = mz.training.models.task(options["model"], shape=data.train_x.shape[1:], classes=data.classes)
-    settings = mz.training.trainer.Settings(
+    settings = mz.training.trainer.TrainingSettings(
         steps=options["steps"],
         batch_size=options["batch_size"],
         step_size=options["step_size"],
@@ -327,26 +327,24 @@ def _bound(options: Options, task: Task) -> float | tuple[float, ...]:
     return tuple(mz.training.optimizers.derived_bound(parameter) for parameter in task.module.parameters())
 
 
-def _run(run: Trainer, options: Options) -> list[Progress]:
+def _run(run: Trainer, options: Options) -> list[Standing]:
     """Takes the steps; returns what was reported, before an interruption as well."""
     history = _earlier(run, options)
     every = options["every"] or max(1, options["steps"] // 20)
     with _live(options["steps"]) as show, _lines(run, options) as write, _scalars(options["tensorboard"]) as draw:
 
-        def tell(progress: Progress) -> None:
-            history.append(progress)
-            show(progress)
-            write(asdict(progress))
-            draw(progress)
+        def tell(*_: float) -> None:
+            history.append(run.last)
+            show(run.last)
+            write(asdict(run.last))
+            draw(run.last)
 
-        run.run(
-            every=every, on_progress=tell, checkpoint=options["checkpoint"], target_epsilon=options["target_epsilon"]
-        )
+        run.run(every=every, progress=tell, checkpoint=options["checkpoint"], target_epsilon=options["target_epsilon"])
         if run.stopped:
             warn(f"stopped: {run.stopped}")
     if run.stopped and not run.taken:  # another process took what was left
         raise _nothing_left(run, options)
-    return history or [run.progress()]
+    return history or [run.standing()]
 
 
 def _refuse_without_steps(run: Trainer, options: Options) -> None:
@@ -367,7 +365,7 @@ def _nothing_left(run: Trainer, options: Options) -> BudgetError:
     )
 
 
-def _earlier(run: Trainer, options: Options) -> list[Progress]:
+def _earlier(run: Trainer, options: Options) -> list[Standing]:
     log = options["log"]
     if not options["resume"] or log is None or not log.exists():
         return []
@@ -376,7 +374,7 @@ def _earlier(run: Trainer, options: Options) -> list[Progress]:
     numbers: list[JsonObject] = [
         {name: float(value) if isinstance(value, str) else value for name, value in line.items()} for line in reports
     ]
-    return [mz.training.trainer.Progress(**line) for line in numbers]
+    return [mz.training.trainer.Standing(**line) for line in numbers]
 
 
 @contextmanager
@@ -390,12 +388,12 @@ def _lines(run: Trainer, options: Options) -> Iterator[Callable[[JsonObject], No
 
 
 @contextmanager
-def _scalars(folder: Path | None) -> Iterator[Callable[[Progress], None]]:
+def _scalars(folder: Path | None) -> Iterator[Callable[[Standing], None]]:
     """Event files that TensorBoard shows."""
     from mezzotint.privacy import claim as claims
 
     if folder is None:
-        yield lambda progress: None
+        yield lambda last: None
         return
     try:
         board: Any = importlib.import_module("torch.utils.tensorboard")
@@ -403,14 +401,14 @@ def _scalars(folder: Path | None) -> Iterator[Callable[[Progress], None]]:
         raise MezzotintError("this log needs an extra: pip install mezzotint[tensorboard]") from error
     with board.SummaryWriter(str(folder)) as writer:
 
-        def draw(progress: Progress) -> None:
+        def draw(last: Standing) -> None:
             # Whoever opens the page sees what kind of number epsilon is.
-            spent = "epsilon (simulation, not private)" if progress.seeded else f"epsilon ({claims.basis('model')})"
-            named = {"loss": progress.loss, "accuracy/train": progress.train_accuracy}
-            named |= {"accuracy/test": progress.test_accuracy, spent: progress.epsilon}
+            spent = "epsilon (simulation, not private)" if last.seeded else f"epsilon ({claims.basis('model')})"
+            named = {"loss": last.loss, "accuracy/train": last.train_accuracy}
+            named |= {"accuracy/test": last.test_accuracy, spent: last.epsilon}
             for name, value in named.items():
                 if value is not None and math.isfinite(value):
-                    writer.add_scalar(name, value, progress.step)
+                    writer.add_scalar(name, value, last.step)
 
         yield draw
 
@@ -421,13 +419,13 @@ def _line(file: TextIO, facts: JsonObject) -> None:
 
 
 @contextmanager
-def _live(steps: int) -> Iterator[Callable[[Progress], None]]:
+def _live(steps: int) -> Iterator[Callable[[Standing], None]]:
     from rich import progress as progress_bars
 
     from mezzotint.privacy import claim as claims
 
     if not sys.stderr.isatty():
-        yield lambda progress: None
+        yield lambda last: None
         return
     columns = (
         progress_bars.TextColumn("{task.description}"),
@@ -438,11 +436,11 @@ def _live(steps: int) -> Iterator[Callable[[Progress], None]]:
     with progress_bars.Progress(*columns, console=notices(), transient=True) as bars:
         bar = bars.add_task("training", total=steps)
 
-        def show(progress: Progress) -> None:
-            spent = "none" if progress.epsilon is None else f"{progress.epsilon:.4g} ({claims.basis('model')})"
-            spent += " (simulation; not private)" if progress.seeded else ""
-            text = f"loss {progress.loss:.4f}  accuracy {progress.test_accuracy:.2%}  epsilon {spent}"
-            bars.update(bar, completed=progress.step, description=text)
+        def show(last: Standing) -> None:
+            spent = "none" if last.epsilon is None else f"{last.epsilon:.4g} ({claims.basis('model')})"
+            spent += " (simulation; not private)" if last.seeded else ""
+            text = f"loss {last.loss:.4f}  accuracy {last.test_accuracy:.2%}  epsilon {spent}"
+            bars.update(bar, completed=last.step, description=text)
 
         # Through the bar's own console, which puts lines above the bar.
         above, warnings.showwarning = (
@@ -455,7 +453,7 @@ def _live(steps: int) -> Iterator[Callable[[Progress], None]]:
             warnings.showwarning = above
 
 
-def finish(run: Trainer, history: list[Progress], options: Options) -> JsonObject:
+def finish(run: Trainer, history: list[Standing], options: Options) -> JsonObject:
     """Writes the model and the plot; says what was reached and what it cost."""
     claim, sentence, last = run.claim(), run.sentence(), history[-1]
     costs = {"epsilon": None, "delta": None, "neighboring": None} if claim is None else claim.as_dict()

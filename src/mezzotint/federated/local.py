@@ -34,7 +34,7 @@ from mezzotint.federated.records import (
     parameters,
     reply,
 )
-from mezzotint.federated.rounds import RoundOptions, RoundStrategy, Running, Task, halfway
+from mezzotint.federated.rounds import RoundOptions, RoundStrategy, RoundTask, Running, halfway
 from mezzotint.federated.secagg import DuplicateAnswer, MalformedMessage, TooFewClients
 from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.ledger import Ledger
@@ -225,7 +225,7 @@ class LocalStrategy(RoundStrategy[_Local]):
 
     # Rounds --------------------------------------------------------------------------------------------------------
 
-    def _open(self, number: int, task: Task, grid: Grid) -> _Local:
+    def _open(self, number: int, task: RoundTask, grid: Grid) -> _Local:
         size = parameters(task["arrays"])
         if size != self.scheme.dimension:
             raise ParameterError("dimension", self.scheme.dimension, f"the model has {size} parameters")

@@ -56,7 +56,7 @@ class Incident:
     what: str
 
 
-class Task(TypedDict):
+class RoundTask(TypedDict):
     """What clients are asked to do: the model, and the configuration they train it with."""
 
     arrays: ArrayRecord
@@ -78,7 +78,7 @@ class Running:
 
     number: int
     nodes: dict[int, int]
-    task: Task
+    task: RoundTask
     grid: Grid
     names: dict[int, str] = field(default_factory=dict)
     requests: Iterator[Message] = field(default_factory=lambda: iter(()))
@@ -216,7 +216,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         """Mean squared error of one coordinate of one report, data units squared; NaN where rounding is all."""
 
     @abstractmethod
-    def _open(self, number: int, task: Task, grid: Grid) -> R:
+    def _open(self, number: int, task: RoundTask, grid: Grid) -> R:
         """The round's state, those who take part included, before anybody is asked for anything of the round."""
 
     @abstractmethod

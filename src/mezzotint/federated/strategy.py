@@ -33,7 +33,7 @@ from mezzotint.federated.records import (
     protocol_record,
     task_digest,
 )
-from mezzotint.federated.rounds import RoundOptions, RoundStrategy, Running, Task, halfway
+from mezzotint.federated.rounds import RoundOptions, RoundStrategy, RoundTask, Running, halfway
 from mezzotint.federated.secagg import (
     Blame,
     Card,
@@ -231,7 +231,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
         self.last_sum = None
         return super().configure_train(server_round, arrays, config, grid)
 
-    def _open(self, number: int, task: Task, grid: Grid) -> _Secure:
+    def _open(self, number: int, task: RoundTask, grid: Grid) -> _Secure:
         known = self._known(number, grid)
         node_of = {one.card.identity: node for node, one in known.items()}
         if len(node_of) < max(2, self.minimum):

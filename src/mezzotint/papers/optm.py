@@ -378,7 +378,7 @@ class TrainingFigure:
             methods.ClippedSGD(clip=self.clip) if table is None else methods.QuantizedSGD(table=table, clip=self.clip)
         )
         task = training.models.task("softmax", shape=data.train_x.shape[1:], classes=data.classes)
-        settings = training.trainer.Settings(
+        settings = training.trainer.TrainingSettings(
             steps=self.steps, batch_size=self.batch, step_size=self.step_size, delta=DELTA, seed=seed
         )
         trainer = training.trainer.Trainer(data=data, task=task, method=method, settings=settings)

@@ -128,7 +128,7 @@ def accuracies(
         data = problem.load(split)
         for run in range(problem.runs):
             task = training.models.task(problem.model, shape=data.train_x.shape[1:], classes=data.classes)
-            settings = training.trainer.Settings(
+            settings = training.trainer.TrainingSettings(
                 steps=problem.steps,
                 batch_size=problem.batch_size,
                 step_size=1.0,

@@ -16,7 +16,7 @@ from mezzotint.report.content import Curve, Figure, Page, Section, Table
 
 if TYPE_CHECKING:
     from mezzotint.training import rqp
-    from mezzotint.training.trainer import Progress as Reported
+    from mezzotint.training.trainer import Standing
 
 DELTAS = tuple(10.0**-k for k in range(3, 11))
 """At which the whole run is accounted once more, where the log says enough."""
@@ -135,11 +135,11 @@ def _cell(value: object) -> str:
     return number(value) if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def history_figure(history: Sequence[Reported]) -> Figure:
+def history_figure(history: Sequence[Standing]) -> Figure:
     """Test and training accuracy against epsilon spent (against steps where nothing is private).
 
     Arguments:
-        history: the `Progress` of a run.
+        history: the `Standing`s of a run.
     """
     private = all(progress.epsilon is not None for progress in history)
     x = tuple(float(one.step) if one.epsilon is None or not private else one.epsilon for one in history)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from mezzotint.core.arguments import check_count, check_positive
 from mezzotint.core.entropy import key_from
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.records import JsonObject
+from mezzotint.core.records import JsonObject, Progress
 from mezzotint.datasets import Dataset
 from mezzotint.privacy.claim import Claim
 from mezzotint.training.batches import Parts, PoissonBatches, first_records
@@ -33,7 +33,7 @@ from mezzotint.training.rqp.sampling import NEIGHBORINGS, Neighboring
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Progress:
+class Standing:
     """Where a run stands. Loss and accuracy are computed without noise: for the operator's eyes, not for release.
 
     Arguments:
@@ -71,7 +71,7 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class TrainingSettings:
     """What a run does, apart from its method.
 
     Arguments:
@@ -150,7 +150,7 @@ class Trainer:
         data: what to learn.
         task: model, loss and decision; its weights are trained in place.
         method: how gradients become private.
-        settings: see `Settings`.
+        settings: see `TrainingSettings`.
 
     Raises:
         ParameterError: a batch larger than the data.
@@ -164,7 +164,7 @@ class Trainer:
         With bands, steps are spent in blocks of so many: a run that goes on after an interruption begins a new one.
     """
 
-    def __init__(self, *, data: Dataset, task: Task, method: Method, settings: Settings) -> None:
+    def __init__(self, *, data: Dataset, task: Task, method: Method, settings: TrainingSettings) -> None:
         data = of_users(data, settings.records_per_user)
         self.data, self.task, self.method, self.settings = data, task, method, settings
         self.taken = self.spent = 0
@@ -264,19 +264,19 @@ class Trainer:
         self,
         *,
         every: int = 0,
-        on_progress: Callable[[Progress], None] = lambda progress: None,
+        progress: Progress | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
         target_epsilon: float | None = None,
-    ) -> Progress:
+    ) -> Standing:
         """Takes the steps that are left, in blocks.
 
         Arguments:
             every: steps per block, rounded up to a multiple of the bands; 0 for one block.
-            on_progress: called after every block.
+            progress: called as progress(done, total), with steps, after every block; `last` then says where it stands.
             checkpoint: file to save to after every block (overwritten); beside it, a ledger is written before.
             target_epsilon: the run ends, with `stopped` saying so, before its claim exceeds this; None sets no limit.
 
-        Returns: the last progress.
+        Returns: `last`.
 
         Raises:
             NotFiniteError: a gradient that is not finite; ledger and last checkpoint stand.
@@ -285,7 +285,7 @@ class Trainer:
         self.method.warn(
             step_size=self.settings.step_size, batch_size=self.settings.batch_size, steps=self.settings.steps
         )
-        last = self.progress()
+        self.last = self.standing()
         ledger = StepLedger(self, checkpoint)
         begun, whole = False, multiple(every or self.settings.steps, self.method.bands)
         while self.taken < self.settings.steps:
@@ -305,9 +305,10 @@ class Trainer:
                 self.step()
             if checkpoint is not None:
                 save(self, checkpoint)
-            last = self.progress(time.perf_counter() - begin)
-            on_progress(last)
-        return last
+            self.last = self.standing(time.perf_counter() - begin)
+            if progress is not None:
+                progress(self.taken, self.settings.steps)
+        return self.last
 
     # Results ---------------------------------------------------------------------------------------------------
 
@@ -337,10 +338,10 @@ class Trainer:
         claim = self.claim(steps)
         return "No privacy is claimed." if claim is None else str(claim)
 
-    def progress(self, seconds: float = 0.0) -> Progress:
+    def standing(self, seconds: float = 0.0) -> Standing:
         """Where the run stands."""
         claim, weights = self.claim(), self.weights()
-        return Progress(
+        return Standing(
             step=self.taken,
             loss=self.loss,
             train_accuracy=self.accuracy(self.data.train_x, self.data.train_y, weights),
