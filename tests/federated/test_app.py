@@ -291,7 +291,7 @@ def test_every_round_tells_what_was_spent(tmp_path):
     ("sampling", "rounds", "per_round", "charged"), [("fixed", 3, 12, 3), ("cyclic", 4, 9, 3), ("fixed", 2, 9, 2)]
 )
 def test_the_noise_that_a_budget_needs_is_found(tmp_path, sampling, rounds, per_round, charged, capsys, monkeypatch):
-    """The run that it is written for ends within the budget, and two percent less noise would not have kept to it."""
+    """The run that it is written for ends within the budget, and three percent less noise would not have kept to it."""
     monkeypatch.chdir(tmp_path)
     command = ["federate", "--mechanism", "ddg", "--epsilon", "3", "--clients", "12", "--alpha", "5", "--app", "app"]
     command += ["--rounds", str(rounds), "--per-round", str(per_round), "--sampling", sampling, "--minimum", "7"]
@@ -304,7 +304,7 @@ def test_the_noise_that_a_budget_needs_is_found(tmp_path, sampling, rounds, per_
             lambda deviation: discrete_gaussian(sigma=deviation),
             noise_multiplier=multiplier, l2_norm=1.0, clients=per_round, size=650,
         ).central(rounds=charged, clients=7, size=650, delta=1e-5).epsilon
-        for multiplier in (found, 0.98 * found)
+        for multiplier in (found, 0.97 * found)
     ]  # fmt: skip
     assert costs[0] <= 3.0 < costs[1]
     config = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from mezzotint.core.mechanism import Mechanism
     from mezzotint.families.noise import IntegerNoise
     from mezzotint.federated.app import RunReport
-    from mezzotint.federated.encoding import Encoding, NoiseEncoding
+    from mezzotint.federated.encoding import Encoding
     from mezzotint.federated.settings import RunSettings
 
 EXAMPLE = "mezzotint federate --mechanism quantize --bits 4 --rounds 6 --out run --json"
@@ -109,6 +109,10 @@ def command(
     proximal: Annotated[
         float, typer.Option(help="FedProx: weight of half the squared distance from the round's model; 0: fedavg.")
     ] = 0.0,
+    most_examples: Annotated[
+        int,
+        typer.Option(help="Weigh clients by their examples, one with more as if it had so many; 0 weighs all alike."),
+    ] = 0,
     learning_rate: Annotated[float, typer.Option(help="Factor of the mean update.")] = 2.0,
     server_optimizer: Annotated[
         str, typer.Option(help="What moves the model: fedavg (the mean update), fedavgm, fedadam or fedyogi.")
@@ -139,13 +143,16 @@ def command(
                 out=_fresh(out), trust=trust, roster=_roster(roster, app), colluding=colluding, dropping=dropping,
             )  # fmt: skip
             if trust == "local":
+                if most_examples:
+                    raise ParameterError("most_examples", most_examples, "single reports weigh alike; leave it out")
                 encoding = _ranked(mechanism, settings, bits, report_epsilon)
             elif mechanism in NOISES:
-                encoding = _noise(mechanism, settings, noise_multiplier)
+                encoding = _noise(mechanism, settings, noise_multiplier, most_examples)
             else:
                 encoding = _table(
                     mechanism or "quantize", 4 if bits is None else bits, clip, report_epsilon, l2_norm or None
                 )
+                encoding = _weighted(encoding or settings.encoding(), most_examples) if most_examples else encoding
             if app is not None:
                 _write_app(app, settings, encoding, out)
                 return
@@ -255,23 +262,30 @@ def _on_even_levels(name: str, levels: int, clip: float, epsilon: float) -> Mech
     return min(found, key=lambda mechanism: mechanism.mse())
 
 
-def _noise(name: str, settings: RunSettings, noise_multiplier: float | None) -> NoiseEncoding:
+def _weighted(encoding: Encoding, most_examples: int) -> Encoding:
+    from mezzotint.federated.weights import WeightedEncoding
+
+    return WeightedEncoding(inner=encoding, most_examples=most_examples)
+
+
+def _noise(name: str, settings: RunSettings, noise_multiplier: float | None, most_examples: int) -> Encoding:
     from mezzotint.federated import budget, schedule, tasks
     from mezzotint.federated import encoding as encodings
 
     federation = _federation(settings)
     size = tasks.model_for(settings.model, federation).initial(settings.seed).size
 
-    def make(multiplier: float) -> NoiseEncoding:
-        return encodings.noise_encoding(
+    def make(multiplier: float) -> Encoding:
+        made = encodings.noise_encoding(
             _skellam if name == "skellam" else _discrete_gaussian,
             noise_multiplier=multiplier,
             l2_norm=settings.l2_norm or 1.0,
             clients=settings.per_round,
-            size=size,
+            size=size + (most_examples > 0),
             adds="server" if name == "gaussian" else "clients",
             name=name,
         )
+        return _weighted(made, most_examples) if most_examples else made
 
     if noise_multiplier is not None or settings.epsilon == 0:
         return make(1.0 if noise_multiplier is None else noise_multiplier)

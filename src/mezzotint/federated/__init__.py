@@ -32,5 +32,6 @@ if TYPE_CHECKING:
     from mezzotint.federated.settings import RunSettings as RunSettings
     from mezzotint.federated.strategy import SecureStrategy as SecureStrategy
     from mezzotint.federated.tasks import Rehearsal as Rehearsal
+    from mezzotint.federated.weights import WeightedEncoding as WeightedEncoding
 
 __getattr__, __dir__ = on_demand(__name__, __file__)

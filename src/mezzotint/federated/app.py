@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 import numpy.typing as npt
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
@@ -30,7 +30,7 @@ from mezzotint.datasets import load_federation
 from mezzotint.federated.budget import rounds_within
 from mezzotint.federated.ledger import NAME, Checkpoint, RunLedger
 from mezzotint.federated.local import LocalStrategy, LocalUpdates
-from mezzotint.federated.mod import SecureUpdates
+from mezzotint.federated.mod import EXAMPLES, SecureUpdates
 from mezzotint.federated.records import log
 from mezzotint.federated.rounds import RoundStrategy, spending
 from mezzotint.federated.schedule import check_sampling
@@ -87,7 +87,9 @@ def train(message: Message, context: Context) -> Message:
     parameters = next(iter(message.content.array_records.values()))[PARAMETERS].numpy().astype(np.float64)
     seed = int(np.random.SeedSequence([told.seed, int(config["server-round"]), place]).generate_state(1)[0])
     update = told.training.update(model_for(told.model, federation), parameters, x, y, seed=seed)
-    return Message(RecordDict({"arrays": ArrayRecord({PARAMETERS: Array(update)})}), reply_to=message)
+    counted = MetricRecord({EXAMPLES: len(y)})  # stays on the client, but for sums that weigh by it
+    content = RecordDict({"arrays": ArrayRecord({PARAMETERS: Array(update)}), "metrics": counted})
+    return Message(content, reply_to=message)
 
 
 def make_client_app(mod: Callable[..., Message] | None = None, *, trust: str = "sum") -> ClientApp:

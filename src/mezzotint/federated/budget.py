@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
+from typing import TypeVar
 
 from mezzotint.core.errors import InfeasibleError
-from mezzotint.federated.encoding import Encoding, NoiseEncoding, TableEncoding
+from mezzotint.federated.encoding import Encoding, TableEncoding
 from mezzotint.federated.ledger import RunLedger
 from mezzotint.privacy.claim import Claim
 from mezzotint.vectors.calibration import search
+
+E = TypeVar("E", bound=Encoding)
 
 _LEAST, _MOST = 1e-2, 1e4
 """Noise multipliers that are tried."""
@@ -39,15 +42,15 @@ def rounds_within(budget: float, spent: Callable[[int], float], rounds: int) -> 
 
 def noise_within(
     budget: float,
-    make: Callable[[float], NoiseEncoding],
+    make: Callable[[float], E],
     *,
     rounds: int,
     clients: int,
     size: int,
     delta: float,
     corrupted: int = 0,
-) -> tuple[float, NoiseEncoding]:
-    """The least noise, to half a percent of epsilon, with which so many sums stay within the budget.
+) -> tuple[float, E]:
+    """The least noise, to two percent of epsilon, with which so many sums stay within the budget.
 
     Arguments:
         budget: epsilon of the central claim.
@@ -63,7 +66,7 @@ def noise_within(
         InfeasibleError: no noise multiplier up to 10,000 is enough.
     """
 
-    def cost(encoding: NoiseEncoding) -> float:
+    def cost(encoding: E) -> float:
         claim = encoding.central(rounds=rounds, clients=clients, size=size, delta=delta, corrupted=corrupted)
         return float("inf") if claim is None else claim.epsilon
 

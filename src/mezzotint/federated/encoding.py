@@ -55,6 +55,11 @@ class Encoding(ABC):
         """Bits of the modulus for that many clients."""
         return bits_needed(clients, self.span) if self.overflow == "impossible" else self.span.bit_length()
 
+    @property
+    def weighs(self) -> bool:
+        """Whether updates are encoded with the client's number of examples behind them."""
+        return False
+
     @abstractmethod
     def length(self, size: int) -> int:
         """Integers that stand for an update of `size` coordinates."""
@@ -560,7 +565,7 @@ def encoding_from(values: JsonObject) -> Encoding:
     Raises:
         ParameterError: an unknown kind. FileFormatError: a mechanism that is none, a field that is missing.
     """
-    makers = {"table": _table, "fixed": _fixed, "noise": _noise}
+    makers = {"table": _table, "fixed": _fixed, "noise": _noise, "weighted": _weighted}
     kind = values.get("kind")
     if kind not in makers:
         raise ParameterError("encoding", kind, f"this version knows {', '.join(makers)}")
@@ -601,6 +606,12 @@ def _noise(values: JsonObject) -> Encoding:
         seed=int(values["seed"]),
         name=str(values["name"]),
     )
+
+
+def _weighted(values: JsonObject) -> Encoding:
+    from mezzotint.federated.weights import WeightedEncoding  # which is made of encodings itself
+
+    return WeightedEncoding(inner=encoding_from(values["inner"]), most_examples=int(values["most_examples"]))
 
 
 def load_encoding(path: Path, *, l2_norm: float | None = None) -> Encoding:

@@ -47,6 +47,8 @@ from mezzotint.federated.records import (
 from mezzotint.federated.secagg import Client, OutOfRangeInteger, ProtocolError, ReplayedRound, RoundPlan
 from mezzotint.federated.secagg.messages import read_invitation
 
+EXAMPLES = "num-examples"
+
 _STATE = "client"
 _SETTINGS = "settings"
 
@@ -216,7 +218,7 @@ def _masked(
     if plan.task != task_digest(message.content):
         raise PolicyRefusal("model: not the model, or not the configuration, that the round was announced with")
     try:
-        integers = encoding.encode(trained_update(message, call_next, context))
+        integers = encoding.encode(trained_update(message, call_next, context, counted=encoding.weighs))
     except (Exception, SystemExit) as error:  # a train function that ends the process, too
         log(WARNING, "mezzotint: no input for this round: %s", error, exc_info=not isinstance(error, MezzotintError))
         raise NoInput from error
@@ -252,8 +254,14 @@ def _charge(identity: str, plan: RoundPlan, encoding: Encoding, policy: Policy, 
         raise PolicyRefusal("budget: nothing is claimed of this encoding's sums against their server") from None
 
 
-def trained_update(message: Message, call_next: Train, context: Context) -> npt.NDArray[np.float64]:
+def trained_update(
+    message: Message, call_next: Train, context: Context, *, counted: bool = False
+) -> npt.NDArray[np.float64]:
     """What the app's train function wants added to the parameters, as one vector.
+
+    Arguments:
+        message, call_next, context: of the mod.
+        counted: puts the function's metric "num-examples" behind it.
 
     Raises:
         Exception: whatever the function raised, or arrays other than those of the model.
@@ -266,11 +274,18 @@ def trained_update(message: Message, call_next: Train, context: Context) -> npt.
     returns = "" if record is None else str(record[RETURNS])
     if shapes(trained) != shapes(sent):
         raise ParameterError("arrays", str(shapes(trained)), "the update's arrays differ from the model's")
-    if returns == "update":
-        return flatten(trained)
-    if returns == "weights":
-        return flatten(trained) - flatten(sent)
-    raise ParameterError("returns", returns, "use 'weights' (new parameters) or 'update' (what is added to them)")
+    if returns not in ("update", "weights"):
+        raise ParameterError("returns", returns, "use 'weights' (new parameters) or 'update' (what is added to them)")
+    update = flatten(trained) if returns == "update" else flatten(trained) - flatten(sent)
+    return np.append(update, _examples(answer)) if counted else update
+
+
+def _examples(answer: Message) -> float:
+    """How many examples the train function says that it used, as Flower's own strategies have it."""
+    for metrics in answer.content.metric_records.values():
+        if EXAMPLES in metrics:
+            return float(np.asarray(metrics[EXAMPLES]))
+    raise ParameterError("metrics", f"without {EXAMPLES!r}", "weights by examples need it from the train function")
 
 
 def _identity(context: Context) -> bytes | None:

@@ -191,6 +191,9 @@ class Rehearsal:
                 self.training.update(self.model, parameters, *federation.clients[place], seed=seed + number)
                 for place in turns
             ]
+            if encoding.weighs:
+                counts = (len(federation.clients[place][1]) for place in turns)
+                updates = [np.append(update, count) for update, count in zip(updates, counts, strict=True)]
             state, change = self.optimizer.step(state, mean_update(encoding, updates, rng=noise))
             parameters = parameters + self.learning_rate * change
             if number % self.every == 0 or number == self.rounds:
@@ -201,7 +204,7 @@ class Rehearsal:
 
 def mean_update(encoding: Encoding, updates: list[Vector], *, rng: np.random.Generator) -> Vector:
     """What the server decodes from the plain sum of the updates' integers; seeded, so not private."""
-    size = updates[0].size
+    size = updates[0].size - encoding.weighs
     total = np.zeros(encoding.length(size), dtype=np.int64)
     if isinstance(encoding, TableEncoding) and encoding.l2_norm is None:
         # Coordinates are quantized by themselves: many clients go through the table at once.

@@ -1,0 +1,127 @@
+"""Means that count a client by its examples: a clipped weight travels as one more coordinate of the same sum."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+import numpy.typing as npt
+
+from mezzotint.core.arguments import check_count, check_vector
+from mezzotint.core.errors import ParameterError
+from mezzotint.core.mechanism import Seed
+from mezzotint.core.records import JsonObject
+from mezzotint.federated.encoding import Encoding, Integers, Vector
+from mezzotint.federated.secagg.plan import Overflow
+from mezzotint.privacy.claim import Claim
+from mezzotint.vectors import clip
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class WeightedEncoding(Encoding):
+    """The weighted mean as the ratio of two sums: of w x and of w h, in one vector (w x, w h) of d + 1 coordinates.
+
+    x is the update, w = min(examples, most_examples) / most_examples, and h a constant: half of the inner encoding's
+    clipping norm, or its clipping range where it has no norm. Numbers of examples are data: the claims are about both
+    sums together.
+
+    Arguments:
+        inner: clips and encodes the vector of d + 1 coordinates. Where it clips to a norm C, x is clipped to
+            sqrt(3)/2 C before, so that the vector's norm is at most w C.
+        most_examples: a client with more counts as one with so many; the fewer, the less the noise of the second sum
+            weighs.
+
+    Guarantees: `claims` are the inner encoding's for d + 1 coordinates: the weight costs no round of its own.
+    Edge cases: with much noise and few clients the second sum may come out near or below zero; it is then taken as the
+        least that it can be, that of clients with one example each.
+    """
+
+    inner: Encoding
+    most_examples: int
+
+    def __post_init__(self) -> None:
+        check_count("most_examples", self.most_examples)
+        if self.inner.weighs:
+            raise ParameterError("inner", "weighted", "an encoding weighs once")
+
+    @property
+    def weighs(self) -> bool:
+        return True
+
+    @property
+    def _unit(self) -> float:
+        """h: what stands for the weight 1."""
+        return self.inner.largest if self.inner.norm is None else self.inner.norm / 2
+
+    @property
+    def span(self) -> int:
+        return self.inner.span
+
+    @property
+    def overflow(self) -> Overflow:
+        return self.inner.overflow
+
+    def bits(self, clients: int) -> int:
+        return self.inner.bits(clients)
+
+    def length(self, size: int) -> int:
+        return self.inner.length(size + 1)
+
+    def encode(self, update: npt.ArrayLike, *, rng: Seed = None) -> Integers:
+        """As of every encoding, but the update has d + 1 coordinates, the last of which is the number of examples."""
+        vector = check_vector(update, name="update")
+        examples = float(vector[-1])
+        if vector.size < 2 or examples < 0:
+            remedy = "the train function's metrics say how many there are"
+            raise ParameterError("num-examples", "no number >= 0", remedy)
+        if self.inner.norm is None:
+            short = np.clip(vector[:-1], -self.inner.largest, self.inner.largest)
+        else:
+            short = clip(vector[:-1], norm="l2", bound=math.sqrt(self.inner.norm**2 - self._unit**2))
+        weight = min(examples, self.most_examples) / self.most_examples
+        return self.inner.encode(weight * np.append(short, self._unit), rng=rng)
+
+    def decode(self, total: Integers, *, count: int, size: int, release: Hashable = None) -> Vector:
+        mean = self.inner.decode(total, count=count, size=size + 1, release=release)
+        weight = min(1.0, max(float(mean[-1]) / self._unit, 1 / self.most_examples))
+        return mean[:-1] / weight
+
+    def as_dict(self) -> JsonObject:
+        return {"kind": "weighted", "inner": self.inner.as_dict(), "most_examples": self.most_examples}
+
+    def claims(self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0) -> dict[str, Claim]:
+        """The inner encoding's, for the weight's coordinate as well."""
+        return self.inner.claims(rounds=rounds, clients=clients, size=size + 1, delta=delta, corrupted=corrupted)
+
+    def central(self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0) -> Claim | None:
+        return self.inner.central(rounds=rounds, clients=clients, size=size + 1, delta=delta, corrupted=corrupted)
+
+    def mse(self) -> float:
+        return self.inner.mse()
+
+    @property
+    def report_bits(self) -> int:
+        return self.inner.report_bits
+
+    @property
+    def report_epsilon(self) -> float:
+        return self.inner.report_epsilon
+
+    @property
+    def sha256(self) -> str:
+        return self.inner.sha256
+
+    @property
+    def largest(self) -> float:
+        return self.inner.largest
+
+    @property
+    def norm(self) -> float | None:
+        return self.inner.norm
+
+    def noise_multiplier(self, clients: int) -> float:
+        return self.inner.noise_multiplier(clients)
