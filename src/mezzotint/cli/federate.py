@@ -291,7 +291,10 @@ def _noise(name: str, settings: RunSettings, noise_multiplier: float | None, mos
         return make(1.0 if noise_multiplier is None else noise_multiplier)
     drawn = settings.per_round + settings.spare
     rounds = schedule.most_participations(
-        settings.sampling, rounds=settings.rounds, per_round=drawn, population=len(federation.clients)
+        schedule.check_sampling(settings.sampling),
+        rounds=settings.rounds,
+        per_round=drawn,
+        population=len(federation.clients),
     )
     least = settings.minimum or drawn // 2 + 1
     found, encoding = budget.noise_within(
