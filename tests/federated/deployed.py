@@ -45,6 +45,10 @@ nodes = 8
 coordinates = 3000
 minimum = 4
 stage-timeout = 30.0
+corrupted = 0.3
+dropped = 0.2
+plain = 0
+rounds = 1
 """
 
 APP = '''
@@ -52,13 +56,15 @@ APP = '''
 
 import hashlib
 import json
+import os
 import time
 from pathlib import Path
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
+from flwr.serverapp.strategy import FedAvg
 
 from mezzotint.federated.encoding import FixedPointEncoding
 from mezzotint.federated.mod import SecureUpdates
@@ -74,12 +80,18 @@ def inputs(place, coordinates):
 
 
 def mod(message, context, call_next):
-    stage = str(message.content.config_records[RECORD]["stage"])
+    record = message.content.config_records.get(RECORD)
+    stage = "plain" if record is None else str(record["stage"])
+    with Path(str(context.node_config["marker"]) + "-starts").open("a") as file:
+        file.write(f"{os.getpid()} {stage}\\n")
+    if record is None:  # an ordinary round, for comparison
+        return call_next(message, context)
     if context.node_config.get("stop") == stage:
         # The test kills this node now; it never answers.
         Path(str(context.node_config["marker"])).write_text(stage)
         time.sleep(600)
-    return SecureUpdates(Policy())(message, context, call_next)
+    corrupted = min(0.2, float(context.run_config["corrupted"]))
+    return SecureUpdates(Policy(corrupted=corrupted))(message, context, call_next)
 
 
 client_app = ClientApp(mods=[mod])
@@ -89,7 +101,8 @@ client_app = ClientApp(mods=[mod])
 def train(message, context):
     coordinates = next(iter(message.content.array_records.values()))["a"].numpy().size
     update = inputs(int(context.node_config["partition-id"]), coordinates)
-    return Message(RecordDict({"arrays": ArrayRecord({"a": Array(update)})}), reply_to=message)
+    records = {"arrays": ArrayRecord({"a": Array(update)}), "metrics": MetricRecord({"num-examples": 1})}
+    return Message(RecordDict(records), reply_to=message)
 
 
 server_app = ServerApp()
@@ -102,7 +115,8 @@ def main(grid, context):
     payloads = []
     strategy = SecureStrategy(
         encoding=ENCODING, per_round=int(config["nodes"]), minimum=int(config["minimum"]), returns="update",
-        stage_timeout=float(config["stage-timeout"]), corrupted=0.3,
+        stage_timeout=float(config["stage-timeout"]), corrupted=float(config["corrupted"]),
+        dropped=float(config["dropped"]),
     )
     take = strategy._take_one
 
@@ -113,7 +127,15 @@ def main(grid, context):
 
     strategy._take_one = record
     start = ArrayRecord({"a": Array(np.zeros(int(config["coordinates"])))})
-    strategy.start(grid=grid, initial_arrays=start, num_rounds=1, timeout=float(config["stage-timeout"]))
+    seconds = {"plain": [], "secure": []}
+    nodes = int(config["nodes"])
+    for name, count in (("plain", int(config["plain"])), ("secure", int(config["rounds"]))):
+        for _ in range(count):
+            fedavg = FedAvg(fraction_evaluate=0.0, min_train_nodes=nodes, min_available_nodes=nodes)
+            began = time.monotonic()
+            chosen = fedavg if name == "plain" else strategy
+            chosen.start(grid=grid, initial_arrays=start, num_rounds=1, timeout=float(config["stage-timeout"]))
+            seconds[name].append(time.monotonic() - began)
     total = strategy.last_sum
     outcome = {
         "values": None if total is None else total.values.tolist(),
@@ -121,6 +143,7 @@ def main(grid, context):
         "rounds": strategy.ledger.rounds,
         "incidents": [(one.client, one.name) for one in strategy.incidents],
         "payloads": payloads,
+        "seconds": seconds,
     }
     part = folder / f"{config['outcome']}.part"
     part.write_text(json.dumps(outcome))

@@ -77,6 +77,27 @@ def test_two_nodes_are_killed_and_the_sum_of_the_others_is_right_bit_for_bit(tmp
     assert not windows[0] & windows[1]
 
 
+def test_an_ordinary_client_starts_twice_a_round_and_once_to_say_who_it_is(tmp_path):
+    """Four nodes, nobody corrupted, so a committee of one; beside rounds of plain averaging in the same run."""
+    nodes, plain, rounds = 4, 2, 3
+    settings = f"nodes={nodes} minimum=3 corrupted=0.0 dropped=0.0 plain={plain} rounds={rounds} stage-timeout=120.0"
+    with _deployed(tmp_path, {}, nodes) as deployment:
+        deployment.submit(settings)
+        outcome = json.loads(deployment.await_file("outcome.json", 400).read_text())
+        starts = [(tmp_path / f"marker-{place}-starts").read_text().split() for place in range(nodes)]
+    assert set(outcome["rounds"].values()) == {"released"}
+    for one in starts:
+        processes, stages = one[::2], one[1::2]
+        assert len(set(processes)) == len(processes)  # every message starts a process
+        assert stages.count("plain") == plain
+        assert stages.count("card") == 1
+        assert stages.count("deal") == stages.count("sum") == rounds
+    members = sum(one[1::2].count("open") for one in starts)
+    assert members == sum(one[1::2].count("agree") for one in starts) == rounds  # one member, two more starts a round
+    ordinary, secure = (np.median(outcome["seconds"][name][1:]) for name in ("plain", "secure"))
+    print(f"\na secure round takes {secure / ordinary:.2f} of a plain one: {outcome['seconds']}")
+
+
 def test_under_the_minimum_the_sum_is_refused(tmp_path):
     stops = {2: "deal", 5: "sum"}
     with _deployed(tmp_path, stops) as deployment:
