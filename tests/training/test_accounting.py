@@ -11,8 +11,8 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
 
 from mezzotint import InfeasibleError, ParameterError, privacy
+from mezzotint.privacy.gaussian import hockey_stick
 from mezzotint.training import rqp
-from mezzotint.training.rqp.contraction import hockey_stick
 from reference import training as reference
 from tolerances import MANY
 

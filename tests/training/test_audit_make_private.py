@@ -18,8 +18,8 @@ from mezzotint.training import notices, rqp
 from mezzotint.training.audit import Audit, audit
 from mezzotint.training.bands import coefficients
 from mezzotint.training.batches import PoissonBatches
-from mezzotint.training.noise import RoundedGaussian
 from mezzotint.training.projection import projection
+from mezzotint.vectors.rounded import RoundedGaussian
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("opacus")

@@ -11,8 +11,9 @@ from mezzotint import training
 from mezzotint.core.gpu import plain
 from mezzotint.datasets import Dataset
 from mezzotint.training import noise
-from mezzotint.training.noise import UNDECIDED, ClippedSums, RoundedGaussian, draw, quantiles
+from mezzotint.training.noise import ClippedSums
 from mezzotint.training.quantized import Gradients
+from mezzotint.vectors.rounded import UNDECIDED, RoundedGaussian, draw, quantiles
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("opacus")
@@ -28,7 +29,7 @@ def test_words_lead_to_the_draws_of_the_kernel(sigma: float) -> None:
     words = np.random.default_rng(1).integers(0, 2**64, 200_000, dtype=np.uint64)
     words[:8] = [0, 2**38, 2**38 - 1, 2**63 - 1, 2**63, 2**64 - 1, 2**62, 2**63 + 1]
     law, expected = RoundedGaussian(sigma=sigma), np.empty(words.size, dtype=np.int64)
-    draw(words, quantiles(), sigma, law.margin, expected)
+    draw(words, np.zeros(1), quantiles(), sigma, law.margin, expected)
     found = device.decide(torch.from_numpy(words.view(np.int64)), torch.from_numpy(quantiles()), law)
     np.testing.assert_array_equal(found.numpy(), expected)
 
@@ -40,7 +41,7 @@ def test_each_coordinate_takes_its_own_word(margin: float | None, monkeypatch: p
     law, key, size = RoundedGaussian(sigma=1000.0), bytes(range(32)), 300
     words = plain.halves(plain.key_on(key, CPU), 0, 38).contiguous().view(torch.int64).flatten()[:size].numpy()
     expected = np.empty(size, dtype=np.int64)
-    assert draw(words.view(np.uint64), quantiles(), law.sigma, law.margin, expected) == 0
+    assert draw(words.view(np.uint64), np.zeros(1), quantiles(), law.sigma, law.margin, expected) == 0
     if margin is not None:
         monkeypatch.setattr(RoundedGaussian, "margin", property(lambda self: margin))
     found = device.rounded_gaussian(law, key, size, CPU)

@@ -20,8 +20,8 @@ from mezzotint import FileFormatError, ParameterError, families
 from mezzotint.core import entropy
 from mezzotint.datasets import Dataset
 from mezzotint.training import checkpoint, methods, models, notices, optimizers, rqp, trainer
-from mezzotint.training.noise import RoundedGaussian
 from mezzotint.training.projection import projection, projection_from
+from mezzotint.vectors.rounded import RoundedGaussian
 from tolerances import SINGLE
 from training.runs import dying, make
 

@@ -16,9 +16,10 @@ from mezzotint import ParameterError
 from mezzotint.cli.advise import candidates
 from mezzotint.core.errors import InfeasibleError
 from mezzotint.families import discrete_gaussian, skellam
+from mezzotint.privacy.gaussian import gaussian_epsilon, gaussian_shift
 from mezzotint.vectors import Advice, NoiseFamily, Option, RankedCodebook, Setting, advise, round_seeds
 from mezzotint.vectors.advice import ONE_BIT
-from mezzotint.vectors.calibration import CLOSE, gaussian_shift, rounding_variance, search
+from mezzotint.vectors.calibration import CLOSE, rounding_variance, search
 from tolerances import FEW, MANY
 
 NOISES = [
@@ -167,6 +168,7 @@ def test_the_yardsticks_gaussian_is_exactly_as_private_as_asked(epsilon, delta):
 
     assert exact(mu) <= delta * (1 + MANY)
     assert exact(mu * (1 + 1e-6)) > delta * (1 - 1e-4)  # a step of 1e-6 moves delta by less than 1e-4 of itself
+    assert epsilon == pytest.approx(gaussian_epsilon(mu, delta), rel=1e-9)  # brackets of 1e-12; delta errs by as much
 
 
 def test_the_search_finds_the_edge_and_says_when_there_is_none():

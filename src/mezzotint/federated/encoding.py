@@ -31,7 +31,7 @@ from mezzotint.federated.secagg.plan import MAX_BITS, Overflow, bits_needed
 from mezzotint.privacy.account import account
 from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.sums.lattice import Lattice, find_lattice
-from mezzotint.vectors import NoiseScheme, Rotation, TableScheme, clip
+from mezzotint.vectors import GaussianScheme, NoiseScheme, Rotation, TableScheme, VectorScheme, clip
 from mezzotint.vectors.rotation import ROTATION
 
 Vector = npt.NDArray[np.float64]
@@ -358,51 +358,36 @@ class _Decoded:
     mean: Vector = field(default_factory=lambda: np.zeros(0))
 
 
-@final
 @dataclass(frozen=True, kw_only=True)
-class NoiseEncoding(Encoding):
-    """Distributed integer noise: L2 clipping, rotation, conditional rounding, noise, addition modulo 2**modulus_bits.
+class ModularEncoding(Encoding):
+    """L2 clipping, rotation, noise, addition modulo 2**modulus_bits.
 
     Arguments:
-        noise: what EACH client adds ("clients"), or the server `SERVER_DRAWS` times to the sum ("server"), in steps.
         l2_norm: clipping norm, data units.
         granularity: data units per step.
         modulus_bits: sums wrap at 2**modulus_bits, which costs accuracy and never privacy.
-        adds: "clients", or "server": then the server sees the exact sum and is trusted to add the noise.
         seed: of the rotation's signs; public.
         name: what the noise is.
     """
 
-    noise: IntegerNoise
     l2_norm: float
     granularity: float
     modulus_bits: int
-    adds: Adds = "clients"
     seed: int = 0
     name: str = field(default="integer noise", compare=False)
 
     def __post_init__(self) -> None:
         check_positive("l2_norm", self.l2_norm)
-        if self.adds not in ("clients", "server"):
-            raise ParameterError("adds", self.adds, "use 'clients' or 'server'")
         if not 2 <= self.modulus_bits <= MAX_BITS:
             raise ParameterError("modulus_bits", self.modulus_bits, f"2 to {MAX_BITS}; less noise or a coarser grid")
 
-    def scheme(self, size: int) -> NoiseScheme:
+    @abstractmethod
+    def scheme(self, size: int) -> VectorScheme:
         """The vector scheme for updates of `size` coordinates, with the noise where it is accounted."""
-        return NoiseScheme(
-            noise=self.noise,
-            size=size,
-            l2_norm=self.l2_norm,
-            granularity=self.granularity,
-            modulus_bits=self.modulus_bits,
-            seed=self.seed,
-        )
 
-    @cached_property
-    def _deviation(self) -> float:
-        """Of one adder's noise, steps."""
-        return math.sqrt(self.noise.variance)
+    @abstractmethod
+    def _each(self) -> float:
+        """Standard deviation of the noise of one who adds it, steps."""
 
     @property
     def span(self) -> int:
@@ -417,6 +402,92 @@ class NoiseEncoding(Encoding):
 
     def encode(self, update: npt.ArrayLike, *, rng: Seed = None) -> Integers:
         vector = check_vector(update, name="update")
+        return self.scheme(vector.size).encode(vector, rng)
+
+    def decode(self, total: Integers, *, count: int, size: int, release: Hashable = None) -> Vector:
+        return self.scheme(size).decode_sum(np.asarray(total, dtype=np.int64), count) / count
+
+    def as_dict(self) -> JsonObject:
+        return {
+            "name": self.name,
+            "l2_norm": self.l2_norm,
+            "granularity": self.granularity,
+            "modulus_bits": self.modulus_bits,
+            "seed": self.seed,
+            "rotation": ROTATION,
+        }
+
+    def claims(self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0) -> dict[str, Claim]:
+        scheme = self.scheme(size)
+        alone = scheme.claim(clients=1, rounds=rounds, delta=delta)
+        return {
+            "local": replace(alone, observer="reports", honest_clients=None),
+            "central": scheme.claim(clients=clients, rounds=rounds, corrupted=corrupted, delta=delta),
+        }
+
+    @property
+    def report_bits(self) -> int:
+        return self.modulus_bits
+
+    @property
+    def report_epsilon(self) -> float:
+        """inf: no such noise has a pure epsilon."""
+        return math.inf
+
+    @cached_property
+    def sha256(self) -> str:
+        """Of the noise's description."""
+        return hashlib.sha256(canonical(self._noise_values()).encode()).hexdigest()
+
+    @abstractmethod
+    def _noise_values(self) -> JsonObject:
+        """What the noise of one adder is drawn from, as plain values."""
+
+    @property
+    def largest(self) -> float:
+        return self.l2_norm
+
+    @property
+    def norm(self) -> float | None:
+        return self.l2_norm
+
+    def noise_multiplier(self, clients: int) -> float:
+        return math.sqrt(clients) * self._each() * self.granularity / self.l2_norm
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class NoiseEncoding(ModularEncoding):
+    """Distributed integer noise: L2 clipping, rotation, conditional rounding, noise, addition modulo 2**modulus_bits.
+
+    Arguments:
+        noise: what EACH client adds ("clients"), or the server `SERVER_DRAWS` times to the sum ("server"), in steps.
+        adds: "clients", or "server": then the server sees the exact sum and is trusted to add the noise.
+    """
+
+    noise: IntegerNoise
+    adds: Adds = "clients"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.adds not in ("clients", "server"):
+            raise ParameterError("adds", self.adds, "use 'clients' or 'server'")
+
+    def scheme(self, size: int) -> NoiseScheme:
+        return NoiseScheme(
+            noise=self.noise,
+            size=size,
+            l2_norm=self.l2_norm,
+            granularity=self.granularity,
+            modulus_bits=self.modulus_bits,
+            seed=self.seed,
+        )
+
+    def _each(self) -> float:
+        return math.sqrt(self.noise.variance)
+
+    def encode(self, update: npt.ArrayLike, *, rng: Seed = None) -> Integers:
+        vector = check_vector(update, name="update")
         scheme = self.scheme(vector.size)
         return (scheme if self.adds == "clients" else replace(scheme, noise=NOTHING)).encode(vector, rng)
 
@@ -427,9 +498,9 @@ class NoiseEncoding(Encoding):
         apart by what they are, and none is decoded twice; equal sums of different rounds need names, for noise that
         they shared would tell that they are equal.
         """
-        scheme, summed = self.scheme(size), np.asarray(total, dtype=np.int64)
         if self.adds == "clients":
-            return scheme.decode_sum(summed, count) / count
+            return super().decode(total, count=count, size=size)
+        scheme, summed = self.scheme(size), np.asarray(total, dtype=np.int64)
         digest = hashlib.sha256(repr((count, size)).encode() + summed.tobytes()).digest()
         with _ONE_AT_A_TIME:
             if release is not None and self._decoded.last == (release, digest):
@@ -451,29 +522,16 @@ class NoiseEncoding(Encoding):
         return _Decoded()
 
     def as_dict(self) -> JsonObject:
-        return {
-            "kind": "noise",
-            "name": self.name,
-            "first": int(self.noise.offsets[0]),
-            "weights": self.noise.weights.tolist(),
-            "l2_norm": self.l2_norm,
-            "granularity": self.granularity,
-            "modulus_bits": self.modulus_bits,
-            "adds": self.adds,
-            "seed": self.seed,
-            "rotation": ROTATION,
-        }
+        return {"kind": "noise", "adds": self.adds} | super().as_dict() | self._noise_values()
+
+    def _noise_values(self) -> JsonObject:
+        return {"first": int(self.noise.offsets[0]), "weights": self.noise.weights.tolist()}
 
     def claims(self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0) -> dict[str, Claim]:
         """Without noise of the clients there is no local claim, and the central one trusts the server."""
-        scheme = self.scheme(size)
         if self.adds == "clients":
-            alone = scheme.claim(clients=1, rounds=rounds, delta=delta)
-            return {
-                "local": replace(alone, observer="reports", honest_clients=None),
-                "central": scheme.claim(clients=clients, rounds=rounds, corrupted=corrupted, delta=delta),
-            }
-        claim = scheme.claim(clients=SERVER_DRAWS, rounds=rounds, delta=delta)
+            return super().claims(rounds=rounds, clients=clients, size=size, delta=delta, corrupted=corrupted)
+        claim = self.scheme(size).claim(clients=SERVER_DRAWS, rounds=rounds, delta=delta)
         method = f"{claim.method}, which a trusted server adds"
         alternatives = ((method, claim.epsilon),)
         seen = replace(claim, observer="model", method=method, alternatives=alternatives, honest_clients=None)
@@ -484,33 +542,79 @@ class NoiseEncoding(Encoding):
         own = float(self.noise.variance) if self.adds == "clients" else 0.0
         return (own + 0.25) * self.granularity**2
 
-    @property
-    def report_bits(self) -> int:
-        return self.modulus_bits
-
-    @property
-    def report_epsilon(self) -> float:
-        """inf: bounded noise tells some inputs apart."""
-        return math.inf
-
-    @cached_property
-    def sha256(self) -> str:
-        """Of the noise's weights."""
-        table = canonical({"first": int(self.noise.offsets[0]), "weights": self.noise.weights.tolist()})
-        return hashlib.sha256(table.encode()).hexdigest()
-
-    @property
-    def largest(self) -> float:
-        return self.l2_norm
-
-    @property
-    def norm(self) -> float | None:
-        return self.l2_norm
-
     def noise_multiplier(self, clients: int) -> float:
-        if self.adds == "server":
-            return 0.0
-        return math.sqrt(clients) * self._deviation * self.granularity / self.l2_norm
+        return 0.0 if self.adds == "server" else super().noise_multiplier(clients)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class GaussianEncoding(ModularEncoding):
+    """Rounded Gaussian noise: L2 clipping, rotation, real Gaussian noise, rounding, addition modulo 2**modulus_bits.
+
+    Arguments:
+        deviation: standard deviation of the noise that EACH client adds before it rounds, steps; `gaussian_encoding`
+            chooses it and the grid.
+    """
+
+    deviation: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self.scheme(1)
+
+    def scheme(self, size: int) -> GaussianScheme:
+        return GaussianScheme(
+            deviation=self.deviation,
+            size=size,
+            l2_norm=self.l2_norm,
+            granularity=self.granularity,
+            modulus_bits=self.modulus_bits,
+            seed=self.seed,
+        )
+
+    def _each(self) -> float:
+        return self.deviation
+
+    def as_dict(self) -> JsonObject:
+        return {"kind": "gaussian"} | super().as_dict() | self._noise_values()
+
+    def _noise_values(self) -> JsonObject:
+        return {"deviation": self.deviation}
+
+    def mse(self) -> float:
+        """Noise of one client and its rounding."""
+        return self.scheme(1).variance
+
+
+def gaussian_encoding(
+    *, noise_multiplier: float, l2_norm: float, clients: int, size: int, seed: int = 0
+) -> GaussianEncoding:
+    """Rounded Gaussian noise of a wanted size on the sum, in as few bits as hold it.
+
+    Arguments:
+        noise_multiplier: standard deviation of the noise on the sum of `clients` updates, over `l2_norm`; > 0.
+            Rounding adds 2 % of a squared deviation at most, which counts as error and for no claim.
+        l2_norm: clipping norm, data units.
+        clients: summands; with fewer, less noise is in the sum (claims count those that are there).
+        size: coordinates of an update.
+        seed: of the rotation.
+
+    Returns: the encoding; its central claim is that of continuous Gaussian noise.
+
+    Raises:
+        ParameterError: noise that needs more than 32 bits a coordinate.
+
+    Example:
+        >>> gaussian_encoding(noise_multiplier=8.0, l2_norm=1.0, clients=100, size=1_100_000).modulus_bits
+        8
+    """
+    planned = GaussianScheme.planned(
+        noise_multiplier=noise_multiplier, size=size, l2_norm=l2_norm, clients=clients, seed=seed
+    )
+    return GaussianEncoding(
+        deviation=planned.deviation, l2_norm=l2_norm, granularity=planned.granularity,
+        modulus_bits=planned.modulus_bits, seed=seed, name="rounded Gaussian",
+    )  # fmt: skip
 
 
 def noise_encoding(
@@ -565,7 +669,7 @@ def encoding_from(values: JsonObject) -> Encoding:
     Raises:
         ParameterError: an unknown kind. FileFormatError: a mechanism that is none, a field that is missing.
     """
-    makers = {"table": _table, "fixed": _fixed, "noise": _noise, "weighted": _weighted}
+    makers = {"table": _table, "fixed": _fixed, "noise": _noise, "gaussian": _gaussian, "weighted": _weighted}
     kind = values.get("kind")
     if kind not in makers:
         raise ParameterError("encoding", kind, f"this version knows {', '.join(makers)}")
@@ -593,19 +697,27 @@ def _fixed(values: JsonObject) -> Encoding:
     return FixedPointEncoding(clip=values["clip"], grid_bits=values["grid_bits"], l2_norm=values["l2_norm"])
 
 
-def _noise(values: JsonObject) -> Encoding:
+def _modular(values: JsonObject) -> JsonObject:
+    """What all descriptions of noise modulo M say."""
     _check_rotation(values)
+    return {
+        "l2_norm": values["l2_norm"],
+        "granularity": values["granularity"],
+        "modulus_bits": int(values["modulus_bits"]),
+        "seed": int(values["seed"]),
+        "name": str(values["name"]),
+    }
+
+
+def _noise(values: JsonObject) -> Encoding:
     weights = np.array(values["weights"], dtype=np.int64)
     offsets = int(values["first"]) + np.arange(weights.size, dtype=np.int64)
-    return NoiseEncoding(
-        noise=IntegerNoise(offsets=offsets, weights=weights, truncated_mass=0.0),
-        l2_norm=values["l2_norm"],
-        granularity=values["granularity"],
-        modulus_bits=int(values["modulus_bits"]),
-        adds=values["adds"],
-        seed=int(values["seed"]),
-        name=str(values["name"]),
-    )
+    noise = IntegerNoise(offsets=offsets, weights=weights, truncated_mass=0.0)
+    return NoiseEncoding(noise=noise, adds=values["adds"], **_modular(values))
+
+
+def _gaussian(values: JsonObject) -> Encoding:
+    return GaussianEncoding(deviation=values["deviation"], **_modular(values))
 
 
 def _weighted(values: JsonObject) -> Encoding:

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from mezzotint.core.gpu import plain
 from mezzotint.training import noise
 from mezzotint.training.extra import torch
-from mezzotint.training.noise import UNDECIDED, ClippedSums, RoundedGaussian
+from mezzotint.training.noise import ClippedSums
+from mezzotint.vectors import rounded
+from mezzotint.vectors.rounded import UNDECIDED, RoundedGaussian
 
 Factored = tuple[torch.Tensor, torch.Tensor]
 """(n, repeat) and (n, width) float32: a record's gradient in a parameter is their outer product, flat."""
@@ -64,19 +66,20 @@ def _added(
 
 
 def decide(words: torch.Tensor, table: torch.Tensor, law: RoundedGaussian) -> torch.Tensor:
-    """(n,) draws that (n,) int64 words lead to, UNDECIDED where they do not: `noise.draw`, operation by operation."""
-    bits = (words & noise._BELOW_SIGN).double().view(torch.int64)
-    cell = (bits >> noise._SHIFT) - noise._FIRST_CELL
+    """(n,) draws that (n,) int64 words lead to, UNDECIDED where they do not: `rounded.draw`, operation by operation."""
+    bits = (words & rounded._BELOW_SIGN).double().view(torch.int64)
+    cell = (bits >> rounded._SHIFT) - rounded._FIRST_CELL
     row = table[cell.clamp(min=0)]
-    t = ((bits & noise._WITHIN) | noise._ONE).view(torch.float64) - noise._MIDDLE
+    t = ((bits & rounded._WITHIN) | rounded._ONE).view(torch.float64) - rounded._MIDDLE
     z = row[:, -1]
-    for term in range(noise.TERMS - 2, -1, -1):
+    for term in range(rounded.TERMS - 2, -1, -1):
         z = z * t + row[:, term]
-    raised = law.sigma * z + 0.5
-    whole = raised.long()
+    spread = law.sigma * z
+    raised = torch.where(words < 0, -spread, spread) + 0.5
+    whole = raised.floor()
     rest = raised - whole
     decided = (cell >= 0) & (rest > law.margin) & (rest < 1 - law.margin)
-    return torch.where(decided, torch.where(words < 0, -whole, whole), UNDECIDED)
+    return torch.where(decided, whole.long(), UNDECIDED)
 
 
 def rounded_gaussian(law: RoundedGaussian, key: bytes, size: int, device: torch.device) -> torch.Tensor:
@@ -84,7 +87,7 @@ def rounded_gaussian(law: RoundedGaussian, key: bytes, size: int, device: torch.
 
     The few draws that their word does not decide look closer on the CPU, at words of their own.
     """
-    table = plain.to_device(noise.quantiles(), device)
+    table = plain.to_device(rounded.quantiles(), device)
     own, found = plain.key_on(key, device), torch.empty(size, dtype=torch.int64, device=device)
     for begin in range(0, size, plain.CHUNK):
         part = found[begin : begin + plain.CHUNK]
@@ -94,7 +97,7 @@ def rounded_gaussian(law: RoundedGaussian, key: bytes, size: int, device: torch.
         part.copy_(decide(words, table, law))
         places = (part == UNDECIDED).nonzero().flatten()
         closer = [
-            law.closer(word & (2**64 - 1), noise._further(key, begin + place))
+            law.closer(word & (2**64 - 1), rounded._further(key, begin + place))
             for word, place in zip(words[places].tolist(), places.tolist(), strict=True)
         ]
         part[places] = torch.tensor(closer, dtype=torch.int64, device=device)

@@ -25,11 +25,12 @@ from mezzotint.training.device import clipped_sum, rounded_gaussian
 from mezzotint.training.extra import BatchSplittingSampler, DPOptimizer, check_unused, mark_used, torch
 from mezzotint.training.levels import place
 from mezzotint.training.loaders import Drawn
-from mezzotint.training.noise import ClippedSums, RoundedGaussian
+from mezzotint.training.noise import ClippedSums
 from mezzotint.training.notices import LeftOutWarning
 from mezzotint.training.projection import ROUNDINGS, Projection
 from mezzotint.training.quantized import Gradients, RecordSums
 from mezzotint.vectors import RankedCodebook, round_seeds
+from mezzotint.vectors.rounded import RoundedGaussian
 
 
 @final

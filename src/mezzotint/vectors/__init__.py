@@ -7,6 +7,7 @@ from mezzotint.vectors.advice import one_bit as one_bit
 from mezzotint.vectors.calibration import Family as Family
 from mezzotint.vectors.calibration import NoiseFamily as NoiseFamily
 from mezzotint.vectors.calibration import Setting as Setting
+from mezzotint.vectors.gaussian import GaussianScheme as GaussianScheme
 from mezzotint.vectors.integers import NoiseScheme as NoiseScheme
 from mezzotint.vectors.integers import SummedNoise as SummedNoise
 from mezzotint.vectors.integers import summed_noise as summed_noise

@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from typing import Literal, TypeVar, final
 
 import numpy as np
-import scipy
 
 from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import InfeasibleError, MezzotintError, ParameterError
 from mezzotint.core.mechanism import TOTAL, FloatArray, Mechanism
-from mezzotint.core.search import bracket
 from mezzotint.families.noise import IntegerNoise
+from mezzotint.privacy.gaussian import gaussian_shift
 from mezzotint.privacy.sums.cost import renyi_to_epsilon
 from mezzotint.vectors.integers import NoiseScheme
 from mezzotint.vectors.ranked import RankedCodebook, ranked_codebook
@@ -107,22 +106,6 @@ class Setting:
             return laplace
         # T releases of shifts by 2 under noise s are 2 sqrt(T) / s-GDP.
         return min(laplace, 2 * math.sqrt(self.rounds) / gaussian_shift(self.epsilon, self.delta))
-
-
-def gaussian_shift(epsilon: float, delta: float) -> float:
-    """The largest mu for which N(0, 1) and N(mu, 1) are (epsilon, delta)-close, rounded down.
-
-    Source: Balle and Wang 2018, Theorem 8; Dong, Roth and Su 2022, Corollary 1.
-    """
-
-    def excess(mu: float) -> float:
-        first = float(scipy.special.ndtr(-epsilon / mu + mu / 2))
-        return first - math.exp(epsilon + float(scipy.special.log_ndtr(-epsilon / mu - mu / 2))) - delta
-
-    low, high = 0.0, 1.0
-    while excess(high) <= 0:
-        low, high = high, 2 * high
-    return bracket(lambda mu: excess(mu) <= 0, low, high)[0]
 
 
 S = TypeVar("S")

@@ -11,15 +11,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import log_ndtr, ndtr, ndtri
+from scipy.special import ndtr, ndtri
 
 from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import TOTAL, FloatArray, Mechanism
 from mezzotint.core.search import bracket
-
-RELATIVE_ERROR = 1e-12
-"""scipy's ndtr, ndtri and log_ndtr err by a few 1e-15 relative where they are used here; 1e-12 is given away."""
+from mezzotint.privacy.gaussian import RELATIVE_ERROR
 
 
 def isoperimetric(mass: FloatArray, rest: FloatArray) -> FloatArray:
@@ -36,19 +34,6 @@ def isoperimetric(mass: FloatArray, rest: FloatArray) -> FloatArray:
 def slope(mass: FloatArray, rest: FloatArray) -> FloatArray:
     """I'(m) = -Phi^-1(m); +inf at 0, -inf at 1."""
     return np.where(mass <= rest, -ndtri(np.minimum(mass, rest)), ndtri(np.minimum(mass, rest)))
-
-
-def hockey_stick(mu: float, log_ratio: FloatArray) -> FloatArray:
-    """sup_A of N(mu,1)(A) - e**log_ratio N(0,1)(A) for mu > 0, at any real log_ratio; never understated.
-
-    Source: Balle and Wang 2018, Theorem 8; Dong, Roth and Su 2022, Corollary 2.13.
-    """
-    # A is the half-line x >= log_ratio / mu + mu / 2.
-    first = ndtr(mu / 2 - log_ratio / mu)
-    second = np.exp(np.minimum(log_ratio + log_ndtr(-mu / 2 - log_ratio / mu), 0.0))
-    # Both terms err relatively, so their difference errs by that much of the first, which is the larger one.
-    exact = first * (1 + RELATIVE_ERROR) - second * (1 - RELATIVE_ERROR)
-    return np.clip(exact, np.maximum(0.0, -np.expm1(np.minimum(log_ratio, 0.0))), 1.0)
 
 
 TOLERANCE = 1e-7

@@ -22,7 +22,7 @@ from mezzotint.core.arguments import check_count, check_positive, check_rate
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import FloatArray
 from mezzotint.core.records import JsonObject
-from mezzotint.training.rqp.contraction import RELATIVE_ERROR, hockey_stick
+from mezzotint.privacy.gaussian import RELATIVE_ERROR, hockey_stick
 
 Curve = Callable[[FloatArray], FloatArray]
 Neighboring = Literal["replace_one", "add_or_remove_one"]

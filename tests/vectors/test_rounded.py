@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from fractions import Fraction
 from typing import Any
 
@@ -16,10 +17,11 @@ from scipy.stats import chisquare, norm
 
 from mezzotint import ParameterError
 from mezzotint.core.entropy import ElementWords
-from mezzotint.training import noise as gaussian
-from mezzotint.training.noise import CELLS, ERROR, LOWEST_OCTAVE, TERMS, UNDECIDED, RoundedGaussian, draw
+from mezzotint.vectors import rounded as gaussian
+from mezzotint.vectors.rounded import CELLS, ERROR, LOWEST_OCTAVE, TERMS, UNDECIDED, RoundedGaussian, draw
 
 SIGMA = 72_000.0
+NOWHERE = np.zeros(1)
 LOW = 2**63 - 1
 
 
@@ -55,8 +57,8 @@ def test_the_error_bound_holds_in_every_cell() -> None:
     np.testing.assert_array_equal(table[-1], 0.0)
 
 
-def twin(word: int, further: list[int], sigma: float) -> int | None:
-    """floor(X + 1/2) by mpmath's own inverse; None if the words do not decide it."""
+def twin(word: int, further: list[int], sigma: float, centre: float = 0.0) -> int | None:
+    """floor(centre + X + 1/2) by mpmath's own inverse; None if the words do not decide it."""
     digits = 64 * (1 + len(further))
     tail = word & LOW
     for more in further:
@@ -66,34 +68,39 @@ def twin(word: int, further: list[int], sigma: float) -> int | None:
     with mpmath.workdps(25 + digits):
         # -Phi^-1(u) = sqrt(2) erfinv(1 - 2 u)
         ends = [mpmath.sqrt(2) * mpmath.erfinv(1 - mpmath.mpf(2) * place / 2**digits) for place in (tail, tail + 1)]
-        near, far = (int(mpmath.floor(sigma * end + mpmath.mpf(1) / 2)) for end in ends)
-    if near != far:
-        return None
-    return -near if word >> 63 else near
+        sign = -1 if word >> 63 else 1
+        near, far = (int(mpmath.floor(centre + sign * sigma * end + mpmath.mpf(1) / 2)) for end in ends)
+    return near if near == far else None
 
 
 def test_draws_agree_with_the_slow_twin() -> None:
     words = np.random.default_rng(1).integers(0, 2**64, 400, dtype=np.uint64)
     words[:8] = [2**38, 2**38 - 1, 2**40 + 1, 2**63 - 1, 2**63, 2**64 - 1, 2**62, 2**63 + 2**62 - 1]
-    for sigma in (0.3, 1.0, 1234.5, SIGMA, 3e8):
+    somewhere = np.random.default_rng(2).normal(size=words.size) * 5
+    somewhere[8:12] = [0.5, -0.5, 1e-300, 7.0]
+    cases = [(sigma, NOWHERE) for sigma in (0.3, 1.0, 1234.5, SIGMA, 3e8)]
+    for sigma, centres in [*cases, (0.3, somewhere), (2.0, somewhere), (SIGMA, somewhere * 1e4)]:
         noise, law = np.empty(words.size, dtype=np.int64), RoundedGaussian(sigma=sigma)
-        missing = draw(words, gaussian.quantiles(), sigma, law.margin, noise)
+        margin = law.margin + float(np.abs(centres).max()) * 2.0**-51
+        missing = draw(words, centres, gaussian.quantiles(), sigma, margin, noise)
         assert missing == (noise == UNDECIDED).sum() < 40
-        for word, found in zip(words.tolist(), noise.tolist(), strict=True):
-            expected = twin(word, [], sigma)
+        around = np.broadcast_to(centres, words.shape).tolist()
+        for word, found, centre in zip(words.tolist(), noise.tolist(), around, strict=True):
+            expected = twin(word, [], sigma, centre)
             if found != UNDECIDED:
                 assert found == expected
             if word & LOW:
                 more = [1234567, 89]
-                closer = law.closer(word, iter(more))
-                assert closer == (expected if expected is not None else twin(word, more, sigma))
+                closer = law.closer(word, iter(more), centre)
+                assert closer == (expected if expected is not None else twin(word, more, sigma, centre))
 
 
-@given(st.integers(0, 2**64 - 1), st.floats(1e-3, 1e9))
-def test_looking_closer_agrees_with_the_slow_twin(word: int, sigma: float) -> None:
+@given(st.integers(0, 2**64 - 1), st.floats(1e-3, 1e9), st.floats(-1e6, 1e6))
+def test_looking_closer_agrees_with_the_slow_twin(word: int, sigma: float, centre: float) -> None:
     more = [2**63, 5]
-    expected = next(found for n in range(3) if (found := twin(word, more[:n], sigma)) is not None)
-    assert RoundedGaussian(sigma=sigma).closer(word, iter(more)) == expected
+    for place in (0.0, centre):
+        expected = next(found for n in range(3) if (found := twin(word, more[:n], sigma, place)) is not None)
+        assert RoundedGaussian(sigma=sigma).closer(word, iter(more), place) == expected
 
 
 def test_words_at_rounding_boundaries_are_not_decided_by_floats() -> None:
@@ -103,7 +110,7 @@ def test_words_at_rounding_boundaries_are_not_decided_by_floats() -> None:
         for k in (1, 100, 65_536, 200_000):
             tail = int((law._beyond(k - 0.5) * flint.arb(2) ** 64).floor().unique_fmpz())
             noise = np.empty(1, dtype=np.int64)
-            assert draw(np.array([tail], dtype=np.uint64), gaussian.quantiles(), SIGMA, law.margin, noise) == 1
+            assert draw(np.array([tail], dtype=np.uint64), NOWHERE, gaussian.quantiles(), SIGMA, law.margin, noise) == 1
             assert [law.closer(tail, iter([0])), law.closer(tail, iter([2**64 - 1]))] == [k, k - 1]
             assert law.closer(tail + 2**63, iter([0])) == -k
 
@@ -111,11 +118,12 @@ def test_words_at_rounding_boundaries_are_not_decided_by_floats() -> None:
 @pytest.mark.parametrize("sigma", [0.7, SIGMA])
 def test_a_draw_does_not_depend_on_what_floats_decide(sigma: float, monkeypatch: pytest.MonkeyPatch) -> None:
     law, key = RoundedGaussian(sigma=sigma), bytes(range(32))
-    usual = law.draw(key, 3000)
-    monkeypatch.setattr(RoundedGaussian, "margin", property(lambda self: 0.25))  # half of all draws look closer
-    np.testing.assert_array_equal(law.draw(key, 3000), usual)
-    monkeypatch.setattr(RoundedGaussian, "margin", property(lambda self: 1.0))
-    np.testing.assert_array_equal(law.draw(key, 3000), usual)
+    centres = [None, np.random.default_rng(0).normal(size=3000)]
+    usual = [law.draw(key, 3000, some) for some in centres]
+    for margin in (0.25, 1.0):  # half of all draws look closer, and all of them
+        monkeypatch.setattr(RoundedGaussian, "margin", property(lambda self, margin=margin: margin))
+        for some, before in zip(centres, usual, strict=True):
+            np.testing.assert_array_equal(law.draw(key, 3000, some), before)
 
 
 def test_each_coordinate_has_its_own_word(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +132,7 @@ def test_each_coordinate_has_its_own_word(monkeypatch: pytest.MonkeyPatch) -> No
     law, key, words = RoundedGaussian(sigma=SIGMA), bytes(32), np.empty(1000, dtype=np.uint64)
     ElementWords(key, 1 << 18).fill(words)
     found, last = law.draw(key, size), np.empty(1000, dtype=np.int64)
-    draw(words, gaussian.quantiles(), SIGMA, law.margin, last)
+    draw(words, NOWHERE, gaussian.quantiles(), SIGMA, law.margin, last)
     np.testing.assert_array_equal(found[1 << 18 :][last != UNDECIDED], last[last != UNDECIDED])
     np.testing.assert_array_equal(law.draw(key, 10), found[:10])
     assert law.draw(key, 0).size == 0
@@ -146,6 +154,23 @@ def test_tails_and_words_of_zeros() -> None:
     # Below 2^-64 the first word says nothing but "further out than 9 standard deviations".
     assert law.closer(0, iter([2**63, 0])) == twin(0, [2**63], SIGMA) > 9 * SIGMA
     assert -law.closer(2**63, iter([0, 5, 2**63, 0])) == twin(0, [0, 5, 2**63], SIGMA) > 15 * SIGMA
+
+
+@pytest.mark.parametrize("centre", [0.3, -0.5, 7.9])
+def test_the_law_around_a_centre_off_the_lattice(centre: float) -> None:
+    # Chi-square of every integer with 10 draws and more expected; false alarm one in a million per centre.
+    sigma, size = 2.0, 1_000_000
+    drawn = RoundedGaussian(sigma=sigma).draw(b"law around a centre".ljust(32), size, np.full(size, centre))
+    edges = np.arange(math.floor(centre) - 8, math.floor(centre) + 9) + 0.5
+    expected = np.diff(np.concatenate([[0], norm.cdf((edges - centre) / sigma), [1]])) * size
+    observed = np.bincount(np.searchsorted(edges, drawn), minlength=edges.size + 1)
+    assert chisquare(observed, expected).pvalue > 1e-6
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), 2.0**37])
+def test_centres_out_of_range(bad: float) -> None:
+    with pytest.raises(ParameterError, match="centres"):
+        RoundedGaussian(sigma=2.0).draw(bytes(32), 3, np.array([0.0, bad, 1.0]))
 
 
 @pytest.mark.parametrize("sigma", [0.0, -1.0, 2.0**37, float("nan"), float("inf")])
