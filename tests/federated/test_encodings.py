@@ -196,7 +196,7 @@ def test_levels_on_no_lattice_are_refused():
         TableEncoding(mechanism=odd)
 
 
-@judges("federated.encoding.noise_encoding", "federated.encoding.gaussian_encoding")
+@judges("federated.encoding.noise_encoding")
 @pytest.mark.parametrize("name", ["rounded gaussian", "discrete gaussian", "skellam", "server"])
 def test_central_claims_are_near_those_of_a_gaussian_and_never_below(name):
     """Replace-one: means 2 C apart; zCDP 2 / z^2 per round, turned into epsilon over a fine grid of orders."""

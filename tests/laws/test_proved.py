@@ -142,7 +142,7 @@ def test_reports_of_several_columns_are_certified_in_any_order(mechanism: Mechan
 
 @judges(
     "federated.encoding.FixedPointEncoding.claims", "federated.encoding.FixedPointEncoding.report_epsilon",
-    "federated.encoding.NoiseEncoding.report_epsilon", "federated.encoding.Encoding.report_epsilon",
+    "federated.encoding.ModularEncoding.report_epsilon", "federated.encoding.Encoding.report_epsilon",
 )  # fmt: skip
 def test_what_tells_some_inputs_apart_has_no_finite_epsilon() -> None:
     fixed = FixedPointEncoding(clip=1.0, grid_bits=8, l2_norm=1.0)

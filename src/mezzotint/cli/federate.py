@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 EXAMPLE = "mezzotint federate --mechanism quantize --bits 4 --rounds 6 --out run --json"
 
 TABLES = ("quantize", "rqm", "pbm", "erm", "optm", "optimal")
-NOISES = ("ddg", "skellam", "gaussian")
+NOISES = ("rounded-gaussian", "ddg", "skellam", "gaussian")
 _CLIP = "clip"
 _RANKED = "ranked"
 _REPORT_EPSILON = 4.0
@@ -49,8 +49,8 @@ def command(
         str,
         typer.Option(
             help="A mechanism file; a table by name: quantize (noise-free, the default), rqm, pbm, erm, optm, optimal; "
-            "integer noise: ddg (distributed discrete Gaussian), skellam; gaussian (a trusted server adds it); clip "
-            "(16-bit grid, no noise); with --trust local: ranked."
+            "noise of all clients: rounded-gaussian (fewest bits, least epsilon), ddg (distributed discrete Gaussian), "
+            "skellam; gaussian (a trusted server adds it); clip (16-bit grid, no noise); with --trust local: ranked."
         ),
     ] = "",
     trust: Annotated[
@@ -75,14 +75,14 @@ def command(
     noise_multiplier: Annotated[
         float | None,
         typer.Option(
-            help="Noise on the sum over --l2-norm, as a standard deviation, for integer noise. Not given: the least "
+            help="Noise on the sum over --l2-norm, as a standard deviation, if noise is added. Not given: the least "
             "that keeps the run within --epsilon; without --epsilon, 1."
         ),
     ] = None,
     l2_norm: Annotated[
         float,
         typer.Option(
-            help="Clip a client's whole vector to this norm, and rotate it; 0 does not (integer noise, ranked: 1)."
+            help="Clip a client's whole vector to this norm, and rotate it; 0 does not (with noise, and ranked: 1)."
         ),
     ] = 0.0,
     dataset: Annotated[str, typer.Option(help="digits, femnist, mnist, cifar10 or cifar100.")] = "digits",
@@ -276,12 +276,16 @@ def _noise(name: str, settings: RunSettings, noise_multiplier: float | None, mos
     size = tasks.model_for(settings.model, federation).initial(settings.seed).size
 
     def make(multiplier: float) -> Encoding:
+        norm, clients, length = settings.l2_norm or 1.0, settings.per_round, size + (most_examples > 0)
+        if name == "rounded-gaussian":
+            made = encodings.gaussian_encoding(noise_multiplier=multiplier, l2_norm=norm, clients=clients, size=length)
+            return _weighted(made, most_examples) if most_examples else made
         made = encodings.noise_encoding(
             _skellam if name == "skellam" else _discrete_gaussian,
             noise_multiplier=multiplier,
-            l2_norm=settings.l2_norm or 1.0,
-            clients=settings.per_round,
-            size=size + (most_examples > 0),
+            l2_norm=norm,
+            clients=clients,
+            size=length,
             adds="server" if name == "gaussian" else "clients",
             name=name,
         )

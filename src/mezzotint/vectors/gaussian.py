@@ -140,10 +140,11 @@ class GaussianScheme(VectorScheme):
         return min(1.0, 2 * self.size * math.exp(stray - (self.modulus / 2) ** 2 / squared))
 
     def centres(self, vector: npt.ArrayLike) -> FloatArray:
-        """(d,) clipped and rotated vector in steps: of norm at most l2_norm / granularity but for one rounding each."""
+        """(d,) clipped and rotated vector, steps: of norm at most (1 + 2^-45) l2_norm / granularity."""
+        # A level of a transform adds two floats: its errors have 2^-53 of the vector's norm, and there are 2 * 27 of
+        # levels at most; scaling, and the division here, round four times more.
         clipped = clip(check_vector(vector, self.size), norm="l2", bound=self.l2_norm)
-        # Floats of the rotation may lengthen it by an ulp or two.
-        return clip(self._rotation.apply(clipped), norm="l2", bound=self.l2_norm) / self.granularity
+        return self._rotation.apply(clipped) / self.granularity
 
     def encode(self, vector: npt.ArrayLike, rng: Seed = None) -> IntArray:
         """(d,) to (d,) residues; rng None draws the noise from the keystream, a seed is not private."""
@@ -165,7 +166,7 @@ class GaussianScheme(VectorScheme):
         if release.participation == "poisson":
             remedy = "noise of who stayed away is not in the sum: name the clients of one sum, with sampling='public'"
             raise ParameterError("sampling", "poisson", remedy)
-        # Neighbours' centres are two norms apart; 2^-40 covers the roundings of centres and of this line.
+        # Neighbours' centres are two norms apart; 2^-40 covers their roundings and those of this line.
         apart = 2 * self.l2_norm / self.granularity * math.sqrt(release.rounds / release.honest) / self.deviation
         ratio = self.size * release.rounds * merging_loss(self.deviation, release.honest)
         epsilon = gaussian_epsilon(apart * (1 + 2.0**-40), release.delta * math.exp(-ratio) * (1 - 4 * UNIT))

@@ -45,9 +45,7 @@ _MIDDLE = 1 + 1 / 32
 
 
 @compiled
-def draw(
-    words: Words, centres: FloatArray, table: FloatArray, sigma: float, margin: float, noise: IntArray
-) -> int:
+def draw(words: Words, centres: FloatArray, table: FloatArray, sigma: float, margin: float, noise: IntArray) -> int:
     """Draws integers where words decide them.
 
     Arguments:
