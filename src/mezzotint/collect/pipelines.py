@@ -29,7 +29,7 @@ OutOfRange = Literal["clip", "error"]
 MissingValues = Literal["error", "keep"]
 
 
-class Options(TypedDict, total=False):
+class CodeOptions(TypedDict, total=False):
     """What `arrow_codes` takes beside the values and the table."""
 
     missing: MissingValues
@@ -177,7 +177,7 @@ def register_polars(name: str = NAME) -> None:
         def __init__(self, expression: polars.Expr) -> None:
             self._expression = expression
 
-        def privatize(self, mechanism: Mechanism, **options: Unpack[Options]) -> polars.Expr:
+        def privatize(self, mechanism: Mechanism, **options: Unpack[CodeOptions]) -> polars.Expr:
             """`polars_codes` of the expression."""
             return polars_codes(self._expression, mechanism, **options)
 
@@ -195,7 +195,7 @@ def register_pandas(name: str = NAME) -> None:
         def __init__(self, series: pandas.Series) -> None:
             self._series = series
 
-        def privatize(self, mechanism: Mechanism, **options: Unpack[Options]) -> pandas.Series:
+        def privatize(self, mechanism: Mechanism, **options: Unpack[CodeOptions]) -> pandas.Series:
             """Codes of the series' values, under its own index and name."""
             codes = arrow_codes(pa.array(self._series, from_pandas=True), mechanism, **options)
             kind = "UInt8" if mechanism.levels.size <= 256 else "UInt16"
