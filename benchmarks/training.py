@@ -116,10 +116,15 @@ class Floats(Graph):
         return self.constant(weight.T if axis == 1 else weight, f"{tensor.name}.{axis}"), None
 
 
+def packed_of(module: torch.nn.Module, bits: int) -> tuple[PackedModel, dict[str, Any]]:
+    """A module in `bits` to a weight, and its weights."""
+    weights = {name: parameter.detach().numpy() for name, parameter in module.named_parameters()}
+    return pack_weights(weights, bits=bits), weights
+
+
 def exported(module: torch.nn.Module, shape: tuple[int, ...], bits: int | None, dense: str, place: Path) -> int:
     """Writes a module in ONNX, with `bits` to a weight or, for None, in float32; bytes of the file."""
-    weights = {name: parameter.detach().numpy() for name, parameter in module.named_parameters()}
-    packed = pack_weights(weights, bits=bits or 8)
+    packed, weights = packed_of(module, bits or 8)
     if bits is not None:
         return packed.export(place, module=module, shape=shape, dense=dense, overwrite=True)
     model = written(Floats(packed, weights), module.eval(), shape, "float32", note="{}")
@@ -146,10 +151,16 @@ def latencies(sessions: dict[Any, Any], shape: tuple[int, ...]) -> dict[Any, flo
     return taken
 
 
-def right(session: Any, data: Dataset) -> float:
+def right(outputs: Callable[[Any], Any], data: Dataset) -> float:
     """Share of the test records that are told rightly."""
-    found = [session.run(None, {"features": part})[0].argmax(axis=1) for part in np.array_split(data.test_x, 20)]
+    found = [outputs(part).argmax(axis=1) for part in np.array_split(data.test_x, 20)]
     return float((np.concatenate(found) == data.test_y).mean())
+
+
+def right_in_torch(module: torch.nn.Module, data: Dataset) -> float:
+    """The same of a module."""
+    with torch.no_grad():
+        return right(lambda part: module.eval()(torch.from_numpy(part)).numpy(), data)
 
 
 SIDE = 2000
@@ -259,10 +270,18 @@ KINDS = (
 )
 
 
+STEPS = {
+    "softmax": {"step_size": 3.0},
+    "cnn": {"step_size": 2.0},
+    "transformer": {"step_size": 0.005, "optimizer": "adam"},
+}
+SIDES = (256, 512, 768, 1024)
+
+
 def trained(data: Dataset, model: str, steps: int) -> torch.nn.Module:
     """A private model with float weights (DP-SGD, batches of 256, noise multiplier 0.8)."""
     task = models.task(model, shape=data.train_x.shape[1:], classes=data.classes)
-    settings = TrainingSettings(steps=steps, batch_size=256, step_size=2.0 if model == "cnn" else 3.0, seed=1)
+    settings = TrainingSettings(steps=steps, batch_size=256, seed=1, **STEPS[model])
     method = methods.NoisySGD(noise_multiplier=0.8, clip_norm=0.5 if model == "cnn" else 1.0)
     Trainer(data=data, task=task, method=method, settings=settings).run()
     return task.module
@@ -271,11 +290,17 @@ def trained(data: Dataset, model: str, steps: int) -> torch.nn.Module:
 def runs(data: Dataset | None, steps: int) -> Table:
     """What exported models take, and what they get right where there is data."""
     table = Table(title="run by onnxruntime, one record, one thread; ratios to float32 in the same run")
-    for name in ("model", "weights", "bytes", "ratio", "us", "ratio", "test accuracy"):
+    for name in ("model", "weights", "bytes", "ratio", "us", "ratio", "test accuracy", "packed model's"):
         table.add_column(name, justify="left" if name in ("model", "weights") else "right")
-    square, dense = (28, 28), torch.nn.Sequential(*(torch.nn.Linear(1024, 1024) for _ in range(4)))
-    found: dict[str, tuple[torch.nn.Module, tuple[int, ...]]] = {"4 dense layers of 1024 x 1024": (dense, (1024,))}
-    for model in ("softmax", "cnn"):
+    square = (28, 28)
+    found: dict[str, tuple[torch.nn.Module, tuple[int, ...]]] = {
+        f"4 dense layers of {side} x {side}": (
+            torch.nn.Sequential(*(torch.nn.Linear(side, side) for _ in range(4))),
+            (side,),
+        )
+        for side in SIDES
+    }
+    for model in STEPS:
         module = models.task(model, shape=square, classes=10).module if data is None else trained(data, model, steps)
         found[model] = (module, square)
     with tempfile.TemporaryDirectory() as folder:
@@ -288,11 +313,18 @@ def runs(data: Dataset | None, steps: int) -> Table:
                 sessions[bits, operator] = session_of(place)
             taken = latencies(sessions, shape)
             base = KINDS[0]
+            own = {} if data is None or shape != square else {None: right_in_torch(module, data)}
             for kind in KINDS:
-                accuracy = "" if data is None or shape != square else f"{right(sessions[kind], data):.2%}"
-                name = "float32" if kind[0] is None else f"{kind[0]} bits, {kind[1]}"
+                bits, accuracies = kind[0], ("", "")
+                if data is not None and own:
+                    session = sessions[kind]
+                    told = right(lambda part, session=session: session.run(None, {"features": part})[0], data)
+                    if bits is not None and bits not in own:
+                        own[bits] = right_in_torch(packed_of(module, bits)[0].to_module(module), data)
+                    accuracies = f"{told:.2%}", f"{own[bits]:.2%}"
+                name = "float32" if bits is None else f"{bits} bits, {kind[1]}"
                 ratios = f"{sizes[kind] / sizes[base]:.3f}", f"{taken[kind] / taken[base]:.2f}"
-                table.add_row(label, name, f"{sizes[kind]:,}", ratios[0], f"{taken[kind]:.0f}", ratios[1], accuracy)
+                table.add_row(label, name, f"{sizes[kind]:,}", ratios[0], f"{taken[kind]:.0f}", ratios[1], *accuracies)
     return table
 
 

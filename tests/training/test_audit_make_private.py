@@ -156,7 +156,8 @@ ATTACKS = {
 @pytest.mark.parametrize("kind", ATTACKS)
 def test_claims_of_scripts_withstand_canaries(kind: str) -> None:
     found, claim = ATTACKS[kind].result()
-    assert 0.3 * claim.epsilon < found.epsilon <= claim.epsilon
+    # The law is that nothing is proved beyond the claim; 41 to 70 % of it is measured, with fixed seeds.
+    assert 0.4 * claim.epsilon < found.epsilon < 0.7 * claim.epsilon
 
 
 @pytest.mark.slow
@@ -166,7 +167,7 @@ def test_the_pure_bound_withstands_canaries() -> None:
     found, claim = replace(attack, delta=1e-5, runs=200).result()
     pure = rqp.epsilon(0.1, q=0.3, bits=2, sampling_rate=0.5, steps=1, delta=1e-5, dimension=1)
     assert pure.epsilon < 0.1 * claim.epsilon
-    assert 0.3 * pure.epsilon < found.epsilon <= pure.epsilon
+    assert 0.4 * pure.epsilon < found.epsilon < 0.7 * pure.epsilon
 
 
 def _less_noise(optimizer: Any, _: Any, share: float = 0.5) -> None:

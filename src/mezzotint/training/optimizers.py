@@ -53,6 +53,10 @@ def _uncounted(optimizer: NoisyOptimizer) -> None:
     """No accounting."""
 
 
+_OTHER_SETTINGS = ("weight_decay", "maximize", "differentiable")
+"""Of SGD, which make its step more than a product of step size and gradient."""
+
+
 class _Wrapper(torch.optim.Optimizer):
     """An optimizer around another one, which holds parameters and state; hooks and copies are its own."""
 
@@ -196,27 +200,70 @@ class ProjectedOptimizer(_Wrapper):
         for gradient in gradients:
             # Noise that two projections read tells more than noise that one has read.
             check_unused(gradient)
-        loss = self.inner.step(closure) if closure is not None else self.inner.step()
+        moves = self._plain_moves() if closure is None else None
+        if moves is None:
+            loss = self.inner.step(closure) if closure is not None else self.inner.step()
+        else:
+            loss = self._step_of_the_others()
         for gradient in gradients:
             mark_used(gradient)
-        self.project()
+        self._project(moves)
         return loss
 
-    @torch.no_grad()
+    def _plain_moves(self) -> list[tuple[Any, float]] | None:
+        """Gradients and step sizes, one for each projected tensor, if the step is their product and nothing else.
+
+        Weights then are moved and projected in one pass. None where the inner optimizer has to make the step.
+        """
+        rates: dict[int, float] = {}
+        for group in self.inner.param_groups if _is_stateless(self.inner) else []:
+            if not isinstance(group["lr"], float) or any(group[name] for name in _OTHER_SETTINGS):
+                return None
+            rates.update({id(parameter): group["lr"] for parameter in group["params"]})
+        found: list[tuple[Any, float]] = []
+        for parameter, _ in self._chosen() if self._in_place() else []:
+            gradient = parameter.grad
+            if id(parameter) not in rates or gradient is None or gradient.layout != torch.strided:
+                return None
+            if not parameter.is_contiguous() or {parameter.dtype, gradient.dtype} != {torch.float32}:
+                return None
+            found.append((gradient.detach().contiguous().flatten().numpy(), rates[id(parameter)]))
+        return found or None
+
+    def _step_of_the_others(self) -> Any:
+        """The inner optimizer's step for tensors that are not projected."""
+        gradients = [parameter.grad for parameter in self.parameters]
+        for parameter in self.parameters:
+            parameter.grad = None
+        try:
+            return self.inner.step()
+        finally:
+            for parameter, gradient in zip(self.parameters, gradients, strict=True):
+                parameter.grad = gradient
+
     def project(self) -> None:
         """Puts every weight onto a level; also called once at the start, so that the first iterate is one too."""
+        self._project(None)
+
+    def _in_place(self) -> bool:
+        return self.projection.rounding in ROUNDINGS and all(one.device.type == "cpu" for one in self.parameters)
+
+    @torch.no_grad()
+    def _project(self, moves: list[tuple[Any, float]] | None) -> None:
         chosen = self._chosen()
         if not chosen:
             return
-        if self.projection.rounding in ROUNDINGS and all(parameter.device.type == "cpu" for parameter, _ in chosen):
-            self._project_in_place(chosen)
+        if self._in_place():
+            self._project_in_place(chosen, moves)
         else:
             self._project_together(chosen)
 
-    def _project_in_place(self, chosen: list[tuple[torch.Tensor, float]]) -> None:
+    def _project_in_place(
+        self, chosen: list[tuple[torch.Tensor, float]], moves: list[tuple[Any, float]] | None
+    ) -> None:
         flats = [parameter.detach().to(torch.float32).contiguous().flatten() for parameter, _ in chosen]
         bounds = [bound for _, bound in chosen]
-        if place([flat.numpy() for flat in flats], bounds, self.projection, key_from(self.rng())):
+        if place([flat.numpy() for flat in flats], bounds, self.projection, key_from(self.rng()), moves):
             raise NotFiniteError("a weight is not a number")
         for (parameter, _), flat in zip(chosen, flats, strict=True):
             if flat.data_ptr() != parameter.data_ptr():
