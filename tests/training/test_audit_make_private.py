@@ -76,8 +76,10 @@ class Attack:
                 found.append(weight.detach().numpy().ravel().copy())
                 if len(found) > self.steps:
                     break
-        parts = loader.batch_sampler.parts
-        return np.array(found).T, np.zeros(BLOCKS, dtype=int) if parts is None else parts, accountant.claim()
+        own, parts = np.zeros(BLOCKS, dtype=int), loader.batch_sampler.parts
+        for turn in range(0 if parts is None else self.settings["bands"]):
+            own[parts(np.arange(BLOCKS), turn)] = turn
+        return np.array(found).T, own, accountant.claim()
 
     def scores(self, weights: np.ndarray, parts: np.ndarray) -> np.ndarray:
         """(BLOCKS,) sum over the steps of log likelihood ratios, exact but for rounding without bias."""
