@@ -326,3 +326,20 @@ def test_a_step_is_counted_before_anything_is_drawn() -> None:
     assert len(accountant) == 1
     np.testing.assert_array_equal(counts(module), before)
     assert isinstance(optimizer, optimizers.NoisyOptimizer)
+
+
+def test_gradients_without_noise_are_left_to_no_plain_optimizer() -> None:
+    torch.manual_seed(0)
+    plain = torch.nn.Linear(RECORDS, 2)
+    kept = torch.optim.SGD(plain.parameters(), lr=1.0)
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.eye(RECORDS)), batch_size=8)
+    module, optimizer, loader, accountant = training.make_private(plain, kept, loader, noise_multiplier=1.0, delta=1e-5)
+    for (x,) in loader:
+        before = [parameter.detach().clone() for parameter in plain.parameters()]
+        optimizer.zero_grad()
+        module(x).sum().backward()
+        kept.step()  # in the midst of a private step: autograd's own gradients would move the weights
+        assert all(map(torch.equal, before, plain.parameters()))
+        optimizer.step()
+        assert not all(map(torch.equal, before, plain.parameters()))
+    assert len(accountant) == len(loader)

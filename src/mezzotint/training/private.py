@@ -154,6 +154,10 @@ def make_private(
         drawn=sampler.drawn,
     )
     private.zero_grad()  # gradients from before would be applied as they are, to tensors that are frozen by now
+    for parameter in module.parameters():
+        if parameter.requires_grad:
+            # Autograd's own sum is not private: whoever calls the plain optimizer in the midst of a step finds none.
+            parameter.register_post_accumulate_grad_hook(_forget)
     return FactoredGradSampleModule(module, loss_reduction=loss_reduction), private, made, accountant
 
 
@@ -250,6 +254,10 @@ def _group() -> tuple[bool, int, int]:
 def _start_alike(module: torch.nn.Module) -> None:
     for tensor in [*module.parameters(), *module.buffers()]:
         torch.distributed.broadcast(tensor.data, src=0)
+
+
+def _forget(parameter: torch.Tensor) -> None:
+    parameter.grad = None
 
 
 def _matrices(parameter: torch.Tensor) -> bool:
