@@ -270,7 +270,7 @@ KINDS = (
 )
 
 
-STEPS = {
+STEPS: dict[str, dict[str, Any]] = {
     "softmax": {"step_size": 3.0},
     "cnn": {"step_size": 2.0},
     "transformer": {"step_size": 0.005, "optimizer": "adam"},
