@@ -111,13 +111,32 @@ def test_tables_are_features_and_a_label(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(text)
     parquet.write_table(csv.read_csv(tmp_path / "t.csv"), tmp_path / "t.parquet")
     for name in ("t.csv", "t.parquet"):
-        data = table_file(tmp_path / name, label="grade")
+        data = table_file(tmp_path / name, label="grade", neighboring="replace_one")
         assert (data.train_x.shape, data.test_x.shape, data.classes) == ((10, 2), (2, 2), 2)
         np.testing.assert_array_equal(data.test_x, [[4, 1], [9, 0]])  # every fifth row
         np.testing.assert_array_equal(data.test_y, [1, 0])  # "a" before "b"
         assert data.train_x.dtype == np.float32
         assert data.train_y.dtype == np.int64
         assert "not cover" in data.note
+
+
+@pytest.mark.parametrize("owner", ["who", None])
+def test_a_row_is_tested_or_trained_on_whoever_else_is_there(tmp_path: Path, owner: str | None) -> None:
+    rows = [f"u{i // 2},{i},{i % 3}\n" for i in range(200)]
+
+    def parts(kept: list[str]) -> tuple[set[float], set[float]]:
+        (tmp_path / "t.csv").write_text("who,x,y\n" + "".join(row if owner else row[1:] for row in kept))
+        data = table_file(tmp_path / "t.csv", label="y", users=owner)
+        return set(data.train_x[:, -1].tolist()), set(data.test_x[:, -1].tolist())
+
+    train, test = parts(rows)
+    # 100 users, or 200 rows, of whom each tests with probability 1/5: between these but for 1 in 1000 of all hashes.
+    assert 8 <= len(test) / (2 if owner else 1) <= 70
+    for first in (0, 2, 98):
+        gone = {float(first), float(first + 1)}
+        assert parts(rows[:first] + rows[first + 2 :]) == (train - gone, test - gone)
+    if owner:
+        assert all((2 * i in test) == (2 * i + 1 in test) for i in range(100))
 
 
 def test_tables_that_do_not_fit_are_refused(tmp_path: Path) -> None:
@@ -149,7 +168,7 @@ def test_folders_of_images(tmp_path: Path) -> None:
             for i in range(5):
                 pixels = np.full(shape, 51 * i, dtype=np.uint8)
                 image.fromarray(pixels).save(place / f"{i}.png")
-        data = image_folder(folder)
+        data = image_folder(folder, neighboring="replace_one")
         assert data.train_x.shape == (8, 3, 2) if mode == "L" else (8, 3, 3, 2), name
         np.testing.assert_array_equal(data.test_y, [0, 1])
         np.testing.assert_allclose(data.test_x[0], 0.8)  # 204 of 255

@@ -20,7 +20,7 @@ from mezzotint.federated.server_optimizers import FedAdam, FedAvg, FedAvgM, FedY
 from mezzotint.federated.settings import RunSettings
 from mezzotint.federated.strategy import SecureStrategy
 from mezzotint.federated.tasks import LocalTraining, Rehearsal, Softmax, model_for
-from tolerances import FEW
+from tolerances import FEW, SINGLE
 
 MEANS = np.random.default_rng(7).normal(size=(12, 30)) * 0.1
 
@@ -69,8 +69,9 @@ def test_yogi_is_adam_where_squares_grow_and_never_forgets_faster_than_they_allo
             m = 0.7 * m + 0.3 * x
             v = v + 0.1 * x * x if v < x * x else v - 0.1 * x * x
             assert v > 0
-            assert found[t, place] == pytest.approx(m / (v**0.5 + 0.05), rel=0, abs=FEW)
-    assert not np.allclose(found, _moves(FedAdam(first=0.7, second=0.9, least=0.05)))
+            expected = m / (v**0.5 + 0.05)
+            assert abs(found[t, place] - expected) < FEW
+    assert np.abs(found - _moves(FedAdam(first=0.7, second=0.9, least=0.05))).max() > FEW
 
 
 @pytest.mark.parametrize(
@@ -108,7 +109,7 @@ def test_a_strategy_moves_the_model_as_its_optimizer_says():
     np.testing.assert_allclose(strategy.optimizer_state["momentum"], 3.75, atol=4 * EXACT.step)
     assert seen == [0, 1, 2]
     metrics = result.evaluate_metrics_serverapp
-    assert metrics[2]["first"] == pytest.approx(result.arrays["a"].numpy()[0])
+    assert metrics[2]["first"] == pytest.approx(result.arrays["a"].numpy()[0], rel=SINGLE)
 
 
 def test_what_an_optimizer_remembers_outlives_the_server(tmp_path):

@@ -143,6 +143,7 @@ def test_claims_are_tight_and_composed_over_coordinates_and_rounds() -> None:
                 if rounds > 1:  # equal ratios together, in bins of 1e-3
                     bins = np.unique(np.round(np.log(first / second), 3), return_inverse=True)[1]
                     first, second = (np.bincount(bins, weights=law) for law in (first, second))
+            # What was left out of four laws, less than 1e-10 each.
             assert divergence(first, second, epsilon) <= delta * (1 + MANY) + 1e-9
             # Merging loses, but no more than half a bin of each of the four ratios.
             found.append(divergence(first, second, epsilon - 4e-3 * (rounds > 1)))
@@ -176,6 +177,7 @@ def test_no_centre_leaves_the_norm_that_claims_rest_on(size: int) -> None:
             centres = scheme.centres(vector / np.linalg.norm(vector) * length * min(l2_norm, 1.0))
             with mpmath.workdps(60):
                 norm = mpmath.sqrt(sum((mpmath.mpf(c) ** 2 for c in centres.tolist()), mpmath.mpf(0)))
+                # Floats of the clip norm and its quotient by the grid: 256 units of their roundings.
                 assert norm <= mpmath.mpf(l2_norm) / mpmath.mpf(0.1 * l2_norm) * (1 + mpmath.mpf(2) ** -45)
 
 

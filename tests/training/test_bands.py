@@ -20,7 +20,7 @@ from mezzotint.datasets import Dataset
 from mezzotint.privacy.prove import prove
 from mezzotint.training import rqp
 from mezzotint.training.projection import projection
-from tolerances import MANY
+from tolerances import FEW, MANY
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("opacus")
@@ -289,10 +289,10 @@ def test_an_interrupted_run_begins_new_blocks(blobs: Dataset, tmp_path: Path, ki
     assert second.taken == killed // 8 * 8
     assert not second.optimizer.correlated._sums  # sums of records are never written down
     second.run(every=6, checkpoint=place)
-    assert second.claim().epsilon == pytest.approx(epsilon_of(8), rel=1e-6)
+    assert second.claim().epsilon == pytest.approx(epsilon_of(8), rel=MANY)
     again = banded(blobs)  # a second attempt over the same files
     again.run(checkpoint=place)
-    assert again.claim().epsilon == pytest.approx(epsilon_of(8 + 6), rel=1e-6)
+    assert again.claim().epsilon == pytest.approx(epsilon_of(8 + 6), rel=MANY)
 
 
 def test_two_processes_on_one_ledger_pay_for_the_blocks_of_both(blobs: Dataset, tmp_path: Path) -> None:
@@ -333,7 +333,7 @@ def test_the_verb_chooses_bands(capsys: pytest.CaptureFixture[str], monkeypatch:
         2.0, batch_size=20, dataset_size=455, steps=40, delta=1e-5, neighboring="add_or_remove_one"
     )
     assert f"correlated over {chosen['bands']} steps" in chosen["claim"]
-    assert chosen["sampling_rate"] == pytest.approx(chosen["bands"] * 20 / 455)
+    assert chosen["sampling_rate"] == pytest.approx(chosen["bands"] * 20 / 455, rel=FEW)
     levels = ("--method", "proj-dp-sgd", "--bands", "2", "--neighboring", "replace_one", "--noise-multiplier", "2")
     assert call(*levels)["neighboring"] == "replace_one"
     for words, said in (

@@ -259,7 +259,7 @@ def test_two_processes_on_one_checkpoint_pay_for_both(blobs: Dataset, tmp_path: 
     assert [run.spent for run in runs] == [10, 5]
 
 
-@judges("training.trainer.Trainer.claim", "training.trainer.Trainer.progress", "training.trainer.Trainer.run")
+@judges("training.trainer.Trainer.claim", "training.trainer.Trainer.standing", "training.trainer.Trainer.run")
 @pytest.mark.parametrize("killed", [0, 7])
 def test_a_target_is_never_exceeded_however_often_the_run_dies(blobs: Dataset, tmp_path: Path, killed: int) -> None:
     place = tmp_path / "run.pt"

@@ -38,6 +38,7 @@ from mezzotint.core.files import parse_json, read_text, refuse_existing, replaci
 from mezzotint.core.records import JsonObject, plain
 
 if TYPE_CHECKING:
+    from mezzotint.privacy.claim import Neighboring
     from mezzotint.training.methods import Method
     from mezzotint.training.models import Task
     from mezzotint.training.projection import Projection
@@ -173,7 +174,13 @@ def prepare(options: Options) -> Trainer:
     _check(options)
     if options["resume"] and options["checkpoint"] is None:
         raise ParameterError("resume", "True", "name the --checkpoint to go on from")
-    data = _data(options["data"], options["label"], options["users"])
+    replaced = options["method"] in ("quantized-gradient", "ranked-gradient") or _neighboring(options) == "replace_one"
+    data = _data(
+        options["data"],
+        options["label"],
+        options["users"],
+        "replace_one" if replaced else "add_or_remove_one",
+    )
     data = mz.training.trainer.of_users(data, options["records_per_user"])
     if abs(data.train_x).max() > FAR:
         warn(
@@ -222,12 +229,12 @@ def _check(options: Options) -> None:
         raise ParameterError("bits", options["bits"], "weights take 1 to 8 bits; try 4")
 
 
-def _data(name: str, label: str | None, users: str | None) -> mz.datasets.Dataset:
+def _data(name: str, label: str | None, users: str | None, neighboring: Neighboring) -> mz.datasets.Dataset:
     place = Path(name)
     if place.suffix in (".csv", ".parquet"):
         if label is None:
             raise ParameterError("label", "None", "name the column to learn: --label COLUMN")
-        return mz.datasets.table_file(place, label=label, users=users)
+        return mz.datasets.table_file(place, label=label, users=users, neighboring=neighboring)
     for option, column in (("label", label), ("users", users)):
         if column is not None:
             raise ParameterError(option, column, "only tables (.csv, .parquet) have columns; leave it out")
@@ -236,7 +243,9 @@ def _data(name: str, label: str | None, users: str | None) -> mz.datasets.Datase
     if not place.is_dir():
         remedy = "give breast-cancer, a .csv or .parquet file, or a folder of idx files or of images by class"
         raise ParameterError("data", name, remedy)
-    return mz.datasets.idx_folder(name) if any(place.glob("*-ubyte*")) else mz.datasets.image_folder(name)
+    if any(place.glob("*-ubyte*")):
+        return mz.datasets.idx_folder(name)
+    return mz.datasets.image_folder(name, neighboring=neighboring)
 
 
 def choose_method(options: Options, task: Task, *, records: int) -> Method:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import pickle
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from typing import Any, Literal, NamedTuple, final
 
 import numpy as np
 import numpy.typing as npt
@@ -193,26 +194,53 @@ def idx_folder(folder: str | Path, *, train: int | None = None, test: int | None
     )
 
 
+_Neighboring = Literal["replace_one", "add_or_remove_one"]
+
 EVERY = 5
-"""Of tables and folders that are not split, every fifth record is kept for testing."""
+"""Of tables and folders that are not split, a fifth of the records is kept for testing."""
 
 
-def _held_out(name: str, x: Features, y: Labels, classes: int, users: npt.NDArray[np.generic] | None = None) -> Dataset:
-    tested = np.arange(len(x)) % EVERY == EVERY - 1
+def _held_out(
+    name: str,
+    x: Features,
+    y: Labels,
+    classes: Iterable[object],
+    neighboring: _Neighboring,
+    users: npt.NDArray[np.generic] | None = None,
+) -> Dataset:
+    # By a hash of the record, or of whose it is, as positions would move others when one is added or removed. By
+    # position where one is replaced, as another hash would move it from one part to the other.
+    classes = [str(label) for label in classes]
+    keys = (
+        [row.tobytes() + classes[label].encode() for row, label in zip(x, y.tolist(), strict=True)]
+        if users is None
+        else [str(user).encode() for user in users.tolist()]
+    )
+    words = (int.from_bytes(hashlib.sha256(key).digest()[:8], "big") for key in keys)
+    tested = np.fromiter((word % EVERY == 0 for word in words), dtype=np.bool_, count=len(keys))
+    if users is None and neighboring == "replace_one":
+        tested = np.arange(len(x)) % EVERY == EVERY - 1
+    if tested.all() or not tested.any():
+        raise ParameterError("data", name, f"one record, or user, in {EVERY} tests, at least one: give more")
     return Dataset(
-        name=name, train_x=x[~tested], train_y=y[~tested], test_x=x[tested], test_y=y[tested], classes=classes,
-        note=f"the names of the {classes} classes are read from the data, which the claim does not cover",
+        name=name, train_x=x[~tested], train_y=y[~tested], test_x=x[tested], test_y=y[tested], classes=len(classes),
+        note=f"the names of the {len(classes)} classes are read from the data, which the claim does not cover",
         train_users=None if users is None else users[~tested],
     )  # fmt: skip
 
 
-def table_file(path: str | Path, *, label: str, users: str | None = None) -> Dataset:
-    """A table of numbers, in CSV or Parquet; every fifth row is kept for testing.
+def table_file(
+    path: str | Path, *, label: str, users: str | None = None, neighboring: _Neighboring = "add_or_remove_one"
+) -> Dataset:
+    """A table of numbers, in CSV or Parquet; a fifth of the rows, or of the users, is kept for testing.
+
+    Which ones depends on a hash of the row, or of the user's name, alone; where a row is replaced, on its position.
 
     Arguments:
         path: ending in .csv (with a header) or .parquet.
         label: the column to learn; its distinct values, in order, are the classes. All others are features as they are.
         users: the column that says whose record a row is; no feature. None if there is none.
+        neighboring: what a claim about the training will be about: adding or removing a row, or replacing it in place.
 
     Raises:
         ParameterError: another ending, no such file or column, a feature that is no number or missing, too few rows.
@@ -250,15 +278,23 @@ def table_file(path: str | Path, *, label: str, users: str | None = None) -> Dat
         raise ParameterError("data", place.name, "has no column but the label")
     found, y = np.unique(np.asarray(table[label].to_pylist()), return_inverse=True)
     owners = None if users is None else np.asarray(table[users].to_pylist())
-    return _held_out(place.name, np.stack(columns, axis=1).astype(np.float32), y.astype(np.int64), len(found), owners)
+    return _held_out(
+        place.name,
+        np.stack(columns, axis=1).astype(np.float32),
+        y.astype(np.int64),
+        found.tolist(),
+        neighboring,
+        owners,
+    )
 
 
-def image_folder(folder: str | Path) -> Dataset:
-    """Images in one folder for each class; of every class every fifth image, by name, is kept for testing.
+def image_folder(folder: str | Path, *, neighboring: _Neighboring = "add_or_remove_one") -> Dataset:
+    """Images in one folder for each class; a fifth of all, chosen as in `table_file`, is kept for testing.
 
     Arguments:
         folder: holds a folder for each class, of images of one size that Pillow reads. Grey images become (rows,
             columns), others (3, rows, columns), scaled to [0, 1].
+        neighboring: as of `table_file`.
 
     Raises:
         ParameterError: fewer than two classes, a class without images, images of several sizes.
@@ -293,7 +329,13 @@ def image_folder(folder: str | Path) -> Dataset:
         raise ParameterError("data", str(sorted(shapes)[:3]), "images have several shapes; bring them to one")
     x = np.stack(images)
     x = x.transpose(0, 3, 1, 2) if x.ndim == 4 else x
-    return _held_out(Path(folder).name, np.ascontiguousarray(x), np.asarray(labels, dtype=np.int64), len(classes))
+    return _held_out(
+        Path(folder).name,
+        np.ascontiguousarray(x),
+        np.asarray(labels, dtype=np.int64),
+        [place.name for place in classes],
+        neighboring,
+    )
 
 
 @final

@@ -264,6 +264,10 @@ class _Centrally:
     deviation: float
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(11))
 
+    @property
+    def weighs(self) -> bool:
+        return self.clean.weighs
+
     def length(self, size: int) -> int:
         return self.clean.length(size)
 

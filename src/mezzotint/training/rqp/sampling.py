@@ -213,7 +213,8 @@ def mixture_curve(first: Shifts, second: Shifts) -> Curve:
         return np.log(shifts.weights) + shifts.means * (x[:, None] - shifts.means / 2)
 
     def ratio(x: FloatArray) -> FloatArray:
-        return logsumexp(terms(first, x), axis=1) - logsumexp(terms(second, x), axis=1)
+        of_first, of_second = (np.asarray(logsumexp(terms(shifts, x), axis=1)) for shifts in (first, second))
+        return of_first - of_second
 
     def slope(x: FloatArray) -> FloatArray:
         return softmax(terms(first, x), axis=1) @ first.means - softmax(terms(second, x), axis=1) @ second.means

@@ -12,7 +12,7 @@ import numpy as np
 
 from mezzotint.core.mechanism import FloatArray, IntArray
 from mezzotint.vectors.ranked import stream
-from mezzotint.vectors.ranked.rank_table import mean_norm, top_folded, top_normal
+from mezzotint.vectors.ranked.rank_tables import mean_norm, top_folded, top_normal
 
 Kind = Literal["S", "X", "G", "GX"]
 

@@ -11,7 +11,7 @@ from typing import Literal
 from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.vectors.ranked.codebook import KINDS, Kind
-from mezzotint.vectors.ranked.rank_table import gaussian_constant, rank_table
+from mezzotint.vectors.ranked.rank_tables import gaussian_constant, rank_table
 from mezzotint.vectors.ranked.scheme import Norms, RankedCodebook
 
 MOST_BITS = 14

@@ -38,7 +38,7 @@ from mezzotint.privacy.release import Release
 from mezzotint.privacy.verify import log_above
 from mezzotint.vectors.ranked import stream
 from mezzotint.vectors.ranked.codebook import KINDS, Codebook, Kind, groups
-from mezzotint.vectors.ranked.rank_table import RankTable, gaussian_error
+from mezzotint.vectors.ranked.rank_tables import RankTable, gaussian_error
 from mezzotint.vectors.rotation import MAX_DIMENSION
 
 Norms = Literal["unit", "slack", "null"]
