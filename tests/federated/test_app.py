@@ -339,6 +339,7 @@ def test_who_draws_in_secret_may_claim_more_against_readers_of_the_models(tmp_pa
     assert found.epsilon == expected.epsilon
     assert found.epsilon < encoding.claims(rounds=2, clients=9, size=3, delta=1e-5)["central"].epsilon
     assert "secret" in claimed("server", secret=False)
+    assert "knows who took part" in claimed("colluding", corrupted=1)
     assert "vanished" in claimed("fewer", survived=8)
     assert "vanished" in claimed("asked", asked=8, survived=8)
     assert "same clients" in claimed("joined", among=(12, 13))

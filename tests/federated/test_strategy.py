@@ -511,10 +511,33 @@ def test_nodes_that_are_not_there_are_waited_for_once_in_a_run(monkeypatch):
         ({"spare": 2, "sampling": "poisson"}, "spare"),
         ({"spare": 30}, "minimum"),
         ({"spare": 5, "roster": roster(10)}, "per_round"),
+        ({"spare": 3}, "spare"),
     ],
-    ids=["negative", "poisson", "minimum", "roster"],
+    ids=["negative", "poisson", "minimum", "roster", "drop-outs"],
 )
 def test_spare_clients_that_cannot_be(options, name):
     with pytest.raises(ParameterError) as found:
         SecureStrategy(encoding=EXACT, per_round=6, **options)
     assert found.value.parameter == name
+
+
+def test_a_client_that_comes_back_as_another_node_takes_part_again():
+    """A SuperNode that is started anew has another number and, with files, the same identity."""
+    grid = _grid()
+    strategy = SecureStrategy(encoding=EXACT, per_round=6)
+    _start(grid, strategy)
+    grid.apps[99], grid.contexts[99] = grid.apps.pop(13), grid.contexts.pop(13)
+    _start(grid, strategy)
+    assert strategy.last_sum is not None
+    assert len(strategy.last_sum.survivors) == 6
+    assert strategy.incidents == []
+
+
+def test_a_run_that_goes_on_draws_among_those_who_have_rounds_left(tmp_path):
+    grid, session = _grid(), bytes(16)
+    for _ in range(2):
+        ledger = RunLedger(tmp_path / "ledger", {})
+        strategy = SecureStrategy(encoding=EXACT, per_round=3, minimum=2, ledger=ledger, session=session, most_rounds=1)
+        _start(grid, strategy)
+        assert strategy.stopped == ""
+        assert strategy.counted == 3

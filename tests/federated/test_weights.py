@@ -166,3 +166,21 @@ def test_the_app_and_a_rehearsal_weigh_by_their_records(tmp_path):
     assert report.loss[-1] == pytest.approx(rehearsal.run(encoding, seed=0)[-1][1], rel=1e-5)  # the app's float32
     alike = rehearsal.run(encoding.inner, seed=0)[-1][1]
     assert abs(report.loss[-1] - alike) > 1e-3  # and not that of clients that weigh alike
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        FixedPointEncoding(clip=0.4, grid_bits=24, l2_norm=4.0),
+        TableEncoding(mechanism=stochastic_rounding(lower=-1.0, upper=0.1, levels=1025)),
+        TableEncoding(mechanism=stochastic_rounding(lower=0.0, upper=0.4, levels=1025)),
+        TableEncoding(mechanism=stochastic_rounding(lower=-1.0, upper=0.0, levels=1025)),
+    ],
+)
+def test_the_weight_is_never_clipped(inner):
+    """Where the range of a coordinate is narrower than half the norm, or not symmetric."""
+    sign = -1.0 if inner.largest == 1.0 and inner.mechanism.upper == 0 else 1.0
+    update = sign * np.array([0.05, 0.02])
+    encoding = WeightedEncoding(inner=inner, most_examples=10)
+    found = mean_update(encoding, [np.append(update, 10.0)] * 400, rng=np.random.default_rng(1))
+    np.testing.assert_allclose(found, update, atol=1e-3)

@@ -97,7 +97,7 @@ def against_readers(
         per_round: how many.
         size: coordinates of an update.
         delta: of the claim.
-        corrupted: clients whose noise is not relied upon.
+        corrupted: clients that the reader may collude with; with any there is no claim, for they know who took part.
 
     Returns: a claim about all rounds. It holds for clients whose vanishing does not depend on their data, and only a
         run in which all who were drawn stayed gets one.
@@ -107,6 +107,8 @@ def against_readers(
         return "nothing was released"
     if not secret:
         return "none: only a fixed number of clients that the server draws in secret is amplified here"
+    if corrupted:
+        return "none: a corrupted client knows who took part with it"
     if not isinstance(encoding, TableEncoding):
         return "none: amplification is proved for tables, not for this noise"
     among = ledger.among
@@ -116,6 +118,6 @@ def against_readers(
         return "none: clients that were drawn vanished, or a round failed"
     scheme = encoding.scheme(size, per_round)
     return scheme.claim(
-        clients=per_round, corrupted=corrupted, rounds=len(ledger.rounds), delta=delta,
+        clients=per_round, rounds=len(ledger.rounds), delta=delta,
         sampling="without_replacement", sampling_rate=per_round / among,
     )  # fmt: skip

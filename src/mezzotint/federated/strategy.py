@@ -130,6 +130,8 @@ class SecureStrategy(RoundStrategy[_Secure]):
         self.last_sum: SecureSum | None = None
         if roster is not None:
             roster.check_drawn(self.invited, parameter="per_round")
+        if self.spare > math.ceil(self.dropped * self.invited):  # stages would end before enough of a committee answer
+            raise ParameterError("spare", self.spare, f"at most the share {self.dropped:g} of all that are drawn")
         self.plan(self.invited, 1, 1)  # refuses now what could never run
 
     @staticmethod
@@ -253,6 +255,8 @@ class SecureStrategy(RoundStrategy[_Secure]):
         """Who may take part: all connected clients of a roster, which draws among them; else those drawn here."""
         nodes = self._connected(grid)
         if self.roster is None and self.sampling != "cyclic":
+            if self.most_rounds is not None:  # who was charged in an earlier process is known by name, not by node
+                self._introduced(nodes, number, grid)
             before = {node: self._called(self._cards[node]) if node in self._cards else str(node) for node in nodes}
             left = self._unspent(before)
             nodes, self._among = self._choose(left), len(left)
@@ -267,7 +271,12 @@ class SecureStrategy(RoundStrategy[_Secure]):
         return one.name if self.roster is None else one.card.identity.hex()
 
     def _introduced(self, nodes: list[int], number: int, grid: Grid) -> dict[int, _Known]:
-        """Who stands behind each node; one that does not say is left out, and later on not waited for again."""
+        """Who stands behind each node; one that does not say is left out, and later on not waited for again.
+
+        Who came back as another node is asked anew: cards of nodes that are gone are forgotten.
+        """
+        there = set(grid.get_node_ids())
+        self._cards = {node: one for node, one in self._cards.items() if node in there}
         asked = [
             Message(
                 RecordDict({RECORD: ConfigRecord({STAGE: CARD, PAYLOAD: b""})}),

@@ -14,7 +14,7 @@ from mezzotint.core.arguments import check_count, check_vector
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Seed
 from mezzotint.core.records import JsonObject
-from mezzotint.federated.encoding import Encoding, Integers, Vector
+from mezzotint.federated.encoding import Encoding, FixedPointEncoding, Integers, TableEncoding, Vector
 from mezzotint.federated.secagg.plan import Overflow
 from mezzotint.privacy.claim import Claim
 from mezzotint.vectors import clip
@@ -25,13 +25,13 @@ from mezzotint.vectors import clip
 class WeightedEncoding(Encoding):
     """The weighted mean as the ratio of two sums: of w x and of w h, in one vector (w x, w h) of d + 1 coordinates.
 
-    x is the update, w = min(examples, most_examples) / most_examples, and h a constant: half of the inner encoding's
-    clipping norm, or its clipping range where it has no norm. Numbers of examples are data: the claims are about both
-    sums together.
+    x is the update, w = min(examples, most_examples) / most_examples, and h a constant within the range that the inner
+    encoding clips coordinates to: half of its clipping norm, or else the range's wider end. Numbers of examples are
+    data: the claims are about both sums together.
 
     Arguments:
         inner: clips and encodes the vector of d + 1 coordinates. Where it clips to a norm C, x is clipped to
-            sqrt(3)/2 C before, so that the vector's norm is at most w C.
+            sqrt(C^2 - h^2) before, so that the vector's norm is at most w C. A range without 0 is refused.
         most_examples: a client with more counts as one with so many; the fewer, the less the noise of the second sum
             weighs.
 
@@ -47,6 +47,9 @@ class WeightedEncoding(Encoding):
         check_count("most_examples", self.most_examples)
         if self.inner.weighs:
             raise ParameterError("inner", "weighted", "an encoding weighs once")
+        low, high = self._range
+        if not low <= 0 <= high:
+            raise ParameterError("inner", f"[{low:g}, {high:g}]", "weighted numbers shrink to 0: a range with 0 in it")
 
     @property
     def weighs(self) -> bool:
@@ -54,8 +57,19 @@ class WeightedEncoding(Encoding):
 
     @property
     def _unit(self) -> float:
-        """h: what stands for the weight 1."""
-        return self.inner.largest if self.inner.norm is None else self.inner.norm / 2
+        """h: what stands for the weight 1. Never clipped: on the wider side of the range, and within it."""
+        low, high = self._range
+        wider = high if high >= -low else low
+        return wider if self.inner.norm is None else math.copysign(min(self.inner.norm / 2, abs(wider)), wider)
+
+    @property
+    def _range(self) -> tuple[float, float]:
+        """What the inner encoding clips each coordinate of (w x, w h) to, where it does so before any rotation."""
+        if isinstance(self.inner, FixedPointEncoding):
+            return -self.inner.clip, self.inner.clip
+        if isinstance(self.inner, TableEncoding) and self.inner.norm is None:
+            return self.inner.mechanism.lower, self.inner.mechanism.upper
+        return -math.inf, math.inf
 
     @property
     def span(self) -> int:
@@ -78,10 +92,10 @@ class WeightedEncoding(Encoding):
         if vector.size < 2 or examples < 0:
             remedy = "the train function's metrics say how many there are"
             raise ParameterError("num-examples", "no number >= 0", remedy)
-        if self.inner.norm is None:
-            short = np.clip(vector[:-1], -self.inner.largest, self.inner.largest)
-        else:
-            short = clip(vector[:-1], norm="l2", bound=math.sqrt(self.inner.norm**2 - self._unit**2))
+        short = vector[:-1]
+        if self.inner.norm is not None:
+            short = clip(short, norm="l2", bound=math.sqrt(self.inner.norm**2 - self._unit**2))
+        short = np.clip(short, *self._range)
         weight = min(examples, self.most_examples) / self.most_examples
         return self.inner.encode(weight * np.append(short, self._unit), rng=rng)
 
