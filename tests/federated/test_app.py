@@ -189,6 +189,10 @@ def test_checkpoints_come_back_as_they_were(tmp_path):
         {"pause": -1.0},
         {"algorithm": "adam"},
         {"steps": 0},
+        {"spare": -1, "per_round": 50},
+        {"spare": 2, "per_round": 50, "sampling": "poisson"},
+        {"colluding": 2.0},
+        {"dropping": -1.0},
     ],
 )
 def test_settings_that_make_no_sense_are_refused(bad):

@@ -98,6 +98,10 @@ class RunSettings(Record):
             ("delta", 0 < self.delta < 1, "need a probability in (0, 1)"),
             ("stage_timeout", self.stage_timeout > 0, "need seconds > 0"),
             ("pause", self.pause >= 0, "need seconds >= 0"),
+            ("spare", self.spare >= 0, "a number of clients, 0 or more"),
+            ("spare", self.spare == 0 or self.sampling != "poisson", "goes with sampling 'fixed' or 'cyclic'"),
+            ("colluding", 0 <= self.colluding < 1, "a share of the clients in [0, 1)"),
+            ("dropping", 0 <= self.dropping < 1, "a share of the clients in [0, 1)"),
         )
         for name, holds, remedy in checks:
             if not holds:
