@@ -79,7 +79,9 @@ def command(
     records_per_user: Annotated[
         int | None, typer.Option(help="With --users: of a user the first so many rows to train on are kept.")
     ] = None,
-    model: Annotated[str, typer.Option(help="logreg, svm, softmax, cnn, transformer, or your own module: file.py:Net.")] = "logreg",
+    model: Annotated[
+        str, typer.Option(help="logreg, svm, softmax, cnn, transformer, or your own module: file.py:Net.")
+    ] = "logreg",
     method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}.")] = "dp-sgd",
     target_epsilon: Annotated[Number, typer.Option(help="Epsilon of the run: chooses the noise, or ends it.")] = None,
     noise_multiplier: Annotated[
