@@ -256,8 +256,27 @@ class Steered(torch.nn.Module):
         lambda x: x / len(x),
         lambda x: torch.add(x, x, alpha=2),
         lambda x: x.softmax(dim=-1, dtype=torch.float64).float(),
+        lambda x: -x if x.shape[0] > 3 else x,
+        lambda x: -x if x.shape[0] % 2 else x,
+        lambda x: x * x.shape[0],
+        lambda x: x + torch.randn(5),
+        lambda x: x * torch.bernoulli(torch.full((5,), 0.5)),
+        lambda x: x + torch.nn.functional.dropout(torch.ones(5), 0.5),
+        lambda x: x + torch.ones(5, dtype=torch.float64),
     ],
-    ids=["values", "number", "setting", "type"],
+    ids=[
+        "values",
+        "number",
+        "setting",
+        "type",
+        "few records",
+        "even records",
+        "size",
+        "normal",
+        "coins",
+        "dropout",
+        "double",
+    ],
 )
 def test_passes_that_cannot_be_followed_are_refused(looks: Any, tmp_path: Path) -> None:
     pytest.importorskip("onnx")

@@ -35,13 +35,22 @@ def traced(module: torch.nn.Module, shape: tuple[int, ...], inputs: str) -> Any:
             program = torch.export.export(module, (records,), dynamic_shapes=any_number)
             if any(getattr(getattr(node.target, "_schema", None), "is_mutable", False) for node in program.graph.nodes):
                 program = program.run_decompositions({})
-            return program
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         remedy = f"torch.export cannot follow it with any number of records of shape {shape}: {reason}"
         raise ParameterError("module", type(module).__name__, remedy) from error
     finally:
         torch.backends.mha.set_fastpath_enabled(fused)
+    # What held for two records only is written down as a range of their number, or as a guard.
+    ranges = [f"{r.lower} to {r.upper} records" for r in program.range_constraints.values() if not _any_number(r)]
+    if looked := [*ranges, *getattr(program, "_guards_code", ())]:
+        remedy = f"its forward pass looks at the number of records ({looked[0]}); what is exported holds for any number"
+        raise ParameterError("module", type(module).__name__, remedy)
+    return program
+
+
+def _any_number(numbers: Any) -> bool:
+    return bool(numbers.lower <= 2) and str(numbers.upper) == "int_oo"
 
 
 @final
@@ -93,11 +102,13 @@ class Operations:
         """Adds what a node computes; sizes are taken where they are used."""
         if not isinstance(node.meta.get("val"), torch.Tensor | list | tuple):
             return
-        if all(one in self.known for one in node.all_input_nodes):
+        random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+        if not random and all(one in self.known for one in node.all_input_nodes):
             arguments: Any = map_arg((node.args, node.kwargs), self.known.__getitem__)
             self.known[node] = node.target(*arguments[0], **arguments[1])  # type: ignore[operator]
             return
-        writer = WRITERS.get(str(node.target))
+        several = node.meta["val"] if isinstance(node.meta["val"], list | tuple) else [node.meta["val"]]
+        writer = WRITERS.get(str(node.target)) if all(one.dtype in _ONNX for one in several) else None
         if writer is None or not _takes(writer, self, node, *node.args, **node.kwargs):
             raise _refusal(node)
         self.names[node] = writer(self, node, *node.args, **node.kwargs)
@@ -110,6 +121,8 @@ class Operations:
             return self.graph.constant(np.asarray(value, dtype=_NUMPY[kind]))
         if value in self.known:
             return self.graph.constant(self.known[value].to(kind).numpy())
+        if value not in self.weights and value not in self.names:
+            raise _refusal(next(iter(value.users)))  # it reckons with a size
         name = self.graph.weight(self.weights[value]) if value in self.weights else self.names[value]
         own = value.meta["val"].dtype
         return name if own == kind else self.graph.node("Cast", name, to=_ONNX[kind])
