@@ -200,6 +200,11 @@ EVERY = 5
 """Of tables and folders that are not split, a fifth of the records is kept for testing."""
 
 
+def _by_hash(keys: Iterable[bytes]) -> npt.NDArray[np.bool_]:
+    words = (int.from_bytes(hashlib.sha256(key).digest()[:8], "big") for key in keys)
+    return np.fromiter((word % EVERY == 0 for word in words), dtype=np.bool_)
+
+
 def _held_out(
     name: str,
     x: Features,
@@ -211,15 +216,12 @@ def _held_out(
     # By a hash of the record, or of whose it is, as positions would move others when one is added or removed. By
     # position where one is replaced, as another hash would move it from one part to the other.
     classes = [str(label) for label in classes]
-    keys = (
-        [row.tobytes() + classes[label].encode() for row, label in zip(x, y.tolist(), strict=True)]
-        if users is None
-        else [str(user).encode() for user in users.tolist()]
-    )
-    words = (int.from_bytes(hashlib.sha256(key).digest()[:8], "big") for key in keys)
-    tested = np.fromiter((word % EVERY == 0 for word in words), dtype=np.bool_, count=len(keys))
     if users is None and neighboring == "replace_one":
         tested = np.arange(len(x)) % EVERY == EVERY - 1
+    elif users is None:
+        tested = _by_hash(row.tobytes() + classes[label].encode() for row, label in zip(x, y.tolist(), strict=True))
+    else:
+        tested = _by_hash(str(user).encode() for user in users.tolist())
     if tested.all() or not tested.any():
         raise ParameterError("data", name, f"one record, or user, in {EVERY} tests, at least one: give more")
     return Dataset(

@@ -36,7 +36,7 @@ from mezzotint.federated.records import (
     protocol_record,
     unflatten,
 )
-from mezzotint.federated.schedule import Sampling, check_sampling
+from mezzotint.federated.schedule import Sampling, check_sampling, check_spare
 from mezzotint.federated.secagg import ProtocolError, TooFewClients
 from mezzotint.federated.server_optimizers import FedAvg, ServerOptimizer, State
 from mezzotint.privacy.claim import Claim, basis
@@ -445,16 +445,3 @@ def spending(claim: Claim | None) -> str:
 def halfway(needed: int, there: int) -> int:
     """How many of those who are there have to answer a stage that is not the last: half of the others may be late."""
     return needed + (max(0, there - needed) + 1) // 2
-
-
-def check_spare(spare: int, sampling: str) -> int:
-    """The number of spare clients.
-
-    Raises:
-        ParameterError: it is negative, or goes with "poisson": to leave out the slowest is no draw of each by itself.
-    """
-    if spare < 0:
-        raise ParameterError("spare", spare, "a number of clients, 0 or more")
-    if spare and sampling == "poisson":
-        raise ParameterError("spare", spare, "goes with rounds of a fixed size: use sampling 'fixed' or 'cyclic'")
-    return spare

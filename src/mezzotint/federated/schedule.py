@@ -25,6 +25,19 @@ def check_sampling(sampling: str) -> Sampling:
     raise ParameterError("sampling", sampling, f"use one of {', '.join(SAMPLINGS)}")
 
 
+def check_spare(spare: int, sampling: str) -> int:
+    """The number of spare clients.
+
+    Raises:
+        ParameterError: it is negative, or goes with "poisson": to leave out the slowest is no draw of each by itself.
+    """
+    if spare < 0:
+        raise ParameterError("spare", spare, "a number of clients, 0 or more")
+    if spare and sampling == "poisson":
+        raise ParameterError("spare", spare, "goes with rounds of a fixed size: use sampling 'fixed' or 'cyclic'")
+    return spare
+
+
 def turn(number_of_round: int, clients: int, population: int) -> list[int]:
     """Places in a fixed order of the population whose turn it is in a round, if all rounds have so many clients.
 

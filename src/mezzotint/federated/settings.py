@@ -10,7 +10,7 @@ from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_object
 from mezzotint.core.records import JsonObject, Record
 from mezzotint.federated.encoding import Encoding, FixedPointEncoding, load_encoding
-from mezzotint.federated.schedule import check_sampling
+from mezzotint.federated.schedule import check_sampling, check_spare
 from mezzotint.federated.secagg.parameters import CORRUPTED, DROPPED
 from mezzotint.federated.server_optimizers import optimizer_named
 from mezzotint.federated.tasks import LocalTraining
@@ -98,18 +98,16 @@ class RunSettings(Record):
             ("delta", 0 < self.delta < 1, "need a probability in (0, 1)"),
             ("stage_timeout", self.stage_timeout > 0, "need seconds > 0"),
             ("pause", self.pause >= 0, "need seconds >= 0"),
-            ("spare", self.spare >= 0, "a number of clients, 0 or more"),
-            ("spare", self.spare == 0 or self.sampling != "poisson", "goes with sampling 'fixed' or 'cyclic'"),
             ("colluding", 0 <= self.colluding < 1, "a share of the clients in [0, 1)"),
             ("dropping", 0 <= self.dropping < 1, "a share of the clients in [0, 1)"),
         )
         for name, holds, remedy in checks:
             if not holds:
                 raise ParameterError(name, getattr(self, name), remedy)
+        check_spare(self.spare, check_sampling(self.sampling))
         if self.dataset == "digits" and self.per_round + self.spare > self.clients:
             asked = self.per_round + self.spare
             raise ParameterError("per_round", asked, f"there are only {self.clients} clients, spare ones included")
-        check_sampling(self.sampling)
         optimizer_named(self.server_optimizer)
         _ = self.training  # checks its part
 
