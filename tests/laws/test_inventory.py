@@ -13,7 +13,7 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "design.problem.make_problem", "design.problem.without_bound",
         "core.arguments.check_epsilon", "federated.encoding.encoding_from",
         "federated.encoding.load_encoding", "federated.encoding.unpacked",
-        "federated.encoding.ModularEncoding.scheme", "federated.encoding.TableEncoding.scheme",
+        "federated.encoding.TableEncoding.scheme",
         "federated.policy.load_policy", "federated.settings.RunSettings.codebook",
         "federated.settings.RunSettings.encoding", "federated.settings.RunSettings.from_config",
         "federated.settings.RunSettings.load", "kernel.claim.ExactClaim.delta", "kernel.claim.ExactClaim.epsilon",

@@ -13,7 +13,7 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Literal, final
 
@@ -31,7 +31,7 @@ from mezzotint.federated.secagg.plan import MAX_BITS, Overflow, bits_needed
 from mezzotint.privacy.account import account
 from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.sums.lattice import Lattice, find_lattice
-from mezzotint.vectors import GaussianScheme, NoiseScheme, Rotation, TableScheme, VectorScheme, clip
+from mezzotint.vectors import GaussianScheme, ModularScheme, NoiseScheme, Rotation, TableScheme, clip
 from mezzotint.vectors.rotation import ROTATION
 
 Vector = npt.NDArray[np.float64]
@@ -381,9 +381,24 @@ class ModularEncoding(Encoding):
         if not 2 <= self.modulus_bits <= MAX_BITS:
             raise ParameterError("modulus_bits", self.modulus_bits, f"2 to {MAX_BITS}; less noise or a coarser grid")
 
+    @property
     @abstractmethod
-    def scheme(self, size: int) -> VectorScheme:
+    def _noisy(self) -> Callable[..., ModularScheme]:
+        """The kind of scheme, with the noise where it is accounted; it lacks the grid."""
+
+    def scheme(self, size: int) -> ModularScheme:
         """The vector scheme for updates of `size` coordinates, with the noise where it is accounted."""
+        return self._noisy(
+            size=size,
+            l2_norm=self.l2_norm,
+            granularity=self.granularity,
+            modulus_bits=self.modulus_bits,
+            seed=self.seed,
+        )
+
+    def _own(self, size: int) -> ModularScheme:
+        """The scheme by which a client encodes."""
+        return self.scheme(size)
 
     @abstractmethod
     def _each(self) -> float:
@@ -402,7 +417,7 @@ class ModularEncoding(Encoding):
 
     def encode(self, update: npt.ArrayLike, *, rng: Seed = None) -> Integers:
         vector = check_vector(update, name="update")
-        return self.scheme(vector.size).encode(vector, rng)
+        return self._own(vector.size).encode(vector, rng)
 
     def decode(self, total: Integers, *, count: int, size: int, release: Hashable = None) -> Vector:
         return self.scheme(size).decode_sum(np.asarray(total, dtype=np.int64), count) / count
@@ -424,6 +439,10 @@ class ModularEncoding(Encoding):
             "local": replace(alone, observer="reports", honest_clients=None),
             "central": scheme.claim(clients=clients, rounds=rounds, corrupted=corrupted, delta=delta),
         }
+
+    def mse(self) -> float:
+        """Noise of one client, and its rounding, at most."""
+        return self._own(1).variance
 
     @property
     def report_bits(self) -> int:
@@ -473,23 +492,17 @@ class NoiseEncoding(ModularEncoding):
         if self.adds not in ("clients", "server"):
             raise ParameterError("adds", self.adds, "use 'clients' or 'server'")
 
-    def scheme(self, size: int) -> NoiseScheme:
-        return NoiseScheme(
-            noise=self.noise,
-            size=size,
-            l2_norm=self.l2_norm,
-            granularity=self.granularity,
-            modulus_bits=self.modulus_bits,
-            seed=self.seed,
-        )
+    @property
+    def _noisy(self) -> Callable[..., ModularScheme]:
+        return partial(NoiseScheme, noise=self.noise)
 
     def _each(self) -> float:
         return math.sqrt(self.noise.variance)
 
-    def encode(self, update: npt.ArrayLike, *, rng: Seed = None) -> Integers:
-        vector = check_vector(update, name="update")
-        scheme = self.scheme(vector.size)
-        return (scheme if self.adds == "clients" else replace(scheme, noise=NOTHING)).encode(vector, rng)
+    def _own(self, size: int) -> ModularScheme:
+        """Without noise, where the server adds it."""
+        scheme = self.scheme(size)
+        return scheme if self.adds == "clients" else replace(scheme, noise=NOTHING)
 
     def decode(self, total: Integers, *, count: int, size: int, release: Hashable = None) -> Vector:
         """With adds="server" this is the release: the noise is drawn here, once for each sum.
@@ -537,11 +550,6 @@ class NoiseEncoding(ModularEncoding):
         seen = replace(claim, observer="model", method=method, alternatives=alternatives, honest_clients=None)
         return {"central": seen}
 
-    def mse(self) -> float:
-        """Noise of one client, and its rounding (at most a quarter of a squared step)."""
-        own = float(self.noise.variance) if self.adds == "clients" else 0.0
-        return (own + 0.25) * self.granularity**2
-
     def noise_multiplier(self, clients: int) -> float:
         return 0.0 if self.adds == "server" else super().noise_multiplier(clients)
 
@@ -562,15 +570,9 @@ class GaussianEncoding(ModularEncoding):
         super().__post_init__()
         _ = self.scheme(1)
 
-    def scheme(self, size: int) -> GaussianScheme:
-        return GaussianScheme(
-            deviation=self.deviation,
-            size=size,
-            l2_norm=self.l2_norm,
-            granularity=self.granularity,
-            modulus_bits=self.modulus_bits,
-            seed=self.seed,
-        )
+    @property
+    def _noisy(self) -> Callable[..., ModularScheme]:
+        return partial(GaussianScheme, deviation=self.deviation)
 
     def _each(self) -> float:
         return self.deviation
@@ -580,10 +582,6 @@ class GaussianEncoding(ModularEncoding):
 
     def _noise_values(self) -> JsonObject:
         return {"deviation": self.deviation}
-
-    def mse(self) -> float:
-        """Noise of one client and its rounding."""
-        return self.scheme(1).variance
 
 
 def gaussian_encoding(

@@ -11,6 +11,7 @@ from mezzotint.vectors.gaussian import GaussianScheme as GaussianScheme
 from mezzotint.vectors.integers import NoiseScheme as NoiseScheme
 from mezzotint.vectors.integers import SummedNoise as SummedNoise
 from mezzotint.vectors.integers import summed_noise as summed_noise
+from mezzotint.vectors.modular import ModularScheme as ModularScheme
 from mezzotint.vectors.ranked import RankedCodebook as RankedCodebook
 from mezzotint.vectors.ranked import RankedSession as RankedSession
 from mezzotint.vectors.ranked import own_seeds as own_seeds

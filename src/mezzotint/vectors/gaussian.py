@@ -9,18 +9,16 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.arguments import check_count, check_positive, check_residues, check_vector
+from mezzotint.core.arguments import check_count, check_positive
 from mezzotint.core.entropy import key_from
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import UNIT
 from mezzotint.core.mechanism import FloatArray, IntArray, Seed
-from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.gaussian import gaussian_epsilon
 from mezzotint.privacy.release import Release
-from mezzotint.vectors.integers import MAX_BITS
-from mezzotint.vectors.rotation import Rotation, clip
+from mezzotint.vectors.modular import MAX_BITS, ModularScheme
+from mezzotint.vectors.rotation import Rotation
 from mezzotint.vectors.rounded import RoundedGaussian
-from mezzotint.vectors.tables import VectorScheme
 
 GAUSSIAN = "exact curve of the Gaussian before it is rounded"
 
@@ -36,7 +34,7 @@ _FAR = 6.0
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
-class GaussianScheme(VectorScheme):
+class GaussianScheme(ModularScheme):
     """L2 clipping, rotation, Gaussian noise in floats' full precision, rounding to a grid, addition modulo M.
 
     Arguments:
@@ -60,20 +58,13 @@ class GaussianScheme(VectorScheme):
     """
 
     deviation: float
-    size: int
-    l2_norm: float
-    granularity: float
     modulus_bits: int
-    seed: int = 0
 
     def __post_init__(self) -> None:
-        check_positive("l2_norm", self.l2_norm)
-        check_positive("granularity", self.granularity)
+        super().__post_init__()
         if not self.deviation >= LEAST:
             raise ParameterError("deviation", self.deviation, f"at least {LEAST:g} step; take a finer granularity")
-        _ = self._noise, self._rotation
-        if not 2 <= check_count("modulus_bits", self.modulus_bits) <= MAX_BITS:
-            raise ParameterError("modulus_bits", self.modulus_bits, f"between 2 and {MAX_BITS}")
+        _ = self._noise
 
     @classmethod
     def planned(
@@ -108,31 +99,10 @@ class GaussianScheme(VectorScheme):
         return RoundedGaussian(sigma=self.deviation)
 
     @property
-    def _rotation(self) -> Rotation:
-        return Rotation(dimension=self.size, seed=self.seed)
-
-    @property
-    def dimension(self) -> int:
-        return self.size
-
-    @property
-    def length(self) -> int:
-        return self.size
-
-    @property
-    def modulus(self) -> int:
-        return 1 << self.modulus_bits
-
-    @property
     def variance(self) -> float:
-        """Squared error of one client's report of a coordinate: noise and rounding, data units squared."""
         return (self.deviation**2 + 1 / 12) * self.granularity**2
 
     def wrap_probability(self, clients: int) -> float:
-        """Bound on the probability that some coordinate of a sum of `clients` vectors wraps around M.
-
-        Guarantees: over the rotation's signs and the noise, for any vectors chosen independently of the signs.
-        """
         count = check_count("clients", clients)
         signal = (count * self.l2_norm / self.granularity) ** 2 / self._rotation.block
         squared = 2 * (count * (self.deviation**2 + 1 / 12) + signal)
@@ -143,8 +113,7 @@ class GaussianScheme(VectorScheme):
         """(d,) clipped and rotated vector, steps: of norm at most (1 + 2^-45) l2_norm / granularity."""
         # A level of a transform adds two floats: its errors have 2^-53 of the vector's norm, and there are 2 * 27 of
         # levels at most; scaling, and the division here, round four times more.
-        clipped = clip(check_vector(vector, self.size), norm="l2", bound=self.l2_norm)
-        return self._rotation.apply(clipped) / self.granularity
+        return self.rotated(vector) / self.granularity
 
     def encode(self, vector: npt.ArrayLike, rng: Seed = None) -> IntArray:
         """(d,) to (d,) residues; rng None draws the noise from the keystream, a seed is not private."""
@@ -153,24 +122,15 @@ class GaussianScheme(VectorScheme):
     def decode_sum(self, total: npt.ArrayLike, clients: int) -> FloatArray:
         """Residues are read as the integers nearest 0."""
         check_count("clients", clients)
-        half = self.modulus // 2
-        centred = (check_residues(total, self.length, self.modulus) + half) % self.modulus - half
-        return self._rotation.undo(centred * self.granularity)
+        return self._sum_of(total)
 
-    def account(self, release: Release) -> Claim:
-        """The Gaussian of the honest clients' variance over all rounds, by its exact curve.
-
-        Raises:
-            ParameterError: clients who take part in secret, so that nobody knows how much noise is there.
-        """
-        if release.participation == "poisson":
-            remedy = "noise of who stayed away is not in the sum: name the clients of one sum, with sampling='public'"
-            raise ParameterError("sampling", "poisson", remedy)
+    def _epsilons(self, release: Release) -> dict[str, float]:
+        """The Gaussian of the honest clients' variance over all rounds, by its exact curve."""
         # Neighbours' centres are two norms apart; 2^-40 covers their roundings and those of this line.
         apart = 2 * self.l2_norm / self.granularity * math.sqrt(release.rounds / release.honest) / self.deviation
         ratio = self.size * release.rounds * merging_loss(self.deviation, release.honest)
         epsilon = gaussian_epsilon(apart * (1 + 2.0**-40), release.delta * math.exp(-ratio) * (1 - 4 * UNIT))
-        return release.claim({GAUSSIAN: (epsilon + 2 * ratio) * (1 + 4 * UNIT)}, dimension=self.length, sha256="")
+        return {GAUSSIAN: (epsilon + 2 * ratio) * (1 + 4 * UNIT)}
 
 
 def merging_loss(deviation: float, clients: int) -> float:

@@ -13,7 +13,7 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.arguments import check_count, check_positive, check_probability, check_residues, check_vector
+from mezzotint.core.arguments import check_count, check_probability
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import UNIT
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray, Seed
@@ -25,8 +25,7 @@ from mezzotint.privacy.release import Release
 from mezzotint.privacy.sums.convolution import sum_bounds
 from mezzotint.privacy.sums.cost import renyi_to_epsilon
 from mezzotint.privacy.sums.proofs import propose_noise
-from mezzotint.vectors.rotation import Rotation, clip
-from mezzotint.vectors.tables import VectorScheme
+from mezzotint.vectors.modular import MAX_BITS, ModularScheme
 
 MAX_SHIFT = 4096
 """Largest change of one coordinate, lattice steps, that is gone through."""
@@ -234,15 +233,13 @@ EXACT = "exact losses of the summed noise"
 SPREAD = 10.0
 """Rotated coordinates are clipped to so many times their typical size: reached with probability 2 exp(-50) each."""
 
-MAX_BITS = 48
-
 _CUT = 0.5
 """Largest share of delta that the far tails of the noise may cost; what they do cost is subtracted."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
-class NoiseScheme(VectorScheme):
+class NoiseScheme(ModularScheme):
     """L2 clipping, rotation, conditional stochastic rounding to a grid, integer noise, addition modulo M.
 
     Arguments:
@@ -270,21 +267,15 @@ class NoiseScheme(VectorScheme):
     """
 
     noise: IntegerNoise
-    size: int
-    l2_norm: float
-    granularity: float
     clients: int | None = None
     modulus_bits: int | None = None
     wrap: float = 1e-6
-    seed: int = 0
     slack: float = math.exp(-0.5)
 
     def __post_init__(self) -> None:
-        check_positive("l2_norm", self.l2_norm)
-        check_positive("granularity", self.granularity)
+        super().__post_init__()
         check_probability("slack", self.slack)
         check_probability("wrap", self.wrap)
-        _ = self._rotation
         if self.clients is None and self.modulus_bits is None:
             raise ParameterError(
                 "clients", "None", "say for how many clients to plan the modulus, or give modulus_bits"
@@ -293,8 +284,6 @@ class NoiseScheme(VectorScheme):
             check_count("clients", self.clients)
         if self.modulus_bits is None:
             object.__setattr__(self, "modulus_bits", self._planned_bits())
-        elif not 2 <= check_count("modulus_bits", self.modulus_bits) <= MAX_BITS:
-            raise ParameterError("modulus_bits", self.modulus_bits, f"between 2 and {MAX_BITS}")
         elif self.clients is not None and self.wrap_probability(self.clients) > self.wrap:
             remedy = f"{self.clients} clients wrap more often than wrap={self.wrap:g}; use {self._planned_bits()} bits"
             raise ParameterError("modulus_bits", self.modulus_bits, remedy)
@@ -321,22 +310,6 @@ class NoiseScheme(VectorScheme):
         return math.ceil(clients * abs(float(self.noise.weights @ self.noise.offsets.astype(np.float64))) / TOTAL)
 
     @property
-    def dimension(self) -> int:
-        return self.size
-
-    @property
-    def _rotation(self) -> Rotation:
-        return Rotation(dimension=self.size, seed=self.seed)
-
-    @property
-    def length(self) -> int:
-        return self.size
-
-    @property
-    def modulus(self) -> int:
-        return 1 << int(self.modulus_bits or 0)
-
-    @property
     def _limit(self) -> float:
         """Where rotated coordinates are clipped, data units."""
         return self.l2_norm * min(1.0, SPREAD / math.sqrt(self._rotation.block))
@@ -345,6 +318,10 @@ class NoiseScheme(VectorScheme):
     def reach(self) -> int:
         """Largest absolute rounded coordinate, steps."""
         return max(1, math.ceil(self._limit / self.granularity * (1 - 2.0**-40)))
+
+    @property
+    def variance(self) -> float:
+        return (float(self.noise.variance) + 0.25) * self.granularity**2
 
     @cached_property
     def rounded_norm(self) -> float:
@@ -357,11 +334,7 @@ class NoiseScheme(VectorScheme):
         return min(math.sqrt(drawn), norm + math.sqrt(count)) * (1 + 2.0**-40)
 
     def wrap_probability(self, clients: int) -> float:
-        """Bound on the probability that some coordinate of a sum of `clients` vectors wraps around M.
-
-        Guarantees: over the rotation's signs and the noise, for any vectors chosen independently of the signs.
-        Edge cases: 0 when even the largest rounded coordinates and the largest noise fit.
-        """
+        """0 when even the largest rounded coordinates and the largest noise fit."""
         return self._wrap_bound(check_count("clients", clients), int(self.modulus_bits or 0))
 
     def _wrap_bound(self, clients: int, bits: int) -> float:
@@ -379,8 +352,7 @@ class NoiseScheme(VectorScheme):
 
     def encode(self, vector: npt.ArrayLike, rng: Seed = None) -> IntArray:
         """(d,) to (length,) residues; rng None draws the noise from the keystream, a seed is not private."""
-        clipped = clip(check_vector(vector, self.size), norm="l2", bound=self.l2_norm)
-        limited = np.clip(self._rotation.apply(clipped), -self._limit, self._limit)
+        limited = np.clip(self.rotated(vector), -self._limit, self._limit)
         generator = np.random.default_rng() if rng is None else np.random.default_rng(rng)
         rounded = self._round(limited / self.granularity, generator)
         return (rounded + self.noise.sample(rounded.shape, rng)) % self.modulus
@@ -401,21 +373,8 @@ class NoiseScheme(VectorScheme):
         count = check_count("clients", clients)
         if self.clients is not None and count > self.clients:
             raise ParameterError("clients", clients, f"the modulus was planned for at most {self.clients} clients")
-        half = self.modulus // 2
-        centred = (check_residues(total, self.length, self.modulus) + half) % self.modulus - half
         mean = float(self.noise.weights @ self.noise.offsets.astype(np.float64)) / float(self.noise.weights.sum())
-        return self._rotation.undo((centred - count * mean) * self.granularity)
-
-    def account(self, release: Release) -> Claim:
-        """Renyi composition of the summed noise; the exact loss distribution for a single scalar release.
-
-        Raises:
-            ParameterError: clients who take part in secret, so that nobody knows how much noise is there.
-        """
-        if release.participation == "poisson":
-            remedy = "noise of who stayed away is not in the sum: name the clients of one sum, with sampling='public'"
-            raise ParameterError("sampling", "poisson", remedy)
-        return release.claim(self._epsilons(release), dimension=self.length, sha256="")
+        return self._sum_of(total, count * mean)
 
     def propose(self, release: Release, claim: Claim, *, seconds: int) -> Outcome | str:
         """A proof of the claim, by the Renyi divergence of the order that `account` chose."""
@@ -435,6 +394,7 @@ class NoiseScheme(VectorScheme):
         return min(2 * self.reach, math.isqrt(distance)), distance
 
     def _epsilons(self, release: Release) -> dict[str, float]:
+        """Renyi composition of the summed noise; the exact loss distribution for a single scalar release."""
         shift, _ = self._moves
         if shift > MAX_SHIFT:
             raise ParameterError(
