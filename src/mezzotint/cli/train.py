@@ -38,7 +38,7 @@ from mezzotint.core.files import parse_json, read_text, refuse_existing, replaci
 from mezzotint.core.records import JsonObject, plain
 
 if TYPE_CHECKING:
-    from mezzotint.privacy.claim import Neighboring
+    from mezzotint.core.arguments import Neighboring
     from mezzotint.training.methods import Method
     from mezzotint.training.models import Task
     from mezzotint.training.projection import Projection

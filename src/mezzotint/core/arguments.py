@@ -6,7 +6,7 @@ import math
 import operator
 from collections.abc import Sequence
 from numbers import Integral, Real
-from typing import SupportsIndex, cast
+from typing import Literal, SupportsIndex, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,9 @@ MAX_CLIENTS = 10**8
 
 Values = Sequence[float] | NumberArray
 """What a caller may give where one number per bin, knot or level is wanted."""
+
+Neighboring = Literal["replace_one", "add_or_remove_one"]
+"""What may differ between the two worlds that a claim speaks of: one replaced by any other, or one there or not."""
 
 
 def check_count(name: str, value: object, *, least: int = 1, most: int = MOST) -> int:
@@ -64,6 +67,13 @@ def check_rate(sampling_rate: float) -> float:
     if not 0 < rate <= 1:
         raise ParameterError("sampling_rate", rate, "a probability in (0, 1]; leave out clients that never take part")
     return rate
+
+
+def check_neighboring(value: object) -> Neighboring:
+    """The word itself; ParameterError unless it names a relation."""
+    if value not in ("replace_one", "add_or_remove_one"):
+        raise ParameterError("neighboring", value, "use 'replace_one' or 'add_or_remove_one'")
+    return value
 
 
 def check_delta(delta: float) -> float:

@@ -389,7 +389,7 @@ class Lookup:
     """
 
     kernel: Callable[..., tuple[int, int, int]]
-    arguments: tuple[Any, ...]
+    arguments: tuple[object, ...]
     code_dtype: np.dtype[np.unsignedinteger]
 
     def draw(self, x: Floats, words: Words, codes: Codes) -> tuple[int, int, int]:
@@ -409,7 +409,7 @@ class _Segments:
     jumps: npt.NDArray[np.bool_]
 
 
-_Way: TypeAlias = tuple[Callable[..., tuple[int, int, int]], tuple[Any, ...]]
+_Way: TypeAlias = tuple[Callable[..., tuple[int, int, int]], tuple[object, ...]]
 """A kernel, and what it takes between `upper` and `cells`."""
 
 

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.arguments import check_count
+from mezzotint.core.arguments import Neighboring, check_count, check_neighboring
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_object
 from mezzotint.core.loss import FloatArray
@@ -194,8 +194,6 @@ def idx_folder(folder: str | Path, *, train: int | None = None, test: int | None
     )
 
 
-_Neighboring = Literal["replace_one", "add_or_remove_one"]
-
 EVERY = 5
 """Of tables and folders that are not split, a fifth of the records is kept for testing."""
 
@@ -210,13 +208,13 @@ def _held_out(
     x: Features,
     y: Labels,
     classes: Iterable[object],
-    neighboring: _Neighboring,
+    neighboring: Neighboring,
     users: npt.NDArray[np.generic] | None = None,
 ) -> Dataset:
     # By a hash of the record, or of whose it is, as positions would move others when one is added or removed. By
     # position where one is replaced, as another hash would move it from one part to the other.
     classes = [str(label) for label in classes]
-    if users is None and neighboring == "replace_one":
+    if users is None and check_neighboring(neighboring) == "replace_one":
         tested = np.arange(len(x)) % EVERY == EVERY - 1
     elif users is None:
         tested = _by_hash(row.tobytes() + classes[label].encode() for row, label in zip(x, y.tolist(), strict=True))
@@ -232,7 +230,7 @@ def _held_out(
 
 
 def table_file(
-    path: str | Path, *, label: str, users: str | None = None, neighboring: _Neighboring = "add_or_remove_one"
+    path: str | Path, *, label: str, users: str | None = None, neighboring: Neighboring = "add_or_remove_one"
 ) -> Dataset:
     """A table of numbers, in CSV or Parquet; a fifth of the rows, or of the users, is kept for testing.
 
@@ -290,7 +288,7 @@ def table_file(
     )
 
 
-def image_folder(folder: str | Path, *, neighboring: _Neighboring = "add_or_remove_one") -> Dataset:
+def image_folder(folder: str | Path, *, neighboring: Neighboring = "add_or_remove_one") -> Dataset:
     """Images in one folder for each class; a fifth of all, chosen as in `table_file`, is kept for testing.
 
     Arguments:

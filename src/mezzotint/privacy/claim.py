@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, final
 
+from mezzotint.core.arguments import Neighboring
 from mezzotint.core.errors import MezzotintError
 from mezzotint.core.files import replacing
 from mezzotint.core.records import JsonObject, Record, above, plain
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from mezzotint import kernel
     from mezzotint.privacy.release import Release
 
-Neighboring = Literal["replace_one", "add_or_remove_one"]
 Unit = Literal["client", "record", "user"]
 View = Literal["local", "sum", "shuffled"]
 Observer = Literal["reports", "secure_sum", "model", "shuffled"]

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, cast, final, runtime_checkable
 
-from mezzotint.core.arguments import check_count, check_delta, check_others, check_rate
+from mezzotint.core.arguments import check_count, check_delta, check_neighboring, check_others, check_rate
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import UNIT, pure_epsilon
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.privacy.claim import Claim, Neighboring, Observer, Sampling, Trust, Unit
+from mezzotint.privacy.claim import Claim, Observer, Sampling, Trust, Unit
 from mezzotint.privacy.sums.lattice import Lattice, lattice_rows
 
 if TYPE_CHECKING:
@@ -100,8 +100,7 @@ class Release:
         if self.trust not in _OBSERVERS:
             remedy = "use 'local' (every report is seen), 'secure_sum' (only sums are), 'shuffler' or 'central'"
             raise ParameterError("trust", self.trust, remedy)
-        if self.neighboring not in ("replace_one", "add_or_remove_one"):
-            raise ParameterError("neighboring", self.neighboring, "use 'replace_one' or 'add_or_remove_one'")
+        check_neighboring(self.neighboring)
         if self.trust == "local":
             self._check_local()
         elif self.trust != "central":
@@ -207,7 +206,7 @@ class Release:
         method, epsilon = valid[0] if valid else (next(iter(bounds)), math.inf)
         honest = None if self.clients is None else self.honest
         fields: dict[str, Any] = {
-            "epsilon": epsilon, "delta": self.delta, "neighboring": cast("Neighboring", self.neighboring),
+            "epsilon": epsilon, "delta": self.delta, "neighboring": check_neighboring(self.neighboring),
             "unit": self.unit, "observer": self.observer, "honest_clients": honest, "sampling": self.participation,
             "sampling_rate": self.sampling_rate, "dimension": self.dimension, "rounds": self.rounds, "method": method,
             "alternatives": tuple(valid), "sha256": getattr(self.mechanism, "sha256", ""), "release": self,

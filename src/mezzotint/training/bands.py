@@ -10,10 +10,10 @@ from typing import NoReturn, final
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.arguments import check_count
+from mezzotint.core.arguments import Neighboring, check_count
 from mezzotint.core.errors import ParameterError
 from mezzotint.training.rqp.accounting import noise_multiplier as least_noise
-from mezzotint.training.rqp.sampling import Neighboring, participations
+from mezzotint.training.rqp.sampling import participations
 
 SCALE = 2**8
 """Units of a column's norm: coefficients are integers."""

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.mechanism import FloatArray
 from mezzotint.core.packing import pack
 from mezzotint.training.packed import PackedModel, PackedTensor
 
@@ -67,7 +68,9 @@ class Graph:
         # What is missing to weights whose zero lies between two levels.
         self.missing = 0.0 if math.isclose(zero, self.middle) else min(packed.levels) + self.space * self.middle
 
-    def turned(self, tensor: PackedTensor) -> tuple[Any, Any, Any, Any]:
+    def turned(
+        self, tensor: PackedTensor
+    ) -> tuple[npt.NDArray[np.uint8], FloatArray, npt.NDArray[np.uint8], FloatArray]:
         """Codes and, for each output, scales > 0, middles, and what levels lack beside integers around the middle.
 
         Channels of a negative scale are turned around.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, NamedTuple, final
 
-from mezzotint.core.arguments import check_positive
+from mezzotint.core.arguments import Neighboring, check_positive
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism, Seed
 from mezzotint.core.records import JsonObject
@@ -29,7 +29,7 @@ from mezzotint.training.optimizers import (
 )
 from mezzotint.training.projection import Projection
 from mezzotint.training.rqp.accounting import training_release
-from mezzotint.training.rqp.sampling import Neighboring, Phase, Poisson
+from mezzotint.training.rqp.sampling import Phase, Poisson
 from mezzotint.vectors import RankedCodebook
 
 

@@ -115,7 +115,7 @@ class Operations:
         if self.names[node] is None:
             raise _refusal(node)
 
-    def of(self, value: Any, kind: Any = torch.float32) -> str:
+    def of(self, value: object, kind: torch.dtype = torch.float32) -> str:
         """The name of a value, or of a number, in the graph, as a type."""
         if not isinstance(value, Node):
             return self.graph.constant(np.asarray(value, dtype=_NUMPY[kind]))
@@ -127,7 +127,7 @@ class Operations:
         own = value.meta["val"].dtype
         return name if own == kind else self.graph.node("Cast", name, to=_ONNX[kind])
 
-    def like(self, node: Node, value: Any) -> str:
+    def like(self, node: Node, value: object) -> str:
         """The name of an operand, in the type of a node's result."""
         return self.of(value, node.meta["val"].dtype)
 
@@ -232,17 +232,19 @@ class Operations:
     def dropout(self, node: Node, x: Node, _: float, train: bool) -> str | None:
         return None if train else self.same(node, x)
 
-    def pairwise(self, node: Node, x: Any, y: Any, *, kind: str, alpha: float = 1) -> str | None:
+    def pairwise(self, node: Node, x: object, y: object, *, kind: str, alpha: float = 1) -> str | None:
         return None if alpha != 1 else self.graph.node(kind, self.like(node, x), self.like(node, y))
 
     def product(self, _: Node, x: Node, y: Node) -> str:
         return self.graph.node("MatMul", self.of(x), self.of(y))
 
-    def product_and_sum(self, node: Node, added: Node, x: Node, y: Node, *, beta: float = 1, alpha: float = 1) -> Any:
+    def product_and_sum(
+        self, node: Node, added: Node, x: Node, y: Node, *, beta: float = 1, alpha: float = 1
+    ) -> str | None:
         return None if (beta, alpha) != (1, 1) else self.graph.node("Add", self.product(node, x, y), self.of(added))
 
     def reduction(
-        self, _: Node, x: Node, axes: Any, keep: bool = False, *, kind: str, dtype: object = None
+        self, _: Node, x: Node, axes: int | Sequence[int] | None, keep: bool = False, *, kind: str, dtype: object = None
     ) -> str | None:
         if dtype is not None or axes is None:
             return None
@@ -276,12 +278,14 @@ class Operations:
                 return None
         return self.graph.node("Expand", self.like(node, x), self.graph.node("Concat", *parts, axis=0))
 
-    def chosen(self, node: Node, x: Node, axis: int, index: Any) -> str | None:
+    def chosen(self, node: Node, x: Node, axis: int, index: object) -> str | None:
         if not isinstance(index, int):
             return None
         return self.graph.node("Gather", self.like(node, x), self.of(index, torch.int64), axis=axis)
 
-    def cut(self, node: Node, x: Node, axis: int = 0, start: Any = None, end: Any = None, step: int = 1) -> str | None:
+    def cut(
+        self, node: Node, x: Node, axis: int = 0, start: object = None, end: object = None, step: int = 1
+    ) -> str | None:
         first, last = start or 0, _END if end is None else end
         if not isinstance(first, int) or not isinstance(last, int):
             return None

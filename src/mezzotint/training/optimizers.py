@@ -210,7 +210,7 @@ class ProjectedOptimizer(_Wrapper):
         self._project(moves)
         return loss
 
-    def _plain_moves(self) -> list[tuple[Any, float]] | None:
+    def _plain_moves(self) -> list[tuple[npt.NDArray[np.float32], float]] | None:
         """Gradients and step sizes, one for each projected tensor, if the step is their product and nothing else.
 
         Weights then are moved and projected in one pass. None where the inner optimizer has to make the step.
@@ -220,7 +220,7 @@ class ProjectedOptimizer(_Wrapper):
             if not isinstance(group["lr"], float) or any(group[name] for name in _OTHER_SETTINGS):
                 return None
             rates.update({id(parameter): group["lr"] for parameter in group["params"]})
-        found: list[tuple[Any, float]] = []
+        found: list[tuple[npt.NDArray[np.float32], float]] = []
         for parameter, _ in self._chosen() if self._in_place() else []:
             gradient = parameter.grad
             if id(parameter) not in rates or gradient is None or gradient.layout != torch.strided:
@@ -230,7 +230,7 @@ class ProjectedOptimizer(_Wrapper):
             found.append((gradient.detach().contiguous().flatten().numpy(), rates[id(parameter)]))
         return found or None
 
-    def _step_of_the_others(self) -> Any:
+    def _step_of_the_others(self) -> float | None:
         """The inner optimizer's step for tensors that are not projected."""
         gradients = [parameter.grad for parameter in self.parameters]
         for parameter in self.parameters:
@@ -249,7 +249,7 @@ class ProjectedOptimizer(_Wrapper):
         return self.projection.rounding in ROUNDINGS and all(one.device.type == "cpu" for one in self.parameters)
 
     @torch.no_grad()
-    def _project(self, moves: list[tuple[Any, float]] | None) -> None:
+    def _project(self, moves: list[tuple[npt.NDArray[np.float32], float]] | None) -> None:
         chosen = self._chosen()
         if not chosen:
             return
@@ -259,7 +259,7 @@ class ProjectedOptimizer(_Wrapper):
             self._project_together(chosen)
 
     def _project_in_place(
-        self, chosen: list[tuple[torch.Tensor, float]], moves: list[tuple[Any, float]] | None
+        self, chosen: list[tuple[torch.Tensor, float]], moves: list[tuple[npt.NDArray[np.float32], float]] | None
     ) -> None:
         flats = [parameter.detach().to(torch.float32).contiguous().flatten() for parameter, _ in chosen]
         bounds = [bound for _, bound in chosen]

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
-from mezzotint.core.arguments import check_count, check_positive
+from mezzotint.core.arguments import Neighboring, check_count, check_neighboring, check_positive
 from mezzotint.core.errors import ParameterError
 from mezzotint.training.accountant import Accountant
 from mezzotint.training.bands import NOT_REPLACED, CorrelatedNoise, choose_bands
@@ -25,7 +25,7 @@ from mezzotint.training.notices import warn_about
 from mezzotint.training.optimizers import NoisyOptimizer, ProjectedOptimizer, derived_bound
 from mezzotint.training.projection import Projection, projection
 from mezzotint.training.rqp.accounting import noise_multiplier as least_noise
-from mezzotint.training.rqp.sampling import NEIGHBORINGS, Neighboring, Poisson, participations
+from mezzotint.training.rqp.sampling import Poisson, participations
 
 PrivateMethod = Literal["dp-sgd", "proj-dp-sgd", "rqp"]
 METHODS = ("dp-sgd", "proj-dp-sgd", "rqp")
@@ -169,8 +169,7 @@ def _check(method: str, *, bits: int | None, q: float | None, neighboring: str, 
         raise ParameterError("bits", bits, remedy)
     if q is not None and method != "rqp":
         raise ParameterError("q", q, f"{method} replaces no codes; rqp does")
-    if neighboring not in NEIGHBORINGS:
-        raise ParameterError("neighboring", neighboring, f"use one of {', '.join(NEIGHBORINGS)}")
+    check_neighboring(neighboring)
     if loss_reduction not in ("mean", "sum"):
         raise ParameterError("loss_reduction", loss_reduction, 'use "mean" or "sum"')
 

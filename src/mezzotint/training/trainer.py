@@ -14,7 +14,7 @@ from typing import Any, Literal, final
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.arguments import check_count, check_positive
+from mezzotint.core.arguments import Neighboring, check_count, check_neighboring, check_positive
 from mezzotint.core.entropy import key_from
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.records import JsonObject, Progress
@@ -28,7 +28,6 @@ from mezzotint.training.methods import Method
 from mezzotint.training.models import Task
 from mezzotint.training.optimizers import NotFiniteError
 from mezzotint.training.packed import PackedModel, pack_codes, pack_weights
-from mezzotint.training.rqp.sampling import NEIGHBORINGS, Neighboring
 
 
 @final
@@ -118,8 +117,8 @@ class TrainingSettings:
         ):
             if value not in known:
                 raise ParameterError(name, value, f"use one of {', '.join(known)}")
-        if self.neighboring not in (None, *NEIGHBORINGS):
-            raise ParameterError("neighboring", self.neighboring, 'use "replace_one" or "add_or_remove_one"')
+        if self.neighboring is not None:
+            check_neighboring(self.neighboring)
 
     @property
     def first_averaged(self) -> int:

@@ -7,12 +7,12 @@ import math
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import cast, final
+from typing import final
 
 import numpy as np
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
-from mezzotint.core.arguments import check_count, check_positive
+from mezzotint.core.arguments import Neighboring, check_count, check_neighboring, check_positive
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.records import JsonObject
 from mezzotint.privacy.account import account
@@ -21,7 +21,7 @@ from mezzotint.privacy.propose import Outcome
 from mezzotint.privacy.release import Release
 from mezzotint.training.rqp.contraction import check_bits, check_q, contraction, step_loss
 from mezzotint.training.rqp.propose import propose_training
-from mezzotint.training.rqp.sampling import NEIGHBORINGS, Neighboring, Phase, Poisson, Sampling
+from mezzotint.training.rqp.sampling import Phase, Poisson, Sampling
 
 PLD = "privacy loss distribution"
 PURE = "sum of worst steps"
@@ -125,7 +125,7 @@ class Steps:
 
     def bounds(self, release: Release) -> dict[str, float]:
         """Valid epsilons by what they follow from; the least is claimed."""
-        delta, neighboring = release.delta, cast("Neighboring", release.neighboring)
+        delta, neighboring = release.delta, check_neighboring(release.neighboring)
         if not LEAST_DELTA <= delta < 1:
             raise ParameterError("delta", delta, f"composition is computed for a delta in [{LEAST_DELTA:g}, 1)")
         lossy = tuple(phase for phase in self.phases if phase.steps > 0 and phase.kappa > 0)
@@ -324,8 +324,7 @@ def pure_epsilon(
     Guarantees: never understates.
     Source: docs/proofs/training.md, "Pure epsilon".
     """
-    if neighboring not in NEIGHBORINGS:
-        raise ParameterError("neighboring", neighboring, 'use "replace_one" or "add_or_remove_one"')
+    check_neighboring(neighboring)
     phase = Phase(
         noise_multiplier=noise_multiplier, kappa=contraction(q, bits), sampling=Poisson(rate=sampling_rate),
         steps=check_count("steps", steps),

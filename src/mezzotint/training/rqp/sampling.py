@@ -9,7 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 from dp_accounting import NeighboringRelation
@@ -18,15 +18,13 @@ from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution,
 from scipy.special import log_ndtr, logsumexp, ndtr, softmax
 from scipy.stats import binom
 
-from mezzotint.core.arguments import check_count, check_positive, check_rate
+from mezzotint.core.arguments import Neighboring, check_count, check_positive, check_rate
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import FloatArray
 from mezzotint.core.records import JsonObject
 from mezzotint.privacy.gaussian import RELATIVE_ERROR, hockey_stick
 
 Curve = Callable[[FloatArray], FloatArray]
-Neighboring = Literal["replace_one", "add_or_remove_one"]
-NEIGHBORINGS = ("replace_one", "add_or_remove_one")
 _RELATIONS = {
     "replace_one": NeighboringRelation.REPLACE_ONE,
     "add_or_remove_one": NeighboringRelation.ADD_OR_REMOVE_ONE,
