@@ -117,16 +117,20 @@ def test_every_name_that_a_room_offers_on_demand_is_there(room: str, extra: str)
 def test_every_room_is_there_after_one_import_and_can_be_looked_into():
     """Tab completion and help work in a fresh session, and nothing but public names shows."""
     code = (
-        "import json, mezzotint as mz\n"
+        "import json, sys, mezzotint as mz\n"
         "names = dir(mz)\n"
         "rooms = {name: dir(getattr(mz, name)) for name in names if name.islower() and not name.startswith('_')}\n"
         "documented = [name for name in rooms if (getattr(mz, name).__doc__ or '').strip()]\n"
-        "print(json.dumps([names, rooms, documented]))"
+        "inside = {r: [n for n in rooms[r] if hasattr(vars(getattr(mz, r)).get(n), '__path__') or n[0] == '_'"
+        " or vars(getattr(mz, r)).get(n) is sys.modules.get(f'mezzotint.{r}.{n}', 0)] for r in rooms}\n"
+        "print(json.dumps([names, rooms, documented, inside]))"
     )
-    names, rooms, documented = json.loads(_fresh(code))
+    names, rooms, documented, inside = json.loads(_fresh(code))
     expected = {path.name for path in SOURCE.iterdir() if path.is_dir() and any(path.rglob("*.py"))}
     assert set(rooms) == expected - {"core", "cli"}
     assert sorted(documented) == sorted(rooms)
+    assert {room: found for room, found in inside.items() if found} == {}
+    assert set(rooms["kernel"]) == set(mezzotint.kernel.__all__)
     assert {"optimal", "limit", "compare"} <= set(rooms["design"])
     assert {"SecureUpdates", "SecureStrategy"} <= set(rooms["federated"])
     assert "Mechanism" in names

@@ -51,3 +51,6 @@ from mezzotint.collect.results import ColumnsResult as ColumnsResult
 from mezzotint.collect.results import PrivatizeResult as PrivatizeResult
 from mezzotint.collect.settings import Options as Options
 from mezzotint.collect.settings import Settings as Settings
+from mezzotint.core.lazy import shown as _shown
+
+__dir__ = _shown(globals())

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import importlib
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 
 from mezzotint.core.errors import MissingExtraError
 
@@ -37,6 +38,16 @@ def on_demand(package: str, file: str) -> tuple[Callable[[str], object], Callabl
         return getattr(importlib.import_module(home), attribute)
 
     return get, lambda: sorted(homes)
+
+
+def shown(names: Mapping[str, object]) -> Callable[[], list[str]]:
+    """`__dir__` of a package that imports its public names at once: these alone, without its modules and dunders.
+
+    Arguments:
+        names: `globals()` of the package, after all its imports.
+    """
+    public = [name for name, value in names.items() if name[0] != "_" and not isinstance(value, ModuleType)]
+    return lambda: sorted(public)
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Readers of real data: what ships with the package, and the standard files of data sets that a user brings."""
 
+from mezzotint.core.lazy import shown as _shown
 from mezzotint.datasets.labelled import CLIENT_DATASETS as CLIENT_DATASETS
 from mezzotint.datasets.labelled import Dataset as Dataset
 from mezzotint.datasets.labelled import Federation as Federation
@@ -21,3 +22,5 @@ from mezzotint.datasets.shipped import national_elections as national_elections
 from mezzotint.datasets.shipped import party_shares as party_shares
 from mezzotint.datasets.shipped import read_elections as read_elections
 from mezzotint.datasets.shipped import state_elections as state_elections
+
+__dir__ = _shown(globals())

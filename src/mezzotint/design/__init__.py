@@ -1,5 +1,6 @@
 """Design: a problem in, the provably best table out; and the papers' own designs beside it."""
 
+from mezzotint.core.lazy import shown as _shown
 from mezzotint.design.cdf import for_shape as for_shape
 from mezzotint.design.cdf import interpolated as interpolated
 from mezzotint.design.cdf import shape_error as shape_error
@@ -19,3 +20,5 @@ from mezzotint.design.problem import DesignResult as DesignResult
 from mezzotint.design.vector import vector as vector
 from mezzotint.privacy.metric import metric_epsilon as metric_epsilon
 from mezzotint.privacy.metric import vector_epsilon as vector_epsilon
+
+__dir__ = _shown(globals())

@@ -1,5 +1,6 @@
 """Closed forms: parameters in, a `Mechanism` out. Nothing here is trusted with privacy: the table's integers are."""
 
+from mezzotint.core.lazy import shown as _shown
 from mezzotint.families.categorical import HashedDomain as HashedDomain
 from mezzotint.families.categorical import categorical as categorical
 from mezzotint.families.categorical import frequency_variance as frequency_variance
@@ -26,3 +27,5 @@ from mezzotint.families.selection import published_erm_error as published_erm_er
 from mezzotint.families.selection import published_rqm_epsilon as published_rqm_epsilon
 from mezzotint.families.selection import rqm as rqm
 from mezzotint.families.selection import selection as selection
+
+__dir__ = _shown(globals())

@@ -8,3 +8,4 @@ from mezzotint.kernel.units import Refused, Unfinished, Unreadable
 
 __all__ = ["ExactClaim", "ExactRelease", "Refused", "Unfinished", "Unreadable"]
 __all__ += ["check", "read_claim", "words", "write_claim"]
+__dir__ = __all__.copy

@@ -1,5 +1,6 @@
 """What reports cost: exact losses of one table, certificates and their independent check, whole releases."""
 
+from mezzotint.core.lazy import shown as _shown
 from mezzotint.core.loss import Certificate as Certificate
 from mezzotint.core.loss import certify as certify
 from mezzotint.core.loss import delta as delta
@@ -27,3 +28,5 @@ from mezzotint.privacy.tradeoff import TradeoffCurve as TradeoffCurve
 from mezzotint.privacy.tradeoff import tradeoff as tradeoff
 from mezzotint.privacy.verify import VerificationReport as VerificationReport
 from mezzotint.privacy.verify import verify as verify
+
+__dir__ = _shown(globals())

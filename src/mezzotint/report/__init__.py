@@ -3,6 +3,7 @@
 `page_of` reads a file and says what it holds; `html_page`, `write_png` and `sheet` draw what it returns.
 """
 
+from mezzotint.core.lazy import shown as _shown
 from mezzotint.report.any_file import page_of as page_of
 from mezzotint.report.collected import reports_page as reports_page
 from mezzotint.report.content import Curve as Curve
@@ -17,3 +18,5 @@ from mezzotint.report.page import html_page as html_page
 from mezzotint.report.png import sheet as sheet
 from mezzotint.report.png import write_png as write_png
 from mezzotint.report.rivals import tradeoff_figure as tradeoff_figure
+
+__dir__ = _shown(globals())

@@ -1,5 +1,6 @@
 """Smoothed differential privacy: exact delta profiles of sampling, their expectations, elections, gradients."""
 
+from mezzotint.core.lazy import shown as _shown
 from mezzotint.smoothed.averages import average_profile as average_profile
 from mezzotint.smoothed.averages import continuous_average as continuous_average
 from mezzotint.smoothed.averages import expected_gradients as expected_gradients
@@ -28,3 +29,5 @@ from mezzotint.smoothed.published import published_remark8 as published_remark8
 from mezzotint.smoothed.published import published_table1_noise_epsilon as published_table1_noise_epsilon
 from mezzotint.smoothed.published import published_theorem5_worst_case as published_theorem5_worst_case
 from mezzotint.smoothed.utilities import utility as utility
+
+__dir__ = _shown(globals())

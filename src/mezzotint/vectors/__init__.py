@@ -1,5 +1,6 @@
 """Private vectors: clipping, rotation, tables and integer noise behind one interface, and advice which to use."""
 
+from mezzotint.core.lazy import shown as _shown
 from mezzotint.vectors.advice import Advice as Advice
 from mezzotint.vectors.advice import Option as Option
 from mezzotint.vectors.advice import advise as advise
@@ -21,3 +22,5 @@ from mezzotint.vectors.rotation import Rotation as Rotation
 from mezzotint.vectors.rotation import clip as clip
 from mezzotint.vectors.tables import TableScheme as TableScheme
 from mezzotint.vectors.tables import VectorScheme as VectorScheme
+
+__dir__ = _shown(globals())
