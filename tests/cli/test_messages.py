@@ -196,6 +196,25 @@ def test_values_stand_as_they_were_given() -> None:
         assert messages.complaint(ParameterError("other", True, "no")) == "--other: no"
         assert messages.complaint(ParameterError("levels[2]", 7.0, "no")) == "--levels[2]=7.0: no"
         assert messages.complaint(ParameterError("nothing", 7.0, "no")) == "nothing=7.0: no"
+        assert messages.complaint(ParameterError("prior", None, "name it")) == "--prior is not given: name it"
+
+
+@pytest.mark.parametrize(
+    ("line", "begins"),
+    [
+        ("train --data breast-cancer", "--target-epsilon is not given: "),
+        ("train --data breast-cancer --method ranked-gradient", "--report-epsilon is not given: "),
+        ("train --data breast-cancer --method ranked-gradient --report-epsilon 1e9", "--report-epsilon=1000000000.0: "),
+        ("federate --rounds 1 --trust local --report-epsilon 1e9", "--report-epsilon=1000000000.0: "),
+        ("federate --rounds 1 --mechanism optimal --report-epsilon 50", "--report-epsilon=50.0: "),
+    ],
+)
+def test_an_option_is_named_that_is_missing_or_goes_by_another_name(
+    line: str, begins: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("flwr" if line.startswith("federate") else "torch")
+    assert run(line.split()) == 2
+    assert capsys.readouterr().err.removeprefix("mezzotint: ").startswith(begins)
 
 
 @pytest.mark.parametrize(

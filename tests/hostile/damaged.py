@@ -160,7 +160,7 @@ def table(numbers: Iterable[int]) -> str:
     cases = [case(number) for number in numbers]
     kinds = {name: kind for kind, names in KINDS.items() for name in names}
     counts = Counter((one.damage.name, kinds[one.name]) for one in cases)
-    lines = ["| | " + " | ".join(KINDS) + " | outcome |", "|---|" + "--:|" * len(KINDS) + "---|"]
+    lines = ["| damage | " + " | ".join(KINDS) + " | outcome |", "|---|" + "--:|" * len(KINDS) + "---|"]
     for damage in DAMAGES:
         outcome = "named error, exit 2" if damage.refused else "named error, exit 2, if not in order"
         cells = " | ".join(str(counts[damage.name, kind]) for kind in KINDS)

@@ -23,6 +23,7 @@ from mezzotint.cli.common import (
     say,
     write_proof,
 )
+from mezzotint.cli.messages import renamed
 from mezzotint.cli.tables import Fitted
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.files import replacing
@@ -174,9 +175,10 @@ def _ranked(name: str, settings: RunSettings, bits: int | None, report_epsilon: 
         return mz.vectors.RankedCodebook.load(name)
     if not 0 <= report_epsilon < math.inf:
         raise ParameterError("report_epsilon", report_epsilon, "an epsilon > 0, or 0 for the default")
-    return mz.vectors.ranked_codebook(
-        _size(settings), report_epsilon or _REPORT_EPSILON, bits, clip_norm=settings.l2_norm or 1.0
-    )
+    with renamed(epsilon="report_epsilon"):
+        return mz.vectors.ranked_codebook(
+            _size(settings), report_epsilon or _REPORT_EPSILON, bits, clip_norm=settings.l2_norm or 1.0
+        )
 
 
 def _size(settings: RunSettings) -> int:
@@ -216,7 +218,9 @@ def _table(name: str, bits: int, clip: float, report_epsilon: float, l2_norm: fl
     if name == _CLIP:
         return None
     if name in TABLES:
-        return encodings.TableEncoding(mechanism=_named(name, 2**bits, clip, report_epsilon), l2_norm=l2_norm)
+        with renamed(epsilon="report_epsilon"):
+            table = _named(name, 2**bits, clip, report_epsilon)
+        return encodings.TableEncoding(mechanism=table, l2_norm=l2_norm)
     if not Path(name).exists():
         known = ", ".join((*TABLES, *NOISES, _CLIP))
         raise ParameterError("mechanism", name, f"no such file; name one, or use {known}")

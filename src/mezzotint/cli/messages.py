@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
-from mezzotint.core.errors import FileFormatError, MezzotintError, ParameterError
+from mezzotint.core.errors import FileFormatError, InfeasibleError, MezzotintError, ParameterError
 
 if TYPE_CHECKING:
     import click
@@ -73,7 +73,20 @@ def complaint(error: MezzotintError) -> str:
     value = str(error).removeprefix(f"{error.parameter}=").removesuffix(f": {error.remedy}")
     option = _option(name, aliases=not isinstance(error.value, bool))
     shown = "" if option is not None and getattr(option, "is_flag", False) else f"{rest}={value}"
+    shown = " is not given" if error.value is None else shown
     return f"{_word(option) or name}{shown}: {typed(error.remedy)}"
+
+
+@contextmanager
+def renamed(**names: str) -> Iterator[None]:
+    """Around a call whose parameters stand for others of the verb: renamed(epsilon="report_epsilon")."""
+    try:
+        yield
+    except ParameterError as error:
+        raise ParameterError(names.get(error.parameter, error.parameter), error.value, error.remedy) from error
+    except InfeasibleError as error:
+        said = re.sub(r"(?<!\w)(\w+)=", lambda found: f"{names.get(found[1], found[1])}=", str(error))
+        raise InfeasibleError(said) from error
 
 
 def _option(name: str, *, aliases: bool = True) -> click.Parameter | None:

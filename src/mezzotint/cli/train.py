@@ -31,7 +31,7 @@ from mezzotint.cli.common import (
     warn,
     write_proof,
 )
-from mezzotint.cli.messages import typed
+from mezzotint.cli.messages import renamed, typed
 from mezzotint.cli.tables import Fitted
 from mezzotint.core.errors import BudgetError, MezzotintError, ParameterError
 from mezzotint.core.files import parse_json, read_text, refuse_existing, replacing
@@ -235,7 +235,7 @@ def _data(name: str, label: str | None, users: str | None, neighboring: Neighbor
     place = Path(name)
     if place.suffix in (".csv", ".parquet"):
         if label is None:
-            raise ParameterError("label", "None", "name the column to learn: --label COLUMN")
+            raise ParameterError("label", None, "name the column to learn: --label COLUMN")
         return mz.datasets.table_file(place, label=label, users=users, neighboring=neighboring)
     for option, column in (("label", label), ("users", users)):
         if column is not None:
@@ -255,13 +255,14 @@ def choose_method(options: Options, task: Task, *, records: int) -> Method:
     name = options["method"]
     if name == "quantized-gradient":
         if options["mechanism"] is None:
-            raise ParameterError("mechanism", "None", "name the table's file; make one with: mezzotint design")
+            raise ParameterError("mechanism", None, "name the table's file; make one with: mezzotint design")
         return mz.training.methods.QuantizedSGD(table=load_mechanism(options["mechanism"]), clip=options["clip_norm"])
     if name == "ranked-gradient":
         if options["report_epsilon"] is None:
-            raise ParameterError("report_epsilon", "None", "name the epsilon of one report, e.g. --report-epsilon 4")
+            raise ParameterError("report_epsilon", None, "name the epsilon of one report, e.g. --report-epsilon 4")
         weights = sum(parameter.numel() for parameter in task.module.parameters())
-        scheme = mz.vectors.ranked_codebook(weights, options["report_epsilon"], clip_norm=options["clip_norm"])
+        with renamed(epsilon="report_epsilon"):
+            scheme = mz.vectors.ranked_codebook(weights, options["report_epsilon"], clip_norm=options["clip_norm"])
         return mz.training.methods.RankedSGD(scheme=scheme)
     projected = _projection(options) if name in ("proj-dp-sgd", "rqp") else None
     bands = _bands(options, records)
@@ -316,7 +317,7 @@ def _noise(options: Options, projected: Projection | None, *, records: int, band
     if noise is not None:
         return noise
     if target is None:
-        raise ParameterError("target_epsilon", "None", "give one of --target-epsilon and --noise-multiplier, or both")
+        raise ParameterError("target_epsilon", None, "give one of --target-epsilon and --noise-multiplier, or both")
     batches = mz.training.batches.PoissonBatches.of_parts(bands, batch_size=options["batch_size"], dataset_size=records)
     least = mz.training.rqp.noise_multiplier(
         target,

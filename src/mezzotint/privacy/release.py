@@ -125,7 +125,7 @@ class Release:
 
     def _check_crowd(self) -> None:
         if self.clients is None:
-            raise ParameterError("clients", "None", "say how many reports a sum or shuffle has, e.g. clients=1000")
+            raise ParameterError("clients", None, "say how many reports a sum or shuffle has, e.g. clients=1000")
         check_others(self.clients, self.corrupted)
         if self.neighboring != "replace_one":
             raise ParameterError("neighboring", self.neighboring, "sums and shuffles are accounted for 'replace_one'")

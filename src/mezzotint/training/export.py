@@ -30,9 +30,7 @@ def built(packed: PackedModel) -> torch.nn.Module:
     """
     known = packed.note.get("architecture")
     if known is None:
-        raise ParameterError(
-            "module", "None", "the packed model does not say how it is built; give a module of its kind"
-        )
+        raise ParameterError("module", None, "the packed model does not say how it is built; give a module of its kind")
     return task(known["model"], shape=tuple(known["shape"]), classes=known["classes"]).module
 
 
@@ -129,7 +127,7 @@ def save_onnx(
         raise ImportError("this export needs an extra: pip install mezzotint[export]") from error
     size = shape or tuple(packed.note.get("architecture", {}).get("shape", ()))
     if not size:
-        raise ParameterError("shape", "None", "the packed model does not say what a record looks like; give its shape")
+        raise ParameterError("shape", None, "the packed model does not say what a record looks like; give its shape")
     if inputs not in KINDS:
         raise ParameterError("inputs", inputs, f"use one of {', '.join(KINDS)}")
     whole = to_module(packed, module).eval()

@@ -291,7 +291,7 @@ def _noise(
     if given is not None:
         return check_positive("noise_multiplier", given)
     if steps is None:
-        raise ParameterError("epochs", "None", "the budget is for a number of epochs; give it")
+        raise ParameterError("epochs", None, "the budget is for a number of epochs; give it")
     assert target is not None
     return contraction * least_noise(target, sampling=sampling, steps=steps, delta=delta, neighboring=neighboring)
 

@@ -277,9 +277,7 @@ class NoiseScheme(ModularScheme):
         check_probability("slack", self.slack)
         check_probability("wrap", self.wrap)
         if self.clients is None and self.modulus_bits is None:
-            raise ParameterError(
-                "clients", "None", "say for how many clients to plan the modulus, or give modulus_bits"
-            )
+            raise ParameterError("clients", None, "say for how many clients to plan the modulus, or give modulus_bits")
         if self.clients is not None:
             check_count("clients", self.clients)
         if self.modulus_bits is None:

@@ -244,7 +244,7 @@ class TableScheme(VectorScheme):
     def renyi(self, *, others: int, alphas: Sequence[float]) -> list[float]:
         """Renyi divergences of one round of a client among `others` honest ones; needs `l2_norm`; rounded up."""
         if self.l2_norm is None:
-            raise ParameterError("l2_norm", "None", "Renyi losses of vectors need their L2 norm bounded")
+            raise ParameterError("l2_norm", None, "Renyi losses of vectors need their L2 norm bounded")
         noise = others_noise(self.mechanism, others)
         norm, share = self.l2_norm, self._share
         count = self.size if share < 1 else self.length
