@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
@@ -231,10 +233,10 @@ def test_poisson_sampling_draws_each_client_by_itself():
     strategy = SecureStrategy(encoding=EXACT, per_round=20, sampling="poisson")
     grid = _grid(40)
     names = {node: str(node) for node in grid.get_node_ids()}
-    sizes = [len(strategy._choose(names)) for _ in range(50)]
+    sizes = [len(strategy._choose(names, 1)) for _ in range(50)]
     assert len(set(sizes)) > 1
     assert all(abs(size - 20) < 6 * np.sqrt(10) for size in sizes)
-    assert all(len(SecureStrategy(encoding=EXACT, per_round=20)._choose(names)) == 20 for _ in range(5))
+    assert all(len(SecureStrategy(encoding=EXACT, per_round=20)._choose(names, 1)) == 20 for _ in range(5))
 
 
 def test_what_could_never_run_is_refused_at_once():
@@ -382,6 +384,29 @@ def test_clients_that_take_turns_are_charged_alike_also_after_a_restart(tmp_path
     for name in ledger.charges:
         turns = [number for number in ledger.rounds if name in ledger._released[number]]
         assert min(np.diff(turns)) >= 12 // 5
+
+
+@pytest.mark.parametrize("restarts", [0, 1, 11], ids=["never", "once", "every round"])
+def test_turns_of_clients_that_are_dead_are_kept_over_restarts(tmp_path, restarts):
+    """Two of 12 say who they are and nothing else: all are drawn as if the server had never been away."""
+    path, session = tmp_path / "ledger.jsonl", bytes(16)
+    invited: dict[int, set[int]] = {}
+
+    def hand(message, reply):
+        if _stage(message) != "deal":
+            return reply
+        invited.setdefault(len(ledger.rounds), set()).add(message.metadata.dst_node_id - 10)
+        return None if message.metadata.dst_node_id in (13, 17) else reply
+
+    for rounds in np.diff(np.linspace(0, 12, restarts + 2).astype(int)):
+        ledger = RunLedger(path, {})
+        strategy = SecureStrategy(
+            encoding=EXACT, per_round=5, minimum=3, sampling="cyclic", corrupted=0.0, ledger=ledger, session=session
+        )
+        _start(_grid(12, hand=hand), strategy, int(rounds))
+    # The order that the session draws, gone through again and again.
+    order = sorted(range(12), key=lambda place: hashlib.sha256(session + str(place).encode()).digest())
+    assert invited == {number: {order[(5 * (number - 1) + seat) % 12] for seat in range(5)} for number in range(1, 13)}
 
 
 def test_each_client_of_a_cycle_gets_its_rounds_before_the_run_stops():

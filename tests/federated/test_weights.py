@@ -185,3 +185,22 @@ def test_the_weight_is_never_clipped(inner):
     found = mean_update(encoding, [np.append(update, 10.0)] * 400, rng=np.random.default_rng(1))
     # A step of the coarsest grid, of which the mean of 400 roundings errs by a fortieth.
     np.testing.assert_allclose(found, update, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("inner", "unit", "most", "lost"),
+    [
+        (FixedPointEncoding(clip=1.0, grid_bits=4), 1.0, 6, 14),
+        (FixedPointEncoding(clip=4.0, grid_bits=6, l2_norm=1.0), 0.5, 3, 25),
+    ],
+    ids=["range", "norm"],
+)
+def test_a_grid_on_which_light_clients_would_weigh_nothing_is_refused_with_numbers(inner, unit, most, lost):
+    """The weight 1 is 7 steps of 1/7, or 3.875 of 4/31: of 100 examples 14 and 25 are too few."""
+    with pytest.raises(ParameterError, match=rf"up to {lost} examples would weigh 0 .* at most {most} there"):
+        WeightedEncoding(inner=inner, most_examples=100)
+    assert int(lost / 100 * unit / inner.step) == 0 < int((lost + 1) / 100 * unit / inner.step)
+    with pytest.raises(ParameterError, match="would weigh 0"):
+        WeightedEncoding(inner=inner, most_examples=most + 1)
+    light = WeightedEncoding(inner=inner, most_examples=most).encode([0.0, 1.0])
+    assert light[1] > inner.span // 2

@@ -7,7 +7,7 @@ import json
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from federated.grids import LocalGrid
@@ -19,8 +19,10 @@ from mezzotint.federated.ledger import RunLedger
 from mezzotint.federated.mod import SecureUpdates
 from mezzotint.federated.policy import Policy
 from mezzotint.federated.records import RECORD
-from mezzotint.federated.secagg import Blame
+from mezzotint.federated.secagg import Blame, Challenge, Client
 from mezzotint.federated.secagg import client as client_module
+from mezzotint.federated.secagg import roster as roster_module
+from mezzotint.federated.secagg.masks import KEY_BYTES, sign
 from mezzotint.federated.strategy import SecureStrategy
 
 CLIENTS = 12
@@ -45,9 +47,9 @@ def _unopenable(key: bytes, text: bytes, *, about: bytes) -> bytes:
     return bytes(len(text) + 16)
 
 
-def _app(add: float, patch: tuple[str, object] | None = None) -> ClientApp:
+def _app(add: float, patch: tuple[str, object] | None = None, *, listed: bool = True) -> ClientApp:
     """A client; `patch` replaces a function of the protocol's client while it deals."""
-    honest = SecureUpdates(Policy(roster=roster(CLIENTS)))
+    honest = SecureUpdates(Policy(roster=roster(CLIENTS) if listed else None))
 
     def mod(message: Message, context, call_next):
         if patch is None or str(message.content.config_records[RECORD]["stage"]) != "deal":
@@ -186,3 +188,78 @@ def test_an_honest_dealing_cannot_be_blamed(tmp_path):
         )
         with pytest.raises(ParameterError, match="fit together"):
             blame.check()
+
+
+# Another's card ------------------------------------------------------------------------------------------------------
+
+THIEF, VICTIM = 0, CROOKED
+
+
+def _of_another_server(question: bytes) -> bytes:
+    """What the victim once answered to somebody else."""
+    return Client(identity=secret(VICTIM)).show(Challenge().question)
+
+
+def _signed_by_the_thief(question: bytes) -> bytes:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(roster_module, "introduce", lambda identity: Client(identity=secret(VICTIM)).card())
+        return Client(identity=secret(THIEF)).show(question)
+
+
+def _on_its_own_card(question: bytes) -> bytes:
+    """An identity of the thief's own, with the victim's channel key, which it cannot use."""
+    own, keys = Client(identity=secret(THIEF))._identity, card(THIEF).identity + card(VICTIM).channel
+    said = keys + sign(own, roster_module._CARD + keys)
+    guessed = bytes(KEY_BYTES)
+    return said + sign(own, roster_module._owner_statement(question, guessed, said, b""))
+
+
+THEFTS = {
+    "the card alone": lambda question: Client(identity=secret(VICTIM)).card(),
+    "what its owner told another server": _of_another_server,
+    "signed by the thief": _signed_by_the_thief,
+    "on the thief's own card": _on_its_own_card,
+}
+
+
+@pytest.mark.parametrize("listed", [True, False], ids=["roster", "no roster"])
+@pytest.mark.parametrize("how", THEFTS)
+def test_who_shows_anothers_card_does_not_shut_out_its_owner(tmp_path, how, listed):
+    """The thief answers first, in a round in which the owner is not connected, and again in the next."""
+
+    def hand(message: Message, reply: Message) -> Message:
+        asked, answer = (one.content.config_records[RECORD] for one in (message, reply))
+        if message.metadata.dst_node_id == 10 + THIEF and asked["stage"] == "card":
+            question = asked["payload"]
+            assert isinstance(question, bytes)
+            answer["payload"] = THEFTS[how](question)
+        return reply
+
+    grid = _grid(tmp_path, None, hand=hand)
+    if not listed:
+        for place, node in enumerate(grid.apps):
+            grid.apps[node] = _app(place / 2, listed=False)
+    strategy = _strategy(tmp_path, roster=roster(CLIENTS) if listed else None, stage_timeout=0.1)
+    away = grid.apps.pop(10 + VICTIM)
+    _start(grid, strategy)
+    assert strategy.counted == CLIENTS - 2
+    grid.apps[10 + VICTIM] = away
+    found = _start(grid, strategy)
+    assert strategy.counted == CLIENTS - 1
+    others = [place / 2 for place in range(CLIENTS) if place != THIEF]
+    np.testing.assert_allclose(found["a"].numpy(), np.mean(others), atol=2 * EXACT.step)
+    assert {(one.client, one.name) for one in strategy.incidents} <= {
+        (str(10 + THIEF), "SwappedKey"),
+        (str(10 + THIEF), "MalformedMessage"),
+    }
+    charged = card(VICTIM).identity.hex() if listed else str(VICTIM)
+    assert strategy.ledger.charges[charged] == 1
+
+
+def test_a_question_of_small_order_is_not_answered(tmp_path):
+    """All would agree on one secret, and what one node said could be shown by another."""
+    grid = _grid(tmp_path, None)
+    asked = ConfigRecord({"stage": "card", "payload": bytes(KEY_BYTES)})
+    message = Message(RecordDict({RECORD: asked}), message_type="train", dst_node_id=10)
+    (reply,) = grid.send_and_receive([message])
+    assert reply.content.config_records[RECORD]["refused"] == "SwappedKey"

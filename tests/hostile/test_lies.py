@@ -29,6 +29,7 @@ from mezzotint.federated.policy import Policy
 from mezzotint.federated.records import RECORD, task_digest
 from mezzotint.federated.secagg import Roster, RoundPlan, Server, messages, sharing
 from mezzotint.federated.secagg import client as client_module
+from mezzotint.federated.secagg import roster as roster_module
 from mezzotint.federated.strategy import SecureStrategy
 
 CLIENTS, SIZE, MINIMUM = 12, 3, 9
@@ -337,7 +338,8 @@ def _coins(patch: pytest.MonkeyPatch) -> None:
         generate=lambda: X25519PrivateKey.from_private_bytes(draw()),
         from_private_bytes=X25519PrivateKey.from_private_bytes,
     )
-    patch.setattr(client_module, "X25519PrivateKey", drawn)
+    for module in (client_module, roster_module):  # and the server's questions who they are
+        patch.setattr(module, "X25519PrivateKey", drawn)
 
 
 def _app(update: np.ndarray) -> ClientApp:

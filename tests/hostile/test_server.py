@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from federated.grids import LocalGrid
 from federated.rounds import card, people, roster, secret
 from mezzotint.core.errors import BudgetError, FileFormatError, ParameterError
 from mezzotint.families import discrete_gaussian
-from mezzotint.federated.encoding import FixedPointEncoding, noise_encoding, packed
+from mezzotint.federated.encoding import FixedPointEncoding, canonical, noise_encoding, packed
 from mezzotint.federated.lifetime import LifetimeLedger
 from mezzotint.federated.mod import SecureUpdates
 from mezzotint.federated.policy import Policy
@@ -428,3 +429,33 @@ def test_sums_of_different_kinds_add_up_at_their_shares_of_delta(tmp_path):
     with pytest.raises(ParameterError, match="nothing is claimed"):
         ledger.charge(NOISE_FREE, plan=bytes([9] * 32), clients=9, **asked)
     assert (tmp_path / "sums.jsonl").read_bytes() == before
+
+
+def test_a_ledger_of_an_older_rotation_is_refused_with_what_to_do_and_nothing_leaves(tmp_path, caplog):
+    """Its sums count for a budget, and this version cannot say what they cost; the server is told nothing of it."""
+    known = roster(CLIENTS)
+    identity = card(0).identity.hex()
+    path = tmp_path / f"sums-{identity[:16]}.jsonl"
+    older = dataclasses.replace(NOISY, seed=1)
+    values = {name: value for name, value in older.as_dict().items() if name != "rotation"}
+    text = zlib.compress(canonical(values).encode(), 9)
+    noted = {"clients": 3, "corrupted": 1, "size": SIZE, "delta": 1e-6}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mezzotint.federated.lifetime.packed", lambda encoding: text)
+        LifetimeLedger(path, identity=identity).charge(older, plan=bytes(32), budget=float("inf"), **noted)
+    before = path.read_bytes()
+    policy = Policy(minimum=3, roster=known, budget=100.0)
+    configs = {
+        place: {"identity": str(_Files.folder / str(place)), "records": str(tmp_path)} for place in range(CLIENTS)
+    }
+    grid = LocalGrid([_app(np.ones(SIZE), policy) for _ in range(CLIENTS)], configs=configs)
+    strategy = _run(grid)
+    assert strategy.counted == CLIENTS - 1
+    refused = [_record(reply) for reply in grid.received if "refused" in _record(reply)]
+    assert [(one["refused"], "log" in one["reason"]) for one in refused] == [("ClientFault", True)]
+    assert path.read_bytes() == before
+    with pytest.raises(FileFormatError, match=r"one transform after padding.*take that off the policy's budget"):
+        LifetimeLedger(path, identity=identity).spent(1e-6)
+    assert "take that off the policy's budget" in caplog.text
+    # Without a budget nothing is added up: the sum is only noted.
+    LifetimeLedger(path, identity=identity).charge(NOISY, plan=bytes([1] * 32), budget=float("inf"), **noted)

@@ -49,6 +49,7 @@ class RunLedger:
         self._asked: dict[int, tuple[str, ...]] = {}
         self._fewest: dict[int, int] = {}
         self._among: dict[int, int | None] = {}
+        self._turns: dict[int, tuple[str, ...]] = {}
         self._released: dict[int, tuple[str, ...]] = {}
         self._failed: dict[int, str] = {}
         self._own: set[int] = set()
@@ -69,6 +70,12 @@ class RunLedger:
             append({"round": number, "asked": [], "minimum": 0})
             self._own.add(number)
         return number
+
+    def take_turn(self, number: int, clients: Iterable[str]) -> None:
+        """Whose turn it is in a round that this object started: theirs is over, whether or not they then take part."""
+        with self._log.transaction() as append:
+            self._check_open(number)
+            append({"round": number, "turn": tuple(sorted(set(clients)))})
 
     def ask(
         self,
@@ -145,10 +152,10 @@ class RunLedger:
         return dict(sorted(self._charges().items()))
 
     @property
-    def asked(self) -> dict[int, tuple[str, ...]]:
-        """round -> who was asked in it, whatever became of it."""
+    def turns(self) -> dict[int, tuple[str, ...]]:
+        """round -> whose turn it was; of rounds of which nothing else is known, who was asked."""
         self._log.refresh()
-        return dict(sorted(self._asked.items()))
+        return dict(sorted((self._asked | self._turns).items()))
 
     @property
     def among(self) -> int | None:
@@ -212,7 +219,9 @@ class RunLedger:
 
     def _take(self, line: JsonObject) -> None:
         number = int(line["round"])
-        if "asked" in line:
+        if "turn" in line:
+            self._turns[number] = tuple(line["turn"])
+        elif "asked" in line:
             self._asked[number] = tuple(line["asked"])
             self._fewest[number] = int(line["minimum"])
             self._among[number] = line.get("among")

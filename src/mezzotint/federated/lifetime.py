@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import final
 
-from mezzotint.core.errors import BudgetError, ParameterError
+from mezzotint.core.errors import BudgetError, FileFormatError, ParameterError
 from mezzotint.core.files import AppendLog
 from mezzotint.core.records import JsonObject
 from mezzotint.federated.encoding import Encoding, packed, unpacked
@@ -63,6 +63,7 @@ class LifetimeLedger:
             BudgetError: the total would exceed the budget; nothing is charged.
             ReplayedRound: a sum of this plan is on the ledger; so answered twice, which may open both secrets.
             ParameterError: a budget, but nothing is claimed of this encoding, or an earlier one, against its server.
+            FileFormatError: a budget, and sums on the ledger whose encoding this version cannot read.
         """
         kind = (encoding.binding.hex(), clients, corrupted, size)
         with self._log.transaction() as append:
@@ -101,10 +102,24 @@ class LifetimeLedger:
 def _total(counted: Counter[Kind], encodings: dict[str, bytes], delta: float) -> float:
     share = math.nextafter(delta / len(counted), 0.0) if len(counted) > 1 else delta
     each = [
-        _epsilon(unpacked(encodings[binding]), rounds, clients, corrupted, size, share)
+        _epsilon(_known(encodings[binding]), rounds, clients, corrupted, size, share)
         for (binding, clients, corrupted, size), rounds in counted.items()
     ]
     return math.nextafter(math.fsum(each), math.inf) if len(each) > 1 else sum(each)
+
+
+def _known(described: bytes) -> Encoding:
+    try:
+        return unpacked(described)
+    except (FileFormatError, ParameterError) as error:
+        remedy = (
+            "what those sums cost cannot be added up here, and none is forgotten: let the version that wrote them "
+            "print LifetimeLedger(path, identity=...).spent(delta / 2), take that off the policy's budget, halve its "
+            "delta, and only then put the file away, so that a new one begins"
+        )
+        raise FileFormatError(
+            f"ledger: it holds sums of an encoding that this version cannot read ({error}); {remedy}"
+        ) from None
 
 
 def _epsilon(encoding: Encoding, rounds: int, clients: int, corrupted: int, size: int, delta: float) -> float:

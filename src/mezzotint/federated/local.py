@@ -230,7 +230,7 @@ class LocalStrategy(RoundStrategy[_Local]):
         if size != self.scheme.dimension:
             raise ParameterError("dimension", self.scheme.dimension, f"the model has {size} parameters")
         # A node's name is known only when it has joined.
-        nodes = self._choose({node: str(node) for node in self._connected(grid)})
+        nodes = self._choose({node: str(node) for node in self._connected(grid)}, number)
         return _Local(number=number, nodes=dict(enumerate(nodes)), task=task, grid=grid)
 
     def _stage(self, now: _Local) -> str:

@@ -138,8 +138,7 @@ class SecureUpdates(Updates):
             stage, payload = str(record[STAGE]), as_bytes(record[PAYLOAD])
             answer: dict[str, object] = {}
             if stage == CARD:
-                held = b"" if policy.roster is None else policy.roster.digest
-                answer = {PAYLOAD: client.card() + held, NAME: name_of(context) or client.identity.hex()}
+                answer = {PAYLOAD: client.show(payload), NAME: name_of(context) or client.identity.hex()}
             elif stage == "deal":
                 settings = as_bytes(record[ENCODING])
                 policy.check(_announced(settings), read_invitation(payload)[0])

@@ -174,7 +174,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         self._running: R | None = None
         self._patience = stage_timeout
         self._turns: dict[str, int] = {}
-        for names in self.ledger.asked.values():
+        for names in self.ledger.turns.values():
             self._next(names, len(names))
 
     @property
@@ -296,16 +296,18 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         self._patience = max(0.0, self._patience - (time.monotonic() - start))
         return nodes
 
-    def _choose(self, names: Mapping[int, str]) -> list[int]:
+    def _choose(self, names: Mapping[int, str], number: int) -> list[int]:
         """Nodes of this round among those given with their clients' names.
 
         By the operating system's randomness; "cyclic" takes those that have waited longest, the first time in an order
-        that the session draws.
+        that the session draws. Whose turn it was is on disk before they are asked: a server that goes on knows it of
+        those, too, who then did not answer.
         """
         size = self._size(len(names))
         if self.sampling != "cyclic":
             return sorted(random.SystemRandom().sample(sorted(names), size))
         turn = self._next(names.values(), size)
+        self.ledger.take_turn(number, turn)
         return sorted(node for node, name in names.items() if name in turn)
 
     def _next(self, names: Iterable[str], size: int) -> set[str]:

@@ -37,6 +37,7 @@ from mezzotint.federated.rounds import RoundOptions, RoundStrategy, RoundTask, R
 from mezzotint.federated.secagg import (
     Blame,
     Card,
+    Challenge,
     DuplicateAnswer,
     MalformedMessage,
     PlanRefused,
@@ -52,11 +53,9 @@ from mezzotint.federated.secagg import (
     Trust,
     corrupted_in,
     plan_sum,
-    read_introduction,
 )
 from mezzotint.federated.secagg.parameters import CORRUPTED, DROPPED
 from mezzotint.federated.secagg.plan import DIGEST_BYTES
-from mezzotint.federated.secagg.roster import INTRODUCTION_BYTES
 from mezzotint.federated.secagg.server import Outbox
 from mezzotint.federated.secagg.trust import ROUNDS
 from mezzotint.privacy.claim import Claim
@@ -122,6 +121,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
         self.dropped = dropped
         self.trust = Trust(roster=roster, corrupted=corrupted, rounds=rounds)
         self._cards: dict[int, _Known] = {}
+        self._challenges: dict[int, Challenge] = {}
         self._late: dict[str, int] = {}
         self.retries = retries
         self._among: int | None = None
@@ -259,11 +259,11 @@ class SecureStrategy(RoundStrategy[_Secure]):
                 self._introduced(nodes, number, grid)
             before = {node: self._called(self._cards[node]) if node in self._cards else str(node) for node in nodes}
             left = self._unspent(before)
-            nodes, self._among = self._choose(left), len(left)
+            nodes, self._among = self._choose(left, number), len(left)
         known = self._introduced(nodes, number, grid)
         names = self._unspent({node: self._called(one) for node, one in known.items()})
         if self.roster is None and self.sampling == "cyclic":  # turns are those of clients, not of nodes
-            names = dict.fromkeys(self._choose(names), "")
+            names = dict.fromkeys(self._choose(names, number), "")
         return {node: known[node] for node in names}
 
     def _called(self, one: _Known) -> str:
@@ -277,13 +277,15 @@ class SecureStrategy(RoundStrategy[_Secure]):
         """
         there = set(grid.get_node_ids())
         self._cards = {node: one for node, one in self._cards.items() if node in there}
+        unknown = sorted(set(nodes) - self._cards.keys() - set(self._late.values()))
+        self._challenges |= {node: Challenge() for node in unknown}
         asked = [
             Message(
-                RecordDict({RECORD: ConfigRecord({STAGE: CARD, PAYLOAD: b""})}),
+                RecordDict({RECORD: ConfigRecord({STAGE: CARD, PAYLOAD: self._challenges[node].question})}),
                 message_type=MessageType.TRAIN,
                 dst_node_id=node,
             )
-            for node in sorted(set(nodes) - self._cards.keys() - set(self._late.values()))
+            for node in unknown
         ]
         for answer in arriving(grid, asked, timeout=self.stage_timeout, late=self._late):
             node = answer.metadata.src_node_id
@@ -300,9 +302,9 @@ class SecureStrategy(RoundStrategy[_Secure]):
         payload = None if record is None else record.get(PAYLOAD)
         if record is None or not isinstance(payload, bytes):
             raise MalformedMessage(CARD, "the node does not say who it is; it fails, or does not run the mod")
-        card, held = read_introduction(payload[:INTRODUCTION_BYTES]), payload[INTRODUCTION_BYTES:]
-        if len(held) not in (0, DIGEST_BYTES):
-            raise MalformedMessage(CARD, "what follows the card is no roster's digest")
+        if node not in self._challenges:
+            raise MalformedMessage(CARD, "the node was not asked who it is")
+        card, held = self._challenges[node].read(payload)
         if any({card.identity, card.channel} & {one.card.identity, one.card.channel} for one in self._cards.values()):
             raise SwappedKey(CARD, "another node has introduced itself with this key")
         name = str(record.get(NAME, card.identity.hex()))

@@ -31,7 +31,9 @@ class WeightedEncoding(Encoding):
 
     Arguments:
         inner: clips and encodes the vector of d + 1 coordinates. Where it clips to a norm C, x is clipped to
-            sqrt(C^2 - h^2) before, so that the vector's norm is at most w C. A range without 0 is refused.
+            sqrt(C^2 - h^2) before, so that the vector's norm is at most w C. A range without 0 is refused, and a grid
+            on which a client with one example would weigh 0: it rounds towards 0, so that a weight, too, may be one
+            step too light.
         most_examples: a client with more counts as one with so many; the fewer, the less the noise of the second sum
             weighs.
 
@@ -50,6 +52,17 @@ class WeightedEncoding(Encoding):
         low, high = self._range
         if not low <= 0 <= high:
             raise ParameterError("inner", f"[{low:g}, {high:g}]", "weighted numbers shrink to 0: a range with 0 in it")
+        if isinstance(self.inner, FixedPointEncoding):
+            self._check_grid(self.inner)
+
+    def _check_grid(self, inner: FixedPointEncoding) -> None:
+        """A grid rounds towards 0: a weight below one of its steps would be none, and nobody would know."""
+        steps = abs(self._unit) / inner.step * (1 - 1e-9)  # of the weight 1; what is rounded twice must not fall below
+        if self.most_examples > steps:
+            lost = min(self.most_examples, math.ceil(self.most_examples / steps) - 1)
+            told = f"clients with up to {lost} examples would weigh 0 on this grid of {inner.grid_bits} bits"
+            remedy = f"{told}: at most {math.floor(steps)} there, more grid_bits, or an encoding that rounds at random"
+            raise ParameterError("most_examples", self.most_examples, remedy)
 
     @property
     def weighs(self) -> bool:

@@ -25,6 +25,7 @@ from mezzotint.federated.secagg.parameters import plan_sum as plan_sum
 from mezzotint.federated.secagg.plan import RoundPlan as RoundPlan
 from mezzotint.federated.secagg.plan import bits_needed as bits_needed
 from mezzotint.federated.secagg.roster import Card as Card
+from mezzotint.federated.secagg.roster import Challenge as Challenge
 from mezzotint.federated.secagg.roster import Roster as Roster
 from mezzotint.federated.secagg.roster import read_introduction as read_introduction
 from mezzotint.federated.secagg.server import SecureSum as SecureSum

@@ -42,7 +42,7 @@ from mezzotint.federated.secagg.masks import (
 )
 from mezzotint.federated.secagg.messages import COIN_BYTES, Deal, Portion, Stage
 from mezzotint.federated.secagg.plan import RoundPlan
-from mezzotint.federated.secagg.roster import Card, channel_key, introduce
+from mezzotint.federated.secagg.roster import Card, channel_key, introduce, show
 from mezzotint.federated.secagg.sharing import SHARE_BYTES, commitment, split
 from mezzotint.federated.secagg.trust import Trust
 from mezzotint.federated.secagg.wire import Reader, number
@@ -120,6 +120,14 @@ class Client:
     def card(self) -> bytes:
         """What a roster needs to know of this client, signed; 128 bytes."""
         return introduce(self._secret)
+
+    def show(self, question: bytes) -> bytes:
+        """Answers a server's `Challenge` with the card, a proof that it is this client's, and its roster's digest.
+
+        Raises:
+            SwappedKey: a question that nobody honest asks.
+        """
+        return show(self._secret, question, b"" if self.trust.roster is None else self.trust.roster.digest)
 
     # Stages ------------------------------------------------------------------------------------------------------
 

@@ -149,8 +149,8 @@ def public_bytes(key: X25519PrivateKey | Ed25519PrivateKey) -> bytes:
     return key.public_key().public_bytes_raw()
 
 
-def agree(private: X25519PrivateKey, public: bytes, *, plan: bytes, purpose: bytes) -> bytes:
-    """The key that two clients share for one purpose in one round.
+def agree(private: X25519PrivateKey, public: bytes, *, plan: bytes, purpose: bytes, stage: str = "sum") -> bytes:
+    """The key that two share for one purpose in one round; the stage is for the error.
 
     Raises:
         SwappedKey: a public key that is no point of large order.
@@ -158,7 +158,7 @@ def agree(private: X25519PrivateKey, public: bytes, *, plan: bytes, purpose: byt
     try:
         shared = private.exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError:
-        raise SwappedKey("sum", "a public key has no large order; nobody honest makes such a key") from None
+        raise SwappedKey(stage, "a public key has no large order; nobody honest makes such a key") from None
     return derive(shared, plan=plan, purpose=purpose)
 
 

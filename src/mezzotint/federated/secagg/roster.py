@@ -29,6 +29,7 @@ from mezzotint.federated.secagg.errors import MalformedMessage, SwappedKey
 from mezzotint.federated.secagg.masks import (
     KEY_BYTES,
     SIGNATURE_BYTES,
+    agree,
     derive,
     has_large_order,
     public_bytes,
@@ -40,6 +41,7 @@ from mezzotint.federated.secagg.wire import Reader, number
 
 _FORMAT = "mezzotint roster"
 _CARD = b"mezzotint card"
+_OWNER = b"owner of a card"
 INTRODUCTION_BYTES = 2 * KEY_BYTES + SIGNATURE_BYTES
 
 
@@ -104,6 +106,61 @@ def read_introduction(data: bytes) -> Card:
     if not (signed(card.identity, signature, _CARD + card.to_bytes()) and has_large_order(card.channel)):
         raise SwappedKey("card", "the owner of this identity did not sign this channel's key, or it has small order")
     return card
+
+
+def show(identity: bytes, question: bytes, held: bytes) -> bytes:
+    """A client's card for one server, with a proof that it holds both of its keys.
+
+    Arguments:
+        identity: 32 bytes, the Ed25519 private key.
+        question: of the server's `Challenge`.
+        held: digest of the roster that the client holds; empty when it holds none.
+
+    Raises:
+        SwappedKey: a question that nobody honest asks.
+    """
+    said = introduce(identity)
+    shared = agree(channel_key(identity), question, plan=b"", purpose=_OWNER, stage="card")
+    private = Ed25519PrivateKey.from_private_bytes(identity)
+    return said + sign(private, _owner_statement(question, shared, said, held)) + held
+
+
+def _owner_statement(question: bytes, shared: bytes, said: bytes, held: bytes) -> bytes:
+    return b"mezzotint " + _OWNER + question + shared + said + held
+
+
+@final
+class Challenge:
+    """What one node is asked before its card is taken: a public key, made for this node alone.
+
+    Cards are public. To answer, a node agrees on a secret by the channel key and signs it by the identity of the card:
+    with another's card, or with a card of its own that names another's channel key, it can do neither.
+    """
+
+    def __init__(self) -> None:
+        self._private = X25519PrivateKey.generate()
+
+    @property
+    def question(self) -> bytes:
+        """32 bytes, sent to the node."""
+        return public_bytes(self._private)
+
+    def read(self, answer: bytes) -> tuple[Card, bytes]:
+        """The card of `show`, and the digest of the roster that the client holds, if any.
+
+        Raises:
+            MalformedMessage: another length.
+            SwappedKey: a card that `read_introduction` refuses, or whoever shows it does not hold its keys.
+        """
+        reader = Reader(answer, "card")
+        said, signature, held = reader.take(INTRODUCTION_BYTES), reader.take(SIGNATURE_BYTES), reader.rest()
+        card = read_introduction(said)
+        if len(held) not in (0, KEY_BYTES):
+            raise MalformedMessage("card", "what follows the card is no roster's digest")
+        shared = agree(self._private, card.channel, plan=b"", purpose=_OWNER, stage="card")
+        if not signed(card.identity, signature, _owner_statement(self.question, shared, said, held)):
+            raise SwappedKey("card", "whoever shows this card does not hold its keys")
+        return card, held
 
 
 @final

@@ -314,7 +314,7 @@ class Server:
             TooFewClients: a secret lacks shares: nothing is learnt.
             TamperedShare: clients dealt shares that do not fit together, or that members cannot open; they are named,
                 and `blames` has the proofs of those that can be proved.
-            OutOfRangeInteger: the sum exceeds what the survivors may have sent.
+            OutOfRangeInteger: the sum exceeds what the survivors may have sent; nobody can be named for it.
         """
         if self.stage != "open":
             raise WrongStage(self.stage, "answers of later stages are missing")
@@ -344,5 +344,7 @@ class Server:
             place = int(np.argmax(values))
             raise OutOfRangeInteger(
                 "open",
-                f"coordinate {place} sums to {int(values[place])}, above {most}: a client sent more than it may",
+                f"coordinate {place} sums to {int(values[place])}, above {most}: a client sent more than it may. Masks "
+                "hide who: there is no evidence against anybody. Who was asked in all rounds that ended like this, and "
+                "in none that came to a sum, is suspect: see the ledger, and make a roster without",
             )
