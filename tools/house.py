@@ -50,23 +50,46 @@ def _repeated(names: list[str]) -> int:
 
 
 def _halves(node: ast.AST) -> bool:
-    """A loop that assigns a midpoint: `middle = (low + high) / 2`, or the geometric one by `sqrt(low * high)`."""
+    """A loop that takes the midpoint of an interval and goes on with one half: an end becomes the midpoint.
+
+    The midpoint is `(low + high) / 2`, `low + (high - low) / 2` or by `sqrt(low * high)`. A loop that keeps both
+    halves, as adaptive quadrature and proofs over boxes do, searches for nothing.
+    """
     if not isinstance(node, ast.While | ast.For):
         return False
-    return any(
-        isinstance(inner, ast.Assign) and any(_is_midpoint(part) for part in ast.walk(inner.value))
-        for inner in ast.walk(node)
-    )
+    assigned = [inner for inner in ast.walk(node) if isinstance(inner, ast.Assign)]
+    middles = {
+        target.id
+        for inner in assigned
+        if any(_is_midpoint(part) for part in ast.walk(inner.value))
+        for target in inner.targets
+        if isinstance(target, ast.Name)
+    }
+    moved = [value for inner in assigned for value in _values(inner.value)]
+    return any(isinstance(value, ast.Name) and value.id in middles for value in moved)
+
+
+def _values(node: ast.expr) -> list[ast.expr]:
+    """What an assignment may assign: the parts of a tuple, both sides of a choice."""
+    if isinstance(node, ast.Tuple):
+        return [value for part in node.elts for value in _values(part)]
+    return [*_values(node.body), *_values(node.orelse)] if isinstance(node, ast.IfExp) else [node]
 
 
 def _is_midpoint(node: ast.AST) -> bool:
     if isinstance(node, ast.Call):
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         return name == "sqrt" and bool(node.args) and _of_two(node.args[0], ast.Mult)
-    if not isinstance(node, ast.BinOp) or not _of_two(node.left, ast.Add):
+    if not isinstance(node, ast.BinOp):
         return False
-    halved = isinstance(node.op, ast.Div | ast.FloorDiv) and getattr(node.right, "value", None) == 2
-    return halved or (isinstance(node.op, ast.RShift) and getattr(node.right, "value", None) == 1)
+    half = isinstance(node.op, ast.Div | ast.FloorDiv) and getattr(node.right, "value", None) == 2
+    half |= isinstance(node.op, ast.RShift) and getattr(node.right, "value", None) == 1
+    if isinstance(node.op, ast.Add):  # low + (high - low) / 2
+        last = node.right
+        return (
+            isinstance(last, ast.BinOp) and isinstance(last.op, ast.Div | ast.FloorDiv) and _of_two(last.left, ast.Sub)
+        )
+    return half and _of_two(node.left, ast.Add)
 
 
 def _of_two(node: ast.AST, operator: type[ast.operator]) -> bool:
@@ -123,7 +146,7 @@ def counts(files: Tree) -> dict[str, int]:
         "file names that stand twice": _repeated(named),
         "class names defined twice": _repeated(classes),
         "classes named Reproduction": classes.count("Reproduction"),
-        "loops that halve an interval": sum(_halves(node) for node in nodes),
+        "loops that search by halving": sum(_halves(node) for node in nodes),
         "files with such a loop": sum(any(_halves(n) for n in ast.walk(tree)) for tree in trees.values()),
         "modules of argument checks": sum(_checks(path, tree) for path, tree in trees.items()),
         "functions as_dict": defined.count("as_dict"),

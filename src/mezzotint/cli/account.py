@@ -8,16 +8,7 @@ from typing import Annotated
 import typer
 
 import mezzotint as mz
-from mezzotint.cli.common import (
-    AsJson,
-    Overwrite,
-    ProofOption,
-    is_ranked,
-    load_mechanism,
-    print_json,
-    say,
-    write_proof,
-)
+from mezzotint.cli.common import AsJson, Overwrite, ProofOption, is_ranked, load_mechanism, print_json, say, write_proof
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import refuse_existing
 from mezzotint.core.records import above

@@ -11,14 +11,7 @@ import typer
 from rich.table import Table
 
 import mezzotint as mz
-from mezzotint.cli.common import (
-    AsJson,
-    number,
-    output,
-    print_json,
-    progress,
-    say,
-)
+from mezzotint.cli.common import AsJson, number, output, print_json, progress, say
 from mezzotint.cli.tables import Fitted
 from mezzotint.core.errors import InfeasibleError, MezzotintError, ParameterError
 from mezzotint.core.mechanism import Mechanism

@@ -12,14 +12,7 @@ from rich.table import Table
 
 import mezzotint as mz
 from mezzotint.cli import design as designs
-from mezzotint.cli.common import (
-    AsJson,
-    number,
-    output,
-    print_json,
-    progress,
-    say,
-)
+from mezzotint.cli.common import AsJson, number, output, print_json, progress, say
 from mezzotint.cli.tables import Fitted
 from mezzotint.core.files import replacing
 from mezzotint.core.mechanism import Mechanism

@@ -323,11 +323,7 @@ def _loss(loss: str, value: float) -> str:
     return f"{'a largest mse of' if loss == 'minimax' else loss} {number(value)}"
 
 
-_REACHED = {
-    "optimal": "solved to optimality",
-    "feasible": "solved, gap not closed",
-    "heuristic": "found by a search",
-}
+_REACHED = {"optimal": "solved to optimality", "feasible": "solved, gap not closed", "heuristic": "found by a search"}
 """How a design was reached, in other words than the names of mechanisms."""
 
 

@@ -8,13 +8,7 @@ from typing import Annotated
 
 import typer
 
-from mezzotint.cli.common import (
-    PRIOR_WARNING,
-    AsJson,
-    print_json,
-    say,
-    warn,
-)
+from mezzotint.cli.common import PRIOR_WARNING, AsJson, print_json, say, warn
 from mezzotint.core.errors import ParameterError
 
 EXAMPLE = "mezzotint explore --no-browser"

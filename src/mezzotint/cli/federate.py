@@ -12,17 +12,7 @@ import typer
 from rich.table import Table
 
 import mezzotint as mz
-from mezzotint.cli.common import (
-    AsJson,
-    Options,
-    ProofOption,
-    notices,
-    number,
-    output,
-    print_json,
-    say,
-    write_proof,
-)
+from mezzotint.cli.common import AsJson, Options, ProofOption, notices, number, output, print_json, say, write_proof
 from mezzotint.cli.messages import renamed
 from mezzotint.cli.tables import Fitted
 from mezzotint.core.errors import InfeasibleError, ParameterError

@@ -180,13 +180,7 @@ def _pictures(facts: JsonObject, series: mz.privacy.Claim | None, *, cost: str) 
 def _table(title: str, sections: list[list[JsonObject]], *, level: float) -> Fitted:
     """One table, so that its headings stand once; a line below each section."""
     table = Table(title=title, title_justify="left")
-    for heading in (
-        "group",
-        "reports",
-        "of",
-        "estimate",
-        *(f"{100 * level:.4g} % {end}" for end in ("low", "high")),
-    ):
+    for heading in ("group", "reports", "of", "estimate", *(f"{100 * level:.4g} % {end}" for end in ("low", "high"))):
         table.add_column(heading, justify="left" if heading in ("group", "of") else "right")
     for entries in sections:
         for entry in entries:

@@ -15,13 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 import mezzotint as mz
-from mezzotint.cli.common import (
-    AsJson,
-    output,
-    print_json,
-    say,
-    warn,
-)
+from mezzotint.cli.common import AsJson, output, print_json, say, warn
 from mezzotint.cli.tables import Fitted
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import AppendLog
@@ -35,8 +29,7 @@ _HEADER = 65536
 """Bytes that the first line of a ledger may have."""
 
 File = Annotated[
-    Path,
-    typer.Argument(help="Ledger that privatize --ledger, federate --out or train --checkpoint wrote (.jsonl)."),
+    Path, typer.Argument(help="Ledger that privatize --ledger, federate --out or train --checkpoint wrote (.jsonl).")
 ]
 
 

@@ -81,8 +81,7 @@ ChargeBy = Annotated[
     typer.Option(metavar="COLUMN", help="Column of ids: the ledger charges each person for the rows that are theirs."),
 ]
 Seed = Annotated[
-    int | None,
-    typer.Option(help="Reproducible draw for tests. NOT PRIVATE: whoever knows the seed knows the inputs."),
+    int | None, typer.Option(help="Reproducible draw for tests. NOT PRIVATE: whoever knows the seed knows the inputs.")
 ]
 
 

@@ -8,13 +8,7 @@ from typing import Annotated
 
 import typer
 
-from mezzotint.cli.common import (
-    AsJson,
-    Overwrite,
-    busy,
-    print_json,
-    say,
-)
+from mezzotint.cli.common import AsJson, Overwrite, busy, print_json, say
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import refuse_existing, replacing
 

@@ -13,16 +13,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from mezzotint.cli.common import (
-    AsJson,
-    Overwrite,
-    busy,
-    number,
-    output,
-    print_json,
-    progress,
-    say,
-)
+from mezzotint.cli.common import AsJson, Overwrite, busy, number, output, print_json, progress, say
 from mezzotint.cli.tables import Fitted
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import replacing

@@ -11,16 +11,7 @@ import typer
 from rich.table import Table
 
 import mezzotint as mz
-from mezzotint.cli.common import (
-    AsJson,
-    Options,
-    busy,
-    notices,
-    number,
-    output,
-    print_json,
-    say,
-)
+from mezzotint.cli.common import AsJson, Options, busy, notices, number, output, print_json, say
 from mezzotint.cli.tables import Fitted
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.records import JsonObject

@@ -93,10 +93,7 @@ def command(
     step_size: Annotated[float, typer.Option(help="Learning rate.")] = 1.0,
     optimizer: Annotated[str, typer.Option(help="sgd, momentum or adam.")] = "sgd",
     schedule: Annotated[str, typer.Option(help="Of the learning rate: constant, linear or cosine.")] = "constant",
-    clip_norm: Annotated[
-        float,
-        typer.Option(help="L2 norm of a record's gradient; per coordinate for tables."),
-    ] = 0.45,
+    clip_norm: Annotated[float, typer.Option(help="L2 norm of a record's gradient; per coordinate for tables.")] = 0.45,
     report_epsilon: Annotated[Number, typer.Option(help="ranked-gradient: pure epsilon of a record's report.")] = None,
     bands: Annotated[
         str | None, typer.Option(help="Steps that the noise is correlated over; auto chooses, for --target-epsilon.")
@@ -178,10 +175,7 @@ def prepare(options: Options) -> Trainer:
         raise ParameterError("resume", "True", "name the --checkpoint to go on from")
     replaced = options["method"] in ("quantized-gradient", "ranked-gradient") or _neighboring(options) == "replace_one"
     data = _data(
-        options["data"],
-        options["label"],
-        options["users"],
-        "replace_one" if replaced else "add_or_remove_one",
+        options["data"], options["label"], options["users"], "replace_one" if replaced else "add_or_remove_one"
     )
     data = mz.training.trainer.of_users(data, options["records_per_user"])
     if abs(data.train_x).max() > FAR:
@@ -470,12 +464,7 @@ def finish(run: Trainer, history: list[Standing], options: Options) -> JsonObjec
     claim, sentence, last = run.claim(), run.sentence(), history[-1]
     costs = {"epsilon": None, "delta": None, "neighboring": None} if claim is None else claim.as_dict()
     shape, classes = list(run.data.train_x.shape[1:]), run.data.classes
-    note = {
-        "claim": sentence,
-        "data": run.data.name,
-        "model": options["model"],
-        "caveat": run.data.note,
-    }
+    note = {"claim": sentence, "data": run.data.name, "model": options["model"], "caveat": run.data.note}
     if options["model"] in mz.training.models.MODELS:  # modules of the user's are not in the package
         note["architecture"] = {"model": options["model"], "shape": shape, "classes": classes}
     packed = run.packed(bits=options["bits"], note=note)

@@ -8,12 +8,7 @@ from typing import Annotated
 import typer
 
 import mezzotint as mz
-from mezzotint.cli.common import (
-    AsJson,
-    claim_of,
-    print_json,
-    say,
-)
+from mezzotint.cli.common import AsJson, claim_of, print_json, say
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.records import JsonObject
 

@@ -471,12 +471,7 @@ def _bucketed(segments: _Segments) -> _Way | None:
         bucket = ((segments.start - segments.lower) * scale).astype(np.int64)
         if np.unique(bucket[1:]).size == bucket.size - 1:
             last = np.searchsorted(bucket, np.arange(count + 1), side="right") - 1
-            return draw_bucketed, (
-                scale,
-                (last - 1).astype(np.int32),
-                segments.start[last],
-                TOTAL / segments.width,
-            )
+            return draw_bucketed, (scale, (last - 1).astype(np.int32), segments.start[last], TOTAL / segments.width)
         count *= 2
     return None
 

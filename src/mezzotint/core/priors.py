@@ -160,10 +160,7 @@ def _integrate_tails(cdf: Callable[[FloatArray], FloatArray], edges: FloatArray,
         if not rough.any():
             return result
         piece = np.concatenate([piece[rough], piece[rough]])
-        start, stop = (
-            np.concatenate([start[rough], middle[rough]]),
-            np.concatenate([middle[rough], stop[rough]]),
-        )
+        start, stop = (np.concatenate([start[rough], middle[rough]]), np.concatenate([middle[rough], stop[rough]]))
         coarse = np.concatenate([left[rough], right[rough]])
     np.add.at(result, piece, coarse)
     return result
@@ -206,8 +203,7 @@ def _discrete(distribution: Any, lower: float, upper: float) -> Prior:
     below = float(distribution.cdf(lower)) - masses[points <= lower].sum()
     above = max(0.0, 1.0 - below - masses.sum())
     return SamplePrior(
-        points=np.concatenate([[lower], points, [upper]]),
-        masses=np.concatenate([[max(0.0, below)], masses, [above]]),
+        points=np.concatenate([[lower], points, [upper]]), masses=np.concatenate([[max(0.0, below)], masses, [above]])
     )
 
 
@@ -216,9 +212,7 @@ def _sample(values: object, lower: float, upper: float) -> Prior:
         sample = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
         raise ParameterError(
-            "prior",
-            type(values).__name__,
-            "give None (uniform), a frozen scipy.stats distribution or a 1-D sample",
+            "prior", type(values).__name__, "give None (uniform), a frozen scipy.stats distribution or a 1-D sample"
         ) from None
     if sample.ndim != 1 or sample.size == 0:
         raise ParameterError("prior", sample.shape, "a sample prior is a non-empty 1-D array")

@@ -21,14 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq, minimize
 
-from mezzotint.core.arguments import (
-    Values,
-    check_count,
-    check_covering,
-    check_epsilon,
-    check_finite,
-    check_range,
-)
+from mezzotint.core.arguments import Values, check_count, check_covering, check_epsilon, check_finite, check_range
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import MAX_LEVELS, TOTAL, FloatArray, Mechanism
 from mezzotint.core.priors import Prior, SamplePrior, UniformPrior, as_prior, cell_means, cost_matrix

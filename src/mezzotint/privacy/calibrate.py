@@ -42,14 +42,7 @@ class Calibration:
     tried: tuple[tuple[float, float], ...]
 
 
-def calibrate(
-    build: Build,
-    *,
-    epsilon: float,
-    quiet: float,
-    loud: float,
-    tolerance: float = 1e-3,
-) -> Calibration:
+def calibrate(build: Build, *, epsilon: float, quiet: float, loud: float, tolerance: float = 1e-3) -> Calibration:
     """The parameter nearest to `quiet` (least noise) with which a whole release stays within (epsilon, delta).
 
     Arguments:

@@ -23,18 +23,7 @@ SEED_RULE = (
 )
 """What the claim supposes about seeds; part of the file and of its hash."""
 
-FILE_KEYS = (
-    "format",
-    "version",
-    "kind",
-    "name",
-    "table",
-    "indices",
-    "codebook",
-    "seed_rule",
-    "sha256",
-    "certificate",
-)
+FILE_KEYS = ("format", "version", "kind", "name", "table", "indices", "codebook", "seed_rule", "sha256", "certificate")
 BODY_KEYS = ("table", "indices", "codebook", "seed_rule")
 CODEBOOK_KEYS = ("kind", "dimension", "subspace", "norms", "clip_norm", "beacon", "stream")
 CERTIFICATE_KEYS = ("epsilon", "numerator", "denominator", "indices", "sha256", "neighboring", "unit")

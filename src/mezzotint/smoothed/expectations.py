@@ -122,13 +122,7 @@ def _two(sample: Sample, loss: Loss, corners: tuple[Distribution, ...], method: 
 
 
 def _many(
-    sample: Sample,
-    loss: Loss,
-    corners: tuple[Distribution, ...],
-    method: str,
-    draws: int,
-    seed: int,
-    started: float,
+    sample: Sample, loss: Loss, corners: tuple[Distribution, ...], method: str, draws: int, seed: int, started: float
 ) -> Expected:
     small = many_types.enumerable(sample.records, corners)
     if method == "enumeration" and not small:

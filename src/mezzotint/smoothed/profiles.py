@@ -557,12 +557,5 @@ def log_pair(first: int, second: int, sample: Sample, loss: Loss, *, binary: boo
         return logarithms.log_divergence(float(first), float(second), float(sample.lost), loss.parts)
     rate: Fraction | None = 1 - sample.rate if sample.sampling == "poisson" else None
     return log_mixture(
-        LostRecords(
-            first=first,
-            second=second,
-            records=sample.records,
-            lost=sample.lost,
-            rate=rate,
-            ratio=loss.parts,
-        )
+        LostRecords(first=first, second=second, records=sample.records, lost=sample.lost, rate=rate, ratio=loss.parts)
     )

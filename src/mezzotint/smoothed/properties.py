@@ -106,10 +106,7 @@ def post_process(before: SmoothedGuarantee, *, name: str) -> SmoothedGuarantee:
 
 
 def pre_process(
-    features: SmoothedGuarantee,
-    *,
-    feature_of_type: Sequence[int],
-    vertices: Sequence[Rational | Sequence[Rational]],
+    features: SmoothedGuarantee, *, feature_of_type: Sequence[int], vertices: Sequence[Rational | Sequence[Rational]]
 ) -> SmoothedGuarantee:
     """The guarantee on raw records when the mechanism sees a function of each record.
 
