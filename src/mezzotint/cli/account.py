@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import mezzotint as mz
-from mezzotint.cli.common import AsJson, Overwrite, ProofOption, is_ranked, load_mechanism, print_json, say, write_proof
+from mezzotint.cli.common import AsJson, Overwrite, ProofOption, is_ranked, load_mechanism, show, write_proof
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import refuse_existing
 from mezzotint.core.records import above
@@ -50,11 +50,8 @@ def command(
         neighboring=neighboring, clients=clients, corrupted=corrupted, geometry=geometry, l2_norm=l2_norm,
     )  # fmt: skip
     claim = mz.privacy.account(release) if proof is None else write_proof(release, proof, overwrite=overwrite)
-    if as_json:
-        print_json({**claim.as_dict(), "claim": str(claim)})
-    else:
-        others = "; ".join(f"epsilon {above(epsilon)} by {name}" for name, epsilon in claim.alternatives[1:])
-        also = f"\nAlso valid ({mz.privacy.basis(claim.observer)}): {others}." if others else ""
-        say(str(claim) + also)
+    others = "; ".join(f"epsilon {above(epsilon)} by {name}" for name, epsilon in claim.alternatives[1:])
+    also = f"\nAlso valid ({mz.privacy.basis(claim.observer)}): {others}." if others else ""
+    show({**claim.as_dict(), "claim": str(claim)}, as_json, lambda: str(claim) + also)
     if proof is not None and not claim.certified:
         raise typer.Exit(1)

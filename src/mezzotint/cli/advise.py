@@ -8,11 +8,10 @@ from collections.abc import Callable
 from typing import Annotated, Literal
 
 import typer
-from rich.table import Table
 
 import mezzotint as mz
 from mezzotint.cli.common import AsJson, number, output, print_json, progress, say
-from mezzotint.cli.tables import Fitted
+from mezzotint.cli.tables import Fitted, headed
 from mezzotint.core.errors import InfeasibleError, MezzotintError, ParameterError
 from mezzotint.core.mechanism import Mechanism
 
@@ -147,11 +146,8 @@ def _show(advice: mz.vectors.Advice) -> None:
         f"({setting.epsilon:g}, {setting.delta:g})-DP ({claim.basis(observer)}) for replacing one client in {rounds}; "
         f"{setting.clients} clients a round, {claim.counted(setting.dimension, 'coordinate')}"
     )
-    table = Table(title=title, title_justify="left")
-    table.add_column("scheme")
-    for name in ("MSE", "bits/value", "bits/client", "epsilon"):
-        table.add_column(name, justify="right")
-    table.add_column("why")
+    columns = ("scheme", "MSE", "bits/value", "bits/client", "epsilon", "why")
+    table = headed(columns, left=("scheme", "why"), title=title)
     for option in advice.options:
         table.add_row(
             option.name,

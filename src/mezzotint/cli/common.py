@@ -7,13 +7,13 @@ import math
 import os
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO, TypeAlias
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 import mezzotint as mz
 from mezzotint.cli.messages import typed
@@ -91,6 +91,18 @@ def warn(text: str) -> None:
 def print_json(values: JsonObject) -> None:
     """One JSON object on standard output; infinities and NaN, which JSON lacks, as text."""
     print(json.dumps(plain(values), allow_nan=False))
+
+
+def show(facts: JsonObject, as_json: bool, picture: Callable[[], RenderableType]) -> None:
+    """What a verb found, for programs or for people: its facts as JSON, or the text or picture made of them."""
+    if as_json:
+        print_json(facts)
+        return
+    made = picture()
+    if isinstance(made, str):
+        say(made)
+    else:
+        output().print(made)
 
 
 def parse_numbers(text: str, *, parameter: str) -> list[float]:

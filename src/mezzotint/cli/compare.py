@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 import mezzotint as mz
 from mezzotint.cli.common import (
@@ -25,7 +24,7 @@ from mezzotint.cli.common import (
     read_prior,
     say,
 )
-from mezzotint.cli.tables import Fitted
+from mezzotint.cli.tables import Fitted, headed
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import refuse_existing, replacing
 from mezzotint.core.records import JsonObject
@@ -90,10 +89,8 @@ def command(
         if certified and not row["certified"]:
             row["note"] = "; ".join(filter(None, (row["note"], "epsilon computed")))
     title = f"epsilon at most {epsilon:g} ({mz.privacy.basis(certified=certified)}), inputs in [{lower:g}, {upper:g}]"
-    table = Table(title=title, title_justify="left")
-    table.add_column("mechanism")
-    for name in _COLUMNS:
-        table.add_column(name.replace("above_limit", "% above limit"), justify="left" if name == "note" else "right")
+    columns = ("mechanism", *(name.replace("above_limit", "% above limit") for name in _COLUMNS))
+    table = headed(columns, left=("mechanism", "note"), title=title)
     for row in facts:
         numbers = [number(row[name]) for name in _COLUMNS[:-1]]
         table.add_row(row["family"], *numbers, row["note"])

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
+from rich.console import Group
+from rich.text import Text
 
 import mezzotint as mz
 from mezzotint.cli import design as designs
-from mezzotint.cli.common import AsJson, number, output, print_json, progress, say
-from mezzotint.cli.tables import Fitted
+from mezzotint.cli.common import AsJson, number, progress, say, show
+from mezzotint.cli.tables import Fitted, headed
 from mezzotint.core.files import replacing
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject
@@ -71,10 +72,9 @@ def command(
     }
     with replacing(paths["report.md"], overwrite=True) as temporary:
         temporary.write_text(_markdown(facts, str(checked)), encoding="utf-8")
-    if as_json:
-        print_json(facts)
-    else:
-        _show(facts, str(checked))
+    show(facts, as_json, lambda: _picture(facts, str(checked)))
+    if not as_json:
+        say(f"Written: {', '.join(facts['files'].values())} ({facts['seconds']:.1f} s in all)")
     if not checked.valid:
         raise typer.Exit(1)
 
@@ -206,24 +206,16 @@ def _words(facts: JsonObject, checked: str) -> list[str]:
     ]
 
 
-def _show(facts: JsonObject, checked: str) -> None:
+def _picture(facts: JsonObject, checked: str) -> Group:
     about, calibrated, verified, together = _words(facts, checked)
-    table = Table(caption=calibrated, caption_justify="left")
-    for heading in _HEADINGS:
-        table.add_column(heading, justify="left" if heading == "mechanism" else "right")
+    table = headed(_HEADINGS, caption=calibrated)
     table.add_row(*_true_cells(facts), end_section=True)
     for row in facts["mechanisms"]:
         table.add_row(*_cells(row))
-    console = output()
-    grouped = Table(caption=together, caption_justify="left")
-    for heading in _GROUPED:
-        grouped.add_column(heading, justify="left" if heading == _GROUPED[0] else "right")
+    grouped = headed(_GROUPED, caption=together)
     for cells in _grouped_rows(facts):
         grouped.add_row(*cells)
-    for part in (about, Fitted(table), verified, Fitted(grouped)):
-        console.print(part, highlight=False)
-    files = ", ".join(facts["files"].values())
-    say(f"Written: {files} ({facts['seconds']:.1f} s in all)")
+    return Group(Text(about), Fitted(table), Text(verified), Fitted(grouped))
 
 
 def _markdown(facts: JsonObject, checked: str) -> str:

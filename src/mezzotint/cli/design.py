@@ -25,11 +25,10 @@ from mezzotint.cli.common import (
     busy,
     number,
     parse_levels,
-    print_json,
     progress,
     read_prior,
     refuse_given,
-    say,
+    show,
     table_for_shares,
     warn,
     write_proof,
@@ -154,10 +153,7 @@ def command(
         facts |= _limit(result, problem)
     if loss != "cdf" and not any(constraint.values()):
         facts["for_shares"] = table_for_shares(epsilon, lower, upper, bins=BINS)
-    if as_json:
-        print_json(facts)
-    else:
-        _summary(facts)
+    show(facts, as_json, lambda: _summary(facts))
 
 
 def _names(categories: str) -> list[str]:
@@ -180,15 +176,12 @@ def _categories(mechanism: Mechanism, asked: float, out: Path | None, overwrite:
         "out": None if out is None else str(out),
         **guarantee(mechanism, epsilon=asked, delta=0.0, alpha=None, metric=None),
     }
-    if as_json:
-        print_json(facts)
-        return
     lines = [
         f"{facts['name']}: {bits(facts['bits'])}, {facts['guarantee']}",
         f"{facts['reports']} reports; n x the variances of all frequencies: {number(facts['frequency_variance'])}",
         *([f"written to {out}"] if out else []),
     ]
-    say("\n".join(lines))
+    show(facts, as_json, lambda: "\n".join(lines))
 
 
 Levels: TypeAlias = "int | list[float] | None"
@@ -327,7 +320,7 @@ _REACHED = {"optimal": "solved to optimality", "feasible": "solved, gap not clos
 """How a design was reached, in other words than the names of mechanisms."""
 
 
-def _summary(facts: JsonObject) -> None:
+def _summary(facts: JsonObject) -> str:
     bound = ""
     if facts["lower_bound"] is not None:
         bound = f"; no mechanism of its class goes below {_loss(facts['loss'], facts['lower_bound'])}"
@@ -347,4 +340,4 @@ def _summary(facts: JsonObject) -> None:
     ]
     if "for_shares" in facts:
         lines.append(f"made for means; shares and quantiles: {facts['for_shares']}")
-    say("\n".join(lines))
+    return "\n".join(lines)

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal, cast
 
 import typer
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
 import mezzotint as mz
@@ -19,15 +18,14 @@ from mezzotint.cli.common import (
     cost_of,
     load_mechanism,
     number,
-    output,
     parse_numbers,
-    print_json,
     progress,
     refuse_given,
+    show,
     table_for_shares,
     warn,
 )
-from mezzotint.cli.tables import Fitted
+from mezzotint.cli.tables import Fitted, ends, headed
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject
@@ -136,12 +134,10 @@ def command(
         simultaneous=simultaneous,
         allow_seeded=allow_seeded,
     )
-    if as_json:
-        print_json(result.as_dict())
+    if isinstance(result, mz.collect.Frequencies):
+        show(result.as_dict(), as_json, lambda: _frequencies(result))
     else:
-        output().print(
-            _frequencies(result) if isinstance(result, mz.collect.Frequencies) else _picture(result, counts.mechanism)
-        )
+        show(result.as_dict(), as_json, lambda: _picture(result, counts.mechanism))
 
 
 def _check_options(*, by: str | None, against: str | None, sizes: str | None) -> None:
@@ -169,10 +165,8 @@ def _counts(sources: list[str], **options: Any) -> mz.collect.CodeCounts:
 
 
 def _frequencies(result: mz.collect.Frequencies) -> Group:
-    table = Table(title=f"{result.n:,} reports, {cost_of(result.claim, result.seeded)}", title_justify="left")
-    table.add_column("category")
-    for heading in ("share", *(f"{100 * result.level:.4g} % {end}" for end in ("low", "high"))):
-        table.add_column(heading, justify="right")
+    title = f"{result.n:,} reports, {cost_of(result.claim, result.seeded)}"
+    table = headed(("category", "share", *ends(result.level)), title=title)
     for name, share in zip(result.categories, result.shares, strict=True):
         table.add_row(Text(name), *(f"{value:.4f}" for value in (share.value, share.low, share.high)))
     below = any(share.value < 0 for share in result.shares)
@@ -184,14 +178,12 @@ def _frequencies(result: mz.collect.Frequencies) -> Group:
 
 
 def _picture(result: mz.collect.Estimate, mechanism: Mechanism) -> Group:
-    table = Table(title=f"{result.n:,} reports, {cost_of(result.claim, result.seeded)}", title_justify="left")
-    low, high = (f"{100 * result.level:.4g} % {end}" for end in ("low", "high"))
-    for heading in ("of the clipped inputs", "estimate", low, high, "left open by the table"):
-        table.add_column(heading, justify="left" if heading.startswith("of") else "right")
+    title = f"{result.n:,} reports, {cost_of(result.claim, result.seeded)}"
+    table = headed(("of the clipped inputs", "estimate", *ends(result.level), "left open by the table"), title=title)
 
     def add(label: str, interval: mz.collect.Interval) -> None:
-        ends = "" if interval.identified is None else " .. ".join(number(end, 4) for end in interval.identified)
-        table.add_row(label, number(interval.value), number(interval.low), number(interval.high), ends)
+        left = "" if interval.identified is None else " .. ".join(number(end, 4) for end in interval.identified)
+        table.add_row(label, number(interval.value), number(interval.low), number(interval.high), left)
 
     add("mean", result.mean)
     add("variance", result.input_variance)
@@ -202,8 +194,8 @@ def _picture(result: mz.collect.Estimate, mechanism: Mechanism) -> Group:
         bins = result.histogram
         for i, share in enumerate(bins.share):
             label = f"share in {bins.edges[i]:.4g} .. {bins.edges[i + 1]:.4g}"
-            ends = f"{bins.identified_low[i]:.4f} .. {bins.identified_high[i]:.4f}"
-            table.add_row(label, f"{share:.4f}", f"{bins.low[i]:.4f}", f"{bins.high[i]:.4f}", ends)
+            left = f"{bins.identified_low[i]:.4f} .. {bins.identified_high[i]:.4f}"
+            table.add_row(label, f"{share:.4f}", f"{bins.low[i]:.4f}", f"{bins.high[i]:.4f}", left)
     words = [_split(result), *_blame(result, mechanism), *(f"Note: {note}" for note in result.notes)]
     return Group(Fitted(table), Text("\n".join(words)))
 
@@ -225,8 +217,8 @@ def _blame(result: mz.collect.Estimate, table: Mechanism) -> list[str]:
     if quantiles is not None:
         size = scale * len(quantiles.values)
         wide = sum(value.high - value.low for value in quantiles.values) / size
-        ends = (value.identified or (value.value, value.value) for value in quantiles.values)
-        left_open = sum(high - low for low, high in ends) / size
+        known = (value.identified or (value.value, value.value) for value in quantiles.values)
+        left_open = sum(high - low for low, high in known) / size
         asked.append(("quantiles", _CELLS, wide, left_open))
     for what, cells, wide, left_open in asked:
         if wide >= _WIDE and left_open >= wide / 2:

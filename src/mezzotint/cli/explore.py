@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from mezzotint.cli.common import PRIOR_WARNING, AsJson, print_json, say, warn
+from mezzotint.cli.common import PRIOR_WARNING, AsJson, show, warn
 from mezzotint.core.errors import ParameterError
 
 EXAMPLE = "mezzotint explore --no-browser"
@@ -36,11 +36,8 @@ def command(
     from mezzotint.report.explore import serving as server
 
     page = server.LocalServer(application.make_app(prior=prior or "").server, port=port)
-    if as_json:
-        print_json({"url": page.url, "port": page.port})
-    else:
-        text = f"Serving on this machine alone; open {page.url}\nCtrl-C ends it."
-        say(text)
+    text = f"Serving on this machine alone; open {page.url}\nCtrl-C ends it."
+    show({"url": page.url, "port": page.port}, as_json, lambda: text)
     sys.stdout.flush()
     if not no_browser:
         import webbrowser

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
-from rich.table import Table
 
 import mezzotint as mz
 from mezzotint.cli.common import AsJson, Options, ProofOption, notices, number, output, print_json, say, write_proof
 from mezzotint.cli.messages import renamed
-from mezzotint.cli.tables import Fitted
+from mezzotint.cli.tables import Fitted, headed
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.files import replacing
 from mezzotint.core.records import above
@@ -388,17 +387,9 @@ def _show(report: RunReport, settings: RunSettings, as_json: bool) -> None:
         print_json(facts)
         return
     views = ("local",) if settings.trust == "local" else ("local", "central")
-    table = Table(
-        title=f"{settings.dataset}, {settings.model}: accuracy {report.accuracy[-1]:.4f}", title_justify="left"
-    )
-    for name in (
-        "bits",
-        "bits on the wire",
-        "MSE of a report",
-        *(f"{view} epsilon" for view in views),
-        "rounds charged",
-    ):
-        table.add_column(name, justify="right")
+    epsilons = (f"{view} epsilon" for view in views)
+    title = f"{settings.dataset}, {settings.model}: accuracy {report.accuracy[-1]:.4f}"
+    table = headed(("bits", "bits on the wire", "MSE of a report", *epsilons, "rounds charged"), left=(), title=title)
     claims = [_epsilon(report.claims.get(view, {}).get("epsilon")) for view in views]
     charged = max(report.ledger["charges"].values(), default=0)
     table.add_row(str(report.report_bits), str(report.bits), number(report.mse), *claims, str(charged))
@@ -406,7 +397,6 @@ def _show(report: RunReport, settings: RunSettings, as_json: bool) -> None:
         f"{view} epsilon {claims_of.basis(claim['observer'], certified=claim['certified'])}"
         for view, claim in report.claims.items()
     )
-    table.caption_justify = "left"
     output().print(Fitted(table))
     for view in views:
         text = report.claims.get(view, {}).get("text", _unclaimed(view, report))

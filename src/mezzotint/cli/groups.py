@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 import mezzotint as mz
-from mezzotint.cli.common import busy, cost_of, number, output, print_json, read_lines
-from mezzotint.cli.tables import Fitted
+from mezzotint.cli.common import busy, cost_of, number, read_lines, show
+from mezzotint.cli.tables import Fitted, ends, headed
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import OTHER, Mechanism
 from mezzotint.core.records import JsonObject
@@ -65,10 +64,7 @@ def by_groups(
     if memoised:
         whom = f"a person with at most one row in each {'group' if by is None else by} ({max(1, len(found))} of them)"
         facts["series"] = {"of": whom, **{what: claim.as_dict() for what, claim in series.items()}}
-    if as_json:
-        print_json(facts)
-    else:
-        output().print(_pictures(facts, series.get("memoised"), cost=cost_of(claim, counts.seeded)))
+    show(facts, as_json, lambda: _pictures(facts, series.get("memoised"), cost=cost_of(claim, counts.seeded)))
 
 
 def _counted(
@@ -117,19 +113,14 @@ def hitters(
             column=column[0] if column else None,
         )
     found = mz.collect.heavy_hitters(counts, top=top, level=level, allow_seeded=allow_seeded)
-    if as_json:
-        print_json(found.as_dict())
-        return
-    table = Table(
-        title=f"{found.n:,} reports of {found.domain:,} categories, {cost_of(found.claim, found.seeded)}",
-        title_justify="left",
-    )
-    for heading in ("category", "share", *(f"{100 * level:.4g} % {end}, all at once" for end in ("low", "high")), ""):
-        table.add_column(heading, justify="left" if heading in ("category", "") else "right")
+    title = f"{found.n:,} reports of {found.domain:,} categories, {cost_of(found.claim, found.seeded)}"
+    columns = ("category", "share", *(f"{end}, all at once" for end in ends(level)), "")
+    table = headed(columns, left=("category", ""), title=title)
     for name, share, sure in zip(found.categories, found.shares, found.certain, strict=True):
         shown = (f"{value:.5f}" for value in (share.value, share.low, share.high))
         table.add_row(Text(name), *shown, f"surely among the first {top}" if sure else "")
-    output().print(Group(Fitted(table), Text(f"No other category has a share above {found.unlisted_at_most:.5f}.")))
+    others = Text(f"No other category has a share above {found.unlisted_at_most:.5f}.")
+    show(found.as_dict(), as_json, lambda: Group(Fitted(table), others))
 
 
 def _priced(claim: mz.privacy.Claim | None) -> JsonObject:
@@ -179,9 +170,8 @@ def _pictures(facts: JsonObject, series: mz.privacy.Claim | None, *, cost: str) 
 
 def _table(title: str, sections: list[list[JsonObject]], *, level: float) -> Fitted:
     """One table, so that its headings stand once; a line below each section."""
-    table = Table(title=title, title_justify="left")
-    for heading in ("group", "reports", "of", "estimate", *(f"{100 * level:.4g} % {end}" for end in ("low", "high"))):
-        table.add_column(heading, justify="left" if heading in ("group", "of") else "right")
+    columns = ("group", "reports", "of", "estimate", *ends(level))
+    table = headed(columns, left=("group", "of"), title=title)
     for entries in sections:
         for entry in entries:
             lines = [("mean", entry["mean"])] if "mean" in entry else [(f["category"], f) for f in entry["frequencies"]]
@@ -217,14 +207,10 @@ def together(sources: list[str], *, columns: list[str], level: float, allow_seed
         rows = [(name, "mean", one) for name, one in mz.collect.means_within(pairs, **options).items()]
     tables = dict(zip(columns, (pairs.first, pairs.second), strict=True))
     claim = None if pairs.seeded else mz.privacy.report_claim(tables)
-    if as_json:
-        entries = [{columns[0]: one, columns[1]: other, **found.as_dict()} for one, other, found in rows]
-        facts = {"n": pairs.n, "level": level, "seeded": pairs.seeded, **_priced(claim)}
-        print_json({**facts, "together": entries})
-        return
-    table = Table(title=f"{pairs.n:,} records, {cost_of(claim, pairs.seeded)}", title_justify="left")
-    for heading in (columns[0], columns[1], "estimate", *(f"{100 * level:.4g} % {end}" for end in ("low", "high"))):
-        table.add_column(heading)
+    entries = [{columns[0]: one, columns[1]: other, **found.as_dict()} for one, other, found in rows]
+    facts = {"n": pairs.n, "level": level, "seeded": pairs.seeded, **_priced(claim)}
+    title = f"{pairs.n:,} records, {cost_of(claim, pairs.seeded)}"
+    table = headed((*columns, "estimate", *ends(level)), left=columns, title=title)
     for one, other, found in rows:
         table.add_row(Text(one), Text(other), *(number(end, 5) for end in (found.value, found.low, found.high)))
-    output().print(Fitted(table))
+    show({**facts, "together": entries}, as_json, lambda: Fitted(table))

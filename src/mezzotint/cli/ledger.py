@@ -11,12 +11,11 @@ from typing import Annotated
 
 import typer
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
 import mezzotint as mz
-from mezzotint.cli.common import AsJson, output, print_json, say, warn
-from mezzotint.cli.tables import Fitted
+from mezzotint.cli.common import AsJson, show, warn
+from mezzotint.cli.tables import Fitted, headed
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import AppendLog
 from mezzotint.core.records import JsonObject, above, below
@@ -68,10 +67,7 @@ def command(
         for text in ledger.repairs:
             warn(f"{file.name}: {text}")
         facts = _facts(ledger, budget=budget, client=client)
-        if as_json:
-            print_json({"file": str(file), **facts})
-        else:
-            output().print(_picture(file, facts, top))
+        show({"file": str(file), **facts}, as_json, lambda: _picture(file, facts, top))
         if budget is not None and facts["worst"]["epsilon"] > budget:
             raise typer.Exit(1)
 
@@ -150,11 +146,8 @@ def _name(client: str) -> str:
 
 
 def _picture(file: Path, facts: JsonObject, top: int) -> Group:
-    table = Table()
-    table.add_column("client")
-    headings = ("releases", "of them repeated", "epsilon", "delta", *(("epsilon left",) if "budget" in facts else ()))
-    for heading in headings:
-        table.add_column(heading, justify="right")
+    budgeted = ("epsilon left",) if "budget" in facts else ()
+    table = headed(("client", "releases", "of them repeated", "epsilon", "delta", *budgeted))
     for one in facts["clients"][:top]:
         left = [below(one["left"])] if "left" in one else []
         counts = (str(one["releases"]), str(one["repeated"]))
@@ -209,14 +202,9 @@ def _show_rounds(file: Path, header: JsonObject, top: int, as_json: bool) -> Non
         file, {key: value for key, value in header.items() if key not in ("format", "version")}
     )
     facts = ledger.as_dict()
-    if as_json:
-        print_json({"file": str(file), **facts})
-        return
     outcomes = Counter(text.partition(":")[0] for text in facts["rounds"].values())
     title = f"{file.name}: " + ", ".join(f"{count} {text}" for text, count in outcomes.items())
-    table = Table()
-    table.add_column("client")
-    table.add_column("rounds charged", justify="right")
+    table = headed(("client", "rounds charged"))
     charged = sorted(facts["charges"].items(), key=lambda one: -one[1])
     for name, count in charged[:top]:
         table.add_row(Text(name), str(count))
@@ -228,15 +216,12 @@ def _show_rounds(file: Path, header: JsonObject, top: int, as_json: bool) -> Non
         f"round counts for all who were asked. The smallest sum is of {facts['smallest_sum']} clients. "
         f"What that costs: mezzotint report {file.parent} --out run.html"
     )
-    output().print(Group(Text(title), Fitted(table), Text(words)))
+    show({"file": str(file), **facts}, as_json, lambda: Group(Text(title), Fitted(table), Text(words)))
 
 
 def _show_steps(file: Path, header: JsonObject, as_json: bool) -> None:
     """A training run: the steps that were reserved, and the sentence that stands beside the last of them."""
     lines: list[JsonObject] = [{"reserved": 0, "claim": None, "sentence": "nothing was reserved yet"}]
     AppendLog(file, header=header, take=lines.append, what="ledger")
-    if as_json:
-        print_json({"file": str(file), **lines[-1]})
-        return
     words = f"{file.name}: {lines[-1]['reserved']:,} steps reserved\n{lines[-1]['sentence']}"
-    say(words)
+    show({"file": str(file), **lines[-1]}, as_json, lambda: words)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from mezzotint.cli.common import AsJson, Overwrite, busy, print_json, say
+from mezzotint.cli.common import AsJson, Overwrite, busy, show
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import refuse_existing, replacing
 
@@ -56,9 +56,6 @@ def command(
         "png": [str(path) for path in drawn],
         "seconds": time.perf_counter() - started,
     }
-    if as_json:
-        print_json(facts)
-        return
     size = f"{facts['bytes'] / 1e6:.1f} MB"
     lines = [page.summary, f"Written: {out} ({size}, needs no network)", *(f"Written: {path}" for path in drawn)]
-    say("\n".join(lines))
+    show(facts, as_json, lambda: "\n".join(lines))

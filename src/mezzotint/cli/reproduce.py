@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
-from mezzotint.cli.common import AsJson, Overwrite, busy, number, output, print_json, progress, say
-from mezzotint.cli.tables import Fitted
+from mezzotint.cli.common import AsJson, Overwrite, busy, number, progress, show
+from mezzotint.cli.tables import Fitted, headed
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import replacing
 from mezzotint.core.records import JsonObject
@@ -38,7 +37,7 @@ def command(
     """
     known = _reproductions()
     if name == "list":
-        _list(known, as_json)
+        show({"names": sorted(known)}, as_json, lambda: "\n".join(sorted(known)))
         return
     name = f"optm-{name}" if f"optm-{name}" in known else name  # what these were called before there were other papers
     if name not in known:
@@ -51,10 +50,9 @@ def command(
             result = known[name]()
     _draw(result, "png", png, overwrite)
     _draw(result, "html", html, overwrite)
-    if as_json:
-        print_json({"name": name, "certified": False, "observer": "as in the paper", **result.as_dict()})
-    else:
-        output().print(_picture(result.as_dict()))
+    facts = result.as_dict()
+    standing = {"name": name, "certified": False, "observer": "as in the paper"}
+    show({**standing, **facts}, as_json, lambda: _picture(facts))
 
 
 def _reproductions() -> JsonObject:
@@ -64,13 +62,6 @@ def _reproductions() -> JsonObject:
     for module in pkgutil.iter_modules(room.__path__, prefix="mezzotint.papers."):
         found |= getattr(importlib.import_module(module.name), "REPRODUCTIONS", {})
     return found
-
-
-def _list(known: JsonObject, as_json: bool) -> None:
-    if as_json:
-        print_json({"names": sorted(known)})
-    else:
-        say("\n".join(sorted(known)))
 
 
 def _draw(result: Reproduction, kind: str, path: Path | None, overwrite: bool) -> None:
@@ -85,7 +76,6 @@ def _draw(result: Reproduction, kind: str, path: Path | None, overwrite: bool) -
 
 def _picture(facts: JsonObject) -> Group:
     rows = facts.get("rows", [])
-    table = Table(title=str(facts.get("title", "")), title_justify="left")
     # Remarks would squeeze the numbers: they stand below the table, each once.
     names = list(dict.fromkeys(key for row in rows for key in row if key != "note"))
     remarks: dict[str, list[str]] = {}
@@ -93,8 +83,8 @@ def _picture(facts: JsonObject) -> Group:
         if row.get("note"):
             first = [_cell(row.get(name)) for name in names[:2]]
             remarks.setdefault(str(row["note"]), []).append(" ".join(first))
-    for name in names:
-        table.add_column(name, justify="right" if any(isinstance(row.get(name), float) for row in rows) else "left")
+    words = [name for name in names if not any(isinstance(row.get(name), float) for row in rows)]
+    table = headed(names, left=words, title=str(facts.get("title", "")))
     for row in rows:
         table.add_row(*(_cell(row.get(name)) for name in names))
     below = [f"{', '.join(whose)}: {remark}." for remark, whose in remarks.items()]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mezzotint.cli.common import AsJson, notices, output, print_json
+from mezzotint.cli.common import AsJson, notices, show
 from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.files import refuse_existing, replacing
 
@@ -61,10 +61,9 @@ def make(
     roster = rosters.Roster.drawn(_read_card(place, line) for place, line in enumerate(lines, start=1))
     refuse_existing(out)
     roster.save(out)
+    _print_roster(roster, as_json, out=str(out))
     if as_json:
-        print_json({"members": len(roster.members), "sha256": roster.digest.hex(), "out": str(out)})
         return
-    _print_roster(roster)
     notices().print(
         "mezzotint: every client compares this SHA-256 with what `mezzotint roster check` prints of its file",
         markup=False,
@@ -85,10 +84,7 @@ def check(
         card = rosters.read_introduction(rosters.introduce(_secret(identity, "identity")))
         if card not in roster.members:
             raise ParameterError("identity", str(identity), "this roster does not list its card; ask who made it")
-    if as_json:
-        print_json({"members": len(roster.members), "sha256": roster.digest.hex()})
-    else:
-        _print_roster(roster)
+    _print_roster(roster, as_json)
 
 
 @app.command("blame", epilog="Example: mezzotint roster blame run/blame-0123.json")
@@ -100,11 +96,8 @@ def blame(
 
     found = blames.Blame.load(file)
     found.check()
-    if as_json:
-        print_json({"identity": found.identity.hex(), "proved": True})
-    else:
-        said = f"proved: client {found.identity.hex()} signed shares that restore nothing"
-        output().print(said, highlight=False, soft_wrap=True)
+    said = f"proved: client {found.identity.hex()} signed shares that restore nothing"
+    show({"identity": found.identity.hex(), "proved": True}, as_json, lambda: said)
 
 
 def _secret(file: Path, parameter: str) -> bytes:
@@ -114,15 +107,13 @@ def _secret(file: Path, parameter: str) -> bytes:
     return secret
 
 
-def _print_roster(roster: Roster) -> None:
-    output().print(f"{len(roster.members)} clients, SHA-256 {roster.digest.hex()}", highlight=False, soft_wrap=True)
+def _print_roster(roster: Roster, as_json: bool, **more: str) -> None:
+    facts = {"members": len(roster.members), "sha256": roster.digest.hex(), **more}
+    show(facts, as_json, lambda: f"{facts['members']} clients, SHA-256 {facts['sha256']}")
 
 
 def _print_card(said: bytes, as_json: bool) -> None:
-    if as_json:
-        print_json({"card": said.hex()})
-    else:
-        output().print(said.hex(), highlight=False, soft_wrap=True)
+    show({"card": said.hex()}, as_json, said.hex)
 
 
 def _read_card(place: int, line: str) -> Card:

@@ -18,10 +18,10 @@ from mezzotint.cli.common import (
     is_ranked,
     load_mechanism,
     number,
-    output,
     parse_numbers,
     print_json,
     say,
+    show,
     sparkline,
 )
 from mezzotint.cli.tables import Fitted
@@ -56,10 +56,9 @@ def command(
         inputs = mechanism.knots
     if at is not None:
         inputs = np.array(parse_numbers(at, parameter="at"))
-    if as_json:
-        print_json(_as_dict(mechanism, inputs))
-    else:
-        output().print(_categories(mechanism) if mechanism.categories is not None else _picture(mechanism, inputs))
+    named = mechanism.categories is not None
+    facts = _as_dict(mechanism, inputs)
+    show(facts, as_json, lambda: _categories(mechanism) if named else _picture(mechanism, inputs))
 
 
 def _show_ranked(scheme: mz.vectors.RankedCodebook, as_json: bool) -> None:

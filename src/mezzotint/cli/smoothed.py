@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Group
 from rich.table import Table
+from rich.text import Text
 
 import mezzotint as mz
-from mezzotint.cli.common import AsJson, Options, busy, notices, number, output, print_json, say
-from mezzotint.cli.tables import Fitted
+from mezzotint.cli.common import AsJson, Options, busy, notices, number, output, print_json, say, show
+from mezzotint.cli.tables import Fitted, headed
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.records import JsonObject
 from mezzotint.datasets import Election
@@ -138,20 +140,15 @@ def elections(
     found = _elections(file, which, columns)
     rows = [_row(one.top(top), loss_rate, epsilon, ratio) for one in found]
     used = {} if file is None else {"columns": list(found[0].candidates)}
-    if as_json:
-        asked = {"verb": "elections", "loss_rate": loss_rate, "epsilon": epsilon, "ratio": ratio}
-        print_json({**asked, **used, **_STANDING, "elections": rows})
-        return
-    if file is not None:
-        say(f"Columns of counts: {', '.join(found[0].candidates)}")
+    asked = {"verb": "elections", "loss_rate": loss_rate, "epsilon": epsilon, "ratio": ratio}
     threshold = f"epsilon {epsilon:g}" if ratio is None else f"e^epsilon = {ratio}"
     words = f"log10 at {threshold}, loss rate {loss_rate}; private if delta is well below 1/n."
-    table = Table(title=f"Values are {words} {_BASIS}", title_justify="left")
-    for name in rows[0]:
-        table.add_column(name, justify="left" if name == "election" else "right")
+    counted = [] if file is None else [Text(f"Columns of counts: {', '.join(found[0].candidates)}")]
+    table = headed(rows[0], title=f"Values are {words} {_BASIS}")
     for row in rows:
         table.add_row(*(f"{value:,}" if isinstance(value, int) else _cell(value) for value in row.values()))
-    output().print(Fitted(table))
+    facts = {**asked, **used, **_STANDING, "elections": rows}
+    show(facts, as_json, lambda: Group(*counted, Fitted(table)))
 
 
 @app.command("gradients", epilog="Example: mezzotint smoothed gradients --n 400 --epsilon 1 --draws 20 --json")

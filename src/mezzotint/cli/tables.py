@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -40,6 +40,27 @@ class Fitted:
             named = (*keys, *group) if place == 0 else group
             yield _part(table, (*keys, *group), needs, named=named, last=group is groups[-1], room=room)
         yield from _sentences(console, table, self.keys, prose)
+
+
+def headed(
+    columns: Iterable[str], *, left: Collection[str] | None = None, title: str | None = None, caption: str | None = None
+) -> Table:
+    """A table without rows: numbers stand on the right of their columns, words on the left.
+
+    Arguments:
+        columns: headings.
+        left: those of words; the first one if not given.
+    """
+    table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
+    for place, name in enumerate(columns):
+        words = place == 0 if left is None else name in left
+        table.add_column(name, justify="left" if words else "right")
+    return table
+
+
+def ends(level: float) -> list[str]:
+    """Headings of an interval's two ends."""
+    return [f"{100 * level:.4g} % {end}" for end in ("low", "high")]
 
 
 def _need(console: Console, column: Column, *, head: bool) -> int:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO, cast
 
 import typer
-from rich.table import Table
 
 import mezzotint as mz
 from mezzotint.cli.common import (
@@ -32,7 +31,7 @@ from mezzotint.cli.common import (
     write_proof,
 )
 from mezzotint.cli.messages import renamed, typed
-from mezzotint.cli.tables import Fitted
+from mezzotint.cli.tables import Fitted, headed
 from mezzotint.core.errors import BudgetError, MezzotintError, ParameterError
 from mezzotint.core.files import parse_json, read_text, refuse_existing, replacing
 from mezzotint.core.records import JsonObject, plain
@@ -173,10 +172,9 @@ def prepare(options: Options) -> Trainer:
     _check(options)
     if options["resume"] and options["checkpoint"] is None:
         raise ParameterError("resume", "True", "name the --checkpoint to go on from")
-    replaced = options["method"] in ("quantized-gradient", "ranked-gradient") or _neighboring(options) == "replace_one"
-    data = _data(
-        options["data"], options["label"], options["users"], "replace_one" if replaced else "add_or_remove_one"
-    )
+    relation = _kind(options["method"]).relation
+    relation = _neighboring(options) if relation == "add_or_remove_one" else relation
+    data = _data(options["data"], options["label"], options["users"], relation)
     data = mz.training.trainer.of_users(data, options["records_per_user"])
     if abs(data.train_x).max() > FAR:
         warn(
@@ -242,6 +240,13 @@ def _data(name: str, label: str | None, users: str | None, neighboring: Neighbor
     if any(place.glob("*-ubyte*")):
         return mz.datasets.idx_folder(name)
     return mz.datasets.image_folder(name, neighboring=neighboring)
+
+
+def _kind(name: str) -> type[Method]:
+    """The class of a method, which knows its neighbouring relation."""
+    methods = mz.training.methods
+    kinds = {"quantized-gradient": methods.QuantizedSGD, "ranked-gradient": methods.RankedSGD}
+    return kinds.get(name, methods.NoisySGD)
 
 
 def choose_method(options: Options, task: Task, *, records: int) -> Method:
@@ -506,9 +511,9 @@ def _summary(facts: JsonObject) -> None:
     private = (
         "" if facts["epsilon"] is None else f"; epsilon {claims.basis(facts['observer'], certified=facts['certified'])}"
     )
-    table = Table(title=f"{facts['model']} on {facts['data']}, {facts['method']}{private}", title_justify="left")
-    for name in ("test accuracy", "with packed weights", "epsilon", "delta", "steps", "bits", "bytes", "float32 bytes"):
-        table.add_column(name, justify="right")
+    columns = "test accuracy", "with packed weights", "epsilon", "delta", "steps", "bits", "bytes", "float32 bytes"
+    title = f"{facts['model']} on {facts['data']}, {facts['method']}{private}"
+    table = headed(columns, left=(), title=title)
     epsilon = facts["epsilon"]
     table.add_row(
         f"{facts['test_accuracy']:.2%}",
@@ -521,8 +526,7 @@ def _summary(facts: JsonObject) -> None:
         str(facts["model_bytes"]),
         str(facts["float32_bytes"]),
     )
-    screen = output()
-    screen.print(Fitted(table))
+    output().print(Fitted(table))
     say(facts["claim"])
     if facts["caveat"]:
         warn(facts["caveat"])
