@@ -1,116 +1,207 @@
 """What secure sums of distributed noise cost in accuracy, beside a server that is trusted to add the noise itself.
 
-Run: python benchmarks/federated_utility.py MNIST_FOLDER [--seeds 0,1] [--per-round 100,200]
+Run: python benchmarks/federated_utility.py MNIST_FOLDER [--per-round 100,200,1000] [--seeds 0,1,2,3,4] [--tuning 100,101]
 
-MNIST over 1,000 clients (Dirichlet 0.3), softmax regression (7,850 parameters), 20 rounds of 5 local steps, updates
-clipped to 0.3 in L2; epsilon 2 at delta 1e-5 for replacing one client, computed: to an observer of the secure sums, or,
-where a trusted server adds the noise, of the models. Rows of equally many clients a round, drawn alike, have the same
-participation. Noise is seeded: a simulation.
+MNIST over 1,000 clients (Dirichlet 0.3) who take turns, softmax regression (7,850 parameters), 20 rounds; epsilon 2 at
+delta 1e-5 for replacing one client, computed: to an observer of the secure sums, or, where a trusted server adds the
+noise, of the models. All rows of one size of rounds have the same relation and the same participation. Each row chooses
+its clipping norm, local training and server optimizer from the same lists in the same way, on seeds that are not reported.
+Noise is seeded: a simulation.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import final
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from mezzotint.datasets import load_federation
-from mezzotint.families import discrete_gaussian
+from mezzotint.datasets import Federation, load_federation
 from mezzotint.federated.budget import noise_within
-from mezzotint.federated.encoding import Encoding, FixedPointEncoding, NoiseEncoding, noise_encoding
-from mezzotint.federated.schedule import Sampling, most_participations
+from mezzotint.federated.encoding import Encoding, FixedPointEncoding, GaussianEncoding, Vector, gaussian_encoding
+from mezzotint.federated.schedule import most_participations
+from mezzotint.federated.server_optimizers import FedAdam, FedAvg, FedAvgM, ServerOptimizer, State
 from mezzotint.federated.tasks import LocalTraining, Rehearsal, model_for
 from mezzotint.vectors.calibration import gaussian_shift
 
-CLIENTS, ROUNDS, CLIP, EPSILON, DELTA = 1000, 20, 0.3, 2.0, 1e-5
-TRAINING = LocalTraining(steps=5, rate=0.5)
+CLIENTS, ROUNDS, EPSILON, DELTA = 1000, 20, 2.0, 1e-5
+
+CLIPS: tuple[float, ...] = (0.1, 0.2, 0.3, 0.5)
+LOCAL: tuple[LocalTraining, ...] = (
+    LocalTraining(steps=1, rate=0.5),
+    LocalTraining(steps=5, rate=0.2),
+    LocalTraining(steps=5, rate=0.5),
+    LocalTraining(steps=15, rate=0.5),
+)
+SERVERS: tuple[tuple[ServerOptimizer, float], ...] = (
+    *((FedAvg(), rate) for rate in (0.5, 1.0, 2.0, 4.0)),
+    *((FedAvgM(momentum=0.9), rate) for rate in (0.1, 0.2, 0.4, 0.8)),
+    *((FedAdam(), rate) for rate in (0.003, 0.01, 0.03)),
+)
+PASSES = 2
+
+NOBODY, TRUSTED, STAY, VANISH = "nobody", "a trusted server", "clients, all stay", "clients, a fifth may vanish"
 
 
-def encoding_of(multiplier: float, per_round: int, size: int, *, trusted: bool = False) -> NoiseEncoding:
-    return noise_encoding(
-        lambda deviation: discrete_gaussian(sigma=deviation),
-        noise_multiplier=multiplier,
-        l2_norm=CLIP,
-        clients=per_round,
-        size=size,
-        adds="server" if trusted else "clients",
-    )
+@final
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What a row may choose."""
+
+    clip: float = 0.3
+    local: LocalTraining = LOCAL[2]
+    server: tuple[ServerOptimizer, float] = (FedAvg(), 1.0)
+
+    def __str__(self) -> str:
+        optimizer, rate = self.server
+        name = type(optimizer).__name__
+        return f"clip {self.clip:g}, {self.local.steps} x {self.local.rate:g}, {name} {rate:g}"
 
 
-def noise(what: str, per_round: int, charged: int, size: int) -> tuple[float, Encoding]:
-    """The least noise for the budget: a trusted server's is accounted as the continuous Gaussian that it would add."""
-    if what == "none":
-        return 0.0, FixedPointEncoding(clip=CLIP, l2_norm=CLIP)
-    if what == "trusted server":
-        # Clients replaced: sums differ by at most twice the norm. Its discrete twin of the same variance is simulated.
-        exact = 2 * charged**0.5 / gaussian_shift(EPSILON, DELTA)
-        return exact, encoding_of(exact, per_round, size, trusted=True)
-    least = per_round if what == "secure sum" else -(-4 * per_round // 5)
-    return noise_within(
-        EPSILON,
-        lambda multiplier: encoding_of(multiplier, per_round, size),
-        rounds=charged, clients=least, size=size, delta=DELTA,
-    )  # fmt: skip
+@final
+@dataclass(frozen=True, kw_only=True)
+class Noisy(ServerOptimizer):
+    """A server that adds continuous Gaussian noise to the mean before it makes anything of it."""
+
+    inner: ServerOptimizer
+    deviation: float
+    rng: np.random.Generator
+
+    def step(self, state: State, mean: Vector) -> tuple[State, Vector]:
+        return self.inner.step(state, mean + self.deviation * self.rng.standard_normal(mean.shape))
+
+
+@cache
+def federation_of(folder: str, seed: int) -> Federation:
+    return load_federation("mnist", folder=folder, clients=CLIENTS, alpha=0.3, seed=seed)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """Who adds the noise to rounds of so many clients, and how much."""
+
+    folder: str
+    per_round: int
+    adds: str
+
+    @property
+    def charged(self) -> int:
+        return most_participations("cyclic", rounds=ROUNDS, per_round=self.per_round, population=CLIENTS)
+
+    @property
+    def least(self) -> int:
+        """Summands that the noise has to be enough for."""
+        return -(-4 * self.per_round // 5) if self.adds == VANISH else self.per_round
+
+    def multiplier(self, size: int) -> float:
+        """The least noise for the budget: a trusted server's is accounted as the continuous Gaussian that it adds."""
+        if self.adds == NOBODY:
+            return 0.0
+        if self.adds == TRUSTED:
+            # Clients replaced: sums differ by at most twice the norm.
+            return 2 * self.charged**0.5 / gaussian_shift(EPSILON, DELTA)
+        return noise_within(
+            EPSILON,
+            lambda multiplier: self.encoding(multiplier, 1.0, size),
+            rounds=self.charged, clients=self.least, size=size, delta=DELTA,
+        )[0]  # fmt: skip
+
+    def encoding(self, multiplier: float, clip: float, size: int) -> GaussianEncoding:
+        return gaussian_encoding(noise_multiplier=multiplier, l2_norm=clip, clients=self.per_round, size=size)
+
+    def accuracy(self, setting: Setting, multiplier: float, seed: int, *, protocol: bool) -> float:
+        """Percent; `protocol` sums the integers of the real encoding where clients add the noise.
+
+        Otherwise its law is drawn at once, which is quicker: continuous noise of the variance of theirs, rounding included.
+        """
+        federation = federation_of(self.folder, seed)
+        model = model_for("softmax", federation)
+        size = model.initial(0).size
+        optimizer, rate = setting.server
+        encoding: Encoding = FixedPointEncoding(clip=setting.clip, l2_norm=setting.clip, grid_bits=24)
+        if multiplier and self.adds != TRUSTED and protocol:
+            encoding = self.encoding(multiplier, setting.clip, size)
+        elif multiplier:
+            sum_deviation = multiplier * setting.clip
+            if self.adds != TRUSTED:
+                sum_deviation = (self.per_round * self.encoding(multiplier, setting.clip, size).mse()) ** 0.5
+            rng = np.random.default_rng([seed, 1])
+            optimizer = Noisy(inner=optimizer, deviation=sum_deviation / self.per_round, rng=rng)
+        run = Rehearsal(
+            federation=federation, model=model, per_round=self.per_round, learning_rate=rate, rounds=ROUNDS,
+            every=ROUNDS, sampling="cyclic", training=setting.local, optimizer=optimizer,
+        )  # fmt: skip
+        return 100 * run.run(encoding, seed=seed)[-1][2]
+
+    def tuned(self, multiplier: float, seeds: Sequence[int]) -> Setting:
+        """One choice after another, each the best of its list with the others as they are."""
+        scores: dict[Setting, float] = {}
+
+        def score(setting: Setting) -> float:
+            if setting not in scores:
+                found = [self.accuracy(setting, multiplier, seed, protocol=False) for seed in seeds]
+                scores[setting] = float(np.mean(found))
+            return scores[setting]
+
+        lists: Mapping[str, Sequence[object]] = {"server": SERVERS, "clip": CLIPS, "local": LOCAL}
+        best = Setting()
+        for _ in range(PASSES):
+            for name, values in lists.items():
+                change: Callable[..., Setting] = replace
+                best = max([best, *(change(best, **{name: value}) for value in values)], key=score)
+        return best
+
+
+def shown(values: Sequence[float]) -> str:
+    """Mean and its standard error."""
+    mean = f"{np.mean(values):.2f}"
+    return f"{mean} +- {np.std(values, ddof=1) / len(values) ** 0.5:.2f}" if len(values) > 1 else mean
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", help="with MNIST's four files")
-    parser.add_argument("--seeds", default="0,1", help="of split, start, turns and simulated noise")
+    parser.add_argument("--seeds", default="0,1,2,3,4", help="of split, start, turns and simulated noise")
+    parser.add_argument("--tuning", default="100,101", help="seeds that settings are chosen on; not reported")
     parser.add_argument("--per-round", default="100,200,1000")
-    parser.add_argument("--noises", default="none,trusted server,secure sum,secure sum that a fifth may leave")
-    parser.add_argument("--rates", default="1,2", help="of the server; the best is shown")
     arguments = parser.parse_args()
-    seeds = [int(part) for part in arguments.seeds.split(",")]
-    rates = [float(part) for part in arguments.rates.split(",")]
-    federations = [
-        load_federation("mnist", folder=arguments.folder, clients=CLIENTS, alpha=0.3, seed=seed) for seed in seeds
-    ]
-    model = model_for("softmax", federations[0])
-    size = model.initial(0).size
-    table = Table(
-        title=f"Accuracy in percent after {ROUNDS} rounds, seeds {arguments.seeds}: best of rates {arguments.rates}"
-    )
-    for name in ("clients a round", "drawn", "noise", "rounds each", "noise multiplier", "accuracy", "rate", "seconds"):
+    seeds, tuning = ([int(part) for part in text.split(",")] for text in (arguments.seeds, arguments.tuning))
+    size = model_for("softmax", federation_of(arguments.folder, seeds[0])).initial(0).size
+    console = Console(width=180)
+    table = Table(title=f"Accuracy in percent after {ROUNDS} rounds: mean and standard error, seeds {arguments.seeds}")
+    names = ("clients a round", "rounds each", "noise added by", "noise multiplier", "epsilon at most", "if all stay")
+    for name in (*names, "chosen", "accuracy", "less than trusted, paired", "seconds"):
         table.add_column(name, justify="right")
-
-    def row(per_round: int, sampling: Sampling, what: str) -> None:
-        start = time.process_time()
-        charged = most_participations(sampling, rounds=ROUNDS, per_round=per_round, population=CLIENTS)
-        multiplier, encoding = noise(what, per_round, charged, size)
-        found = {}
-        for rate in rates:
-            scores = []
-            for seed, federation in zip(seeds, federations, strict=True):
-                run = Rehearsal(
-                    federation=federation, model=model, per_round=per_round, learning_rate=rate, rounds=ROUNDS,
-                    every=ROUNDS, sampling=sampling, training=TRAINING,
-                )  # fmt: skip
-                scores.append(100 * run.run(encoding, seed=seed)[-1][2])
-            found[rate] = scores
-        best = max(rates, key=lambda rate: float(np.mean(found[rate])))
-        shown = f"{np.mean(found[best]):.1f} ({', '.join(f'{score:.1f}' for score in found[best])})"
-        cells = (
-            per_round,
-            sampling,
-            what,
-            charged,
-            f"{multiplier:.3f}",
-            shown,
-            best,
-            round(time.process_time() - start),
-        )
-        table.add_row(*map(str, cells))
-        console.print(*cells, highlight=False)
-
-    console = Console(width=140)
     for per_round in [int(part) for part in arguments.per_round.split(",")]:
-        for what in arguments.noises.split(","):
-            for sampling in ("cyclic",) if per_round == CLIENTS else ("cyclic", "fixed"):
-                row(per_round, sampling, what)
+        reference: list[float] = []
+        for adds in (NOBODY, TRUSTED, STAY, VANISH):
+            start = time.process_time()
+            row = Row(folder=arguments.folder, per_round=per_round, adds=adds)
+            multiplier = row.multiplier(size)
+            setting = row.tuned(multiplier, tuning)
+            scores = [row.accuracy(setting, multiplier, seed, protocol=True) for seed in seeds]
+            epsilons = ("-", "-") if adds == NOBODY else (f"{EPSILON:g}",) * 2
+            paired = ""
+            if adds == TRUSTED:
+                reference = scores
+            elif adds != NOBODY:
+                paired = shown([one - other for one, other in zip(reference, scores, strict=True)])
+                encoding = row.encoding(multiplier, setting.clip, size)
+                told = {"rounds": row.charged, "size": size, "delta": DELTA}
+                claims = [encoding.claims(clients=count, **told)["central"] for count in (row.least, per_round)]
+                epsilons = tuple(f"{claim.epsilon:.3f}" for claim in claims)
+            each = f"{shown(scores)} ({', '.join(f'{score:.1f}' for score in scores)})"
+            seconds = round(time.process_time() - start)
+            cells = (per_round, row.charged, adds, f"{multiplier:.3f}", *epsilons, setting, each, paired, seconds)
+            table.add_row(*map(str, cells))
+            console.print(*cells, sep=" | ", highlight=False)
     console.print(table)
 
 
