@@ -57,7 +57,7 @@ def test_the_mean_is_that_of_all_examples_up_to_the_cap(name):
     rng = np.random.default_rng(3)
     updates, examples = rng.uniform(-0.4, 0.4, (50, 6)), rng.integers(1, 60, 50)
     encoding = WeightedEncoding(inner=INNER[name], most_examples=40)
-    found = mean_update(encoding, [np.append(x, m) for x, m in zip(updates, examples, strict=True)], rng=rng)
+    found, _ = mean_update(encoding, [np.append(x, m) for x, m in zip(updates, examples, strict=True)], rng=rng)
     expected = np.average(updates, axis=0, weights=np.minimum(examples, 40))
     # Six deviations of what is left in a sum, over the sum of weights, 50 times about 1/2: noise of 0.01 * 2, or
     # rounding of 50 reports to 129 levels in [-1, 1], each of deviation at most 1/128: 6 * sqrt(50) / 128 / 25 = 0.013.
@@ -182,7 +182,7 @@ def test_the_weight_is_never_clipped(inner):
     sign = -1.0 if inner.largest == 1.0 and inner.mechanism.upper == 0 else 1.0
     update = sign * np.array([0.05, 0.02])
     encoding = WeightedEncoding(inner=inner, most_examples=10)
-    found = mean_update(encoding, [np.append(update, 10.0)] * 400, rng=np.random.default_rng(1))
+    found, _ = mean_update(encoding, [np.append(update, 10.0)] * 400, rng=np.random.default_rng(1))
     # A step of the coarsest grid, of which the mean of 400 roundings errs by a fortieth.
     np.testing.assert_allclose(found, update, atol=1e-3)
 

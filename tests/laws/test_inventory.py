@@ -13,7 +13,8 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "design.problem.make_problem", "design.problem.without_bound",
         "core.arguments.check_epsilon", "federated.encoding.encoding_from",
         "federated.encoding.load_encoding", "federated.encoding.unpacked",
-        "federated.encoding.TableEncoding.scheme",
+        "federated.encoding.TableEncoding.scheme", "federated.encoding.Encoding.accounted",
+        "federated.encoding.Encoding.after", "federated.tasks.mean_update",
         "federated.policy.load_policy", "federated.settings.RunSettings.codebook",
         "federated.settings.RunSettings.encoding", "federated.settings.RunSettings.from_config",
         "federated.settings.RunSettings.load", "kernel.claim.ExactClaim.delta", "kernel.claim.ExactClaim.epsilon",
@@ -52,8 +53,7 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "federated.encoding.TableEncoding.central", "federated.ledger.RunLedger.spent",
         "federated.local.LocalStrategy.spent", "federated.rounds.RoundStrategy.spent",
         "federated.strategy.SecureStrategy.against_readers", "federated.strategy.SecureStrategy.spent",
-        "federated.weights.WeightedEncoding.central", "federated.weights.WeightedEncoding.claims",
-        "federated.weights.WeightedEncoding.report_epsilon",
+        "federated.joined.JoinedEncoding.report_epsilon",
     ),
 }  # fmt: skip
 

@@ -75,6 +75,17 @@ def command(
             help="Clip a client's whole vector to this norm, and rotate it; 0 does not (with noise, and ranked: 1)."
         ),
     ] = 0.0,
+    clip_quantile: Annotated[
+        float,
+        typer.Option(
+            help="Let the clipping norm begin at --l2-norm and follow this quantile of the updates' norms, by one bit "
+            "more in the same sums; with rounded-gaussian noise. 0: the norm is fixed."
+        ),
+    ] = 0.0,
+    l2_norm_range: Annotated[
+        tuple[float, float],
+        typer.Option(help="Least and largest norm of --clip-quantile; 0 0: a hundredth and a hundred times --l2-norm."),
+    ] = (0.0, 0.0),
     dataset: Annotated[str, typer.Option(help="digits, femnist, mnist, cifar10 or cifar100.")] = "digits",
     data: Annotated[str, typer.Option(help="Folder or file of the data set; digits needs none.")] = "",
     model: Annotated[str, typer.Option(help="softmax, small-cnn or cnn.")] = "softmax",
@@ -132,12 +143,18 @@ def command(
                 delta=delta, proximal=proximal, server_optimizer=server_optimizer,
                 out=_fresh(out), trust=trust, roster=_roster(roster, app), colluding=colluding, dropping=dropping,
             )  # fmt: skip
+            if clip_quantile and (trust == "local" or mechanism != "rounded-gaussian" or most_examples):
+                remedy = "a norm that adapts needs --mechanism rounded-gaussian, in sums, without --most-examples"
+                raise ParameterError("clip_quantile", clip_quantile, remedy)
             if trust == "local":
                 if most_examples:
                     raise ParameterError("most_examples", most_examples, "single reports weigh alike; leave it out")
                 encoding = _ranked(mechanism, settings, bits, report_epsilon)
             elif mechanism in NOISES:
-                encoding = _noise(mechanism, settings, noise_multiplier, most_examples)
+                found, encoding = _noise(mechanism, settings, noise_multiplier, bool(most_examples or clip_quantile))
+                if clip_quantile:
+                    encoding = _adaptive(settings, found, clip_quantile, l2_norm_range)
+                encoding = _weighted(encoding, most_examples) if most_examples else encoding
             else:
                 encoding = _table(
                     mechanism or "quantize", 4 if bits is None else bits, clip, report_epsilon, l2_norm or None
@@ -261,31 +278,40 @@ def _weighted(encoding: Encoding, most_examples: int) -> Encoding:
     return WeightedEncoding(inner=encoding, most_examples=most_examples)
 
 
-def _noise(name: str, settings: RunSettings, noise_multiplier: float | None, most_examples: int) -> Encoding:
+def _adaptive(settings: RunSettings, multiplier: float, quantile: float, between: tuple[float, float]) -> Encoding:
+    from mezzotint.federated import adaptive
+
+    return adaptive.adaptive_encoding(
+        noise_multiplier=multiplier, clip=settings.l2_norm or 1.0, clients=settings.per_round, size=_size(settings),
+        quantile=quantile, clip_range=between if any(between) else None,
+    )  # fmt: skip
+
+
+def _noise(name: str, settings: RunSettings, noise_multiplier: float | None, one_more: bool) -> tuple[float, Encoding]:
+    """The noise multiplier, given or found, and its encoding of updates; of one coordinate more, if a number joins."""
     from mezzotint.federated import budget, schedule, tasks
     from mezzotint.federated import encoding as encodings
 
     federation = _federation(settings)
-    size = tasks.model_for(settings.model, federation).initial(settings.seed).size
+    size = tasks.model_for(settings.model, federation).initial(settings.seed).size + one_more
 
     def make(multiplier: float) -> Encoding:
-        norm, clients, length = settings.l2_norm or 1.0, settings.per_round, size + (most_examples > 0)
+        norm, clients = settings.l2_norm or 1.0, settings.per_round
         if name == "rounded-gaussian":
-            made = encodings.gaussian_encoding(noise_multiplier=multiplier, l2_norm=norm, clients=clients, size=length)
-            return _weighted(made, most_examples) if most_examples else made
-        made = encodings.noise_encoding(
+            return encodings.gaussian_encoding(noise_multiplier=multiplier, l2_norm=norm, clients=clients, size=size)
+        return encodings.noise_encoding(
             _skellam if name == "skellam" else _discrete_gaussian,
             noise_multiplier=multiplier,
             l2_norm=norm,
             clients=clients,
-            size=length,
+            size=size,
             adds="server" if name == "gaussian" else "clients",
             name=name,
         )
-        return _weighted(made, most_examples) if most_examples else made
 
     if noise_multiplier is not None or settings.epsilon == 0:
-        return make(1.0 if noise_multiplier is None else noise_multiplier)
+        given = 1.0 if noise_multiplier is None else noise_multiplier
+        return given, make(given)
     drawn = settings.per_round + settings.spare
     rounds = schedule.most_participations(
         schedule.check_sampling(settings.sampling),
@@ -299,7 +325,7 @@ def _noise(name: str, settings: RunSettings, noise_multiplier: float | None, mos
     )
     told = f"for clients in {rounds} of {settings.rounds} rounds, in sums of {least} or more"
     notices().print(f"mezzotint: --noise-multiplier {found:.6g} keeps to --epsilon {settings.epsilon:g} {told}")
-    return encoding
+    return found, encoding
 
 
 def _discrete_gaussian(deviation: float) -> IntegerNoise:

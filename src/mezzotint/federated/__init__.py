@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from mezzotint.core.lazy import on_demand
 
 if TYPE_CHECKING:
+    from mezzotint.federated.adaptive import AdaptiveEncoding as AdaptiveEncoding
+    from mezzotint.federated.adaptive import adaptive_encoding as adaptive_encoding
     from mezzotint.federated.encoding import Encoding as Encoding
     from mezzotint.federated.encoding import FixedPointEncoding as FixedPointEncoding
     from mezzotint.federated.encoding import GaussianEncoding as GaussianEncoding

@@ -31,12 +31,12 @@ class AdaptiveEncoding(JoinedEncoding):
     """Updates in units of a clipping norm C that moves from round to round, and whether each was within it.
 
     A client sends (x / C, w b): its update clipped to C, and b = 1/2 if that did not shorten it, else -1/2. The inner
-    encoding clips to R = sqrt(1 + w^2 / 4), the norm of all these vectors, so R says what w is; two clients' vectors differ
-    by 2 R at most, and some do. The noise is that of the inner encoding and hence relative to C, whatever C is.
+    encoding clips to R = sqrt(1 + w^2 / 4), which no such vector exceeds, so R says what w is; two differ by 2 R at
+    most, and some do. The noise is that of the inner encoding and hence relative to C, whatever C is.
 
     Arguments:
-        inner: of vectors of d + 1 coordinates in units of C; its norm R is above 1, and the factor by which the noise on
-            the updates is larger than without the bit.
+        inner: of vectors of d + 1 coordinates in units of C; its norm R is above 1, and the factor by which the
+            noise on the updates is larger than without the bit.
         clip: C of this round, data units, within `least` and `most`.
         quantile: share of the clients whose updates C shall not shorten, in (0, 1).
         rate: after a round in which the share was s, C is multiplied by exp(rate (quantile - s)).
@@ -59,7 +59,9 @@ class AdaptiveEncoding(JoinedEncoding):
 
     def __post_init__(self) -> None:
         if not self.inner.l2_norm > 1:
-            raise ParameterError("inner", f"norm {self.inner.l2_norm:g}", "above 1: 1 for the update, the rest for the bit")
+            raise ParameterError(
+                "inner", f"norm {self.inner.l2_norm:g}", "above 1: 1 for the update, the rest for the bit"
+            )
         check_positive("clip", self.clip)
         check_positive("rate", self.rate)
         check_probability("quantile", self.quantile)
@@ -85,7 +87,8 @@ class AdaptiveEncoding(JoinedEncoding):
         return float(self.inner.decode(total, count=count, size=size + 1)[-1]) / self._unit + 0.5
 
     def after(self, total: Integers, *, count: int, size: int) -> AdaptiveEncoding:
-        moved = self.clip * math.exp(self.rate * (self.quantile - self.share(total, count=count, size=size)))
+        share = min(max(self.share(total, count=count, size=size), 0.0), 1.0)
+        moved = self.clip * math.exp(self.rate * (self.quantile - share))
         return replace(self, clip=min(max(moved, self.least), self.most))
 
     @property
@@ -157,8 +160,9 @@ def adaptive_encoding(
         ParameterError: noise that needs more than 32 bits a coordinate.
 
     Example:
-        >>> adaptive_encoding(noise_multiplier=8.0, clip=0.3, clients=1000, size=7850).noise_multiplier(1000)
-        8.0
+        >>> made = adaptive_encoding(noise_multiplier=8.0, clip=0.3, clients=1000, size=7850)
+        >>> round(made.noise_multiplier(1000), 6), round(made.inner.l2_norm, 4)
+        (8.0, 1.0032)
     """
     check_positive("noise_multiplier", noise_multiplier)
     cost = cost_of_bits(noise_multiplier, check_count("clients", clients))
@@ -167,9 +171,9 @@ def adaptive_encoding(
         needed = math.ceil(noise_multiplier / (2 * SHARE * ratio))
         told = "more noise than there can be" if math.isinf(cost) else f"{cost:.3g} times the noise on the updates"
         raise InfeasibleError(
-            f"a clipping norm that adapts asks every client for one bit more, which with {clients} clients a round and a "
-            f"noise multiplier of {noise_multiplier:.4g} takes {told}; at most {MOST_COST:g} times pay. Use {needed} clients "
-            "a round, or a fixed norm"
+            f"a clipping norm that adapts asks every client for one bit more, which with {clients} clients a round and "
+            f"a noise multiplier of {noise_multiplier:.4g} takes {told}; at most {MOST_COST:g} times pay. Use {needed} "
+            "clients a round, or a fixed norm"
         )
     least, most = (clip / 100, 100 * clip) if clip_range is None else clip_range
     inner = gaussian_encoding(

@@ -27,7 +27,9 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import locked, replacing
 from mezzotint.core.records import JsonObject, Record
 from mezzotint.datasets import load_federation
+from mezzotint.federated.adaptive import AdaptiveEncoding
 from mezzotint.federated.budget import rounds_within
+from mezzotint.federated.encoding import Encoding
 from mezzotint.federated.ledger import NAME, Checkpoint, RunLedger
 from mezzotint.federated.local import LocalStrategy, LocalUpdates
 from mezzotint.federated.mod import EXAMPLES, SecureUpdates
@@ -116,11 +118,12 @@ Evaluate = Callable[[int, npt.NDArray[np.float64]], Mapping[str, float]]
 
 
 class Scores(NamedTuple):
-    """Of one model: on the test data, and by an evaluation of one's own."""
+    """Of one model: on the test data, and by an evaluation of one's own; and the clipping norm that goes with it."""
 
     loss: float
     accuracy: float
     own: dict[str, float]
+    l2_norm: float | None
 
 
 @final
@@ -142,6 +145,7 @@ class RunReport(Record):
         mse: of one coordinate of one report, uniform inputs, data units squared; NaN where rounding is all.
         seconds: of the whole run.
         metrics: per round, what the evaluation of one's own said; empty without one.
+        l2_norms: clipping norms where they adapt, of the first round and after each; else empty.
     """
 
     accuracy: tuple[float, ...]
@@ -155,6 +159,7 @@ class RunReport(Record):
     mse: float
     seconds: float
     metrics: tuple[dict[str, float], ...] = ()
+    l2_norms: tuple[float, ...] = ()
     amplified: JsonObject = field(default_factory=JsonObject)
     promises: dict[str, Claim] = field(default_factory=dict[str, Claim], repr=False, compare=False)
 
@@ -208,10 +213,23 @@ def _strategy(settings: RunSettings, checkpoint: Checkpoint, coordinates: int) -
     else:
         roster = Roster.load(settings.roster) if settings.roster else None
         borne = {"corrupted": settings.colluding, "dropped": settings.dropping}
-        strategy = SecureStrategy(encoding=scheme, roster=roster, **borne, **common)
+        strategy = SecureStrategy(encoding=_resumed(scheme, checkpoint), roster=roster, **borne, **common)
     strategy.optimizer_state = checkpoint.optimizer
     strategy.most_rounds = _budget(settings, strategy, coordinates)
     return strategy
+
+
+def _resumed(encoding: Encoding, checkpoint: Checkpoint) -> Encoding:
+    """With the clipping norm that the checkpoint has, if it adapts."""
+    if isinstance(encoding, AdaptiveEncoding) and checkpoint.l2_norm is not None:
+        return replace(encoding, clip=checkpoint.l2_norm)
+    return encoding
+
+
+def _adapted(strategy: RoundStrategy[Any]) -> float | None:
+    """The clipping norm of the next round, if it adapts."""
+    encoding = strategy.encoding if isinstance(strategy, SecureStrategy) else None
+    return encoding.clip if isinstance(encoding, AdaptiveEncoding) else None
 
 
 def run_server(
@@ -263,7 +281,7 @@ def _trained(
 
     def scored(parameters: npt.NDArray[np.float64], done: int) -> Scores:
         own = {} if evaluate is None else dict(evaluate(done, parameters))
-        return Scores(*model.evaluate(parameters, federation.test_x, federation.test_y), own)
+        return Scores(*model.evaluate(parameters, federation.test_x, federation.test_y), own, _adapted(strategy))
 
     history = [scored(checkpoint.parameters, checkpoint.done)]
     config = ConfigRecord({key: getattr(settings, key) for key in _TOLD})
@@ -275,7 +293,10 @@ def _trained(
         parameters = checkpoint.parameters
         if strategy.counted:
             parameters = result.arrays[PARAMETERS].numpy().astype(np.float64)
-        checkpoint = replace(checkpoint, parameters=parameters, done=done + 1, optimizer=strategy.optimizer_state)
+        checkpoint = replace(
+            checkpoint, parameters=parameters, done=done + 1, optimizer=strategy.optimizer_state,
+            l2_norm=_adapted(strategy),
+        )  # fmt: skip
         if settings.out:
             checkpoint.save(Path(settings.out))
         history.append(scored(parameters, done + 1))
@@ -291,6 +312,7 @@ def _tell_round(
     what = "reports" if isinstance(strategy, LocalStrategy) else "sum"
     line = f"round {done}: {what} of {strategy.counted} clients, accuracy {scores.accuracy:.4f}, loss {scores.loss:.4f}"
     line += "".join(f", {name} {value:.4g}" for name, value in scores.own.items())
+    line += "" if scores.l2_norm is None else f", clipping norm {scores.l2_norm:.4g} from now on"
     line += f"; {spent}"
     log(INFO, "mezzotint: %s", line)
     if tell is not None:
@@ -309,6 +331,7 @@ def _report(
         accuracy=tuple(one.accuracy for one in history),
         loss=tuple(one.loss for one in history),
         metrics=tuple(one.own for one in history if one.own),
+        l2_norms=tuple(one.l2_norm for one in history if one.l2_norm is not None),
         ledger=strategy.ledger.as_dict(),
         claims={view: {**claim.as_dict(), "text": str(claim)} for view, claim in claims.items()},
         amplified=_amplified(settings, strategy, claims, coordinates),

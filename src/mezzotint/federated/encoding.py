@@ -87,6 +87,15 @@ class Encoding(ABC):
             ParameterError: noise would be drawn a second time, which would be a second release that nobody charged.
         """
 
+    def after(self, total: Integers, *, count: int, size: int) -> Encoding:
+        """The encoding of the next round once the sum of this one is known: the same, unless it adapts."""
+        return self
+
+    @property
+    def accounted(self) -> Encoding:
+        """One with the same claims, and the same one for all rounds of a run: ledgers compose sums of one encoding."""
+        return self
+
     @abstractmethod
     def as_dict(self) -> JsonObject:
         """Plain values from which `encoding_from` makes it again."""
@@ -667,7 +676,14 @@ def encoding_from(values: JsonObject) -> Encoding:
     Raises:
         ParameterError: an unknown kind. FileFormatError: a mechanism that is none, a field that is missing.
     """
-    makers = {"table": _table, "fixed": _fixed, "noise": _noise, "gaussian": _gaussian, "weighted": _weighted}
+    makers = {
+        "table": _table,
+        "fixed": _fixed,
+        "noise": _noise,
+        "gaussian": _gaussian,
+        "weighted": _weighted,
+        "adaptive": _adaptive,
+    }
     kind = values.get("kind")
     if kind not in makers:
         raise ParameterError("encoding", kind, f"this version knows {', '.join(makers)}")
@@ -722,6 +738,16 @@ def _weighted(values: JsonObject) -> Encoding:
     from mezzotint.federated.weights import WeightedEncoding  # which is made of encodings itself
 
     return WeightedEncoding(inner=encoding_from(values["inner"]), most_examples=int(values["most_examples"]))
+
+
+def _adaptive(values: JsonObject) -> Encoding:
+    from mezzotint.federated.adaptive import AdaptiveEncoding  # as above
+
+    inner = encoding_from(values["inner"])
+    if not isinstance(inner, GaussianEncoding):
+        raise FileFormatError("encoding of kind 'adaptive': damaged (its noise is no rounded Gaussian)")
+    rule = {name: float(values[name]) for name in ("clip", "quantile", "rate", "least", "most") if name in values}
+    return AdaptiveEncoding(inner=inner, **rule)
 
 
 def load_encoding(path: Path, *, l2_norm: float | None = None) -> Encoding:

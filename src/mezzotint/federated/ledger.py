@@ -245,18 +245,22 @@ class Checkpoint:
         done: training rounds behind them, 0 before the first.
         session: 16 bytes naming the run; clients refuse to answer one of its rounds twice.
         optimizer: what the server's optimizer remembers.
+        l2_norm: clipping norm of the next round, where it adapts; None: as the encoding's file says.
     """
 
     parameters: npt.NDArray[np.float64]
     done: int
     session: bytes
     optimizer: State = field(default_factory=dict[str, npt.NDArray[np.float64]])
+    l2_norm: float | None = None
 
     def save(self, folder: Path) -> None:
         """Replaces the folder's checkpoint; a crash leaves the old one or the new one."""
         with replacing(folder / NAME, overwrite=True) as temporary, temporary.open("wb") as handle:
             session = np.frombuffer(self.session, dtype=np.uint8)
             state: dict[str, Any] = {_STATE + name: vector for name, vector in self.optimizer.items()}
+            if self.l2_norm is not None:
+                state["l2_norm"] = np.float64(self.l2_norm)
             np.savez(handle, parameters=self.parameters, done=np.int64(self.done), session=session, **state)
 
     @classmethod
@@ -270,6 +274,9 @@ class Checkpoint:
             with np.load(folder / NAME, allow_pickle=False) as file:
                 state = {name.removeprefix(_STATE): file[name] for name in file.files if name.startswith(_STATE)}
                 parameters, session = file["parameters"], file["session"].tobytes()
-                return cls(parameters=parameters, done=int(file["done"]), session=session, optimizer=state)
+                norm = float(file["l2_norm"]) if "l2_norm" in file.files else None
+                return cls(
+                    parameters=parameters, done=int(file["done"]), session=session, optimizer=state, l2_norm=norm
+                )
         except (OSError, ValueError, KeyError) as error:
             raise FileFormatError(f"{folder.name}: no checkpoint to resume from ({error})") from None

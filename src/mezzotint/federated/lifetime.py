@@ -65,6 +65,7 @@ class LifetimeLedger:
             ParameterError: a budget, but nothing is claimed of this encoding, or an earlier one, against its server.
             FileFormatError: a budget, and sums on the ledger whose encoding this version cannot read.
         """
+        encoding = encoding.accounted
         kind = (encoding.binding.hex(), clients, corrupted, size)
         with self._log.transaction() as append:
             if plan.hex() in self._plans:

@@ -43,6 +43,8 @@ class Policy:
             deviation over the clipping norm (distributed discrete Gaussian, Skellam); 0 does not ask for any.
         largest_value: largest clipping range of a coordinate, data units.
         l2_norm: largest clipping norm of the vector; None does not ask for one.
+        l2_norm_range: least and largest clipping norm of a vector, for norms that adapt: each round's has to lie in it.
+            Noise is relative to the round's norm; `noise_multiplier` and `budget` count it so. None does not ask.
         rounds: most rounds that this client answers in one session. The larger, the more partners and shareholders a
             plan must have: a server could look ahead for the round whose draw suits it.
         evaluate: whether evaluate and query messages reach the app's own functions. What these answer is released as
@@ -63,6 +65,7 @@ class Policy:
     noise_multiplier: float = 0.0
     largest_value: float = float("inf")
     l2_norm: float | None = None
+    l2_norm_range: tuple[float, float] | None = None
     rounds: int = ROUNDS
     evaluate: bool = False
 
@@ -76,6 +79,10 @@ class Policy:
             raise ParameterError("budget", self.budget, "need an epsilon > 0, or leave it out")
         if not 0 < self.delta < 1:
             raise ParameterError("delta", self.delta, "need a probability in (0, 1)")
+        if self.l2_norm_range is not None:
+            bounds = self.l2_norm_range
+            if len(bounds) != 2 or not 0 <= bounds[0] <= bounds[1] < float("inf"):
+                raise ParameterError("l2_norm_range", bounds, "two finite numbers, the least norm and the largest")
         if self.roster is None and (self.minimum > 2 or self.noise_multiplier > 0):
             name = "minimum" if self.minimum > 2 else "noise_multiplier"
             remedy = "name the roster of all clients, too: a server that invents clients fills any sum with them"
@@ -125,6 +132,10 @@ class Policy:
     def _check_mechanism(self, encoding: Encoding) -> None:
         if self.l2_norm is not None and (encoding.norm is None or encoding.norm > self.l2_norm):
             raise PolicyRefusal(f"l2_norm={encoding.norm}: this client allows at most {self.l2_norm:g}")
+        if self.l2_norm_range is not None:
+            least, most = self.l2_norm_range
+            if encoding.norm is None or not least <= encoding.norm <= most:
+                raise PolicyRefusal(f"l2_norm={encoding.norm}: this client allows {least:g} to {most:g}")
         if encoding.report_epsilon > self.report_epsilon:
             epsilon = encoding.report_epsilon
             raise PolicyRefusal(f"epsilon={epsilon:g} per report: this client allows {self.report_epsilon:g}")

@@ -345,7 +345,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         return min(self.invited, population)
 
     def _moved(
-        self, now: R, mean: npt.NDArray[np.float64], counts: Mapping[str, int]
+        self, now: R, mean: npt.NDArray[np.float64], counts: Mapping[str, float]
     ) -> tuple[ArrayRecord, MetricRecord]:
         """The model moved by the mean update, and the round's counts."""
         model = now.task["arrays"]

@@ -86,7 +86,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
     """Every training round is one secure sum; the mean update, times a learning rate, is added to the model.
 
     Arguments:
-        encoding: clipping and mechanism, the same for all clients.
+        encoding: clipping and mechanism, the same for all clients; of the next round, where its norm adapts.
         roster: all clients that there are; a round's are drawn from it, whether they are connected or not. None draws
             from the connected ones, which clients must take for real; those whose policy names a roster refuse.
         corrupted: share of the clients that may collude with the server: what clients insist on, see `Policy`.
@@ -407,8 +407,10 @@ class SecureStrategy(RoundStrategy[_Secure]):
         self.last_sum, self.counted = total, len(total.survivors)
         self.ledger.close(now.number, [now.name(place) for place in total.survivors])
         size = parameters(now.task["arrays"])
-        mean = self.encoding.decode(total.values, count=self.counted, size=size, release=(self.session, now.number))
-        return self._moved(now, mean, {"survivors": len(total.survivors), "dropped": len(total.dropped)})
+        before, counts = self.encoding, {"survivors": len(total.survivors), "dropped": len(total.dropped)}
+        mean = before.decode(total.values, count=self.counted, size=size, release=(self.session, now.number))
+        self.encoding = before.after(total.values, count=self.counted, size=size)
+        return self._moved(now, mean, counts if self.encoding is before else {**counts, "l2_norm": before.norm or 0.0})
 
     def summary(self) -> None:
         """Logs the settings."""

@@ -170,7 +170,7 @@ class Rehearsal:
         """(round, loss, accuracy) on the test data.
 
         Arguments:
-            encoding: of the updates.
+            encoding: of the updates; of the first round's, where it adapts.
             seed: of the initial model, of who takes part and of the noise; the first two do not depend on `encoding`,
                 so that mechanisms can be compared pair by pair.
         """
@@ -194,7 +194,8 @@ class Rehearsal:
             if encoding.weighs:
                 counts = (len(federation.clients[place][1]) for place in turns)
                 updates = [np.append(update, count) for update, count in zip(updates, counts, strict=True)]
-            state, change = self.optimizer.step(state, mean_update(encoding, updates, rng=noise))
+            mean, encoding = mean_update(encoding, updates, rng=noise)
+            state, change = self.optimizer.step(state, mean)
             parameters = parameters + self.learning_rate * change
             if number % self.every == 0 or number == self.rounds:
                 loss, accuracy = self.model.evaluate(parameters, federation.test_x, federation.test_y)
@@ -202,8 +203,11 @@ class Rehearsal:
         return found
 
 
-def mean_update(encoding: Encoding, updates: list[Vector], *, rng: np.random.Generator) -> Vector:
-    """What the server decodes from the plain sum of the updates' integers; seeded, so not private."""
+def mean_update(encoding: Encoding, updates: list[Vector], *, rng: np.random.Generator) -> tuple[Vector, Encoding]:
+    """What the server decodes from the plain sum of the updates' integers, and the next round's encoding.
+
+    Seeded, so not private.
+    """
     size = updates[0].size - encoding.weighs
     total = np.zeros(encoding.length(size), dtype=np.int64)
     if isinstance(encoding, TableEncoding) and encoding.l2_norm is None:
@@ -215,4 +219,5 @@ def mean_update(encoding: Encoding, updates: list[Vector], *, rng: np.random.Gen
     else:
         for update in updates:
             total += encoding.encode(update, rng=int(rng.integers(2**62)))
-    return encoding.decode(total, count=len(updates), size=size, release=object())
+    mean = encoding.decode(total, count=len(updates), size=size, release=object())
+    return mean, encoding.after(total, count=len(updates), size=size)

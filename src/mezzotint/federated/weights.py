@@ -14,15 +14,14 @@ from mezzotint.core.arguments import check_count, check_vector
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Seed
 from mezzotint.core.records import JsonObject
-from mezzotint.federated.encoding import Encoding, FixedPointEncoding, Integers, TableEncoding, Vector
-from mezzotint.federated.secagg.plan import Overflow
-from mezzotint.privacy.claim import Claim
+from mezzotint.federated.encoding import FixedPointEncoding, Integers, TableEncoding, Vector
+from mezzotint.federated.joined import JoinedEncoding
 from mezzotint.vectors import clip
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class WeightedEncoding(Encoding):
+class WeightedEncoding(JoinedEncoding):
     """The weighted mean as the ratio of two sums: of w x and of w h, in one vector (w x, w h) of d + 1 coordinates.
 
     x is the update, w = min(examples, most_examples) / most_examples, and h a constant within the range that the inner
@@ -37,18 +36,18 @@ class WeightedEncoding(Encoding):
         most_examples: a client with more counts as one with so many; the fewer, the less the noise of the second sum
             weighs.
 
-    Guarantees: `claims` are the inner encoding's for d + 1 coordinates: the weight costs no round of its own.
     Edge cases: with much noise and few clients the second sum may come out near or below zero; it is then taken as the
         least that it can be, that of clients with one example each.
     """
 
-    inner: Encoding
     most_examples: int
 
     def __post_init__(self) -> None:
         check_count("most_examples", self.most_examples)
-        if self.inner.weighs:
-            raise ParameterError("inner", "weighted", "an encoding weighs once")
+        if isinstance(self.inner, JoinedEncoding):
+            raise ParameterError(
+                "inner", "weighted or adaptive", "an encoding weighs once, and not where its norm adapts"
+            )
         low, high = self._range
         if not low <= 0 <= high:
             raise ParameterError("inner", f"[{low:g}, {high:g}]", "weighted numbers shrink to 0: a range with 0 in it")
@@ -84,20 +83,6 @@ class WeightedEncoding(Encoding):
             return self.inner.mechanism.lower, self.inner.mechanism.upper
         return -math.inf, math.inf
 
-    @property
-    def span(self) -> int:
-        return self.inner.span
-
-    @property
-    def overflow(self) -> Overflow:
-        return self.inner.overflow
-
-    def bits(self, clients: int) -> int:
-        return self.inner.bits(clients)
-
-    def length(self, size: int) -> int:
-        return self.inner.length(size + 1)
-
     def encode(self, update: npt.ArrayLike, *, rng: Seed = None) -> Integers:
         """As of every encoding, but the update has d + 1 coordinates, the last of which is the number of examples."""
         vector = check_vector(update, name="update")
@@ -119,36 +104,3 @@ class WeightedEncoding(Encoding):
 
     def as_dict(self) -> JsonObject:
         return {"kind": "weighted", "inner": self.inner.as_dict(), "most_examples": self.most_examples}
-
-    def claims(self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0) -> dict[str, Claim]:
-        """The inner encoding's, for the weight's coordinate as well."""
-        return self.inner.claims(rounds=rounds, clients=clients, size=size + 1, delta=delta, corrupted=corrupted)
-
-    def central(self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0) -> Claim | None:
-        return self.inner.central(rounds=rounds, clients=clients, size=size + 1, delta=delta, corrupted=corrupted)
-
-    def mse(self) -> float:
-        return self.inner.mse()
-
-    @property
-    def report_bits(self) -> int:
-        return self.inner.report_bits
-
-    @property
-    def report_epsilon(self) -> float:
-        return self.inner.report_epsilon
-
-    @property
-    def sha256(self) -> str:
-        return self.inner.sha256
-
-    @property
-    def largest(self) -> float:
-        return self.inner.largest
-
-    @property
-    def norm(self) -> float | None:
-        return self.inner.norm
-
-    def noise_multiplier(self, clients: int) -> float:
-        return self.inner.noise_multiplier(clients)
