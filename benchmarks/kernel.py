@@ -22,7 +22,7 @@ from mezzotint.core.mechanism import Mechanism
 from mezzotint.privacy.propose import Outcome, propose_local
 from mezzotint.privacy.sums.proofs import propose_sum
 from mezzotint.training.rqp.accounting import epsilon as training_epsilon
-from mezzotint.training.rqp.propose import propose_training
+from mezzotint.training.rqp.accounting import propose_training
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,12 +26,10 @@ from rich.table import Table
 from mezzotint import families
 from mezzotint.datasets import Dataset, idx_folder
 from mezzotint.training import make_private, methods, models
-from mezzotint.training.export import written
-from mezzotint.training.graph import Graph
-from mezzotint.training.notices import TrainingWarning
+from mezzotint.training.export import Graph, written
 from mezzotint.training.optimizers import ProjectedOptimizer
 from mezzotint.training.packed import PackedModel, pack_weights
-from mezzotint.training.projection import projection
+from mezzotint.training.projection import TrainingWarning, projection
 from mezzotint.training.trainer import Trainer, TrainingSettings
 
 TARGET = 1.25

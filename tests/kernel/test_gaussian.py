@@ -18,8 +18,8 @@ from mezzotint.kernel.gaussian import check_contraction, gaussian_curve
 from mezzotint.kernel.losses import WHOLE
 from mezzotint.kernel.units import set_deadline
 from mezzotint.training.rqp.accounting import epsilon as float_epsilon
+from mezzotint.training.rqp.accounting import propose_training
 from mezzotint.training.rqp.contraction import contraction
-from mezzotint.training.rqp.propose import propose_training
 from reference.kernel import accepts, claim, decimal_text, forgeries, resealed, sealed
 from tolerances import FEW, SOLVED
 
@@ -87,7 +87,7 @@ def test_the_other_codes_share_what_is_not_kept(levels: int, fits: bool) -> None
     assert accepts(said, sealed(said, "gaussian", **content)) == fits
 
 
-@judges("training.rqp.propose.propose_training")
+@judges("training.rqp.accounting.propose_training")
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_stronger_claims_are_refused(case: dict[str, Any]) -> None:
     _, outcome = _outcome(**case)

@@ -76,7 +76,7 @@ def test_proofs_about_sums_bound_every_data_set(mechanism: Mechanism, clients: i
 
 
 @judges(
-    "training.rqp.propose.propose_training",
+    "training.rqp.accounting.propose_training",
     "training.rqp.accounting.training_release",
     "training.rqp.accounting.Steps.claim",
     "training.rqp.accounting.Steps.propose",

@@ -26,7 +26,7 @@ from mezzotint.privacy.sampling import renyi_to_epsilon, seen_renyi
 from mezzotint.training import rqp
 from mezzotint.training.projection import projection, projection_from
 from mezzotint.training.rqp.contraction import contraction
-from mezzotint.training.rqp.sampling import Phase, Poisson, WithReplacement
+from mezzotint.training.rqp.phases import Phase, Poisson, WithReplacement
 from mezzotint.vectors import ranked_codebook
 from strategies import examples
 from tolerances import UNIT

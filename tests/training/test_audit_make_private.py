@@ -14,11 +14,11 @@ from scipy.special import ndtr
 
 from mezzotint import training
 from mezzotint.privacy.claim import Claim
-from mezzotint.training import notices, rqp
+from mezzotint.training import rqp
 from mezzotint.training.audit import Audit, audit
 from mezzotint.training.bands import coefficients
 from mezzotint.training.batches import PoissonBatches
-from mezzotint.training.projection import projection
+from mezzotint.training.projection import TrainingWarning, projection
 from mezzotint.vectors.rounded import RoundedGaussian
 
 torch = pytest.importorskip("torch")
@@ -120,7 +120,7 @@ class Attack:
     def result(self, fault: Callable[[Any, Any], None] = lambda optimizer, loader: None) -> tuple[Audit, Claim]:
         """What is proved at the claim's delta, by a threshold that was chosen on the first runs, and the claim."""
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", notices.TrainingWarning)
+            warnings.simplefilter("ignore", TrainingWarning)
             drawn = [self.script(seed, fault) for seed in range(self.runs)]
         claims = {claim.epsilon for _, _, claim in drawn}
         assert len(claims) == 1

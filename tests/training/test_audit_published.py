@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from mezzotint.datasets import Dataset
-from mezzotint.training import methods, models, notices, rqp, trainer
+from mezzotint.training import methods, models, rqp, trainer
 from mezzotint.training.audit import audit
-from mezzotint.training.projection import projection
+from mezzotint.training.projection import TrainingWarning, projection
 from papers import DIAGNOSTIC
 from reference import training as reference
 from tolerances import printed
@@ -123,7 +123,7 @@ def test_trained_steps_break_the_published_epsilon_and_not_ours(attack: Attack, 
     nominal = float(rqp.published_epsilon(replace(attack.settings, dataset_size=10, steps=1), q=attack.q))
     assert nominal == pytest.approx(0.989, abs=printed(3))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", notices.TrainingWarning)
+        warnings.simplefilter("ignore", TrainingWarning)
         codes = attack.codes()
     first, second = attack.distributions()
     ratio = np.log(first / second)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from mezzotint.datasets import Dataset
-from mezzotint.training import methods, models, notices, trainer
+from mezzotint.training import methods, models, trainer
 from mezzotint.training.audit import audit
-from mezzotint.training.projection import projection
+from mezzotint.training.projection import TrainingWarning, projection
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("opacus")
@@ -65,7 +65,7 @@ def test_claims_withstand_a_canary(kind: str, batch_size: int) -> None:
     method = methods.NoisySGD(noise_multiplier=noise, clip_norm=1.0, projection=projected, bound=0.2)
     common = {"runs": runs, "steps": steps, "batch_size": batch_size}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", notices.TrainingWarning)
+        warnings.simplefilter("ignore", TrainingWarning)
         present = _scores(method, canary=True, first_seed=0, **common)
         absent = _scores(method, canary=False, first_seed=10**6, **common)
     # The threshold is chosen on other runs than it is judged on.

@@ -10,9 +10,8 @@ import pytest
 from mezzotint import training
 from mezzotint.core.gpu import plain
 from mezzotint.datasets import Dataset
-from mezzotint.training import noise
-from mezzotint.training.noise import ClippedSums
-from mezzotint.training.quantized import Gradients
+from mezzotint.training import quantized
+from mezzotint.training.quantized import ClippedSums, Gradients
 from mezzotint.vectors.rounded import UNDECIDED, RoundedGaussian, draw, quantiles
 
 torch = pytest.importorskip("torch")
@@ -79,7 +78,7 @@ def test_floats_that_lie_about_the_norm_change_nothing(
 ) -> None:
     rows = torch.from_numpy(np.random.default_rng(3).normal(size=(8, 20)).astype(F32))
     sums, pairs = ClippedSums(clip_norm=0.1, coordinates=20), [(torch.ones(8, 1), rows)]
-    monkeypatch.setattr(noise, "_ROOM", noise._ROOM / share**0.5)
+    monkeypatch.setattr(quantized, "_ROOM", quantized._ROOM / share**0.5)
     seen: list[Any] = []
     added = device._added
     monkeypatch.setattr(device, "_added", lambda *given: seen.append(added(*given)) or seen[-1])

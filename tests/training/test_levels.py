@@ -10,9 +10,7 @@ import pytest
 from scipy.stats import chisquare
 
 from mezzotint.core.entropy import ElementWords
-from mezzotint.training import levels
-from mezzotint.training.levels import onto_levels, place
-from mezzotint.training.projection import Projection, projection
+from mezzotint.training.projection import Projection, coin_type, coins_for, onto_levels, place, projection
 
 F32 = np.float32
 KINDS = [
@@ -31,7 +29,7 @@ def twin(weight: float, bound: float, projected: Projection, rounding_coin: int,
     """One weight, in fractions."""
     top = projected.table.levels.size - 1
     position = min(max(Fraction(weight) / Fraction(bound), Fraction(-1)), Fraction(1)) * top / 2 + Fraction(top, 2)
-    size = 8 * np.dtype(levels.coin_type(projected)).itemsize
+    size = 8 * np.dtype(coin_type(projected)).itemsize
     shift = Fraction(2 * rounding_coin + 1, 2 ** (size + 1)) if projected.rounding == "stochastic" else Fraction(1, 2)
     code, other = (position + shift).__floor__(), others(projected)
     if replacing_coin < other * top:
@@ -52,7 +50,7 @@ def weights_of(rng: Any, size: int, bound: float) -> np.ndarray:
 def test_coins_lead_where_fractions_say(bits: int, rounding: Any, q: float, bound: float) -> None:
     rng, projected = np.random.default_rng(bits), projection(bits=bits, rounding=rounding, q=q)
     given, other = weights_of(rng, 600, bound), others(projected)
-    kind = levels.coin_type(projected)
+    kind = coin_type(projected)
     assert kind == (np.uint32 if other else np.uint16)
     last = np.iinfo(kind).max
     coins = rng.integers(0, last, 1200, dtype=kind, endpoint=True)
@@ -72,14 +70,14 @@ def test_coins_lead_where_fractions_say(bits: int, rounding: Any, q: float, boun
 @pytest.mark.parametrize(("bits", "rounding", "q"), KINDS)
 def test_no_coin_is_used_twice(bits: int, rounding: Any, q: float, monkeypatch: pytest.MonkeyPatch) -> None:
     # Parts of 8 words, cut across tensors; the coins of each are words of its own range of the stream.
-    monkeypatch.setattr(levels, "PART", 8)
+    monkeypatch.setattr("mezzotint.training.projection.PART", 8)
     rng, projected = np.random.default_rng(1), projection(bits=bits, rounding=rounding, q=q)
-    each, bounds = levels.coins_for(projected), (0.5, 1.0, 2.0, 1.0)
+    each, bounds = coins_for(projected), (0.5, 1.0, 2.0, 1.0)
     given = [weights_of(rng, size, bound) for size, bound in zip((21, 5, 40, 4), bounds, strict=True)]
     found, words = [one.copy() for one in given], np.empty(400, dtype=np.uint64)
     assert place(found, bounds, projected, bytes(range(32))) == 0
     ElementWords(bytes(range(32))).fill(words)
-    coins, total, used = words.view(levels.coin_type(projected)), 70, []
+    coins, total, used = words.view(coin_type(projected)), 70, []
     most = 8 * 8 // coins.itemsize
     length = most // max(each, 1)
     number = 0
@@ -97,7 +95,7 @@ def test_no_coin_is_used_twice(bits: int, rounding: Any, q: float, monkeypatch: 
 @pytest.mark.parametrize(("bits", "rounding", "q"), KINDS)
 def test_moved_and_placed_in_one_pass(bits: int, rounding: Any, q: float, monkeypatch: pytest.MonkeyPatch) -> None:
     # The same as moving first, in 53 bits. That 24 bits put a weight on the other side of a boundary happens to none.
-    monkeypatch.setattr(levels, "PART", 8)
+    monkeypatch.setattr("mezzotint.training.projection.PART", 8)
     rng, projected = np.random.default_rng(2), projection(bits=bits, rounding=rounding, q=q)
     given = [weights_of(rng, size, 1.0) for size in (31, 60)]
     moves = [(rng.normal(0, 1, one.size).astype(F32), rate) for one, rate in zip(given, (0.25, 0.0), strict=True)]

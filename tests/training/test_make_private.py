@@ -12,10 +12,10 @@ import pytest
 from laws.registry import judges
 from mezzotint import InfeasibleError, ParameterError, privacy, training
 from mezzotint.datasets import Dataset
-from mezzotint.training import methods, models, notices, optimizers, rqp, trainer
-from mezzotint.training.accountant import BudgetSpentError
+from mezzotint.training import methods, models, optimizers, rqp, trainer
 from mezzotint.training.audit import audit
-from mezzotint.training.projection import projection
+from mezzotint.training.private import BudgetSpentError
+from mezzotint.training.projection import ContractionWarning, MemoryLossWarning, TrainingWarning, projection
 from tolerances import FEW, SINGLE
 
 torch = pytest.importorskip("torch")
@@ -52,7 +52,7 @@ def weights(module: Any) -> np.ndarray:
     return np.concatenate([parameter.detach().float().numpy().ravel() for parameter in module.parameters()])
 
 
-@judges("training.accountant.Accountant.get_epsilon")
+@judges("training.private.Accountant.get_epsilon")
 @pytest.mark.parametrize(
     ("settings", "inner"),
     [
@@ -62,8 +62,8 @@ def weights(module: Any) -> np.ndarray:
         ({"method": "rqp", "q": 0.999}, lambda p: torch.optim.SGD(p, lr=0.5)),
     ],
 )
-@pytest.mark.filterwarnings("ignore::mezzotint.training.notices.ContractionWarning")
-@pytest.mark.filterwarnings("ignore::mezzotint.training.notices.DeadZoneWarning")
+@pytest.mark.filterwarnings("ignore::mezzotint.training.projection.ContractionWarning")
+@pytest.mark.filterwarnings("ignore::mezzotint.training.projection.DeadZoneWarning")
 def test_a_script_learns_and_stays_within_its_target(blobs: Dataset, settings: dict[str, Any], inner: Any) -> None:
     module, optimizer, loader, accountant = training.make_private(
         *parts(blobs, inner=inner), target_epsilon=4.0, delta=1e-5, epochs=4, seed=1, **settings
@@ -99,7 +99,7 @@ def test_kappa_is_claimed_only_where_it_holds(blobs: Dataset) -> None:
         (lambda p: torch.optim.Adam(p), 1.0),
     ):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", notices.TrainingWarning)
+            warnings.simplefilter("ignore", TrainingWarning)
             module, optimizer, loader, accountant = training.make_private(
                 *parts(blobs, inner=inner), target_epsilon=2.0, delta=1e-5, epochs=1, method="rqp", q=0.9
             )
@@ -109,7 +109,7 @@ def test_kappa_is_claimed_only_where_it_holds(blobs: Dataset) -> None:
         assert accountant.claim().release.mechanism.phases[0].kappa == expected
         assert accountant.claim().epsilon <= 2
     # A hook that comes later may remember gradients: the claim of the whole run then counts none of them as contracted.
-    with pytest.warns(notices.ContractionWarning):
+    with pytest.warns(ContractionWarning):
         module, optimizer, loader, accountant = training.make_private(
             *parts(blobs), noise_multiplier=2.0, delta=1e-5, method="rqp", q=0.999
         )
@@ -126,7 +126,7 @@ def test_memory_loss_is_told_with_what_would_work(blobs: Dataset) -> None:
         with warnings.catch_warnings(record=True) as found:
             warnings.simplefilter("always")
             training.make_private(*parts(blobs), target_epsilon=2.0, delta=1e-5, epochs=20, method="rqp", q=q)
-        told = [one for one in found if one.category is notices.MemoryLossWarning]
+        told = [one for one in found if one.category is MemoryLossWarning]
         assert all(one.filename == __file__ for one in told)  # points at the script, not into the package
         return [str(one.message) for one in told]
 
@@ -292,7 +292,7 @@ def test_accuracy_between_epochs_is_looked_at_without_gradients(blobs: Dataset) 
         run(module, optimizer, loader)
 
 
-@judges("training.accountant.Accountant.claim")
+@judges("training.private.Accountant.claim")
 @pytest.mark.slow
 @pytest.mark.parametrize("bits", [None, 4])
 def test_the_claim_withstands_a_canary(bits: int | None) -> None:

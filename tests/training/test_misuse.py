@@ -12,7 +12,7 @@ import pytest
 
 from mezzotint import ParameterError, privacy, training
 from mezzotint.training import optimizers, rqp
-from mezzotint.training.notices import LeftOutWarning, TrainingWarning
+from mezzotint.training.projection import LeftOutWarning, TrainingWarning
 from tolerances import MANY
 
 torch = pytest.importorskip("torch")

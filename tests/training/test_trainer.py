@@ -19,8 +19,16 @@ from laws.registry import judges
 from mezzotint import FileFormatError, ParameterError, families
 from mezzotint.core import entropy
 from mezzotint.datasets import Dataset
-from mezzotint.training import checkpoint, methods, models, notices, optimizers, rqp, trainer
-from mezzotint.training.projection import projection, projection_from
+from mezzotint.training import checkpoint, methods, models, optimizers, rqp, trainer
+from mezzotint.training.projection import (
+    ContractionWarning,
+    DeadZoneWarning,
+    LeftOutWarning,
+    MemoryLossWarning,
+    TrainingWarning,
+    projection,
+    projection_from,
+)
 from mezzotint.vectors.rounded import RoundedGaussian
 from tolerances import SINGLE
 from training.runs import dying, make
@@ -110,7 +118,7 @@ def test_a_table_of_one_s_own_after_the_noise(blobs: Dataset) -> None:
 @judges("training.methods.Method.claim")
 def test_claim_counts_what_is_drawn(blobs: Dataset) -> None:
     run = make(blobs, noisy(projection=projection(bits=4, q=0.9), bound=0.5), steps=7)
-    with pytest.warns(notices.ContractionWarning):
+    with pytest.warns(ContractionWarning):
         run.run()
     claim = run.claim()
     # 20/200 in multiples of 2^-64, rounded up, and up again to a float.
@@ -199,7 +207,7 @@ def test_replaced_codes_are_claimed_around_plain_sgd_only(blobs: Dataset) -> Non
     for kind in ("sgd", "adam"):
         run = make(blobs, contracted, steps=3, optimizer=kind)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", notices.TrainingWarning)
+            warnings.simplefilter("ignore", TrainingWarning)
             run.run()
         found.append(run.claim().epsilon)
     assert found[0] < found[1]
@@ -351,7 +359,7 @@ def test_a_record_that_is_not_finite_tells_nothing(blobs: Dataset) -> None:
     # A run that stopped for it would be a release without noise. Without noise here: the record counts as zero.
     run = make(blobs, noisy(noise_multiplier=0.0), steps=5)
     spoil_first_record(run, after=3)
-    with pytest.warns(notices.LeftOutWarning, match="1 record"):
+    with pytest.warns(LeftOutWarning, match="1 record"):
         run.run()
     assert run.taken == 5
     assert np.isfinite(flat(run)).all()
@@ -369,12 +377,12 @@ def test_empty_batches_are_steps(blobs: Dataset) -> None:
 
 def test_warnings(blobs: Dataset) -> None:
     near = projection(bits=1, rounding="nearest")
-    with pytest.warns(notices.DeadZoneWarning, match="stochastic"):
+    with pytest.warns(DeadZoneWarning, match="stochastic"):
         make(blobs, noisy(projection=near, bound=5.0), steps=1).run()
-    with pytest.warns(notices.ContractionWarning), pytest.warns(notices.MemoryLossWarning, match="afresh"):
+    with pytest.warns(ContractionWarning), pytest.warns(MemoryLossWarning, match="afresh"):
         make(blobs, noisy(projection=projection(bits=4, q=0.9), bound=0.5), steps=30).run()
-    for category in (notices.DeadZoneWarning, notices.MemoryLossWarning, notices.ContractionWarning):
-        assert issubclass(category, notices.TrainingWarning)
+    for category in (DeadZoneWarning, MemoryLossWarning, ContractionWarning):
+        assert issubclass(category, TrainingWarning)
     # Rounding without bias warns of nothing.
     make(blobs, noisy(projection=projection(bits=1), bound=5.0), steps=1).run()
 

@@ -19,7 +19,7 @@ from mezzotint import ParameterError, families, privacy
 from mezzotint.datasets import Dataset, table_file
 from mezzotint.privacy.prove import prove
 from mezzotint.training import rqp
-from mezzotint.training.rqp.sampling import Shifts, mixture_curve
+from mezzotint.training.rqp.phases import Shifts, mixture_curve
 from tolerances import FEW, MANY
 
 WIDTH = 0.05
@@ -75,7 +75,7 @@ def test_no_records_of_users_exceed_the_pair(records: int) -> None:
     assert tight > 6
 
 
-@judges("training.rqp.sampling.mixture_curve")
+@judges("training.rqp.phases.mixture_curve")
 @pytest.mark.parametrize("records", [1, 2, 5, 30])
 @pytest.mark.parametrize("rate", [0.001, 0.3, 1.0])
 def test_curves_are_those_of_the_best_half_lines(records: int, rate: float) -> None:
@@ -196,7 +196,7 @@ def parts(data: Dataset, **loader: Any) -> tuple[Any, Any, Any]:
     return module, torch.optim.SGD(module.parameters(), lr=1.0), made
 
 
-@judges("training.accountant.Accountant.claim")
+@judges("training.private.Accountant.claim")
 def test_a_script_whose_users_have_several_records(blobs: Dataset) -> None:
     users = np.arange(200) % 30  # six or seven records each
     call = {"delta": 1e-5, "users": users, "records_per_user": 4}

@@ -157,11 +157,11 @@ def _needs_the_extra() -> Iterator[None]:
 
 @contextmanager
 def _warnings_as_lines() -> Iterator[None]:
-    from mezzotint.training import notices as notices_of
+    from mezzotint.training.projection import TrainingWarning
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        warnings.simplefilter("always", notices_of.TrainingWarning)
+        warnings.simplefilter("always", TrainingWarning)
         # At once: whoever reads that the settings are bad can stop the run.
         warnings.showwarning = lambda message, *_: warn(str(message))
         yield

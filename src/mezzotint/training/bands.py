@@ -13,7 +13,7 @@ import numpy.typing as npt
 from mezzotint.core.arguments import Neighboring, check_count
 from mezzotint.core.errors import ParameterError
 from mezzotint.training.rqp.accounting import noise_multiplier as least_noise
-from mezzotint.training.rqp.sampling import participations
+from mezzotint.training.rqp.phases import participations
 
 SCALE = 2**8
 """Units of a column's norm: coefficients are integers."""

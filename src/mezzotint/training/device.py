@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mezzotint.core.gpu import plain
-from mezzotint.training import noise
+from mezzotint.training import quantized
 from mezzotint.training.extra import torch
-from mezzotint.training.noise import ClippedSums
+from mezzotint.training.quantized import ClippedSums
 from mezzotint.vectors import rounded
 from mezzotint.vectors.rounded import UNDECIDED, RoundedGaussian
 
@@ -28,14 +28,14 @@ def clipped_sum(gradients: Sequence[Factored], sums: ClippedSums) -> tuple[torch
     """
     rows = [given.double().square().sum(dim=1) * back.double().square().sum(dim=1) for back, given in gradients]
     squares: torch.Tensor = torch.stack(rows).sum(dim=0)
-    wanted = sums.units * noise._ROOM / squares.sqrt().clamp(min=sums.clip_norm)
+    wanted = sums.units * quantized._ROOM / squares.sqrt().clamp(min=sums.clip_norm)
     factors = torch.where(wanted.isfinite() & squares.isfinite(), wanted, 0.0).float()
-    for attempt in range(noise._ATTEMPTS + 1):
+    for attempt in range(quantized._ATTEMPTS + 1):
         totals, found = _added(gradients, factors, sums)
         long = found > sums.units**2
         if not bool(long.any()):
             break
-        shorter = noise._SHORTER if attempt + 1 < noise._ATTEMPTS else 0.0
+        shorter = quantized._SHORTER if attempt + 1 < quantized._ATTEMPTS else 0.0
         factors = torch.where(long, factors * shorter, factors)
     return totals, int((factors == 0).sum())
 

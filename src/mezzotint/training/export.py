@@ -1,23 +1,585 @@
-"""Packed models in other programs' formats: PyTorch modules, safetensors, ONNX with weights of 4 and 8 bits."""
+"""Packed models in other programs' formats: PyTorch modules, safetensors, ONNX with weights of 4 and 8 bits.
+
+ONNX graphs are written operation by operation from what torch.export writes down.
+"""
 
 from __future__ import annotations
 
 import copy
+import inspect
 import json
+import math
 import os
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, final
 
 import numpy as np
+import numpy.typing as npt
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import replacing
+from mezzotint.core.mechanism import FloatArray
 from mezzotint.core.packing import pack
-from mezzotint.training.extra import torch
-from mezzotint.training.graph import FLOAT, INT64, Dense, Graph
+from mezzotint.training.extra import map_arg, torch
 from mezzotint.training.models import task
-from mezzotint.training.operations import Operations, traced
-from mezzotint.training.packed import PackedModel
+from mezzotint.training.packed import PackedModel, PackedTensor
+
+OPSET = 21
+"""The first with DequantizeLinear of 4-bit integers."""
+
+FORMAT = 10
+
+Dense = Literal["DequantizeLinear", "MatMulNBits"]
+_DENSE = ("DequantizeLinear", "MatMulNBits")
+_RUNTIME = "com.microsoft"
+_BLOCKS = 16, 128
+"""The least and the most inputs that share a scale and a zero point in MatMulNBits: up to 5 bytes beside 64."""
+
+_FLOATS, _ROUNDED = 1, 4
+"""Its levels of accuracy: inputs in 32-bit floats, or rounded to 8 bits."""
+
+FLOAT, UINT8, INT64, BOOL, UINT4 = 1, 2, 7, 9, 21
+"""ONNX's numbers for types."""
+
+_TYPES = {"f": (FLOAT, np.float32), "i": (INT64, np.int64), "u": (INT64, np.int64), "b": (BOOL, np.bool_)}
+
+
+class Graph:
+    """Nodes and constants of one graph. A constant of a name that is there already is not added again.
+
+    Arguments:
+        helper: onnx.helper.
+        packed: whose tensors become the weights.
+        dense: the operator of dense layers.
+        exact: MatMulNBits multiplies floats, not inputs rounded to 8 bits.
+
+    Raises:
+        ParameterError: levels that are not even, more than 16 with "MatMulNBits".
+    """
+
+    def __init__(self, helper: Any, packed: PackedModel, dense: Dense, *, exact: bool = False) -> None:
+        if dense not in _DENSE:
+            raise ParameterError("dense", dense, f"use one of {', '.join(_DENSE)}")
+        self.bits = 4 if len(packed.levels) <= 16 else 8
+        if dense == "MatMulNBits" and self.bits > 4:
+            raise ParameterError("dense", dense, "it holds at most 16 levels; use DequantizeLinear")
+        self.operator, self.exact = dense, exact
+        spaces = np.diff(packed.levels)
+        if not np.allclose(spaces, spaces[0], rtol=1e-9, atol=0):
+            raise ParameterError("levels", len(packed.levels), "ONNX multiplies integers: levels must be evenly spaced")
+        self.helper, self.packed, self.space = helper, packed, float(spaces[0])
+        self.tensors = {tensor.name: tensor for tensor in packed.tensors}
+        self.values = packed.values()
+        self.nodes: list[Any] = []
+        self.constants: dict[str, Any] = {}
+        self._dequantized: dict[tuple[str, int], str] = {}
+        zero = -min(packed.levels) / self.space
+        self.middle = math.floor(zero + 0.5)
+        # What is missing to weights whose zero lies between two levels.
+        self.missing = 0.0 if math.isclose(zero, self.middle) else min(packed.levels) + self.space * self.middle
+
+    def turned(
+        self, tensor: PackedTensor
+    ) -> tuple[npt.NDArray[np.uint8], FloatArray, npt.NDArray[np.uint8], FloatArray]:
+        """Codes and, for each output, scales > 0, middles, and what levels lack beside integers around the middle.
+
+        Channels of a negative scale are turned around.
+        """
+        codes = tensor.levels
+        scales = np.broadcast_to(np.asarray(tensor.scale, dtype=float), codes.shape[0])
+        top, turn = len(self.packed.levels) - 1, scales < 0
+        codes = np.where(turn.reshape(-1, *(1,) * (codes.ndim - 1)), top - codes, codes).astype(np.uint8)
+        middles = np.where(turn, top - self.middle, self.middle).astype(np.uint8)
+        return codes, np.abs(scales), middles, np.where(turn, -self.missing, self.missing)
+
+    def add(self, kind: str, *inputs: str, outputs: int, **attributes: Any) -> list[str]:
+        """Adds a node; the names of its outputs."""
+        names = [f"{kind.lower()}{len(self.nodes)}" + f".{i}" * (outputs > 1) for i in range(outputs)]
+        self.nodes.append(self.helper.make_node(kind, list(inputs), names, **attributes))
+        return names
+
+    def node(self, kind: str, *inputs: str, **attributes: Any) -> str:
+        """Adds a node of one output; its name."""
+        return self.add(kind, *inputs, outputs=1, **attributes)[0]
+
+    def raw(self, name: str, kind: int, shape: Sequence[int], content: bytes) -> str:
+        """Adds a constant as the bytes that it is stored in."""
+        if name not in self.constants:
+            self.constants[name] = self.helper.make_tensor(name, kind, shape, content, raw=True)
+        return name
+
+    def constant(self, value: npt.ArrayLike, name: str = "") -> str:
+        """Adds floats, integers or truth values."""
+        array = np.asarray(value)
+        kind, stored = _TYPES[array.dtype.kind]
+        return self.raw(name or f"constant{len(self.constants)}", kind, array.shape, array.astype(stored).tobytes())
+
+    def weight(self, name: str) -> str:
+        """A parameter in floats: from integers, or as it is where it has one dimension."""
+        if self.values[name].ndim < 2:
+            return self.constant(self.values[name], name)
+        weight, rest = self.integers(self.tensors[name], axis=0)
+        if rest is None:
+            return weight
+        return self.node("Add", weight, self.constant(rest.reshape(-1, *(1,) * (self.values[name].ndim - 1))))
+
+    def integers(self, tensor: PackedTensor, axis: int) -> tuple[str, Any]:
+        """Adds a tensor's codes; the name of (code - middle) * width in floats, and what is missing to the weights.
+
+        Outputs lie along `axis`: matrices are turned over for 1. Widths are written for each output although all may be
+        the same: onnxruntime multiplies by integers then, and unpacks weights at every call where there is a single
+        width. What is missing is an array for the outputs; None if nothing is.
+        """
+        codes, scales, middles, missing = self.turned(tensor)
+        name, rest = tensor.name, scales * missing if self.missing else None
+        if (name, axis) not in self._dequantized:
+            # Two to a byte, the first in the lower half, where they have 4 bits.
+            kind = UINT4 if self.bits == 4 else UINT8
+            part = f"{name}.columns" if axis else f"{name}.codes"
+            for label, values in ((part, codes.T if axis else codes), (f"{name}.middle", middles)):
+                self.raw(label, kind, values.shape, pack(np.ascontiguousarray(values), self.bits))
+            given = part, self.constant(scales * self.space, f"{name}.width"), f"{name}.middle"
+            self._dequantized[name, axis] = self.node("DequantizeLinear", *given, axis=axis)
+        return self._dequantized[name, axis], rest
+
+    def dense(self, name: str, given: str, bias: str | None) -> str:
+        """The product of inputs and a weight of outputs x inputs, and a bias."""
+        product = self._blocks if self.operator == "MatMulNBits" else self._product
+        out = product(self.tensors[name], given)
+        return out if bias is None else self.node("Add", out, bias)
+
+    def _product(self, tensor: PackedTensor, given: str) -> str:
+        """A dense layer's product with integers whose zero point is one."""
+        weight, rest = self.integers(tensor, axis=1)
+        out = self.node("MatMul", given, weight)
+        if rest is None:
+            return out
+        # (W + rest) x = W x + rest * sum(x): the weights stay plain integers, which runtimes multiply by. A
+        # subtraction, as onnxruntime merges a product and an addition before it looks for integers.
+        total = self.node("ReduceSum", given, self.constant([-1], "last"), keepdims=1)
+        return self.node("Sub", out, self.node("Mul", total, self.constant(-rest, f"{tensor.name}.rest")))
+
+    def _blocks(self, tensor: PackedTensor, given: str) -> str:
+        """The same by onnxruntime's operator: inputs in blocks, each with a scale and a zero point.
+
+        Zero points may be floats, at which it multiplies slowly; they are integers of 4 bits where levels allow it.
+        """
+        turned, scales, middles, missing = self.turned(tensor)
+        outputs, inputs = turned.shape
+        block = min(max(_BLOCKS[0], 1 << (inputs - 1).bit_length()), _BLOCKS[1])
+        count = -(-inputs // block)
+        codes = np.zeros((outputs, count * block), dtype=np.uint8)
+        codes[:, :inputs] = turned
+        blocks = self.raw(f"{tensor.name}.blocks", UINT8, (outputs, count, block // 2), pack(codes, 4))
+        widths = self.constant(np.repeat(scales * self.space, count), f"{tensor.name}.widths")
+        zero = f"{tensor.name}.zero"
+        if self.missing:
+            self.constant(np.repeat(middles - missing / self.space, count), zero)
+        else:
+            # Two to a byte, each output's from a byte of its own on.
+            points = np.zeros((outputs, count + count % 2), dtype=np.uint8)
+            points[:, :count] = middles[:, None]
+            self.raw(zero, UINT8, (points.size // 2,), pack(points, 4))
+        return self.node(
+            "MatMulNBits", given, blocks, widths, zero, domain=_RUNTIME, K=inputs, N=outputs, bits=4, block_size=block,
+            accuracy_level=_FLOATS if self.exact or self.missing else _ROUNDED,
+        )  # fmt: skip
+
+    def model(self, last: str, shape: Sequence[int], kind: int, results: Sequence[int], *, note: str) -> Any:
+        """The whole model; one input "features" of type `kind`, one output "outputs"."""
+        self.nodes.append(self.helper.make_node("Identity", [last], ["outputs"]))
+        features = self.helper.make_tensor_value_info("features", kind, ["records", *shape])
+        outputs = self.helper.make_tensor_value_info("outputs", FLOAT, ["records", *results])
+        graph = self.helper.make_graph(self.nodes, "mezzotint", [features], [outputs], list(self.constants.values()))
+        opsets = [self.helper.make_opsetid("", OPSET)]
+        if self.operator == "MatMulNBits":
+            opsets.append(self.helper.make_opsetid(_RUNTIME, 1))
+        model = self.helper.make_model(graph, opset_imports=opsets, ir_version=FORMAT, producer_name="mezzotint")
+        self.helper.set_model_props(model, {"note": note})
+        return model
+
+
+Node = torch.fx.Node
+Sizes = int | Sequence[int]
+_DTYPES = {"float32": torch.float32, "int64": torch.int64}
+
+
+def traced(module: torch.nn.Module, shape: tuple[int, ...], inputs: str) -> Any:
+    """What a module computes of any number of records, as a program of torch.export; in-place operations resolved.
+
+    Raises:
+        ParameterError: a forward pass that cannot be followed.
+    """
+    fused = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)  # attention in its parts, not in one operation of PyTorch's own
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            records = torch.zeros(2, *shape, dtype=_DTYPES[inputs])
+            any_number = ({0: torch.export.Dim.DYNAMIC},)
+            program = torch.export.export(module, (records,), dynamic_shapes=any_number)
+            if any(getattr(getattr(node.target, "_schema", None), "is_mutable", False) for node in program.graph.nodes):
+                program = program.run_decompositions({})
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        remedy = f"torch.export cannot follow it with any number of records of shape {shape}: {reason}"
+        raise ParameterError("module", type(module).__name__, remedy) from error
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fused)
+    # What held for two records only is written down as a range of their number, or as a guard.
+    ranges = [f"{r.lower} to {r.upper} records" for r in program.range_constraints.values() if not _any_number(r)]
+    if looked := [*ranges, *getattr(program, "_guards_code", ())]:
+        remedy = f"its forward pass looks at the number of records ({looked[0]}); what is exported holds for any number"
+        raise ParameterError("module", type(module).__name__, remedy)
+    return program
+
+
+def _any_number(numbers: Any) -> bool:
+    return bool(numbers.lower <= 2) and str(numbers.upper) == "int_oo"
+
+
+@final
+class Operations:
+    """Writes a traced module into a graph, operation by operation.
+
+    Arguments:
+        graph: to write into; its packed tensors are the module's parameters.
+        module: what was traced.
+        program: of `traced`.
+
+    Raises:
+        ParameterError: an operation, or a setting of one, that is not in the list; none is left out or approximated.
+
+    Guarantees: what depends on neither features nor parameters is computed here, once, by PyTorch itself.
+    """
+
+    def __init__(self, graph: Graph, module: torch.nn.Module, program: Any) -> None:
+        self.graph = graph
+        self.names: dict[Node, Any] = {}
+        """What values are called in the graph; a list for those of several tensors."""
+        self.known: dict[Node, torch.Tensor] = {}
+        self.weights: dict[Node, str] = {}
+        own = {id(parameter): name for name, parameter in module.named_parameters()}
+        parameters = {name: own[id(parameter)] for name, parameter in module.named_parameters(remove_duplicate=False)}
+        signature = program.graph_signature
+        buffers, plain = signature.inputs_to_buffers, signature.inputs_to_lifted_tensor_constants
+        tensors = {**dict(module.named_buffers(remove_duplicate=False)), **program.constants}
+        records = None
+        for node in program.graph.nodes:
+            if node.op == "placeholder" and node.name in signature.inputs_to_parameters:
+                self.weights[node] = parameters[signature.inputs_to_parameters[node.name]]
+            elif node.op == "placeholder" and (node.name in buffers or node.name in plain):
+                self.known[node] = tensors[buffers.get(node.name) or plain[node.name]]
+            elif node.op == "placeholder":
+                self.names[node], records = "features", node.meta["val"].shape[0]
+            elif node.op == "output":
+                self._end(node.args[0], records)
+            elif node.users:
+                self._write(node)
+
+    def _end(self, results: Sequence[Any], records: Any) -> None:
+        value = results[0].meta.get("val") if len(results) == 1 and isinstance(results[0], Node) else None
+        if value is None or value.dtype != torch.float32 or str(value.shape[:1]) != str(torch.Size([records])):
+            raise ParameterError("module", str(value), "it has to give one tensor of floats, records first")
+        self.last, self.results = self.of(results[0]), tuple(value.shape[1:])
+
+    def _write(self, node: Node) -> None:
+        """Adds what a node computes; sizes are taken where they are used."""
+        if not isinstance(node.meta.get("val"), torch.Tensor | list | tuple):
+            return
+        random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+        if not random and all(one in self.known for one in node.all_input_nodes):
+            arguments: Any = map_arg((node.args, node.kwargs), self.known.__getitem__)
+            self.known[node] = node.target(*arguments[0], **arguments[1])  # type: ignore[operator]
+            return
+        several = node.meta["val"] if isinstance(node.meta["val"], list | tuple) else [node.meta["val"]]
+        writer = WRITERS.get(str(node.target)) if all(one.dtype in _ONNX for one in several) else None
+        if writer is None or not _takes(writer, self, node, *node.args, **node.kwargs):
+            raise _refusal(node)
+        self.names[node] = writer(self, node, *node.args, **node.kwargs)
+        if self.names[node] is None:
+            raise _refusal(node)
+
+    def of(self, value: object, kind: torch.dtype = torch.float32) -> str:
+        """The name of a value, or of a number, in the graph, as a type."""
+        if not isinstance(value, Node):
+            return self.graph.constant(np.asarray(value, dtype=_NUMPY[kind]))
+        if value in self.known:
+            return self.graph.constant(self.known[value].to(kind).numpy())
+        if value not in self.weights and value not in self.names:
+            raise _refusal(next(iter(value.users)))  # it reckons with a size
+        name = self.graph.weight(self.weights[value]) if value in self.weights else self.names[value]
+        own = value.meta["val"].dtype
+        return name if own == kind else self.graph.node("Cast", name, to=_ONNX[kind])
+
+    def like(self, node: Node, value: object) -> str:
+        """The name of an operand, in the type of a node's result."""
+        return self.of(value, node.meta["val"].dtype)
+
+    def integers(self, values: Sequence[int]) -> str:
+        """The name of a constant of integers."""
+        return self.of(list(values), torch.int64)
+
+    def linear(self, _: Node, x: Node, weight: Node, bias: Node | None = None) -> str:
+        added = None if bias is None else self.of(bias)
+        if weight in self.weights:
+            return self.graph.dense(self.weights[weight], self.of(x), added)
+        turned = self.graph.node("Transpose", self.of(weight), perm=[1, 0])
+        out = self.graph.node("MatMul", self.of(x), turned)
+        return out if added is None else self.graph.node("Add", out, added)
+
+    def convolution(
+        self, _: Node, x: Node, weight: Node, bias: Node | None = None, stride: Sizes = 1, padding: Sizes = 0,
+        dilation: Sizes = 1, groups: int = 1,
+    ) -> str:  # fmt: skip
+        given = [self.of(x), self.of(weight), *([] if bias is None else [self.of(bias)])]
+        return self.graph.node(
+            "Conv", *given, strides=_pair(stride), pads=_pair(padding) * 2, dilations=_pair(dilation), group=groups
+        )
+
+    def pool(
+        self,
+        _: Node,
+        x: Node,
+        size: Sizes,
+        stride: Sizes = (),
+        padding: Sizes = 0,
+        dilation: Sizes = 1,
+        up: bool = False,
+    ) -> str:
+        return self.graph.node(
+            "MaxPool", self.of(x), kernel_shape=_pair(size), strides=_pair(stride or size), pads=_pair(padding) * 2,
+            dilations=_pair(dilation), ceil_mode=int(up),
+        )  # fmt: skip
+
+    def embedding(self, _: Node, weight: Node, indices: Node, *__: object) -> str:
+        # Settings beyond these are about gradients.
+        rank, chosen = indices.meta["val"].dim(), self.of(indices, torch.int64)
+        dense = any(str(user.target) == LINEAR and user.args[1] is weight for user in weight.users)
+        if weight not in self.weights or not dense or self.graph.operator != "DequantizeLinear":
+            return self.graph.node("Gather", self.of(weight), chosen, axis=0)
+        # The weight of a dense layer too: it is stored once, turned over.
+        turned, rest = self.graph.integers(self.graph.tensors[self.weights[weight]], axis=1)
+        if rest is not None:
+            turned = self.graph.node("Add", turned, self.graph.constant(rest))
+        found = self.graph.node("Gather", turned, chosen, axis=1)
+        return self.graph.node("Transpose", found, perm=[*range(1, rank + 1), 0])
+
+    def layer_norm(
+        self, _: Node, x: Node, shape: Sequence[int], weight: Node | None = None, bias: Node | None = None,
+        eps: float = 1e-5, __: bool = True,
+    ) -> str:  # fmt: skip
+        gain = self.of(np.ones(shape) if weight is None else weight)
+        given = [self.of(x), gain, *([] if bias is None else [self.of(bias)])]
+        return self.graph.node("LayerNormalization", *given, axis=-len(shape), epsilon=eps)
+
+    def group_norm(
+        self, _: Node, x: Node, groups: int, weight: Node | None = None, bias: Node | None = None, eps: float = 1e-5,
+        __: bool = True,
+    ) -> str:  # fmt: skip
+        channels = x.meta["val"].shape[1]
+        gain = self.of(np.ones(channels) if weight is None else weight)
+        shift = self.of(np.zeros(channels) if bias is None else bias)
+        return self.graph.node("GroupNormalization", self.of(x), gain, shift, num_groups=groups, epsilon=eps)
+
+    def attention(
+        self, _: Node, query: Node, key: Node, value: Node, mask: Node | None = None, dropout: float = 0.0,
+        causal: bool = False, *, scale: float | None = None,
+    ) -> str | None:  # fmt: skip
+        tokens, others, width = query.meta["val"].shape[-2], key.meta["val"].shape[-2], key.meta["val"].shape[-1]
+        if dropout or not all(isinstance(size, int) for size in (tokens, others, width)):
+            return None
+        across = list(range(key.meta["val"].dim()))
+        across[-2:] = across[:-3:-1]
+        turned = self.graph.node("Transpose", self.of(key), perm=across)
+        factor = self.of(width**-0.5 if scale is None else scale)
+        scores = self.graph.node("MatMul", self.graph.node("Mul", self.of(query), factor), turned)
+        if causal:
+            scores = self.graph.node("Add", scores, self.of(np.triu(np.full((tokens, others), -np.inf), 1)))
+        if mask is not None and mask.meta["val"].dtype == torch.bool:
+            scores = self.graph.node("Where", self.of(mask, torch.bool), scores, self.of(-np.inf))
+        elif mask is not None:
+            scores = self.graph.node("Add", scores, self.of(mask))
+        return self.graph.node("MatMul", self.graph.node("Softmax", scores, axis=-1), self.of(value))
+
+    def softmax(self, _: Node, x: Node, axis: int, kind: object = None) -> str | None:
+        return self.graph.node("Softmax", self.of(x), axis=axis) if kind is None else None
+
+    def gelu(self, _: Node, x: Node, *, approximate: str = "none") -> str:
+        return self.graph.node("Gelu", self.of(x), approximate=approximate)
+
+    def plain(self, _: Node, x: Node, *, kind: str) -> str:
+        return self.graph.node(kind, self.of(x))
+
+    def same(self, _: Node, x: Node, *__: object, **___: object) -> str:
+        return self.of(x, x.meta["val"].dtype)
+
+    def dropout(self, node: Node, x: Node, _: float, train: bool) -> str | None:
+        return None if train else self.same(node, x)
+
+    def pairwise(self, node: Node, x: object, y: object, *, kind: str, alpha: float = 1) -> str | None:
+        return None if alpha != 1 else self.graph.node(kind, self.like(node, x), self.like(node, y))
+
+    def product(self, _: Node, x: Node, y: Node) -> str:
+        return self.graph.node("MatMul", self.of(x), self.of(y))
+
+    def product_and_sum(
+        self, node: Node, added: Node, x: Node, y: Node, *, beta: float = 1, alpha: float = 1
+    ) -> str | None:
+        return None if (beta, alpha) != (1, 1) else self.graph.node("Add", self.product(node, x, y), self.of(added))
+
+    def reduction(
+        self, _: Node, x: Node, axes: int | Sequence[int] | None, keep: bool = False, *, kind: str, dtype: object = None
+    ) -> str | None:
+        if dtype is not None or axes is None:
+            return None
+        listed = self.integers([axes] if isinstance(axes, int) else axes)
+        return self.graph.node(kind, self.of(x), listed, keepdims=int(keep))
+
+    def shaped(self, node: Node, x: Node, *_: object) -> str | None:
+        """Any operation that keeps the values in their order: the result's shape says all, its one open size is -1."""
+        sizes = [size if isinstance(size, int) else -1 for size in node.meta["val"].shape]
+        if sizes.count(-1) > 1:
+            return None
+        return self.graph.node("Reshape", self.like(node, x), self.integers(sizes))
+
+    def transposed(self, node: Node, x: Node, first: int = 0, second: int = 1) -> str:
+        axes = list(range(x.meta["val"].dim()))
+        axes[first], axes[second] = axes[second], axes[first]
+        return self.permuted(node, x, axes)
+
+    def permuted(self, node: Node, x: Node, axes: Sequence[int]) -> str:
+        return self.graph.node("Transpose", self.like(node, x), perm=[axis % len(axes) for axis in axes])
+
+    def expanded(self, node: Node, x: Node, sizes: Sequence[Any]) -> str | None:
+        parts: list[str] = []
+        for size in sizes:
+            if isinstance(size, int):
+                parts.append(self.integers([max(size, 1)]))  # both -1 there and 1 here keep what is
+            elif str(size.target) == "aten.sym_size.int" and size.args[0] in self.names:
+                start = size.args[1] % size.args[0].meta["val"].dim()
+                parts.append(self.graph.node("Shape", self.names[size.args[0]], start=start, end=start + 1))
+            else:
+                return None
+        return self.graph.node("Expand", self.like(node, x), self.graph.node("Concat", *parts, axis=0))
+
+    def chosen(self, node: Node, x: Node, axis: int, index: object) -> str | None:
+        if not isinstance(index, int):
+            return None
+        return self.graph.node("Gather", self.like(node, x), self.of(index, torch.int64), axis=axis)
+
+    def cut(
+        self, node: Node, x: Node, axis: int = 0, start: object = None, end: object = None, step: int = 1
+    ) -> str | None:
+        first, last = start or 0, _END if end is None else end
+        if not isinstance(first, int) or not isinstance(last, int):
+            return None
+        if (first, last, step) == (0, _END, 1):
+            return self.same(node, x)
+        return self.graph.node("Slice", self.like(node, x), *(self.integers([i]) for i in (first, last, axis, step)))
+
+    def split(self, node: Node, x: Node, _: object, axis: int = 0) -> list[str] | None:
+        sizes = [part.shape[axis] for part in node.meta["val"]]
+        if not all(isinstance(size, int) for size in sizes):
+            return None
+        given = self.of(x, node.meta["val"][0].dtype), self.integers(sizes)
+        return self.graph.add("Split", *given, outputs=len(sizes), axis=axis)
+
+    def unbound(self, node: Node, x: Node, axis: int = 0) -> list[str]:
+        given, count = self.of(x, node.meta["val"][0].dtype), len(node.meta["val"])
+        return [self.graph.node("Gather", given, self.of(i, torch.int64), axis=axis) for i in range(count)]
+
+    def part(self, _: Node, several: Node, index: int) -> str:
+        return self.names[several][index]
+
+    def joined(self, node: Node, several: Sequence[Node], axis: int = 0) -> str:
+        return self.graph.node("Concat", *(self.like(node, one) for one in several), axis=axis)
+
+    def filled(self, node: Node, x: Node, mask: Node, value: float) -> str:
+        return self.graph.node("Where", self.of(mask, torch.bool), self.like(node, value), self.like(node, x))
+
+
+def _takes(function: Callable[..., object], *arguments: object, **settings: object) -> bool:
+    try:
+        inspect.signature(function).bind(*arguments, **settings)
+    except TypeError:
+        return False
+    return True
+
+
+def _pair(value: Sizes) -> list[int]:
+    both = [value] if isinstance(value, int) else list(value)
+    return both * (2 // len(both))
+
+
+def _refusal(node: Node) -> ParameterError:
+    """Names the layer that an operation stands in, and the operation with its settings."""
+    layers: list[Any] = list((node.meta.get("nn_module_stack") or {}).values())
+    kind = str(layers[-1][1]).rsplit(".", 1)[-1] if layers else "module"
+    known = ", ".join(sorted({name.split(".")[1].lstrip("_") for name in WRITERS if name.startswith("aten")}))
+    settings = ", ".join(
+        [*map(str, node.args), *(f"{name}={value}" for name, value in node.kwargs.items() if value is not None)]
+    )
+    return ParameterError("module", f"{kind}: {node.target}({settings})", f"what is exported is {known}")
+
+
+_END = 2**63 - 1
+_ONNX = {torch.float32: FLOAT, torch.int64: INT64, torch.bool: BOOL}
+_NUMPY = {torch.float32: np.float32, torch.int64: np.int64, torch.bool: np.bool_}
+
+LINEAR = "aten.linear.default"
+WRITERS: dict[str, Callable[..., object]] = {
+    LINEAR: Operations.linear,
+    "aten.conv2d.default": Operations.convolution,
+    "aten.max_pool2d.default": Operations.pool,
+    "aten.embedding.default": Operations.embedding,
+    "aten.layer_norm.default": Operations.layer_norm,
+    "aten.group_norm.default": Operations.group_norm,
+    "aten.scaled_dot_product_attention.default": Operations.attention,
+    "aten.softmax.int": Operations.softmax,
+    "aten.gelu.default": Operations.gelu,
+    "aten.dropout.default": Operations.dropout,
+    "aten.matmul.default": Operations.product,
+    "aten.bmm.default": Operations.product,
+    "aten.baddbmm.default": Operations.product_and_sum,
+    "aten.transpose.int": Operations.transposed,
+    "aten.t.default": Operations.transposed,
+    "aten.permute.default": Operations.permuted,
+    "aten.expand.default": Operations.expanded,
+    "aten.select.int": Operations.chosen,
+    "aten.slice.Tensor": Operations.cut,
+    "aten.chunk.default": Operations.split,
+    "aten.split.Tensor": Operations.split,
+    "aten.split_with_sizes.default": Operations.split,
+    "aten.unbind.int": Operations.unbound,
+    "<built-in function getitem>": Operations.part,
+    "aten.cat.default": Operations.joined,
+    "aten.masked_fill.Scalar": Operations.filled,
+    **{
+        f"aten.{name}.{overload}": Operations.shaped
+        for name, overload in (
+            ("view", "default"), ("_unsafe_view", "default"), ("reshape", "default"), ("flatten", "using_ints"),
+            ("unflatten", "int"), ("unsqueeze", "default"), ("squeeze", "dim"), ("squeeze", "dims"),
+            ("squeeze", "default"),
+        )
+    },
+    **{f"aten.{name}.default": Operations.same for name in ("contiguous", "clone", "detach", "alias")},
+    **{
+        f"aten.{name}.default": partial(Operations.plain, kind=kind)
+        for name, kind in (("tanh", "Tanh"), ("relu", "Relu"), ("sigmoid", "Sigmoid"))
+    },
+    **{
+        f"aten.{name}.Tensor": partial(Operations.pairwise, kind=kind)
+        for name, kind in (("add", "Add"), ("sub", "Sub"), ("mul", "Mul"), ("div", "Div"))
+    },
+    "aten.mean.dim": partial(Operations.reduction, kind="ReduceMean"),
+    "aten.sum.dim_IntList": partial(Operations.reduction, kind="ReduceSum"),
+}  # fmt: skip
+"""How each operation that is exported is written, by its name in the program."""
+
 
 KINDS = {"float32": FLOAT, "int64": INT64}
 

@@ -16,10 +16,8 @@ from mezzotint.core.records import JsonObject
 from mezzotint.privacy.account import account
 from mezzotint.privacy.claim import Claim
 from mezzotint.training.bands import NOT_REPLACED, CorrelatedNoise, coefficients
-from mezzotint.training.batches import FactoredGradSampleModule
+from mezzotint.training.batches import Drawn, FactoredGradSampleModule
 from mezzotint.training.extra import DPOptimizer, GradSampleModule, torch
-from mezzotint.training.loaders import Drawn
-from mezzotint.training.notices import warn_about
 from mezzotint.training.optimizers import (
     ClippedGradientOptimizer,
     NoisyOptimizer,
@@ -27,9 +25,9 @@ from mezzotint.training.optimizers import (
     QuantizedGradientOptimizer,
     RankedGradientOptimizer,
 )
-from mezzotint.training.projection import Projection
+from mezzotint.training.projection import Projection, warn_about
 from mezzotint.training.rqp.accounting import training_release
-from mezzotint.training.rqp.sampling import Phase, Poisson
+from mezzotint.training.rqp.phases import Phase, Poisson
 from mezzotint.vectors import RankedCodebook
 
 

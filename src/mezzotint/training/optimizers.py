@@ -20,15 +20,11 @@ from mezzotint.core.mechanism import Mechanism, Seed
 from mezzotint.core.sampler import GPU
 from mezzotint.privacy.sums.lattice import Lattice, find_lattice
 from mezzotint.training.bands import SCALE, CorrelatedNoise
-from mezzotint.training.batches import factors
+from mezzotint.training.batches import Drawn, factors
 from mezzotint.training.device import clipped_sum, rounded_gaussian
 from mezzotint.training.extra import BatchSplittingSampler, DPOptimizer, check_unused, mark_used, torch
-from mezzotint.training.levels import place
-from mezzotint.training.loaders import Drawn
-from mezzotint.training.noise import ClippedSums
-from mezzotint.training.notices import LeftOutWarning
-from mezzotint.training.projection import ROUNDINGS, Projection
-from mezzotint.training.quantized import Gradients, RecordSums
+from mezzotint.training.projection import ROUNDINGS, LeftOutWarning, Projection, place
+from mezzotint.training.quantized import ClippedSums, Gradients, RecordSums
 from mezzotint.vectors import RankedCodebook, round_seeds
 from mezzotint.vectors.rounded import RoundedGaussian
 

@@ -20,10 +20,9 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.core.records import JsonObject, Progress
 from mezzotint.datasets import Dataset
 from mezzotint.privacy.claim import Claim
-from mezzotint.training.batches import Parts, PoissonBatches, first_records
+from mezzotint.training.batches import Drawn, Parts, PoissonBatches, first_records
 from mezzotint.training.checkpoint import StepLedger, multiple, save
 from mezzotint.training.extra import torch
-from mezzotint.training.loaders import Drawn
 from mezzotint.training.methods import Method
 from mezzotint.training.models import Task
 from mezzotint.training.optimizers import NotFiniteError

@@ -1,27 +1,102 @@
-"""What a run of RQP-SGD or DP-SGD costs: one loss distribution per step, composed, and said in one sentence."""
+"""What a run of RQP-SGD or DP-SGD costs: one loss distribution per step, composed, proved, and said in one sentence.
+
+Also as `dp_accounting` events, and back, for whoever composes them elsewhere.
+"""
 
 from __future__ import annotations
 
 import functools
 import math
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import final
+from fractions import Fraction
+from typing import Literal, final
 
+import dp_accounting
 import numpy as np
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
+from mezzotint import kernel
 from mezzotint.core.arguments import Neighboring, check_count, check_neighboring, check_positive
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.records import JsonObject
 from mezzotint.privacy.account import account
 from mezzotint.privacy.claim import Claim
-from mezzotint.privacy.propose import Outcome
+from mezzotint.privacy.propose import TAIL, Outcome, Proof, accepted, exact_rate, exact_text, sealed
 from mezzotint.privacy.release import Release
 from mezzotint.training.rqp.contraction import check_bits, check_q, contraction, step_loss
-from mezzotint.training.rqp.propose import propose_training
-from mezzotint.training.rqp.sampling import Phase, Poisson, Sampling
+from mezzotint.training.rqp.phases import Phase, Poisson, Sampling
+
+_DEPTH = 40
+RAISES = (1e-4, 1e-3, 3e-3, 1e-2)
+"""By how much of itself the float epsilon (dp-accounting's, pessimistic by its buckets) is raised, in turn."""
+
+
+def propose_training(
+    *,
+    epsilon: float,
+    delta: float,
+    noise_multiplier: float,
+    steps: int,
+    sampling_rate: float = 1.0,
+    q: float = 1.0,
+    bits: int = 1,
+    neighboring: str = "add_or_remove_one",
+    seeded: bool = False,
+    way: Literal["direct", "removal", "noise"] = "direct",
+    fineness: int | None = None,
+    seconds: int = 60,
+) -> Outcome:
+    """A certified claim near the float epsilon of a run with Poisson batches.
+
+    Arguments:
+        epsilon, delta: what `rqp.epsilon` found.
+        noise_multiplier, steps, sampling_rate, q, bits, neighboring: as there.
+        seeded: the run followed from a seed.
+        way: how replacing a record is proved: by its own curve, as removing a record and adding another, or by the
+            noise alone, as if no code were replaced. Where codes are, the latter two are tried in turn.
+        fineness: grid points per nat; None: a power of two that costs about 1e-3 of epsilon.
+        seconds: processor time for each check.
+    """
+    rate = exact_rate(sampling_rate)
+    kept = exact_rate(q)
+    release = kernel.ExactRelease(
+        observer="model", rounds=steps, sampling="none" if rate == 1 else "poisson", rate=rate, neighboring=neighboring,
+        noise_multiplier=exact_rate(noise_multiplier), kept=kept, levels=2**bits, seeded=seeded,
+    )  # fmt: skip
+    content: JsonObject = {"kappa": "1"}
+    if kept < 1 and way != "noise":
+        content = {"kappa": exact_text(contraction(q, bits) * 1.0002), "range": "8", "depth": _DEPTH}
+        if Fraction(str(content["kappa"])) >= 1:
+            content = {"kappa": "1"}
+    shift = float(Fraction(str(content["kappa"]))) / noise_multiplier
+    if way == "removal":
+        content["by"] = "removal"
+    elif neighboring == "replace_one":
+        shift *= 2
+    largest = shift**2 / 2 + (math.sqrt(2 * math.log(1e4 * steps / delta)) + 1) * shift
+    reach = largest + math.log(sampling_rate + (1 - sampling_rate) * math.exp(-largest))
+    fine = fineness
+    if fine is None:
+        # A step's losses deviate by about rate * (e^(shift^2) - 1)^1/2; the grid must be fine against that.
+        deviation = max(sampling_rate * math.sqrt(math.expm1(min(shift**2, 20.0))), 1e-5)
+        fine = 2 ** math.ceil(math.log2(min(2**13, max(16.0, 20 / deviation))))
+    high = math.ceil(reach * fine) + 1
+
+    def proof(claim: kernel.ExactClaim) -> Proof:
+        grid = {"low": -high, "high": high}
+        return sealed(claim, "gaussian", step=f"1/{fine}", tail=TAIL, sampled=grid, **content)
+
+    outcome = accepted(release, epsilon, delta, proof, raises=RAISES, seconds=seconds)
+    if outcome.proof is None and neighboring == "replace_one" and kept < 1 and way != "noise":
+        return propose_training(
+            epsilon=epsilon, delta=delta, noise_multiplier=noise_multiplier, steps=steps, sampling_rate=sampling_rate,
+            q=q, bits=bits, neighboring=neighboring, seeded=seeded, way="removal" if way == "direct" else "noise",
+            fineness=fineness, seconds=seconds,
+        )  # fmt: skip
+    return outcome
+
 
 PLD = "privacy loss distribution"
 PURE = "sum of worst steps"
@@ -347,3 +422,82 @@ def _pure(phase: Phase, *, q: float, bits: int, dimension: int, neighboring: Nei
     step = step_loss(shift, dimension, max(0.0, keep - other), other)
     # log(1 + p (e^x - 1)) = x + log(p + (1 - p) e^-x) does not overflow.
     return phase.steps * (step + math.log(rate + (1 - rate) * math.exp(-step))) * (1 + 1e-12)
+
+
+def to_event(released: Claim | Release) -> dp_accounting.DpEvent:
+    """The event that an accountant of `dp_accounting` composes; the neighbouring relation is the accountant's.
+
+    Arguments:
+        released: a claim of a training run, or its release.
+
+    Raises:
+        ParameterError: what no event describes, and why: reports of tables and vectors, noise that is contracted by
+            random replacement, batches that are not drawn by Poisson sampling, users of several records, seeded runs.
+
+    Guarantees: `from_event` gives back an equal release, but for phases without steps.
+
+    >>> phase = Phase(noise_multiplier=1.0, kappa=1.0, sampling=Poisson(rate=0.01), steps=100)
+    >>> to_event(training_release([phase], delta=1e-5)).count
+    100
+    """
+    release = released.release if isinstance(released, Claim) else released
+    if release is None or not isinstance(release.mechanism, Steps):
+        kind = "no release" if release is None else type(release.mechanism).__name__
+        raise ParameterError("released", kind, "events are about the Gaussian steps of training runs")
+    if release.mechanism.seeded:
+        raise ParameterError("released", "seeded", "a seeded run is not private: no event says what it costs")
+    events = [_event(phase) for phase in release.mechanism.phases if phase.steps > 0]
+    if not events:
+        return dp_accounting.NoOpDpEvent()
+    return events[0] if len(events) == 1 else dp_accounting.ComposedDpEvent(events)
+
+
+def _event(phase: Phase) -> dp_accounting.DpEvent:
+    if not isinstance(phase.sampling, Poisson):
+        raise ParameterError("sampling", phase.sampling.words(), "only Poisson sampling is converted")
+    if phase.records_per_user != 1:
+        remedy = "an event is about one record; accountants have no word for users with several"
+        raise ParameterError("records_per_user", phase.records_per_user, remedy)
+    if phase.bands != 1:
+        remedy = "correlated noise has no event; phases of as many steps as a record takes part in have one"
+        raise ParameterError("bands", phase.bands, remedy)
+    if phase.kappa != 1:
+        remedy = "random replacement of codes has no event; that of the noise alone costs more: use kappa=1"
+        raise ParameterError("kappa", phase.kappa, remedy)
+    gaussian = dp_accounting.GaussianDpEvent(phase.noise_multiplier)
+    rate = phase.sampling.rate
+    step = gaussian if rate == 1 else dp_accounting.PoissonSampledDpEvent(rate, gaussian)
+    return dp_accounting.SelfComposedDpEvent(step, phase.steps)
+
+
+def from_event(
+    event: dp_accounting.DpEvent, *, delta: float, neighboring: Neighboring = "add_or_remove_one"
+) -> Release:
+    """The release that an event describes, for `mezzotint.privacy.account`.
+
+    Arguments:
+        event: Gaussian, Poisson-sampled Gaussian, and whatever is composed or self-composed of them.
+        delta, neighboring: of the claim; an event has neither.
+
+    Raises:
+        ParameterError: another event, by its name.
+    """
+    return training_release(list(_phases(event, 1)), delta=delta, neighboring=neighboring)
+
+
+def _phases(event: dp_accounting.DpEvent, count: int) -> Iterator[Phase]:
+    if isinstance(event, dp_accounting.NoOpDpEvent):
+        return
+    if isinstance(event, dp_accounting.SelfComposedDpEvent):
+        yield from _phases(event.event, count * event.count)
+    elif isinstance(event, dp_accounting.ComposedDpEvent):
+        for _ in range(count):  # in turn: a repeated sequence is not the sequence of its repeated parts
+            for part in event.events:
+                yield from _phases(part, 1)
+    else:
+        sampled = isinstance(event, dp_accounting.PoissonSampledDpEvent)
+        rate, inner = (event.sampling_probability, event.event) if sampled else (1.0, event)
+        if not isinstance(inner, dp_accounting.GaussianDpEvent):
+            remedy = "only Gaussian and Poisson-sampled Gaussian events, and compositions of them, are converted"
+            raise ParameterError("event", type(inner).__name__, remedy)
+        yield Phase(noise_multiplier=inner.noise_multiplier, kappa=1.0, sampling=Poisson(rate=rate), steps=count)
