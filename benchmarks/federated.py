@@ -64,7 +64,7 @@ from mezzotint.federated.secagg import (
 )
 from mezzotint.federated.secagg.masks import add_mask, pack_words, reduced, word_type
 from mezzotint.federated.strategy import SecureStrategy
-from mezzotint.privacy.gaussian import gaussian_epsilon
+from mezzotint.privacy.tradeoff import gaussian_epsilon
 from mezzotint.vectors.rounded import RoundedGaussian
 
 LEVELS = 16

@@ -17,7 +17,7 @@ from typer.main import get_command
 
 from mezzotint import Mechanism, kernel, privacy, vectors
 from mezzotint.cli import app
-from mezzotint.cli.tables import Fitted
+from mezzotint.cli.common import Fitted
 
 Invoke = Callable[..., Any]
 ROOT = Path(__file__).resolve().parents[2]

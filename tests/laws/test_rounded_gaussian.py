@@ -17,8 +17,8 @@ from laws.registry import judges
 from mezzotint.core.errors import ParameterError
 from mezzotint.federated.encoding import gaussian_encoding
 from mezzotint.privacy.account import account
-from mezzotint.privacy.gaussian import gaussian_epsilon, hockey_stick
 from mezzotint.privacy.release import Release
+from mezzotint.privacy.tradeoff import gaussian_epsilon, hockey_stick
 from mezzotint.vectors import GaussianScheme
 from mezzotint.vectors.gaussian import merging_loss
 from reference.vectors import hockey_stick as divergence
@@ -104,7 +104,7 @@ def pair(scheme: GaussianScheme, others: Sequence[float], ends: Sequence[float])
 
 @judges(
     "vectors.modular.ModularScheme.account", "federated.encoding.ModularEncoding.claims",
-    "privacy.gaussian.gaussian_epsilon",
+    "privacy.tradeoff.gaussian_epsilon",
 )  # fmt: skip
 @settings(max_examples=examples(6))
 @given(
@@ -150,7 +150,7 @@ def test_claims_are_tight_and_composed_over_coordinates_and_rounds() -> None:
         assert max(found) > 0.75 * delta  # rounding, which nothing is claimed of, hides as well
 
 
-@judges("privacy.gaussian.gaussian_epsilon")
+@judges("privacy.tradeoff.gaussian_epsilon")
 @pytest.mark.parametrize("mu", [1e-3, 0.3, 2.0, 15.0])
 @pytest.mark.parametrize("delta", [1e-12, 1e-5, 0.2])
 def test_gaussian_curves_are_never_below_a_sum_over_cells(mu: float, delta: float) -> None:

@@ -20,9 +20,9 @@ from mezzotint.federated.encoding import NoiseEncoding, TableEncoding
 from mezzotint.federated.ledger import RunLedger
 from mezzotint.federated.lifetime import LifetimeLedger
 from mezzotint.privacy.account import clones_epsilon
+from mezzotint.privacy.distribution import renyi_to_epsilon, seen_renyi
 from mezzotint.privacy.ledger import GLOBAL, Charge, Ledger, compose_releases
 from mezzotint.privacy.local import advanced_epsilon
-from mezzotint.privacy.sampling import renyi_to_epsilon, seen_renyi
 from mezzotint.training import rqp
 from mezzotint.training.projection import projection, projection_from
 from mezzotint.training.rqp.contraction import contraction
@@ -142,8 +142,8 @@ def test_what_was_spent_has_no_order_and_may_be_kept_in_two_ledgers(
 
 @judges(
     "privacy.local.advanced_epsilon",
-    "privacy.sampling.renyi_to_epsilon",
-    "privacy.sampling.seen_renyi",
+    "privacy.distribution.renyi_to_epsilon",
+    "privacy.distribution.seen_renyi",
     "privacy.account.clones_epsilon",
 )
 def test_bounds_of_numbers_alone_are_monotone_and_exact_at_their_ends() -> None:

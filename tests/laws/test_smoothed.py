@@ -96,10 +96,10 @@ def test_expectations_have_no_first_type_and_no_first_distribution(
 
 
 @judges(
-    "smoothed.properties.guarantee",
-    "smoothed.properties.compose",
-    "smoothed.properties.post_process",
-    "smoothed.properties.pre_process",
+    "smoothed.model.guarantee",
+    "smoothed.model.compose",
+    "smoothed.model.post_process",
+    "smoothed.model.pre_process",
 )
 def test_guarantees_add_up_in_any_order_and_processing_keeps_them() -> None:
     vertices = [Fraction(3, 10), Fraction(6, 10)]

@@ -39,9 +39,8 @@ from mezzotint.core.loss import certify, delta, pure_epsilon, renyi, renyi_pairs
 from mezzotint.core.mechanism import TOTAL, Mechanism
 from mezzotint.federated.encoding import TableEncoding
 from mezzotint.privacy.distribution import LossDistribution, composed
-from mezzotint.privacy.local import account_local, dominating_atoms
+from mezzotint.privacy.local import account_local, dominating_atoms, worst_sequence_epsilon
 from mezzotint.privacy.metric import metric_epsilon, vector_epsilon
-from mezzotint.privacy.recursion import worst_sequence_epsilon
 from mezzotint.privacy.sums.blanket import silence
 from mezzotint.privacy.sums.cost import central_epsilon, dominating_curve
 from mezzotint.privacy.sums.geometry import loss_profile, pure_epsilon_l2, quadratic_renyi
@@ -125,7 +124,7 @@ SEEN = [
            lambda m: [local(m, coordinates=2, rounds=2, sampling_rate=0.4, sampling="poisson"),
                       local(m, sampling_rate=0.4, sampling="poisson", neighboring="add_or_remove_one")],
            GRID, "the grid of losses"),
-    Issuer(("privacy.recursion.worst_sequence_epsilon", "privacy.recursion.PrivacyCurve.epsilon"),
+    Issuer(("privacy.local.worst_sequence_epsilon", "privacy.local.PrivacyCurve.epsilon"),
            lambda m: [worst_sequence_epsilon(m.weights, coordinates=2, rounds=1, delta=DELTA) or math.inf],
            4e-3, "a curve's floor of a thousandth of delta, where epsilon moves by at most four"),
     Issuer(("privacy.distribution.composed", "privacy.distribution.on_grid",

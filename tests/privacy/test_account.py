@@ -14,8 +14,8 @@ from mezzotint import families
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import TOTAL, Mechanism
 from mezzotint.privacy import account
+from mezzotint.privacy.distribution import renyi_to_epsilon
 from mezzotint.privacy.local import ADVANCED, EXACT, PLD, PURE, RENYI, advanced_epsilon
-from mezzotint.privacy.sampling import renyi_to_epsilon
 from reference.mechanisms import FAMILIES
 from reference.privacy import worst_releases
 from strategies import random_table

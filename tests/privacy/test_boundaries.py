@@ -15,13 +15,11 @@ from mezzotint.core.loss import renyi
 from mezzotint.core.mechanism import TOTAL
 from mezzotint.privacy import Release, account
 from mezzotint.privacy.claim import Claim
-from mezzotint.privacy.distribution import LossDistribution
+from mezzotint.privacy.distribution import LossDistribution, renyi_to_epsilon
 from mezzotint.privacy.ledger import GLOBAL, Charge, _Total
-from mezzotint.privacy.local import PURE, RENYI, _pure, _round_epsilon
+from mezzotint.privacy.local import PURE, RENYI, PrivacyCurve, _pure, _round_epsilon, worst_sequence_epsilon
 from mezzotint.privacy.propose import Outcome, accepted, propose_local, pure_total, sealed
 from mezzotint.privacy.prove import nameless, prove, report_words
-from mezzotint.privacy.recursion import PrivacyCurve, worst_sequence_epsilon
-from mezzotint.privacy.sampling import renyi_to_epsilon
 from mezzotint.privacy.sums.cost import _single
 from reference.kernel import claim as kernel_claim
 from reference.kernel import release as kernel_release

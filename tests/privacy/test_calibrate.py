@@ -18,7 +18,7 @@ from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.privacy import Calibration, Claim, Release, account, calibrate
 
-calibrate_module = importlib.import_module("mezzotint.privacy.calibrate")  # its name is the function's, too
+calibrate_module = importlib.import_module("mezzotint.privacy.account")  # its name is the function's, too
 
 
 def response(epsilon: float) -> Mechanism:
@@ -57,7 +57,7 @@ def calibrated(build: Callable[[float], Mechanism], *, plan: Plan, **asked: floa
     return calibrate(lambda parameter: plan.release(build(parameter)), **asked)  # pyright: ignore[reportArgumentType]
 
 
-@judges("privacy.calibrate.calibrate")
+@judges("privacy.account.calibrate")
 @pytest.mark.parametrize(
     "plan", [planned(dimension=3, rounds=10), planned(rounds=50, delta=1e-9), planned(rounds=7, delta=0.0)]
 )

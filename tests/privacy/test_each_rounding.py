@@ -15,11 +15,19 @@ import pytest
 
 from mezzotint import families
 from mezzotint.core.mechanism import TOTAL
-from mezzotint.privacy import Release, account, recursion
-from mezzotint.privacy.distribution import Atoms, LossDistribution, _power_above, on_grid
-from mezzotint.privacy.local import PLD
-from mezzotint.privacy.recursion import PrivacyCurve, worst_sequence_epsilon
-from mezzotint.privacy.sampling import poisson_add, poisson_replace_one, revealed, seen_renyi
+from mezzotint.privacy import Release, account
+from mezzotint.privacy import local as recursion
+from mezzotint.privacy.distribution import (
+    Atoms,
+    LossDistribution,
+    _power_above,
+    on_grid,
+    poisson_add,
+    poisson_replace_one,
+    revealed,
+    seen_renyi,
+)
+from mezzotint.privacy.local import PLD, PrivacyCurve, worst_sequence_epsilon
 from reference.privacy import rows_of
 from strategies import random_table
 from tolerances import FEW, UNIT

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from mezzotint import families
 from mezzotint.core.mechanism import TOTAL, Mechanism
-from mezzotint.privacy import recursion
-from mezzotint.privacy.local import dominating_atoms
-from mezzotint.privacy.recursion import undominated, worst_sequence_epsilon
+from mezzotint.privacy import local as recursion
+from mezzotint.privacy.local import dominating_atoms, undominated, worst_sequence_epsilon
 from reference.privacy import hockey_stick, rows_of
 from strategies import random_table, tables
 from tolerances import FEW, MANY

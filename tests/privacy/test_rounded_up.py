@@ -8,10 +8,18 @@ import mpmath
 import numpy as np
 import pytest
 
-from mezzotint.privacy.distribution import Atoms, LossDistribution, on_grid
+from mezzotint.privacy.distribution import (
+    Atoms,
+    LossDistribution,
+    on_grid,
+    poisson_add,
+    poisson_remove,
+    poisson_replace_one,
+    renyi_to_epsilon,
+    seen_renyi,
+)
 from mezzotint.privacy.ledger import _Total
 from mezzotint.privacy.local import advanced_epsilon, dominating_atoms
-from mezzotint.privacy.sampling import poisson_add, poisson_remove, poisson_replace_one, renyi_to_epsilon, seen_renyi
 from mezzotint.privacy.tradeoff import tradeoff
 from strategies import random_table
 from tolerances import FEW, MANY, UNIT

@@ -16,7 +16,7 @@ from mezzotint import ParameterError
 from mezzotint.cli.advise import candidates
 from mezzotint.core.errors import InfeasibleError
 from mezzotint.families import discrete_gaussian, skellam
-from mezzotint.privacy.gaussian import gaussian_epsilon, gaussian_shift
+from mezzotint.privacy.tradeoff import gaussian_epsilon, gaussian_shift
 from mezzotint.vectors import Advice, NoiseFamily, Option, RankedCodebook, Setting, advise, round_seeds
 from mezzotint.vectors.advice import ONE_BIT
 from mezzotint.vectors.calibration import CLOSE, rounding_variance, search

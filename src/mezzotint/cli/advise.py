@@ -10,8 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 import mezzotint as mz
-from mezzotint.cli.common import AsJson, number, output, print_json, progress, say
-from mezzotint.cli.tables import Fitted, headed
+from mezzotint.cli.common import AsJson, Fitted, headed, number, output, print_json, progress, say
 from mezzotint.core.errors import InfeasibleError, MezzotintError, ParameterError
 from mezzotint.core.mechanism import Mechanism
 

@@ -10,12 +10,14 @@ import typer
 import mezzotint as mz
 from mezzotint.cli.common import (
     AsJson,
+    Fitted,
     Lower,
     Options,
     Overwrite,
     PriorOption,
     Upper,
     busy,
+    headed,
     number,
     output,
     parse_levels,
@@ -24,7 +26,6 @@ from mezzotint.cli.common import (
     read_prior,
     say,
 )
-from mezzotint.cli.tables import Fitted, headed
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import refuse_existing, replacing
 from mezzotint.core.records import JsonObject

@@ -13,8 +13,7 @@ from rich.text import Text
 
 import mezzotint as mz
 from mezzotint.cli import design as designs
-from mezzotint.cli.common import AsJson, number, progress, say, show
-from mezzotint.cli.tables import Fitted, headed
+from mezzotint.cli.common import AsJson, Fitted, headed, number, progress, say, show
 from mezzotint.core.files import replacing
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject

@@ -14,8 +14,11 @@ import mezzotint as mz
 from mezzotint.cli import groups
 from mezzotint.cli.common import (
     AsJson,
+    Fitted,
     Overwrite,
     cost_of,
+    ends,
+    headed,
     load_mechanism,
     number,
     parse_numbers,
@@ -25,7 +28,6 @@ from mezzotint.cli.common import (
     table_for_shares,
     warn,
 )
-from mezzotint.cli.tables import Fitted, ends, headed
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject

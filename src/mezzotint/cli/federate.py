@@ -11,9 +11,20 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 import mezzotint as mz
-from mezzotint.cli.common import AsJson, Options, ProofOption, notices, number, output, print_json, say, write_proof
+from mezzotint.cli.common import (
+    AsJson,
+    Fitted,
+    Options,
+    ProofOption,
+    headed,
+    notices,
+    number,
+    output,
+    print_json,
+    say,
+    write_proof,
+)
 from mezzotint.cli.messages import renamed
-from mezzotint.cli.tables import Fitted, headed
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.files import replacing
 from mezzotint.core.records import above

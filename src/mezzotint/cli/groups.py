@@ -11,8 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 import mezzotint as mz
-from mezzotint.cli.common import busy, cost_of, number, read_lines, show
-from mezzotint.cli.tables import Fitted, ends, headed
+from mezzotint.cli.common import Fitted, busy, cost_of, ends, headed, number, read_lines, show
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import OTHER, Mechanism
 from mezzotint.core.records import JsonObject

@@ -14,8 +14,7 @@ from rich.console import Group
 from rich.text import Text
 
 import mezzotint as mz
-from mezzotint.cli.common import AsJson, show, warn
-from mezzotint.cli.tables import Fitted, headed
+from mezzotint.cli.common import AsJson, Fitted, headed, show, warn
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import AppendLog
 from mezzotint.core.records import JsonObject, above, below

@@ -12,8 +12,7 @@ import typer
 from rich.console import Group
 from rich.text import Text
 
-from mezzotint.cli.common import AsJson, Overwrite, busy, number, progress, show
-from mezzotint.cli.tables import Fitted, headed
+from mezzotint.cli.common import AsJson, Fitted, Overwrite, busy, headed, number, progress, show
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import replacing
 from mezzotint.core.records import JsonObject

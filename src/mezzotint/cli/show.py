@@ -14,6 +14,7 @@ from rich.text import Text
 import mezzotint as mz
 from mezzotint.cli.common import (
     AsJson,
+    Fitted,
     bits,
     is_ranked,
     load_mechanism,
@@ -24,7 +25,6 @@ from mezzotint.cli.common import (
     show,
     sparkline,
 )
-from mezzotint.cli.tables import Fitted
 from mezzotint.core.mechanism import FloatArray, Mechanism
 from mezzotint.core.records import JsonObject, above
 

@@ -13,8 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 import mezzotint as mz
-from mezzotint.cli.common import AsJson, Options, busy, notices, number, output, print_json, say, show
-from mezzotint.cli.tables import Fitted, headed
+from mezzotint.cli.common import AsJson, Fitted, Options, busy, headed, notices, number, output, print_json, say, show
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.records import JsonObject
 from mezzotint.datasets import Election

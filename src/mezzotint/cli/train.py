@@ -18,9 +18,11 @@ import typer
 import mezzotint as mz
 from mezzotint.cli.common import (
     AsJson,
+    Fitted,
     Options,
     Overwrite,
     ProofOption,
+    headed,
     load_mechanism,
     notices,
     number,
@@ -31,7 +33,6 @@ from mezzotint.cli.common import (
     write_proof,
 )
 from mezzotint.cli.messages import renamed, typed
-from mezzotint.cli.tables import Fitted, headed
 from mezzotint.core.errors import BudgetError, MezzotintError, ParameterError
 from mezzotint.core.files import parse_json, read_text, refuse_existing, replacing
 from mezzotint.core.records import JsonObject, plain

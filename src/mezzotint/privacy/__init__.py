@@ -6,10 +6,10 @@ from mezzotint.core.loss import certify as certify
 from mezzotint.core.loss import delta as delta
 from mezzotint.core.loss import pure_epsilon as pure_epsilon
 from mezzotint.core.loss import renyi as renyi
+from mezzotint.privacy.account import Calibration as Calibration
 from mezzotint.privacy.account import account as account
+from mezzotint.privacy.account import calibrate as calibrate
 from mezzotint.privacy.account import described as described
-from mezzotint.privacy.calibrate import Calibration as Calibration
-from mezzotint.privacy.calibrate import calibrate as calibrate
 from mezzotint.privacy.claim import Claim as Claim
 from mezzotint.privacy.claim import basis as basis
 from mezzotint.privacy.ledger import Charge as Charge

@@ -17,8 +17,8 @@ from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import InfeasibleError, MezzotintError, ParameterError
 from mezzotint.core.mechanism import TOTAL, FloatArray, Mechanism
 from mezzotint.families.noise import IntegerNoise
-from mezzotint.privacy.gaussian import gaussian_shift
 from mezzotint.privacy.sums.cost import renyi_to_epsilon
+from mezzotint.privacy.tradeoff import gaussian_shift
 from mezzotint.vectors.integers import NoiseScheme
 from mezzotint.vectors.ranked import RankedCodebook, ranked_codebook
 from mezzotint.vectors.rotation import MAX_DIMENSION

@@ -14,8 +14,8 @@ from mezzotint.core.entropy import key_from
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import UNIT
 from mezzotint.core.mechanism import FloatArray, IntArray, Seed
-from mezzotint.privacy.gaussian import gaussian_epsilon
 from mezzotint.privacy.release import Release
+from mezzotint.privacy.tradeoff import gaussian_epsilon
 from mezzotint.vectors.modular import MAX_BITS, ModularScheme
 from mezzotint.vectors.rotation import Rotation
 from mezzotint.vectors.rounded import RoundedGaussian

@@ -13,7 +13,7 @@ from mezzotint import families
 from mezzotint.core.mechanism import TOTAL, Mechanism
 from mezzotint.families.noise import published_discrete_gaussian_renyi, published_skellam_renyi
 from mezzotint.privacy import account
-from mezzotint.privacy.sampling import renyi_to_epsilon
+from mezzotint.privacy.distribution import renyi_to_epsilon
 from mezzotint.privacy.sums.blanket import additive_blanket
 from mezzotint.privacy.sums.candidates import candidate_blankets
 from mezzotint.privacy.sums.lattice import lattice_rows

@@ -22,9 +22,16 @@ from mezzotint.core.loss import UNIT, pure_epsilon
 from mezzotint.core.mechanism import FloatArray, IntArray
 from mezzotint.core.search import bracket
 from mezzotint.privacy.claim import Claim
-from mezzotint.privacy.distribution import Atoms, composed, fits
+from mezzotint.privacy.distribution import (
+    Atoms,
+    composed,
+    fits,
+    poisson_replace_one,
+    renyi_to_epsilon,
+    revealed,
+    seen_renyi,
+)
 from mezzotint.privacy.release import Release
-from mezzotint.privacy.sampling import poisson_replace_one, renyi_to_epsilon, revealed, seen_renyi
 from mezzotint.privacy.sums.blanket import (
     BINS,
     Blanket,

@@ -17,7 +17,7 @@ from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import TOTAL, FloatArray, Mechanism
 from mezzotint.core.search import bracket
-from mezzotint.privacy.gaussian import RELATIVE_ERROR
+from mezzotint.privacy.tradeoff import RELATIVE_ERROR
 
 
 def isoperimetric(mass: FloatArray, rest: FloatArray) -> FloatArray:

@@ -22,7 +22,7 @@ from mezzotint.core.arguments import Neighboring, check_count, check_positive, c
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import FloatArray
 from mezzotint.core.records import JsonObject
-from mezzotint.privacy.gaussian import RELATIVE_ERROR, hockey_stick
+from mezzotint.privacy.tradeoff import RELATIVE_ERROR, hockey_stick
 
 Curve = Callable[[FloatArray], FloatArray]
 _RELATIONS = {
