@@ -33,8 +33,9 @@ from mezzotint.cli.common import (
     write_proof,
 )
 from mezzotint.cli.messages import renamed, typed
-from mezzotint.core.errors import BudgetError, MezzotintError, ParameterError
+from mezzotint.core.errors import BudgetError, ParameterError
 from mezzotint.core.files import parse_json, read_text, refuse_existing, replacing
+from mezzotint.core.lazy import brought_by
 from mezzotint.core.records import JsonObject, plain
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def command(
     for name in ("log", "checkpoint", "out", "plot", "proof"):
         if options[name] is not None and not (resume and name in ("log", "checkpoint")):
             refuse_existing(options[name], overwrite=overwrite, parameter=name)
-    with _needs_the_extra(), _warnings_as_lines():
+    with _warnings_as_lines():
         run = prepare(options)
         _refuse_without_steps(run, options)
         history = _run(run, options)
@@ -146,14 +147,6 @@ def _proven(run: Trainer, options: Options) -> JsonObject:
         raise ParameterError("proof", str(options["proof"]), "nothing is claimed of a run that is not private")
     found = write_proof(cast(mz.privacy.Release, claim.release), options["proof"], overwrite=options["overwrite"])
     return {"epsilon": found.as_dict()["epsilon"], "certified": found.certified, "claim": str(found)}
-
-
-@contextmanager
-def _needs_the_extra() -> Iterator[None]:
-    try:
-        yield
-    except ImportError as error:
-        raise MezzotintError(str(error)) from error
 
 
 @contextmanager
@@ -407,10 +400,8 @@ def _scalars(folder: Path | None) -> Iterator[Callable[[Standing], None]]:
     if folder is None:
         yield lambda last: None
         return
-    try:
+    with brought_by("tensorboard"):
         board: Any = importlib.import_module("torch.utils.tensorboard")
-    except ImportError as error:
-        raise MezzotintError("this log needs an extra: pip install mezzotint[tensorboard]") from error
     with board.SummaryWriter(str(folder)) as writer:
 
         def draw(last: Standing) -> None:

@@ -60,6 +60,6 @@ def brought_by(extra: str) -> Generator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        library = str(error.name).split(".")[0]
+        library = (error.name or str(error)).split(".")[0]
         remedy = f"pip install 'mezzotint[{extra}]'"
         raise MissingExtraError(f"this needs {library}, which comes with an extra: {remedy}") from error

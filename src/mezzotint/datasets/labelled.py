@@ -21,6 +21,7 @@ import numpy.typing as npt
 from mezzotint.core.arguments import Neighboring, check_count, check_neighboring
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_object
+from mezzotint.core.lazy import brought_by
 from mezzotint.core.loss import FloatArray
 
 
@@ -127,12 +128,8 @@ class Dataset:
 
 
 def _scikit_learn(name: str) -> Any:
-    try:
+    with brought_by("torch"):
         from sklearn import datasets
-    except ImportError as error:
-        raise ImportError(
-            "this data set comes with scikit-learn: pip install mezzotint[torch] or mezzotint[flower]"
-        ) from error
     return getattr(datasets, f"load_{name}")()
 
 
@@ -145,7 +142,7 @@ def breast_cancer(*, split: int = 0, train_share: float = 0.8) -> Dataset:
 
     Raises:
         ParameterError: a share that leaves no record on one side.
-        ImportError: scikit-learn, which carries the data, is not installed.
+        MissingExtraError: scikit-learn, which carries the data, is not installed.
 
     Guarantees: mean and scale of the features come from the training records; the note says that this is not private.
     """
@@ -299,12 +296,10 @@ def image_folder(folder: str | Path, *, neighboring: Neighboring = "add_or_remov
     Raises:
         ParameterError: fewer than two classes, a class without images, images of several sizes.
         FileFormatError: a file that is no image.
-        ImportError: Pillow is not installed.
+        MissingExtraError: Pillow is not installed.
     """
-    try:
+    with brought_by("torch"):
         from PIL import Image
-    except ImportError as error:
-        raise ImportError("images are read by Pillow: pip install pillow") from error
     classes = sorted(path for path in Path(folder).iterdir() if path.is_dir())
     if len(classes) < 2:
         raise ParameterError("data", str(folder), "need a folder for each class, two at least")

@@ -92,11 +92,6 @@ class PoissonBinomial:
         return self._half**2 * (1 - 4 * self.theta**2 * u**2) / (4 * self.trials * self.theta**2)
 
     @property
-    def uniform_mse(self) -> float:
-        """`mse` averaged over the uniform distribution on [lower, upper]."""
-        return self._half**2 * (1 - 4 * self.theta**2 / 3) / (4 * self.trials * self.theta**2)
-
-    @property
     def _toss(self) -> float:
         """log((1/2 + theta) / (1/2 - theta)): pure epsilon of one toss between the two ends of the range."""
         return 2 * math.atanh(2 * self.theta) if self.theta < 0.5 else math.inf

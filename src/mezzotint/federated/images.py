@@ -8,14 +8,13 @@ from typing import final
 import numpy as np
 
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.lazy import brought_by
 from mezzotint.datasets.labelled import Features, Labels
 from mezzotint.federated.tasks import Model, Vector
 
-try:
+with brought_by("torch"):
     import torch
     from torch import nn
-except ImportError as error:
-    raise ImportError("networks need torch: pip install mezzotint[torch]") from error
 
 _EVALUATED = 2000
 """Images evaluated at a time."""

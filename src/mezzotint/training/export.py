@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import replacing
+from mezzotint.core.lazy import brought_by
 from mezzotint.core.mechanism import FloatArray
 from mezzotint.core.packing import pack
 from mezzotint.training.extra import map_arg, torch
@@ -629,10 +630,8 @@ def save_safetensors(packed: PackedModel, path: str | os.PathLike[str], *, overw
     weight is scale * levels[code]; where there is `name.chosen` (uint8, channels x 2**bits), scale *
     levels[chosen[channel, code]]. The metadata hold `bits` and `note` (JSON).
     """
-    try:
+    with brought_by("export"):
         from safetensors.numpy import save_file
-    except ImportError as error:
-        raise ImportError("this export needs an extra: pip install mezzotint[export]") from error
     tensors: dict[str, Any] = {"levels": np.asarray(packed.levels, dtype=np.float64)}
     for tensor in packed.tensors:
         tensors[tensor.name] = np.frombuffer(pack(tensor.codes, packed.bits_of(tensor)), dtype=np.uint8).copy()
@@ -678,15 +677,13 @@ def save_onnx(
         ParameterError: levels that are not even, an operation of another kind, a pass that torch.export cannot follow
             (where it looks at values, or at the number of records), a shape that is not known, more than 16 levels with
             "MatMulNBits".
-        ImportError: onnx is not installed.
+        MissingExtraError: onnx is not installed.
 
     Guarantees: weights are those of `packed.values()` up to rounding in float32; those of one dimension (biases, norms)
         are stored as floats.
     """
-    try:
+    with brought_by("export"):
         import onnx
-    except ImportError as error:
-        raise ImportError("this export needs an extra: pip install mezzotint[export]") from error
     size = shape or tuple(packed.note.get("architecture", {}).get("shape", ()))
     if not size:
         raise ParameterError("shape", None, "the packed model does not say what a record looks like; give its shape")

@@ -1,6 +1,8 @@
 """The extra that training proper needs, asked for in one place."""
 
-try:
+from mezzotint.core.lazy import brought_by
+
+with brought_by("torch"):
     import torch as torch
     from opacus import GradSampleModule as GradSampleModule
     from opacus.accountants import IAccountant as IAccountant
@@ -14,8 +16,6 @@ try:
     from torch.distributed.fsdp import FSDPModule as FSDPModule
     from torch.distributed.fsdp import FullyShardedDataParallel as FullyShardedDataParallel
     from torch.fx.node import map_arg as map_arg
-except ImportError as error:
-    raise ImportError("training needs PyTorch and Opacus, an extra: pip install mezzotint[torch]") from error
 
 check_unused = _check_processed_flag
 """Raises ValueError for gradients that a step has used already."""
