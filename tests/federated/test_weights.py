@@ -23,6 +23,7 @@ from mezzotint.federated.encoding import (
     NoiseEncoding,
     TableEncoding,
     canonical,
+    gaussian_encoding,
     load_encoding,
     noise_encoding,
     packed,
@@ -71,7 +72,7 @@ def test_no_client_moves_the_sum_by_more_than_the_norm(examples, length):
     given: list[np.ndarray] = []
 
     class Noting:
-        norm, largest, weighs = 2.0, 2.0, False
+        norm, largest, weighs, bands = 2.0, 2.0, False, 1
 
         def encode(self, vector: np.ndarray, *, rng: Any = None) -> np.ndarray:
             given.append(vector)
@@ -117,6 +118,9 @@ def test_descriptions_and_what_makes_no_sense(tmp_path):
         WeightedEncoding(inner=WeightedEncoding(inner=INNER["fixed"], most_examples=2), most_examples=2)
     with pytest.raises(ParameterError, match="most_examples"):
         WeightedEncoding(inner=INNER["fixed"], most_examples=0)
+    banded = gaussian_encoding(noise_multiplier=1.0, l2_norm=1.0, clients=5, size=6, bands=2)
+    with pytest.raises(ParameterError, match="bands"):
+        WeightedEncoding(inner=banded, most_examples=2)
     with pytest.raises(ParameterError, match="num-examples"):
         WeightedEncoding(inner=INNER["fixed"], most_examples=2).encode([0.1, -1.0])
     assert run(["federate", "--trust", "local", "--most-examples", "4"]) == 2

@@ -29,36 +29,37 @@ from mezzotint import training  # noqa: E402 - the room needs the extra
 from mezzotint.cli.application import run as verb  # noqa: E402
 from mezzotint.training import bands as banding  # noqa: E402
 from mezzotint.training import checkpoint, methods  # noqa: E402
+from mezzotint.vectors import bands as toeplitz  # noqa: E402
 from training.runs import dying, make  # noqa: E402
 
 
 def matrix(bands: int, steps: int) -> np.ndarray:
     """C in full, columns of norm at most 1."""
-    given = banding.coefficients(bands)
-    return sum(np.eye(steps, k=-j) * value for j, value in enumerate(given)) / banding.SCALE
+    given = toeplitz.coefficients(bands)
+    return sum(np.eye(steps, k=-j) * value for j, value in enumerate(given)) / toeplitz.SCALE
 
 
 @pytest.mark.parametrize("bands", [1, 2, 3, 8, 64])
 def test_coefficients_fall_and_their_norm_is_at_most_one(bands: int) -> None:
-    found = banding.coefficients(bands)
-    assert sum(value * value for value in found) <= banding.SCALE**2
-    assert np.sqrt(sum(value * value for value in found)) > banding.SCALE - math.sqrt(bands)
+    found = toeplitz.coefficients(bands)
+    assert sum(value * value for value in found) <= toeplitz.SCALE**2
+    assert np.sqrt(sum(value * value for value in found)) > toeplitz.SCALE - math.sqrt(bands)
     assert all(first >= second > 0 for first, second in itertools.pairwise(found))
     # (1 - x)^(-1/2) squared is 1 / (1 - x): its coefficients convolve to ones.
     exact = np.array(found) / found[0]
     np.testing.assert_allclose(np.convolve(exact, exact)[:bands], 1, atol=bands * 2 / found[0])
     for bad in (0, 65):
         with pytest.raises(ParameterError, match="bands"):
-            banding.coefficients(bad)
+            toeplitz.coefficients(bad)
 
 
 @pytest.mark.parametrize("bands", [1, 2, 4, 8])
 def test_noise_of_the_last_iterate_is_that_of_the_full_matrix(bands: int) -> None:
     inverse = np.linalg.inv(matrix(bands, 30))
-    assert banding.last_noise(bands, 30) == pytest.approx(np.linalg.norm(inverse.sum(axis=0)), rel=MANY)
+    assert toeplitz.last_noise(bands, 30) == pytest.approx(np.linalg.norm(inverse.sum(axis=0)), rel=MANY)
     # Math note: .743 of the noise at 600 steps, where eight bands need 1.471 in the place of .833.
     if bands == 8:
-        left = 1.471 / 0.833 * banding.last_noise(8, 600) / banding.last_noise(1, 600)
+        left = 1.471 / 0.833 * toeplitz.last_noise(8, 600) / toeplitz.last_noise(1, 600)
         assert left == pytest.approx(0.743, abs=0.005)  # coefficients are rounded to 1/256
 
 
@@ -71,12 +72,12 @@ def test_solutions_are_the_sums_where_there_is_no_noise() -> None:
         noise.check("same")
         mixed = noise.mix(one)
         np.testing.assert_array_equal(
-            mixed, sum(c * sums[t - j] for j, c in enumerate(banding.coefficients(4)) if t >= j)
+            mixed, sum(c * sums[t - j] for j, c in enumerate(toeplitz.coefficients(4)) if t >= j)
         )
         mixed = mixed + rng.integers(-1000, 1000, 5)
         released.append(mixed)
         solved = noise.solve(mixed)
-        expected = np.linalg.solve(matrix(4, 9)[: t + 1, : t + 1] * banding.SCALE, np.array(released, dtype=float))
+        expected = np.linalg.solve(matrix(4, 9)[: t + 1, : t + 1] * toeplitz.SCALE, np.array(released, dtype=float))
         np.testing.assert_allclose(solved, expected[t], rtol=1e-9, atol=1e-3)  # of numbers near 2^30
 
 
@@ -117,7 +118,7 @@ def product(kinds: tuple[float, ...], shifts: tuple[float, float], ratio: float)
 def test_steps_of_correlated_noise_cost_what_blocks_cost(ratio: float) -> None:
     # Two bands, three steps: a record of the first part may take part in the first and in the third. Its gradients, and
     # those of another record, answer to what was released.
-    c = np.array(banding.coefficients(2)) / banding.SCALE
+    c = np.array(toeplitz.coefficients(2)) / toeplitz.SCALE
     spread, shifts = (float(c[0]), float(c[1])), (float(np.hypot(*c)), float(c[0]))
     coins = {(a, 0, b): (RATE if a else 1 - RATE) * (RATE if b else 1 - RATE) for a in (0, 1) for b in (0, 1)}
 
@@ -137,7 +138,7 @@ def test_steps_of_correlated_noise_cost_what_blocks_cost(ratio: float) -> None:
 
 def test_a_record_in_overlapping_blocks_would_cost_more() -> None:
     # What the optimizer refuses: the same record in two steps in a row.
-    c = np.array(banding.coefficients(2)) / banding.SCALE
+    c = np.array(toeplitz.coefficients(2)) / toeplitz.SCALE
     coins = {(a, b, 0): (RATE if a else 1 - RATE) * (RATE if b else 1 - RATE) for a in (0, 1) for b in (0, 1)}
     gradients = 1, lambda y0: 1.0, lambda y0, y1: 0.0
     there = densities(coins, gradients, (float(c[0]), float(c[1])))

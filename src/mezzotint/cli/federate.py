@@ -42,6 +42,7 @@ TABLES = ("quantize", "rqm", "pbm", "erm", "optm", "optimal")
 NOISES = ("rounded-gaussian", "ddg", "skellam", "gaussian")
 _CLIP = "clip"
 _RANKED = "ranked"
+_ROUNDED = "rounded-gaussian"
 _REPORT_EPSILON = 4.0
 
 
@@ -103,6 +104,13 @@ def command(
     clients: Annotated[int, typer.Option(help="Clients in all (femnist: writers, 0 for all).")] = 100,
     alpha: Annotated[float, typer.Option(help="Dirichlet parameter of the split; small is uneven.")] = 0.5,
     per_round: Annotated[int, typer.Option(help="Clients in a round.")] = 100,
+    bands: Annotated[
+        int,
+        typer.Option(
+            help="Every client is in every sum, but trains in every so many rounds alone; its update is spread over "
+            "them (rounded-gaussian)."
+        ),
+    ] = 1,
     spare: Annotated[
         int, typer.Option(help="Clients drawn beyond --per-round, so that no round waits for its slowest.")
     ] = 0,
@@ -154,15 +162,20 @@ def command(
                 delta=delta, proximal=proximal, server_optimizer=server_optimizer,
                 out=_fresh(out), trust=trust, roster=_roster(roster, app), colluding=colluding, dropping=dropping,
             )  # fmt: skip
-            if clip_quantile and (trust == "local" or mechanism != "rounded-gaussian" or most_examples):
+            if clip_quantile and (trust == "local" or mechanism != _ROUNDED or most_examples):
                 remedy = "a norm that adapts needs --mechanism rounded-gaussian, in sums, without --most-examples"
                 raise ParameterError("clip_quantile", clip_quantile, remedy)
+            if bands != 1 and (trust == "local" or mechanism != _ROUNDED or clip_quantile or most_examples):
+                remedy = f"proved for --mechanism {_ROUNDED}, without --most-examples or --clip-quantile"
+                raise ParameterError("bands", bands, remedy)
             if trust == "local":
                 if most_examples:
                     raise ParameterError("most_examples", most_examples, "single reports weigh alike; leave it out")
                 encoding = _ranked(mechanism, settings, bits, report_epsilon)
             elif mechanism in NOISES:
-                found, encoding = _noise(mechanism, settings, noise_multiplier, bool(most_examples or clip_quantile))
+                found, encoding = _noise(
+                    mechanism, settings, noise_multiplier, bool(most_examples or clip_quantile), bands
+                )
                 if clip_quantile:
                     encoding = _adaptive(settings, found, clip_quantile, l2_norm_range)
                 encoding = _weighted(encoding, most_examples) if most_examples else encoding
@@ -298,18 +311,25 @@ def _adaptive(settings: RunSettings, multiplier: float, quantile: float, between
     )  # fmt: skip
 
 
-def _noise(name: str, settings: RunSettings, noise_multiplier: float | None, one_more: bool) -> tuple[float, Encoding]:
+def _noise(
+    name: str, settings: RunSettings, noise_multiplier: float | None, one_more: bool, bands: int
+) -> tuple[float, Encoding]:
     """The noise multiplier, given or found, and its encoding of updates; of one coordinate more, if a number joins."""
     from mezzotint.federated import budget, schedule, tasks
     from mezzotint.federated import encoding as encodings
 
     federation = _federation(settings)
     size = tasks.model_for(settings.model, federation).initial(settings.seed).size + one_more
+    if bands > 1 and settings.per_round + settings.spare < len(federation.clients):
+        remedy = f"with --bands every client is in every sum: --per-round {len(federation.clients)}"
+        raise ParameterError("per_round", settings.per_round, remedy)
 
     def make(multiplier: float) -> Encoding:
         norm, clients = settings.l2_norm or 1.0, settings.per_round
         if name == "rounded-gaussian":
-            return encodings.gaussian_encoding(noise_multiplier=multiplier, l2_norm=norm, clients=clients, size=size)
+            return encodings.gaussian_encoding(
+                noise_multiplier=multiplier, l2_norm=norm, clients=clients, size=size, bands=bands
+            )
         return encodings.noise_encoding(
             _skellam if name == "skellam" else _discrete_gaussian,
             noise_multiplier=multiplier,

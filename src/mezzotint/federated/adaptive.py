@@ -58,6 +58,7 @@ class AdaptiveEncoding(JoinedEncoding):
     most: float = math.inf
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.inner.l2_norm > 1:
             raise ParameterError(
                 "inner", f"norm {self.inner.l2_norm:g}", "above 1: 1 for the update, the rest for the bit"

@@ -11,7 +11,7 @@ import math
 import threading
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -32,6 +32,7 @@ from mezzotint.privacy.account import account
 from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.sums.lattice import Lattice, find_lattice
 from mezzotint.vectors import GaussianScheme, ModularScheme, NoiseScheme, Rotation, TableScheme, clip
+from mezzotint.vectors.bands import blocks
 from mezzotint.vectors.rotation import ROTATION
 
 Vector = npt.NDArray[np.float64]
@@ -40,6 +41,9 @@ Integers = npt.NDArray[np.int64]
 
 class Encoding(ABC):
     """How updates become integers. Frozen; server and clients agree on it by its `binding`."""
+
+    bands: int = 1
+    """Sums in a row that an update is spread over; see `mezzotint.federated.turns`."""
 
     @property
     @abstractmethod
@@ -102,10 +106,14 @@ class Encoding(ABC):
 
     @abstractmethod
     def claims(self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0) -> dict[str, Claim]:
-        """What a client pays that is in `rounds` sums of `clients` updates each.
+        """What a client pays that is in `rounds` sums of `clients` updates each; with `bands`, in rounds 1 to `rounds`.
 
         Returns: "local" (its reports seen alone) and "central" (the sums seen), as far as there is something to claim.
         """
+
+    def charged(self, rounds: Collection[int]) -> int:
+        """As many rounds as a client that was in the rounds of these numbers pays for: all of every block it was in."""
+        return len(rounds) if self.bands == 1 else self.bands * blocks(rounds, self.bands)
 
     def central(self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0) -> Claim | None:
         """The second of `claims` alone."""
@@ -571,9 +579,11 @@ class GaussianEncoding(ModularEncoding):
     Arguments:
         deviation: standard deviation of the noise that EACH client adds before it rounds, steps; `gaussian_encoding`
             chooses it and the grid.
+        bands: sums in a row that an update is spread over, see `mezzotint.federated.turns`.
     """
 
     deviation: float
+    bands: int = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -581,7 +591,7 @@ class GaussianEncoding(ModularEncoding):
 
     @property
     def _noisy(self) -> Callable[..., ModularScheme]:
-        return partial(GaussianScheme, deviation=self.deviation)
+        return partial(GaussianScheme, deviation=self.deviation, bands=self.bands)
 
     def _each(self) -> float:
         return self.deviation
@@ -590,11 +600,11 @@ class GaussianEncoding(ModularEncoding):
         return {"kind": "gaussian"} | super().as_dict() | self._noise_values()
 
     def _noise_values(self) -> JsonObject:
-        return {"deviation": self.deviation}
+        return {"deviation": self.deviation} | ({} if self.bands == 1 else {"bands": self.bands})
 
 
 def gaussian_encoding(
-    *, noise_multiplier: float, l2_norm: float, clients: int, size: int, seed: int = 0
+    *, noise_multiplier: float, l2_norm: float, clients: int, size: int, seed: int = 0, bands: int = 1
 ) -> GaussianEncoding:
     """Rounded Gaussian noise of a wanted size on the sum, in as few bits as hold it.
 
@@ -605,6 +615,8 @@ def gaussian_encoding(
         clients: summands; with fewer, less noise is in the sum (claims count those that are there).
         size: coordinates of an update.
         seed: of the rotation.
+        bands: sums in a row that an update is spread over (`mezzotint.federated.turns`): claims are about one update in
+            so many rounds.
 
     Returns: the encoding; its central claim is that of continuous Gaussian noise.
 
@@ -620,7 +632,7 @@ def gaussian_encoding(
     )
     return GaussianEncoding(
         deviation=planned.deviation, l2_norm=l2_norm, granularity=planned.granularity,
-        modulus_bits=planned.modulus_bits, seed=seed, name="rounded Gaussian",
+        modulus_bits=planned.modulus_bits, seed=seed, name="rounded Gaussian", bands=bands,
     )  # fmt: skip
 
 
@@ -731,7 +743,7 @@ def _noise(values: JsonObject) -> Encoding:
 
 
 def _gaussian(values: JsonObject) -> Encoding:
-    return GaussianEncoding(deviation=values["deviation"], **_modular(values))
+    return GaussianEncoding(deviation=values["deviation"], bands=int(values.get("bands", 1)), **_modular(values))
 
 
 def _weighted(values: JsonObject) -> Encoding:

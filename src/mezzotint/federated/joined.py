@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mezzotint.core.errors import ParameterError
 from mezzotint.federated.encoding import Encoding
 from mezzotint.federated.secagg.plan import Overflow
 from mezzotint.privacy.claim import Claim
@@ -20,6 +21,10 @@ class JoinedEncoding(Encoding):
     """
 
     inner: Encoding
+
+    def __post_init__(self) -> None:
+        if self.inner.bands > 1:
+            raise ParameterError("inner", f"{self.inner.bands} bands", "the number that joins an update is not spread")
 
     @property
     def span(self) -> int:

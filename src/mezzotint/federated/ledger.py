@@ -138,12 +138,17 @@ class RunLedger:
 
     # Reading -------------------------------------------------------------------------------------------------------
 
-    def _charges(self) -> Counter[str]:
-        counted: Counter[str] = Counter()
+    def _charged(self) -> dict[str, list[int]]:
+        """client -> rounds that it is charged for."""
+        found: dict[str, list[int]] = {}
         for number, asked in self._asked.items():
             if number not in self._failed:
-                counted.update(self._released.get(number, asked))
-        return counted
+                for name in self._released.get(number, asked):
+                    found.setdefault(name, []).append(number)
+        return found
+
+    def _charges(self) -> Counter[str]:
+        return Counter({name: len(numbers) for name, numbers in self._charged().items()})
 
     @property
     def charges(self) -> dict[str, int]:
@@ -163,11 +168,6 @@ class RunLedger:
         self._log.refresh()
         found = set(self._among.values())
         return found.pop() if len(found) == 1 else None
-
-    @property
-    def most_charged(self) -> int:
-        """Rounds of the client that is charged for most."""
-        return max(self.charges.values(), default=0)
 
     @property
     def rounds(self) -> dict[int, str]:
@@ -199,13 +199,17 @@ class RunLedger:
         Empty before the first round, and for encodings without noise. A server of secure sums knows who took part,
         so no amplification by sampling is claimed; a client pays for the rounds it was in.
         """
-        most = self.most_charged
+        most = self._most(encoding)
         return encoding.claims(**self._worst(most, corrupted), size=size, delta=delta) if most else {}
 
     def spent(self, encoding: Encoding, *, size: int, delta: float, corrupted: int = 0) -> Claim | None:
         """The second of `claims` alone."""
-        most = self.most_charged
+        most = self._most(encoding)
         return encoding.central(**self._worst(most, corrupted), size=size, delta=delta) if most else None
+
+    def _most(self, encoding: Encoding) -> int:
+        self._log.refresh()
+        return max(map(encoding.charged, self._charged().values()), default=0)
 
     def _worst(self, most: int, corrupted: int) -> dict[str, int]:
         return {"rounds": most, "clients": max(corrupted + 1, self.smallest_sum), "corrupted": corrupted}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import final
 
@@ -17,6 +17,9 @@ _FORMAT = "mezzotint-lifetime-ledger"
 
 Kind = tuple[str, int, int, int]
 """Binding of the encoding, summands, corrupted ones among them, parameters: sums alike compose exactly."""
+
+Place = tuple[str, int, str]
+"""Session, number and plan of a round."""
 
 
 @final
@@ -39,14 +42,24 @@ class LifetimeLedger:
     """
 
     def __init__(self, path: Path, *, identity: str) -> None:
-        self._counted: Counter[Kind] = Counter()
+        self._counted: dict[Kind, set[Place]] = {}
         self._encodings: dict[str, bytes] = {}
         self._plans: set[str] = set()
         header = {"format": _FORMAT, "version": 1, "identity": identity}
         self._log = AppendLog(path, header=header, take=self._take, what="ledger")
 
     def charge(
-        self, encoding: Encoding, *, plan: bytes, clients: int, corrupted: int, size: int, budget: float, delta: float
+        self,
+        encoding: Encoding,
+        *,
+        plan: bytes,
+        clients: int,
+        corrupted: int,
+        size: int,
+        budget: float,
+        delta: float,
+        session: bytes = b"",
+        number: int = 1,
     ) -> float:
         """Charges one more sum, before anything of it is sent.
 
@@ -56,12 +69,15 @@ class LifetimeLedger:
             clients, corrupted: fewest summands, and how many of them may add no noise.
             size: parameters of the model.
             budget, delta: the total epsilon that may not be exceeded (inf: any), and its delta.
+            session, number: of the round, whose place among the session's decides what an update that is spread over
+                several sums costs; without a session the sum stands alone.
 
         Returns: epsilon of all sums, this one included; inf without a budget, for then it is only noted.
 
         Raises:
             BudgetError: the total would exceed the budget; nothing is charged.
-            ReplayedRound: a sum of this plan is on the ledger; so answered twice, which may open both secrets.
+            ReplayedRound: a sum of this plan is on the ledger; so answered twice, which may open both secrets. Or, with
+                bands, one of this round: its share of an update would be told twice and paid for once.
             ParameterError: a budget, but nothing is claimed of this encoding, or an earlier one, against its server.
             FileFormatError: a budget, and sums on the ledger whose encoding this version cannot read.
         """
@@ -70,12 +86,18 @@ class LifetimeLedger:
         with self._log.transaction() as append:
             if plan.hex() in self._plans:
                 raise ReplayedRound("sum", "this round was answered before, perhaps by another process")
-            counted = self._counted + Counter([kind])
+            line: JsonObject = {"plan": plan.hex(), "kind": list(kind)}
+            if session:
+                line |= {"session": session.hex(), "number": number}
+            counted = {one: set(rounds) for one, rounds in self._counted.items()}
+            place, known = _place(line), counted.setdefault(kind, set())
+            if encoding.bands > 1 and any(place[:2] == one[:2] for one in known):
+                raise ReplayedRound("sum", "this round was answered before, under another plan")
+            known.add(place)
             encodings = self._encodings | {kind[0]: packed(encoding)}
             total = math.inf if math.isinf(budget) else _total(counted, encodings, delta)
             if total > budget:
                 raise BudgetError(f"epsilon {total:g} in all its sums would exceed the budget of {budget:g}")
-            line: JsonObject = {"plan": plan.hex(), "kind": list(kind)}
             if kind[0] not in self._encodings:
                 line["encoding"] = encodings[kind[0]].hex()
             append(line)
@@ -90,21 +112,34 @@ class LifetimeLedger:
     def sums(self) -> int:
         """How many there were."""
         self._log.refresh()
-        return self._counted.total()
+        return sum(map(len, self._counted.values()))
 
     def _take(self, line: JsonObject) -> None:
         self._plans.add(str(line["plan"]))
         binding, clients, corrupted, size = line["kind"]
-        self._counted[str(binding), int(clients), int(corrupted), int(size)] += 1
+        kind = (str(binding), int(clients), int(corrupted), int(size))
+        self._counted.setdefault(kind, set()).add(_place(line))
         if "encoding" in line:
             self._encodings[str(binding)] = bytes.fromhex(line["encoding"])
 
 
-def _total(counted: Counter[Kind], encodings: dict[str, bytes], delta: float) -> float:
+def _place(line: JsonObject) -> Place:
+    return str(line.get("session", line["plan"])), int(line.get("number", 1)), str(line["plan"])
+
+
+def _charged(encoding: Encoding, places: Collection[Place]) -> int:
+    """As many rounds as are paid for, of all sessions together."""
+    sessions: dict[str, list[int]] = {}
+    for session, number, _ in places:
+        sessions.setdefault(session, []).append(number)
+    return sum(map(encoding.charged, sessions.values()))
+
+
+def _total(counted: Mapping[Kind, Collection[Place]], encodings: dict[str, bytes], delta: float) -> float:
     share = math.nextafter(delta / len(counted), 0.0) if len(counted) > 1 else delta
     each = [
-        _epsilon(_known(encodings[binding]), rounds, clients, corrupted, size, share)
-        for (binding, clients, corrupted, size), rounds in counted.items()
+        _epsilon(_known(encodings[binding]), places, clients, corrupted, size, share)
+        for (binding, clients, corrupted, size), places in counted.items()
     ]
     return math.nextafter(math.fsum(each), math.inf) if len(each) > 1 else sum(each)
 
@@ -123,7 +158,10 @@ def _known(described: bytes) -> Encoding:
         ) from None
 
 
-def _epsilon(encoding: Encoding, rounds: int, clients: int, corrupted: int, size: int, delta: float) -> float:
+def _epsilon(
+    encoding: Encoding, places: Collection[Place], clients: int, corrupted: int, size: int, delta: float
+) -> float:
+    rounds = _charged(encoding, places)
     claims = encoding.claims(rounds=rounds, clients=clients, size=size, delta=delta, corrupted=corrupted)
     if "local" not in claims:  # no noise of the clients' own
         raise ParameterError("encoding", encoding.sha256, "nothing is claimed of its sums against their server")

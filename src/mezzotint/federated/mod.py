@@ -46,6 +46,7 @@ from mezzotint.federated.records import (
 )
 from mezzotint.federated.secagg import Client, OutOfRangeInteger, ProtocolError, ReplayedRound, RoundPlan
 from mezzotint.federated.secagg.messages import read_invitation
+from mezzotint.federated.turns import Held, spread
 
 EXAMPLES = "num-examples"
 
@@ -217,7 +218,7 @@ def _masked(
     if plan.task != task_digest(message.content):
         raise PolicyRefusal("model: not the model, or not the configuration, that the round was announced with")
     try:
-        integers = encoding.encode(trained_update(message, call_next, context, counted=encoding.weighs))
+        integers = encoding.encode(_share(message, call_next, context, client, encoding))
     except (Exception, SystemExit) as error:  # a train function that ends the process, too
         log(WARNING, "mezzotint: no input for this round: %s", error, exc_info=not isinstance(error, MezzotintError))
         raise NoInput from error
@@ -225,6 +226,22 @@ def _masked(
     size = parameters(only(message.content.array_records.values()))
     _charge(client.identity.hex(), plan, encoding, policy, size, context)
     return masked  # only now, and only if it is on the client's ledger, does it leave
+
+
+def _share(
+    message: Message, call_next: Train, context: Context, client: Client, encoding: Encoding
+) -> npt.NDArray[np.float64]:
+    """What goes into the sum: a new update, or, of an encoding with bands, the share of it that this round has."""
+
+    def update() -> npt.NDArray[np.float64]:
+        return trained_update(message, call_next, context, counted=encoding.weighs)
+
+    plan = client.plan
+    if encoding.bands == 1 or encoding.norm is None or plan is None:
+        return update()
+    held = Held(context=context, identity=client.identity, about=plan.session + encoding.binding)
+    size = parameters(only(message.content.array_records.values()))
+    return spread(update, number=plan.round, size=size, bands=encoding.bands, norm=encoding.norm, held=held)
 
 
 def _charge(identity: str, plan: RoundPlan, encoding: Encoding, policy: Policy, size: int, context: Context) -> None:
@@ -239,6 +256,8 @@ def _charge(identity: str, plan: RoundPlan, encoding: Encoding, policy: Policy, 
         LifetimeLedger(Path(str(folder)) / f"sums-{identity[:16]}.jsonl", identity=identity).charge(
             encoding,
             plan=plan.digest,
+            session=plan.session,
+            number=plan.round,
             clients=plan.minimum,
             corrupted=bad,
             size=size,

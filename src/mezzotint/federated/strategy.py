@@ -16,7 +16,7 @@ from typing import Unpack, final
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 
-from mezzotint.core.errors import InfeasibleError, ParameterError
+from mezzotint.core.errors import BudgetError, InfeasibleError, ParameterError
 from mezzotint.federated.arrivals import arriving
 from mezzotint.federated.budget import against_readers
 from mezzotint.federated.encoding import Encoding, packed
@@ -58,6 +58,8 @@ from mezzotint.federated.secagg.parameters import CORRUPTED, DROPPED
 from mezzotint.federated.secagg.plan import DIGEST_BYTES
 from mezzotint.federated.secagg.server import Outbox
 from mezzotint.federated.secagg.trust import ROUNDS
+from mezzotint.federated.server_optimizers import State
+from mezzotint.federated.turns import behind
 from mezzotint.privacy.claim import Claim
 
 
@@ -130,6 +132,9 @@ class SecureStrategy(RoundStrategy[_Secure]):
         self.last_sum: SecureSum | None = None
         if roster is not None:
             roster.check_drawn(self.invited, parameter="per_round")
+            if encoding.bands > 1 and self.invited < len(roster.members):
+                remedy = f"with bands every client is in every sum: all {len(roster.members)} of the roster"
+                raise ParameterError("per_round", self.invited, remedy)
         if self.spare > math.ceil(self.dropped * self.invited):  # stages would end before enough of a committee answer
             raise ParameterError("spare", self.spare, f"at most the share {self.dropped:g} of all that are drawn")
         self.plan(self.invited, 1, 1)  # refuses now what could never run
@@ -234,6 +239,8 @@ class SecureStrategy(RoundStrategy[_Secure]):
         return super().configure_train(server_round, arrays, config, grid)
 
     def _open(self, number: int, task: RoundTask, grid: Grid) -> _Secure:
+        if self.encoding.bands > 1 and self.most_rounds is not None and number > self.most_rounds:
+            raise BudgetError(f"round {number} would exceed the budget, which holds for rounds 1 to {self.most_rounds}")
         known = self._known(number, grid)
         node_of = {one.card.identity: node for node, one in known.items()}
         if len(node_of) < max(2, self.minimum):
@@ -410,7 +417,13 @@ class SecureStrategy(RoundStrategy[_Secure]):
         before, counts = self.encoding, {"survivors": len(total.survivors), "dropped": len(total.dropped)}
         mean = before.decode(total.values, count=self.counted, size=size, release=(self.session, now.number))
         self.encoding = before.after(total.values, count=self.counted, size=size)
-        return self._moved(now, mean, counts if self.encoding is before else {**counts, "l2_norm": before.norm or 0.0})
+        kept: State = {}
+        if before.bands > 1:
+            told = {"number": now.number, "count": self.counted, "bands": before.bands}
+            kept, mean = behind(self.optimizer_state, mean * self.counted, **told)
+        moved = self._moved(now, mean, counts if self.encoding is before else {**counts, "l2_norm": before.norm or 0.0})
+        self.optimizer_state = {**self.optimizer_state, **kept}
+        return moved
 
     def summary(self) -> None:
         """Logs the settings."""

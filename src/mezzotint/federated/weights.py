@@ -43,6 +43,7 @@ class WeightedEncoding(JoinedEncoding):
     most_examples: int
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_count("most_examples", self.most_examples)
         if isinstance(self.inner, JoinedEncoding):
             raise ParameterError(

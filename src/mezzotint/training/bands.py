@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Callable
 from typing import NoReturn, final
@@ -10,51 +9,15 @@ from typing import NoReturn, final
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.arguments import Neighboring, check_count
+from mezzotint.core.arguments import Neighboring
 from mezzotint.core.errors import ParameterError
 from mezzotint.training.rqp.accounting import noise_multiplier as least_noise
 from mezzotint.training.rqp.phases import participations
+from mezzotint.vectors.bands import coefficients, last_noise, solved
 
-SCALE = 2**8
-"""Units of a column's norm: coefficients are integers."""
-
-MOST = 64
 CHOICES = (1, 2, 4, 8, 16)
 
 NOT_REPLACED = "replaced codes hide nothing of correlated noise; use proj-dp-sgd"
-
-
-def coefficients(bands: int) -> tuple[int, ...]:
-    """Integers in proportion to the first `bands` coefficients of (1 - x)^(-1/2), whose squares sum to at most SCALE^2.
-
-    Guarantees: positive and falling, so that their power series has an inverse with bounded coefficients (Enestrom and
-        Kakeya).
-
-    >>> coefficients(1), coefficients(4)
-    ((256,), (209, 104, 78, 65))
-    """
-    if not 1 <= check_count("bands", bands) <= MOST:
-        raise ParameterError("bands", bands, f"correlate 1 to {MOST} steps; 8 is rarely far from the best")
-    exact = [1.0]
-    for j in range(1, bands):
-        exact.append(exact[-1] * (2 * j - 1) / (2 * j))
-    norm = math.sqrt(sum(value * value for value in exact))
-    found = tuple(int(SCALE * value / norm) for value in exact)
-    assert sum(value * value for value in found) <= SCALE**2
-    return found
-
-
-def last_noise(bands: int, steps: int) -> float:
-    """Standard deviation of the sum of all steps' noise, in units of one step's noise if it were independent.
-
-    The sum of the first T solutions w of C w = noise, T = `steps`, is a row of the inverse of C, summed up.
-    """
-    given = np.array(coefficients(bands)) / SCALE
-    inverse = np.zeros(check_count("steps", steps))
-    for t in range(steps):
-        known = given[1 : t + 1] @ inverse[t - 1 :: -1][: len(given) - 1] if t else 0.0
-        inverse[t] = (float(t == 0) - known) / given[0]
-    return float(np.linalg.norm(np.cumsum(inverse)))
 
 
 def choose_bands(
@@ -124,10 +87,7 @@ class CorrelatedNoise:
 
     def solve(self, released: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
         """(D,) the step's sum with its noise, from what was released in this step and before."""
-        found = released.astype(np.float64)
-        for factor, earlier in zip(self.integers[1:], self._solved, strict=False):
-            found -= factor * earlier
-        found /= self.integers[0]
+        found = solved(len(self.integers), released, dict(enumerate(self._solved, start=1)))
         if self._solved.maxlen:
             self._solved.appendleft(found)
         return found

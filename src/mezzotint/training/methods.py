@@ -15,7 +15,7 @@ from mezzotint.core.mechanism import Mechanism, Seed
 from mezzotint.core.records import JsonObject
 from mezzotint.privacy.account import account
 from mezzotint.privacy.claim import Claim
-from mezzotint.training.bands import NOT_REPLACED, CorrelatedNoise, coefficients
+from mezzotint.training.bands import NOT_REPLACED, CorrelatedNoise
 from mezzotint.training.batches import Drawn, FactoredGradSampleModule
 from mezzotint.training.extra import DPOptimizer, GradSampleModule, torch
 from mezzotint.training.optimizers import (
@@ -29,6 +29,7 @@ from mezzotint.training.projection import Projection, warn_about
 from mezzotint.training.rqp.accounting import training_release
 from mezzotint.training.rqp.phases import Phase, Poisson
 from mezzotint.vectors import RankedCodebook
+from mezzotint.vectors.bands import coefficients
 
 
 class Course(NamedTuple):

@@ -16,6 +16,7 @@ from mezzotint.core.loss import UNIT
 from mezzotint.core.mechanism import FloatArray, IntArray, Seed
 from mezzotint.privacy.release import Release
 from mezzotint.privacy.tradeoff import gaussian_epsilon
+from mezzotint.vectors.bands import coefficients
 from mezzotint.vectors.modular import MAX_BITS, ModularScheme
 from mezzotint.vectors.rotation import Rotation
 from mezzotint.vectors.rounded import RoundedGaussian
@@ -44,6 +45,8 @@ class GaussianScheme(ModularScheme):
         granularity: data units per integer.
         modulus_bits: log2 of M; `planned` chooses both.
         seed: public, of the rotation's signs; chosen independently of the data.
+        bands: sums in a row that one vector is spread over, with `coefficients(bands)` / SCALE as factors. A claim
+            about `rounds` sums is about one vector in every `bands` of them.
 
     Raises:
         ParameterError: a deviation below one step, norms that are not positive, a modulus above 2^48.
@@ -54,17 +57,18 @@ class GaussianScheme(ModularScheme):
         The noise is exact; no rounding of a float has a say in it. Wrapping around M costs accuracy, never privacy.
         Estimates of sums are unbiased up to 1e-9 steps a client, and wraps; a coordinate errs by deviation^2 + 1/12
         squared steps a client.
-    Source: docs/proofs/vectors.md, "Rounded Gaussians".
+    Source: docs/proofs/vectors.md, "Rounded Gaussians" and "Vectors in several sums".
     """
 
     deviation: float
     modulus_bits: int
+    bands: int = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.deviation >= LEAST:
             raise ParameterError("deviation", self.deviation, f"at least {LEAST:g} step; take a finer granularity")
-        _ = self._noise
+        _ = self._noise, coefficients(self.bands)
 
     @classmethod
     def planned(
@@ -125,12 +129,14 @@ class GaussianScheme(ModularScheme):
         return self._sum_of(total)
 
     def _epsilons(self, release: Release) -> dict[str, float]:
-        """The Gaussian of the honest clients' variance over all rounds, by its exact curve."""
+        """The Gaussian of the honest clients' variance over all vectors, by its exact curve."""
+        vectors = -(-release.rounds // self.bands)
         # Neighbours' centres are two norms apart; 2^-40 covers their roundings and those of this line.
-        apart = 2 * self.l2_norm / self.granularity * math.sqrt(release.rounds / release.honest) / self.deviation
-        ratio = self.size * release.rounds * merging_loss(self.deviation, release.honest)
+        apart = 2 * self.l2_norm / self.granularity * math.sqrt(vectors / release.honest) / self.deviation
+        ratio = self.size * vectors * self.bands * merging_loss(self.deviation, release.honest)
         epsilon = gaussian_epsilon(apart * (1 + 2.0**-40), release.delta * math.exp(-ratio) * (1 - 4 * UNIT))
-        return {GAUSSIAN: (epsilon + 2 * ratio) * (1 + 4 * UNIT)}
+        method = GAUSSIAN if self.bands == 1 else f"{GAUSSIAN}; one vector in {self.bands} sums in a row"
+        return {method: (epsilon + 2 * ratio) * (1 + 4 * UNIT)}
 
 
 def merging_loss(deviation: float, clients: int) -> float:
