@@ -58,6 +58,7 @@ from mezzotint.federated.secagg import (
     RoundPlan,
     Server,
     SumParameters,
+    Trust,
     bits_needed,
     plan_sum,
     read_introduction,
@@ -69,11 +70,11 @@ from mezzotint.vectors.rounded import RoundedGaussian
 
 LEVELS = 16
 NEIGHBOURS = 20  # masks of the speed table, and of Flower's own protocol
-SECURITY_BITS = 50.0  # what clients ask of one of 1,024 rounds
 
 
 def sizes(clients: int) -> SumParameters:
-    """A fifth corrupted, and as many drop-outs as that leaves room for, up to a fifth."""
+    """For a fifth corrupted and as many drop-outs as there is room for, up to a fifth; as safe as clients ask for."""
+    asked = Trust()
     for dropped in range(clients // 5, -1, -1):
         with contextlib.suppress(InfeasibleError):
             return plan_sum(
@@ -81,7 +82,8 @@ def sizes(clients: int) -> SumParameters:
                 corrupted=-(-clients // 5),
                 dropped=dropped,
                 minimum=clients // 2 + 1,
-                security_bits=SECURITY_BITS,
+                security_bits=asked.bits,
+                drawn_bits=asked.drawn_bits(clients),
             )
     raise AssertionError("a committee of all always will do")
 

@@ -27,6 +27,7 @@ from mezzotint.federated.secagg import (
 )
 from mezzotint.federated.secagg.masks import add_mask, pack_words, unpack_words, word_type
 from mezzotint.federated.secagg.messages import picked
+from mezzotint.federated.secagg.roster import first_shuffled, shuffled
 from mezzotint.federated.secagg.sharing import PRIME, combine, split
 
 
@@ -171,6 +172,15 @@ def test_picks_are_as_many_others_as_the_plan_says_and_every_set_is_as_likely():
         counted[picks] = counted.get(picks, 0) + 1
     assert set(counted) == {frozenset(pair) for pair in itertools.combinations((0, 1, 2, 4), 2)}
     assert stats.chisquare(list(counted.values())).pvalue > 1e-9
+
+
+@pytest.mark.parametrize(("count", "wanted"), [(2, 1), (9, 1), (9, 8), (500, 133), (10_000, 37)])
+def test_the_first_of_a_shuffle_are_found_without_it(count, wanted):
+    for trial in range(20):
+        key = secret(trial)
+        found = first_shuffled(count, key, wanted)
+        assert len(found) == wanted
+        assert set(found) == set(shuffled(count, key)[:wanted])
 
 
 def test_a_roster_is_a_file(tmp_path):

@@ -40,7 +40,7 @@ from mezzotint.federated.secagg.masks import (
     signed,
     unseal,
 )
-from mezzotint.federated.secagg.messages import COIN_BYTES, Deal, Portion, Stage
+from mezzotint.federated.secagg.messages import COIN_BYTES, Deal, Portion, Stage, bitmap
 from mezzotint.federated.secagg.plan import RoundPlan
 from mezzotint.federated.secagg.roster import Card, channel_key, introduce, show
 from mezzotint.federated.secagg.sharing import SHARE_BYTES, commitment, split
@@ -253,7 +253,7 @@ class Client:
         for index, deal in deals.items():
             key = pair_mask_key(private, deal.mask, plan, now.index, index)
             add_mask(total, key, sign=1 if now.index < index else -1)
-        said = sign(self._identity, messages.masks_statement(plan, now.index, now.coins, dealt, deals))
+        said = sign(self._identity, messages.masks_statement(plan, now.index, now.coins, bitmap(dealt, plan), deals))
         answer = messages.masked(plan, said, pack_words(reduced(total, plan.bits), plan.bits))
         return replace(now, dealt=dealt, mask_seed=b"", self_seed=b""), answer
 
@@ -266,9 +266,9 @@ class Client:
         if len(survivors) < plan.minimum:
             raise TooFewClients("agree", f"{len(survivors)} survivors, the plan's minimum is {plan.minimum}")
         picks = {index: messages.picked(coins[index], plan, index) for index in dealt}
-        partners = messages.partners_of(picks)
+        partners, among = messages.partners_of(picks), bitmap(dealt, plan)
         for index, signature in said.items():
-            statement = messages.masks_statement(plan, index, coins[index], dealt, partners[index])
+            statement = messages.masks_statement(plan, index, coins[index], among, partners[index])
             if not signed(now.cohort[index].identity, signature, statement):
                 raise InconsistentLists(
                     "agree", f"client {index} did not mask among these dealers, with all of them", (index,)

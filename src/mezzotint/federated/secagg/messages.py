@@ -22,7 +22,7 @@ from mezzotint.federated.secagg.errors import (
 )
 from mezzotint.federated.secagg.masks import KEY_BYTES, SIGNATURE_BYTES, TAG_BYTES
 from mezzotint.federated.secagg.plan import RoundPlan
-from mezzotint.federated.secagg.roster import shuffled
+from mezzotint.federated.secagg.roster import first_shuffled
 from mezzotint.federated.secagg.sharing import COMMITMENT_BYTES, SHARE_BYTES
 from mezzotint.federated.secagg.wire import Reader, number
 
@@ -61,7 +61,7 @@ def opened(data: bytes, stage: Stage, plan: RoundPlan) -> Reader:
 def bitmap(clients: Collection[int], plan: RoundPlan) -> bytes:
     """A set of the round's clients, one bit each."""
     bits = np.zeros(plan.clients, dtype=np.uint8)
-    bits[sorted(clients)] = 1
+    bits[np.fromiter(clients, np.intp, len(clients))] = 1
     return np.packbits(bits, bitorder="little").tobytes()
 
 
@@ -76,7 +76,8 @@ def _read_bitmap(reader: Reader, plan: RoundPlan, stage: Stage) -> frozenset[int
 def picked(coins: bytes, plan: RoundPlan, index: int) -> frozenset[int]:
     """The mask partners that a client's coins pick among the others: any set as likely as any other."""
     key = hashlib.sha256(b"mezzotint picks" + plan.digest + number(index, 2) + coins).digest()
-    places = shuffled(plan.clients - 1, key)[: plan.picks]
+    others = plan.clients - 1
+    places = range(others) if plan.picks == others else first_shuffled(others, key, plan.picks)
     return frozenset(place + (place >= index) for place in places)
 
 
@@ -239,11 +240,10 @@ def read_partners(data: bytes, plan: RoundPlan) -> tuple[frozenset[int], dict[in
     return dealt, found
 
 
-def masks_statement(
-    plan: RoundPlan, index: int, coins: bytes, dealt: Collection[int], partners: Collection[int]
-) -> bytes:
-    """What a client signs with its masked input: the picks it made, among whom, and with whom it masked in the end."""
-    said = number(index, 2) + coins + hashlib.sha256(bitmap(dealt, plan) + bitmap(partners, plan)).digest()
+def masks_statement(plan: RoundPlan, index: int, coins: bytes, dealt: bytes, partners: Collection[int]) -> bytes:
+    """What a client signs with its masked input: the picks it made, among whom (a bitmap: it is the same for all), and
+    with whom it masked in the end."""
+    said = number(index, 2) + coins + hashlib.sha256(dealt + bitmap(partners, plan)).digest()
     return b"mezzotint masks" + plan.digest + said
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from mezzotint.core.entropy import Keystream
+from mezzotint.core.entropy import draw_words
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_object, replacing
 from mezzotint.federated.schedule import turn
@@ -47,10 +47,16 @@ INTRODUCTION_BYTES = 2 * KEY_BYTES + SIGNATURE_BYTES
 
 def shuffled(count: int, key: bytes) -> list[int]:
     """0..count-1 in an order that the key determines, any order as likely as any other."""
-    words = np.empty(2 * count, dtype=np.uint64)
-    Keystream(key).fill(words)
+    words = draw_words(key, 0, 2 * count)
     # 128-bit sort keys: ties have no chance.
-    return [int(place) for place in np.lexsort((words[1::2], words[::2]))]
+    return np.lexsort((words[1::2], words[::2])).tolist()
+
+
+def first_shuffled(count: int, key: bytes, wanted: int) -> list[int]:
+    """The first `wanted` < count of `shuffled`, in any order; without the sorting, which for 10,000 takes 40 times as
+    long, and which a member of the committee would do for every client."""
+    # Ties of 64 bits at the border have no chance either.
+    return np.argpartition(draw_words(key, 0, 2 * count)[::2], wanted)[:wanted].tolist()
 
 
 def channel_key(identity: bytes) -> X25519PrivateKey:

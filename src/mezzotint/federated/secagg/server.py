@@ -109,6 +109,7 @@ class Server:
         self._place = 0
         self._dealt: dict[int, _Dealt] = {}
         self._masking: dict[int, set[int]] = {}
+        self._among = b""
         self._masked: dict[int, bytes] = {}
         self._total = np.zeros(plan.coordinates, dtype=word_type(plan.bits))
         self._agreed: dict[int, bytes] = {}
@@ -123,17 +124,22 @@ class Server:
         return messages.STAGES[self._place]
 
     @property
+    def _answers(self) -> Collection[int]:
+        return (self._dealt, self._masked, self._agreed, self._opened)[self._place]
+
+    @property
     def answered(self) -> tuple[int, ...]:
         """Clients whose answer of this stage was accepted."""
-        return tuple(sorted((self._dealt, self._masked, self._agreed, self._opened)[self._place]))
+        return tuple(sorted(self._answers))
 
     @property
     def asked(self) -> tuple[int, ...]:
         """Clients whose answer of this stage is awaited or accepted."""
-        if self._place == 0:
-            return tuple(range(self.plan.clients))
-        before = sorted((self._dealt, self._masked, self._agreed)[self._place - 1])
-        return tuple(index for index in before if self._place == 1 or index < self.plan.members)
+        return tuple(filter(self._is_asked, range(self.plan.clients)))
+
+    def _is_asked(self, index: int) -> bool:
+        before = (range(self.plan.clients), self._dealt, self._masked, self._agreed)[self._place]
+        return index in before and (self._place <= 1 or index < self.plan.members)
 
     def invitations(self, holding: Collection[int] = ()) -> Outbox:
         """The first stage's messages.
@@ -156,16 +162,16 @@ class Server:
             ProtocolError: of the kind that fits, for any answer that is not as it should be.
         """
         stage = self.stage
-        if index not in self.asked:
+        if not self._is_asked(index):
             raise UnknownSender(stage, f"client {index} was not asked", (index,))
-        if index in self.answered:
+        if index in self._answers:
             raise DuplicateAnswer(stage, f"client {index} answered already; its first answer stands", (index,))
         takers = (self._took_dealing, self._took_masked, self._took_agreement, self._took_shares)
         takers[self._place](index, answer)
 
     def ready(self, wanted: int) -> bool:
         """Whether so many have answered the present stage, and enough of the right ones for the next."""
-        if len(self.answered) < wanted:
+        if len(self._answers) < wanted:
             return False
         if self.stage == "open":
             return bool((self._revealed[:, sorted(self._dealt)].sum(axis=0) >= self.plan.quorum).all())
@@ -219,6 +225,7 @@ class Server:
 
     def _partners(self) -> Outbox:
         self._masking = messages.partners_of({index: one.picks for index, one in self._dealt.items()})
+        self._among = messages.bitmap(self._dealt, self.plan)
         return Outbox(self._masking, self._partners_of)
 
     def _partners_of(self, index: int) -> bytes:
@@ -230,7 +237,7 @@ class Server:
     def _took_masked(self, index: int, answer: bytes) -> None:
         signature, packed = messages.read_masked(answer, self.plan)
         coins = self._dealt[index].deal.coins
-        statement = messages.masks_statement(self.plan, index, coins, self._dealt, self._masking[index])
+        statement = messages.masks_statement(self.plan, index, coins, self._among, self._masking[index])
         if not signed(self.cohort[index].identity, signature, statement):
             raise SwappedKey("sum", f"client {index} did not sign among whom it masked", (index,))
         self._total += unpack_words(packed, self.plan.bits, self.plan.coordinates, stage="sum")
@@ -297,8 +304,7 @@ class Server:
         add_mask(total, self_mask_key(self._secret(owner), self.plan, owner), sign=-1)
 
     def _remove_pair_masks(self, total: Words, owner: int) -> None:
-        mine = self._dealt[owner]
-        others = [other for other in self._masked if other in mine.picks or owner in self._dealt[other].picks]
+        others = self._masking[owner] & self._masked.keys()
         if not others:
             return
         private = mask_key_from_seed(self._secret(owner), self.plan, owner)
