@@ -8,11 +8,11 @@ import pickle
 from bisect import bisect_left
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, cast, final
 
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import AppendLog, replacing
-from mezzotint.core.records import JsonObject
+from mezzotint.core.records import JsonObject, plain
 from mezzotint.training.extra import torch
 
 if TYPE_CHECKING:
@@ -36,12 +36,7 @@ def _identity(trainer: Trainer) -> JsonObject:
         "records": len(trainer.data.train_x),
         "coordinates": trainer.coordinates,
     }
-    return _plain(facts)
-
-
-def _plain(facts: JsonObject) -> JsonObject:
-    """What JSON can hold: infinities, which it lacks, as text."""
-    return json.loads(json.dumps(facts, sort_keys=True, default=str), parse_constant=str)
+    return cast(JsonObject, plain(facts))
 
 
 def multiple(number: int, of: int) -> int:
@@ -97,7 +92,7 @@ class StepLedger:
             return {}  # nobody reads it, and claims take time
         claim = self._trainer.claim(steps)
         facts = None if claim is None else claim.as_dict()
-        return _plain({"claim": facts, "sentence": self._trainer.sentence(steps)})
+        return cast(JsonObject, plain({"claim": facts, "sentence": self._trainer.sentence(steps)}))
 
     def affordable(self, steps: int, *, target_epsilon: float | None) -> int:
         """What `reserve` would return; nothing is reserved, but the trainer is told what was spent."""
