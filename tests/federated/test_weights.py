@@ -72,7 +72,7 @@ def test_no_client_moves_the_sum_by_more_than_the_norm(examples, length):
     given: list[np.ndarray] = []
 
     class Noting:
-        norm, largest, weighs, bands = 2.0, 2.0, False, 1
+        norm, largest, weighs, bands, purpose = 2.0, 2.0, False, 1, "train"
 
         def encode(self, vector: np.ndarray, *, rng: Any = None) -> np.ndarray:
             given.append(vector)

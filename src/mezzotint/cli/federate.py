@@ -137,6 +137,17 @@ def command(
     server_optimizer: Annotated[
         str, typer.Option(help="What moves the model: fedavg (the mean update), fedavgm, fedadam or fedyogi.")
     ] = "fedavg",
+    evaluate_every: Annotated[
+        int,
+        typer.Option(
+            help="Every so many rounds clients measure loss and accuracy on their own records, told as a noisy secure "
+            "sum; its price is printed beforehand and is in every claim. 0 does not ask."
+        ),
+    ] = 0,
+    evaluate_noise: Annotated[
+        float, typer.Option(help="Noise on that sum over its norm, as --noise-multiplier for updates.")
+    ] = 8.0,
+    largest_loss: Annotated[float, typer.Option(help="What a client's loss is clipped to in that sum.")] = 5.0,
     epsilon: Annotated[
         float, typer.Option(help="Budget of the central (--trust local: local) claim, never exceeded; 0: none.")
     ] = 0.0,
@@ -160,6 +171,7 @@ def command(
                 steps=steps, rate=rate, batch=batch, clip=clip, l2_norm=l2_norm, learning_rate=learning_rate,
                 rounds=rounds, per_round=per_round, spare=spare, minimum=minimum, sampling=sampling, epsilon=epsilon,
                 delta=delta, proximal=proximal, server_optimizer=server_optimizer,
+                evaluate_every=evaluate_every, evaluate_noise=evaluate_noise, largest_loss=largest_loss,
                 out=_fresh(out), trust=trust, roster=_roster(roster, app), colluding=colluding, dropping=dropping,
             )  # fmt: skip
             if clip_quantile and (trust == "local" or mechanism != _ROUNDED or most_examples):
@@ -229,6 +241,9 @@ def _prove(report: RunReport, path: Path) -> None:
     view = next((view for view in ("central", "local") if view in report.promises), None)
     if view is None:
         raise ParameterError("proof", str(path), "nothing is claimed of this run; there is nothing to prove")
+    if report.promises[view].release is None:
+        remedy = "what clients measured is added to what updates cost, and sums of claims are not proved; leave one out"
+        raise ParameterError("proof", str(path), remedy)
     found = write_proof(cast(mz.privacy.Release, report.promises[view].release), path, overwrite=True)
     report.claims[view] |= {**found.as_dict(), "text": str(found)}
 
@@ -351,12 +366,24 @@ def _noise(
         population=len(federation.clients),
     )
     least = settings.minimum or drawn // 2 + 1
-    found, encoding = budget.noise_within(
-        settings.epsilon, make, rounds=rounds, clients=least, size=size, delta=settings.delta
-    )
+    epsilon, delta = _left_for_updates(settings, least)
+    found, encoding = budget.noise_within(epsilon, make, rounds=rounds, clients=least, size=size, delta=delta)
     told = f"for clients in {rounds} of {settings.rounds} rounds, in sums of {least} or more"
     notices().print(f"mezzotint: --noise-multiplier {found:.6g} keeps to --epsilon {settings.epsilon:g} {told}")
     return found, encoding
+
+
+def _left_for_updates(settings: RunSettings, least: int) -> tuple[float, float]:
+    """Epsilon and delta of the budget without what clients measure."""
+    if not settings.evaluations:
+        return settings.epsilon, settings.delta
+    measuring, told = settings.measuring(0), {"rounds": settings.evaluations, "clients": least}
+    claim = measuring.central(**told, size=0, delta=settings.delta / 2)
+    cost = math.inf if claim is None else claim.epsilon
+    if cost >= settings.epsilon:
+        remedy = f"what clients measure alone costs {cost:g}: use more --evaluate-noise, or ask less often"
+        raise ParameterError("epsilon", settings.epsilon, remedy)
+    return settings.epsilon - cost, settings.delta / 2
 
 
 def _discrete_gaussian(deviation: float) -> IntegerNoise:
@@ -436,6 +463,8 @@ def _show(report: RunReport, settings: RunSettings, as_json: bool) -> None:
         "central": report.claims.get("central"),
         "amplified": report.amplified,
         "ledger": report.ledger,
+        "measured": report.measured,
+        "evaluations": report.evaluations,
         "incidents": report.incidents,
         "stopped": report.stopped,
         "seconds": report.seconds,
@@ -467,6 +496,9 @@ def _show(report: RunReport, settings: RunSettings, as_json: bool) -> None:
     summary = f"ledger: {len(rounds)} rounds, smallest {'mean' if settings.trust == 'local' else 'sum'} "
     summary += f"{report.ledger['smallest_sum']} clients"
     say(f"{summary}, {len(report.ledger['charges'])} clients charged")
+    for one in report.measured[-1:]:
+        told = ", ".join(f"{name} {one[name][0]:.4f} (noise {one[name][1]:.2g})" for name in ("loss", "accuracy"))
+        say(f"measured by {one['clients']} clients after round {one['round']}: {told}")
     if report.stopped:
         say(f"stopped: {report.stopped}")
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from mezzotint.federated.lifetime import LifetimeLedger as LifetimeLedger
     from mezzotint.federated.local import LocalStrategy as LocalStrategy
     from mezzotint.federated.local import LocalUpdates as LocalUpdates
+    from mezzotint.federated.metrics import MetricsEncoding as MetricsEncoding
     from mezzotint.federated.mod import SecureUpdates as SecureUpdates
     from mezzotint.federated.policy import Policy as Policy
     from mezzotint.federated.policy import PolicyRefusal as PolicyRefusal
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from mezzotint.federated.server_optimizers import FedAvgM as FedAvgM
     from mezzotint.federated.server_optimizers import FedYogi as FedYogi
     from mezzotint.federated.settings import RunSettings as RunSettings
+    from mezzotint.federated.strategy import Evaluation as Evaluation
     from mezzotint.federated.strategy import SecureStrategy as SecureStrategy
     from mezzotint.federated.tasks import Rehearsal as Rehearsal
     from mezzotint.federated.weights import WeightedEncoding as WeightedEncoding

@@ -25,13 +25,15 @@ from flwr.serverapp import Grid, ServerApp
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import locked, replacing
-from mezzotint.core.records import JsonObject, Record
+from mezzotint.core.records import JsonObject, Record, above
 from mezzotint.datasets import load_federation
+from mezzotint.datasets.labelled import Features, Labels
 from mezzotint.federated.adaptive import AdaptiveEncoding
 from mezzotint.federated.budget import rounds_within
 from mezzotint.federated.encoding import Encoding
 from mezzotint.federated.ledger import NAME, Checkpoint, RunLedger
 from mezzotint.federated.local import LocalStrategy, LocalUpdates
+from mezzotint.federated.metrics import MetricsEncoding
 from mezzotint.federated.mod import EXAMPLES, SecureUpdates
 from mezzotint.federated.records import log
 from mezzotint.federated.rounds import RoundStrategy, spending
@@ -39,9 +41,10 @@ from mezzotint.federated.schedule import check_sampling
 from mezzotint.federated.secagg import Roster
 from mezzotint.federated.server_optimizers import optimizer_named
 from mezzotint.federated.settings import RunSettings
-from mezzotint.federated.strategy import SecureStrategy
-from mezzotint.federated.tasks import model_for
-from mezzotint.privacy.claim import Claim
+from mezzotint.federated.strategy import Evaluation, SecureStrategy
+from mezzotint.federated.tasks import Model, model_for
+from mezzotint.federated.weights import WeightedEncoding
+from mezzotint.privacy.claim import Claim, basis
 from mezzotint.vectors import RankedCodebook
 
 PARAMETERS = "parameters"
@@ -74,8 +77,18 @@ def _data_here(told: str) -> str:
 # Clients -------------------------------------------------------------------------------------------------------------
 
 
-def train(message: Message, context: Context) -> Message:
-    """A client's train function: the update that it wants added to the model; the mod clips and masks it."""
+class _Task(NamedTuple):
+    """What a message asks of this client: the settings it is told, its place, model, records, and the parameters."""
+
+    told: RunSettings
+    place: int
+    model: Model
+    x: Features
+    y: Labels
+    parameters: npt.NDArray[np.float64]
+
+
+def _task(message: Message, context: Context) -> _Task:
     config: JsonObject = dict(message.content.config_records["config"])
     told = RunSettings.from_config({key: config[key] for key in _TOLD})
     folder = str(context.node_config.get("data") or _data_here(told.data))
@@ -87,11 +100,26 @@ def train(message: Message, context: Context) -> Message:
         raise ParameterError("partition-id", place, f"the data set has {len(federation.clients)} clients")
     x, y = federation.clients[place]
     parameters = next(iter(message.content.array_records.values()))[PARAMETERS].numpy().astype(np.float64)
-    seed = int(np.random.SeedSequence([told.seed, int(config["server-round"]), place]).generate_state(1)[0])
-    update = told.training.update(model_for(told.model, federation), parameters, x, y, seed=seed)
+    return _Task(told, place, model_for(told.model, federation), x, y, parameters)
+
+
+def train(message: Message, context: Context) -> Message:
+    """A client's train function: the update that it wants added to the model; the mod clips and masks it."""
+    told, place, model, x, y, parameters = _task(message, context)
+    number = int(message.content.config_records["config"]["server-round"])  # type: ignore[arg-type]
+    seed = int(np.random.SeedSequence([told.seed, number, place]).generate_state(1)[0])
+    update = told.training.update(model, parameters, x, y, seed=seed)
     counted = MetricRecord({EXAMPLES: len(y)})  # stays on the client, but for sums that weigh by it
     content = RecordDict({"arrays": ArrayRecord({PARAMETERS: Array(update)}), "metrics": counted})
     return Message(content, reply_to=message)
+
+
+def evaluate(message: Message, context: Context) -> Message:
+    """A client's evaluate function: loss and accuracy on the records that it trains with; the mod masks them."""
+    _, _, model, x, y, parameters = _task(message, context)
+    loss, accuracy = model.evaluate(parameters, x, y)
+    found = MetricRecord({"loss": loss, "accuracy": accuracy, EXAMPLES: len(y)})
+    return Message(RecordDict({"metrics": found}), reply_to=message)
 
 
 def make_client_app(mod: Callable[..., Message] | None = None, *, trust: str = "sum") -> ClientApp:
@@ -104,6 +132,7 @@ def make_client_app(mod: Callable[..., Message] | None = None, *, trust: str = "
     """
     app = ClientApp(mods=[mod or (LocalUpdates() if trust == "local" else SecureUpdates())])
     app.train()(train)
+    app.evaluate()(evaluate)
     return app
 
 
@@ -146,6 +175,9 @@ class RunReport(Record):
         seconds: of the whole run.
         metrics: per round, what the evaluation of one's own said; empty without one.
         l2_norms: clipping norms where they adapt, of the first round and after each; else empty.
+        measured: what clients measured: per sum of it the rounds done, its clients, and (value, standard error of the
+            noise) by metric.
+        evaluations: the ledger of these sums, as plain values; empty without them.
     """
 
     accuracy: tuple[float, ...]
@@ -160,6 +192,8 @@ class RunReport(Record):
     seconds: float
     metrics: tuple[dict[str, float], ...] = ()
     l2_norms: tuple[float, ...] = ()
+    measured: tuple[JsonObject, ...] = ()
+    evaluations: JsonObject = field(default_factory=JsonObject)
     amplified: JsonObject = field(default_factory=JsonObject)
     promises: dict[str, Claim] = field(default_factory=dict[str, Claim], repr=False, compare=False)
 
@@ -213,7 +247,10 @@ def _strategy(settings: RunSettings, checkpoint: Checkpoint, coordinates: int) -
     else:
         roster = Roster.load(settings.roster) if settings.roster else None
         borne = {"corrupted": settings.colluding, "dropped": settings.dropping}
-        strategy = SecureStrategy(encoding=_resumed(scheme, checkpoint), roster=roster, **borne, **common)
+        evaluation = _evaluation(settings, scheme, checkpoint) if settings.evaluate_every else None
+        strategy = SecureStrategy(
+            encoding=_resumed(scheme, checkpoint), roster=roster, evaluation=evaluation, **borne, **common
+        )
     strategy.optimizer_state = checkpoint.optimizer
     strategy.most_rounds = _budget(settings, strategy, coordinates)
     return strategy
@@ -230,6 +267,36 @@ def _adapted(strategy: RoundStrategy[Any]) -> float | None:
     """The clipping norm of the next round, if it adapts."""
     encoding = strategy.encoding if isinstance(strategy, SecureStrategy) else None
     return encoding.clip if isinstance(encoding, AdaptiveEncoding) else None
+
+
+def _evaluation(settings: RunSettings, scheme: Encoding, checkpoint: Checkpoint) -> Evaluation:
+    encoding = settings.measuring(scheme.most_examples if isinstance(scheme, WeightedEncoding) else 0)
+    facts = {
+        "session": checkpoint.session.hex(),
+        "encoding": encoding.binding.hex(),
+        "coordinates": len(encoding.names),
+    }
+    ledger = RunLedger(Path(settings.out) / "evaluations.jsonl" if settings.out else None, facts)
+    return Evaluation(encoding=encoding, every=settings.evaluate_every, ledger=ledger, most_rounds=settings.evaluations)
+
+
+def _price(settings: RunSettings, strategy: SecureStrategy, coordinates: int) -> str:
+    """What asking clients what they measure costs, and what it tells, before anybody is asked."""
+    evaluator = strategy.evaluator
+    assert evaluator is not None
+    assert isinstance(evaluator.encoding, MetricsEncoding)
+    told = {"size": coordinates, "corrupted": settings.corrupted}
+    half, sums = settings.delta / 2, settings.evaluations
+    rounds = strategy.most_rounds or settings.rounds
+    cost = evaluator.cost(sums, delta=half, **told) if sums else 0.0
+    updates = strategy.encoding.central(rounds=rounds, clients=strategy.minimum, delta=half, **told)
+    beside = "without a claim of their own" if updates is None else f"epsilon {above(updates.epsilon)}"
+    errors = ", ".join(f"{name} {error:.2g}" for name, error in evaluator.encoding.error(settings.per_round).items())
+    return (
+        f"clients measure every {settings.evaluate_every} rounds, each at most {sums} times: epsilon {above(cost)}, "
+        f"delta {half:g}, beside updates of {rounds} rounds ({beside}, delta {half:g}), {basis('secure_sum')}; "
+        f"standard errors of the noise: {errors}"
+    )
 
 
 def run_server(
@@ -283,11 +350,15 @@ def _trained(
         own = {} if evaluate is None else dict(evaluate(done, parameters))
         return Scores(*model.evaluate(parameters, federation.test_x, federation.test_y), own, _adapted(strategy))
 
-    history = [scored(checkpoint.parameters, checkpoint.done)]
-    config = ConfigRecord({key: getattr(settings, key) for key in _TOLD})
+    if isinstance(strategy, SecureStrategy) and strategy.evaluator is not None:
+        _tell(tell, _price(settings, strategy, checkpoint.parameters.size))
+    history, measured = [scored(checkpoint.parameters, checkpoint.done)], list[JsonObject]()
     for done in range(checkpoint.done, settings.rounds):
         arrays = ArrayRecord({PARAMETERS: Array(checkpoint.parameters.astype(np.float32))})
-        result = strategy.start(grid=grid, initial_arrays=arrays, num_rounds=1, train_config=config)
+        result = strategy.start(
+            grid=grid, initial_arrays=arrays, num_rounds=1, train_config=_config(settings),
+            evaluate_config=_config(settings),
+        )  # fmt: skip
         if strategy.stopped:
             break
         parameters = checkpoint.parameters
@@ -302,8 +373,29 @@ def _trained(
         history.append(scored(parameters, done + 1))
         spent = strategy.spent(size=parameters.size, delta=settings.delta, corrupted=settings.corrupted)
         _tell_round(tell, strategy, done + 1, history[-1], spending(spent))
+        if isinstance(strategy, SecureStrategy) and strategy.measured:
+            measured.append(_told_measured(tell, strategy, done + 1))
         time.sleep(settings.pause)
-    return _report(settings, strategy, history, checkpoint.parameters.size, time.perf_counter() - start)
+    return _report(settings, strategy, history, measured, checkpoint.parameters.size, time.perf_counter() - start)
+
+
+def _config(settings: RunSettings) -> ConfigRecord:
+    """What clients are told; a strategy writes its round's number into it."""
+    return ConfigRecord({key: getattr(settings, key) for key in _TOLD})
+
+
+def _told_measured(tell: Callable[[str], None] | None, strategy: SecureStrategy, done: int) -> JsonObject:
+    evaluator = strategy.evaluator
+    clients = 0 if evaluator is None else evaluator.counted
+    told = ", ".join(f"{name} {one.value:.4f} (noise {one.error:.2g})" for name, one in strategy.measured.items())
+    _tell(tell, f"after round {done}: {clients} clients measured {told}")
+    return {"round": done, "clients": clients, **{name: tuple(one) for name, one in strategy.measured.items()}}
+
+
+def _tell(tell: Callable[[str], None] | None, line: str) -> None:
+    log(INFO, "mezzotint: %s", line)
+    if tell is not None:
+        tell(line)
 
 
 def _tell_round(
@@ -313,30 +405,34 @@ def _tell_round(
     line = f"round {done}: {what} of {strategy.counted} clients, accuracy {scores.accuracy:.4f}, loss {scores.loss:.4f}"
     line += "".join(f", {name} {value:.4g}" for name, value in scores.own.items())
     line += "" if scores.l2_norm is None else f", clipping norm {scores.l2_norm:.4g} from now on"
-    line += f"; {spent}"
-    log(INFO, "mezzotint: %s", line)
-    if tell is not None:
-        tell(line)
+    _tell(tell, line + f"; {spent}")
 
 
 def _report(
     settings: RunSettings,
     strategy: RoundStrategy[Any],
     history: list[Scores],
+    measured: list[JsonObject],
     coordinates: int,
     seconds: float,
 ) -> RunReport:
+    evaluator = strategy.evaluator if isinstance(strategy, SecureStrategy) else None
     claims = strategy.claims(size=coordinates, delta=settings.delta, corrupted=settings.corrupted)
     return RunReport(
         accuracy=tuple(one.accuracy for one in history),
         loss=tuple(one.loss for one in history),
         metrics=tuple(one.own for one in history if one.own),
         l2_norms=tuple(one.l2_norm for one in history if one.l2_norm is not None),
+        measured=tuple(measured),
+        evaluations={} if evaluator is None else evaluator.ledger.as_dict(),
         ledger=strategy.ledger.as_dict(),
         claims={view: {**claim.as_dict(), "text": str(claim)} for view, claim in claims.items()},
         amplified=_amplified(settings, strategy, claims, coordinates),
         promises=claims,
-        incidents=tuple((one.round, one.client, one.name) for one in strategy.incidents),
+        incidents=tuple(
+            (one.round, one.client, one.name)
+            for one in strategy.incidents + ([] if evaluator is None else evaluator.incidents)
+        ),
         stopped=strategy.stopped,
         bits=strategy.message_bits,
         report_bits=strategy.report_bits,

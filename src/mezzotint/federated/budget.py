@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 
 from mezzotint.core.errors import InfeasibleError
@@ -76,6 +78,23 @@ def noise_within(
         lambda strength: make(1 / strength), cost, guess=guess, target=budget, least=1 / _MOST, most=1 / _LEAST
     )
     return 1 / strength, encoding
+
+
+def with_evaluations(updates: Claim, measured: Claim) -> Claim:
+    """The claim about updates and about what the same clients measured: epsilons and deltas add up."""
+    total = math.nextafter(updates.epsilon + measured.epsilon, math.inf)
+    method = f"{updates.method} and {measured.method}, added"
+    honest = [claim.honest_clients for claim in (updates, measured) if claim.honest_clients is not None]
+    return replace(
+        updates,
+        epsilon=total,
+        delta=updates.delta + measured.delta,
+        method=method,
+        alternatives=((method, total),),
+        honest_clients=min(honest, default=None),
+        parts=(("updates", updates.epsilon), ("evaluations", measured.epsilon)),
+        release=None,
+    )
 
 
 def against_readers(

@@ -27,7 +27,7 @@ from mezzotint.core.loss import pure_epsilon
 from mezzotint.core.mechanism import TOTAL, Mechanism, Seed
 from mezzotint.core.records import JsonObject
 from mezzotint.families.noise import IntegerNoise
-from mezzotint.federated.secagg.plan import MAX_BITS, Overflow, bits_needed
+from mezzotint.federated.secagg.plan import MAX_BITS, Overflow, Purpose, bits_needed
 from mezzotint.privacy.account import account
 from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.sums.lattice import Lattice, find_lattice
@@ -63,6 +63,15 @@ class Encoding(ABC):
     def weighs(self) -> bool:
         """Whether updates are encoded with the client's number of examples behind them."""
         return False
+
+    @property
+    def purpose(self) -> Purpose:
+        """What is summed: updates ("train"), or what clients measure ("evaluate")."""
+        return "train"
+
+    def numbers(self, parameters: int) -> int:
+        """How many numbers of a client are summed: as many as the model has parameters."""
+        return parameters
 
     @abstractmethod
     def length(self, size: int) -> int:
@@ -689,13 +698,9 @@ def encoding_from(values: JsonObject) -> Encoding:
         ParameterError: an unknown kind. FileFormatError: a mechanism that is none, a field that is missing.
     """
     makers = {
-        "table": _table,
-        "fixed": _fixed,
-        "noise": _noise,
-        "gaussian": _gaussian,
-        "weighted": _weighted,
-        "adaptive": _adaptive,
-    }
+        "table": _table, "fixed": _fixed, "noise": _noise, "gaussian": _gaussian, "weighted": _weighted,
+        "adaptive": _adaptive, "metrics": _metrics,
+    }  # fmt: skip
     kind = values.get("kind")
     if kind not in makers:
         raise ParameterError("encoding", kind, f"this version knows {', '.join(makers)}")
@@ -760,6 +765,13 @@ def _adaptive(values: JsonObject) -> Encoding:
         raise FileFormatError("encoding of kind 'adaptive': damaged (its noise is no rounded Gaussian)")
     rule = {name: float(values[name]) for name in ("clip", "quantile", "rate", "least", "most") if name in values}
     return AdaptiveEncoding(inner=inner, **rule)
+
+
+def _metrics(values: JsonObject) -> Encoding:
+    from mezzotint.federated.metrics import MetricsEncoding  # likewise
+
+    ranges = tuple((str(name), float(low), float(high)) for name, low, high in values["ranges"])
+    return MetricsEncoding(inner=encoding_from(values["inner"]), ranges=ranges)
 
 
 def load_encoding(path: Path, *, l2_norm: float | None = None) -> Encoding:

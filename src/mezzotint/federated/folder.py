@@ -18,6 +18,8 @@ from mezzotint.core.files import refuse_existing, replacing
 from mezzotint.datasets import load_federation
 from mezzotint.federated.app import RunReport, make_client_app, make_server_app
 from mezzotint.federated.encoding import Encoding, canonical
+from mezzotint.federated.mod import SecureUpdates
+from mezzotint.federated.policy import Policy
 from mezzotint.federated.secagg import Roster
 from mezzotint.federated.settings import RunSettings
 from mezzotint.vectors import RankedCodebook
@@ -177,7 +179,7 @@ def simulate(
     Arguments:
         settings: of the run; when `out` holds a checkpoint, the run goes on from it.
         tell: called with one line per round.
-        mod: stands in for the client mod, in tests.
+        mod: stands in for the client mod, in tests. Clients of a simulation allow any sum of what they measure.
         cpus_per_client: share of a core that one client is given; decides how many run at a time.
 
     Raises:
@@ -194,6 +196,8 @@ def simulate(
         raise ParameterError("per_round", settings.per_round, f"the data set has only {population} clients")
     # A mechanism that cannot be used is refused before anything starts.
     _ = settings.codebook() if settings.trust == "local" else settings.encoding()
+    if mod is None and settings.evaluate_every:
+        mod = SecureUpdates(Policy(evaluate_noise_multiplier=0.0))
     reports: list[RunReport] = []
     failures: list[MezzotintError] = []
     with warnings.catch_warnings():

@@ -1,7 +1,8 @@
-"""Encodings that send one number more beside each update, in the same vector and so in the same sum."""
+"""Encodings made of another one: what they share is asked of that one; and those that send a number more."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from mezzotint.core.errors import ParameterError
@@ -11,20 +12,24 @@ from mezzotint.privacy.claim import Claim
 
 
 @dataclass(frozen=True, kw_only=True)
-class JoinedEncoding(Encoding):
-    """An update of d coordinates and a number, through an encoding of d + 1.
+class WrappedEncoding(Encoding, ABC):
+    """An encoding that makes another vector of an update, and has it encoded by an inner one.
 
     Arguments:
-        inner: clips and encodes the vector of d + 1 coordinates.
+        inner: clips and encodes that vector.
 
-    Guarantees: `claims` are the inner encoding's for d + 1 coordinates: the number costs no round of its own.
+    Guarantees: `claims` are the inner encoding's, for that vector.
     """
 
     inner: Encoding
 
     def __post_init__(self) -> None:
         if self.inner.bands > 1:
-            raise ParameterError("inner", f"{self.inner.bands} bands", "the number that joins an update is not spread")
+            raise ParameterError("inner", f"{self.inner.bands} bands", "a vector made of an update is not spread")
+
+    @abstractmethod
+    def _inside(self, size: int) -> int:
+        """Coordinates of the inner vector for an update of `size`."""
 
     @property
     def span(self) -> int:
@@ -38,14 +43,16 @@ class JoinedEncoding(Encoding):
         return self.inner.bits(clients)
 
     def length(self, size: int) -> int:
-        return self.inner.length(size + 1)
+        return self.inner.length(self._inside(size))
 
     def claims(self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0) -> dict[str, Claim]:
-        """The inner encoding's, for the number's coordinate as well."""
-        return self.inner.claims(rounds=rounds, clients=clients, size=size + 1, delta=delta, corrupted=corrupted)
+        """The inner encoding's, for the vector that it encodes."""
+        inside = self._inside(size)
+        return self.inner.claims(rounds=rounds, clients=clients, size=inside, delta=delta, corrupted=corrupted)
 
     def central(self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0) -> Claim | None:
-        return self.inner.central(rounds=rounds, clients=clients, size=size + 1, delta=delta, corrupted=corrupted)
+        inside = self._inside(size)
+        return self.inner.central(rounds=rounds, clients=clients, size=inside, delta=delta, corrupted=corrupted)
 
     def mse(self) -> float:
         return self.inner.mse()
@@ -72,3 +79,14 @@ class JoinedEncoding(Encoding):
 
     def noise_multiplier(self, clients: int) -> float:
         return self.inner.noise_multiplier(clients)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JoinedEncoding(WrappedEncoding, ABC):
+    """An update of d coordinates and a number, through an encoding of d + 1: one vector and one sum.
+
+    Guarantees: `claims` are the inner encoding's for d + 1 coordinates: the number costs no round of its own.
+    """
+
+    def _inside(self, size: int) -> int:
+        return size + 1

@@ -67,7 +67,7 @@ class LifetimeLedger:
             encoding: of the sum.
             plan: its digest, for the record.
             clients, corrupted: fewest summands, and how many of them may add no noise.
-            size: parameters of the model.
+            size: numbers of the client that are summed: parameters of the model, or metrics.
             budget, delta: the total epsilon that may not be exceeded (inf: any), and its delta.
             session, number: of the round, whose place among the session's decides what an update that is spread over
                 several sums costs; without a session the sum stands alone.
@@ -86,7 +86,7 @@ class LifetimeLedger:
         with self._log.transaction() as append:
             if plan.hex() in self._plans:
                 raise ReplayedRound("sum", "this round was answered before, perhaps by another process")
-            line: JsonObject = {"plan": plan.hex(), "kind": list(kind)}
+            line: JsonObject = {"plan": plan.hex(), "purpose": encoding.purpose, "kind": list(kind)}
             if session:
                 line |= {"session": session.hex(), "number": number}
             counted = {one: set(rounds) for one, rounds in self._counted.items()}

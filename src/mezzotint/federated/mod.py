@@ -24,10 +24,12 @@ from flwr.app import ConfigRecord, Context, Message, MessageType
 from mezzotint.core.errors import BudgetError, MezzotintError, ParameterError
 from mezzotint.federated.encoding import Encoding, unpacked
 from mezzotint.federated.lifetime import LifetimeLedger
+from mezzotint.federated.metrics import MetricsEncoding
 from mezzotint.federated.policy import Policy, PolicyRefusal, load_policy
 from mezzotint.federated.records import (
     CARD,
     ENCODING,
+    METRICS,
     NAME,
     PAYLOAD,
     REASON,
@@ -81,11 +83,11 @@ class Updates(ABC):
         """Flower calls this for every message."""
         try:
             kind = message.metadata.message_type.split(".")[0]
-            if kind == MessageType.TRAIN:
-                record = protocol_record(message)
-                if record is None:
-                    raise PolicyRefusal(f"train: the server asks for an update without {self.protocol}")
+            record = protocol_record(message) if kind in self.kinds else None
+            if record is not None:
                 return self._answer(record, message, context, call_next)
+            if kind == MessageType.TRAIN:
+                raise PolicyRefusal(f"train: the server asks for an update without {self.protocol}")
             if not self._policy(context).evaluate:
                 raise PolicyRefusal(f"{kind}: metrics of this client's data are releases that nobody accounts for")
         except Exception as error:
@@ -95,6 +97,8 @@ class Updates(ABC):
 
     protocol: ClassVar[str]
     """What protects the update."""
+    kinds: ClassVar[tuple[str, ...]] = (MessageType.TRAIN,)
+    """Messages that may be of the protocol, by Flower's name."""
 
     @abstractmethod
     def _answer(self, record: ConfigRecord, message: Message, context: Context, call_next: Train) -> Message:
@@ -113,11 +117,13 @@ class SecureUpdates(Updates):
 
     Guarantees:
         A train message without the protocol is refused: the plain update never leaves.
-        The reply of the train function reaches the server as masked integers only; its metrics are dropped.
+        The reply of the train function reaches the server as masked integers only; its metrics are dropped. What the
+            evaluate function measures reaches it likewise, within the plan's ranges, if the policy allows such sums.
         A model or a configuration other than those that the plan holds the hash of is refused: all summands of a sum
             answer one question.
-        Evaluate and query messages are refused unless the policy allows them: metrics of this client's data are
-            releases that nobody accounts for.
+        Evaluate messages without the protocol, and query messages, are refused unless the policy allows them: metrics
+            of this client's data are releases that nobody accounts for.
+        A message of another kind than the plan's purpose is refused, and changes nothing.
         What a refused message brought along is forgotten, and the round in progress is over: a later message of that
             round is refused too. (A message of another round alone changes nothing.)
         A refusal is answered with its name and a reason that depends on the server's messages and the policy, never
@@ -131,10 +137,13 @@ class SecureUpdates(Updates):
     """
 
     protocol = "secure aggregation"
+    kinds = (MessageType.TRAIN, MessageType.EVALUATE)
 
     def _answer(self, record: ConfigRecord, message: Message, context: Context, call_next: Train) -> Message:
         policy = self._policy(context)
         client, settings = _restored(context, policy)
+        kind = message.metadata.message_type.split(".")[0]
+        _check_kind(kind, str(record.get(STAGE)), client.plan)
         try:
             stage, payload = str(record[STAGE]), as_bytes(record[PAYLOAD])
             answer: dict[str, object] = {}
@@ -142,7 +151,9 @@ class SecureUpdates(Updates):
                 answer = {PAYLOAD: client.show(payload), NAME: name_of(context) or client.identity.hex()}
             elif stage == "deal":
                 settings = as_bytes(record[ENCODING])
-                policy.check(_announced(settings), read_invitation(payload)[0])
+                plan = read_invitation(payload)[0]
+                _check_kind(kind, "", plan)
+                policy.check(_announced(settings), plan)
                 answer = {PAYLOAD: client.deal(payload)}
             elif stage == "sum":
                 encoding = _agreed(client, policy, settings)
@@ -157,6 +168,13 @@ class SecureUpdates(Updates):
             raise
         _keep(context, client, settings)
         return reply(message, answer)
+
+
+def _check_kind(kind: str, stage: str, plan: RoundPlan | None) -> None:
+    """Refuses a message that asks for another thing than the round in progress; the first two stages begin one."""
+    asked = MessageType.TRAIN if stage == CARD else kind if stage == "deal" or plan is None else plan.purpose
+    if kind != asked:
+        raise PolicyRefusal(f"purpose: a message to {kind}, in a round to {asked}")
 
 
 def _refusal(error: Exception) -> dict[str, object]:
@@ -223,7 +241,7 @@ def _masked(
         log(WARNING, "mezzotint: no input for this round: %s", error, exc_info=not isinstance(error, MezzotintError))
         raise NoInput from error
     masked = client.sum(payload, integers)
-    size = parameters(only(message.content.array_records.values()))
+    size = encoding.numbers(parameters(only(message.content.array_records.values())))
     _charge(client.identity.hex(), plan, encoding, policy, size, context)
     return masked  # only now, and only if it is on the client's ledger, does it leave
 
@@ -231,10 +249,12 @@ def _masked(
 def _share(
     message: Message, call_next: Train, context: Context, client: Client, encoding: Encoding
 ) -> npt.NDArray[np.float64]:
-    """What goes into the sum: a new update, or, of an encoding with bands, the share of it that this round has."""
+    """What goes into the sum: metrics, a new update, or, of an encoding with bands, its share in this round."""
+    if isinstance(encoding, MetricsEncoding):
+        return measured(message, call_next, context, encoding)
 
     def update() -> npt.NDArray[np.float64]:
-        return trained_update(message, call_next, context, counted=encoding.weighs)
+        return trained_update(message, call_next, context, encoding)
 
     plan = client.plan
     if encoding.bands == 1 or encoding.norm is None or plan is None:
@@ -273,37 +293,60 @@ def _charge(identity: str, plan: RoundPlan, encoding: Encoding, policy: Policy, 
 
 
 def trained_update(
-    message: Message, call_next: Train, context: Context, *, counted: bool = False
+    message: Message, call_next: Train, context: Context, encoding: Encoding | None = None
 ) -> npt.NDArray[np.float64]:
     """What the app's train function wants added to the parameters, as one vector.
 
     Arguments:
         message, call_next, context: of the mod.
-        counted: puts the function's metric "num-examples" behind it.
+        encoding: of the update; one that weighs gets the function's metric "num-examples" behind it.
 
     Raises:
         Exception: whatever the function raised, or arrays other than those of the model.
     """
-    answer = call_next(message, context)
-    if answer.has_error():
-        raise ParameterError("train", str(answer.error.reason), "the train function failed")
+    answer = _asked(message, call_next, context)
     sent, trained = (only(one.content.array_records.values()) for one in (message, answer))
-    record = protocol_record(message)
-    returns = "" if record is None else str(record[RETURNS])
+    returns = _returns(message)
     if shapes(trained) != shapes(sent):
         raise ParameterError("arrays", str(shapes(trained)), "the update's arrays differ from the model's")
     if returns not in ("update", "weights"):
         raise ParameterError("returns", returns, "use 'weights' (new parameters) or 'update' (what is added to them)")
     update = flatten(trained) if returns == "update" else flatten(trained) - flatten(sent)
-    return np.append(update, _examples(answer)) if counted else update
+    return update if encoding is None or not encoding.weighs else np.append(update, _metric(answer, EXAMPLES))
 
 
-def _examples(answer: Message) -> float:
-    """How many examples the train function says that it used, as Flower's own strategies have it."""
+def measured(
+    message: Message, call_next: Train, context: Context, encoding: MetricsEncoding
+) -> npt.NDArray[np.float64]:
+    """What the app's evaluate function measures: the metrics that the encoding names, one behind the other.
+
+    Raises:
+        Exception: whatever the function raised, or a metric that it does not give.
+    """
+    answer = _asked(message, call_next, context)
+    if (returns := _returns(message)) != METRICS:
+        raise ParameterError("returns", returns, f"use {METRICS!r}: a sum of what clients measure")
+    return np.array([_metric(answer, name) for name in (*encoding.names, *([EXAMPLES] if encoding.weighs else []))])
+
+
+def _asked(message: Message, call_next: Train, context: Context) -> Message:
+    answer = call_next(message, context)
+    if answer.has_error():
+        raise ParameterError(message.metadata.message_type, str(answer.error.reason), "the app's function failed")
+    return answer
+
+
+def _returns(message: Message) -> str:
+    record = protocol_record(message)
+    return "" if record is None else str(record[RETURNS])
+
+
+def _metric(answer: Message, name: str) -> float:
+    """A number that the app's function says: "num-examples" as Flower's own strategies have it."""
     for metrics in answer.content.metric_records.values():
-        if EXAMPLES in metrics:
-            return float(np.asarray(metrics[EXAMPLES]))
-    raise ParameterError("metrics", f"without {EXAMPLES!r}", "weights by examples need it from the train function")
+        if name in metrics:
+            return float(np.asarray(metrics[name]))
+    raise ParameterError("metrics", f"without {name!r}", "the sum needs it from the app's function")
 
 
 def _identity(context: Context) -> bytes | None:

@@ -47,6 +47,9 @@ class Policy:
             Noise is relative to the round's norm; `noise_multiplier` and `budget` count it so. None does not ask.
         rounds: most rounds that this client answers in one session. The larger, the more partners and shareholders a
             plan must have: a server could look ahead for the round whose draw suits it.
+        evaluate_noise_multiplier: least noise in the smallest sum of what this client measures of a model, as
+            `noise_multiplier` for updates; inf, unless given, answers no such sum. `budget` and `rounds` hold for these
+            sums, too; their ranges are the plan's, so that `l2_norm` and `largest_value` say nothing about them.
         evaluate: whether evaluate and query messages reach the app's own functions. What these answer is released as
             it is, outside every claim.
 
@@ -67,12 +70,16 @@ class Policy:
     l2_norm: float | None = None
     l2_norm_range: tuple[float, float] | None = None
     rounds: int = ROUNDS
+    evaluate_noise_multiplier: float = float("inf")
     evaluate: bool = False
 
     def __post_init__(self) -> None:
         _ = self.trust  # checks its part
         if not 0 <= self.noise_multiplier < float("inf"):
             raise ParameterError("noise_multiplier", self.noise_multiplier, "need a number >= 0")
+        if not self.evaluate_noise_multiplier >= 0:
+            remedy = "need a number >= 0, or leave it out"
+            raise ParameterError("evaluate_noise_multiplier", self.evaluate_noise_multiplier, remedy)
         if not self.report_epsilon > 0:
             raise ParameterError("report_epsilon", self.report_epsilon, "need a number > 0, or leave it out")
         if not self.budget > 0:
@@ -83,8 +90,12 @@ class Policy:
             bounds = self.l2_norm_range
             if len(bounds) != 2 or not 0 <= bounds[0] <= bounds[1] < float("inf"):
                 raise ParameterError("l2_norm_range", bounds, "two finite numbers, the least norm and the largest")
-        if self.roster is None and (self.minimum > 2 or self.noise_multiplier > 0):
-            name = "minimum" if self.minimum > 2 else "noise_multiplier"
+        asked = {
+            "minimum": self.minimum > 2,
+            "noise_multiplier": self.noise_multiplier > 0,
+            "evaluate_noise_multiplier": 0 < self.evaluate_noise_multiplier < float("inf"),
+        }
+        for name in (name for name, wanted in asked.items() if wanted and self.roster is None):
             remedy = "name the roster of all clients, too: a server that invents clients fills any sum with them"
             raise ParameterError(name, getattr(self, name), remedy)
 
@@ -107,11 +118,16 @@ class Policy:
             raise PolicyRefusal(f"rounds={plan.round}: this client answers at most {self.rounds} rounds of a session")
         if self.roster is None and self.budget < float("inf"):
             raise PolicyRefusal("budget: what a sum costs counts others' noise; without a roster they may be invented")
+        if plan.purpose != encoding.purpose:
+            raise PolicyRefusal(f"purpose={plan.purpose}: the encoding is one to {encoding.purpose} with")
         self._check_mechanism(encoding)
+        name, asked = "noise_multiplier", self.noise_multiplier
+        if plan.purpose == "evaluate":
+            name, asked = "evaluate_noise_multiplier", self.evaluate_noise_multiplier
         noise = encoding.noise_multiplier(max(0, plan.minimum - self.trust.corrupted_of(plan)))
-        if noise < self.noise_multiplier:
-            asked = self.noise_multiplier
-            raise PolicyRefusal(f"noise_multiplier={noise:g} in the smallest sum: this client wants {asked:g}")
+        if noise < asked:
+            wanted = f"wants {asked:g}" if asked < float("inf") else "answers no sums of what it measures"
+            raise PolicyRefusal(f"{name}={noise:g} in the smallest sum: this client {wanted}")
 
     def check_report(self, scheme: RankedCodebook) -> None:
         """Refuses reports that the server itself sees, where this client asks for sums or for more protection.
@@ -130,9 +146,10 @@ class Policy:
             raise PolicyRefusal(f"clip_norm={scheme.clip_norm:g}: more than this client allows")
 
     def _check_mechanism(self, encoding: Encoding) -> None:
-        if self.l2_norm is not None and (encoding.norm is None or encoding.norm > self.l2_norm):
+        trains = encoding.purpose == "train"  # what clients measure has no norm in data units
+        if trains and self.l2_norm is not None and (encoding.norm is None or encoding.norm > self.l2_norm):
             raise PolicyRefusal(f"l2_norm={encoding.norm}: this client allows at most {self.l2_norm:g}")
-        if self.l2_norm_range is not None:
+        if trains and self.l2_norm_range is not None:
             least, most = self.l2_norm_range
             if encoding.norm is None or not least <= encoding.norm <= most:
                 raise PolicyRefusal(f"l2_norm={encoding.norm}: this client allows {least:g} to {most:g}")
@@ -141,7 +158,7 @@ class Policy:
             raise PolicyRefusal(f"epsilon={epsilon:g} per report: this client allows {self.report_epsilon:g}")
         if self.mechanisms is not None and encoding.sha256 not in self.mechanisms:
             raise PolicyRefusal(f"mechanism={encoding.sha256}: not among the tables that this client allows")
-        if encoding.largest > self.largest_value:
+        if trains and encoding.largest > self.largest_value:
             raise PolicyRefusal(f"clip={encoding.largest:g}: this client allows {self.largest_value:g}")
 
 

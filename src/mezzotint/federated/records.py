@@ -25,6 +25,8 @@ RECORD = "mezzotint"
 
 STAGE, PAYLOAD, ENCODING, RETURNS, NAME = "stage", "payload", "encoding", "returns", "name"
 REFUSED, REASON = "refused", "reason"
+METRICS = "metrics"
+"""What is wanted back of clients that measure, where it is "weights" or "update" of those that train."""
 CARD = "card"
 """Stage before all rounds: a client says who it is."""
 

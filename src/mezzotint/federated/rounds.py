@@ -178,6 +178,11 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
             self._next(names, len(names))
 
     @property
+    def message_type(self) -> str:
+        """Of the rounds' messages, by Flower's name."""
+        return MessageType.TRAIN
+
+    @property
     def invited(self) -> int:
         """Clients that are drawn for a round."""
         return self.per_round + self.spare
@@ -370,7 +375,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         for place, payload in outbox.items():
             yield Message(
                 RecordDict({RECORD: ConfigRecord({STAGE: stage, PAYLOAD: payload, **extra}), **(records or {})}),
-                message_type=MessageType.TRAIN,
+                message_type=self.message_type,
                 dst_node_id=now.nodes[place],
             )
 

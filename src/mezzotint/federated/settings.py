@@ -10,7 +10,8 @@ from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_object
 from mezzotint.core.records import JsonObject, Record
 from mezzotint.federated.encoding import Encoding, FixedPointEncoding, load_encoding
-from mezzotint.federated.schedule import check_sampling, check_spare
+from mezzotint.federated.metrics import MetricsEncoding
+from mezzotint.federated.schedule import check_sampling, check_spare, most_participations
 from mezzotint.federated.secagg.parameters import CORRUPTED, DROPPED
 from mezzotint.federated.server_optimizers import optimizer_named
 from mezzotint.federated.tasks import LocalTraining
@@ -48,6 +49,10 @@ class RunSettings(Record):
         delta: of all claims.
         corrupted: clients whose noise is not relied upon in the central claim.
         stage_timeout: seconds.
+        evaluate_every: clients measure loss and accuracy of the model on their own records after every so many rounds,
+            in a secure sum of its own; 0 does not ask.
+        evaluate_noise: standard deviation of the noise on that sum, over its norm.
+        largest_loss: what a client's loss is clipped to.
         out: folder for checkpoint and ledger; "" keeps nothing.
         pause: seconds between rounds.
 
@@ -84,6 +89,9 @@ class RunSettings(Record):
     delta: float = 1e-5
     corrupted: int = 0
     stage_timeout: float = 300.0
+    evaluate_every: int = 0
+    evaluate_noise: float = 8.0
+    largest_loss: float = 5.0
     out: str = ""
     pause: float = 0.0
 
@@ -98,6 +106,16 @@ class RunSettings(Record):
             ("delta", 0 < self.delta < 1, "need a probability in (0, 1)"),
             ("stage_timeout", self.stage_timeout > 0, "need seconds > 0"),
             ("pause", self.pause >= 0, "need seconds >= 0"),
+            (
+                "evaluate_every",
+                self.evaluate_every >= 0,
+                "a number of rounds; 0 does not ask clients what they measure",
+            ),
+            (
+                "evaluate_every",
+                not (self.evaluate_every and self.trust == "local"),
+                "what clients measure is told in secure sums alone: leave it out with trust 'local'",
+            ),
             ("colluding", 0 <= self.colluding < 1, "a share of the clients in [0, 1)"),
             ("dropping", 0 <= self.dropping < 1, "a share of the clients in [0, 1)"),
         )
@@ -141,6 +159,26 @@ class RunSettings(Record):
         if not self.mechanism:
             return FixedPointEncoding(clip=self.clip, l2_norm=norm)
         return load_encoding(Path(self.mechanism), l2_norm=norm)
+
+    def measuring(self, most_examples: int) -> MetricsEncoding:
+        """What clients measure, if asked: loss and accuracy, of clients weighed by up to so many examples; 0 does not.
+
+        Raises:
+            ParameterError: no noise, or a largest loss that is not > 0.
+        """
+        return MetricsEncoding.gaussian(
+            {"loss": (0.0, self.largest_loss), "accuracy": (0.0, 1.0)},
+            noise_multiplier=self.evaluate_noise,
+            clients=self.per_round,
+            most_examples=most_examples,
+        )
+
+    @property
+    def evaluations(self) -> int:
+        """Sums of what a client measures that it may be in; more are not asked for."""
+        planned = self.rounds // self.evaluate_every if self.evaluate_every else 0
+        drawn = {"per_round": self.per_round + self.spare, "population": max(self.clients, self.per_round + self.spare)}
+        return most_participations(check_sampling(self.sampling), rounds=planned, **drawn)
 
     @classmethod
     def from_config(cls, values: JsonObject) -> RunSettings:

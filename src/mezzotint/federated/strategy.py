@@ -6,6 +6,7 @@ strategy.start(grid=grid, initial_arrays=..., num_rounds=10)
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
 from collections.abc import Iterable, Iterator
@@ -16,13 +17,17 @@ from typing import Unpack, final
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 
+from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import BudgetError, InfeasibleError, ParameterError
 from mezzotint.federated.arrivals import arriving
-from mezzotint.federated.budget import against_readers
+from mezzotint.federated.budget import against_readers, with_evaluations
 from mezzotint.federated.encoding import Encoding, packed
+from mezzotint.federated.ledger import RunLedger
+from mezzotint.federated.metrics import Measured, MetricsEncoding
 from mezzotint.federated.records import (
     CARD,
     ENCODING,
+    METRICS,
     NAME,
     PAYLOAD,
     RECORD,
@@ -55,7 +60,7 @@ from mezzotint.federated.secagg import (
     plan_sum,
 )
 from mezzotint.federated.secagg.parameters import CORRUPTED, DROPPED
-from mezzotint.federated.secagg.plan import DIGEST_BYTES
+from mezzotint.federated.secagg.plan import DIGEST_BYTES, SESSION_BYTES
 from mezzotint.federated.secagg.server import Outbox
 from mezzotint.federated.secagg.trust import ROUNDS
 from mezzotint.federated.server_optimizers import State
@@ -84,6 +89,36 @@ class _Known:
 
 
 @final
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """Sums of what clients measure of the model, between rounds of training: a session and a ledger of their own.
+
+    Arguments:
+        encoding: which metrics of the app's evaluate function, in which ranges, under how much noise.
+        every: after every so many rounds of training that came to a sum.
+        ledger: where these sums are written before they happen; by default in memory.
+        most_rounds: sums that any one client may be charged for; None sets no limit.
+
+    Raises:
+        ParameterError: `every` below 1.
+
+    Example:
+        >>> from mezzotint.federated import MetricsEncoding
+        >>> noisy = MetricsEncoding.gaussian({"loss": (0, 5)}, noise_multiplier=8.0, clients=100)
+        >>> Evaluation(encoding=noisy, every=5).encoding.names
+        ('loss',)
+    """
+
+    encoding: MetricsEncoding
+    every: int = 1
+    ledger: RunLedger | None = None
+    most_rounds: int | None = None
+
+    def __post_init__(self) -> None:
+        check_count("every", self.every)
+
+
+@final
 class SecureStrategy(RoundStrategy[_Secure]):
     """Every training round is one secure sum; the mean update, times a learning rate, is added to the model.
 
@@ -94,6 +129,8 @@ class SecureStrategy(RoundStrategy[_Secure]):
         corrupted: share of the clients that may collude with the server: what clients insist on, see `Policy`.
         dropped: share of a round's clients that may vanish; of small rounds as many as can be borne.
         rounds: largest round number, no larger than what clients' policies allow.
+        evaluation: what clients measure, summed in the same way and released beside the model; its cost is in every
+            claim. Clients whose policy does not allow it refuse. None asks for nothing.
         retries: how often a round that clients spoilt by what they dealt is repeated without them; each time the others
             are charged, for their masks were opened.
         options: see `RoundStrategy`. A round with fewer than `minimum` summands, usually half of those drawn + 1, is
@@ -114,6 +151,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
         corrupted: float = CORRUPTED,
         dropped: float = DROPPED,
         rounds: int = ROUNDS,
+        evaluation: Evaluation | None = None,
         retries: int = 2,
         **options: Unpack[RoundOptions],
     ) -> None:
@@ -130,6 +168,11 @@ class SecureStrategy(RoundStrategy[_Secure]):
         self.blames: list[Blame] = []
         self.excluded = self._blamed()
         self.last_sum: SecureSum | None = None
+        self.measured: dict[str, Measured] = {}
+        self.every = 0 if evaluation is None else evaluation.every
+        self.evaluator: SecureStrategy | None = None
+        if evaluation is not None:
+            self.evaluator = self._measuring(evaluation, rounds, options)
         if roster is not None:
             roster.check_drawn(self.invited, parameter="per_round")
             if encoding.bands > 1 and self.invited < len(roster.members):
@@ -138,6 +181,29 @@ class SecureStrategy(RoundStrategy[_Secure]):
         if self.spare > math.ceil(self.dropped * self.invited):  # stages would end before enough of a committee answer
             raise ParameterError("spare", self.spare, f"at most the share {self.dropped:g} of all that are drawn")
         self.plan(self.invited, 1, 1)  # refuses now what could never run
+
+    def _measuring(self, evaluation: Evaluation, rounds: int, options: RoundOptions) -> SecureStrategy:
+        """The same clients under the same protocol, in a session whose rounds are numbered by themselves."""
+        own: RoundOptions = {
+            "session": hashlib.sha256(b"mezzotint evaluation" + self.session).digest()[:SESSION_BYTES],
+            "ledger": evaluation.ledger,
+            "most_rounds": evaluation.most_rounds,
+        }
+        made = SecureStrategy(
+            encoding=evaluation.encoding, per_round=self.per_round, roster=self.roster, corrupted=self.trust.corrupted,
+            dropped=self.dropped, rounds=rounds, retries=0, **{**options, **own},
+        )  # fmt: skip
+        made.excluded = self.excluded
+        return made
+
+    @property
+    def message_type(self) -> str:
+        return MessageType.EVALUATE if self.encoding.purpose == "evaluate" else MessageType.TRAIN
+
+    @property
+    def _wanted(self) -> str:
+        """What is wanted back of clients."""
+        return METRICS if self.encoding.purpose == "evaluate" else self.returns
 
     @staticmethod
     def usual_minimum(per_round: int) -> int:
@@ -179,6 +245,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
             bits=self.encoding.bits(clients),
             overflow=self.encoding.overflow,
             draw="cyclic" if self.sampling == "cyclic" and self.roster is not None else "anew",
+            purpose=self.encoding.purpose,
             binding=self.encoding.binding,
             task=task,
             roster=roster if self.roster is None else self.roster.digest,
@@ -200,23 +267,48 @@ class SecureStrategy(RoundStrategy[_Secure]):
         raise PlanRefused("plan", why)
 
     def claims(self, *, size: int, delta: float, corrupted: int) -> dict[str, Claim]:
-        return self.ledger.claims(self.encoding, size=size, delta=delta, corrupted=corrupted)
+        """Of updates and of what clients measured, which are added up, each at half of delta."""
+        told = {"size": size, "corrupted": corrupted}
+        if not self._evaluated:
+            return self.ledger.claims(self.encoding, delta=delta, **told)
+        mine = self.ledger.claims(self.encoding, delta=delta / 2, **told)
+        measured = self._evaluated.claims(delta=delta / 2, **told)
+        return {view: with_evaluations(claim, measured[view]) for view, claim in mine.items() if view in measured}
 
     def spent(self, *, size: int, delta: float, corrupted: int = 0) -> Claim | None:
-        return self.ledger.spent(self.encoding, size=size, delta=delta, corrupted=corrupted)
+        told = {"size": size, "corrupted": corrupted}
+        if not self._evaluated:
+            return self.ledger.spent(self.encoding, delta=delta, **told)
+        mine = self.ledger.spent(self.encoding, delta=delta / 2, **told)
+        measured = self._evaluated.spent(delta=delta / 2, **told)
+        return None if mine is None or measured is None else with_evaluations(mine, measured)
+
+    @property
+    def _evaluated(self) -> SecureStrategy | None:
+        """Who has summed what clients measured; None before anything of it was charged."""
+        return self.evaluator if self.evaluator is not None and self.evaluator.ledger.charges else None
 
     def against_readers(self, *, size: int, delta: float, corrupted: int = 0) -> Claim | str:
         """What holds against somebody who reads the models alone; see `mezzotint.federated.budget.against_readers`."""
+        if self._evaluated:
+            return "none: what clients measured is released as well, and not amplified here"
         secret = self.sampling == "fixed" and self.roster is None
         told = {"size": size, "delta": delta, "corrupted": corrupted}
         return against_readers(self.encoding, self.ledger, secret=secret, per_round=self.invited, **told)
 
     def cost(self, rounds: int, *, size: int, delta: float, corrupted: int) -> float:
-        told = {"rounds": rounds, "clients": self.minimum, "size": size, "delta": delta, "corrupted": corrupted}
-        claim = self.encoding.central(**told)
+        told = {"size": size, "corrupted": corrupted}
+        if self.evaluator is not None and self.evaluator.most_rounds != 0:
+            if self.evaluator.most_rounds is None:
+                raise ParameterError("most_rounds", None, "evaluations without end have no cost: limit them")
+            delta /= 2
+            beside = self.evaluator.cost(self.evaluator.most_rounds, delta=delta, **told)
+        else:
+            beside = 0.0
+        claim = self.encoding.central(rounds=rounds, clients=self.minimum, delta=delta, **told)
         if claim is None:
             raise ParameterError("epsilon", "a budget", "without a mechanism nothing is private; name one")
-        return claim.epsilon
+        return math.nextafter(claim.epsilon + beside, math.inf) if beside else claim.epsilon
 
     @property
     def message_bits(self) -> int:
@@ -238,6 +330,25 @@ class SecureStrategy(RoundStrategy[_Secure]):
         self.last_sum = None
         return super().configure_train(server_round, arrays, config, grid)
 
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """A sum of what clients measure of the new model, if it is time for one."""
+        self.measured = {}
+        if self.evaluator is None or not self.counted:
+            return []
+        if sum(text == "released" for text in self.ledger.rounds.values()) % self.every:
+            return []
+        return self.evaluator.configure_train(server_round, arrays, config, grid)
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """What clients measured, with the standard errors that the noise gives it."""
+        if self.evaluator is None:
+            return None
+        found = self.evaluator.aggregate_train(server_round, replies)[1]
+        self.measured = {} if found is None else self.evaluator.measured
+        return found
+
     def _open(self, number: int, task: RoundTask, grid: Grid) -> _Secure:
         if self.encoding.bands > 1 and self.most_rounds is not None and number > self.most_rounds:
             raise BudgetError(f"round {number} would exceed the budget, which holds for rounds 1 to {self.most_rounds}")
@@ -248,7 +359,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
         roster = Roster.drawn(one.card for one in known.values()) if self.roster is None else self.roster
         clients = len(node_of) if self.roster is None else self._size(len(roster.members))
         coordinates = self.encoding.length(parameters(task["arrays"]))
-        returns = ConfigRecord({RETURNS: self.returns})
+        returns = ConfigRecord({RETURNS: self._wanted})
         asked = task_digest(RecordDict({RECORD: returns, "arrays": task["arrays"], "config": task["config"]}))
         server = Server(self.plan(clients, number, coordinates, task=asked, roster=roster.digest), roster)
         nodes = {place: node_of[one.identity] for place, one in enumerate(server.cohort) if one.identity in node_of}
@@ -347,7 +458,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
         asked = [now.names[place] for place in partners]
         limits = {"minimum": self.minimum, "most_rounds": self.most_rounds, "among": self._among}
         self.ledger.ask(now.number, asked, **limits)
-        return self._messages(now, partners, {RETURNS: self.returns}, now.task)
+        return self._messages(now, partners, {RETURNS: self._wanted}, now.task)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -413,6 +524,11 @@ class SecureStrategy(RoundStrategy[_Secure]):
     def _apply(self, now: _Secure, total: SecureSum) -> tuple[ArrayRecord, MetricRecord]:
         self.last_sum, self.counted = total, len(total.survivors)
         self.ledger.close(now.number, [now.name(place) for place in total.survivors])
+        if isinstance(self.encoding, MetricsEncoding):
+            self.measured = self.encoding.measured(total.values, count=self.counted)
+            told = {name: one.value for name, one in self.measured.items()}
+            errors = {f"{name}-error": one.error for name, one in self.measured.items()}
+            return now.task["arrays"], MetricRecord({"round": now.number, "clients": self.counted, **told, **errors})
         size = parameters(now.task["arrays"])
         before, counts = self.encoding, {"survivors": len(total.survivors), "dropped": len(total.dropped)}
         mean = before.decode(total.values, count=self.counted, size=size, release=(self.session, now.number))
@@ -431,4 +547,8 @@ class SecureStrategy(RoundStrategy[_Secure]):
         log(INFO, "\t├──> Secure sums of %d clients of %d drawn (%s)", self.per_round, self.invited, self.sampling)
         log(INFO, "\t├──> %d bits a coordinate, integers up to %d", plan.bits, plan.span)
         log(INFO, "\t├──> each masks with %d of its own choice; minimum %d", plan.picks, plan.minimum)
-        log(INFO, "\t└──> a committee of %d, of whom %d sign who is in the sum", plan.members, plan.quorum)
+        log(INFO, "\t├──> a committee of %d, of whom %d sign who is in the sum", plan.members, plan.quorum)
+        told = "nothing"
+        if self.evaluator is not None and isinstance(self.evaluator.encoding, MetricsEncoding):
+            told = f"{', '.join(self.evaluator.encoding.names)} every {self.every} rounds"
+        log(INFO, "\t└──> clients measure %s", told)

@@ -49,6 +49,8 @@ class WeightedEncoding(JoinedEncoding):
             raise ParameterError(
                 "inner", "weighted or adaptive", "an encoding weighs once, and not where its norm adapts"
             )
+        if self.inner.purpose != "train":
+            raise ParameterError("inner", self.inner.purpose, "what clients measure weighs inside its own encoding")
         low, high = self._range
         if not low <= 0 <= high:
             raise ParameterError("inner", f"[{low:g}, {high:g}]", "weighted numbers shrink to 0: a range with 0 in it")
@@ -57,7 +59,7 @@ class WeightedEncoding(JoinedEncoding):
 
     def _check_grid(self, inner: FixedPointEncoding) -> None:
         """A grid rounds towards 0: a weight below one of its steps would be none, and nobody would know."""
-        steps = abs(self._unit) / inner.step * (1 - 1e-9)  # of the weight 1; what is rounded twice must not fall below
+        steps = abs(self.unit) / inner.step * (1 - 1e-9)  # of the weight 1; what is rounded twice must not fall below
         if self.most_examples > steps:
             lost = min(self.most_examples, math.ceil(self.most_examples / steps) - 1)
             told = f"clients with up to {lost} examples would weigh 0 on this grid of {inner.grid_bits} bits"
@@ -69,7 +71,7 @@ class WeightedEncoding(JoinedEncoding):
         return True
 
     @property
-    def _unit(self) -> float:
+    def unit(self) -> float:
         """h: what stands for the weight 1. Never clipped: on the wider side of the range, and within it."""
         low, high = self._range
         wider = high if high >= -low else low
@@ -84,6 +86,11 @@ class WeightedEncoding(JoinedEncoding):
             return self.inner.mechanism.lower, self.inner.mechanism.upper
         return -math.inf, math.inf
 
+    @property
+    def reach(self) -> float:
+        """What the inner encoding's clipping norm leaves for an update beside its weight; inf where there is none."""
+        return math.inf if self.inner.norm is None else math.sqrt(self.inner.norm**2 - self.unit**2)
+
     def encode(self, update: npt.ArrayLike, *, rng: Seed = None) -> Integers:
         """As of every encoding, but the update has d + 1 coordinates, the last of which is the number of examples."""
         vector = check_vector(update, name="update")
@@ -93,15 +100,19 @@ class WeightedEncoding(JoinedEncoding):
             raise ParameterError("num-examples", "no number >= 0", remedy)
         short = vector[:-1]
         if self.inner.norm is not None:
-            short = clip(short, norm="l2", bound=math.sqrt(self.inner.norm**2 - self._unit**2))
+            short = clip(short, norm="l2", bound=self.reach)
         short = np.clip(short, *self._range)
         weight = min(examples, self.most_examples) / self.most_examples
-        return self.inner.encode(weight * np.append(short, self._unit), rng=rng)
+        return self.inner.encode(weight * np.append(short, self.unit), rng=rng)
 
     def decode(self, total: Integers, *, count: int, size: int, release: Hashable = None) -> Vector:
+        return self.ratio(total, count=count, size=size, release=release)[0]
+
+    def ratio(self, total: Integers, *, count: int, size: int, release: Hashable = None) -> tuple[Vector, float]:
+        """The weighted mean, and the mean weight that it was divided by; arguments as of `decode`."""
         mean = self.inner.decode(total, count=count, size=size + 1, release=release)
-        weight = min(1.0, max(float(mean[-1]) / self._unit, 1 / self.most_examples))
-        return mean[:-1] / weight
+        weight = min(1.0, max(float(mean[-1]) / self.unit, 1 / self.most_examples))
+        return mean[:-1] / weight, weight
 
     def as_dict(self) -> JsonObject:
         return {"kind": "weighted", "inner": self.inner.as_dict(), "most_examples": self.most_examples}

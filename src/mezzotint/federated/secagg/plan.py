@@ -15,12 +15,14 @@ SESSION_BYTES = 16
 DIGEST_BYTES = 32
 MAX_CLIENTS = 2**16 - 1
 MAX_BITS = 32
-_VERSION = b"mezzotint secure sum 4"
+_VERSION = b"mezzotint secure sum 5"
 
 Overflow = Literal["impossible", "modular"]
 _OVERFLOWS: tuple[Overflow, ...] = ("impossible", "modular")
 Draw = Literal["anew", "cyclic"]
 _DRAWS: tuple[Draw, ...] = ("anew", "cyclic")
+Purpose = Literal["train", "evaluate"]
+_PURPOSES: tuple[Purpose, ...] = ("train", "evaluate")
 
 
 def bits_needed(clients: int, span: int) -> int:
@@ -48,6 +50,7 @@ class RoundPlan:
         overflow: "impossible" requires clients * span < 2**bits; "modular" means that wrapping around is part of the
             mechanism (integer noise on vectors).
         draw: how the roster decides who takes part: "anew" for every round, or "cyclic", all of them in turn.
+        purpose: what is summed: updates of a model ("train"), or what clients measure of it ("evaluate").
         binding: 32 bytes, SHA-256 of whatever else all must agree on (mechanism table, clipping, rotation).
         task: 32 bytes, SHA-256 of what each client is asked to do (the model and the configuration it trains with),
             so that no two summands answer different questions.
@@ -74,6 +77,7 @@ class RoundPlan:
     bits: int
     overflow: Overflow = "impossible"
     draw: Draw = "anew"
+    purpose: Purpose = "train"
     binding: bytes = bytes(DIGEST_BYTES)
     task: bytes = bytes(DIGEST_BYTES)
     roster: bytes = bytes(DIGEST_BYTES)
@@ -91,6 +95,7 @@ class RoundPlan:
             (1 <= self.span < 2**self.bits, f"span={self.span}: integers lie below the modulus 2**{self.bits}"),
             (self.overflow in _OVERFLOWS, f"overflow={self.overflow!r}: use 'impossible' or 'modular'"),
             (self.draw in _DRAWS, f"draw={self.draw!r}: use 'anew' or 'cyclic'"),
+            (self.purpose in _PURPOSES, f"purpose={self.purpose!r}: use 'train' or 'evaluate'"),
             (2 <= self.minimum <= self.clients, f"minimum={self.minimum}: need 2 to {self.clients} summands"),
             (1 <= self.members <= self.clients, f"members={self.members}: a committee of 1 to {self.clients} clients"),
             (
@@ -126,6 +131,7 @@ class RoundPlan:
             (self.round, 4), (self.clients, 2), (self.members, 2), (self.quorum, 2), (self.picks, 2), (self.least, 2),
             (self.minimum, 2), (self.coordinates, 4), (self.span, 4), (self.bits, 1),
             (_OVERFLOWS.index(self.overflow), 1), (_DRAWS.index(self.draw), 1),
+            (_PURPOSES.index(self.purpose), 1),
         )  # fmt: skip
         fixed = b"".join(number(value, width) for value, width in numbers)
         return _VERSION + self.session + fixed + self.binding + self.task + self.roster
@@ -138,9 +144,9 @@ class RoundPlan:
         session = reader.take(SESSION_BYTES)
         names = ("round", "clients", "members", "quorum", "picks", "least", "minimum", "coordinates", "span", "bits")
         values = dict(zip(names, (reader.number(width) for width in (4, 2, 2, 2, 2, 2, 2, 4, 4, 1)), strict=True))
-        overflow, draw = reader.number(1), reader.number(1)
-        if overflow >= len(_OVERFLOWS) or draw >= len(_DRAWS):
-            raise PlanRefused("plan", f"unknown overflow rule {overflow}, or draw {draw}")
+        overflow, draw, purpose = (reader.number(1) for _ in range(3))
+        if overflow >= len(_OVERFLOWS) or draw >= len(_DRAWS) or purpose >= len(_PURPOSES):
+            raise PlanRefused("plan", f"unknown overflow rule {overflow}, draw {draw} or purpose {purpose}")
         binding, task, roster = (reader.take(DIGEST_BYTES) for _ in range(3))
-        rules: JsonObject = {"overflow": _OVERFLOWS[overflow], "draw": _DRAWS[draw]}
+        rules: JsonObject = {"overflow": _OVERFLOWS[overflow], "draw": _DRAWS[draw], "purpose": _PURPOSES[purpose]}
         return cls(session=session, binding=binding, task=task, roster=roster, **rules, **values)
