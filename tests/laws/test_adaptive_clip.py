@@ -12,7 +12,7 @@ from mezzotint.federated.adaptive import SHARE, adaptive_encoding, cost_of_bits
 from tolerances import MANY
 
 
-@judges("federated.joined.JoinedEncoding.claims", "federated.joined.JoinedEncoding.central")
+@judges("federated.joined.WrappedEncoding.claims", "federated.joined.WrappedEncoding.central")
 @pytest.mark.parametrize(
     ("clients", "multiplier", "rounds", "delta"),
     [(1000, 8.0, 4, 1e-5), (500, 5.0, 1, 1e-6), (300, 2.0, 3, 1e-5), (600, 11.0, 20, 1e-5)],

@@ -53,7 +53,7 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "federated.encoding.TableEncoding.central", "federated.ledger.RunLedger.spent",
         "federated.local.LocalStrategy.spent", "federated.rounds.RoundStrategy.spent",
         "federated.strategy.SecureStrategy.against_readers", "federated.strategy.SecureStrategy.spent",
-        "federated.joined.JoinedEncoding.report_epsilon",
+        "federated.joined.WrappedEncoding.report_epsilon", "federated.budget.with_evaluations",
     ),
 }  # fmt: skip
 
