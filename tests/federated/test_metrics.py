@@ -110,8 +110,10 @@ def test_descriptions_travel_and_what_makes_no_sense_is_refused():
         encoding = _encoding(most_examples=most)
         assert unpacked(packed(encoding)) == encoding
         assert encoding.purpose == "evaluate"
-    with pytest.raises(FileFormatError):
-        encoding_from({key: value for key, value in encoding.as_dict().items() if key != "ranges"})
+    whole = encoding.as_dict()
+    for ranges in ({}, {"ranges": [["loss", 0.0]]}, {"ranges": [["loss", "0", "x"]]}, {"ranges": [7]}):
+        with pytest.raises(FileFormatError, match="metrics"):
+            encoding_from({key: value for key, value in whole.items() if key != "ranges"} | ranges)
     noise = gaussian_encoding(noise_multiplier=1.0, l2_norm=1.0, clients=6, size=2)
     for bad in ((), (("a", 0.0, 0.0),), (("a", 0.0, math.inf),), (("a", 0.0, 1.0), ("a", 0.0, 1.0))):
         with pytest.raises(ParameterError, match="ranges"):

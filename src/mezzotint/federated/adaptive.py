@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.arguments import check_count, check_positive, check_probability, check_vector
-from mezzotint.core.errors import InfeasibleError, ParameterError
+from mezzotint.core.errors import FileFormatError, InfeasibleError, ParameterError
 from mezzotint.core.mechanism import Seed
 from mezzotint.core.records import JsonObject
-from mezzotint.federated.encoding import GaussianEncoding, Integers, Vector, gaussian_encoding
+from mezzotint.federated.encoding import Encoding, GaussianEncoding, Integers, Vector, gaussian_encoding
 from mezzotint.federated.joined import JoinedEncoding
 from mezzotint.vectors import clip
 
@@ -68,6 +68,13 @@ class AdaptiveEncoding(JoinedEncoding):
         check_probability("quantile", self.quantile)
         if not 0 <= self.least <= self.clip <= self.most:
             raise ParameterError("clip", self.clip, f"within its range of {self.least:g} to {self.most:g}")
+
+    @classmethod
+    def made_of(cls, inner: Encoding, values: JsonObject) -> AdaptiveEncoding:
+        if not isinstance(inner, GaussianEncoding):
+            raise FileFormatError("encoding of kind 'adaptive': damaged (its noise is no rounded Gaussian)")
+        rule = {name: float(values[name]) for name in ("clip", "quantile", "rate", "least", "most") if name in values}
+        return cls(inner=inner, **rule)
 
     @property
     def _unit(self) -> float:

@@ -698,8 +698,8 @@ def encoding_from(values: JsonObject) -> Encoding:
         ParameterError: an unknown kind. FileFormatError: a mechanism that is none, a field that is missing.
     """
     makers = {
-        "table": _table, "fixed": _fixed, "noise": _noise, "gaussian": _gaussian, "weighted": _weighted,
-        "adaptive": _adaptive, "metrics": _metrics,
+        "table": _table, "fixed": _fixed, "noise": _noise, "gaussian": _gaussian,
+        "weighted": _wrapped, "adaptive": _wrapped, "metrics": _wrapped,
     }  # fmt: skip
     kind = values.get("kind")
     if kind not in makers:
@@ -751,27 +751,13 @@ def _gaussian(values: JsonObject) -> Encoding:
     return GaussianEncoding(deviation=values["deviation"], bands=int(values.get("bands", 1)), **_modular(values))
 
 
-def _weighted(values: JsonObject) -> Encoding:
-    from mezzotint.federated.weights import WeightedEncoding  # which is made of encodings itself
+def _wrapped(values: JsonObject) -> Encoding:
+    from mezzotint.federated import adaptive, metrics, weights  # whose encodings are made of others themselves
 
-    return WeightedEncoding(inner=encoding_from(values["inner"]), most_examples=int(values["most_examples"]))
-
-
-def _adaptive(values: JsonObject) -> Encoding:
-    from mezzotint.federated.adaptive import AdaptiveEncoding  # as above
-
-    inner = encoding_from(values["inner"])
-    if not isinstance(inner, GaussianEncoding):
-        raise FileFormatError("encoding of kind 'adaptive': damaged (its noise is no rounded Gaussian)")
-    rule = {name: float(values[name]) for name in ("clip", "quantile", "rate", "least", "most") if name in values}
-    return AdaptiveEncoding(inner=inner, **rule)
-
-
-def _metrics(values: JsonObject) -> Encoding:
-    from mezzotint.federated.metrics import MetricsEncoding  # likewise
-
-    ranges = tuple((str(name), float(low), float(high)) for name, low, high in values["ranges"])
-    return MetricsEncoding(inner=encoding_from(values["inner"]), ranges=ranges)
+    kinds = {
+        "weighted": weights.WeightedEncoding, "adaptive": adaptive.AdaptiveEncoding, "metrics": metrics.MetricsEncoding,
+    }  # fmt: skip
+    return kinds[values["kind"]].made_of(encoding_from(values["inner"]), values)
 
 
 def load_encoding(path: Path, *, l2_norm: float | None = None) -> Encoding:

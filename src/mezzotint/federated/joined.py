@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.records import JsonObject
 from mezzotint.federated.encoding import Encoding
 from mezzotint.federated.secagg.plan import Overflow
 from mezzotint.privacy.claim import Claim
@@ -26,6 +27,15 @@ class WrappedEncoding(Encoding, ABC):
     def __post_init__(self) -> None:
         if self.inner.bands > 1:
             raise ParameterError("inner", f"{self.inner.bands} bands", "a vector made of an update is not spread")
+
+    @classmethod
+    @abstractmethod
+    def made_of(cls, inner: Encoding, values: JsonObject) -> WrappedEncoding:
+        """From a description, whose inner encoding is made already.
+
+        Raises:
+            KeyError, TypeError: a field is missing, or of another type. FileFormatError: the wrong inner, or values.
+        """
 
     @abstractmethod
     def _inside(self, size: int) -> int:

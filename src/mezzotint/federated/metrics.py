@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.arguments import check_vector
-from mezzotint.core.errors import ParameterError
+from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.mechanism import Seed
 from mezzotint.core.records import JsonObject
-from mezzotint.federated.encoding import Integers, ModularEncoding, Vector, gaussian_encoding
+from mezzotint.federated.encoding import Encoding, Integers, ModularEncoding, Vector, gaussian_encoding
 from mezzotint.federated.joined import WrappedEncoding
 from mezzotint.federated.secagg.plan import Purpose
 from mezzotint.federated.weights import WeightedEncoding
@@ -87,6 +87,13 @@ class MetricsEncoding(WrappedEncoding):
         noise = gaussian_encoding(noise_multiplier=noise_multiplier, l2_norm=1.0, clients=clients, size=size)
         inner = WeightedEncoding(inner=noise, most_examples=most_examples) if most_examples else noise
         return cls(inner=inner, ranges=tuple((name, float(low), float(high)) for name, (low, high) in ranges.items()))
+
+    @classmethod
+    def made_of(cls, inner: Encoding, values: JsonObject) -> MetricsEncoding:
+        if any(len(one) != 3 or isinstance(one[1], str) or isinstance(one[2], str) for one in values["ranges"]):
+            raise FileFormatError("encoding of kind 'metrics': damaged (a range is a name and two numbers)")
+        ranges = tuple((str(name), float(low), float(high)) for name, low, high in values["ranges"])
+        return cls(inner=inner, ranges=ranges)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from mezzotint.core.arguments import check_count, check_vector
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Seed
 from mezzotint.core.records import JsonObject
-from mezzotint.federated.encoding import FixedPointEncoding, Integers, TableEncoding, Vector
+from mezzotint.federated.encoding import Encoding, FixedPointEncoding, Integers, TableEncoding, Vector
 from mezzotint.federated.joined import JoinedEncoding
 from mezzotint.vectors import clip
 
@@ -65,6 +65,10 @@ class WeightedEncoding(JoinedEncoding):
             told = f"clients with up to {lost} examples would weigh 0 on this grid of {inner.grid_bits} bits"
             remedy = f"{told}: at most {math.floor(steps)} there, more grid_bits, or an encoding that rounds at random"
             raise ParameterError("most_examples", self.most_examples, remedy)
+
+    @classmethod
+    def made_of(cls, inner: Encoding, values: JsonObject) -> WeightedEncoding:
+        return cls(inner=inner, most_examples=int(values["most_examples"]))
 
     @property
     def weighs(self) -> bool:
