@@ -22,6 +22,7 @@ from federated.rounds import card, roster, secret
 from killing import Runs
 from mezzotint.families import discrete_gaussian
 from mezzotint.federated.encoding import FixedPointEncoding, canonical, noise_encoding
+from mezzotint.federated.ledger import Checkpoint
 from mezzotint.federated.lifetime import LifetimeLedger
 from mezzotint.federated.mod import SecureUpdates
 from mezzotint.federated.policy import Policy
@@ -343,3 +344,47 @@ def test_whatever_was_sent_is_charged_and_no_round_is_asked_twice(tmp_path: Path
             lines = (tmp_path / str(at) / "ledger.jsonl").read_text().splitlines()
             asked = [line["round"] for line in map(json.loads, lines) if line.get("asked")]
             assert len(asked) == len(set(asked))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("optimizer", "kills"), [("fedadam", 20), ("fedyogi", 4), ("fedavgm", 4)])
+def test_a_server_killed_at_any_moment_ends_with_the_model_of_one_that_was_not(
+    tmp_path: Path, optimizer: str, kills: int
+) -> None:
+    """Half of the kills after a random time, half at a random change of a file, or within it; some runs die twice.
+
+    The mechanism is a fine grid and all take part, so that a round that is repeated gives the same mean: parameters and
+    the optimizer's memory are the same bits as if nothing had happened.
+    """
+    settings = {
+        "clients": CLIENTS, "per_round": CLIENTS, "alpha": 5.0, "clip": 1.0, "rounds": 3, "minimum": CLIENTS,
+        "stage_timeout": 5.0, "server_optimizer": optimizer, "learning_rate": 0.05,
+    }  # fmt: skip
+    rng = np.random.default_rng(11)
+    with Runs.of("federated.killed:serve_for") as runs:
+
+        def run(name: object, seconds: float = 0.0, **moment: Any) -> Any:
+            return runs(json.dumps(settings | {"out": str(tmp_path / str(name))}), seconds, **moment)
+
+        run("first")  # compiles, where nothing was compiled before
+        found = run("whole")
+        seconds = float(found.output.rstrip().splitlines()[-1])
+        whole, deaths = Checkpoint.load(tmp_path / "whole"), 0
+        assert whole.done == 3
+        assert whole.optimizer
+        for trial in range(kills):
+            for _ in range(1 + trial % 4 // 3):
+                if trial % 2:
+                    died = run(trial, at=int(rng.integers(1, found.changes + 1)), torn=bool(rng.integers(2)))
+                else:
+                    died = run(trial, float(rng.uniform(0, seconds)))
+                deaths += died.status is None
+            ended = run(trial)
+            assert ended.status == 0, ended.output
+            again = Checkpoint.load(tmp_path / str(trial))
+            assert again.done == whole.done
+            np.testing.assert_array_equal(again.parameters, whole.parameters, strict=True)
+            assert again.optimizer.keys() == whole.optimizer.keys()
+            for name, vector in whole.optimizer.items():
+                np.testing.assert_array_equal(again.optimizer[name], vector, strict=True)
+    assert deaths >= kills / 2  # a run that is quicker than the whole one was, or goes on near its end, may live
