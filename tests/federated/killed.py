@@ -12,7 +12,8 @@ from pathlib import Path
 from flwr.app import Message
 
 from federated.grids import LocalGrid
-from mezzotint.federated.app import make_client_app, run_server
+from mezzotint.federated.app import run_server
+from mezzotint.federated.client_app import make_client_app
 from mezzotint.federated.encoding import FixedPointEncoding
 from mezzotint.federated.lifetime import LifetimeLedger
 from mezzotint.federated.records import RECORD

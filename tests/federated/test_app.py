@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import tomllib
 from dataclasses import replace
 from typing import Any
@@ -19,8 +21,9 @@ from mezzotint.core.errors import FileFormatError, InfeasibleError, ParameterErr
 from mezzotint.core.files import RepairWarning, locked
 from mezzotint.core.records import above
 from mezzotint.families import discrete_gaussian, rqm, stochastic_rounding
-from mezzotint.federated.app import _TOLD, PARAMETERS, make_client_app, run_server
+from mezzotint.federated.app import run_server
 from mezzotint.federated.budget import against_readers
+from mezzotint.federated.client_app import PARAMETERS, TOLD, make_client_app
 from mezzotint.federated.encoding import (
     FixedPointEncoding,
     TableEncoding,
@@ -281,7 +284,7 @@ def test_every_round_tells_what_was_spent(tmp_path):
         assert "secure sums" in line
     assert above(report.claims["central"]["epsilon"]) in lines[-1]
     strategy = SecureStrategy(encoding=settings.encoding(), per_round=CLIENTS, returns="update", delta=1e-5)
-    config = ConfigRecord({key: getattr(settings, key) for key in _TOLD})
+    config = ConfigRecord({key: getattr(settings, key) for key in TOLD})
     arrays = ArrayRecord({PARAMETERS: Array(np.zeros(650, dtype=np.float32))})
     result = strategy.start(grid=_grid(), initial_arrays=arrays, num_rounds=2, train_config=config)
     told = [float(result.train_metrics_clientapp[number]["epsilon"]) for number in (1, 2)]
@@ -380,3 +383,17 @@ def test_a_strategy_that_draws_in_secret_writes_from_how_many(tmp_path):
     assert readers["sampling"] == "without_replacement"
     assert readers["sampling_rate"] == 10 / CLIENTS
     assert readers["epsilon"] <= report.claims["central"]["epsilon"]
+
+
+def test_a_clients_process_loads_nothing_before_it_is_used():
+    """Flower starts a process for each message: the app without a message, and then the reading of an encoding."""
+    code = """
+import json, sys
+from mezzotint.federated.client_app import client_app
+heavy = ["numba", "scipy", "flint", "torch", "mezzotint.federated.encoding", "mezzotint.federated.strategy"]
+before = [name for name in heavy if name in sys.modules]
+import mezzotint.federated.encoding
+print(json.dumps([before, [name for name in ("numba", "torch") if name in sys.modules]]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert json.loads(done.stdout) == [[], []]

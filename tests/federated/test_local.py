@@ -15,7 +15,8 @@ from federated.grids import LocalGrid
 from federated.rounds import roster
 from mezzotint.cli import run
 from mezzotint.core.errors import InfeasibleError, ParameterError
-from mezzotint.federated.app import make_client_app, run_server
+from mezzotint.federated.app import run_server
+from mezzotint.federated.client_app import make_client_app
 from mezzotint.federated.local import LocalStrategy, LocalUpdates
 from mezzotint.federated.policy import Policy
 from mezzotint.federated.records import ENCODING, PAYLOAD, RECORD, REFUSED, RETURNS, STAGE
@@ -337,7 +338,7 @@ def test_bad_input_ends_with_2_and_a_remedy(arguments, word, capsys):
 def test_an_app_folder_of_single_reports(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert run(["federate", "--trust", "local", "--report-epsilon", "6", "--app", "own"]) == 0
-    module = (tmp_path / "own" / "mezzotint_run" / "__init__.py").read_text()
+    module = (tmp_path / "own" / "mezzotint_run" / "client.py").read_text()
     assert "make_client_app(trust='local')" in module
     scheme = RankedCodebook.load(tmp_path / "own" / "mezzotint_run" / "encoding.json")
     assert (scheme.dimension, scheme.epsilon <= 6.0) == (650, True)

@@ -12,7 +12,8 @@ from mezzotint.core.gpu import plain
 from mezzotint.datasets import Dataset
 from mezzotint.training import quantized
 from mezzotint.training.quantized import ClippedSums, Gradients
-from mezzotint.vectors.rounded import UNDECIDED, RoundedGaussian, draw, quantiles
+from mezzotint.vectors.compiled import draw
+from mezzotint.vectors.rounded import UNDECIDED, RoundedGaussian, quantiles
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("opacus")

@@ -18,7 +18,8 @@ from scipy.stats import chisquare, norm
 from mezzotint import ParameterError
 from mezzotint.core.entropy import ElementWords
 from mezzotint.vectors import rounded as gaussian
-from mezzotint.vectors.rounded import CELLS, ERROR, LOWEST_OCTAVE, TERMS, UNDECIDED, RoundedGaussian, draw
+from mezzotint.vectors.compiled import draw
+from mezzotint.vectors.rounded import CELLS, ERROR, LOWEST_OCTAVE, TERMS, UNDECIDED, RoundedGaussian
 
 SIGMA = 72_000.0
 NOWHERE = np.zeros(1)

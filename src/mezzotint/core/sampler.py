@@ -13,11 +13,12 @@ import numpy.typing as npt
 
 from mezzotint.core.entropy import BLOCK, PART, ElementWords, key_from
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.kernels import Lookup, compile_lookup, in_threads, usable_cores
 from mezzotint.core.mechanism import Mechanism, NumberArray, Seed
 
 if TYPE_CHECKING:
     import torch
+
+    from mezzotint.core.kernels import Lookup  # at run time where it is used: numba is heavy
 
 GPU = ("cuda",)
 """Types of torch devices that draw for themselves. They must compute in float64. (AMD's are called "cuda" too.)"""
@@ -86,6 +87,8 @@ def privatize(
 
         codes, counts = device.draw(mechanism, x, key_from(rng))
         return codes, _check(mechanism, x.numel(), counts, on_out_of_range, partial(device.find, mechanism, x))
+    from mezzotint.core.kernels import compile_lookup
+
     values, wrap = _as_array(x)
     key = key_from(rng)
     lookup = compile_lookup(mechanism, values.dtype)
@@ -109,6 +112,8 @@ def codes_from_words(mechanism: Mechanism, x: npt.ArrayLike, words: npt.ArrayLik
     Raises:
         ParameterError: NaN in x, or words of another type or shape.
     """
+    from mezzotint.core.kernels import compile_lookup
+
     values, _ = _as_array(x)
     given = np.asarray(words)
     if given.dtype != np.uint64 or given.shape != values.shape:
@@ -193,6 +198,8 @@ def _draw_range(lookup: Lookup, x: Floats, codes: Codes, key: bytes, first: int)
 
 
 def _draw_all(lookup: Lookup, x: Floats, codes: Codes, key: bytes, threads: int | None) -> tuple[int, int, int]:
+    from mezzotint.core.kernels import in_threads, usable_cores
+
     workers = min(threads or usable_cores(), max(1, x.size // PART))
     # Whole parts of the keystream, or fewer threads than asked for.
     share = max(1, -(-x.size // (workers * PART))) * PART

@@ -1,8 +1,8 @@
-"""Our own Flower app: the same two functions under `flwr run` on many machines and under simulation on one.
+"""Our own Flower app, the server's half: the same function under `flwr run` on many machines and in simulation on one.
 
 [tool.flwr.app.components]
 serverapp = "mezzotint.federated.app:server_app"
-clientapp = "mezzotint.federated.app:client_app"
+clientapp = "mezzotint.federated.client_app:client_app"
 """
 
 from __future__ import annotations
@@ -19,22 +19,20 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 import numpy.typing as npt
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
-from flwr.clientapp import ClientApp
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context
 from flwr.serverapp import Grid, ServerApp
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import locked, replacing
 from mezzotint.core.records import JsonObject, Record, above
 from mezzotint.datasets import load_federation
-from mezzotint.datasets.labelled import Features, Labels
 from mezzotint.federated.adaptive import AdaptiveEncoding
 from mezzotint.federated.budget import rounds_within
+from mezzotint.federated.client_app import PARAMETERS, TOLD, data_here
 from mezzotint.federated.encoding import Encoding
 from mezzotint.federated.ledger import NAME, Checkpoint, RunLedger
-from mezzotint.federated.local import LocalStrategy, LocalUpdates
+from mezzotint.federated.local import LocalStrategy
 from mezzotint.federated.metrics import MetricsEncoding
-from mezzotint.federated.mod import EXAMPLES, SecureUpdates
 from mezzotint.federated.records import log
 from mezzotint.federated.rounds import RoundStrategy, spending
 from mezzotint.federated.schedule import check_sampling
@@ -42,105 +40,10 @@ from mezzotint.federated.secagg import Roster
 from mezzotint.federated.server_optimizers import optimizer_named
 from mezzotint.federated.settings import RunSettings
 from mezzotint.federated.strategy import Evaluation, SecureStrategy
-from mezzotint.federated.tasks import Model, model_for
+from mezzotint.federated.tasks import model_for
 from mezzotint.federated.weights import WeightedEncoding
 from mezzotint.privacy.claim import Claim, basis
 from mezzotint.vectors import RankedCodebook
-
-PARAMETERS = "parameters"
-_TOLD = (
-    "dataset",
-    "data",
-    "model",
-    "clients",
-    "per_round",
-    "alpha",
-    "seed",
-    "algorithm",
-    "steps",
-    "rate",
-    "batch",
-    "proximal",
-)
-"""Settings that clients are told; all public."""
-
-
-DATA = "MEZZOTINT_DATA"
-"""Environment variable that names the data set's folder or file on this machine."""
-
-
-def _data_here(told: str) -> str:
-    """Where this machine has its data: a path means something on one machine only."""
-    return os.environ.get(DATA, told)
-
-
-# Clients -------------------------------------------------------------------------------------------------------------
-
-
-class _Task(NamedTuple):
-    """What a message asks of this client: the settings it is told, its place, model, records, and the parameters."""
-
-    told: RunSettings
-    place: int
-    model: Model
-    x: Features
-    y: Labels
-    parameters: npt.NDArray[np.float64]
-
-
-def _task(message: Message, context: Context) -> _Task:
-    config: JsonObject = dict(message.content.config_records["config"])
-    told = RunSettings.from_config({key: config[key] for key in _TOLD})
-    folder = str(context.node_config.get("data") or _data_here(told.data))
-    federation = load_federation(told.dataset, folder=folder, clients=told.clients, alpha=told.alpha, seed=told.seed)
-    if "partition-id" not in context.node_config:
-        raise ParameterError("node-config", "no partition-id", "start the node with --node-config 'partition-id=3'")
-    place = int(context.node_config["partition-id"])
-    if not 0 <= place < len(federation.clients):
-        raise ParameterError("partition-id", place, f"the data set has {len(federation.clients)} clients")
-    x, y = federation.clients[place]
-    parameters = next(iter(message.content.array_records.values()))[PARAMETERS].numpy().astype(np.float64)
-    return _Task(told, place, model_for(told.model, federation), x, y, parameters)
-
-
-def train(message: Message, context: Context) -> Message:
-    """A client's train function: the update that it wants added to the model; the mod clips and masks it."""
-    told, place, model, x, y, parameters = _task(message, context)
-    number = int(message.content.config_records["config"]["server-round"])  # type: ignore[arg-type]
-    seed = int(np.random.SeedSequence([told.seed, number, place]).generate_state(1)[0])
-    update = told.training.update(model, parameters, x, y, seed=seed)
-    counted = MetricRecord({EXAMPLES: len(y)})  # stays on the client, but for sums that weigh by it
-    content = RecordDict({"arrays": ArrayRecord({PARAMETERS: Array(update)}), "metrics": counted})
-    return Message(content, reply_to=message)
-
-
-def evaluate(message: Message, context: Context) -> Message:
-    """A client's evaluate function: loss and accuracy on the records that it trains with; the mod masks them."""
-    _, _, model, x, y, parameters = _task(message, context)
-    loss, accuracy = model.evaluate(parameters, x, y)
-    found = MetricRecord({"loss": loss, "accuracy": accuracy, EXAMPLES: len(y)})
-    return Message(RecordDict({"metrics": found}), reply_to=message)
-
-
-def make_client_app(mod: Callable[..., Message] | None = None, *, trust: str = "sum") -> ClientApp:
-    """The client app.
-
-    Arguments:
-        mod: stands in for the mod in tests.
-        trust: "sum" answers secure sums alone, "local" sends single reports; no app does both, for a server could
-            ask the one that protects less.
-    """
-    app = ClientApp(mods=[mod or (LocalUpdates() if trust == "local" else SecureUpdates())])
-    app.train()(train)
-    app.evaluate()(evaluate)
-    return app
-
-
-client_app = make_client_app()
-
-
-# Server --------------------------------------------------------------------------------------------------------------
-
 
 Evaluate = Callable[[int, npt.NDArray[np.float64]], Mapping[str, float]]
 """An evaluation of one's own: (finished rounds, (d,) parameters) -> numbers by name."""
@@ -381,7 +284,7 @@ def _trained(
 
 def _config(settings: RunSettings) -> ConfigRecord:
     """What clients are told; a strategy writes its round's number into it."""
-    return ConfigRecord({key: getattr(settings, key) for key in _TOLD})
+    return ConfigRecord({key: getattr(settings, key) for key in TOLD})
 
 
 def _told_measured(tell: Callable[[str], None] | None, strategy: SecureStrategy, done: int) -> JsonObject:
@@ -461,7 +364,7 @@ def _configured(context: Context, folder: Path | None) -> RunSettings:
     here = {key: str(folder / name) if folder is not None and name else name for key, name in files.items()}
     out = Path(found.out or f"mezzotint-run-{context.run_id}").resolve()
     log(INFO, "mezzotint: model, ledger and report go to %s", out)
-    return replace(found, **here, out=str(out), data=_data_here(found.data))
+    return replace(found, **here, out=str(out), data=data_here(found.data))
 
 
 def make_server_app(

@@ -16,7 +16,8 @@ from typing import Any
 from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.files import refuse_existing, replacing
 from mezzotint.datasets import load_federation
-from mezzotint.federated.app import RunReport, make_client_app, make_server_app
+from mezzotint.federated.app import RunReport, make_server_app
+from mezzotint.federated.client_app import make_client_app
 from mezzotint.federated.encoding import Encoding, canonical
 from mezzotint.federated.mod import SecureUpdates
 from mezzotint.federated.policy import Policy
@@ -46,18 +47,16 @@ packages = ["mezzotint_run"]
 publisher = "mezzotint"
 
 [tool.flwr.app.components]
-serverapp = "mezzotint_run:server_app"
-clientapp = "mezzotint_run:client_app"
+serverapp = "mezzotint_run.server:server_app"
+clientapp = "mezzotint_run.client:client_app"
 
 [tool.flwr.app.config]
 """
 
-_MODULE = '''"""The apps of the installed mezzotint, with the files beside this one."""
-
-from pathlib import Path
+_MODULES = {
+    "__init__": '''"""The apps of the installed mezzotint, with the files beside this one."""
 
 import mezzotint
-from mezzotint.federated.app import make_client_app, make_server_app
 
 WRITTEN_BY = "{version}"
 
@@ -66,11 +65,23 @@ if mezzotint.__version__ != WRITTEN_BY:
         f"this app was written by mezzotint {{WRITTEN_BY}}, but {{mezzotint.__version__}} is installed here; install "
         "that version, or write the app anew with this one"
     )
+''',
+    # Flower looks for assignments in these files, without running them.
+    "server": '''"""What the SuperLink runs."""
 
-# Flower looks for assignments in this file, without running it.
+from pathlib import Path
+
+from mezzotint.federated.app import make_server_app
+
 server_app = make_server_app(folder=Path(__file__).parent)
+''',
+    "client": '''"""What nodes run, in a process for each message: nothing of the server's is loaded here."""
+
+from mezzotint.federated.client_app import make_client_app
+
 client_app = make_client_app(trust={trust!r})
-'''
+''',
+}
 
 
 def requirement() -> str:
@@ -149,9 +160,8 @@ def _write(folder: Path, settings: RunSettings, encoding: Encoding | RankedCodeb
     lines = [f"{key.replace('_', '-')} = {json.dumps(value)}" for key, value in portable.as_dict().items()]
     package = folder / PACKAGE
     package.mkdir(exist_ok=True)
-    files = {
-        package / "__init__.py": _MODULE.format(version=importlib.metadata.version("mezzotint"), trust=settings.trust)
-    }
+    facts = {"version": importlib.metadata.version("mezzotint"), "trust": settings.trust}
+    files = {package / f"{name}.py": text.format(**facts) for name, text in _MODULES.items()}
     if encoding is not None:
         files[package / ENCODING] = described(encoding)
     if roster is not None:

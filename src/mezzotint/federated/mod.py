@@ -15,16 +15,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from logging import WARNING
 from pathlib import Path
-from typing import ClassVar, final
+from typing import TYPE_CHECKING, ClassVar, final
 
 import numpy as np
 import numpy.typing as npt
 from flwr.app import ConfigRecord, Context, Message, MessageType
 
 from mezzotint.core.errors import BudgetError, MezzotintError, ParameterError
-from mezzotint.federated.encoding import Encoding, unpacked
-from mezzotint.federated.lifetime import LifetimeLedger
-from mezzotint.federated.metrics import MetricsEncoding
 from mezzotint.federated.policy import Policy, PolicyRefusal, load_policy
 from mezzotint.federated.records import (
     CARD,
@@ -48,7 +45,10 @@ from mezzotint.federated.records import (
 )
 from mezzotint.federated.secagg import Client, OutOfRangeInteger, ProtocolError, ReplayedRound, RoundPlan
 from mezzotint.federated.secagg.messages import read_invitation
-from mezzotint.federated.turns import Held, spread
+
+if TYPE_CHECKING:
+    from mezzotint.federated.encoding import Encoding
+    from mezzotint.federated.metrics import MetricsEncoding
 
 EXAMPLES = "num-examples"
 
@@ -206,6 +206,8 @@ def _method(client: Client, stage: str) -> Callable[[bytes], bytes]:
 
 def _announced(settings: bytes) -> Encoding:
     """The encoding of an invitation."""
+    from mezzotint.federated.encoding import unpacked  # heavy, and no business of the other messages' processes
+
     try:
         return unpacked(settings)
     except MezzotintError as error:  # its words are the server's own
@@ -216,6 +218,8 @@ def _agreed(client: Client, policy: Policy, settings: bytes) -> Encoding | None:
     """The encoding of the round in progress, held against plan and policy once more; None between rounds."""
     if client.plan is None:
         return None
+    from mezzotint.federated.encoding import unpacked
+
     encoding = unpacked(settings)
     policy.check(encoding, client.plan)
     return encoding
@@ -250,6 +254,9 @@ def _share(
     message: Message, call_next: Train, context: Context, client: Client, encoding: Encoding
 ) -> npt.NDArray[np.float64]:
     """What goes into the sum: metrics, a new update, or, of an encoding with bands, its share in this round."""
+    from mezzotint.federated.metrics import MetricsEncoding
+    from mezzotint.federated.turns import Held, spread
+
     if isinstance(encoding, MetricsEncoding):
         return measured(message, call_next, context, encoding)
 
@@ -271,6 +278,8 @@ def _charge(identity: str, plan: RoundPlan, encoding: Encoding, policy: Policy, 
         if math.isinf(policy.budget):
             return
         raise PolicyRefusal("budget: this client has no identity and no records that outlast the run")
+    from mezzotint.federated.lifetime import LifetimeLedger
+
     bad = policy.trust.corrupted_of(plan)
     try:
         LifetimeLedger(Path(str(folder)) / f"sums-{identity[:16]}.jsonl", identity=identity).charge(

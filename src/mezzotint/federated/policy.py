@@ -5,16 +5,18 @@ from __future__ import annotations
 import tomllib
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from mezzotint.core.errors import FileFormatError, MezzotintError, ParameterError
 from mezzotint.core.files import read_text
 from mezzotint.core.records import JsonObject
-from mezzotint.federated.encoding import Encoding
 from mezzotint.federated.secagg import Roster, RoundPlan, Trust
 from mezzotint.federated.secagg.parameters import CORRUPTED
 from mezzotint.federated.secagg.trust import ROUNDS
-from mezzotint.vectors import RankedCodebook
+
+if TYPE_CHECKING:
+    from mezzotint.federated.encoding import Encoding
+    from mezzotint.vectors import RankedCodebook
 
 
 class PolicyRefusal(MezzotintError):

@@ -66,7 +66,7 @@ def _added(
 
 
 def decide(words: torch.Tensor, table: torch.Tensor, law: RoundedGaussian) -> torch.Tensor:
-    """(n,) draws that (n,) int64 words lead to, UNDECIDED where they do not: `rounded.draw`, operation by operation."""
+    """(n,) draws that (n,) int64 words lead to, UNDECIDED where they do not: `compiled.draw`, step by step."""
     bits = (words & rounded._BELOW_SIGN).double().view(torch.int64)
     cell = (bits >> rounded._SHIFT) - rounded._FIRST_CELL
     row = table[cell.clamp(min=0)]

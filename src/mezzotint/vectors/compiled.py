@@ -6,7 +6,10 @@ import math
 
 import numpy as np
 
-from mezzotint.core.kernels import compiled, inlined
+from mezzotint.core.kernels import Words, compiled, inlined, look_up, put, take
+from mezzotint.core.mechanism import FloatArray, IntArray
+from mezzotint.vectors import rounded
+from mezzotint.vectors.rounded import UNDECIDED
 
 
 @inlined
@@ -158,3 +161,43 @@ def lift(values: np.ndarray, clip_norm: float, slack: bool, normalize: bool, lif
     if slack:
         lifted[values.size] = math.sqrt(max(0.0, 1.0 - norm * norm))
     return norm
+
+
+@compiled
+def draw(words: Words, centres: FloatArray, table: FloatArray, sigma: float, margin: float, noise: IntArray) -> int:
+    """Draws integers where words decide them.
+
+    Arguments:
+        words: (n,) contiguous uint64: a sign, then 63 bits w of a uniform number u = w / 2^64 < 1/2.
+        centres: (n,) contiguous float64, what the noise is added to before it is rounded; or (1,), one for all.
+        table: cells' polynomials in contiguous rows; the last row is zero and stands for u = 1/2.
+        sigma: standard deviation.
+        margin: how near to a rounding boundary centre + sigma * z(u) is not trusted.
+        noise: (n,) contiguous int64 output.
+
+    Returns: how many are undecided.
+    """
+    missing, step = 0, np.int64(centres.size > 1)
+    entries = table.ravel()
+    for i in range(words.size):
+        word = np.int64(take(words, i))
+        bits = np.float64(word & rounded._BELOW_SIGN).view(np.int64)
+        cell = (bits >> rounded._SHIFT) - rounded._FIRST_CELL
+        row = (cell if cell > 0 else 0) * 8
+        t = np.int64((bits & rounded._WITHIN) | rounded._ONE).view(np.float64) - rounded._MIDDLE
+        z = look_up(entries, row + 7)
+        z = z * t + look_up(entries, row + 6)
+        z = z * t + look_up(entries, row + 5)
+        z = z * t + look_up(entries, row + 4)
+        z = z * t + look_up(entries, row + 3)
+        z = z * t + look_up(entries, row + 2)
+        z = z * t + look_up(entries, row + 1)
+        z = z * t + look_up(entries, row)
+        spread = sigma * z
+        raised = take(centres, i * step) + (-spread if word < 0 else spread) + 0.5
+        whole = np.floor(raised)
+        rest = raised - whole
+        decided = (cell >= 0) & (rest > margin) & (rest < 1 - margin)
+        missing += not decided
+        put(noise, i, np.int64(whole) if decided else UNDECIDED)
+    return missing

@@ -21,7 +21,6 @@ from scipy.special import ndtri
 
 from mezzotint.core.entropy import PART, WORDS_PER_COUNT, ElementWords, Keystream
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.kernels import Words, compiled, in_threads, look_up, put, take, usable_cores
 from mezzotint.core.mechanism import FloatArray, IntArray
 
 UNDECIDED = -(2**63)
@@ -42,47 +41,6 @@ _WITHIN = 2**_SHIFT - 1
 _ONE = 1023 << 52
 _FIRST_CELL = (1023 + LOWEST_OCTAVE) << 4
 _MIDDLE = 1 + 1 / 32
-
-
-@compiled
-def draw(words: Words, centres: FloatArray, table: FloatArray, sigma: float, margin: float, noise: IntArray) -> int:
-    """Draws integers where words decide them.
-
-    Arguments:
-        words: (n,) contiguous uint64: a sign, then 63 bits w of a uniform number u = w / 2^64 < 1/2.
-        centres: (n,) contiguous float64, what the noise is added to before it is rounded; or (1,), one for all.
-        table: cells' polynomials in contiguous rows; the last row is zero and stands for u = 1/2.
-        sigma: standard deviation.
-        margin: how near to a rounding boundary centre + sigma * z(u) is not trusted.
-        noise: (n,) contiguous int64 output.
-
-    Returns: how many are undecided.
-    """
-    missing, step = 0, np.int64(centres.size > 1)
-    entries = table.ravel()
-    for i in range(words.size):
-        word = np.int64(take(words, i))
-        bits = np.float64(word & _BELOW_SIGN).view(np.int64)
-        cell = (bits >> _SHIFT) - _FIRST_CELL
-        row = (cell if cell > 0 else 0) * 8
-        t = np.int64((bits & _WITHIN) | _ONE).view(np.float64) - _MIDDLE
-        z = look_up(entries, row + 7)
-        z = z * t + look_up(entries, row + 6)
-        z = z * t + look_up(entries, row + 5)
-        z = z * t + look_up(entries, row + 4)
-        z = z * t + look_up(entries, row + 3)
-        z = z * t + look_up(entries, row + 2)
-        z = z * t + look_up(entries, row + 1)
-        z = z * t + look_up(entries, row)
-        spread = sigma * z
-        raised = take(centres, i * step) + (-spread if word < 0 else spread) + 0.5
-        whole = np.floor(raised)
-        rest = raised - whole
-        decided = (cell >= 0) & (rest > margin) & (rest < 1 - margin)
-        missing += not decided
-        put(noise, i, np.int64(whole) if decided else UNDECIDED)
-    return missing
-
 
 WORD = 64
 _DIGITS = WORD - 1
@@ -139,6 +97,9 @@ class RoundedGaussian:
         if not reach <= LARGEST:
             raise ParameterError("centres", reach, f"finite numbers of at most {LARGEST:g}")
         margin = self.margin + reach * 2.0**-51
+
+        from mezzotint.core.kernels import in_threads, usable_cores  # heavy: numba
+        from mezzotint.vectors.compiled import draw
 
         def part(first: int) -> None:
             words, mine = np.empty(min(PART, size - first), dtype=np.uint64), noise[first : first + PART]

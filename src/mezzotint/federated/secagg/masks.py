@@ -16,7 +16,6 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from mezzotint.core.entropy import BLOCK, WORD_BYTES, Keystream, fast_start
-from mezzotint.core.kernels import compiled
 from mezzotint.core.packing import packed_size
 from mezzotint.federated.secagg.errors import MalformedMessage, OutOfRangeInteger, SwappedKey
 from mezzotint.federated.secagg.wire import number
@@ -68,43 +67,12 @@ def reduced(total: Words, bits: int) -> Words:
     return np.bitwise_and(total, total.dtype.type((1 << bits) - 1))
 
 
-@compiled
-def _pack(words: Words, bits: int, out: npt.NDArray[np.uint8]) -> None:
-    held = np.uint64(0)
-    count = np.uint64(0)
-    place = 0
-    for i in range(words.size):
-        held |= np.uint64(words[i]) << count
-        count += np.uint64(bits)
-        while count >= np.uint64(8):
-            out[place] = np.uint8(held & np.uint64(255))
-            held >>= np.uint64(8)
-            count -= np.uint64(8)
-            place += 1
-    if count > np.uint64(0):
-        out[place] = np.uint8(held & np.uint64(255))
-
-
-@compiled
-def _unpack(data: npt.NDArray[np.uint8], bits: int, out: Words) -> None:
-    held = np.uint64(0)
-    count = np.uint64(0)
-    keep = (np.uint64(1) << np.uint64(bits)) - np.uint64(1)
-    place = 0
-    for i in range(out.size):
-        while count < np.uint64(bits):
-            held |= np.uint64(data[place]) << count
-            count += np.uint64(8)
-            place += 1
-        out[i] = held & keep
-        held >>= np.uint64(bits)
-        count -= np.uint64(bits)
-
-
 def pack_words(words: Words, bits: int) -> bytes:
     """Words below 2**bits as bytes, `bits` bits each, in the layout of `mezzotint.core.packing` but up to 32 bits."""
+    from mezzotint.federated.secagg import compiled as kernels
+
     out = np.zeros(packed_size(words.size, bits), dtype=np.uint8)
-    _pack(np.ascontiguousarray(words), bits, out)
+    kernels.pack(np.ascontiguousarray(words), bits, out)
     return out.tobytes()
 
 
@@ -121,8 +89,10 @@ def unpack_words(data: bytes, bits: int, count: int, *, stage: str) -> Words:
     spare = 8 * len(data) - count * bits
     if spare and data[-1] >> (8 - spare):
         raise MalformedMessage(stage, "bits are set after the last word")
+    from mezzotint.federated.secagg import compiled as kernels
+
     out = np.empty(count, dtype=word_type(bits))
-    _unpack(np.frombuffer(data, dtype=np.uint8), bits, out)
+    kernels.unpack(np.frombuffer(data, dtype=np.uint8), bits, out)
     return out
 
 

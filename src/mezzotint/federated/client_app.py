@@ -1,0 +1,116 @@
+"""Our own Flower app, the clients' half: Flower starts a process for each message, so imports wait for their use."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from mezzotint.core.errors import ParameterError
+from mezzotint.core.records import JsonObject
+from mezzotint.federated.mod import EXAMPLES, SecureUpdates
+
+if TYPE_CHECKING:
+    from mezzotint.datasets.labelled import Features, Labels
+    from mezzotint.federated.settings import RunSettings
+    from mezzotint.federated.tasks import Model
+
+PARAMETERS = "parameters"
+TOLD = (
+    "dataset",
+    "data",
+    "model",
+    "clients",
+    "per_round",
+    "alpha",
+    "seed",
+    "algorithm",
+    "steps",
+    "rate",
+    "batch",
+    "proximal",
+)
+"""Settings that clients are told; all public."""
+
+DATA = "MEZZOTINT_DATA"
+"""Environment variable that names the data set's folder or file on this machine."""
+
+
+def data_here(told: str) -> str:
+    """Where this machine has its data: a path means something on one machine only."""
+    return os.environ.get(DATA, told)
+
+
+class _Task(NamedTuple):
+    """What a message asks of this client: the settings it is told, its place, model, records, and the parameters."""
+
+    told: RunSettings
+    place: int
+    model: Model
+    x: Features
+    y: Labels
+    parameters: npt.NDArray[np.float64]
+
+
+def _task(message: Message, context: Context) -> _Task:
+    from mezzotint.datasets import load_federation
+    from mezzotint.federated.settings import RunSettings
+    from mezzotint.federated.tasks import model_for
+
+    config: JsonObject = dict(message.content.config_records["config"])
+    told = RunSettings.from_config({key: config[key] for key in TOLD})
+    folder = str(context.node_config.get("data") or data_here(told.data))
+    federation = load_federation(told.dataset, folder=folder, clients=told.clients, alpha=told.alpha, seed=told.seed)
+    if "partition-id" not in context.node_config:
+        raise ParameterError("node-config", "no partition-id", "start the node with --node-config 'partition-id=3'")
+    place = int(context.node_config["partition-id"])
+    if not 0 <= place < len(federation.clients):
+        raise ParameterError("partition-id", place, f"the data set has {len(federation.clients)} clients")
+    x, y = federation.clients[place]
+    parameters = next(iter(message.content.array_records.values()))[PARAMETERS].numpy().astype(np.float64)
+    return _Task(told, place, model_for(told.model, federation), x, y, parameters)
+
+
+def train(message: Message, context: Context) -> Message:
+    """A client's train function: the update that it wants added to the model; the mod clips and masks it."""
+    told, place, model, x, y, parameters = _task(message, context)
+    number = int(message.content.config_records["config"]["server-round"])  # type: ignore[arg-type]
+    seed = int(np.random.SeedSequence([told.seed, number, place]).generate_state(1)[0])
+    update = told.training.update(model, parameters, x, y, seed=seed)
+    counted = MetricRecord({EXAMPLES: len(y)})  # stays on the client, but for sums that weigh by it
+    content = RecordDict({"arrays": ArrayRecord({PARAMETERS: Array(update)}), "metrics": counted})
+    return Message(content, reply_to=message)
+
+
+def evaluate(message: Message, context: Context) -> Message:
+    """A client's evaluate function: loss and accuracy on the records that it trains with; the mod masks them."""
+    _, _, model, x, y, parameters = _task(message, context)
+    loss, accuracy = model.evaluate(parameters, x, y)
+    found = MetricRecord({"loss": loss, "accuracy": accuracy, EXAMPLES: len(y)})
+    return Message(RecordDict({"metrics": found}), reply_to=message)
+
+
+def make_client_app(mod: Callable[..., Message] | None = None, *, trust: str = "sum") -> ClientApp:
+    """The client app.
+
+    Arguments:
+        mod: stands in for the mod in tests.
+        trust: "sum" answers secure sums alone, "local" sends single reports; no app does both, for a server could
+            ask the one that protects less.
+    """
+    if mod is None and trust == "local":
+        from mezzotint.federated.local import LocalUpdates
+
+        mod = LocalUpdates()
+    app = ClientApp(mods=[mod or SecureUpdates()])
+    app.train()(train)
+    app.evaluate()(evaluate)
+    return app
+
+
+client_app = make_client_app()
