@@ -35,8 +35,8 @@ dependencies = []
 publisher = "test"
 
 [tool.flwr.app.components]
-serverapp = "secure_sum_test:server_app"
-clientapp = "secure_sum_test:client_app"
+serverapp = "secure_sum_test.server:server_app"
+clientapp = "secure_sum_test.client:client_app"
 
 [tool.flwr.app.config]
 folder = "FOLDER"
@@ -51,28 +51,19 @@ plain = 0
 rounds = 1
 """
 
-APP = '''
-"""One secure sum of known integers; some clients stop where they are told to."""
+CLIENT = '''
+"""Known integers, in plain rounds and secure ones; some clients stop where they are told to.
 
-import hashlib
-import json
+Of plain rounds' processes nothing of mezzotint is a part: they are what is compared with.
+"""
+
 import os
 import time
 from pathlib import Path
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.serverapp import ServerApp
-from flwr.serverapp.strategy import FedAvg
-
-from mezzotint.federated.encoding import FixedPointEncoding
-from mezzotint.federated.mod import SecureUpdates
-from mezzotint.federated.policy import Policy
-from mezzotint.federated.records import RECORD
-from mezzotint.federated.strategy import SecureStrategy
-
-ENCODING = FixedPointEncoding(clip=7.0, grid_bits=4)
 
 
 def inputs(place, coordinates):
@@ -80,7 +71,7 @@ def inputs(place, coordinates):
 
 
 def mod(message, context, call_next):
-    record = message.content.config_records.get(RECORD)
+    record = message.content.config_records.get("mezzotint")
     stage = "plain" if record is None else str(record["stage"])
     with Path(str(context.node_config["marker"]) + "-starts").open("a") as file:
         file.write(f"{os.getpid()} {stage}\\n")
@@ -90,6 +81,9 @@ def mod(message, context, call_next):
         # The test kills this node now; it never answers.
         Path(str(context.node_config["marker"])).write_text(stage)
         time.sleep(600)
+    from mezzotint.federated.mod import SecureUpdates
+    from mezzotint.federated.policy import Policy
+
     corrupted = min(0.2, float(context.run_config["corrupted"]))
     return SecureUpdates(Policy(corrupted=corrupted))(message, context, call_next)
 
@@ -103,8 +97,24 @@ def train(message, context):
     update = inputs(int(context.node_config["partition-id"]), coordinates)
     records = {"arrays": ArrayRecord({"a": Array(update)}), "metrics": MetricRecord({"num-examples": 1})}
     return Message(RecordDict(records), reply_to=message)
+'''
 
+SERVER = '''
+"""Secure sums of known integers, and plain rounds in between."""
 
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+from flwr.app import Array, ArrayRecord
+from flwr.serverapp import ServerApp
+from flwr.serverapp.strategy import FedAvg
+
+from mezzotint.federated.encoding import FixedPointEncoding
+from mezzotint.federated.strategy import SecureStrategy
+
+ENCODING = FixedPointEncoding(clip=7.0, grid_bits=4)
 server_app = ServerApp()
 
 
@@ -127,15 +137,18 @@ def main(grid, context):
 
     strategy._take_one = record
     start = ArrayRecord({"a": Array(np.zeros(int(config["coordinates"])))})
-    seconds = {"plain": [], "secure": []}
+    seconds, stages = {"plain": [], "secure": []}, []
     nodes = int(config["nodes"])
-    for name, count in (("plain", int(config["plain"])), ("secure", int(config["rounds"]))):
-        for _ in range(count):
+    counts = {"plain": int(config["plain"]), "secure": int(config["rounds"])}
+    for number in range(max(counts.values())):
+        for name in (name for name, count in counts.items() if number < count):
             fedavg = FedAvg(fraction_evaluate=0.0, min_train_nodes=nodes, min_available_nodes=nodes)
             began = time.monotonic()
             chosen = fedavg if name == "plain" else strategy
             chosen.start(grid=grid, initial_arrays=start, num_rounds=1, timeout=float(config["stage-timeout"]))
             seconds[name].append(time.monotonic() - began)
+            if name == "secure":
+                stages.append(dict(strategy.seconds))
     total = strategy.last_sum
     outcome = {
         "values": None if total is None else total.values.tolist(),
@@ -144,6 +157,7 @@ def main(grid, context):
         "incidents": [(one.client, one.name) for one in strategy.incidents],
         "payloads": payloads,
         "seconds": seconds,
+        "stages": stages,
     }
     part = folder / f"{config['outcome']}.part"
     part.write_text(json.dumps(outcome))
@@ -281,7 +295,8 @@ class Deployment:
             app = self.folder / "app"
             (app / "secure_sum_test").mkdir(parents=True, exist_ok=True)
             (app / "pyproject.toml").write_text(PYPROJECT.replace("FOLDER", str(self.folder)))
-            (app / "secure_sum_test" / "__init__.py").write_text(APP)
+            for name, text in (("__init__", ""), ("client", CLIENT), ("server", SERVER)):
+                (app / "secure_sum_test" / f"{name}.py").write_text(text)
         command = [str(self.bin / "flwr"), "run", str(app), "test", *(["--run-config", settings] if settings else [])]
         done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stdout + done.stderr

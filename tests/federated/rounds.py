@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import pytest
 
 from mezzotint.federated.secagg import (
     STAGES,
@@ -65,6 +66,16 @@ def people(the_plan: RoundPlan, *, trust: Trust | None = None) -> dict[int, Clie
     secrets = {card(number).identity: secret(number) for number in range(len(roster_of(the_plan).members))}
     cohort = roster_of(the_plan).cohort(the_plan.round, the_plan.clients)
     return {place: Client(identity=secrets[one.identity], trust=trust or LENIENT) for place, one in enumerate(cohort)}
+
+
+EXCHANGES = (*STAGES, "unite")
+"""All there are in rounds; "unite" stands for the last two where all who dealt are in the sum."""
+
+
+def apart(patch: pytest.MonkeyPatch, stage: str) -> None:
+    """Members agree before they open, if a test is about one of these stages; else they may do both at once."""
+    if stage in ("agree", "open"):
+        patch.setattr(Server, "everybody", False)
 
 
 def answer(client: Client, stage: str, message: bytes, values: Any) -> bytes:

@@ -9,7 +9,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from federated.rounds import LENIENT, answer, people, plan, random_inputs, roster, roster_of, run_round, secret
+from federated.rounds import (
+    LENIENT,
+    answer,
+    people,
+    plain_sum,
+    plan,
+    random_inputs,
+    roster,
+    roster_of,
+    run_round,
+    secret,
+)
 from mezzotint.federated.secagg import (
     STAGES,
     Client,
@@ -174,6 +185,102 @@ def test_a_client_from_whom_it_was_hidden_that_others_picked_it_is_in_no_sum():
         with pytest.raises(InconsistentLists, match=f"client {victim} did not mask") as caught:
             clients[member].agree(_proposed(server, set(range(8))))
         assert caught.value.culprits == (victim,)
+
+
+# All at once ----------------------------------------------------------------------------------------------------------
+
+
+def _united(server: Server, member: int, *, said=None) -> bytes:
+    """What a member is shown when all who dealt are in the sum."""
+    coins = {index: one.deal.coins for index, one in server._dealt.items()}
+    return wire.union(server.plan, coins, said or server._masked, server._sealed_for(member))
+
+
+def _summed(the_plan: RoundPlan, inputs):
+    """Server and clients, all masked inputs in."""
+    server, clients, outbox = _until("sum", the_plan, inputs)
+    for index, message in outbox.items():
+        server.receive(index, clients[index].sum(message, inputs[index]))
+    return server, clients
+
+
+def test_where_all_who_dealt_are_in_the_sum_the_committee_opens_at_once():
+    """One never dealt, one member vanishes in the end; the sum is that of the two stages, and nobody answers again."""
+    the_plan = plan(8, members=6, quorum=4)
+    inputs = random_inputs(the_plan, 1)
+    server, clients, outbox = _until("sum", the_plan, inputs, gone={"deal": {7}})
+    for index, message in outbox.items():
+        assert not server.everybody
+        server.receive(index, clients[index].sum(message, inputs[index]))
+    outbox = server.unite()
+    assert set(outbox) == set(range(6))
+    for index, message in outbox.items():
+        if index != 2:
+            server.receive(index, clients[index].unite(message))
+            _refuses_from_now_on(clients[index], message)
+    total = server.result()
+    assert total.survivors == tuple(range(7))
+    np.testing.assert_array_equal(total.values, plain_sum(inputs, total.survivors))
+
+
+def test_nobody_opens_at_once_for_a_sum_without_somebody_who_dealt(the_plan, inputs):
+    server, clients, outbox = _until("sum", the_plan, inputs)
+    for index in range(5):
+        server.receive(index, clients[index].sum(outbox[index], inputs[index]))
+    with pytest.raises(WrongStage, match="all who dealt"):
+        server.unite()
+    for member, forged in enumerate((bytes(64), server._masked[1], server._masked[0])):
+        with pytest.raises(InconsistentLists, match="client 5 did not mask") as caught:
+            clients[member].unite(_united(server, member, said=server._masked | {5: forged}))
+        assert caught.value.culprits == (5,)
+        _refuses_from_now_on(clients[member])
+    short = _united(server, 3, said=server._masked | {5: bytes(64)})[: -len(server._dealt[5].portions[3].sealed)]
+    with pytest.raises(MalformedMessage):
+        clients[3].unite(short)
+
+
+def test_nobody_opens_at_once_before_the_sum_or_after_signing(the_plan, inputs):
+    _, clients, _ = _until("sum", the_plan, inputs)
+    with pytest.raises(WrongStage):
+        clients[0].unite(wire.union(the_plan, {}, {}, {}))
+    server, clients = _summed(the_plan, inputs)
+    said = dict(server._masked)
+    proposals = server.advance()
+    for index, client in clients.items():
+        client.agree(proposals[index])
+        with pytest.raises(WrongStage):
+            client.unite(_united(server, index, said=said))
+
+
+def test_members_who_open_for_all_and_members_who_open_for_fewer_open_one_sum():
+    """Some are told that all six are in the sum, the others that one of them is missing; a member helps the server.
+
+    However the honest five are divided, of the missing one no quorum of shares of both secrets comes together.
+    """
+    the_plan = plan(6, minimum=4, members=6, quorum=4)
+    inputs, missing, helper = random_inputs(the_plan, 1), 5, 4
+    for early in range(6):
+        server, clients = _summed(the_plan, inputs)
+        coins = {index: one.deal.coins for index, one in server._dealt.items()}
+        fewer = {index: signature for index, signature in server._masked.items() if index != missing}
+        honest = [index for index in range(6) if index != helper]
+        seeds, keys, said = {helper}, {helper}, {}
+        for member in honest[:early]:
+            wire.read_shares(clients[member].unite(_united(server, member)), the_plan, server._dealt)
+            seeds.add(member)
+        for member in [*honest[early:], helper]:
+            answered = clients[member].agree(wire.proposal(the_plan, coins, fewer))
+            said[member] = wire.read_agreement(answered, the_plan)
+        for member in honest[early:]:
+            opening = wire.opening(the_plan, said, server._sealed_for(member))
+            if len(said) < the_plan.quorum:
+                with pytest.raises(TooFewClients, match="quorum"):
+                    clients[member].open(opening)
+                continue
+            clients[member].open(opening)
+            keys.add(member)
+        assert len(seeds) < the_plan.quorum or len(keys) < the_plan.quorum
+        assert early not in (0, 5) or max(len(seeds), len(keys)) >= the_plan.quorum  # undivided they do open
 
 
 def test_a_process_forgets_no_session(monkeypatch):

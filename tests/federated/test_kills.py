@@ -18,7 +18,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from federated.grids import LocalGrid
-from federated.rounds import card, roster, secret
+from federated.rounds import EXCHANGES, apart, card, roster, secret
 from killing import Runs
 from mezzotint.families import discrete_gaussian
 from mezzotint.federated.encoding import FixedPointEncoding, canonical, noise_encoding
@@ -46,8 +46,8 @@ def _table() -> dict[tuple[str, str], tuple[str, str]]:
     """(who, stage) -> outcome and test, from the page."""
     text = PAGE.read_text(encoding="utf-8").partition("## Killed, or cut off")[2].partition("\n## ")[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
-    assert tuple(rows[0][1:]) == STAGES
-    cells = {(row[0], stage): cell for row in rows[2:] for stage, cell in zip(STAGES, row[1:], strict=True)}
+    assert tuple(rows[0][1:]) == EXCHANGES
+    cells = {(row[0], stage): cell for row in rows[2:] for stage, cell in zip(EXCHANGES, row[1:], strict=True)}
     found = {place: re.fullmatch(r"(\w+), `(test_\w+)`", cell) for place, cell in cells.items() if cell != "-"}
     assert all(found.values()), cells
     return {place: (one[1], one[2]) for place, one in found.items() if one is not None}
@@ -58,11 +58,11 @@ def _cells(test: str) -> list[Any]:
 
 
 def test_every_cell_of_the_table_is_played():
-    """Ordinary clients are asked twice a round; everybody else can be missed at all four stages."""
+    """Ordinary clients are asked twice a round; everybody else can be missed in every exchange."""
     assert set(_table()) == {
         (who, stage)
         for who in ("an ordinary client", "a member", "the server", "the link of one", "the link of all")
-        for stage in (STAGES[:2] if who == "an ordinary client" else STAGES)
+        for stage in (STAGES[:2] if who == "an ordinary client" else EXCHANGES)
     }
     played = [test for test in globals().values() if hasattr(test, "pytestmark")]
     known = {test.__name__ for test in played for mark in test.pytestmark if mark.name == "parametrize"}
@@ -132,7 +132,7 @@ class _Deaths:
         before, answer = copy.deepcopy(context.state), reply(message, {})
         if self.moment == "within":
             # Where the stage writes a file, half of that; else in the middle of its cryptography.
-            broken = {"sum": "os.fsync", "open": f"{client_module.__name__}.unseal"}
+            broken = {"sum": "os.fsync", **dict.fromkeys(("open", "unite"), f"{client_module.__name__}.unseal")}
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(broken.get(self.stage, f"{client_module.__name__}.sign"), _killed)
                 with pytest.raises(_Killed):
@@ -182,12 +182,13 @@ def _play(deaths: _Deaths, victims: set[int], outcome: str) -> None:
         # Shares were revealed, so perhaps the sum is known: it stays charged. Before that nobody is charged.
         charged = set(names.values()) if outcome == "charged" else set()
         assert set(strategy.ledger.charges) == charged
+    assert deaths.hit
     deaths.ask_again()
     deaths.left.clear()  # whoever was not asked in time lives
     for place in range(MANY):
-        sums, signatures = (deaths.answers.get((place, stage), []) for stage in ("sum", "agree"))
+        sums, signatures, shares = (deaths.answers.get((place, stage), []) for stage in ("sum", "agree", "unite"))
         assert len(sums) <= 1
-        assert len(set(signatures)) <= 1
+        assert len({*signatures, *shares}) <= 1
         assert deaths.records(place).sums >= len(sums)
     found = strategy.start(grid=deaths.grid, initial_arrays=start, num_rounds=1, train_config=ConfigRecord())
     np.testing.assert_allclose(found.arrays["a"].numpy(), np.mean(np.arange(MANY) / 2), atol=2 * EXACT.step)
@@ -207,15 +208,19 @@ def _victims(who: str) -> set[int]:
 @pytest.mark.parametrize("forgets", [False, True], ids=["remembers", "forgets"])
 @pytest.mark.parametrize("moment", ["before", "within", "after"])
 @pytest.mark.parametrize(("who", "stage"), _cells("test_a_client_dies"))
-def test_a_client_dies(tmp_path: Path, who: str, stage: str, moment: str, forgets: bool) -> None:
+def test_a_client_dies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, who: str, stage: str, moment: str, forgets: bool
+) -> None:
+    apart(monkeypatch, stage)
     victims = _victims(who)
     _play(_Deaths(tmp_path, victims, stage, moment, forgets=forgets), victims, _table()[who, stage][0])
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize(("who", "stage"), _cells("test_a_link_fails"))
-def test_a_link_fails(tmp_path: Path, who: str, stage: str, moment: str) -> None:
+def test_a_link_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, who: str, stage: str, moment: str) -> None:
     """On the way there, or on the way back."""
+    apart(monkeypatch, stage)
     victims = _victims(who)
     _play(_Deaths(tmp_path, victims, stage, moment, forgets=False), victims, _table()[who, stage][0])
 

@@ -21,7 +21,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from flwr.clientapp import ClientApp
 
 from federated.grids import LocalGrid
-from federated.rounds import card, roster, secret
+from federated.rounds import apart, card, roster, secret
 from mezzotint.families import discrete_gaussian
 from mezzotint.federated.encoding import noise_encoding, packed
 from mezzotint.federated.mod import SecureUpdates
@@ -225,6 +225,27 @@ def _again_with_fewer(now: Round, place: int, message: Message) -> Iterable[Mess
     return [message, _with(message, payload=messages.proposal(now.plan, coins, fewer))]
 
 
+def _union(now: Round, place: int, said: Callable[[dict[int, bytes]], dict[int, bytes]]) -> bytes:
+    """What a member is shown when all who dealt are in the sum, with other signatures."""
+    coins = {index: one.deal.coins for index, one in now.known._dealt.items()}
+    known = {index: now.known._masked.get(index, bytes(64)) for index in coins}
+    return messages.union(now.plan, coins, said(known), now.known._sealed_for(min(place, now.plan.members - 1)))
+
+
+def _without_one(now: Round, place: int, message: Message) -> Iterable[Message]:
+    """That all are in the sum, although one has not signed that it masked among these dealers."""
+    return [_with(message, payload=_union(now, place, lambda said: said | {VICTIM: bytes(64)}))]
+
+
+def _too_soon(now: Round, place: int, message: Message) -> Iterable[Message]:
+    return [_with(message, stage="unite", payload=_union(now, place, dict)), message]
+
+
+def _after_all(now: Round, place: int, message: Message) -> Iterable[Message]:
+    """First members are asked to sign who is in the sum, and then for shares without the signatures of a quorum."""
+    return [message, _with(message, stage="unite", payload=_union(now, place, dict))]
+
+
 def _replayed(now: Round, stage: str, place: int, message: Message) -> Iterable[Message]:
     """Before each message, that of a round of an earlier session."""
     old = now.old.get((message.metadata.dst_node_id, stage))
@@ -289,6 +310,11 @@ LIES: dict[str, tuple[Tell, set[str], str]] = {
     "shares without a quorum": (_signatures(2), {"TooFewClients"}, NOBODY),
     "shares without signatures": (_signatures(0), {"TooFewClients"}, NOBODY),
     "a second set of survivors": (at("agree", _again_with_fewer), {"WrongStage"}, NOBODY),
+    "all at once, but one": (at("unite", _without_one), {"InconsistentLists"}, NOBODY),
+    "all at once before the sum": (at("sum", _too_soon), {"WrongStage"}, NOBODY),
+    "all at once after signatures": (at("agree", _after_all), {"WrongStage"}, NOBODY),
+    "all at once with hidden picks": (at("sum", _hidden_picks), {"InconsistentLists"}, NOBODY),
+    "all at once with a hidden admirer": (at("sum", _hidden_admirer), {"InconsistentLists"}, NOBODY),
     "a second input": (
         at("sum", lambda now, place, message: [message, copy.deepcopy(message)]),
         {"WrongStage"},
@@ -381,7 +407,7 @@ def _run(grid: LocalGrid, tell: Tell, session: int, old: dict[tuple[int, str], M
         for message in batch:
             node, stage = message.metadata.dst_node_id, _stage(message)
             place = PLACES[node]
-            if stage in ("sum", "agree", "open") and place in now.plans:
+            if stage in ("sum", "agree", "open", "unite") and place in now.plans:
                 message = _under(now.plans[place], stage, message)
             instead = [message] if stage == "card" else list(tell(now, stage, place, message))
             now.sent[place, stage] = message
@@ -422,6 +448,10 @@ def test_a_lie_is_refused_in_the_same_words_for_all_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lie: str
 ) -> None:
     tell, refusals, whose = LIES[lie]
+    if (
+        not lie.startswith("all at once") or "after" in lie
+    ):  # members agree first, as when somebody who dealt is missing
+        apart(monkeypatch, "agree")
     # The server itself believes everything.
     monkeypatch.setattr("mezzotint.federated.secagg.server.signed", lambda *words: True)
     transcripts = []
@@ -440,7 +470,7 @@ def test_a_lie_is_refused_in_the_same_words_for_all_data(
         assert (NOBODY if total is None else EVERYBODY) == whose
         if total is None:
             # No share of any secret has left anybody.
-            assert not any(stage == "open" and _payload(reply) for stage, reply in now.answers)
+            assert not any(stage in ("open", "unite") and _payload(reply) for stage, reply in now.answers)
         else:
             assert total.survivors == tuple(range(CLIENTS))
         transcripts.append(_transcript(now))

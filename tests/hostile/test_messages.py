@@ -16,7 +16,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from federated.grids import LocalGrid
-from federated.rounds import card, roster, secret
+from federated.rounds import EXCHANGES, apart, card, roster, secret
 from mezzotint.federated.encoding import FixedPointEncoding
 from mezzotint.federated.ledger import RunLedger
 from mezzotint.federated.mod import SecureUpdates
@@ -29,7 +29,7 @@ from mezzotint.federated.secagg.masks import sign
 from mezzotint.federated.strategy import SecureStrategy
 
 PAGE = Path(__file__).parents[2] / "docs" / "federated-threat-model.md"
-STAGES = ("card", "deal", "sum", "agree", "open")
+STAGES = ("card", *EXCHANGES)
 CLIENTS, COORDINATES = 12, 4
 CROOKED = 8
 """Which client it is; drawn third, so a member of the committee."""
@@ -245,8 +245,11 @@ def _grid(folder: Path, spoilt: Spoilt) -> LocalGrid:
 
 
 @pytest.mark.parametrize(("what", "stage"), [pytest.param(*cell, id=" ".join(cell)) for cell in _table()])
-def test_one_spoilt_message_costs_its_sender_at_most_and_a_round_where_the_table_says_so(tmp_path, what, stage):
+def test_one_spoilt_message_costs_its_sender_at_most_and_a_round_where_the_table_says_so(
+    tmp_path, monkeypatch, what, stage
+):
     outcome = _table()[what, stage]
+    apart(monkeypatch, stage)
     grid = _grid(tmp_path, WRONGS[what](stage))
     strategy = SecureStrategy(
         encoding=EXACT, per_round=CLIENTS, roster=roster(CLIENTS), returns="update",

@@ -14,7 +14,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from flwr.clientapp import ClientApp
 
 from federated.grids import LocalGrid
-from federated.rounds import card, people, roster, secret
+from federated.rounds import EXCHANGES, apart, card, people, roster, secret
 from mezzotint.core.errors import BudgetError, FileFormatError, ParameterError
 from mezzotint.families import discrete_gaussian
 from mezzotint.federated.adaptive import AdaptiveEncoding
@@ -185,9 +185,10 @@ def test_partners_who_were_announced_different_models_do_not_mask_for_each_other
         clients[1].sum(asked, np.zeros(NOISY.length(SIZE), dtype=int))
 
 
-@pytest.mark.parametrize("stage", messages.STAGES[1:])
-def test_after_a_refusal_no_message_of_the_round_is_answered(stage):
+@pytest.mark.parametrize("stage", EXCHANGES[1:])
+def test_after_a_refusal_no_message_of_the_round_is_answered(monkeypatch, stage):
     """One client is first sent the stage's message cut short, then the whole one."""
+    apart(monkeypatch, stage)
     grid = _honest()
     seen: list[str] = []
 
@@ -304,6 +305,7 @@ def test_the_sum_that_a_policy_allows_is_opened(monkeypatch):
 
 def test_a_sum_of_three_is_not_opened_under_a_minimum_of_nine(monkeypatch):
     """The server forgets nine of the twelve masked inputs: no member signs, and no share leaves anybody."""
+    apart(monkeypatch, "agree")
     liar = _Liar(monkeypatch)
 
     def three(server: Server) -> dict[int, bytes]:
@@ -318,7 +320,7 @@ def test_a_sum_of_three_is_not_opened_under_a_minimum_of_nine(monkeypatch):
     assert strategy.last_sum is None
     assert strategy.ledger.charges == {}
     assert liar.refusals(grid) == {"TooFewClients"}
-    assert "open" not in liar.asked
+    assert not {"open", "unite"} & {*liar.asked}
 
 
 def test_a_plan_with_a_smaller_minimum_is_refused_before_anything_is_dealt(monkeypatch):

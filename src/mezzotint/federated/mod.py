@@ -198,7 +198,7 @@ def _keep(context: Context, client: Client, settings: bytes) -> None:
 
 
 def _method(client: Client, stage: str) -> Callable[[bytes], bytes]:
-    methods = {"agree": client.agree, "open": client.open}
+    methods = {"agree": client.agree, "open": client.open, "unite": client.unite}
     if stage not in methods:
         raise PolicyRefusal("stage: unknown; server and client run different versions")
     return methods[stage]

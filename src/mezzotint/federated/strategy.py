@@ -76,6 +76,8 @@ class _Secure(Running):
     server: Server
     holding: frozenset[int]
     """Places whose clients hold the roster themselves."""
+    united: bool = False
+    """Whether everybody who dealt is in the sum, so that the committee opens without agreeing first."""
 
 
 @final
@@ -429,7 +431,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
         self._cards[node] = _Known(card=card, name=name, roster=held)
 
     def _stage(self, now: _Secure) -> str:
-        return now.server.stage
+        return "unite" if now.united else now.server.stage
 
     def _answer_bytes(self, now: _Secure) -> int:
         return now.server.plan.coordinates * now.server.plan.bits // 8 if now.server.stage == "sum" else 0
@@ -484,8 +486,11 @@ class SecureStrategy(RoundStrategy[_Secure]):
         """The sum; or None, and whose doing that is as far as it can be told."""
         try:
             self._ask(now, now.requests)
-            self._exchange(now, now.server.advance(), {})
-            certificates = now.server.advance()
+            if now.server.everybody:  # one exchange less for the committee
+                now.united, certificates = True, now.server.unite()
+            else:
+                self._exchange(now, now.server.advance(), {})
+                certificates = now.server.advance()
         except ProtocolError as error:
             self._abort(now.number, error)  # no mask was opened: nothing is released
             return None, ()

@@ -93,10 +93,11 @@ class Client:
 
     Guarantees:
         The input is masked for every partner that this client picked itself and that dealt.
-        As a member of the committee it signs one set of survivors per round: one of at least the plan's minimum, each
-            of whom masked among the same dealers, with all that picked it as well, and has enough of its own picks in
-            the set.
-        Of each client at most one of the two secrets is revealed, and only under the signatures of a quorum.
+        As a member of the committee it stands for one set of survivors per round: one of at least the plan's minimum,
+            each of whom masked among the same dealers, with all that picked it as well, and has enough of its own picks
+            in the set.
+        Of each client at most one of the two secrets is revealed, and only under the signatures of a quorum, or under
+            those of all who dealt.
         A round is answered once, also across `save` and `load`.
     """
 
@@ -222,13 +223,23 @@ class Client:
         """
         return self._stage("open", lambda now: self._open(now, certificate))
 
+    def unite(self, union: bytes) -> bytes:
+        """A member that is shown that all who dealt are in the sum opens at once, as `agree` and `open` would.
+
+        Raises:
+            TooFewClients: fewer than the plan's minimum, or one with too few of its own picks.
+            InconsistentLists: somebody did not mask among the dealers that this client was told of, with all of them.
+        """
+        return self._stage("unite", lambda now: self._unite(now, union))
+
     def abandon(self) -> None:
         """Forgets the round in progress."""
         self._round = None
 
     def _stage(self, stage: Stage, act: Callable[[_Round], tuple[_Round, bytes]]) -> bytes:
         now = self._round
-        place = messages.STAGES.index(stage)
+        united = stage == "unite"
+        place = messages.STAGES.index("agree" if united else stage)
         if now is None or now.done != place:
             told = "no round is in progress" if now is None else f"stage {messages.STAGES[now.done]!r} comes next"
             raise WrongStage(stage, told)
@@ -239,7 +250,7 @@ class Client:
         except ProtocolError:
             self._round = None
             raise
-        after = replace(after, done=place + 1)
+        after = replace(after, done=len(messages.STAGES) if united else place + 1)
         self._round = None if after.last else after
         return answer
 
@@ -261,20 +272,9 @@ class Client:
         plan = now.plan
         coins, said = messages.read_proposal(proposal, plan)
         dealt, survivors = frozenset(coins), frozenset(said)
-        if dealt != now.dealt or not survivors <= dealt:
-            raise InconsistentLists("agree", "these are not the dealers that this client was told of")
-        if len(survivors) < plan.minimum:
-            raise TooFewClients("agree", f"{len(survivors)} survivors, the plan's minimum is {plan.minimum}")
-        picks = {index: messages.picked(coins[index], plan, index) for index in dealt}
-        partners, among = messages.partners_of(picks), bitmap(dealt, plan)
-        for index, signature in said.items():
-            statement = messages.masks_statement(plan, index, coins[index], among, partners[index])
-            if not signed(now.cohort[index].identity, signature, statement):
-                raise InconsistentLists(
-                    "agree", f"client {index} did not mask among these dealers, with all of them", (index,)
-                )
-            if len(picks[index] & survivors) < plan.least:
-                raise TooFewClients("agree", f"client {index} has too few of its picks among the survivors", (index,))
+        if not survivors <= dealt:
+            raise InconsistentLists("agree", "survivors who did not deal")
+        _check_survivors(now, coins, said, "agree")
         signature = sign(self._identity, messages.certificate_statement(plan, dealt, survivors))
         return replace(now, survivors=survivors), messages.agreement(plan, signature)
 
@@ -289,13 +289,23 @@ class Client:
                 raise SwappedKey("open", f"member {index} did not sign these survivors", (index,))
         if len(signatures) < plan.quorum:
             raise TooFewClients("open", f"{len(signatures)} members signed, the quorum is {plan.quorum}")
+        return now, self._shares(now, sealed)
+
+    def _unite(self, now: _Round, union: bytes) -> tuple[_Round, bytes]:
+        coins, said, sealed = messages.read_union(union, now.plan)
+        _check_survivors(now, coins, said, "unite")
+        united = replace(now, survivors=now.dealt)
+        return united, self._shares(united, sealed)
+
+    def _shares(self, now: _Round, sealed: Mapping[int, tuple[bytes, bytes]]) -> bytes:
+        """Of each dealer one share, of the seed if it survived, else of the mask key; as far as they can be opened."""
         private = channel_key(self._secret)
         found: dict[int, bytes] = {}
         for owner, (channel, text) in sealed.items():
-            both = _unsealed(private, channel, text, plan, owner, now.index)
+            both = _unsealed(private, channel, text, now.plan, owner, now.index)
             if both is not None:
                 found[owner] = both[:SHARE_BYTES] if owner in now.survivors else both[SHARE_BYTES:]
-        return now, messages.shares(plan, found)
+        return messages.shares(now.plan, found)
 
     # State ---------------------------------------------------------------------------------------------------------
 
@@ -334,6 +344,25 @@ def _check_partners(now: _Round, dealt: frozenset[int], deals: Mapping[int, Deal
             raise SwappedKey("sum", f"client {index} did not sign this key", (index,))
         if index not in mine and now.index not in messages.picked(deal.coins, plan, index):
             raise UnknownSender("sum", f"client {index} did not pick this client", (index,))
+
+
+def _check_survivors(now: _Round, coins: Mapping[int, bytes], said: Mapping[int, bytes], stage: Stage) -> None:
+    """Whether those whose signatures are `said` can be summed, among all who dealt, whose coins are given."""
+    plan, survivors = now.plan, said.keys()
+    if coins.keys() != now.dealt:
+        raise InconsistentLists(stage, "these are not the dealers that this client was told of")
+    if len(survivors) < plan.minimum:
+        raise TooFewClients(stage, f"{len(survivors)} survivors, the plan's minimum is {plan.minimum}")
+    picks = {index: messages.picked(coins[index], plan, index) for index in now.dealt}
+    partners, among = messages.partners_of(picks), bitmap(now.dealt, plan)
+    for index, signature in said.items():
+        statement = messages.masks_statement(plan, index, coins[index], among, partners[index])
+        if not signed(now.cohort[index].identity, signature, statement):
+            raise InconsistentLists(
+                stage, f"client {index} did not mask among these dealers, with all of them", (index,)
+            )
+        if len(picks[index] & survivors) < plan.least:
+            raise TooFewClients(stage, f"client {index} has too few of its picks among the survivors", (index,))
 
 
 def self_mask_key(seed: bytes, plan: RoundPlan, index: int) -> bytes:

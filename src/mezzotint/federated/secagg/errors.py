@@ -9,7 +9,7 @@ class ProtocolError(MezzotintError):
     """A message that does not fit the protocol; whoever raises this reveals nothing more in this round.
 
     Arguments:
-        stage: where it happened: "plan", "card", "deal", "sum", "agree" or "open".
+        stage: where it happened: "plan", "card", "deal", "sum", "agree", "open" or "unite".
         what: what was wrong, in one sentence.
         culprits: indices of the clients whose messages caused it, when known.
     """

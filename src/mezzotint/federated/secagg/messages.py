@@ -26,8 +26,10 @@ from mezzotint.federated.secagg.roster import first_shuffled
 from mezzotint.federated.secagg.sharing import COMMITMENT_BYTES, SHARE_BYTES
 from mezzotint.federated.secagg.wire import Reader, number
 
-Stage = Literal["deal", "sum", "agree", "open"]
+Stage = Literal["deal", "sum", "agree", "open", "unite"]
 STAGES: tuple[Stage, ...] = ("deal", "sum", "agree", "open")
+"""In the order of a round. Where all who dealt are in the sum, "unite" stands for the last two."""
+_KINDS: tuple[Stage, ...] = (*STAGES, "unite")
 
 _TAG = 8
 COIN_BYTES = 16
@@ -38,7 +40,7 @@ SEALED_BYTES = 2 * SHARE_BYTES + TAG_BYTES
 
 def header(stage: Stage, plan: RoundPlan) -> bytes:
     """Stage and round of a message."""
-    return number(STAGES.index(stage), 1) + plan.digest[:_TAG]
+    return number(_KINDS.index(stage), 1) + plan.digest[:_TAG]
 
 
 def opened(data: bytes, stage: Stage, plan: RoundPlan) -> Reader:
@@ -50,8 +52,8 @@ def opened(data: bytes, stage: Stage, plan: RoundPlan) -> Reader:
     """
     reader = Reader(data, stage)
     found = reader.number(1)
-    if found != STAGES.index(stage):
-        name = STAGES[found] if found < len(STAGES) else "unknown"
+    if found != _KINDS.index(stage):
+        name = _KINDS[found] if found < len(_KINDS) else "unknown"
         raise WrongStage(stage, f"got a message of stage {name!r}")
     if reader.take(_TAG) != plan.digest[:_TAG]:
         raise ReplayedRound(stage, f"the message belongs to another round than {plan.round} of this session")
@@ -312,8 +314,15 @@ def read_agreement(data: bytes, plan: RoundPlan) -> bytes:
 def opening(plan: RoundPlan, signatures: Mapping[int, bytes], sealed: Mapping[int, tuple[bytes, bytes]]) -> bytes:
     """Server to a member: the members' signatures; then, of all who dealt, the channel and what is sealed for it."""
     words = b"".join(number(index, 2) + signature for index, signature in sorted(signatures.items()))
-    portions = b"".join(channel + text for _, (channel, text) in sorted(sealed.items()))
-    return header("open", plan) + number(len(signatures), 2) + words + portions
+    return header("open", plan) + number(len(signatures), 2) + words + _portions(sealed)
+
+
+def _portions(sealed: Mapping[int, tuple[bytes, bytes]]) -> bytes:
+    return b"".join(channel + text for _, (channel, text) in sorted(sealed.items()))
+
+
+def _read_portions(reader: Reader, dealt: Collection[int]) -> dict[int, tuple[bytes, bytes]]:
+    return {index: (reader.take(KEY_BYTES), reader.take(SEALED_BYTES)) for index in sorted(dealt)}
 
 
 def read_opening(
@@ -327,9 +336,29 @@ def read_opening(
         if index in signatures:
             raise DuplicateAnswer("open", f"client {index} is named twice", (index,))
         signatures[index] = reader.take(SIGNATURE_BYTES)
-    sealed = {index: (reader.take(KEY_BYTES), reader.take(SEALED_BYTES)) for index in sorted(dealt)}
+    sealed = _read_portions(reader, dealt)
     reader.end()
     return signatures, sealed
+
+
+def union(
+    plan: RoundPlan, coins: Mapping[int, bytes], said: Mapping[int, bytes], sealed: Mapping[int, tuple[bytes, bytes]]
+) -> bytes:
+    """Server to a member, where all who dealt are in the sum: their coins and signatures, and what is sealed for it."""
+    words = b"".join(coins[index] + said[index] for index in sorted(coins))
+    return header("unite", plan) + bitmap(coins, plan) + words + _portions(sealed)
+
+
+def read_union(
+    data: bytes, plan: RoundPlan
+) -> tuple[dict[int, bytes], dict[int, bytes], dict[int, tuple[bytes, bytes]]]:
+    """Coins and signatures of all who dealt; channel and sealed shares by dealer."""
+    reader = opened(data, "unite", plan)
+    dealt = _read_bitmap(reader, plan, "unite")
+    words = {index: (reader.take(COIN_BYTES), reader.take(SIGNATURE_BYTES)) for index in sorted(dealt)}
+    sealed = _read_portions(reader, dealt)
+    reader.end()
+    return {index: one[0] for index, one in words.items()}, {index: one[1] for index, one in words.items()}, sealed
 
 
 def shares(plan: RoundPlan, found: Mapping[int, bytes]) -> bytes:

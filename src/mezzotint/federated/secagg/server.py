@@ -197,6 +197,34 @@ class Server:
         self._place += 1
         return made
 
+    @property
+    def everybody(self) -> bool:
+        """Whether all who dealt are in the sum, so that `unite` can stand for the last two stages."""
+        return self.stage == "sum" and self._masked.keys() == self._dealt.keys()
+
+    def unite(self) -> Outbox:
+        """Closes the stage "sum" when it has everybody: messages that members open at once.
+
+        Raises:
+            TooFewClients: as `advance`.
+            WrongStage: somebody dealt and is not in the sum, or it is another stage.
+        """
+        if not self.everybody:
+            raise WrongStage("unite", "only where all who dealt are in the sum; call advance()")
+        self._check_enough("sum")
+        self._place = messages.STAGES.index("open")
+        # Nobody signs in between, so all members that are in the sum are asked.
+        self._agreed = {index: b"" for index in self._masked if index < self.plan.members}
+        return Outbox(self._agreed, self._union)
+
+    def _union(self, index: int) -> bytes:
+        coins = {owner: one.deal.coins for owner, one in self._dealt.items()}
+        return messages.union(self.plan, coins, self._masked, self._sealed_for(index))
+
+    def _sealed_for(self, index: int) -> dict[int, tuple[bytes, bytes]]:
+        """What is sealed for a member, by dealer, with the key that it is sealed with."""
+        return {owner: (one.deal.channel, one.portions[index].sealed) for owner, one in self._dealt.items()}
+
     def _check_enough(self, stage: Stage) -> None:
         plan, answered = self.plan, self.answered
         if stage != "agree" and len(answered) < plan.minimum:
@@ -261,8 +289,7 @@ class Server:
         return Outbox(self._agreed, self._certificate)
 
     def _certificate(self, index: int) -> bytes:
-        sealed = {owner: (one.deal.channel, one.portions[index].sealed) for owner, one in self._dealt.items()}
-        return messages.opening(self.plan, self._agreed, sealed)
+        return messages.opening(self.plan, self._agreed, self._sealed_for(index))
 
     # Open ----------------------------------------------------------------------------------------------------------
 
