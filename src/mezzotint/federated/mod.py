@@ -266,6 +266,8 @@ def _share(
     plan = client.plan
     if encoding.bands == 1 or encoding.norm is None or plan is None:
         return update()
+    from mezzotint.federated.turns import Held, spread
+
     held = Held(context=context, identity=client.identity, about=plan.session + encoding.binding)
     size = parameters(only(message.content.array_records.values()))
     return spread(update, number=plan.round, size=size, bands=encoding.bands, norm=encoding.norm, held=held)

@@ -69,11 +69,14 @@ def reduced(total: Words, bits: int) -> Words:
 
 def pack_words(words: Words, bits: int) -> bytes:
     """Words below 2**bits as bytes, `bits` bits each, in the layout of `mezzotint.core.packing` but up to 32 bits."""
-    from mezzotint.federated.secagg import compiled as kernels
-
-    out = np.zeros(packed_size(words.size, bits), dtype=np.uint8)
-    kernels.pack(np.ascontiguousarray(words), bits, out)
-    return out.tobytes()
+    parts: list[bytes] = []
+    for begin in range(
+        0, words.size, BLOCK
+    ):  # a client packs once in a process: compiled loops would take longer to load
+        part = np.ascontiguousarray(words[begin : begin + BLOCK]).reshape(-1, 1)
+        planes = np.unpackbits(part.view(np.uint8), axis=1, count=bits, bitorder="little")
+        parts.append(np.packbits(planes.reshape(-1), bitorder="little").tobytes())
+    return b"".join(parts)
 
 
 def unpack_words(data: bytes, bits: int, count: int, *, stage: str) -> Words:
