@@ -255,7 +255,6 @@ def _share(
 ) -> npt.NDArray[np.float64]:
     """What goes into the sum: metrics, a new update, or, of an encoding with bands, its share in this round."""
     from mezzotint.federated.metrics import MetricsEncoding
-    from mezzotint.federated.turns import Held, spread
 
     if isinstance(encoding, MetricsEncoding):
         return measured(message, call_next, context, encoding)
