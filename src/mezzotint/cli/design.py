@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
+from typing import Annotated, Any, TypeAlias, cast
 
 import typer
 
@@ -35,10 +35,8 @@ from mezzotint.cli.common import (
 )
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import refuse_existing, replacing
+from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, above
-
-if TYPE_CHECKING:
-    from mezzotint.core.mechanism import Mechanism
 
 EXAMPLE = "mezzotint design --epsilon 1 --levels=-3,-0.5,0.5,3 --lower -1 --upper 1 --loss mae --out m.json --json"
 

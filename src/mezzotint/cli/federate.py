@@ -27,10 +27,10 @@ from mezzotint.cli.common import (
 from mezzotint.cli.messages import renamed
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.files import replacing
+from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import above
 
 if TYPE_CHECKING:
-    from mezzotint.core.mechanism import Mechanism
     from mezzotint.families.noise import IntegerNoise
     from mezzotint.federated.app import RunReport
     from mezzotint.federated.encoding import Encoding

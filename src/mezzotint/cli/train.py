@@ -33,13 +33,13 @@ from mezzotint.cli.common import (
     write_proof,
 )
 from mezzotint.cli.messages import renamed, typed
+from mezzotint.core.arguments import Neighboring
 from mezzotint.core.errors import BudgetError, ParameterError
 from mezzotint.core.files import parse_json, read_text, refuse_existing, replacing
 from mezzotint.core.lazy import brought_by
 from mezzotint.core.records import JsonObject, plain
 
 if TYPE_CHECKING:
-    from mezzotint.core.arguments import Neighboring
     from mezzotint.training.methods import Method
     from mezzotint.training.models import Task
     from mezzotint.training.projection import Projection

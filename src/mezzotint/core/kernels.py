@@ -20,7 +20,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar, cast, final
+from types import FrameType
+from typing import Any, ParamSpec, TypeAlias, TypeVar, cast, final
 
 import numpy as np
 import numpy.typing as npt
@@ -28,9 +29,6 @@ from numba import types
 from numba.extending import intrinsic
 
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray, Mechanism
-
-if TYPE_CHECKING:
-    from types import FrameType
 
 _intrinsic = cast(Any, intrinsic)
 _types = cast(Any, types)

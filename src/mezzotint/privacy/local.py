@@ -15,12 +15,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import final
 
 import numpy as np
 
 from mezzotint.core.loss import UNIT, pure_epsilon, renyi
-from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray
+from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray, Mechanism
 from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.distribution import (
     Atoms,
@@ -36,10 +36,6 @@ from mezzotint.privacy.distribution import (
 )
 from mezzotint.privacy.release import Release
 from mezzotint.privacy.tradeoff import tradeoff
-
-if TYPE_CHECKING:
-    from mezzotint.core.mechanism import Mechanism
-
 
 MAX_ROWS = 8
 """Tables with more different rows are left to the dominating pair."""

@@ -13,17 +13,15 @@ from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Context
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, final
+from typing import Any, TypeAlias, final
 
 from mezzotint import kernel
 from mezzotint.core.loss import UNIT, pure_epsilon
+from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject
 from mezzotint.core.search import bracket
 from mezzotint.privacy.distribution import grid_step
 from mezzotint.privacy.local import dominating_atoms, renyi_order
-
-if TYPE_CHECKING:
-    from mezzotint.core.mechanism import Mechanism
 
 Proof: TypeAlias = JsonObject
 

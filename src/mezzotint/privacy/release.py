@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, Protocol, cast, final, runtime_checkable
 from mezzotint.core.arguments import check_count, check_delta, check_neighboring, check_others, check_rate
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import UNIT, pure_epsilon
-from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.mechanism import IntArray, Mechanism
 from mezzotint.privacy.claim import Claim, Observer, Sampling, Trust, Unit
 from mezzotint.privacy.sums.lattice import Lattice, lattice_rows
 
 if TYPE_CHECKING:
-    from mezzotint.core.mechanism import IntArray
     from mezzotint.privacy.propose import Outcome
 
 _OBSERVERS: dict[Trust, Observer] = {

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from typing import TYPE_CHECKING, final
+from typing import final
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +17,8 @@ from scipy.special import log_ndtr, ndtr  # pyright: ignore[reportMissingTypeStu
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import check_weights, float_above
-from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray
+from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray, Mechanism
 from mezzotint.core.search import bracket
-
-if TYPE_CHECKING:
-    from mezzotint.core.mechanism import Mechanism
 
 
 @final

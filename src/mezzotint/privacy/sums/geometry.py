@@ -16,18 +16,14 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import UNIT
-from mezzotint.core.mechanism import FloatArray, IntArray, NumberArray
+from mezzotint.core.mechanism import FloatArray, IntArray, Mechanism, NumberArray
 from mezzotint.privacy.sums.blanket import Noise, spread
 from mezzotint.privacy.sums.lattice import find_lattice
-
-if TYPE_CHECKING:
-    from mezzotint.core.mechanism import Mechanism
 
 _WORK = 1e7
 """Rows times slopes times places that one constant may cost, about."""

@@ -5,15 +5,12 @@ from __future__ import annotations
 import bisect
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, final
+from typing import final
 
 import numpy as np
 
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.mechanism import FloatArray, IntArray
-
-if TYPE_CHECKING:
-    from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.mechanism import FloatArray, IntArray, Mechanism
 
 TOLERANCE = 2.0**-40
 """Levels may miss the lattice by this fraction of their range: float arithmetic on an even grid misses by ~2**-50."""

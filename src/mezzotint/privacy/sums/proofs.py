@@ -9,26 +9,21 @@ import math
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy  # pyright: ignore[reportMissingTypeStubs]
 
 from mezzotint import kernel
 from mezzotint.core.loss import pure_epsilon
-from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray
+from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray, Mechanism
 from mezzotint.core.records import JsonObject
 from mezzotint.privacy.propose import TAIL, Outcome, accepted, exact_rate, exact_text, pure_total, sealed
+from mezzotint.privacy.release import Release
 from mezzotint.privacy.sums.blanket import Blanket
 from mezzotint.privacy.sums.cells import interval_edges, interval_spacings, ladder_cells
 from mezzotint.privacy.sums.cost import central_epsilon, shortlist
 from mezzotint.privacy.sums.cover import Cover, division
 from mezzotint.privacy.sums.lattice import lattice_rows
-
-if TYPE_CHECKING:
-    from mezzotint.core.mechanism import Mechanism
-    from mezzotint.privacy.release import Release
-
 
 _TRIES = 2
 """By how much a check should fall short of the time that it may take."""
