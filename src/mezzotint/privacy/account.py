@@ -1,11 +1,9 @@
 """What a whole release costs: one description in, one claim out.
 
-What shuffled reports reveal: a claim that holds for every randomizer with this pure epsilon.
+The other way round, `calibrate` goes from a budget for a whole release to the parameter of the mechanism.
 
-A shuffler hands over the multiset of reports; a sum is a post-processing of it. The variation-ratio bound is not used:
-it claims too little in some cases.
-
-The other way round: from a budget for a whole release to the parameter of the mechanism.
+What shuffled reports reveal is claimed for every randomizer with this pure epsilon. A shuffler hands over the multiset
+of reports; a sum is a post-processing of it. The variation-ratio bound is not used: it claims too little in some cases.
 """
 
 from __future__ import annotations

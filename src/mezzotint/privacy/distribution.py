@@ -6,12 +6,9 @@ It *covers* a set of pairs of output distributions when no pair's hockey-stick d
 real epsilon. If it covers the pairs of every single release, its convolutions cover all of them together, adaptively
 chosen releases included (Zhu, Dong and Wang 2022, Theorem 10). Masses need not add up to 1: an excess only overstates.
 
-What random participation changes: loss distributions of sampled releases from those of certain ones.
-
-The covered set is symmetric: with every pair (P, Q) it holds (Q, P). Let h be the covering curve as a function of
-c = e**epsilon, h(c) >= sup HS_c(P || Q).
-
-From one way of saying what a release costs to another.
+Random participation: loss distributions of sampled releases from those of certain ones. The covered set is symmetric:
+with every pair (P, Q) it holds (Q, P). Let h be the covering curve as a function of c = e**epsilon,
+h(c) >= sup HS_c(P || Q). And Renyi divergences of such releases, turned into an epsilon.
 """
 
 from __future__ import annotations
