@@ -37,8 +37,7 @@ from scipy import special, stats
 from mezzotint import collect, design, families
 from mezzotint.collect.groups import Group, parts_of
 from mezzotint.collect.mean import score_widths, spread_of
-from mezzotint.collect.nodes import fit, nodes_of
-from mezzotint.collect.region import Region, least_deviance
+from mezzotint.collect.nodes import Region, fit, least_deviance, nodes_of
 from mezzotint.collect.shapes import CrossFitted
 from mezzotint.core.mechanism import Mechanism
 

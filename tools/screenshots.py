@@ -65,10 +65,9 @@ def serve(folder: Path) -> Iterator[str]:
 @contextmanager
 def explore() -> Iterator[str]:
     """The explorer on a free port of this machine; its address, token included."""
-    from mezzotint.report.explore import dashboard as app
-    from mezzotint.report.explore import serving as server
+    from mezzotint.report import dashboard
 
-    running = server.Server(app.make_app().server)
+    running = dashboard.LocalServer(dashboard.make_app().server)
     thread = threading.Thread(target=running.run, daemon=True)
     thread.start()
     try:

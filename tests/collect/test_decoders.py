@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 from scipy import optimize, stats
 
 from mezzotint import collect, datasets, design, families
-from mezzotint.collect import decoders, region
+from mezzotint.collect import nodes, shapes
 from mezzotint.collect.counts import CodeCounts
-from mezzotint.collect.decoders import FLOOR, FOLDS, dominating, folds_of, greatest_expectation
 from mezzotint.collect.mean import mean_interval, spread_of
 from mezzotint.collect.nodes import fit, nodes_of
-from mezzotint.collect.shapes import CrossFitted
+from mezzotint.collect.shapes import FLOOR, FOLDS, CrossFitted, dominating, folds_of, greatest_expectation
 from mezzotint.core.mechanism import TOTAL, Mechanism
 from strategies import mechanisms
 from tolerances import FEW, MANY, printed
@@ -92,7 +91,7 @@ def test_a_solver_that_fails_makes_intervals_wider_and_never_wrong(
         del pmf, values, width
         return None if failure == "nan" else np.linspace(-3, 3, shares.size)
 
-    monkeypatch.setattr(decoders, "_solve", broken)
+    monkeypatch.setattr(shapes, "_solve", broken)
     result = collect.estimate(counts, histogram=4, quantiles=[0.5])
     assert result.mean == usual.mean
     assert result.histogram is not None
@@ -104,7 +103,7 @@ def test_a_solver_that_fails_makes_intervals_wider_and_never_wrong(
 
 def test_the_safe_region_without_its_solver_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = CodeCounts(mechanism=KRR16, counts=np.random.default_rng(1).multinomial(2000, KRR16.pmf(0.1)))
-    solve = region._solve
+    solve = nodes._solve
     calls = []
 
     def failing(*arguments: Any) -> Any:
@@ -112,7 +111,7 @@ def test_the_safe_region_without_its_solver_says_so(monkeypatch: pytest.MonkeyPa
         solution, _ = solve(*arguments)
         return solution, "NumericalError"
 
-    monkeypatch.setattr(region, "_solve", failing)
+    monkeypatch.setattr(nodes, "_solve", failing)
     result = collect.estimate(counts, method="safe", histogram=2)
     assert calls
     assert result.histogram is not None
@@ -146,7 +145,7 @@ def test_a_fold_does_not_see_its_own_reports() -> None:
     nodes = nodes_of(CodeCounts(mechanism=KRR4, counts=counts))
     for fold in folds_of(nodes.with_counts(counts[None]))[0]:
         rest = nodes.with_counts(nodes.counts - fold.counts)
-        masses = fit(rest, tolerance=0.0, max_iterations=decoders.STEPS).masses
+        masses = fit(rest, tolerance=0.0, max_iterations=shapes.STEPS).masses
         assert fold.expected == pytest.approx(
             (1 - FLOOR) * masses @ nodes.pmf + FLOOR * nodes.pmf.mean(axis=0), rel=FEW
         )

@@ -167,7 +167,7 @@ def test_memoised_runs_are_charged_in_full_though_their_reports_are_the_same(
     assert reports[0].equals(reports[2])
 
 
-@judges("collect.charging.charge")
+@judges("collect.results.charge")
 @pytest.mark.parametrize("out", ["r.parquet", "folder/"])
 def test_people_pay_for_their_own_rows(tmp_path: Path, out: str) -> None:
     """Ann has two rows, the others one: the second run of the same file is refused for her, and charges nobody."""

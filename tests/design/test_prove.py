@@ -14,10 +14,10 @@ import pytest
 from laws.registry import judges
 from mezzotint import ParameterError, design, kernel
 from mezzotint.core.priors import UniformPrior, law_of
-from mezzotint.design.boxes import Proven, prove
 from mezzotint.design.drafts import BoundError
 from mezzotint.design.floors import cut_at, overhang
 from mezzotint.design.levels import Space
+from mezzotint.design.limit import Proven, prove
 from mezzotint.design.problem import make_problem
 from reference.design import check_levels_proof
 from tolerances import MANY
@@ -25,7 +25,7 @@ from tolerances import MANY
 UNIFORM = law_of(UniformPrior(), -1.0, 1.0)
 
 
-@judges("design.boxes.prove")
+@judges("design.limit.prove")
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
 def test_cuts_hold_for_random_mechanisms(epsilon: float) -> None:
     ratio, rng = math.exp(epsilon), np.random.default_rng(3)

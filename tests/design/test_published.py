@@ -289,8 +289,8 @@ DESIGNS = {
 
 
 @judges(
-    "design.mvu.mvu",
-    "design.mvu.imvu",
+    "design.optimal.mvu",
+    "design.optimal.imvu",
     "design.optm.optm",
 )
 @pytest.mark.parametrize("name", DESIGNS)

@@ -23,9 +23,9 @@ from mezzotint.cli import run
 
 pytest.importorskip("dash", reason="the extra `explore` is not installed")
 
-from mezzotint.report.explore import dashboard
-from mezzotint.report.explore.answers import Question, advise, claim
-from mezzotint.report.explore.serving import ADDRESS, LocalServer
+from mezzotint.report import dashboard
+from mezzotint.report.answers import Question, advise, claim
+from mezzotint.report.dashboard import ADDRESS, LocalServer
 
 
 @pytest.fixture(scope="module")

@@ -145,7 +145,7 @@ LOCAL = ("mvu", "imvu", "optm")
 
 
 @judges(
-    "design.optimal.cache", "design.mvu.mvu", "design.mvu.imvu", "design.optm.optm",
+    "design.optimal.cache", "design.optimal.mvu", "design.optimal.imvu", "design.optm.optm",
     "design.optm.best_pairs", "design.compare.calibrate",
     "families.fitting.DialSearch.dial", "families.fitting.DialSearch.run",
 )  # fmt: skip
@@ -179,7 +179,7 @@ def test_comparisons_print_what_their_tables_spend() -> None:
     )
 
 
-@judges("design.vector.vector")
+@judges("design.optimal.vector")
 @pytest.mark.parametrize("inputs", ["grid", "real"])
 def test_vectors_spend_what_was_asked_in_any_unit(inputs: Any) -> None:
     for norm in (1.0, 4.0):

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mezzotint.papers import optm as figures
-from mezzotint.papers.optm import table1, table2
+from mezzotint.papers import optm_tables as figures
+from mezzotint.papers.optm_tables import table1, table2
 from reference.design import floor_program, loss_integrals
 
 # Grid-51 and exact errors of the reproduction notes, and section 2.2's optima of the MAE.

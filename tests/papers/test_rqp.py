@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mezzotint.papers import optm, rqp
+from mezzotint.papers import optm_tables, rqp
 from tolerances import printed
 
 pytest.importorskip("torch")
@@ -117,7 +117,7 @@ def test_figure2(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_quantized_gradients_learn() -> None:
-    found = optm.optm_figure4c(steps=50, runs=2)
+    found = optm_tables.optm_figure4c(steps=50, runs=2)
     rows = {row["mechanism"]: row for row in found.rows}
     assert set(rows) == {"clipped only", "OPTM", "RQM", "MVU", "optimal"}
     for name, row in rows.items():
@@ -131,4 +131,4 @@ def test_quantized_gradients_learn() -> None:
 
 def test_mnist_figure_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(rqp.FOLDER_VARIABLE, raising=False)
-    assert rqp.FOLDER_VARIABLE in optm.optm_figure4d().note
+    assert rqp.FOLDER_VARIABLE in optm_tables.optm_figure4d().note

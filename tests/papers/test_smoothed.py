@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mezzotint.papers import smoothed as report
+from mezzotint.papers import smoothed_tables as report
 from mezzotint.papers.reproduction import Reproduction
 
 

@@ -15,9 +15,9 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import TOTAL, Mechanism
 from mezzotint.core.records import above, number, percent
 from mezzotint.report import mechanism_pages as reports
+from mezzotint.report.mechanism_pages import compare
 from mezzotint.report.page import embedded, html_page
 from mezzotint.report.png import write_png
-from mezzotint.report.rivals import compare
 from tolerances import FEW, SOLVED, printed
 
 

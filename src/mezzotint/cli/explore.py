@@ -32,10 +32,9 @@ def command(
         raise ParameterError("port", port, "use 0 (any free port) or 1024 to 65535")
     if prior is not None:
         warn(PRIOR_WARNING)
-    from mezzotint.report.explore import dashboard as application
-    from mezzotint.report.explore import serving as server
+    from mezzotint.report import dashboard
 
-    page = server.LocalServer(application.make_app(prior=prior or "").server, port=port)
+    page = dashboard.LocalServer(dashboard.make_app(prior=prior or "").server, port=port)
     text = f"Serving on this machine alone; open {page.url}\nCtrl-C ends it."
     show({"url": page.url, "port": page.port}, as_json, lambda: text)
     sys.stdout.flush()

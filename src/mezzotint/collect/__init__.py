@@ -48,9 +48,9 @@ from mezzotint.collect.privatize import privatize_columns as privatize_columns
 from mezzotint.collect.results import RAW_COUNTS_REMARK as RAW_COUNTS_REMARK
 from mezzotint.collect.results import ColumnResult as ColumnResult
 from mezzotint.collect.results import ColumnsResult as ColumnsResult
+from mezzotint.collect.results import Options as Options
 from mezzotint.collect.results import PrivatizeResult as PrivatizeResult
-from mezzotint.collect.settings import Options as Options
-from mezzotint.collect.settings import Settings as Settings
+from mezzotint.collect.results import Settings as Settings
 from mezzotint.core.lazy import shown as _shown
 
 __dir__ = _shown(globals())

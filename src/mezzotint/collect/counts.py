@@ -20,8 +20,8 @@ import pyarrow as pa
 
 from mezzotint.collect.columns import ColumnReader, numbers, open_columns, plain
 from mezzotint.collect.reports import Description, embedded, extracted, read_description, run_of
+from mezzotint.collect.results import Settings
 from mezzotint.collect.runs import MANIFEST, STATE, in_threads
-from mezzotint.collect.settings import Settings
 from mezzotint.collect.sources import Block, SourceFile, blocks_of, find_files
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import AppendLog, read_object, replacing

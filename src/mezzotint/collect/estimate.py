@@ -13,8 +13,7 @@ import numpy as np
 from mezzotint.collect.counts import SAME_PEOPLE, CodeCounts, refuse_seeded
 from mezzotint.collect.frequencies import Frequencies, frequencies
 from mezzotint.collect.mean import Interval, Method, check_level, mean_interval, report_moments, spread_of
-from mezzotint.collect.nodes import deviance, fit, nodes_of
-from mezzotint.collect.region import least_deviance
+from mezzotint.collect.nodes import deviance, fit, least_deviance, nodes_of
 from mezzotint.collect.shapes import CrossFitted, OfRegion, Shapes
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.loss import FloatArray

@@ -17,11 +17,11 @@ from scipy import special
 
 from mezzotint.collect.columns import numbers, open_columns, plain
 from mezzotint.collect.counts import BlockCounter, CodeCounts, check_whole, codes_in, expected_reports, runs_of
-from mezzotint.collect.decoders import dominating
 from mezzotint.collect.mean import WIDER, Interval, Spread, check_level, score_sides, spread_of
 from mezzotint.collect.nodes import MAX_CODES, nodes_of
+from mezzotint.collect.results import Settings
 from mezzotint.collect.runs import in_threads
-from mezzotint.collect.settings import Settings
+from mezzotint.collect.shapes import dominating
 from mezzotint.collect.sources import Block, OpenFile, blocks_of, find_files
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import MISSING, FloatArray, Mechanism

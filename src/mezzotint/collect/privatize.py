@@ -14,14 +14,22 @@ from typing import TypeVar, Unpack, final
 
 import pyarrow as pa
 
-from mezzotint.collect import places
-from mezzotint.collect.charging import Charged, charge, fingerprint
+from mezzotint.collect import columns
 from mezzotint.collect.columns import file_kind
 from mezzotint.collect.drawing import Hashing, Plan, Tally, plan
 from mezzotint.collect.reports import open_reports
-from mezzotint.collect.results import ColumnsResult, PrivatizeResult, of_one_column, result_of
+from mezzotint.collect.results import (
+    Charged,
+    ColumnsResult,
+    Options,
+    PrivatizeResult,
+    Settings,
+    charge,
+    fingerprint,
+    of_one_column,
+    result_of,
+)
 from mezzotint.collect.runs import Run, is_folder
-from mezzotint.collect.settings import Options, Settings
 from mezzotint.collect.sources import SourceFile, find_files, open_file
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import refuse_existing
@@ -99,7 +107,7 @@ def _keep_apart(source: AnyPath, out: AnyPath) -> None:
 
 
 def _check_one_file(files: Sequence[SourceFile], out: AnyPath, chosen: Settings) -> None:
-    if places.is_remote(os.fspath(out)):
+    if columns.is_remote(os.fspath(out)):
         raise ParameterError(
             "out", os.fspath(out), "reports are written to this machine, whole or not at all; copy them"
         )

@@ -1,17 +1,276 @@
-"""What a run returns."""
+"""What a run is asked for, what it costs whom by the ledger, and what it returns."""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import math
 import os
-from dataclasses import asdict, dataclass
-from typing import final
+import secrets
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, TypedDict, final
 
-from mezzotint.collect.charging import Charged
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mezzotint.collect import columns
 from mezzotint.collect.drawing import Plan, Tally
+from mezzotint.collect.memo import Memo, load_memo_key, new_memo_key
 from mezzotint.collect.reports import code_field
-from mezzotint.core.records import Record
+from mezzotint.collect.sources import BLOCK_ROWS, SourceFile, open_file
+from mezzotint.core.errors import ParameterError
+from mezzotint.core.files import publish
+from mezzotint.core.kernels import usable_cores
+from mezzotint.core.records import Progress, Record
+from mezzotint.privacy import Ledger
 from mezzotint.privacy.claim import Claim, Claimed
+from mezzotint.privacy.ledger import Charge, Entry
 from mezzotint.privacy.prove import report_claim
+
+
+class Options(TypedDict, total=False):
+    """Names and types of the options, for type checkers, to which keywords are a TypedDict or nothing.
+
+    `Settings` says what they do; a test holds the two together.
+    """
+
+    keep: Sequence[str]
+    missing: Literal["error", "drop"]
+    on_out_of_range: Literal["clip", "error"]
+    record_counts: bool
+    overwrite: bool
+    resume: bool
+    memo: Memo | None
+    engine: Literal["local", "ray"]
+    address: str | None
+    threads: int | None
+    block_rows: int
+    rng: int | np.random.Generator | None
+    progress: Progress | None
+    ledger: str | os.PathLike[str] | Ledger | None
+    budget: float | None
+    people: str | None
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How `privatize` and `privatize_columns` work.
+
+    Arguments:
+        keep: other columns to copy, also those spelled by folders (`day=7/`). They are published as they are.
+        missing: what a null or NaN does: "error", or "drop" its row (any column's does). It is never filled in.
+        on_out_of_range: "clip", or "error".
+        record_counts: put the clipped and missing counts into the file's metadata (Parquet only; not private).
+        overwrite: False refuses an existing `out`. Folders are never overwritten.
+        resume: go on with the unfinished run in the folder `out`; a new run where there is none.
+        memo: same user and value, same report (`Memo`); None for a fresh draw per row.
+        engine: "local", or "ray": a Ray cluster works on the blocks, and `out` is a folder that all its machines see.
+        address: of the Ray cluster; None for the one that this process is connected to, or that RAY_ADDRESS names, else
+            one started on this machine and stopped at the end.
+        threads: at most this many on this machine; None for as many as the process may use.
+        block_rows: least rows of a part of a folder, where its file has as many; row groups are never cut.
+        rng: None for the cryptographic generator; a seed or numpy Generator is reproducible and NOT private.
+        progress: called as progress(done, total) with rows; the total is estimated from the share of the source that
+            is read, and inf where that is not known.
+        ledger: file of a `privacy.Ledger`, or one: the claim is charged to everybody before anything is written. A
+            folder's run is charged once, however often it is resumed; privatizing the data again is another charge.
+        budget: epsilon that everybody's charges in the ledger may not exceed together; None charges without asking.
+        people: column of ids: the ledger charges each person for the rows that are theirs, instead of everybody for
+            one. It is read before anything is drawn, and not copied; the ledger names the ids, so keep it as safe.
+
+    Raises:
+        ParameterError: an option that cannot be.
+    """
+
+    keep: Sequence[str] = ()
+    missing: Literal["error", "drop"] = "error"
+    on_out_of_range: Literal["clip", "error"] = "clip"
+    record_counts: bool = False
+    overwrite: bool = False
+    resume: bool = False
+    memo: Memo | None = None
+    engine: Literal["local", "ray"] = "local"
+    address: str | None = None
+    threads: int | None = None
+    block_rows: int = BLOCK_ROWS
+    rng: int | np.random.Generator | None = None
+    progress: Progress | None = None
+    ledger: str | os.PathLike[str] | Ledger | None = None
+    budget: float | None = None
+    people: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.engine not in ("local", "ray"):
+            raise ParameterError("engine", self.engine, 'use "local" or "ray"')
+        if self.address is not None and self.engine != "ray":
+            raise ParameterError(
+                "address", self.address, 'is that of a Ray cluster; choose engine="ray" (--engine ray)'
+            )
+        if self.threads is not None and self.threads < 1:
+            raise ParameterError("threads", self.threads, "need at least one thread; without it all are used")
+        if self.budget is not None and self.ledger is None:
+            raise ParameterError("budget", self.budget, "needs the ledger that knows what was spent (--ledger)")
+        if self.people is not None and self.ledger is None:
+            raise ParameterError("people", self.people, "says whom the ledger charges; name it (--ledger)")
+        if self.ledger is not None and self.rng is not None:
+            raise ParameterError("ledger", str(self.ledger), "a seeded draw is not private and has no price")
+        if self.block_rows < 1:
+            raise ParameterError("block_rows", self.block_rows, "a block has at least one row")
+
+    def tell(self, rows: int, *, share: float) -> None:
+        """Tells `progress` that so many rows, this share of the source, are done; a share of 0 is an unknown one."""
+        if self.progress is not None:
+            self.progress(rows, rows / share if share else math.inf)
+
+    @property
+    def workers(self) -> int:
+        """Threads to use on this machine."""
+        return self.threads or usable_cores()
+
+
+compute: Any = pc  # its functions are made at import time, unseen by type checkers
+
+
+def fingerprint(chosen: Settings, files: Sequence[SourceFile]) -> str | None:
+    """Names the content of a source, the same in all runs of one ledger; None without a ledger in a file.
+
+    A hash of private data that anybody can compute gives them away: who knows all rows but one tries its values. So it
+    is keyed, by 32 random bytes in the file beside the ledger that ends in ".key", which is made when it is missing.
+
+    Arguments:
+        chosen: the options of the run.
+        files: the source; standard input has no fingerprint. Their names and their order do not matter.
+
+    Raises:
+        ParameterError, FileFormatError: a key that others may read, or that is none.
+    """
+    path = None if chosen.ledger is None else _ledger(chosen).path
+    if path is None or any(file.path == "-" for file in files):
+        return None
+    key = _key(Path(f"{path}.key"))
+    content = b"".join(sorted(_digest(file.path) for file in files))
+    return hmac.new(key, b"mezzotint source " + content, hashlib.sha256).hexdigest()[:32]
+
+
+def _key(place: Path) -> bytes:
+    if not place.exists():
+        draft = place.with_name(f".{place.name}.{secrets.token_hex(6)}.partial")
+        try:
+            new_memo_key(draft)
+            publish(draft, place)  # whole, and of several runs that begin at once one makes it
+        finally:
+            draft.unlink(missing_ok=True)
+    return load_memo_key(place)
+
+
+def _digest(name: str) -> bytes:
+    with columns.open_binary(name) as stream:
+        return hashlib.file_digest(stream, "sha256").digest()  # type: ignore[arg-type]
+
+
+def _ledger(chosen: Settings) -> Ledger:
+    assert chosen.ledger is not None
+    return chosen.ledger if isinstance(chosen.ledger, Ledger) else Ledger(chosen.ledger)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Charged:
+    """What a ledger says of a run that it was charged for.
+
+    Arguments:
+        path: its file; None in memory.
+        people: how many were charged for rows that are theirs; None where everybody was, for one.
+        epsilon: the most that anybody was charged.
+        attempt: 1, or more where the same run was charged before.
+        spent: the most that anybody has been charged in all, afterwards.
+        left: what is left of the budget to them, rounded down; None without a budget.
+    """
+
+    path: str | None
+    people: int | None
+    epsilon: float
+    attempt: int
+    spent: float
+    left: float | None
+
+
+def charge(
+    work: Plan, chosen: Settings, *, files: Sequence[SourceFile], run: str, source: str | None, once: bool = False
+) -> Charged | None:
+    """Charges a run to the ledger of its settings, BEFORE anything is written; None where there is none.
+
+    Arguments:
+        files: the source.
+        run: its name.
+        source: its `fingerprint`, which the charge notes.
+        once: the run's parts are the same bits whenever it is resumed: it pays once.
+
+    Raises:
+        BudgetError: the claim does not fit the budget; nothing was charged or written.
+        ParameterError: a row without the id of a person.
+    """
+    if chosen.ledger is None:
+        return None
+    ledger = _ledger(chosen)
+    bits = hashlib.sha256(b"mezzotint run " + run.encode()).hexdigest() if once else ""
+    claim, identity = report_claim(work.mechanisms), f"privatize {run}"
+    about = str(claim) if source is None else f"{claim}; source {source}"
+    priced = Charge.of(claim, identity=identity, description=about, fingerprint=bits)
+    releases = [priced]
+    if chosen.people is not None:
+        # Reports of one person's rows add up; the product is rounded up.
+        releases = [
+            replace(
+                priced,
+                identity=f"{identity} of {person}",
+                client=person,
+                epsilon=priced.epsilon if rows == 1 else math.nextafter(rows * priced.epsilon, math.inf),
+            )
+            for person, rows in rows_of_people(files, chosen.people).items()
+        ]
+    budget = math.inf if chosen.budget is None else chosen.budget
+    if chosen.budget is None and len(releases) == 1:
+        entries = (ledger.charge(releases[0]),)
+    else:
+        entries = ledger.reserve_all(releases, budget=(budget, 0.0))
+    return _charged(ledger, entries, chosen)
+
+
+def _charged(ledger: Ledger, entries: Sequence[Entry], chosen: Settings) -> Charged:
+    worst = ledger.worst()
+    return Charged(
+        path=None if ledger.path is None else str(ledger.path),
+        people=None if chosen.people is None else len(entries),
+        epsilon=max((entry.release.epsilon for entry in entries), default=0.0),
+        attempt=max((entry.attempt for entry in entries), default=1),
+        spent=worst.epsilon,
+        left=None if chosen.budget is None else worst.left(chosen.budget),
+    )
+
+
+def rows_of_people(files: Sequence[SourceFile], column: str) -> dict[str, int]:
+    """How many rows of a data set each person has, by the ids of a column; raises ParameterError for a missing one."""
+    found: Counter[str] = Counter()
+    for file in files:
+        if file.path == "-":
+            raise ParameterError("people", column, "is read before the rows are; name a file, not standard input")
+        rows = 0
+        with open_file(file, numeric=(), extra={column: "people"}) as opened:
+            for batch in opened.batches():
+                counted = compute.value_counts(compute.cast(batch.column(0), pa.string()))
+                for one in counted.to_pylist():
+                    if one["values"] is None:
+                        raise ParameterError("people", column, f"has no id in {file.name}, after data row {rows}")
+                    found[one["values"]] += one["counts"]
+                rows += batch.num_rows
+    return dict(found)
+
 
 RAW_COUNTS_REMARK = "these counts were computed on the raw data and are not private; do not publish them"
 

@@ -25,12 +25,10 @@ from typing import TypeVar, final
 
 import pyarrow.parquet as pq
 
-from mezzotint.collect import places
-from mezzotint.collect.charging import charge, fingerprint
+from mezzotint.collect import columns
 from mezzotint.collect.drawing import Plan, Tally
 from mezzotint.collect.reports import ParquetReports, code_field, describe
-from mezzotint.collect.results import ColumnsResult, result_of
-from mezzotint.collect.settings import Settings
+from mezzotint.collect.results import ColumnsResult, Settings, charge, fingerprint, result_of
 from mezzotint.collect.sources import Block, SourceFile, blocks_of, open_file
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import locked, parse_json, publish, read_object, replacing, sync_folder
@@ -51,7 +49,7 @@ VERSION = 1
 def is_folder(out: str | os.PathLike[str]) -> bool:
     """Whether an output is a folder: by what is there, a final slash, or a name without an extension."""
     name = os.fspath(out)
-    if places.is_remote(name):
+    if columns.is_remote(name):
         return False
     return name != "-" and (name.endswith(("/", os.sep)) or Path(name).is_dir() or not Path(name).suffix)
 
@@ -290,7 +288,7 @@ class Run:
             "memo": memo,
             "record_counts": self.settings.record_counts,
             "block_rows": self.settings.block_rows,
-            "source": [[file.name, *places.stamp(file.path)] for file in self.files],
+            "source": [[file.name, *columns.stamp(file.path)] for file in self.files],
         }
 
 

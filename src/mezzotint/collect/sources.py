@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from mezzotint.collect import places
+from mezzotint.collect import columns
 from mezzotint.collect.columns import ColumnReader, file_kind, open_columns, whole_parquet
 from mezzotint.core.errors import ParameterError
 
@@ -81,7 +81,7 @@ def find_files(source: str | os.PathLike[str], *, parameter: str = "source") -> 
     Edge cases: names that begin with "." or "_" are passed over, as other readers of data sets do.
     """
     name = os.fspath(source)
-    if places.is_remote(name):
+    if columns.is_remote(name):
         return _in_store(name, parameter)
     if name == "-" or Path(name).is_file():
         file_kind(name, parameter=parameter)
@@ -94,7 +94,7 @@ def find_files(source: str | os.PathLike[str], *, parameter: str = "source") -> 
     else:
         what = "file" if Path(name).suffix else "file or folder"
         raise ParameterError(parameter, name, f"no such {what}; check the path")
-    live = places.local_table(name, parameter=parameter) if root == name else None
+    live = columns.local_table(name, parameter=parameter) if root == name else None
     found = live or sorted(path for path in glob.glob(pattern, recursive=True) if Path(path).is_file())
     files = [_source_file(path, root) for path in found if not _hidden(os.path.relpath(path, root or "."))]
     if not files:
@@ -105,12 +105,12 @@ def find_files(source: str | os.PathLike[str], *, parameter: str = "source") -> 
 
 def _in_store(name: str, parameter: str) -> list[SourceFile]:
     """The same for an address."""
-    if places.is_file(name):
+    if columns.is_file(name):
         file_kind(name, parameter=parameter)
         return [SourceFile(path=name, name=name.rsplit("/", 1)[-1])]
     parts = name.rstrip("/").split("/")
     root = "/".join(parts[: next((i for i, part in enumerate(parts) if _MAGIC & set(part)), len(parts))])
-    found = places.files_under(name, parameter=parameter)
+    found = columns.files_under(name, parameter=parameter)
     files = [_source_file(path, root) for path in found if not _hidden(os.path.relpath(path, root))]
     if not files:
         raise ParameterError(parameter, name, "names no files; check the address or the pattern")

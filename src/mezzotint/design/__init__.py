@@ -10,14 +10,14 @@ from mezzotint.design.compare import compare as compare
 from mezzotint.design.compare import tradeoff as tradeoff
 from mezzotint.design.levels import UnboundedLevelsWarning as UnboundedLevelsWarning
 from mezzotint.design.limit import limit as limit
-from mezzotint.design.mvu import imvu as imvu
-from mezzotint.design.mvu import mvu as mvu
 from mezzotint.design.optimal import cache as cache
 from mezzotint.design.optimal import clear_cache as clear_cache
+from mezzotint.design.optimal import imvu as imvu
+from mezzotint.design.optimal import mvu as mvu
 from mezzotint.design.optimal import optimal as optimal
+from mezzotint.design.optimal import vector as vector
 from mezzotint.design.optm import optm as optm
 from mezzotint.design.problem import DesignResult as DesignResult
-from mezzotint.design.vector import vector as vector
 from mezzotint.privacy.metric import metric_epsilon as metric_epsilon
 from mezzotint.privacy.metric import vector_epsilon as vector_epsilon
 

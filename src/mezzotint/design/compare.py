@@ -17,8 +17,7 @@ from mezzotint.core.priors import as_prior
 from mezzotint.core.records import JsonObject, Progress, Record, ticks
 from mezzotint.design.levels import UnboundedLevelsWarning, symmetric_levels
 from mezzotint.design.limit import limit_of
-from mezzotint.design.mvu import imvu, mvu
-from mezzotint.design.optimal import optimal
+from mezzotint.design.optimal import imvu, mvu, optimal
 from mezzotint.design.optm import optm
 from mezzotint.design.problem import DesignResult, make_problem, without_bound
 from mezzotint.families import continuous

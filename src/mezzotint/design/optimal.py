@@ -1,7 +1,8 @@
-"""`design.optimal`: the provably best table for a problem; and `design.cache`, which remembers it."""
+"""`design.optimal`: the provably best table; and what is built on it: `mvu`, `imvu`, `vector`; `cache` remembers."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import time
 from collections.abc import Hashable
@@ -12,17 +13,20 @@ from typing import Any, Literal, final
 import numpy as np
 import numpy.typing as npt
 
+from mezzotint.core import rounding
 from mezzotint.core.arguments import check_count, check_finite, check_increasing, check_positive
-from mezzotint.core.errors import ParameterError
+from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import MAX_LEVELS, FloatArray, Mechanism
 from mezzotint.core.records import Progress
-from mezzotint.design.boxes import check_provable
-from mezzotint.design.boxes import prove as prove_levels
+from mezzotint.core.search import bracket
 from mezzotint.design.cdf import design_cells
-from mezzotint.design.drafts import Draft, record, weighed
+from mezzotint.design.drafts import Draft, achieved_loss, record, weighed
 from mezzotint.design.fixed import design_fixed, design_general, refine_even
 from mezzotint.design.levels import check_reach, search_levels
-from mezzotint.design.problem import DesignResult, Problem, check_knots, make_problem
+from mezzotint.design.limit import check_provable
+from mezzotint.design.limit import prove as prove_levels
+from mezzotint.design.problem import DesignResult, Problem, check_knots, make_problem, without_bound
+from mezzotint.privacy.metric import UNEVEN, vector_epsilon
 
 
 def _design(problem: Problem, levels: FloatArray, knots: FloatArray | None, *, free: bool) -> tuple[Draft, Mechanism]:
@@ -216,3 +220,175 @@ def cache(
 def clear_cache() -> None:
     """Forgets every design."""
     _remembered.cache_clear()
+
+
+def mvu(
+    epsilon: float = 1.0, *, lower: float = -1.0, upper: float = 1.0, levels: npt.ArrayLike = 4, input_bits: int = 2
+) -> DesignResult:
+    """The minimum variance unbiased mechanism: inputs dithered onto an even grid, matrix and alphabet optimised.
+
+    Its objective, the variances at the grid points added up, is the MSE of a uniform prior on the grid: so it is
+    `optimal` with this prior and these knots, and its alphabet is searched by windows.
+
+    Arguments:
+        epsilon: pure epsilon per report, replace-one neighbours.
+        lower, upper: range of the inputs, data units.
+        levels: size of the alphabet, or the alphabet itself (data units; then only the matrix is optimised).
+        input_bits: the grid has 2**input_bits points; 1 to 8.
+
+    Returns:
+        The table on the grid: dithering is what a table does between knots. `loss` is the mean variance over the
+        grid points (MVU's objective); `mechanism.mse()` is the loss over the range. The bound is over matrices for
+        the alphabet found.
+
+    Raises:
+        ParameterError, InfeasibleError: as `optimal`.
+
+    Guarantees: certified epsilon <= epsilon; unbiased at every real input up to integer rounding.
+    Source: Chaudhuri, Guo, Rabbat 2022, "Privacy-aware compression for federated data analysis".
+    """
+    started = time.perf_counter()
+    input_bits = check_count("input_bits", input_bits, most=8)
+    problem = make_problem(epsilon=epsilon, lower=lower, upper=upper)
+    grid = np.linspace(problem.lower, problem.upper, 2**input_bits)
+    found = optimal(epsilon, lower=lower, upper=upper, levels=levels, prior=grid, knots=grid)
+    table = found.mechanism
+    named = Mechanism(knots=table.knots, levels=table.levels, weights=table.weights, name="MVU")
+    return replace(found, mechanism=named, seconds=time.perf_counter() - started)
+
+
+def _between(rows: FloatArray, t: FloatArray) -> FloatArray:
+    """Rows whose natural parameters are (1 - t) times the first's plus t times the second's."""
+    used = (rows > 0).all(axis=0)
+    logits = np.full((t.size, used.size), -np.inf)
+    logits[:, used] = np.outer(1 - t, np.log(rows[0, used])) + np.outer(t, np.log(rows[1, used]))
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return powers / powers.sum(axis=1, keepdims=True)
+
+
+def imvu(
+    epsilon: float = 1.0,
+    *,
+    lower: float = -1.0,
+    upper: float = 1.0,
+    levels: npt.ArrayLike = 4,
+    knots: int = 65,
+) -> DesignResult:
+    """Interpolated MVU: between the two ends of the range the natural parameters of the pmf are interpolated.
+
+    Arguments:
+        epsilon, lower, upper: as `mvu`.
+        levels: size of the alphabet or the alphabet itself, for the table at the two ends.
+        knots: even inputs at which the table has the interpolated pmf exactly; linear in between.
+
+    Returns:
+        A table that is unbiased at the ends of the range and BIASED in between: `mechanism.max_bias` says by how
+        much (about 0.031 half-ranges at epsilon 1). No bound is known; `loss` is its MSE under a uniform prior.
+
+    Raises:
+        ParameterError, InfeasibleError: as `mvu`.
+
+    Guarantees: certified epsilon <= epsilon.
+    Source: Guo, Chaudhuri, Stock, Rabbat 2023, "Privacy-aware compression for federated learning through numerical
+        mechanism design".
+    """
+    started = time.perf_counter()
+    knots = check_count("knots", knots, least=2)
+    problem = make_problem(epsilon=epsilon, lower=lower, upper=upper)
+    inputs = np.linspace(lower, upper, knots)
+    t = (inputs - lower) / (upper - lower)
+    for shortfall in (0.0, *(1e-7 * 2.0 ** np.arange(30))):
+        ends = mvu(problem.epsilon * (1 - shortfall), lower=lower, upper=upper, levels=levels, input_bits=1).mechanism
+        try:
+            mechanism = rounding.table(
+                knots=inputs,
+                levels=ends.levels,
+                probabilities=_between(ends.probabilities, t),
+                name="I-MVU",
+                epsilon=problem.epsilon,
+                unbiased=False,
+            )
+        except InfeasibleError:
+            continue  # rows between two others lose no more than they do; their integers may
+        return without_bound(
+            mechanism, loss=achieved_loss(problem, mechanism), status="heuristic", started=started, iterations=1
+        )
+    raise InfeasibleError(f"epsilon={epsilon:g}: no interpolated table within it was found; use design.optimal")
+
+
+Inputs = Literal["grid", "real"]
+
+_STEPS = 13
+
+
+def vector(
+    epsilon: float = 1.0,
+    *,
+    dimension: int,
+    l2_norm: float,
+    levels: npt.ArrayLike = 4,
+    knots: int = 9,
+    inputs: Inputs = "grid",
+    prior: object = None,
+) -> DesignResult:
+    """The best table for each coordinate of a vector of bounded L2 norm, under pure epsilon of the whole vector.
+
+    Arguments:
+        epsilon: pure epsilon of the whole report (all coordinates), replace-one neighbours.
+        dimension: number of coordinates.
+        l2_norm: bound C on the norm; each coordinate is in [-C, C], two vectors are at most 2 C apart.
+        levels: number of levels or the levels, as in `optimal`.
+        knots: even inputs per coordinate (the grid of MVU's Lemma 6).
+        inputs: "grid": the guarantee is for vectors with every coordinate on a knot and norm at most C (round them
+            there first, keeping the norm). "real": for all vectors; dithering is paid for, which costs much.
+        prior: of one coordinate, as in `optimal`.
+
+    Returns: the table of one coordinate; its `mechanism.epsilon` is that of one coordinate, `vector_epsilon` that of
+        the vector. Where an even share of epsilon per coordinate serves better than the metric, it is that design.
+
+    Raises:
+        ParameterError, InfeasibleError: as `optimal`.
+
+    Guarantees: vector_epsilon(mechanism, dimension, 2 C, inputs) <= epsilon.
+    Source: Chaudhuri, Guo, Rabbat 2022, Lemma 6; docs/proofs/design.md, "Vectors".
+    """
+    started = time.perf_counter()
+    epsilon, l2_norm = check_positive("epsilon", epsilon), check_positive("l2_norm", l2_norm)
+    dimension = check_count("dimension", dimension, least=1)
+
+    def design(rate: float, metric: Literal["squared"] | None = "squared") -> DesignResult:
+        return optimal(rate, lower=-l2_norm, upper=l2_norm, levels=levels, prior=prior, knots=knots, metric=metric)
+
+    def fits(result: DesignResult) -> bool:
+        spent = vector_epsilon(result.mechanism, dimension=dimension, l2_distance=2 * l2_norm, inputs=inputs)
+        return spent <= epsilon
+
+    # On the grid the metric's rate times the squared distance is the vector's epsilon; dithering needs a smaller one.
+    rate, found = epsilon / (2 * l2_norm) ** 2 * (1 - 2 * UNEVEN), list[DesignResult]()
+
+    def goes(rate: float) -> bool:
+        try:
+            result = design(rate)
+        except InfeasibleError:
+            return True  # where a smaller rate fits no table, a larger one may
+        if not fits(result):
+            return False
+        found.append(result)
+        return True
+
+    failure = InfeasibleError(f"epsilon={epsilon:g}: no table meets it; use fewer knots")
+    try:
+        best = design(rate)
+        if fits(best):
+            found.append(best)
+        else:
+            bracket(goes, 0.0, rate, steps=_STEPS)
+    except InfeasibleError as error:
+        failure = error
+    with contextlib.suppress(InfeasibleError):
+        # Few coordinates may do better with an even share of epsilon each: then the distance does not matter.
+        even = design(epsilon / dimension * (1 - 2 * UNEVEN), None)
+        found += [even] if fits(even) else []
+    if not found:
+        raise failure
+    return replace(min(found, key=lambda result: result.loss), seconds=time.perf_counter() - started)

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 from mezzotint.core.lazy import on_demand
 
 if TYPE_CHECKING:
-    from mezzotint.papers import optm as optm
     from mezzotint.papers import optm_programs as optm_programs
+    from mezzotint.papers import optm_tables as optm_tables
     from mezzotint.papers import reproduction as reproduction
     from mezzotint.papers import rqm as rqm
-    from mezzotint.papers import rqm_training as rqm_training
     from mezzotint.papers import rqp as rqp
-    from mezzotint.papers import smoothed as smoothed
+    from mezzotint.papers import smoothed_tables as smoothed_tables
 
 __getattr__, __dir__ = on_demand(__name__, __file__)

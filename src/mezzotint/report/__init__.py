@@ -11,12 +11,12 @@ from mezzotint.report.content import Figure as Figure
 from mezzotint.report.content import Page as Page
 from mezzotint.report.content import Section as Section
 from mezzotint.report.content import Table as Table
-from mezzotint.report.federated_pages import federated_page as federated_page
-from mezzotint.report.logs import history_figure as history_figure
 from mezzotint.report.mechanism_pages import mechanism_page as mechanism_page
+from mezzotint.report.mechanism_pages import tradeoff_figure as tradeoff_figure
 from mezzotint.report.page import html_page as html_page
 from mezzotint.report.png import sheet as sheet
 from mezzotint.report.png import write_png as write_png
-from mezzotint.report.rivals import tradeoff_figure as tradeoff_figure
+from mezzotint.report.run_pages import federated_page as federated_page
+from mezzotint.report.run_pages import history_figure as history_figure
 
 __dir__ = _shown(globals())

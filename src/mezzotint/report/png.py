@@ -15,7 +15,7 @@ from mezzotint.core.lazy import brought_by
 from mezzotint.core.mechanism import FloatArray
 from mezzotint.core.records import JsonObject
 from mezzotint.report.content import Curve, Figure, Page, Slider, Table
-from mezzotint.report.plots import COLOURS, GREY, HEIGHT, height_of, names_things
+from mezzotint.report.page import COLOURS, GREY, HEIGHT, height_of, names_things
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

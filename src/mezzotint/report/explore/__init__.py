@@ -1,1 +1,0 @@
-"""The explorer: a page on this machine alone that answers which mechanism to use."""
