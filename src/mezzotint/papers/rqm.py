@@ -347,20 +347,23 @@ def _losses(name: str, theta: float, encoding: encodings.Encoding) -> JsonObject
     }
 
 
+def _last(history: FloatArray, accuracy: str) -> dict[str, float]:
+    """Means over the seeds, and their errors, of the last evaluation."""
+    found: dict[str, float] = {}
+    for name, values in (("loss", history[:, -1, 1]), (accuracy, 100 * history[:, -1, 2])):
+        found[name], found[f"{name.split()[0]} s.e."] = _mean_and_error(values)
+    return found
+
+
 def _row(name: str, theta: float, encoding: encodings.Encoding, history: FloatArray, rival: FloatArray) -> JsonObject:
     """Losses of one report, the last evaluation, and what PBM had more of it, seed by seed."""
-    loss, loss_error = _mean_and_error(history[:, -1, 1])
-    accuracy, accuracy_error = _mean_and_error(100 * history[:, -1, 2])
     gain, gain_error = _mean_and_error(rival[:, -1, 1] - history[:, -1, 1])
     better, better_error = _mean_and_error(100 * (history[:, -1, 2] - rival[:, -1, 2]))
     return {
         "mechanism": name,
         "bits": encoding.report_bits,
         **_losses(name, theta, encoding),
-        "loss": loss,
-        "loss s.e.": loss_error,
-        "accuracy": accuracy,
-        "accuracy s.e.": accuracy_error,
+        **_last(history, "accuracy"),
         "loss below PBM": gain,
         "its s.e.": gain_error,
         "accuracy above PBM": better,
@@ -539,19 +542,7 @@ def figure11(experiment: Experiment | None = None, progress: Progress | None = N
     histories = _histories(run, contestants, how.seeds, tick)
     free = {"noise-free, no clipping": encodings.FixedPointEncoding(clip=1.0)}
     histories |= _histories(replace(run, learning_rate=FREE_RATE), free, how.seeds, tick)
-    rows = []
-    for name, history in histories.items():
-        loss, loss_error = _mean_and_error(history[:, -1, 1])
-        accuracy, accuracy_error = _mean_and_error(100 * history[:, -1, 2])
-        rows.append(
-            {
-                "method": name,
-                "loss": loss,
-                "loss s.e.": loss_error,
-                "accuracy (%)": accuracy,
-                "accuracy s.e.": accuracy_error,
-            }
-        )
+    rows = [{"method": name, **_last(history, "accuracy (%)")} for name, history in histories.items()]
     return Reproduction(
         title=f"RQM, Figure 11: federated training on {data} (theta = 0.25, m = {LEVELS})",
         note=f"{data}, {CIFAR_CLIENTS} clients (Dirichlet), {how.rounds} rounds of {PER_ROUND}, {how.seeds} seeds, "
