@@ -330,7 +330,6 @@ def poisson_loader(
     Arguments:
         loader: with a batch size, over a data set of known length, shuffled or in order.
         rng, first, every, bands: as in `PoissonBatchSampler`. With bands every record gets a part at random, for good.
-
         kept: indices of the records that are drawn from; None for all.
 
     Returns: the loader, as many batches to a pass as the given one; and the rule by which records enter a batch.
@@ -338,36 +337,22 @@ def poisson_loader(
     Raises:
         ParameterError: as `check_loader`; no batch size, a sampler of the user's own.
     """
-    check_loader(loader)
-    samplers = (_DATA.RandomSampler, _DATA.SequentialSampler, _DATA.DistributedSampler)
-    if loader.batch_size is None or type(loader.batch_sampler) is not _DATA.BatchSampler:
-        raise ParameterError("loader", type(loader.batch_sampler).__name__, "give the DataLoader a plain batch_size")
-    if not isinstance(loader.sampler, samplers):
-        remedy = "batches become Poisson samples, every record as likely as any; leave the sampler out"
-        raise ParameterError("loader", type(loader.sampler).__name__, remedy)
-    replicas = every if not isinstance(loader.sampler, _DATA.DistributedSampler) else loader.sampler.num_replicas
-    # Where each replica's loader has its own share of the records, its batch size is its share of the batch.
-    shared = isinstance(loader.sampler, _DATA.DistributedSampler)
+    _check_batches(loader)
     data: Any = loader.dataset if kept is None else _DATA.Subset(loader.dataset, kept.tolist())
-    records = len(data)
-    expected = loader.batch_size * (replicas if shared else 1)
+    # Where each replica's loader has its own share of the records, its batch size is its share of the batch.
+    shares = loader.sampler.num_replicas if isinstance(loader.sampler, _DATA.DistributedSampler) else 1
+    records, expected = len(data), (loader.batch_size or 1) * shares
     batches, parts = PoissonBatches.of_parts(bands, batch_size=expected, dataset_size=records), None
     if bands > 1:
         if loader.num_workers:
             raise ParameterError("loader", loader.num_workers, "with bands batches are drawn in step; num_workers=0")
         parts = Parts(bands, records=records, key=key_from(rng()))
-    steps = max(1, len(loader))
+    sampler = PoissonBatchSampler(
+        batches, steps=max(1, len(loader)), rng=rng, first=first, every=every, parts=parts, ahead=loader.num_workers > 0
+    )
     made = (_AheadLoader if loader.num_workers else _DATA.DataLoader)(
         data,
-        batch_sampler=PoissonBatchSampler(
-            batches,
-            steps=steps,
-            rng=rng,
-            first=first,
-            every=every,
-            parts=parts,
-            ahead=loader.num_workers > 0,
-        ),
+        batch_sampler=sampler,
         collate_fn=_collate(loader),
         num_workers=loader.num_workers,
         pin_memory=loader.pin_memory,
@@ -378,6 +363,16 @@ def poisson_loader(
         persistent_workers=loader.persistent_workers,
     )
     return made, batches
+
+
+def _check_batches(loader: _DATA.DataLoader[Any]) -> None:
+    check_loader(loader)
+    samplers = (_DATA.RandomSampler, _DATA.SequentialSampler, _DATA.DistributedSampler)
+    if loader.batch_size is None or type(loader.batch_sampler) is not _DATA.BatchSampler:
+        raise ParameterError("loader", type(loader.batch_sampler).__name__, "give the DataLoader a plain batch_size")
+    if not isinstance(loader.sampler, samplers):
+        remedy = "batches become Poisson samples, every record as likely as any; leave the sampler out"
+        raise ParameterError("loader", type(loader.sampler).__name__, remedy)
 
 
 def _collate(loader: _DATA.DataLoader[Any]) -> Any:

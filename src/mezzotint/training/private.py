@@ -222,7 +222,7 @@ def make_private(
         ParameterError: what no setting would mend, with what would.
         InfeasibleError: no noise reaches target_epsilon.
 
-    Warns: as `notices.warn_about`, where a projection harms training.
+    Warns: as `projection.warn_about`, where a projection harms training.
 
     Guarantees:
         Gradients are clipped and summed as integers, noise and batches come from cryptographic keystreams, and each
@@ -253,16 +253,7 @@ def make_private(
     )
     sampling = replace(batches.sampling, records_per_user=records_per_user)
     projected = _projection(chosen, bits, q)
-    inner: torch.optim.Optimizer = optimizer
-    if projected is not None:
-        every = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        inner = ProjectedOptimizer(
-            optimizer,
-            projection=projected,
-            bounds=[bound or derived_bound(parameter) for parameter in every],
-            rng=partial(draws, "table"),
-            quantize=_matrices if chosen == "proj-dp-sgd" else _all,
-        )
+    inner = optimizer if projected is None else _onto_levels(optimizer, projected, chosen, bound, draws)
     contraction = inner.contraction if isinstance(inner, ProjectedOptimizer) else 1.0
     noise = _noise(
         target_epsilon, noise_multiplier, contraction=contraction, sampling=sampling, delta=delta,
@@ -292,10 +283,7 @@ def make_private(
         drawn=sampler.drawn,
     )
     private.zero_grad()  # gradients from before would be applied as they are, to tensors that are frozen by now
-    for parameter in module.parameters():
-        if parameter.requires_grad:
-            # Autograd's own sum is not private: whoever calls the plain optimizer in the midst of a step finds none.
-            parameter.register_post_accumulate_grad_hook(_forget)
+    _without_own_sums(module)
     return FactoredGradSampleModule(module, loss_reduction=loss_reduction), private, made, accountant
 
 
@@ -393,6 +381,13 @@ def _start_alike(module: torch.nn.Module) -> None:
         torch.distributed.broadcast(tensor.data, src=0)
 
 
+def _without_own_sums(module: torch.nn.Module) -> None:
+    """Autograd's own sum is not private: whoever calls the plain optimizer in the midst of a step finds none."""
+    for parameter in module.parameters():
+        if parameter.requires_grad:
+            parameter.register_post_accumulate_grad_hook(_forget)
+
+
 def _forget(parameter: torch.Tensor) -> None:
     parameter.grad = None
 
@@ -403,6 +398,19 @@ def _matrices(parameter: torch.Tensor) -> bool:
 
 def _all(parameter: torch.Tensor) -> bool:
     return True
+
+
+def _onto_levels(
+    optimizer: torch.optim.Optimizer, projected: Projection, method: str, bound: float | None, draws: Draws
+) -> ProjectedOptimizer:
+    """The optimizer, whose weights are put onto levels after each step: all of them, or those of matrices."""
+    return ProjectedOptimizer(
+        optimizer,
+        projection=projected,
+        bounds=[bound or derived_bound(one) for group in optimizer.param_groups for one in group["params"]],
+        rng=partial(draws, "table"),
+        quantize=_matrices if method == "proj-dp-sgd" else _all,
+    )
 
 
 def _projection(method: str, bits: int | None, q: float | None) -> Projection | None:

@@ -33,6 +33,16 @@ RAISES = (1e-4, 1e-3, 3e-3, 1e-2)
 """By how much of itself the float epsilon (dp-accounting's, pessimistic by its buckets) is raised, in turn."""
 
 
+def _grid(shift: float, steps: int, rate: float, delta: float, fineness: int | None) -> tuple[int, int]:
+    """Where a grid of one step's losses ends, in points, and how many points a nat has."""
+    largest = shift**2 / 2 + (math.sqrt(2 * math.log(1e4 * steps / delta)) + 1) * shift
+    reach = largest + math.log(rate + (1 - rate) * math.exp(-largest))
+    # A step's losses deviate by about rate * (e^(shift^2) - 1)^1/2; the grid must be fine against that.
+    deviation = max(rate * math.sqrt(math.expm1(min(shift**2, 20.0))), 1e-5)
+    fine = fineness or 2 ** math.ceil(math.log2(min(2**13, max(16.0, 20 / deviation))))
+    return math.ceil(reach * fine) + 1, fine
+
+
 def propose_training(
     *,
     epsilon: float,
@@ -75,14 +85,7 @@ def propose_training(
         content["by"] = "removal"
     elif neighboring == "replace_one":
         shift *= 2
-    largest = shift**2 / 2 + (math.sqrt(2 * math.log(1e4 * steps / delta)) + 1) * shift
-    reach = largest + math.log(sampling_rate + (1 - sampling_rate) * math.exp(-largest))
-    fine = fineness
-    if fine is None:
-        # A step's losses deviate by about rate * (e^(shift^2) - 1)^1/2; the grid must be fine against that.
-        deviation = max(sampling_rate * math.sqrt(math.expm1(min(shift**2, 20.0))), 1e-5)
-        fine = 2 ** math.ceil(math.log2(min(2**13, max(16.0, 20 / deviation))))
-    high = math.ceil(reach * fine) + 1
+    high, fine = _grid(shift, steps, sampling_rate, delta, fineness)
 
     def proof(claim: kernel.ExactClaim) -> Proof:
         grid = {"low": -high, "high": high}
