@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mezzotint import collect, families
-from mezzotint.collect import cluster
+from mezzotint.collect import workers
 from mezzotint.collect.drawing import plan
 from mezzotint.collect.runs import MANIFEST, PartWriter, part_name
 from mezzotint.collect.sources import blocks_of, find_files
@@ -61,21 +61,21 @@ def test_a_worker_hands_back_results_and_what_the_user_must_mend() -> None:
             raise RuntimeError("a fault")
         return block * 10
 
-    assert cluster._outcome(work, 1) == 10
-    assert isinstance(cluster._outcome(work, 2), ParameterError)
+    assert workers._outcome(work, 1) == 10
+    assert isinstance(workers._outcome(work, 2), ParameterError)
     with pytest.raises(RuntimeError, match="a fault"):  # Ray's to report
-        cluster._outcome(work, 3)
+        workers._outcome(work, 3)
 
 
 def test_workers_get_no_key_unless_seeded(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[PartWriter] = []
 
-    def write_parts(writer: PartWriter, blocks: Any, *, address: str | None) -> Generator[Any]:
+    def on_cluster(work: Any, blocks: Any, address: str | None) -> Generator[Any]:
         assert address == "somewhere"
-        sent.append(pickle.loads(pickle.dumps(writer)))
+        sent.append(pickle.loads(pickle.dumps(work)).__self__)
         yield from map(sent[-1].write, blocks)
 
-    monkeypatch.setattr(cluster, "write_parts", write_parts)
+    monkeypatch.setattr(workers, "on_cluster", on_cluster)
     for out, seed in (("a", None), ("b", 3), ("c", 3)):
         collect.privatize(
             source, tmp_path / out, column="x", mechanism=ONE, engine="ray", address="somewhere", rng=seed
@@ -108,7 +108,7 @@ def test_forked_workers_draw_different_keys(source: Path, tmp_path: Path) -> Non
 
 
 def test_without_ray_the_remedy_is_named(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(workers.importlib.util, "find_spec", lambda _: None)
     with pytest.raises(ParameterError, match=r"engine=ray: needs the extra: pip install 'mezzotint\[ray\]'"):
         collect.privatize(source, tmp_path / "out", column="x", mechanism=ONE, engine="ray")
 
@@ -211,8 +211,8 @@ def test_a_killed_worker_is_replaced_and_no_row_is_reported_twice(
     ray_here.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import the tests
     log, killed, seed = tmp_path / "log", [], 3 if stream == "seeded" else None
     log.mkdir()
-    real = cluster.write_parts
-    monkeypatch.setattr(cluster, "write_parts", lambda writer, *a, **more: real(Slow(writer, log), *a, **more))
+    real = workers.on_cluster
+    monkeypatch.setattr(workers, "on_cluster", lambda work, *a: real(Slow(work.__self__, log).write, *a))
 
     def kill() -> None:
         deadline = time.monotonic() + 120

@@ -21,8 +21,9 @@ import pyarrow as pa
 from mezzotint.collect.columns import ColumnReader, numbers, open_columns, plain
 from mezzotint.collect.reports import Description, embedded, extracted, read_description, run_of
 from mezzotint.collect.results import Settings
-from mezzotint.collect.runs import MANIFEST, STATE, in_threads
+from mezzotint.collect.runs import MANIFEST, STATE
 from mezzotint.collect.sources import Block, SourceFile, blocks_of, find_files
+from mezzotint.collect.workers import each_block
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import AppendLog, read_object, replacing
 from mezzotint.core.mechanism import Mechanism
@@ -198,19 +199,13 @@ def read_counts(
             a folder whose run is unfinished.
         FileFormatError: no description, an edited one, codes that are none, or a folder that lacks parts.
     """
-    chosen = Settings(engine=engine, address=address, threads=threads, progress=progress)
-    expected = expected_reports(source)
-    files = find_files(source)
+    files, expected = find_files(source), expected_reports(source)
+    several = threads if files[0].path != "-" else 1
+    chosen = Settings(engine=engine, address=address, threads=several, progress=progress)
     blocks = blocks_of(files)
     counter = BlockCounter(column=column, mechanism=mechanism)
-    if engine == "ray":
-        from mezzotint.collect import cluster
-
-        parts = cluster.count_parts(counter, blocks, address=address)
-    else:
-        parts = in_threads(counter.count, blocks, chosen.workers if files[0].path != "-" else 1)
     total, rows = None, 0
-    with closing(parts):
+    with closing(each_block(counter.count, blocks, chosen)) as parts:
         for i, part in enumerate(parts, start=1):
             total, rows = part if total is None else total.merge(part), rows + part.n
             chosen.tell(rows, share=i / len(blocks))

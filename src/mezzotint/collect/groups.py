@@ -20,9 +20,9 @@ from mezzotint.collect.counts import BlockCounter, CodeCounts, check_whole, code
 from mezzotint.collect.mean import WIDER, Interval, Spread, check_level, score_sides, spread_of
 from mezzotint.collect.nodes import MAX_CODES, nodes_of
 from mezzotint.collect.results import Settings
-from mezzotint.collect.runs import in_threads
 from mezzotint.collect.shapes import dominating
 from mezzotint.collect.sources import Block, OpenFile, blocks_of, find_files
+from mezzotint.collect.workers import each_block
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import MISSING, FloatArray, Mechanism
 
@@ -91,9 +91,9 @@ def read_groups(
     """
     files, expected = find_files(source), expected_reports(source)
     counter = _GroupCounter(reader=BlockCounter(column=column, mechanism=mechanism), by=by, weights=weights)
-    workers = Settings(threads=threads).workers if files[0].path != "-" else 1
+    chosen = Settings(threads=threads if files[0].path != "-" else 1)
     total: dict[str, Group] = {}
-    with closing(in_threads(counter.count, blocks_of(files), workers)) as parts:
+    with closing(each_block(counter.count, blocks_of(files), chosen)) as parts:
         for part in parts:
             for name, group in part.items():
                 total[name] = total[name].merge(group) if name in total else group

@@ -15,6 +15,7 @@ from mezzotint.collect.columns import open_columns
 from mezzotint.collect.counts import (
     BlockCounter,
     CodeCounts,
+    check_whole,
     codes_in,
     expected_reports,
     refuse_seeded,
@@ -24,7 +25,7 @@ from mezzotint.collect.counts import (
 from mezzotint.collect.mean import Interval, Spread, check_level, half_width, score_interval, spread_of
 from mezzotint.collect.shapes import CrossFitted
 from mezzotint.collect.sources import blocks_of, find_files
-from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import FloatArray, Mechanism
 from mezzotint.core.records import Record
 from mezzotint.core.search import bracket
@@ -136,10 +137,9 @@ def read_pairs(source: str | os.PathLike[str], *, columns: tuple[str, str]) -> P
         total = counts if found is None else counts + found.counts
         seeded = seeded_together(*(one.seeded for one in (*described, found) if one is not None))
         found = PairCounts(first=tables[0], second=tables[1], counts=total, seeded=seeded)
-    if found is None or not found.n:
-        raise ParameterError("column", " and ".join(columns), f"are empty: {os.fspath(source)} holds no reports")
-    if expected is not None and found.n != expected:
-        raise FileFormatError(f"{os.fspath(source)}: its parts hold {found.n} records, its manifest says {expected}")
+    rows = 0 if found is None else found.n
+    check_whole(source, rows, expected=expected, column=" and ".join(columns))
+    assert found is not None
     runs_of(files)  # refuses the same reports twice
     return found
 

@@ -16,8 +16,7 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,6 +29,7 @@ from mezzotint.collect.drawing import Plan, Tally
 from mezzotint.collect.reports import ParquetReports, code_field, describe
 from mezzotint.collect.results import ColumnsResult, Settings, charge, fingerprint, result_of
 from mezzotint.collect.sources import Block, SourceFile, blocks_of, open_file
+from mezzotint.collect.workers import each_block
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import locked, parse_json, publish, read_object, replacing, sync_folder
 from mezzotint.core.records import Json, JsonObject
@@ -185,17 +185,11 @@ class Run:
         return replace(result, reports=reports, blocks=parts, resumed=parts)
 
     def _write(self, run: str, source: str | None, blocks: list[Block], total: int) -> Tally:
-        from mezzotint.collect import cluster
-
         tally, before = Tally(), total - len(blocks)
         work = self.work if self.work.seeded else replace(self.work, keys=(b"",) * len(self.work.keys))
         counted = self.settings.record_counts
         writer = PartWriter(work=work, folder=self.out.absolute(), run=run, source=source, record_counts=counted)
-        if self.settings.engine == "ray":
-            finished = cluster.write_parts(writer, blocks, address=self.settings.address)
-        else:
-            finished = in_threads(writer.write, blocks, self.settings.workers)
-        with closing(finished):
+        with closing(each_block(writer.write, blocks, self.settings)) as finished:
             for count, part in enumerate(finished, start=before + 1):
                 if part is not None:
                     tally.add(part)
@@ -319,18 +313,3 @@ def _alone(descriptor: int, out: Path) -> AbstractContextManager[None]:
     """The lock of the run's record, if the system has locks; whoever comes second is turned away at once."""
     busy = "is being written by another run; wait for its end"
     return locked(descriptor, out, wait=0.0, parameter="out", busy=busy) if os.name == "posix" else nullcontext()
-
-
-def in_threads(work: Callable[[Block], T], blocks: Sequence[Block], threads: int) -> Generator[T]:
-    """What `work` makes of each block, as it comes; the first failure stops the rest. Its user closes it."""
-    if threads == 1:
-        yield from map(work, blocks)
-        return
-    with ThreadPoolExecutor(max_workers=threads) as pool:
-        tasks = [pool.submit(work, block) for block in blocks]
-        try:
-            for task in as_completed(tasks):
-                yield task.result()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise

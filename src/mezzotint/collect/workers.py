@@ -1,7 +1,7 @@
-"""The same blocks on a Ray cluster: workers read and write them, and rows never pass through the driver.
+"""Work on blocks of rows, in threads or on a Ray cluster, where rows never pass through the driver.
 
-Each block is one task. A worker that dies has its task run again by Ray, possibly while the first attempt still lives
-somewhere. Attempts draw from keys of their own, so two of them make two different sets of reports about the same
+There each block is one task. A worker that dies has its task run again by Ray, possibly while the first attempt still
+lives somewhere. Attempts draw from keys of their own, so two of them make two different sets of reports about the same
 rows; `PartWriter` sees to it that one of these at most ever gets a name in the output.
 
 Plain tasks, not Ray Data's `map_batches`: when one block fails, the threads that Ray Data left behind asked the cluster
@@ -16,14 +16,13 @@ import os
 import socket
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
-from mezzotint.collect.counts import BlockCounter, CodeCounts
-from mezzotint.collect.drawing import Tally
-from mezzotint.collect.runs import PartWriter
+from mezzotint.collect.results import Settings
 from mezzotint.collect.sources import Block
 from mezzotint.core.errors import MezzotintError, ParameterError
 
@@ -39,17 +38,30 @@ PATIENCE = 10.0
 """Seconds that cancelled blocks have to end."""
 
 
-def write_parts(writer: PartWriter, blocks: Sequence[Block], *, address: str | None) -> Generator[Tally | None]:
-    """`writer.write` of each block, on a cluster; results as they come."""
-    yield from _each(writer.write, blocks, address)
+def each_block(work: Callable[[Block], T], blocks: Sequence[Block], chosen: Settings) -> Generator[T]:
+    """What `work` makes of each block, as it comes; the first failure stops the rest. Its user closes it."""
+    if chosen.engine == "ray":
+        return on_cluster(work, blocks, chosen.address)
+    return in_threads(work, blocks, chosen.workers)
 
 
-def count_parts(counter: BlockCounter, blocks: Sequence[Block], *, address: str | None) -> Generator[CodeCounts]:
-    """`counter.count` of each block, on a cluster; results as they come."""
-    yield from _each(counter.count, blocks, address)
+def in_threads(work: Callable[[Block], T], blocks: Sequence[Block], threads: int) -> Generator[T]:
+    """The same on this machine."""
+    if threads == 1:
+        yield from map(work, blocks)
+        return
+    with ThreadPoolExecutor(max_workers=threads) as pool:
+        tasks = [pool.submit(work, block) for block in blocks]
+        try:
+            for task in as_completed(tasks):
+                yield task.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
-def _each(work: Callable[[Block], T], blocks: Sequence[Block], address: str | None) -> Generator[T]:
+def on_cluster(work: Callable[[Block], T], blocks: Sequence[Block], address: str | None) -> Generator[T]:
+    """The same on a cluster."""
     if importlib.util.find_spec("ray") is None:
         raise ParameterError("engine", "ray", "needs the extra: pip install 'mezzotint[ray]'")
     import ray
