@@ -518,6 +518,9 @@ class _Centrally:
         mean = self.clean.decode(total, count=count, size=size, release=release)
         return mean + self.rng.normal(0, self.deviation / count, size)
 
+    def after(self, _: encodings.Integers, **__: int) -> _Centrally:
+        return self
+
 
 def figure11(experiment: Experiment | None = None, progress: Progress | None = None) -> Reproduction:
     """Figure 11 of the RQM paper: training on CIFAR-100 against PBM, central noise and no clipping.
