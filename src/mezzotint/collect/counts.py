@@ -199,7 +199,8 @@ def read_counts(
             a folder whose run is unfinished.
         FileFormatError: no description, an edited one, codes that are none, or a folder that lacks parts.
     """
-    files, expected = find_files(source), expected_reports(source)
+    expected = expected_reports(source)
+    files = find_files(source)
     several = threads if files[0].path != "-" else 1
     chosen = Settings(engine=engine, address=address, threads=several, progress=progress)
     blocks = blocks_of(files)

@@ -413,10 +413,11 @@ def training_figure(
     histories = _histories(run, contestants, how.seeds, tick)
     single = _histories(replace(run, per_round=1, learning_rate=ALONE_RATE), alone, how.alone_seeds, tick)
     excess = {name: history - single["noise-free clipped"] for name, history in single.items()}
-    rows = [
-        {**_row(name, theta, encoding, histories[name], histories["PBM"]), **_alone(excess[name])}
-        for name, encoding in contestants.items()
-    ]
+    rows = []
+    for name, encoding in contestants.items():
+        gain, error = _mean_and_error(excess[name][:, -1, 1])
+        row = _row(name, theta, encoding, histories[name], histories["PBM"])
+        rows.append({**row, "one client: loss above noise-free": gain, "its standard error": error})
     panels = ("loss", histories, 1), ("accuracy", histories, 2), (ALONE_PANEL, excess, 1)
     return Reproduction(
         title=f"RQM, Figure {number}: federated training on FEMNIST (theta = {theta:g}, m = {LEVELS})",
@@ -436,10 +437,7 @@ ALONE_PANEL = "one client a round: loss above noise-free"
 
 
 def _histories(
-    run: tasks.Rehearsal,
-    contestants: Mapping[str, Any],
-    seeds: int,
-    tick: Callable[[], None],
+    run: tasks.Rehearsal, contestants: Mapping[str, Any], seeds: int, tick: Callable[[], None]
 ) -> dict[str, FloatArray]:
     """name -> (seeds, points, 3) of round, loss, accuracy."""
     found: dict[str, list[list[tuple[int, float, float]]]] = {name: [] for name in contestants}
@@ -448,11 +446,6 @@ def _histories(
             found[name].append(run.run(encoding, seed=seed))
             tick()
     return {name: np.array(history) for name, history in found.items()}
-
-
-def _alone(excess: FloatArray) -> dict[str, float]:
-    gain, error = _mean_and_error(excess[:, -1, 1])
-    return {"one client: loss above noise-free": gain, "its standard error": error}
 
 
 def _curve(panel: str, name: str, rounds: FloatArray, values: FloatArray) -> Series:
@@ -578,6 +571,14 @@ def _cifar() -> tuple[str, datasets.Federation]:
 
 
 REPRODUCTIONS: dict[str, Callable[..., Reproduction]] = {
-    f"rqm-{figure.__name__}": figure
-    for figure in (figure2, figure3, figure4, figure5, figure6, figure7, figure8, figure9, figure10, figure11)
+    "rqm-figure2": figure2,
+    "rqm-figure3": figure3,
+    "rqm-figure4": figure4,
+    "rqm-figure5": figure5,
+    "rqm-figure6": figure6,
+    "rqm-figure7": figure7,
+    "rqm-figure8": figure8,
+    "rqm-figure9": figure9,
+    "rqm-figure10": figure10,
+    "rqm-figure11": figure11,
 }
