@@ -33,8 +33,7 @@ from mezzotint.datasets import load_federation
 from mezzotint.federated.budget import noise_within
 from mezzotint.federated.encoding import FixedPointEncoding, GaussianEncoding, TableEncoding, gaussian_encoding
 from mezzotint.federated.tasks import LocalTraining, Rehearsal, model_for
-from mezzotint.papers.rqm import LEVELS, TRIALS
-from mezzotint.papers.rqm_training import CLIP, FOLDER_VARIABLE
+from mezzotint.papers.rqm import CLIP, FOLDER_VARIABLE, LEVELS, TRIALS
 from mezzotint.vectors.rounded import RoundedGaussian
 
 EPSILON, DELTA = 0.5, 1e-5
