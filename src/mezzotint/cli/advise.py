@@ -111,8 +111,7 @@ def command(
         corrupted=corrupted,
     )
     tables, noises = candidates(setting)
-    ranked = setting.trust == "local" and setting.dimension > 1
-    with progress("calibrating", len(tables) + len(noises) + ranked) as tell:
+    with progress("calibrating") as tell:
         advice = mz.vectors.advise(setting, tables=tables, noises=noises, progress=tell)
     if as_json:
         print_json({"population": population, "run_rounds": rounds, **advice.as_dict()})

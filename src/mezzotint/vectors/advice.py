@@ -18,17 +18,23 @@ from mezzotint.vectors.calibration import (
     NoiseFamily,
     Setting,
     TooManyBits,
+    calibrated_gaussian,
     calibrated_noise,
     calibrated_ranked,
     calibrated_table,
     noise_error,
     table_error,
 )
+from mezzotint.vectors.gaussian import GaussianScheme
+from mezzotint.vectors.integers import NoiseScheme
 from mezzotint.vectors.ranked import RankedCodebook
 from mezzotint.vectors.tables import VectorScheme
 
 RANKED = "ranked codebook"
 """Name of the option that sends one index for the whole vector: local view, two coordinates and more."""
+
+ROUNDED = "rounded Gaussian"
+"""Name of the option that rounds Gaussian noise together with the values; federations call it rounded-gaussian."""
 
 _NEAR = 1.05
 """Errors within this factor of each other are called equal."""
@@ -137,7 +143,7 @@ def advise(
     Arguments:
         setting: what is estimated, from whom, under which claim.
         tables: families of tables.
-        noises: families of integer noise. Ranked codebooks are tried in the local view besides.
+        noises: families of integer noise. Rounded Gaussians are tried besides, and ranked codebooks in the local view.
         progress: called as progress(done, total) after each option.
 
     Guarantees: every feasible option's claim is that of its scheme, and its epsilon at most the setting's.
@@ -147,6 +153,7 @@ def advise(
         (one.name, partial(_table, setting, one) if isinstance(one, Family) else partial(_noise, setting, one))
         for one in (*tables, *noises)
     ]
+    tasks.append((ROUNDED, partial(_rounded, setting)))
     if setting.trust == "local" and setting.dimension > 1:
         tasks.append((RANKED, partial(_ranked, setting)))
     done = ticks(progress, len(tasks))
@@ -167,16 +174,25 @@ def advise(
 
 
 def _table(setting: Setting, family: Family) -> Option:
-    _, scheme, _ = calibrated_table(setting, family)
+    scheme, claim = calibrated_table(setting, family)
     bits = scheme.bits if setting.trust == "sum" else scheme.mechanism.bits
     parameter = f"{scheme.mechanism.name}, local epsilon {scheme.mechanism.epsilon:.4g} a value"
-    return _option(setting, family.name, scheme, bits, table_error(setting, scheme.mechanism), parameter)
+    return _option(family.name, scheme, bits, table_error(setting, scheme.mechanism), parameter, claim)
 
 
 def _noise(setting: Setting, family: NoiseFamily) -> Option:
-    deviation, scheme, _ = calibrated_noise(setting, family)
-    parameter = f"deviation {deviation:.4g} a client = {deviation / scheme.granularity:.4g} steps"
-    return _option(setting, family.name, scheme, scheme.bits, noise_error(setting, scheme), parameter)
+    scheme, claim = calibrated_noise(setting, family)
+    return _noisy(setting, family.name, scheme, math.sqrt(scheme.noise.variance), claim)
+
+
+def _rounded(setting: Setting) -> Option:
+    scheme, claim = calibrated_gaussian(setting)
+    return _noisy(setting, ROUNDED, scheme, scheme.deviation, claim)
+
+
+def _noisy(setting: Setting, name: str, scheme: NoiseScheme | GaussianScheme, steps: float, claim: Claim) -> Option:
+    parameter = f"deviation {steps * scheme.granularity:.4g} a client = {steps:.4g} steps"
+    return _option(name, scheme, scheme.bits, noise_error(setting, scheme), parameter, claim)
 
 
 def _ranked(setting: Setting) -> Option:
@@ -188,12 +204,7 @@ def _ranked(setting: Setting) -> Option:
     )  # fmt: skip
 
 
-def _option(setting: Setting, name: str, scheme: VectorScheme, bits: int, mse: float, parameter: str) -> Option:
-    clients = setting.clients if setting.trust == "sum" else 1
-    claim = scheme.claim(clients=clients, corrupted=setting.corrupted, rounds=setting.rounds, delta=setting.delta)
-    if setting.trust == "local":
-        # The sum of one report is the report.
-        claim = replace(claim, observer="reports", honest_clients=None)
+def _option(name: str, scheme: VectorScheme, bits: int, mse: float, parameter: str, claim: Claim) -> Option:
     return Option(
         name=name, feasible=True, mse=mse, wire_bits=bits, client_bits=bits * scheme.length, parameter=parameter,
         reason="", claim=claim, scheme=scheme,

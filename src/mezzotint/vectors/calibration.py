@@ -8,7 +8,8 @@ from __future__ import annotations
 import bisect
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Literal, TypeVar, final
 
 import numpy as np
@@ -17,12 +18,16 @@ from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import InfeasibleError, MezzotintError, ParameterError
 from mezzotint.core.mechanism import TOTAL, FloatArray, Mechanism
 from mezzotint.families.noise import IntegerNoise
-from mezzotint.privacy.sums.cost import renyi_to_epsilon
+from mezzotint.privacy.account import account
+from mezzotint.privacy.claim import Claim
+from mezzotint.privacy.distribution import renyi_to_epsilon
+from mezzotint.privacy.release import Release
 from mezzotint.privacy.tradeoff import gaussian_shift
+from mezzotint.vectors.gaussian import GaussianScheme
 from mezzotint.vectors.integers import NoiseScheme
 from mezzotint.vectors.ranked import RankedCodebook, ranked_codebook
 from mezzotint.vectors.rotation import MAX_DIMENSION
-from mezzotint.vectors.tables import TableScheme
+from mezzotint.vectors.tables import TableScheme, VectorScheme
 
 Trust = Literal["local", "sum"]
 
@@ -107,19 +112,37 @@ class Setting:
         # T releases of shifts by 2 under noise s are 2 sqrt(T) / s-GDP.
         return min(laplace, 2 * math.sqrt(self.rounds) / gaussian_shift(self.epsilon, self.delta))
 
+    def release(self, scheme: VectorScheme) -> Release:
+        """What is released here; one report is the sum of one."""
+        clients = self.clients if self.trust == "sum" else 1
+        return Release(
+            mechanism=scheme, trust="secure_sum", clients=clients, corrupted=self.corrupted, rounds=self.rounds,
+            delta=self.delta,
+        )  # fmt: skip
+
+    def claim(self, scheme: VectorScheme) -> Claim:
+        """What the scheme costs here."""
+        claim = account(self.release(scheme))
+        return claim if self.trust == "sum" else replace(claim, observer="reports", honest_clients=None)
+
 
 S = TypeVar("S")
 
 CLOSE = 0.98
 """A search ends when the claim uses this share of epsilon."""
 
+_AIM = (1 + CLOSE) / 2
+"""The share of epsilon that a search aims at."""
+
+_ENOUGH = 0.9
+"""What it uses at least where the accounting of tables jumps, so that nothing nearer may be there."""
+
+_PATIENCE = 3
+
 _TRIES = 12
 _WEAKEST, _STRONGEST = 1e-7, 20.0
 MOST_RANKED = 100.0
 """Largest epsilon of a ranked codebook's report; more of it gains nothing that bits could carry."""
-
-_ENOUGH = 0.9
-"""A claim that uses less of epsilon than this is worth another search."""
 
 _WIDEST_NOISE = 4000.0
 """Largest standard deviation of one client's noise, steps: a table of 2**16 places holds it."""
@@ -162,16 +185,26 @@ class NoiseFamily:
 
 
 def search(
-    make: Callable[[float], S], cost: Callable[[S], float], *, guess: float, target: float, least: float, most: float
+    make: Callable[[float], S],
+    cost: Callable[[S], float],
+    *,
+    guess: float,
+    target: float,
+    least: float,
+    most: float,
+    patience: int = _TRIES,
 ) -> tuple[float, S, float]:
     """The largest parameter in [least, most] found with cost at most `target`; cost grows with the parameter.
+
+    Arguments:
+        patience: turns after which a cost of `_ENOUGH` of the target ends the search; before, it takes `CLOSE`.
 
     Returns: (parameter, scheme, cost).
 
     Raises:
         InfeasibleError: no parameter tried is cheap enough; the message says what the least costs.
     """
-    bracket = _Bracket(low=math.log(least), high=math.log(most), aim=math.log(target * (1 + CLOSE) / 2))
+    bracket = _Bracket(low=math.log(least), high=math.log(most), aim=math.log(target * _AIM))
     at = min(max(math.log(guess), bracket.low), bracket.high)
     best: tuple[float, S, float] | None = None
     trouble: MezzotintError = InfeasibleError("no parameter was tried")
@@ -184,7 +217,7 @@ def search(
         else:
             if value <= target:
                 best = (math.exp(at), scheme, value)
-                if value >= CLOSE * target or at >= math.log(most):
+                if value >= (CLOSE if turn < patience else _ENOUGH) * target or at >= math.log(most):
                     break
             else:
                 trouble = InfeasibleError(_dearest(target, value))
@@ -226,53 +259,85 @@ class _Bracket:
             share = (self.aim - self.below) / (self.above - self.below) if turn % 3 < 2 else 0.5
             return self.low + width * min(max(share, 0.03), 0.97)
         if self.below is not None:
-            return min(self.low + self.aim - self.below + 0.02, self.high)
+            return min(self.low + self.aim - self.below, self.high)
         if self.above is not None:
-            return max(self.high - 1.2 * (self.above - self.aim) - 0.02, self.low)
+            return max(self.high - (self.above - self.aim), self.low)
         return (self.low + self.high) / 2
 
 
 # Tables ----------------------------------------------------------------------------------------------------------
 
 
-def calibrated_table(setting: Setting, family: Family) -> tuple[float, TableScheme, float]:
-    """(strength, scheme, epsilon) of the strongest table of the family that meets the setting's claim."""
+def calibrated_table(setting: Setting, family: Family) -> tuple[TableScheme, Claim]:
+    """The strongest table of the family that meets the setting's claim, and what it costs."""
     norm = None if setting.dimension == 1 else 1.0
     clients = setting.clients if setting.trust == "sum" else 1
 
-    def make(strength: float) -> TableScheme:
+    def scheme(strength: float) -> TableScheme:
         return TableScheme(
             mechanism=family.build(strength, setting.reach), size=setting.dimension, clients=clients, l2_norm=norm
         )
 
-    def exact(scheme: TableScheme) -> float:
-        return scheme.claim(
-            clients=clients, corrupted=setting.corrupted, rounds=setting.rounds, delta=setting.delta
-        ).epsilon
-
-    def under_l2(scheme: TableScheme) -> float:
-        alpha = best_order(setting.epsilon, setting.delta)
-        single = scheme.renyi(others=setting.honest - 1, alphas=[alpha])[0]
-        return renyi_to_epsilon(setting.rounds * single, alpha, setting.delta)
-
     # A one-bit report at +-A has variance A^2: as much as a trusted server's noise, shared by the honest clients.
     share = setting.trusted_deviation / math.sqrt(setting.honest) / setting.reach
-    guess = 2 * math.atanh(1 / share) if share > 1.001 else 6.0
-    first = make(min(guess, 6.0))
+    guess = min(2 * math.atanh(1 / share) if share > 1.001 else 6.0, 6.0)
+    first = scheme(guess)
     check_bits(setting, first.bits if setting.trust == "sum" else first.mechanism.bits)
-    quick = exact if norm is None or setting.delta == 0 else under_l2
-    target = setting.epsilon
-    for _ in range(6):
-        strength, scheme, _ = search(make, quick, guess=guess, target=target, least=_WEAKEST, most=_STRONGEST)
-        epsilon = exact(scheme)
-        if _ENOUGH * setting.epsilon <= epsilon <= setting.epsilon or (epsilon < setting.epsilon and quick is exact):
-            return strength, scheme, epsilon
-        guess = strength
-        if epsilon > setting.epsilon:
-            target *= 0.97
-        else:
-            quick = exact  # another accounting is better here than the quick one
-    raise InfeasibleError("the search for a parameter did not settle")
+
+    def exact(made: TableScheme) -> float:
+        return setting.claim(made).epsilon
+
+    def under_l2(made: TableScheme) -> float:
+        return min(made.under_l2(setting.release(made)).values())
+
+    def strongest(cost: Callable[[TableScheme], float], scale: Scale, guess: float) -> tuple[float, TableScheme]:
+        at, to = scale
+        parameter, made, _ = search(
+            lambda parameter: scheme(at(parameter)), cost, guess=to(guess), target=setting.epsilon,
+            least=to(_WEAKEST), most=to(_STRONGEST), patience=_PATIENCE,
+        )  # fmt: skip
+        return at(parameter), made
+
+    if norm is None or setting.delta == 0:
+        made = strongest(exact, _as_it_is, guess)[1]
+        return made, setting.claim(made)
+    # The L2 bound is nearly always the better one, and coordinates are dear to account: they have the last word only.
+    scale = _gaussian_scale(setting, lambda strength: family.build(strength, setting.reach))
+    guess, made = strongest(under_l2, scale, scale[0](_AIM * setting.epsilon))
+    claim = setting.claim(made)
+    if claim.epsilon < _ENOUGH * setting.epsilon:
+        with suppress(InfeasibleError):
+            made = strongest(exact, scale, guess)[1]
+            claim = setting.claim(made)
+    return made, claim
+
+
+Scale = tuple[Callable[[float], float], Callable[[float], float]]
+_as_it_is: Scale = (lambda strength: strength, lambda strength: strength)
+
+
+def _gaussian_scale(setting: Setting, build: Callable[[float], Mechanism]) -> Scale:
+    """A parameter in place of the strength that is nearly the epsilon: of Gaussian noise as large as the reports' own.
+
+    Returns: (parameter to strength, strength to parameter), both increasing. It steers a search and claims nothing.
+    """
+    points: list[tuple[float, float]] = []
+    for strength in np.geomspace(_WEAKEST, _STRONGEST, 97).tolist():
+        try:
+            table = build(strength)
+        except MezzotintError:
+            continue
+        apart = np.diff(table.knots)
+        steepest = float(np.abs(np.diff(table.probabilities @ table.levels)[apart > 0] / apart[apart > 0]).max())
+        least = float(min(table.variance(knot) for knot in table.knots.tolist()))
+        cost = 2 * steepest**2 * setting.rounds / (setting.honest * max(least, 1e-300))
+        points.append((math.log(strength), math.log(_gaussian_renyi(min(cost, 1e12), setting.delta))))
+    x, y = np.array(points).T
+    y = np.maximum.accumulate(y) + 1e-9 * np.arange(y.size)
+    return (
+        lambda epsilon: math.exp(float(np.interp(math.log(epsilon), y, x))),
+        lambda strength: math.exp(float(np.interp(math.log(strength), x, y))),
+    )
 
 
 def calibrated_ranked(setting: Setting) -> RankedCodebook:
@@ -333,30 +398,68 @@ def table_error(setting: Setting, mechanism: Mechanism) -> float:
 # Integer noise ---------------------------------------------------------------------------------------------------
 
 
-def calibrated_noise(setting: Setting, family: NoiseFamily) -> tuple[float, NoiseScheme, float]:
-    """(deviation of one client's noise in data units, scheme, epsilon) of the least noise that meets the claim.
+def calibrated_noise(setting: Setting, family: NoiseFamily) -> tuple[NoiseScheme, Claim]:
+    """The least noise that meets the claim, and what it costs.
 
     Raises:
         InfeasibleError: no noise that a table holds meets the claim, or the bits.
     """
-    if setting.delta == 0:
-        raise InfeasibleError("integer noise ends somewhere, so that it has no pure epsilon; allow delta > 0")
+    _check_delta(setting)
     planned = setting.clients if setting.trust == "sum" else 1
-    ideal = setting.trusted_deviation / math.sqrt(setting.honest)
+    # The deviation at which Gaussian noise, accounted as this noise is, meets the claim.
+    alpha = best_order(setting.epsilon, setting.delta)
+    left = setting.epsilon - renyi_to_epsilon(0.0, alpha, setting.delta)
+    exact = setting.dimension * setting.rounds == 1 or left <= 0
+    together = setting.trusted_deviation if exact else math.sqrt(2 * alpha * setting.rounds / left)
+    ideal = together / math.sqrt(setting.honest)
+    first = _noise_scheme(setting, family, deviation=ideal, clients=planned)
+    ideal *= first.rounded_norm * first.granularity  # by as much as rounding stretches a vector of norm 1
 
-    def make(inverse: float) -> NoiseScheme:
-        return _noise_scheme(setting, family, deviation=1 / inverse, clients=planned)
+    def make(inverse: float) -> tuple[NoiseScheme, Claim]:
+        made = _noise_scheme(setting, family, deviation=1 / inverse, clients=planned)
+        return made, setting.claim(made)
 
-    def cost(scheme: NoiseScheme) -> float:
-        return scheme.claim(
-            clients=planned, corrupted=setting.corrupted, rounds=setting.rounds, delta=setting.delta
-        ).epsilon
+    # Costs grow with the inverse of the noise.
+    return search(
+        make, lambda made: made[1].epsilon, guess=_AIM / ideal, target=setting.epsilon,
+        least=1e-3 / ideal, most=1e3 / ideal,
+    )[1]  # fmt: skip
 
-    # Costs grow with the inverse of the noise. Rounding may stretch norms, so that more noise than ideal is needed.
-    inverse, scheme, epsilon = search(
-        make, cost, guess=1 / (1.03 * ideal), target=setting.epsilon, least=1e-3 / ideal, most=1e3 / ideal
-    )
-    return 1 / inverse, scheme, epsilon
+
+def _gaussian_renyi(cost: float, delta: float) -> float:
+    """Epsilon of Gaussian noise whose Renyi divergence of order alpha is alpha times `cost`; at least 1e-12."""
+    alphas = 1 + math.sqrt(math.log(1 / delta) / cost) * np.geomspace(0.5, 2, 9)
+    return max(1e-12, min(renyi_to_epsilon(alpha * cost, alpha, delta) for alpha in alphas.tolist()))
+
+
+def _check_delta(setting: Setting) -> None:
+    if setting.delta == 0:
+        raise InfeasibleError("noise of sums has no pure epsilon; allow delta > 0")
+
+
+def calibrated_gaussian(setting: Setting) -> tuple[GaussianScheme, Claim]:
+    """The least rounded Gaussian noise that meets the claim, in the fewest bits, and what it costs.
+
+    Raises:
+        InfeasibleError: delta = 0, or fewer bits allowed than it needs.
+    """
+    _check_delta(setting)
+    planned = setting.clients if setting.trust == "sum" else 1
+    # T releases of shifts by 2 under noise z are 2 sqrt(T) / z-GDP, of which the corrupted add none.
+    noise = 2 * math.sqrt(setting.rounds * planned / setting.honest) / gaussian_shift(setting.epsilon, setting.delta)
+
+    def make(inverse: float) -> tuple[GaussianScheme, Claim]:
+        made = GaussianScheme.planned(
+            noise_multiplier=1 / inverse, size=setting.dimension, l2_norm=1.0, clients=planned
+        )
+        check_bits(setting, made.bits)
+        return made, setting.claim(made)
+
+    # Roundings of the claim and the merging of sums take a billionth; on grids so fine hardly ever more.
+    return search(
+        make, lambda made: made[1].epsilon, guess=(1 - 1e-9) / noise, target=setting.epsilon, least=1e-3 / noise,
+        most=1 / noise,
+    )[1]  # fmt: skip
 
 
 def _noise_scheme(setting: Setting, family: NoiseFamily, *, deviation: float, clients: int) -> NoiseScheme:
@@ -383,8 +486,10 @@ def _noise_scheme(setting: Setting, family: NoiseFamily, *, deviation: float, cl
     return at(grids[fitting])
 
 
-def noise_error(setting: Setting, scheme: NoiseScheme) -> float:
+def noise_error(setting: Setting, scheme: NoiseScheme | GaussianScheme) -> float:
     """Mean squared error per coordinate of the mean: noise of all clients and their rounding."""
+    if isinstance(scheme, GaussianScheme):
+        return scheme.variance / setting.clients
     odds, places = scheme.noise.weights / float(TOTAL), scheme.noise.offsets.astype(np.float64)
     variance = float(odds @ places**2 - (odds @ places) ** 2)
     spread = math.inf if setting.dimension == 1 else 1 / math.sqrt(setting.dimension) / scheme.granularity

@@ -24,6 +24,7 @@ from mezzotint.privacy.propose import Outcome
 from mezzotint.privacy.release import Release
 from mezzotint.privacy.sums.convolution import sum_bounds
 from mezzotint.privacy.sums.cost import renyi_to_epsilon
+from mezzotint.privacy.sums.geometry import series
 from mezzotint.privacy.sums.proofs import propose_noise
 from mezzotint.vectors.modular import MAX_BITS, ModularScheme
 
@@ -150,16 +151,10 @@ class _Side:
 
 def _mean_excess(parts: list[FloatArray], alpha: float) -> float:
     """sum Q h(u) rounded up but for the summation."""
-    from mezzotint.vectors import compiled as kernels
+    from mezzotint.privacy.sums import compiled as kernels
 
-    small = 0.5 / (alpha + 1)
-    # Taylor with Lagrange's remainder for small u: the fourth derivative is at most its larger end's, and its size is
-    # taken. The bracket a + b u + c u^2 lies within a factor of 2 of a, so relative errors stay below 64 UNIT.
-    second, third = alpha * (alpha - 1) / 2, alpha * (alpha - 1) * (alpha - 2) / 6
-    fourth = abs(third * (alpha - 3)) / 4 * math.exp(abs(alpha - 4) * -math.log1p(-small))
     high, low, copy_high, copy_low = parts
-    terms = alpha, small, second * (1 + 64 * UNIT), third, fourth, UNIT
-    return float(kernels.mean_excess(high, low, copy_high, copy_low, *terms))
+    return float(kernels.mean_excess(high, low, copy_high, copy_low, *series(alpha)))
 
 
 def _checked_shift(shift: int) -> int:

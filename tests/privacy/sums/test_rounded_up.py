@@ -17,7 +17,7 @@ from mezzotint.privacy.sums import cover, geometry
 from mezzotint.privacy.sums.blanket import Noise, PairLoss, likelier, pair_loss, screen, silence
 from mezzotint.privacy.sums.curve import HockeyStick
 from mezzotint.privacy.sums.geometry import (
-    excess,
+    _mean_quotients,
     loss_profile,
     pair_quotients,
     pure_epsilon_l2,
@@ -35,6 +35,12 @@ LOST, GAINED = 0.999 * UNIT, 1.001 * UNIT
 def _digits():
     with mpmath.workdps(50):
         yield
+
+
+def quotient(u: float, ends: tuple[float, float], alpha: float) -> float:
+    """h(t u) / t^2 at its largest between two distances."""
+    cell = np.array([u])
+    return float(_mean_quotients(np.ones(1), cell, cell, np.array(ends), alpha)[0])
 
 
 def _row(first: float, rest: float, size: int) -> FloatArray:
@@ -174,12 +180,13 @@ def test_slopes_over_rows_of_sums_that_round_against_us() -> None:
     size = 100
     noise, gained, lost = _flat(3 * size), _row(1.0, GAINED, size), _row(1.0, LOST, size)
     below, steps = _summed(gained, 3 * size), _summed(lost, 3 * size)
-    _, _, highest = geometry._noisy(noise, gained, lost)
-    _, lowest, _ = geometry._noisy(noise, gained, -lost)
+    smear = geometry._Smear(noise)
+    _, _, highest = geometry._noisy(smear, gained, lost)
+    _, lowest, _ = geometry._noisy(smear, gained, -lost)
     for p, g, high, low in zip(below, steps, highest[0].tolist(), lowest[0].tolist(), strict=True):
         assert Fraction(low) <= -g / p
         assert g / p <= Fraction(high) <= g / p * Fraction(1 + FEW)
-    weights, _, _ = geometry._noisy(noise, lost, gained)
+    weights, _, _ = geometry._noisy(smear, lost, gained)
     assert all(Fraction(w) >= p for w, p in zip(weights[0].tolist(), steps, strict=True))
 
 
@@ -190,7 +197,7 @@ def test_slopes_of_both_signs_round_against_us_on_both_sides(sign: float) -> Non
     noise, row = _flat(3 * size), _row(1.0, GAINED, size)
     slope = np.zeros(size)
     slope[::2], slope[1::2] = _row(1.5, LOST, size // 2), -_row(1.0, GAINED, size // 2)
-    _, lowest, highest = geometry._noisy(noise, row, sign * slope)
+    _, lowest, highest = geometry._noisy(geometry._Smear(noise), row, sign * slope)
     exact = zip(_summed(slope, 3 * size), _summed(row, 3 * size), strict=True)
     for place, (g, p) in enumerate(exact):
         if g > 0:
@@ -206,15 +213,15 @@ def test_caps_and_limits_of_ratios_are_rounded_up() -> None:
         assert exact <= Fraction(geometry._ratio_cap(row, slope)) <= exact * Fraction(1 + FEW)
         u, alpha = float(generator.uniform(-2, 2)), float(generator.uniform(1.01, 30))
         curvature = Fraction(alpha) * (Fraction(alpha) - 1) / 2
-        (limit,) = geometry._quotients(np.array([u]), np.zeros(1), alpha)[0].tolist()
+        limit = quotient(u, (0.0, 0.0), alpha)
         exact = curvature * Fraction(u) ** 2
         assert exact <= Fraction(limit) <= exact * Fraction(1 + FEW)
         # At order 2 the excess is the square itself.
         tiny = u * 1e-4
-        (square,) = excess(np.array([tiny]), 2.0).tolist()
+        square = quotient(tiny, (1.0, 1.0), 2.0)
         assert Fraction(tiny) ** 2 <= Fraction(square) <= Fraction(tiny) ** 2 * Fraction(1 + FEW)
         low = 1 + alpha / 40  # below 2: there are humps
-        (hump,) = geometry._hump(np.array([-1.0 - abs(u)]), np.array([1e-3, 10.0]), low)[0].tolist()
+        hump = quotient(-1.0 - abs(u), (1e-3, 10.0), low)
         exact = (Fraction(-1.0 - abs(u)) * Fraction(low) / 2) ** 2
         assert exact <= Fraction(hump) <= exact * Fraction(1 + FEW)
 
@@ -223,7 +230,8 @@ def test_excess_at_thousands_of_points() -> None:
     generator = np.random.default_rng(5)
     for alpha in (1.01, 1.5, 2.0, 2.5, 7.0, 64.0):
         ratios = np.concatenate([generator.uniform(-1.5, 4, 100), 10 ** generator.uniform(-3, 0, 100)])
-        for u, ours in zip(ratios.tolist(), excess(ratios, alpha).tolist(), strict=True):
+        for u in ratios.tolist():
+            ours = quotient(u, (1.0, 1.0), alpha)
             exact = mpmath.mpf(max(1 + mpmath.mpf(u), 0)) ** alpha - 1 - mpmath.mpf(alpha) * u
             assert exact <= ours <= exact * (1 + 1e-2) + FEW * (1 + abs(u)) ** alpha
 
@@ -262,15 +270,15 @@ def test_constants_are_rounded_up(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = np.random.default_rng(6)
     for _ in range(40):
         place, alpha = int(generator.integers(0, 24)), float(generator.uniform(1.01, 20))
-        quotient, lefts = float(generator.uniform(0.1, 10)), list[float]()
+        quotient, start = float(generator.uniform(0.1, 10)), float(np.append(0.0, np.geomspace(1 / 32, 1, 24))[place])
 
-        def quotients(*given, place: int = place, quotient: float = quotient, lefts: list[float] = lefts):
-            lefts.append(float(given[3][place]))
-            return np.where(np.arange(24) == place, quotient, 0.0)
+        def quotients(*given, quotient: float = quotient, start: float = start, **_):
+            ends = given[3]
+            return np.where((ends[:-1] <= start) & (start < ends[1:]), quotient, 0.0)
 
         monkeypatch.setattr(geometry, "pair_quotients", quotients)
         ours = quadratic_renyi(mechanism, silence(), alpha)
-        left = mpmath.mpf(lefts[0])
+        left = mpmath.mpf(start)
         exact = (mpmath.log1p(left**2 * quotient) / left**2 if left else quotient) / (mpmath.mpf(alpha) - 1)
         assert exact <= ours <= exact * (1 + FEW)
 

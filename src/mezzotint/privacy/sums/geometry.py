@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
+from typing import final
 
 import numpy as np
 
@@ -28,21 +29,25 @@ from mezzotint.privacy.sums.lattice import find_lattice
 _WORK = 1e7
 """Rows times slopes times places that one constant may cost, about."""
 
+_WIDE = 3
+"""Wide bins of distances that are looked at first."""
+
+_REACH = 0.125
+"""Ratios up to this share of 1 / (alpha + 1) are summed by the series, whose relative error is 1e-4 there."""
+
 _FINE = 10**4
 """Noise on fewer places than this leaves losses curved, and affords finer bins of distances."""
 
 
-def excess(u: FloatArray, alpha: float) -> FloatArray:
-    """h(u) = max(1 + u, 0)**alpha - 1 - alpha u, rounded up; h >= 0, convex, 0 at 0."""
-    # h(u) = alpha (alpha - 1) u^2 int_0^1 (1 - s) (1 + s u)^(alpha - 2) ds for u >= -1: for small u the integral is
-    # 1/2 at most times the larger end of (1 + s u)^(alpha - 2).
-    size = np.abs(u)
-    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-        small = 0.5 * alpha * (alpha - 1) * u * u * np.exp(np.abs(alpha - 2) * -np.log1p(-np.minimum(size, 0.5)))
-        power = np.exp(alpha * np.log1p(np.maximum(u, -1.0)))
-        # Every term errs by (alpha + 4) UNIT of its own size.
-        direct = power - 1 - alpha * u + (alpha * (1 + size) + 8) * 4 * UNIT * (power + 1 + alpha * size)
-    return np.where(size * (alpha + 1) < 1e-3, small * (1 + 64 * UNIT), np.maximum(direct, 0.0))
+def series(alpha: float, reach: float = 0.5) -> tuple[float, float, float, float, float, float]:
+    """(alpha, small, a, b, c, UNIT): h(u) = max(1 + u, 0)**alpha - 1 - alpha u is at most u^2 (a + b u + c u^2), and at
+    least half of it, for |u| <= small = reach / (alpha + 1), roundings of this bound included; 0 < reach <= 1/2."""
+    small = reach / (alpha + 1)
+    # Taylor with Lagrange's remainder for small u: the fourth derivative is at most its larger end's, and its size is
+    # taken. The bracket a + b u + c u^2 lies within a factor of 2 of a, so relative errors stay below 64 UNIT.
+    second, third = alpha * (alpha - 1) / 2, alpha * (alpha - 1) * (alpha - 2) / 6
+    fourth = abs(third * (alpha - 3)) / 4 * math.exp(abs(alpha - 4) * -math.log1p(-small))
+    return alpha, small, second * (1 + 64 * UNIT), third, fourth, UNIT
 
 
 def _segments(mechanism: Mechanism) -> tuple[FloatArray, FloatArray]:
@@ -95,20 +100,36 @@ def _ratio_cap(row: FloatArray, slope: FloatArray) -> float:
     return float((np.abs(slope[used]) / row[used]).max(initial=0.0)) * (1 + 64 * UNIT)
 
 
-def _noisy(noise: Noise, row: FloatArray, slope: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+@final
+class _Smear:
+    """Rows and slopes under both bounds on a noise; each convolution is kept, for every row meets every slope."""
+
+    def __init__(self, noise: Noise) -> None:
+        self.noise = noise
+        self.kept: dict[tuple[bytes, bool], FloatArray] = {}
+
+    def __call__(self, row: FloatArray, *, high: bool) -> FloatArray:
+        """(cells, places) of `spread`."""
+        key = row.tobytes(), high
+        if key not in self.kept:
+            self.kept[key] = spread(self.noise.high if high else self.noise.low, row)
+        return self.kept[key]
+
+
+def _noisy(smear: _Smear, row: FloatArray, slope: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Upper bounds on the noisy row; bounds on slope over row where they are below and above 0; per cell and place."""
     slack = (row.size + 16) * UNIT
-    below = spread(noise.low, row) * (1 - slack)
+    below = smear(row, high=False) * (1 - slack)
     rising, falling = np.maximum(slope, 0.0), np.maximum(-slope, 0.0)
     # Slopes are differences of probabilities over a width: 4 UNIT of each side, included in `slack`. Where `up` counts,
     # above 0, the rising side is the larger one: its slack pays for the roundings of both. So for `down`, below 0.
-    up = spread(noise.high, rising) * (1 + slack) - spread(noise.low, falling)
-    down = spread(noise.low, rising) - spread(noise.high, falling) * (1 + slack)
+    up = smear(rising, high=True) * (1 + slack) - smear(falling, high=False)
+    down = smear(rising, high=False) - smear(falling, high=True) * (1 + slack)
     cap = _ratio_cap(row, slope)
     with np.errstate(divide="ignore", invalid="ignore"):
         lowest = np.nan_to_num(down / below, nan=0.0, posinf=cap, neginf=-cap)
         highest = np.nan_to_num(up / below, nan=0.0, posinf=cap, neginf=-cap)
-    return spread(noise.high, row) * (1 + slack), np.clip(lowest, -cap, cap), np.clip(highest, -cap, cap)
+    return smear(row, high=True) * (1 + slack), np.clip(lowest, -cap, cap), np.clip(highest, -cap, cap)
 
 
 def squared_distance(mechanism: Mechanism, *, coordinates: int, l2_norm: float) -> float:
@@ -165,68 +186,64 @@ def quadratic_renyi(mechanism: Mechanism, noise: Noise, alpha: float) -> float:
     # x' is a mixture of two neighbouring rows and G one of the slopes between x' and x: only slopes within t count.
     # Pieces of one segment share its slope: the nearest of them decides.
     apart = np.minimum.reduceat(_reach(knots), np.unique(segment, return_index=True)[1], axis=1)
-    worst = np.zeros(distances.size - 1)
-    for k, row in enumerate(rows):
-        for j, slope in enumerate(steepness):
-            met = distances[1:] > apart[k, j]
-            quotients = pair_quotients(noise, row, slope, distances, alpha)
-            worst = np.where(met, np.maximum(worst, quotients), worst)
-    if math.isinf(float(worst.max())):
-        return math.inf
-    # log(1 + t^2 q) / t^2 falls with t: its value at a bin's left end bounds the bin; at 0 it is q.
-    left = distances[:-1]
+    smear = _Smear(noise)
+
+    def farthest(pair: tuple[int, int], every: int) -> float:
+        # The bins that count are those from some distance on.
+        reached = distances[np.searchsorted(distances, apart[pair], side="right") - 1 :]
+        ends = np.union1d(reached[::every], reached[-1:])
+        quotients = pair_quotients(noise, rows[pair[0]], steepness[pair[1]], ends, alpha, smear=smear)
+        return _farthest(ends[:-1], quotients)
+
+    # A few wide bins bound a pair of row and slope as well: most pairs need no others.
+    pairs = list(np.ndindex(apart.shape))
+    wide = {pair: farthest(pair, -(-bins // _WIDE)) for pair in pairs}
+    worst = 0.0
+    for pair in sorted(pairs, key=lambda pair: -wide[pair]):
+        if wide[pair] <= worst or math.isinf(worst):
+            break
+        worst = max(worst, farthest(pair, 1))
+    return worst / (alpha - 1) * (1 + 64 * UNIT)
+
+
+def _farthest(left: FloatArray, quotients: FloatArray) -> float:
+    """Largest log(1 + t^2 q) / t^2 over bins of t: it falls with t, so that left ends bound it; at 0 it is q."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        bounds = np.where(left > 0, np.log1p(left**2 * worst) / left**2, worst)
-    return float(bounds.max()) / (alpha - 1) * (1 + 64 * UNIT)
+        bounds = np.where(left > 0, np.log1p(left**2 * quotients) / left**2, quotients)
+    return float(bounds.max(initial=0.0))
 
 
-def _hump(u: FloatArray, distances: FloatArray, alpha: float) -> FloatArray:
-    """(bins, u) the largest value of h(t u) / t^2 inside a bin of distances where it has one there; 0 elsewhere.
-
-    Below t u = -1 it is (alpha v - 1) / v^2 u^2 with v = -t u, which rises up to v = 2 / alpha: orders below 2 see it.
-    """
-    peak = 2 / alpha
-    if peak <= 1:
-        return np.zeros((distances.size - 1, 1))
-    inside = (distances[:-1, None] * -u < peak) & (distances[1:, None] * -u > peak)
-    with np.errstate(over="ignore"):
-        return np.where(inside, (u * alpha / 2) ** 2 * (1 + 8 * UNIT), 0.0)
-
-
-def pair_quotients(noise: Noise, row: FloatArray, slope: FloatArray, distances: FloatArray, alpha: float) -> FloatArray:
+def pair_quotients(
+    noise: Noise,
+    row: FloatArray,
+    slope: FloatArray,
+    distances: FloatArray,
+    alpha: float,
+    *,
+    smear: _Smear | None = None,
+) -> FloatArray:
     """Per bin of distances an upper bound on Phi(t) / t^2 for every t in it, whether x lies above x' or below."""
     cap = _ratio_cap(row, slope)
     if math.isinf(cap):
         return np.full(distances.size - 1, math.inf)
-    weights, lowest, highest = _noisy(noise, row, slope)
+    weights, lowest, highest = _noisy(smear or _Smear(noise), row, slope)
     weights = (weights * noise.probability[:, None]).ravel()
-    cells = np.array([-cap, cap])
-    edges = _quotients(cells, distances, alpha).max(axis=1)
-    edges = np.maximum(np.maximum(edges[:-1], edges[1:]), _hump(cells[:1], distances, alpha)[:, 0])
+    # Outside the windows any ratio up to the cap may stand.
+    outside = np.array([noise.outside]), np.array([-cap]), np.array([cap])
+    edges = _mean_quotients(*outside, distances, alpha)
     sides = [(lowest.ravel(), highest.ravel()), (-highest.ravel(), -lowest.ravel())]
-    values: list[FloatArray] = []
-    for low, high in sides:
-        # h(t u) / t^2 is monotone in t > 0 for each u (the integral above) but for one hump: both ends of a bin, and
-        # the hump, bound it term by term. Outside the windows any ratio up to the cap may stand.
-        ends = _quotients(np.where(high > 0, high, low), distances, alpha)
-        unsure = (low < 0) & (high > 0)  # elsewhere the end farther from 0 is the worse one
-        if unsure.any():
-            ends[:, unsure] = np.maximum(ends[:, unsure], _quotients(low[unsure], distances, alpha))
-        most = np.maximum(np.maximum(ends[:-1], ends[1:]), _hump(low, distances, alpha))
-        with np.errstate(invalid="ignore", over="ignore"):
-            total = most @ weights + (noise.outside * edges if noise.outside > 0 else 0.0)
-        values.append(np.nan_to_num(total, nan=math.inf, posinf=math.inf))
-    return np.maximum(*values) * (1 + (weights.size + 64) * UNIT)
+    values = [_mean_quotients(weights, low, high, distances, alpha) + edges for low, high in sides]
+    return np.nan_to_num(np.maximum(*values), nan=math.inf, posinf=math.inf) * (1 + (weights.size + 64) * UNIT)
 
 
-def _quotients(u: FloatArray, distances: FloatArray, alpha: float) -> FloatArray:
-    """(distances, u) values of h(t u) / t^2, at t = 0 of its limit; rounded up."""
-    if u.size > 1000 and distances.size > 1:  # a row at a time: what `excess` needs besides fits the cache
-        return np.concatenate([_quotients(u, distances[i : i + 1], alpha) for i in range(distances.size)])
-    scale = distances[:, None]
-    with np.errstate(invalid="ignore", over="ignore"):  # slopes of a tiny range: an infinite quotient bounds as well
-        ratio = excess(scale * u, alpha) / scale**2
-        return np.where(scale > 0, ratio, 0.5 * alpha * (alpha - 1) * u**2 * (1 + 8 * UNIT))
+def _mean_quotients(
+    weights: FloatArray, low: FloatArray, high: FloatArray, distances: FloatArray, alpha: float
+) -> FloatArray:
+    from mezzotint.privacy.sums import compiled as kernels
+
+    totals = np.zeros(distances.size - 1)
+    kernels.mean_quotients(weights, low, high, distances, *series(alpha, _REACH), totals)
+    return totals
 
 
 _SEGMENTS = 64

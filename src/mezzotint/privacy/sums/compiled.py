@@ -1,0 +1,97 @@
+"""Compiled inner loops of sums: imported when first needed, because numba is heavy."""
+
+from __future__ import annotations
+
+import math
+
+from mezzotint.core.kernels import compiled, inlined
+from mezzotint.core.mechanism import FloatArray
+
+
+@inlined
+def _excess(u: float, alpha: float, small: float, a: float, b: float, c: float, unit: float) -> float:
+    """max(1 + u, 0)^alpha - 1 - alpha u, rounded up; see `geometry.series` for the other arguments."""
+    if abs(u) <= small:
+        return u * u * (a + u * (b + c * u))
+    power = math.exp(alpha * math.log1p(u)) if u > -1 else 0.0
+    size = abs(u)
+    # Every term errs by (alpha + 4) UNIT of its own size.
+    return max(0.0, power - 1 - alpha * u + (alpha * (1 + size) + 8) * 4 * unit * (power + 1 + alpha * size))
+
+
+@compiled
+def mean_excess(
+    high: FloatArray,
+    low: FloatArray,
+    copy_high: FloatArray,
+    copy_low: FloatArray,
+    alpha: float,
+    small: float,
+    a: float,
+    b: float,
+    c: float,
+    unit: float,
+) -> float:
+    """Sum of copy_high h(u), u at the worse end of [low / copy_high - 1, high / copy_low - 1], place by place."""
+    total = 0.0
+    for k in range(high.size):
+        above = (high[k] - copy_low[k]) / copy_low[k]
+        below = (low[k] - copy_high[k]) / copy_high[k]
+        first = _excess(above, alpha, small, a, b, c, unit)
+        second = _excess(below, alpha, small, a, b, c, unit)
+        total += copy_high[k] * max(first, second)
+    return total
+
+
+@inlined
+def _quotient(
+    u: float, distance: float, alpha: float, small: float, a: float, b: float, c: float, unit: float
+) -> float:
+    """h(t u) / t^2, at t = 0 of its limit; rounded up."""
+    if distance == 0:
+        return u * u * a
+    return _excess(distance * u, alpha, small, a, b, c, unit) / (distance * distance)
+
+
+@compiled
+def mean_quotients(
+    weights: FloatArray,
+    low: FloatArray,
+    high: FloatArray,
+    distances: FloatArray,
+    alpha: float,
+    small: float,
+    a: float,
+    b: float,
+    c: float,
+    unit: float,
+    totals: FloatArray,
+) -> None:
+    """Adds to (bins,) `totals` the means of the largest h(t u) / t^2 inside each bin of distances.
+
+    Monotone in t > 0 for each u but for one hump: both ends of a bin, and the hump, bound it. Below t u = -1 it is
+    (alpha v - 1) / v^2 u^2 with v = -t u, which rises up to v = 2 / alpha: orders below 2 see it.
+
+    Arguments:
+        weights: (n,) >= 0; places with none are passed over.
+        low, high: (n,) what u lies between: the end farther from 0 is the worse one, of both where 0 is inside.
+        distances: (bins + 1,) increasing, >= 0.
+    """
+    peak = 2 / alpha
+    for i in range(weights.size):
+        weight, least, most = weights[i], low[i], high[i]
+        if weight == 0:
+            continue
+        worst = most if most > 0 else least
+        both = least < 0 < most
+        nearer = 0.0
+        for j in range(distances.size):
+            value = _quotient(worst, distances[j], alpha, small, a, b, c, unit)
+            if both:
+                value = max(value, _quotient(least, distances[j], alpha, small, a, b, c, unit))
+            if j > 0:
+                bound = max(nearer, value)
+                if peak > 1 and -distances[j - 1] * least < peak < -distances[j] * least:
+                    bound = max(bound, (least * alpha / 2) ** 2 * (1 + 8 * unit))
+                totals[j - 1] += weight * bound
+            nearer = value
