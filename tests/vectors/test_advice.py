@@ -84,6 +84,10 @@ def test_errors_are_those_of_running_the_schemes(changes):
 @judges(
     "vectors.advice.Advice.best",
     "vectors.advice.Option.epsilon",
+    "vectors.calibration.Setting.claim",
+    "vectors.calibration.Setting.release",
+    "vectors.calibration.calibrated_gaussian",
+    "vectors.calibration.calibrated_noise",
     "vectors.calibration.calibrated_table",
 )
 @pytest.mark.parametrize(
@@ -123,6 +127,19 @@ def test_a_sum_of_one_is_a_single_report():
     assert [(o.name, o.mse, o.epsilon) for o in alone.options] == [(o.name, o.mse, o.epsilon) for o in local.options]
     assert local.options[0].claim is not None
     assert local.options[0].claim.view == "local"
+
+
+@pytest.mark.parametrize("changes", [{}, {"dimension": 300, "rounds": 20}, {"dimension": 9, "corrupted": 50}])
+def test_rounded_gaussians_meet_the_claim_exactly_and_come_near_a_trusted_server(changes):
+    one = setting(**changes)
+    option = next(option for option in advise(one, tables=[]).options if option.name == "rounded Gaussian")
+    assert option.claim is not None
+    assert not option.claim.certified
+    assert one.epsilon * (1 - 1e-6) <= option.epsilon <= one.epsilon
+    # A trusted server's Gaussian, as much more as the corrupted add nothing, and a twelfth of a step squared a client.
+    least = 2 * math.sqrt(one.rounds * one.clients / one.honest) / gaussian_shift(one.epsilon, one.delta)
+    # Two steps of deviation and more: rounding adds 1 / 48 of the variance at most.
+    assert (least / one.clients) ** 2 <= option.mse <= (least / one.clients) ** 2 * (1 + 1 / 48) * (1 + MANY)
 
 
 def test_too_few_bits_leave_nothing_and_the_reason_says_so():

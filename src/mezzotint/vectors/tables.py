@@ -28,8 +28,8 @@ from mezzotint.privacy.release import Release
 from mezzotint.privacy.sums.blanket import Noise, blanket_noise, silence
 from mezzotint.privacy.sums.cost import PURE_L2, RENYI_L2, kept_variance, shortlist
 from mezzotint.privacy.sums.geometry import pure_epsilon_l2, quadratic_renyi, squared_distance
-from mezzotint.privacy.tradeoff import gaussian_epsilon
 from mezzotint.privacy.sums.lattice import Lattice, find_lattice, lattice_rows
+from mezzotint.privacy.tradeoff import gaussian_epsilon
 from mezzotint.vectors.rotation import Rotation, clip
 
 
