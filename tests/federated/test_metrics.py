@@ -16,7 +16,8 @@ from federated.grids import LocalGrid
 from federated.test_app import CLIENTS, _settings
 from mezzotint.cli import run
 from mezzotint.core.errors import FileFormatError, ParameterError
-from mezzotint.federated.app import make_client_app, run_server
+from mezzotint.federated.app import run_server
+from mezzotint.federated.client_app import make_client_app
 from mezzotint.federated.encoding import FixedPointEncoding, encoding_from, gaussian_encoding, packed, unpacked
 from mezzotint.federated.folder import write_app
 from mezzotint.federated.ledger import RunLedger
