@@ -2,11 +2,11 @@
 
 Run: python benchmarks/federated_utility.py MNIST_FOLDER [--per-round 100] [--seeds 0,1,2,3,4] [--tuning 100,101]
 
-MNIST over 1,000 clients (Dirichlet 0.3) who take turns, softmax regression (7,850 parameters), 20 rounds; epsilon 2 at
-delta 1e-5 for replacing one client, computed: to an observer of the secure sums, or, where a trusted server adds the
-noise, of the models. Rows of one size of rounds have one relation and one participation. A row chooses its
-server optimizer, clipping norm and local training from the same lists in the same way, on seeds that are not reported;
-without noise, and where all clients stay, what suits the trusted server is taken. Noise is seeded: a simulation.
+MNIST over 1,000 clients (Dirichlet 0.3), softmax regression (7,850 parameters), 20 rounds; epsilon 2 at delta 1e-5 for
+replacing one client, computed: to an observer of the secure sums, or, where a trusted server adds the noise, of the
+models. Rows of one size of rounds have one relation and one participation. A row chooses its server optimizer, clipping
+norm and local training from the same lists in the same way, on seeds that are not reported; without noise, and where
+all clients stay, what suits the trusted server is taken. Noise is seeded: a simulation.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rich.table import Table
 from mezzotint.datasets import Federation, load_federation
 from mezzotint.federated.budget import noise_within
 from mezzotint.federated.encoding import Encoding, FixedPointEncoding, GaussianEncoding, gaussian_encoding
-from mezzotint.federated.schedule import most_participations, turn
+from mezzotint.federated.schedule import Sampling, check_sampling, most_participations, turn
 from mezzotint.federated.server_optimizers import FedAdam, FedAvg, FedAvgM, ServerOptimizer, State
 from mezzotint.federated.tasks import LocalTraining, Rehearsal, model_for
 from mezzotint.vectors.calibration import gaussian_shift
@@ -75,10 +75,11 @@ class Row:
     folder: str
     per_round: int
     adds: str
+    sampling: Sampling = "cyclic"
 
     @property
     def charged(self) -> int:
-        return most_participations("cyclic", rounds=ROUNDS, per_round=self.per_round, population=CLIENTS)
+        return most_participations(self.sampling, rounds=ROUNDS, per_round=self.per_round, population=CLIENTS)
 
     @property
     def least(self) -> int:
@@ -110,7 +111,7 @@ class Row:
             encoding = self.encoding(multiplier, setting.clip, model.initial(0).size)
         run = Rehearsal(
             federation=federation, model=model, per_round=self.per_round, learning_rate=rate, rounds=ROUNDS,
-            every=ROUNDS, sampling="cyclic", training=setting.local, optimizer=optimizer,
+            every=ROUNDS, sampling=self.sampling, training=setting.local, optimizer=optimizer,
         )  # fmt: skip
         return 100 * run.run(encoding, seed=seed)[-1][2]
 
@@ -121,17 +122,22 @@ class Row:
         """
         federation, (optimizer, rate) = federation_of(self.folder, seed), setting.server
         model = model_for("softmax", federation)
-        order = np.random.default_rng(np.random.SeedSequence(seed).spawn(2)[0]).permutation(CLIENTS)  # of `Rehearsal`
+        choice = np.random.default_rng(np.random.SeedSequence(seed).spawn(2)[0])  # of `Rehearsal`
+        order = choice.permutation(CLIENTS) if self.sampling == "cyclic" else None
         parameters, rng = model.initial(seed), np.random.default_rng([seed, 1])
         state: State = {}
         for number in range(1, ROUNDS + 1):
             total = multiplier * setting.clip * rng.standard_normal(parameters.size)
-            for place in order[turn(number, self.per_round, CLIENTS)]:
+            turns = choice.permutation(CLIENTS)[: self.per_round] if order is None else order[self._turn(number)]
+            for place in turns:
                 update = setting.local.update(model, parameters, *federation.clients[place], seed=0)
                 total += update * (setting.clip / max(float(np.linalg.norm(update)), setting.clip))
             state, change = optimizer.step(state, total / self.per_round)
             parameters = parameters + rate * change
         return 100 * model.evaluate(parameters, federation.test_x, federation.test_y)[1]
+
+    def _turn(self, number: int) -> list[int]:
+        return turn(number, self.per_round, CLIENTS)
 
     def tuned(self, multiplier: float, seeds: Sequence[int]) -> Setting:
         """One choice after another, each the best of its list with those before it as chosen."""
@@ -164,10 +170,13 @@ def main() -> None:
     parser.add_argument("folder", help="with MNIST's four files")
     parser.add_argument("--seeds", default="0,1,2,3,4", help="of split, start, turns and simulated noise")
     parser.add_argument("--tuning", default="100,101", help="seeds that settings are chosen on; not reported")
+    parser.add_argument("--once", action="store_true", help="choose for the trusted server alone, and take it for all")
     parser.add_argument("--per-round", default="100,200,1000")
+    parser.add_argument("--sampling", default="cyclic", help="cyclic, or fixed: drawn anew in every round")
     arguments = parser.parse_args()
     seeds, tuning = ([int(part) for part in text.split(",")] for text in (arguments.seeds, arguments.tuning))
     size = model_for("softmax", federation_of(arguments.folder, seeds[0])).initial(0).size
+    sampling = check_sampling(arguments.sampling)
     console = Console(width=180)
     table = Table(title=f"Accuracy in percent after {ROUNDS} rounds: mean and standard error, seeds {arguments.seeds}")
     names = ("clients a round", "rounds each", "noise added by", "noise multiplier", "epsilon at most", "if all stay")
@@ -178,9 +187,9 @@ def main() -> None:
         setting = Setting()
         for adds in (TRUSTED, NOBODY, STAY, VANISH):
             start = time.process_time()
-            row = Row(folder=arguments.folder, per_round=per_round, adds=adds)
+            row = Row(folder=arguments.folder, per_round=per_round, adds=adds, sampling=sampling)
             multiplier = row.multiplier(size)
-            if adds in (TRUSTED, VANISH):
+            if adds == TRUSTED or (adds == VANISH and not arguments.once):
                 setting = row.tuned(multiplier, tuning)
             score = row.simulated if adds == TRUSTED else row.protocol
             scores = [score(setting, multiplier, seed) for seed in seeds]

@@ -23,6 +23,7 @@ from mezzotint.federated.encoding import (
     canonical,
     encoding_from,
     gaussian_encoding,
+    load_encoding,
     packed,
     unpacked,
 )
@@ -199,6 +200,31 @@ def test_policies_name_a_range(tmp_path):
     strategy = SecureStrategy(encoding=FixedPointEncoding(clip=1.0), per_round=6)
     with pytest.raises(PolicyRefusal, match="l2_norm=None"):
         load_policy(path).check(strategy.encoding, strategy.plan(6, 1, 3))
+
+
+def test_the_command_writes_a_norm_that_adapts_and_finds_its_noise(tmp_path, capsys):
+    """The noise is for mean and count together: what is written keeps to the budget, and takes most of it."""
+    told = [
+        "federate",
+        "--mechanism",
+        "rounded-gaussian",
+        "--clip-quantile",
+        "0.7",
+        "--l2-norm",
+        "0.5",
+        "--l2-norm-range",
+        "0.1",
+        "2",
+    ]
+    drawn = ["--clients", "600", "--per-round", "600", "--rounds", "2", "--epsilon", "2", "--sampling", "cyclic"]
+    assert run([*told, *drawn, "--app", str(tmp_path / "app")]) == 0
+    encoding = load_encoding(next((tmp_path / "app").rglob("encoding.json")))
+    assert isinstance(encoding, AdaptiveEncoding)
+    assert (encoding.clip, encoding.quantile, encoding.least, encoding.most) == (0.5, 0.7, 0.1, 2.0)
+    claim = encoding.central(rounds=2, clients=301, size=650, delta=1e-5)
+    assert claim is not None
+    assert 1.9 < claim.epsilon <= 2.0
+    assert f"--noise-multiplier {encoding.noise_multiplier(600):.6g}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["--mechanism", "ddg"], ["--most-examples", "9"], ["--trust", "local"]])

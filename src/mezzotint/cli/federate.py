@@ -466,6 +466,7 @@ def _show(report: RunReport, settings: RunSettings, as_json: bool) -> None:
         "measured": report.measured,
         "evaluations": report.evaluations,
         "incidents": report.incidents,
+        "l2_norms": report.l2_norms,
         "stopped": report.stopped,
         "seconds": report.seconds,
     }
