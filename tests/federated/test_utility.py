@@ -74,7 +74,7 @@ def test_the_page_says_what_sums_cost_within_the_goal_of_three_points() -> None:
     compared = [row for row in rows if row[less]]
     assert {row[place] for row in compared} == set(trusted) >= {"100", "200", "1,000"}
     for row in compared:
-        difference = float(row[less].split()[0].replace("−", "-"))
+        difference = float(row[less].split()[0].replace("\u2212", "-"))
         # Means are rounded to .01, twice.
         assert difference == pytest.approx(trusted[row[place]] - float(row[accuracy].split()[0]), abs=0.0151)
         assert difference < 3
