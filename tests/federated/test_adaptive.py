@@ -34,6 +34,7 @@ from mezzotint.federated.policy import Policy, PolicyRefusal, load_policy
 from mezzotint.federated.strategy import SecureStrategy
 from mezzotint.federated.tasks import mean_update
 from mezzotint.federated.weights import WeightedEncoding
+from mezzotint.vectors import ranked_codebook
 from tolerances import MANY
 
 
@@ -200,6 +201,9 @@ def test_policies_name_a_range(tmp_path):
     strategy = SecureStrategy(encoding=FixedPointEncoding(clip=1.0), per_round=6)
     with pytest.raises(PolicyRefusal, match="l2_norm=None"):
         load_policy(path).check(strategy.encoding, strategy.plan(6, 1, 3))
+    load_policy(path).check_report(ranked_codebook(16, 4.0, 4, clip_norm=2.0))
+    with pytest.raises(PolicyRefusal, match=r"clip_norm=2\.1"):
+        load_policy(path).check_report(ranked_codebook(16, 4.0, 4, clip_norm=2.1))
 
 
 def test_the_command_writes_a_norm_that_adapts_and_finds_its_noise(tmp_path, capsys):

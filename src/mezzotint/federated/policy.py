@@ -144,7 +144,8 @@ class Policy:
             raise PolicyRefusal(f"epsilon={scheme.epsilon:g} per report: this client allows {allowed:g}")
         if self.mechanisms is not None and scheme.sha256 not in self.mechanisms:
             raise PolicyRefusal(f"mechanism={scheme.sha256}: not among those that this client allows")
-        if scheme.clip_norm > min(self.largest_value, float("inf") if self.l2_norm is None else self.l2_norm):
+        norms = [norm for norm in (self.l2_norm, *(self.l2_norm_range or ())[1:]) if norm is not None]
+        if scheme.clip_norm > min([self.largest_value, *norms]):
             raise PolicyRefusal(f"clip_norm={scheme.clip_norm:g}: more than this client allows")
 
     def _check_mechanism(self, encoding: Encoding) -> None:
