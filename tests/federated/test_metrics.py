@@ -179,6 +179,8 @@ def test_every_so_many_rounds_the_new_model_is_measured_and_nothing_else_leaves(
     assert strategy.ledger.charges == {str(place): 4 for place in range(6)}
     assert strategy.evaluator.ledger.charges == {str(place): len(due) for place in range(6)}
     assert strategy.incidents == strategy.evaluator.incidents == []
+    # Who stands behind a node is asked once, for both.
+    assert sum("name" in reply.content.config_records[RECORD] for reply in grid.received) == 6
     for reply in grid.received:
         assert set(reply.content) == {RECORD}
         assert not reply.content.metric_records
@@ -205,6 +207,7 @@ def test_who_is_not_asked_in_its_policy_refuses_and_training_goes_on():
     refused = [one for one in strategy.evaluator.incidents if one.client]
     assert len(refused) == 10
     assert all(one.name == "PolicyRefusal" and "answers no sums of what it measures" in one.what for one in refused)
+    assert sum("name" in reply.content.config_records[RECORD] for reply in grid.received) == 6
 
 
 def test_without_a_function_that_measures_there_is_no_sum_and_training_goes_on():

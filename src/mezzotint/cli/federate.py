@@ -421,6 +421,9 @@ def _write_app(
     tell(f"mezzotint: check it with: flwr build --app {app}; run it with: flwr run {app}", markup=False)
     simulated = f"flwr federation simulation-config @none/default local --num-supernodes {settings.clients}"
     tell(f"mezzotint: to simulate its clients on one machine, first: {simulated}", markup=False, soft_wrap=True)
+    if settings.evaluate_every:
+        remedy = "nodes tell what they measure only under a policy with evaluate_noise_multiplier; others refuse"
+        tell(f"mezzotint: {remedy}", markup=False, soft_wrap=True)
     if settings.data:
         tell("mezzotint: every node names its data in --node-config 'data=\"/path\"', the SuperLink's machine in the "
             "environment variable MEZZOTINT_DATA", markup=False)  # fmt: skip

@@ -341,7 +341,13 @@ class SecureStrategy(RoundStrategy[_Secure]):
             return []
         if sum(text == "released" for text in self.ledger.rounds.values()) % self.every:
             return []
+        self._introduce_to(self.evaluator)
         return self.evaluator.configure_train(server_round, arrays, config, grid)
+
+    def _introduce_to(self, other: SecureStrategy) -> None:
+        """Hands on who stands behind which node, and how long may still be waited for the absent."""
+        other._cards, other._challenges, other._late = self._cards, self._challenges, self._late
+        other._patience = self._patience
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """What clients measured, with the standard errors that the noise gives it."""
@@ -449,7 +455,8 @@ class SecureStrategy(RoundStrategy[_Secure]):
         now.server.receive(place, payload)
 
     def _refused(self, now: _Secure, place: int) -> None:
-        if now.server.stage == "deal":  # perhaps it started anew, with another key: it is asked again who it is
+        # Perhaps it started anew, with another key: it is asked again who it is. (It need not measure to be known.)
+        if now.server.stage == "deal" and self.encoding.purpose == "train":
             self._cards.pop(now.nodes[place], None)
 
     def _until_train(self, now: _Secure) -> Iterator[Message]:
