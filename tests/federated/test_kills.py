@@ -366,7 +366,7 @@ def test_a_server_killed_at_any_moment_ends_with_the_model_of_one_that_was_not(
         "stage_timeout": 5.0, "server_optimizer": optimizer, "learning_rate": 0.05,
     }  # fmt: skip
     rng = np.random.default_rng(11)
-    with Runs.of("federated.killed:serve_for") as runs:
+    with Runs.of("federated.killed:serve_for", loads=["sklearn.datasets"]) as runs:
 
         def run(name: object, seconds: float = 0.0, **moment: Any) -> Any:
             return runs(json.dumps(settings | {"out": str(tmp_path / str(name))}), seconds, **moment)
