@@ -18,6 +18,7 @@ from laws.registry import judges
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.families import discrete_gaussian, rqm, skellam, stochastic_rounding
+from mezzotint.federated.budget import _not_amplified
 from mezzotint.federated.encoding import (
     NOTHING,
     SERVER_DRAWS,
@@ -36,6 +37,7 @@ from mezzotint.federated.encoding import (
 )
 from mezzotint.federated.policy import Policy, PolicyRefusal
 from mezzotint.federated.secagg import RoundPlan
+from mezzotint.federated.weights import WeightedEncoding
 from tolerances import FEW, MANY
 
 SIZE, CLIENTS = 20, 50
@@ -375,3 +377,16 @@ def test_settings_that_make_no_sense_are_refused():
     with pytest.raises(ParameterError, match="deviation"):
         GaussianEncoding(deviation=0.5, l2_norm=1.0, granularity=1.0, modulus_bits=8)
     assert json.loads(canonical(ENCODINGS["fixed"].as_dict()))["kind"] == "fixed"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "reason"),
+    [
+        (FixedPointEncoding(clip=1.0), "no noise"),
+        (WeightedEncoding(inner=FixedPointEncoding(clip=1.0, l2_norm=1.0), most_examples=5), "summed as they are"),
+        (gaussian_encoding(noise_multiplier=4.0, l2_norm=1.0, clients=9, size=3), "noise that is added"),
+    ],
+    ids=["clip", "weighted", "noise"],
+)
+def test_why_absence_amplifies_nothing(encoding, reason):
+    assert reason in _not_amplified(encoding)

@@ -547,8 +547,9 @@ def test_nodes_that_are_not_there_are_waited_for_once_in_a_run(monkeypatch):
         ({"spare": 30}, "minimum"),
         ({"spare": 5, "roster": roster(10)}, "per_round"),
         ({"spare": 3}, "spare"),
+        ({"spare": 2, "corrupted": 0.4}, "spare"),  # eight clients, half of whom collude, bear one drop-out
     ],
-    ids=["negative", "poisson", "minimum", "roster", "drop-outs"],
+    ids=["negative", "poisson", "minimum", "roster", "drop-outs", "committee"],
 )
 def test_spare_clients_that_cannot_be(options, name):
     with pytest.raises(ParameterError) as found:

@@ -332,6 +332,7 @@ def _noise(
     """The noise multiplier, given or found, and its encoding of updates; of one coordinate more, if a number joins."""
     from mezzotint.federated import budget, schedule, tasks
     from mezzotint.federated import encoding as encodings
+    from mezzotint.privacy.claim import counted
 
     federation = _federation(settings)
     size = tasks.model_for(settings.model, federation).initial(settings.seed).size + one_more
@@ -368,7 +369,7 @@ def _noise(
     least = settings.minimum or drawn // 2 + 1
     epsilon, delta = _left_for_updates(settings, least)
     found, encoding = budget.noise_within(epsilon, make, rounds=rounds, clients=least, size=size, delta=delta)
-    told = f"for clients in {rounds} of {settings.rounds} rounds, in sums of {least} or more"
+    told = f"for clients in {rounds} of {counted(settings.rounds, 'round')}, in sums of {least} or more"
     notices().print(f"mezzotint: --noise-multiplier {found:.6g} keeps to --epsilon {settings.epsilon:g} {told}")
     return found, encoding
 
@@ -497,9 +498,10 @@ def _show(report: RunReport, settings: RunSettings, as_json: bool) -> None:
     if settings.trust == "local":
         say("observer: the server itself, which sees every report")
     rounds = report.ledger["rounds"]
-    summary = f"ledger: {len(rounds)} rounds, smallest {'mean' if settings.trust == 'local' else 'sum'} "
-    summary += f"{report.ledger['smallest_sum']} clients"
-    say(f"{summary}, {len(report.ledger['charges'])} clients charged")
+    smallest = "mean" if settings.trust == "local" else "sum"
+    summary = f"ledger: {claims_of.counted(len(rounds), 'round')}, smallest {smallest} "
+    summary += claims_of.counted(report.ledger["smallest_sum"], "client")
+    say(f"{summary}, {claims_of.counted(len(report.ledger['charges']), 'client')} charged")
     for one in report.measured[-1:]:
         told = ", ".join(f"{name} {one[name][0]:.4f} (noise {one[name][1]:.2g})" for name in ("loss", "accuracy"))
         say(f"measured by {one['clients']} clients after round {one['round']}: {told}")

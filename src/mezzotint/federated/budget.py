@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from mezzotint.core.errors import InfeasibleError
-from mezzotint.federated.encoding import Encoding, TableEncoding
+from mezzotint.federated.encoding import Encoding, FixedPointEncoding, TableEncoding
+from mezzotint.federated.joined import WrappedEncoding
 from mezzotint.federated.ledger import RunLedger
 from mezzotint.privacy.claim import Claim
 from mezzotint.vectors.calibration import search
@@ -97,6 +98,15 @@ def with_evaluations(updates: Claim, measured: Claim) -> Claim:
     )
 
 
+def _not_amplified(encoding: Encoding) -> str:
+    """Why nobody is amplified who takes part under an encoding that is no table's alone."""
+    if isinstance(encoding, WrappedEncoding):
+        return "none: amplification is proved for updates that are summed as they are, and these are changed before"
+    if isinstance(encoding, FixedPointEncoding):
+        return "none: there is no noise that absence could amplify"
+    return "none: amplification is proved for tables, not for noise that is added to vectors"
+
+
 def against_readers(
     encoding: Encoding,
     ledger: RunLedger,
@@ -129,7 +139,7 @@ def against_readers(
     if corrupted:
         return "none: a corrupted client knows who took part with it"
     if not isinstance(encoding, TableEncoding):
-        return "none: amplification is proved for tables, not for this noise"
+        return _not_amplified(encoding)
     among = ledger.among
     if among is None or among <= per_round:
         return "none: every round has to have the same clients to draw from, and more of them than it draws"

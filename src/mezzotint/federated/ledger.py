@@ -282,5 +282,7 @@ class Checkpoint:
                 return cls(
                     parameters=parameters, done=int(file["done"]), session=session, optimizer=state, l2_norm=norm
                 )
+        except FileNotFoundError:
+            raise FileFormatError(f"{folder}: holds no run to resume; name the folder that a run was given") from None
         except (OSError, ValueError, KeyError) as error:
             raise FileFormatError(f"{folder.name}: no checkpoint to resume from ({error})") from None

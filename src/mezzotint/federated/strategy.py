@@ -65,7 +65,7 @@ from mezzotint.federated.secagg.server import Outbox
 from mezzotint.federated.secagg.trust import ROUNDS
 from mezzotint.federated.server_optimizers import State
 from mezzotint.federated.turns import behind
-from mezzotint.privacy.claim import Claim
+from mezzotint.privacy.claim import Claim, counted
 
 
 @final
@@ -263,9 +263,16 @@ class SecureStrategy(RoundStrategy[_Secure]):
         why = ""
         for lost in range(math.ceil(self.dropped * clients), -1, -1):
             try:
-                return plan_sum(**asked, dropped=lost, security_bits=self.trust.bits, drawn_bits=drawn)
+                sizes = plan_sum(**asked, dropped=lost, security_bits=self.trust.bits, drawn_bits=drawn)
             except (InfeasibleError, ParameterError) as error:
                 why = str(error)
+                continue
+            if clients == self.invited and lost < self.spare:
+                remedy = (
+                    f"{clients} clients, {bad} of whom may collude, bear {counted(lost, 'drop-out')}: spare no more"
+                )
+                raise ParameterError("spare", self.spare, remedy)
+            return sizes
         raise PlanRefused("plan", why)
 
     def claims(self, *, size: int, delta: float, corrupted: int) -> dict[str, Claim]:

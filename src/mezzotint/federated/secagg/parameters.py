@@ -161,7 +161,7 @@ def _committee(clients: int, corrupted: int, dropped: int, security: float, fail
             return members, quorum
     raise InfeasibleError(
         f"of {clients} clients {corrupted} collude and {dropped} drop out: no committee keeps them apart from the "
-        "rest; invite more clients, or assume fewer corrupted ones or fewer drop-outs"
+        "rest; invite more clients, or assume that fewer collude or drop out"
     )
 
 
@@ -180,7 +180,7 @@ def _partners(
             return picks, least
     raise InfeasibleError(
         f"of {clients} clients {corrupted} collude and {dropped} drop out: masks do not connect the rest; invite more "
-        "clients, or assume fewer corrupted ones or fewer drop-outs"
+        "clients, or assume that fewer collude or drop out"
     )
 
 

@@ -275,8 +275,8 @@ class Roster:
         Raises:
             FileFormatError: no such file, or not a roster.
         """
+        plain = read_object(path)
         try:
-            plain = read_object(path)
             if plain.get("format") != _FORMAT:
                 raise FileFormatError(f"{Path(path).name}: not a roster")
             pairs: Sequence[tuple[str, str]] = plain["members"]

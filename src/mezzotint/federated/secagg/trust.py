@@ -84,7 +84,8 @@ class Trust:
             raise PlanRefused("plan", f"minimum={plan.minimum}: this client wants at least {self.minimum} summands")
         bad = self.corrupted_of(plan, population)
         if plan.minimum <= bad:
-            raise PlanRefused("plan", f"minimum={plan.minimum}: {bad} of the round may be corrupted, too few are left")
+            why = f"{bad} of {plan.clients} may collude with the server (corrupted, --colluding), too few are left"
+            raise PlanRefused("plan", f"minimum={plan.minimum}: {why}")
         sizes = {"clients": plan.clients, "corrupted": bad}
         if forked(**sizes, members=plan.members, quorum=plan.quorum) > -self.drawn_bits(population):
             raise PlanRefused("plan", f"quorum={plan.quorum}: two sets of survivors could both get one")
