@@ -68,3 +68,13 @@ def test_certified_epsilons_are_as_close_as_promised_or_called_computed_with_the
             assert 0 < float(seconds) <= 60, name
             assert kind in {"ratio", "delta", "renyi", "losses", "sum", "gaussian"}, name
     assert sum(ratio != "computed" for _, ratio, *_ in rows.values()) > 50
+
+
+def test_rows_of_a_secure_round_on_the_engine_are_those_of_the_benchmark() -> None:
+    page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    section = page.split("## A secure round on Flower's engine")[1].split("\n## ")[0]
+    names = [line.strip("|").split("|")[0].strip() for line in section.splitlines() if line.startswith("| ")][1:]
+    source = (ROOT / "benchmarks" / "federated.py").read_text(encoding="utf-8")
+    stages = {name: "its stage {name!r}, median seconds" for name in names if name.startswith("its stage")}
+    assert len(names) == 8
+    assert [name for name in names if stages.get(name, name) not in source] == []
