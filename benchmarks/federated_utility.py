@@ -4,9 +4,10 @@ Run: python benchmarks/federated_utility.py MNIST_FOLDER [--per-round 100] [--se
 
 MNIST over 1,000 clients (Dirichlet 0.3), softmax regression (7,850 parameters), 20 rounds; epsilon 2 at delta 1e-5 for
 replacing one client, computed: to an observer of the secure sums, or, where a trusted server adds the noise, of the
-models. Rows of one size of rounds have one relation and one participation. A row chooses its server optimizer, clipping
-norm and local training from the same lists in the same way, on seeds that are not reported; without noise, and where
-all clients stay, what suits the trusted server is taken. Noise is seeded: a simulation.
+models. With --bands everybody is in every sum, and trains in turn. Rows of one size of rounds have one relation and one
+participation. A row chooses its server optimizer, clipping norm and local training from the same lists in the same way,
+on seeds that are not reported; without noise, and where all clients stay, what suits the trusted server is taken. Noise
+is seeded: a simulation.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from mezzotint.federated.encoding import Encoding, FixedPointEncoding, GaussianE
 from mezzotint.federated.schedule import Sampling, check_sampling, most_participations, turn
 from mezzotint.federated.server_optimizers import FedAdam, FedAvg, FedAvgM, ServerOptimizer, State
 from mezzotint.federated.tasks import LocalTraining, Rehearsal, model_for
+from mezzotint.federated.turns import behind
 from mezzotint.vectors.calibration import gaussian_shift
 
 CLIENTS, ROUNDS, EPSILON, DELTA = 1000, 20, 2.0, 1e-5
@@ -76,10 +78,17 @@ class Row:
     per_round: int
     adds: str
     sampling: Sampling = "cyclic"
+    bands: int = 1
+
+    @property
+    def sums(self) -> int:
+        """That a client is in."""
+        return most_participations(self.sampling, rounds=ROUNDS, per_round=self.per_round, population=CLIENTS)
 
     @property
     def charged(self) -> int:
-        return most_participations(self.sampling, rounds=ROUNDS, per_round=self.per_round, population=CLIENTS)
+        """Updates of a client, at most."""
+        return -(-self.sums // self.bands)
 
     @property
     def least(self) -> int:
@@ -96,11 +105,13 @@ class Row:
         return noise_within(
             EPSILON,
             lambda multiplier: self.encoding(multiplier, 1.0, size),
-            rounds=self.charged, clients=self.least, size=size, delta=DELTA,
+            rounds=self.sums, clients=self.least, size=size, delta=DELTA,
         )[0]  # fmt: skip
 
     def encoding(self, multiplier: float, clip: float, size: int) -> GaussianEncoding:
-        return gaussian_encoding(noise_multiplier=multiplier, l2_norm=clip, clients=self.per_round, size=size)
+        return gaussian_encoding(
+            noise_multiplier=multiplier, l2_norm=clip, clients=self.per_round, size=size, bands=self.bands
+        )
 
     def protocol(self, setting: Setting, multiplier: float, seed: int) -> float:
         """Accuracy in percent, through the encoding that clients use: integers modulo M are summed and decoded."""
@@ -126,18 +137,18 @@ class Row:
         order = choice.permutation(CLIENTS) if self.sampling == "cyclic" else None
         parameters, rng = model.initial(seed), np.random.default_rng([seed, 1])
         state: State = {}
+        noises: State = {}
+        per_turn = self.per_round // self.bands
         for number in range(1, ROUNDS + 1):
-            total = multiplier * setting.clip * rng.standard_normal(parameters.size)
-            turns = choice.permutation(CLIENTS)[: self.per_round] if order is None else order[self._turn(number)]
+            noise = multiplier * setting.clip * rng.standard_normal(parameters.size)
+            noises, total = behind(noises, noise, number=number, count=self.bands, bands=self.bands)
+            turns = choice.permutation(CLIENTS)[:per_turn] if order is None else order[turn(number, per_turn, CLIENTS)]
             for place in turns:
                 update = setting.local.update(model, parameters, *federation.clients[place], seed=0)
                 total += update * (setting.clip / max(float(np.linalg.norm(update)), setting.clip))
-            state, change = optimizer.step(state, total / self.per_round)
+            state, change = optimizer.step(state, total / per_turn)
             parameters = parameters + rate * change
         return 100 * model.evaluate(parameters, federation.test_x, federation.test_y)[1]
-
-    def _turn(self, number: int) -> list[int]:
-        return turn(number, self.per_round, CLIENTS)
 
     def tuned(self, multiplier: float, seeds: Sequence[int]) -> Setting:
         """One choice after another, each the best of its list with those before it as chosen."""
@@ -173,21 +184,23 @@ def main() -> None:
     parser.add_argument("--once", action="store_true", help="choose for the trusted server alone, and take it for all")
     parser.add_argument("--per-round", default="100,200,1000")
     parser.add_argument("--sampling", default="cyclic", help="cyclic, or fixed: drawn anew in every round")
+    parser.add_argument("--bands", default="", help="rows of all in every sum, each training in one of so many")
     arguments = parser.parse_args()
     seeds, tuning = ([int(part) for part in text.split(",")] for text in (arguments.seeds, arguments.tuning))
     size = model_for("softmax", federation_of(arguments.folder, seeds[0])).initial(0).size
     sampling = check_sampling(arguments.sampling)
     console = Console(width=180)
     table = Table(title=f"Accuracy in percent after {ROUNDS} rounds: mean and standard error, seeds {arguments.seeds}")
-    names = ("clients a round", "rounds each", "noise added by", "noise multiplier", "epsilon at most", "if all stay")
+    names = ("clients a round", "updates each", "noise added by", "noise multiplier", "epsilon at most", "if all stay")
     for name in (*names, "chosen", "accuracy", "less than trusted, paired", "seconds"):
         table.add_column(name, justify="right")
-    for per_round in [int(part) for part in arguments.per_round.split(",")]:
+    kinds = [(int(part), 1) for part in arguments.per_round.split(",") if part]
+    for per_round, bands in kinds + [(CLIENTS, int(part)) for part in arguments.bands.split(",") if part]:
         reference: list[float] = []
         setting = Setting()
-        for adds in (TRUSTED, NOBODY, STAY, VANISH):
+        for adds in (TRUSTED, NOBODY, STAY, VANISH) if bands == 1 else (TRUSTED, STAY, VANISH):
             start = time.process_time()
-            row = Row(folder=arguments.folder, per_round=per_round, adds=adds, sampling=sampling)
+            row = Row(folder=arguments.folder, per_round=per_round, adds=adds, sampling=sampling, bands=bands)
             multiplier = row.multiplier(size)
             if adds == TRUSTED or (adds == VANISH and not arguments.once):
                 setting = row.tuned(multiplier, tuning)
@@ -200,12 +213,13 @@ def main() -> None:
             elif adds != NOBODY:
                 paired = shown([one - other for one, other in zip(reference, scores, strict=True)])
                 encoding = row.encoding(multiplier, setting.clip, size)
-                told = {"rounds": row.charged, "size": size, "delta": DELTA}
+                told = {"rounds": row.sums, "size": size, "delta": DELTA}
                 claims = [encoding.claims(clients=count, **told)["central"] for count in (row.least, per_round)]
                 epsilons = tuple(f"{claim.epsilon:.3f}" for claim in claims)
             each = f"{shown(scores)} ({', '.join(f'{score:.1f}' for score in scores)})"
             seconds = round(time.process_time() - start)
-            cells = (per_round, row.charged, adds, f"{multiplier:.3f}", *epsilons, setting, each, paired, seconds)
+            crowd = str(per_round) if bands == 1 else f"{per_round}, {bands} bands"
+            cells = (crowd, row.charged, adds, f"{multiplier:.3f}", *epsilons, setting, each, paired, seconds)
             table.add_row(*map(str, cells))
             console.print(" | ".join(map(str, cells)), highlight=False)
     console.print(table)

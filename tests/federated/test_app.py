@@ -243,6 +243,10 @@ def test_every_table_can_be_chosen_by_name_and_summed(name):
         (["--clients", "0"], "clients"),
         (["--dataset", "imagenet", "--mechanism", "ddg"], "dataset"),
         (["--resume"], "resume"),
+        (["--mechanism", "ddg", "--bands", "4"], "rounded-gaussian"),
+        (["--mechanism", "rounded-gaussian", "--bands", "4", "--most-examples", "9"], "most-examples"),
+        (["--mechanism", "rounded-gaussian", "--bands", "65"], "bands"),
+        (["--mechanism", "rounded-gaussian", "--bands", "4", "--per-round", "50"], "--per-round 100"),
     ],
 )
 def test_bad_input_ends_with_2_and_a_remedy(arguments, word, capsys, tmp_path, monkeypatch):
@@ -292,6 +296,30 @@ def test_every_round_tells_what_was_spent(tmp_path):
     exact = SecureStrategy(encoding=FixedPointEncoding(clip=1.0), per_round=CLIENTS, returns="update", delta=1e-5)
     result = exact.start(grid=_grid(), initial_arrays=arrays, num_rounds=1, train_config=config)
     assert "epsilon" not in result.train_metrics_clientapp[1]
+
+
+def test_bands_from_the_command_to_the_claim_and_over_a_restart(tmp_path, monkeypatch):
+    """Five rounds of two bands: noise for three updates of a client; that is claimed, and where a server stops."""
+    monkeypatch.chdir(tmp_path)
+    command = ["federate", "--mechanism", "rounded-gaussian", "--epsilon", "30", "--clients", "12", "--per-round", "12"]
+    assert run([*command, "--rounds", "5", "--bands", "2", "--alpha", "5", "--minimum", "10", "--app", "app"]) == 0
+    config = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+    told = {"mechanism": "app/mezzotint_run/encoding.json", "stage_timeout": 5.0, "out": str(tmp_path / "run")}
+    settings = replace(RunSettings.from_config(config), **told)
+    encoding = settings.encoding()
+    assert encoding.bands == 2
+    grid = _grid()
+    run_server(grid, replace(settings, rounds=2))
+    report = run_server(grid, settings)
+    assert (report.stopped, report.incidents) == ("", ())
+    plain = replace(encoding, bands=1)
+    claim = plain.central(rounds=3, clients=12, size=650, delta=1e-5)
+    assert report.claims["central"]["epsilon"] == pytest.approx(claim.epsilon, rel=MANY)
+    assert plain.central(rounds=3, clients=10, size=650, delta=1e-5).epsilon <= 30.0
+    assert "one vector in 2 sums" in report.claims["central"]["method"]
+    assert sum(name.startswith("sum of round") for name in Checkpoint.load(tmp_path / "run").optimizer) == 1
+    more = run_server(grid, replace(settings, rounds=9))
+    assert "budget" in more.stopped
 
 
 @pytest.mark.parametrize(

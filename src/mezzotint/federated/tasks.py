@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal, final
 
 import numpy as np
+import numpy.typing as npt
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.datasets import Federation
@@ -15,6 +16,9 @@ from mezzotint.datasets.labelled import Features, Labels
 from mezzotint.federated.encoding import Encoding, TableEncoding, Vector
 from mezzotint.federated.schedule import Sampling, check_sampling, turn
 from mezzotint.federated.server_optimizers import FedAvg, ServerOptimizer, State
+from mezzotint.federated.turns import behind
+from mezzotint.vectors import clip
+from mezzotint.vectors.bands import SCALE, coefficients
 
 Algorithm = Literal["fedsgd", "fedavg"]
 
@@ -170,7 +174,8 @@ class Rehearsal:
         """(round, loss, accuracy) on the test data.
 
         Arguments:
-            encoding: of the updates; of the first round's, where it adapts.
+            encoding: of the updates; of the first round's, where it adapts. With bands everybody is in every sum, and
+                trains in a turn that is drawn.
             seed: of the initial model, of who takes part and of the noise; the first two do not depend on `encoding`,
                 so that mechanisms can be compared pair by pair.
         """
@@ -178,12 +183,17 @@ class Rehearsal:
         choice, noise = (np.random.default_rng(part) for part in np.random.SeedSequence(seed).spawn(2))
         population = len(federation.clients)
         order = choice.permutation(population) if self.sampling == "cyclic" else None
+        if encoding.bands > 1 and self.per_round < population:
+            raise ParameterError("per_round", self.per_round, f"with bands all {population} clients are in every sum")
+        spreading = Spreading(encoding, choice, population) if encoding.bands > 1 else None
         parameters = self.model.initial(seed)
         state: State = {}
         found: list[tuple[int, float, float]] = []
         for number in range(1, self.rounds + 1):
             turns = (
-                choice.permutation(population)[: self.per_round]
+                spreading.turn(number)
+                if spreading is not None
+                else choice.permutation(population)[: self.per_round]
                 if order is None
                 else order[turn(number, self.per_round, population)]
             )
@@ -194,12 +204,49 @@ class Rehearsal:
             if encoding.weighs:
                 counts = (len(federation.clients[place][1]) for place in turns)
                 updates = [np.append(update, count) for update, count in zip(updates, counts, strict=True)]
-            mean, encoding = mean_update(encoding, updates, rng=noise)
+            if spreading is None:
+                mean, encoding = mean_update(encoding, updates, rng=noise)
+            else:
+                mean = spreading.mean(number, updates, rng=noise)
             state, change = self.optimizer.step(state, mean)
             parameters = parameters + self.learning_rate * change
             if number % self.every == 0 or number == self.rounds:
                 loss, accuracy = self.model.evaluate(parameters, federation.test_x, federation.test_y)
                 found.append((number, loss, accuracy))
+        return found
+
+
+@final
+class Spreading:
+    """Everybody's half and the server's of updates that are spread over several sums (`mezzotint.federated.turns`).
+
+    Arguments:
+        encoding: with bands.
+        choice: draws everybody's turn.
+        population: clients.
+    """
+
+    def __init__(self, encoding: Encoding, choice: np.random.Generator, population: int) -> None:
+        self._encoding = encoding
+        self._parts = choice.integers(encoding.bands, size=population)
+        self._held: dict[int, Vector] = {}
+        self._behind: State = {}
+
+    def turn(self, number: int) -> npt.NDArray[np.intp]:
+        """Clients who train in this round."""
+        return np.flatnonzero((number - 1 - self._parts) % self._encoding.bands == 0)
+
+    def mean(self, number: int, updates: list[Vector], *, rng: np.random.Generator) -> Vector:
+        """The mean update of those whose turn it is, in their order, from the sum of everybody's shares."""
+        bands, norm = self._encoding.bands, self._encoding.norm
+        clipped = [clip(one, norm="l2", bound=math.inf if norm is None else norm) for one in updates]
+        self._held.update(zip(self.turn(number).tolist(), clipped, strict=True))
+        nothing, factors = np.zeros(updates[0].size), np.array(coefficients(bands)) / SCALE
+        since = (number - 1 - self._parts) % bands
+        shares = [factors[since[place]] * self._held.get(place, nothing) for place in range(len(since))]
+        mean, _ = mean_update(self._encoding, shares, rng=rng)
+        count = len(shares)
+        self._behind, found = behind(self._behind, mean * count, number=number, count=count, bands=bands)
         return found
 
 

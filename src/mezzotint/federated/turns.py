@@ -12,17 +12,19 @@ import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import final
+from typing import TYPE_CHECKING, final
 
 import numpy as np
 import numpy.typing as npt
-from flwr.app import ConfigRecord, Context
 
 from mezzotint.core.files import replacing
 from mezzotint.federated.encoding import Vector
 from mezzotint.federated.server_optimizers import State
 from mezzotint.vectors import clip
 from mezzotint.vectors.bands import SCALE, coefficients, solved
+
+if TYPE_CHECKING:
+    from flwr.app import Context
 
 _HELD = "mezzotint.held"
 _BYTES = "update"
@@ -70,6 +72,8 @@ class Held:
         file = io.BytesIO()
         np.savez(file, about=np.frombuffer(self.about, np.uint8), number=np.int64(number), vector=vector)
         if self._path is None:
+            from flwr.app import ConfigRecord  # rehearsals do without Flower
+
             self.context.state[_HELD] = ConfigRecord({_BYTES: file.getvalue()})
             return
         with replacing(self._path, overwrite=True) as temporary:
