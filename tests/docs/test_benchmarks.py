@@ -78,3 +78,42 @@ def test_rows_of_a_secure_round_on_the_engine_are_those_of_the_benchmark() -> No
     stages = {name: "its stage {name!r}, median seconds" for name in names if name.startswith("its stage")}
     assert len(names) == 8
     assert [name for name in names if stages.get(name, name) not in source] == []
+
+
+LARGE_SUMS = "## Sums of many clients, and of long vectors"
+
+
+def _cells(section: str) -> list[list[str]]:
+    """The rows of a section's tables, without rules."""
+    page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8").split(f"{section}\n")[1].split("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line[:1] == "|"]
+    return [row for row in rows if not set(row[0]) <= set("- ")]
+
+
+def test_large_sums_on_the_page_are_those_of_the_benchmark_with_its_parameters() -> None:
+    script = load(ROOT / "benchmarks" / "federated_scale.py")
+    heading, *rows = _cells(LARGE_SUMS)
+    assert heading[1:] == [row.name for row in script.ROWS]
+    by_name = {row[0]: row[1:] for row in rows}
+    assert set(by_name) == {"members, quorum, picks, least", *script.MEASURES}
+    for row, said in zip(script.ROWS, by_name["members, quorum, picks, least"], strict=True):
+        found = row.parameters
+        assert said == f"{found.members}, {found.quorum}, {found.picks}, {found.least}"
+    for row, said in zip(script.ROWS, by_name["server memory allowed, MB"], strict=True):
+        assert float(said.replace(",", "")) == pytest.approx(row.memory_allowed / 1e6, rel=5e-3)  # three digits
+
+
+@pytest.mark.slow
+def test_mechanisms_of_the_network_have_the_error_and_the_epsilon_that_the_page_says() -> None:
+    script = load(ROOT / "benchmarks" / "rqm_networks.py")
+    rows = {row[0]: row[1:] for row in _cells("## RQM with its network")}
+    numbers = {name: [float(one) for one in re.findall(r"=([\d.]*\d)", rows[name][0])] for name in ("RQM", "PBM")}
+    (levels, extension, q), (trials, theta, _) = numbers["RQM"], numbers["PBM"]
+    assert (levels, trials) == (script.LEVELS, script.TRIALS)
+    randomized = script.families.rqm(lower=-1, upper=1, levels=script.LEVELS, extension=extension, q=q)
+    binomial = script.families.pbm(lower=-1, upper=1, trials=script.TRIALS, theta=theta)
+    for name, table in (("RQM", randomized), ("PBM", binomial)):
+        _, _, epsilon, error, *_ = rows[name]
+        # The setting is printed in six digits, epsilon in four and the error in three behind the point.
+        assert script.sum_epsilon(table) == pytest.approx(float(epsilon), abs=1e-4)
+        assert table.mse() == pytest.approx(float(error), rel=1e-4)
