@@ -14,7 +14,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from federated.grids import LocalGrid
-from federated.rounds import card, roster, secret
+from federated.rounds import apart, card, roster, secret
 from mezzotint.core.errors import ParameterError
 from mezzotint.datasets import load_federation
 from mezzotint.federated.encoding import GaussianEncoding
@@ -152,9 +152,13 @@ def test_a_client_started_anew_goes_on_with_its_files_and_adds_noise_alone_witho
         assert strategy.incidents == []
 
 
-def test_rounds_without_a_sum_and_clients_that_are_missing_cost_their_part_alone(tmp_path: Path) -> None:
+def test_rounds_without_a_sum_and_clients_that_are_missing_cost_their_part_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Round 3 fails after all have trained; a client is away in round 5, in which it is not its turn."""
     away = TURNS.index(0)
+
+    apart(monkeypatch, "agree")
 
     def hand(message: Message, reply: Message) -> Message | None:
         stage, number = str(message.content.config_records[RECORD]["stage"]), len(strategy.ledger.rounds)
