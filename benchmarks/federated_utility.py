@@ -178,7 +178,7 @@ def shown(values: Sequence[float]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", help="with MNIST's four files")
+    parser.add_argument("folder", nargs="?", help="with MNIST's four files; nothing is run without it")
     parser.add_argument("--seeds", default="0,1,2,3,4", help="of split, start, turns and simulated noise")
     parser.add_argument("--tuning", default="100,101", help="seeds that settings are chosen on; not reported")
     parser.add_argument("--once", action="store_true", help="choose for the trusted server alone, and take it for all")
@@ -186,6 +186,9 @@ def main() -> None:
     parser.add_argument("--sampling", default="cyclic", help="cyclic, or fixed: drawn anew in every round")
     parser.add_argument("--bands", default="", help="rows of all in every sum, each training in one of so many")
     arguments = parser.parse_args()
+    if arguments.folder is None:
+        print("no folder of MNIST is given: nothing to run")
+        return
     seeds, tuning = ([int(part) for part in text.split(",")] for text in (arguments.seeds, arguments.tuning))
     size = model_for("softmax", federation_of(arguments.folder, seeds[0])).initial(0).size
     sampling = check_sampling(arguments.sampling)
