@@ -11,7 +11,7 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "privacy.account.described",
         "design.problem.Problem.width",
         "design.problem.make_problem", "design.problem.without_bound",
-        "core.arguments.check_epsilon", "federated.encoding.encoding_from",
+        "core.arguments.check_epsilon", "federated.encoding.encoding_from", "federated.joined.WrappedEncoding.made_of",
         "federated.encoding.load_encoding", "federated.encoding.unpacked",
         "federated.encoding.TableEncoding.scheme", "federated.encoding.Encoding.accounted",
         "federated.encoding.Encoding.after", "federated.tasks.mean_update",
