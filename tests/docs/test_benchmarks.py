@@ -116,4 +116,5 @@ def test_mechanisms_of_the_network_have_the_error_and_the_epsilon_that_the_page_
         _, _, epsilon, error, *_ = rows[name]
         # The setting is printed in six digits, epsilon in four and the error in three behind the point.
         assert script.sum_epsilon(table) == pytest.approx(float(epsilon), abs=1e-4)
+        # So its printed probability moves it by less.
         assert table.mse() == pytest.approx(float(error), rel=1e-4)

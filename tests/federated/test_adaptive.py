@@ -53,10 +53,10 @@ def test_every_vector_has_the_norm_that_the_noise_is_for(monkeypatch):
         encoding.encode(update)
     norm = encoding.inner.l2_norm
     assert max(np.linalg.norm(vector) for vector in given) <= norm * (1 + MANY)
-    assert np.linalg.norm(given[0] - given[1]) == pytest.approx(2 * norm, rel=1e-9)
+    assert np.linalg.norm(given[0] - given[1]) == pytest.approx(2 * norm, rel=MANY)
     # w from R^2 - 1, as in the law.
     unit = 2 * math.sqrt(norm**2 - 1)
-    np.testing.assert_allclose([vector[-1] / unit for vector in given], [0.5, -0.5, 0.5, 0.5, -0.5], rtol=1e-9)
+    np.testing.assert_allclose([vector[-1] / unit for vector in given], [0.5, -0.5, 0.5, 0.5, -0.5], rtol=MANY)
     np.testing.assert_allclose(given[3][:-1], np.array([0.1, 0.1]) / 0.3, rtol=MANY)
 
 
@@ -73,6 +73,7 @@ def test_the_mean_and_the_share_come_back_and_the_norm_moves_by_the_rule():
     np.testing.assert_allclose(mean, expected, rtol=0, atol=6 * 1.01 * 4 * 0.25 * MOST_COST / 800)
     assert isinstance(following, AdaptiveEncoding)
     share = 0.7 - math.log(following.clip / 0.25) / 0.3
+    # A deviation of 1/20 of a client in so many, and a percent for rounding.
     assert share == pytest.approx(np.mean(lengths <= 0.25), abs=6 * 1.01 / 20)
     assert following == replace(encoding, clip=following.clip)
 
@@ -158,6 +159,7 @@ def test_mod_and_strategy_move_the_norm_with_every_round_that_has_a_sum():
     for _ in range(3):
         result = strategy.start(grid=grid, initial_arrays=start, num_rounds=1)
         (metrics,) = result.train_metrics_clientapp.values()
+        # As below.
         assert metrics["l2_norm"] == pytest.approx(norm, rel=0.01)
         model += np.mean([min(one[0], norm) for one in updates])
         norm *= math.exp(0.5 - np.mean([one[0] <= norm for one in updates]))
@@ -165,6 +167,7 @@ def test_mod_and_strategy_move_the_norm_with_every_round_that_has_a_sum():
         # The noise has a deviation of C times 1e-3 * sqrt(2) on sums, and on the share of as much over w = 2: less than
         # 1e-2 in six deviations each, in three rounds.
         assert strategy.encoding.norm == pytest.approx(norm, rel=0.01)
+        # Twice what the noise adds up to.
         np.testing.assert_allclose(start["a"].numpy(), [model, 0.0], rtol=0, atol=0.02)
     assert strategy.incidents == []
 

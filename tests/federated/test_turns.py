@@ -216,6 +216,7 @@ def test_a_rehearsal_spreads_updates_as_clients_and_server_do() -> None:
     loss, accuracy = softmax.evaluate(parameters, federation.test_x, federation.test_y)
     # Noise of a hundred-thousandth in 650 parameters.
     assert found[-1][1] == pytest.approx(loss, rel=1e-3)
+    # A few of the test records lie so near a border.
     assert found[-1][2] == pytest.approx(accuracy, abs=0.01)
     with pytest.raises(ParameterError, match="per_round"):
         Rehearsal(**(told | {"per_round": 19})).run(QUIET, seed=3)

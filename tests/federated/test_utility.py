@@ -44,6 +44,7 @@ def test_both_sides_have_the_participation_and_the_budget_of_each_other(script: 
     assert {row.charged for row in found.values()} == {2}
     trusted, stay, vanish = (row.multiplier(650) for row in found.values())
     assert trusted <= stay <= 1.02 * trusted
+    # As the search leaves it.
     assert vanish == pytest.approx(stay * (15 / 12) ** 0.5, rel=0.02)
     for adds, multiplier in ((script.STAY, stay), (script.VANISH, vanish)):
         row = found[adds]

@@ -18,7 +18,7 @@ from mezzotint.federated.encoding import GaussianEncoding, gaussian_encoding
 from mezzotint.vectors import GaussianScheme
 from mezzotint.vectors.bands import MOST, SCALE, blocks, coefficients, last_noise, solved
 from strategies import examples
-from tolerances import FEW, MANY
+from tolerances import FEW, MANY, printed
 
 SHARES = (228 / 256, 114 / 256)
 """(1, 1/2) over the root of 5/4, in 256ths towards zero."""
@@ -205,8 +205,8 @@ def test_what_turns_cost_in_noise() -> None:
         assert noise == pytest.approx(last_noise(bands, rounds), rel=MANY)
         # One turn in so many rounds has so many times fewer updates, of as many clients together.
         turns = math.sqrt(rounds // bands) * bands / rounds
-        assert turns * noise == pytest.approx(ratio, abs=0.005)
-        assert turns * math.sqrt(rounds) == pytest.approx(alone, abs=0.005)
+        assert turns * noise == pytest.approx(ratio, abs=printed(2))
+        assert turns * math.sqrt(rounds) == pytest.approx(alone, abs=printed(2))
 
 
 @settings(max_examples=examples(40))

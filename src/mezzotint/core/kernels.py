@@ -387,7 +387,7 @@ class Lookup:
     """
 
     kernel: Callable[..., tuple[int, int, int]]
-    arguments: tuple[object, ...]
+    arguments: tuple[Any, ...]
     code_dtype: np.dtype[np.unsignedinteger]
 
     def draw(self, x: Floats, words: Words, codes: Codes) -> tuple[int, int, int]:

@@ -494,6 +494,7 @@ class _Centrally:
     clean: encodings.FixedPointEncoding
     deviation: float
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(11))
+    bands = 1
 
     @property
     def weighs(self) -> bool:
