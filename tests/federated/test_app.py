@@ -148,7 +148,7 @@ def test_too_few_nodes_train_nothing_and_charge_nobody(tmp_path):
 def test_a_node_without_data_is_left_out(tmp_path):
     grid = _grid(CLIENTS + 1)
     report = run_server(grid, _settings(tmp_path, rounds=1, per_round=CLIENTS, clients=CLIENTS - 0))
-    assert all(incident[2] == "NoInput" for incident in report.incidents)
+    assert not report.incidents
 
 
 def test_another_runs_ledger_or_a_damaged_one_is_refused(tmp_path):

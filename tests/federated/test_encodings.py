@@ -35,6 +35,7 @@ from mezzotint.federated.encoding import (
     packed,
     unpacked,
 )
+from mezzotint.federated.metrics import MetricsEncoding
 from mezzotint.federated.policy import Policy, PolicyRefusal
 from mezzotint.federated.secagg import RoundPlan
 from mezzotint.federated.weights import WeightedEncoding
@@ -357,6 +358,57 @@ def test_a_policy_on_noise_counts_the_smallest_sum_without_the_corrupted(name):
             Policy(noise_multiplier=0.1, roster=known).check(ENCODINGS[other], _plan(ENCODINGS[other]))
     with pytest.raises(ParameterError, match="noise_multiplier"):
         Policy(noise_multiplier=math.nan)
+
+
+@pytest.mark.parametrize("unit", [5e-324, 1e-310, 1e-60, 1e60, 1.75e308])
+@pytest.mark.parametrize("name", ["rounded gaussian", "discrete gaussian", "rotated table", "fixed"])
+def test_units_in_which_floats_lose_digits_or_overflow_are_refused_also_of_a_description(name, unit):
+    """A step of such a size times the noise was infinite, which is more than any policy asks for; or a rounded norm."""
+    values = json.loads(json.dumps(ENCODINGS[name].as_dict()))
+    forged = values | {"l2_norm": unit} | ({"granularity": unit / 8 or unit} if "granularity" in values else {})
+    with pytest.raises(ParameterError, match="l2_norm"):
+        unpacked(zlib.compress(canonical(forged).encode()))
+    if "granularity" in values:
+        with pytest.raises(ParameterError, match="granularity"):
+            encoding_from(values | {"granularity": unit})
+
+
+@pytest.mark.parametrize("unit", [5e-324, 1e60, 1.75e308])
+def test_ranges_of_metrics_and_levels_of_such_a_size_are_refused(unit):
+    with pytest.raises(ParameterError, match="ranges"):
+        MetricsEncoding.gaussian({"loss": (0.0, unit)}, noise_multiplier=2.0, clients=CLIENTS)
+    with pytest.raises(ParameterError, match="ranges"):
+        MetricsEncoding.gaussian({"loss": (-1.5e308, 1.0)}, noise_multiplier=2.0, clients=CLIENTS)
+    with pytest.raises(ParameterError, match="clip"):
+        FixedPointEncoding(clip=unit)
+
+
+@pytest.mark.parametrize("noise", [math.inf, math.nan])
+def test_noise_that_is_no_number_passes_no_policy(monkeypatch, noise):
+    encoding = ENCODINGS["rounded gaussian"]
+    monkeypatch.setattr(GaussianEncoding, "noise_multiplier", lambda self, clients: noise)
+    with pytest.raises(PolicyRefusal, match="noise_multiplier"):
+        Policy(noise_multiplier=0.1, roster=roster(CLIENTS)).check(encoding, _plan(encoding))
+
+
+_METRICS = MetricsEncoding.gaussian({"loss": (0.0, 5.0), "hits": (0.0, 1.0)}, noise_multiplier=2.0, clients=CLIENTS)
+_WITHOUT = ENCODINGS | {
+    "metrics": _METRICS,
+    "weighted": WeightedEncoding(inner=ENCODINGS["fixed"], most_examples=4),
+    "weighted metrics": MetricsEncoding.gaussian(
+        {"loss": (0.0, 5.0)}, noise_multiplier=2.0, clients=CLIENTS, most_examples=4
+    ),
+}
+
+
+@pytest.mark.parametrize("name", _WITHOUT)
+def test_a_client_without_an_input_can_be_encoded_like_one_with(name):
+    """Zero of an update, the middle of a range, no weight; and as many integers as of any other client."""
+    encoding = _WITHOUT[name]
+    vector = encoding.nothing(SIZE)
+    assert encoding.encode(vector, rng=1).size == encoding.length(encoding.numbers(SIZE))
+    middles = {"metrics": [2.5, 0.5], "weighted metrics": [2.5, 0.0]}
+    assert vector.tolist() == middles.get(name, [0.0] * (SIZE + encoding.weighs))
 
 
 @pytest.mark.parametrize("asked", [{"minimum": 3}, {"noise_multiplier": 0.1}], ids=["minimum", "noise_multiplier"])

@@ -287,10 +287,9 @@ def test_refusals_and_failures_are_the_same_for_all_data(tmp_path, one, other, f
             {key: len(value) if isinstance(value, bytes) else value for key, value in _record(reply).items()}
             for reply in grid.received
         ])  # fmt: skip
-        assert bool(strategy.measured) == (not fails)
+        assert strategy.measured
     assert seen[0] == seen[1]
-    if fails:
-        assert {record["refused"] for record in seen[0] if "refused" in record} == {"NoInput"}
+    assert not [record for record in seen[0] if "refused" in record]
 
 
 def test_no_loss_however_large_moves_the_sum_beyond_its_range(tmp_path):

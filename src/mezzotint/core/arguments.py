@@ -54,6 +54,18 @@ def check_positive(name: str, value: object, remedy: str = "need a finite number
     return float(value)
 
 
+SCALES = (1e-50, 1e50)
+"""Norms, ranges and steps, data units: their products, quotients and squares neither overflow nor lose digits."""
+
+
+def check_scale(name: str, value: object) -> float:
+    """The number itself, as a float; ParameterError unless it may be a norm, a range's width or a step."""
+    scale = check_positive(name, value)
+    if not SCALES[0] <= scale <= SCALES[1]:
+        raise ParameterError(name, scale, "use units in which it lies between 1e-50 and 1e50")
+    return scale
+
+
 def check_probability(name: str, value: object, remedy: str = "need a probability in (0, 1)") -> float:
     """The number itself, as a float; ParameterError unless it lies in (0, 1)."""
     if not isinstance(value, Real) or not 0 < float(value) < 1:

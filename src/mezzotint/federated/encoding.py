@@ -20,7 +20,7 @@ from typing import Literal, final
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.arguments import check_positive, check_vector
+from mezzotint.core.arguments import check_positive, check_scale, check_vector
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import parse_json, read_object
 from mezzotint.core.loss import pure_epsilon
@@ -72,6 +72,10 @@ class Encoding(ABC):
     def numbers(self, parameters: int) -> int:
         """How many numbers of a client are summed: as many as the model has parameters."""
         return parameters
+
+    def nothing(self, parameters: int) -> Vector:
+        """What a client without an input encodes, for a model of so many parameters: zero, of no weight."""
+        return np.zeros(parameters + self.weighs)
 
     @abstractmethod
     def length(self, size: int) -> int:
@@ -188,12 +192,11 @@ class FixedPointEncoding(Encoding):
     l2_norm: float | None = None
 
     def __post_init__(self) -> None:
-        if not 0 < self.clip < math.inf:
-            raise ParameterError("clip", self.clip, "a clipping range > 0")
+        check_scale("clip", self.clip)
         if not 2 <= self.grid_bits <= 24:
             raise ParameterError("grid_bits", self.grid_bits, "2 to 24 bits")
         if self.l2_norm is not None:
-            check_positive("l2_norm", self.l2_norm)
+            check_scale("l2_norm", self.l2_norm)
 
     @property
     def span(self) -> int:
@@ -279,7 +282,8 @@ class TableEncoding(Encoding):
 
     def __post_init__(self) -> None:
         if self.l2_norm is not None:
-            check_positive("l2_norm", self.l2_norm)
+            check_scale("l2_norm", self.l2_norm)
+        check_scale("mechanism", float(np.max(np.abs(self.mechanism.levels))))
         find_lattice(self.mechanism.levels)  # a table that cannot be summed is refused at once
 
     @cached_property
@@ -403,7 +407,8 @@ class ModularEncoding(Encoding):
     name: str = field(default="integer noise", compare=False)
 
     def __post_init__(self) -> None:
-        check_positive("l2_norm", self.l2_norm)
+        check_scale("l2_norm", self.l2_norm)
+        check_scale("granularity", self.granularity)
         if not 2 <= self.modulus_bits <= MAX_BITS:
             raise ParameterError("modulus_bits", self.modulus_bits, f"2 to {MAX_BITS}; less noise or a coarser grid")
 
@@ -497,7 +502,7 @@ class ModularEncoding(Encoding):
         return self.l2_norm
 
     def noise_multiplier(self, clients: int) -> float:
-        return math.sqrt(clients) * self._each() * self.granularity / self.l2_norm
+        return math.sqrt(clients) * self._each() * (self.granularity / self.l2_norm)
 
 
 @final
@@ -731,9 +736,8 @@ def _fixed(values: JsonObject) -> Encoding:
 def _modular(values: JsonObject) -> JsonObject:
     """What all descriptions of noise modulo M say."""
     _check_rotation(values)
-    return {
-        "l2_norm": values["l2_norm"],
-        "granularity": values["granularity"],
+    kept = {name: values[name] for name in ("l2_norm", "granularity")}
+    return kept | {
         "modulus_bits": int(values["modulus_bits"]),
         "seed": int(values["seed"]),
         "name": str(values["name"]),

@@ -10,7 +10,7 @@ from typing import NamedTuple, final
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.arguments import check_vector
+from mezzotint.core.arguments import SCALES, check_vector
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.mechanism import Seed
 from mezzotint.core.records import JsonObject
@@ -50,8 +50,8 @@ class MetricsEncoding(WrappedEncoding):
         if not self.ranges or len({name for name, _, _ in self.ranges}) < len(self.ranges):
             raise ParameterError("ranges", str(self.ranges), "name at least one metric, and each once")
         for name, low, high in self.ranges:
-            if not -math.inf < low < high < math.inf:
-                raise ParameterError("ranges", f"{name}: [{low:g}, {high:g}]", "a finite range, lowest first")
+            if not -SCALES[1] <= low < high <= SCALES[1] or high - low < SCALES[0]:
+                raise ParameterError("ranges", f"{name}: [{low:g}, {high:g}]", "lowest first, within -1e50 to 1e50")
         noise = self.inner.inner if isinstance(self.inner, WeightedEncoding) else self.inner
         if not isinstance(noise, ModularEncoding) or noise.noise_multiplier(1) == 0:
             raise ParameterError("inner", self.inner.sha256, "metrics are summed under noise that the clients add")
@@ -127,6 +127,9 @@ class MetricsEncoding(WrappedEncoding):
 
     def _inside(self, size: int) -> int:
         return len(self.ranges)
+
+    def nothing(self, parameters: int) -> Vector:
+        return np.append(self._middles[0], [0.0] * self.weighs)
 
     def encode(self, update: npt.ArrayLike, *, rng: Seed = None) -> Integers:
         """As of every encoding; the update are the metrics, in order (and the number of examples)."""

@@ -58,16 +58,6 @@ _SETTINGS = "settings"
 Train = Callable[[Message, Context], Message]
 
 
-class NoInput(MezzotintError):
-    """A client that has nothing to add in this round: its train function failed, or what it returned cannot be encoded.
-
-    The server is told this and nothing else: why it happened can be a fact about the client's data.
-    """
-
-    def __init__(self) -> None:
-        super().__init__("this client has no input for this round; its own log says why")
-
-
 class Updates(ABC):
     """A Flower mod that answers train messages by a protocol, and refuses what the client's policy does not allow.
 
@@ -179,7 +169,7 @@ def _check_kind(kind: str, stage: str, plan: RoundPlan | None) -> None:
 
 def _refusal(error: Exception) -> dict[str, object]:
     """Name and reason as they travel. Only errors whose words come from messages and policy speak for themselves."""
-    public = isinstance(error, PolicyRefusal | ProtocolError | NoInput) and not isinstance(error, OutOfRangeInteger)
+    public = isinstance(error, PolicyRefusal | ProtocolError) and not isinstance(error, OutOfRangeInteger)
     if public:
         return {REFUSED: type(error).__name__, REASON: str(error)}
     return {REFUSED: "ClientFault", REASON: "this client cannot answer; its own log says why"}
@@ -239,14 +229,15 @@ def _masked(
         return client.sum(payload, np.zeros(0, dtype=np.int64))  # refuses: no round is in progress
     if plan.task != task_digest(message.content):
         raise PolicyRefusal("model: not the model, or not the configuration, that the round was announced with")
+    size = parameters(only(message.content.array_records.values()))
     try:
         integers = encoding.encode(_share(message, call_next, context, client, encoding))
     except (Exception, SystemExit) as error:  # a train function that ends the process, too
-        log(WARNING, "mezzotint: no input for this round: %s", error, exc_info=not isinstance(error, MezzotintError))
-        raise NoInput from error
+        # That there is no input can be a fact about the data: it is not told, and costs what an input costs.
+        log(WARNING, "mezzotint: adding nothing but noise: %s", error, exc_info=not isinstance(error, MezzotintError))
+        integers = encoding.encode(encoding.nothing(size))
     masked = client.sum(payload, integers)
-    size = encoding.numbers(parameters(only(message.content.array_records.values())))
-    _charge(client.identity.hex(), plan, encoding, policy, size, context)
+    _charge(client.identity.hex(), plan, encoding, policy, encoding.numbers(size), context)
     return masked  # only now, and only if it is on the client's ledger, does it leave
 
 

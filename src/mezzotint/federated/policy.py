@@ -127,7 +127,7 @@ class Policy:
         if plan.purpose == "evaluate":
             name, asked = "evaluate_noise_multiplier", self.evaluate_noise_multiplier
         noise = encoding.noise_multiplier(max(0, plan.minimum - self.trust.corrupted_of(plan)))
-        if noise < asked:
+        if not asked <= noise < float("inf"):
             wanted = f"wants {asked:g}" if asked < float("inf") else "answers no sums of what it measures"
             raise PolicyRefusal(f"{name}={noise:g} in the smallest sum: this client {wanted}")
 

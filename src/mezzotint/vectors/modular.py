@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy.typing as npt
 
-from mezzotint.core.arguments import check_count, check_positive, check_residues, check_vector
+from mezzotint.core.arguments import check_count, check_residues, check_scale, check_vector
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import FloatArray
 from mezzotint.privacy.claim import Claim
@@ -38,8 +38,8 @@ class ModularScheme(VectorScheme):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_positive("l2_norm", self.l2_norm)
-        check_positive("granularity", self.granularity)
+        check_scale("l2_norm", self.l2_norm)
+        check_scale("granularity", self.granularity)
         _ = self._rotation
         if self.modulus_bits is not None and not 2 <= check_count("modulus_bits", self.modulus_bits) <= MAX_BITS:
             raise ParameterError("modulus_bits", self.modulus_bits, f"between 2 and {MAX_BITS}")
