@@ -737,11 +737,8 @@ def _modular(values: JsonObject) -> JsonObject:
     """What all descriptions of noise modulo M say."""
     _check_rotation(values)
     kept = {name: values[name] for name in ("l2_norm", "granularity")}
-    return kept | {
-        "modulus_bits": int(values["modulus_bits"]),
-        "seed": int(values["seed"]),
-        "name": str(values["name"]),
-    }
+    whole = {name: int(values[name]) for name in ("modulus_bits", "seed")}
+    return kept | whole | {"name": str(values["name"])}
 
 
 def _noise(values: JsonObject) -> Encoding:
