@@ -277,15 +277,18 @@ def test_an_app_takes_its_roster_along(tmp_path):
 
 
 def test_every_round_tells_what_was_spent(tmp_path):
-    """In the line, to whom and on what grounds; of an app of one's own also as a metric. The last is the claim's."""
+    """In the line, for what change, to whom and on what grounds; of an app of one's own also as a metric. The last
+    is the claim's.
+    """
     lines: list[str] = []
     settings = _settings(tmp_path, rounds=2)
     report = run_server(_grid(), settings, lines.append)
     for number, line in enumerate(lines, start=1):
         claim = settings.encoding().claims(rounds=number, clients=CLIENTS, size=650, delta=1e-5)["central"]
         assert f"epsilon {above(claim.epsilon)}, delta 1e-05 spent" in line
-        assert "computed" in line
-        assert "secure sums" in line
+        assert line.endswith(
+            "for replacing all data of one client (replace_one), computed, to an observer of the secure sums alone"
+        )
     assert above(report.claims["central"]["epsilon"]) in lines[-1]
     strategy = SecureStrategy(encoding=settings.encoding(), per_round=CLIENTS, returns="update", delta=1e-5)
     config = ConfigRecord({key: getattr(settings, key) for key in TOLD})
@@ -293,6 +296,7 @@ def test_every_round_tells_what_was_spent(tmp_path):
     result = strategy.start(grid=_grid(), initial_arrays=arrays, num_rounds=2, train_config=config)
     told = [float(result.train_metrics_clientapp[number]["epsilon"]) for number in (1, 2)]
     assert told[0] < told[1] == report.claims["central"]["epsilon"]
+    assert result.train_metrics_clientapp[2]["delta"] == 1e-5
     exact = SecureStrategy(encoding=FixedPointEncoding(clip=1.0), per_round=CLIENTS, returns="update", delta=1e-5)
     result = exact.start(grid=_grid(), initial_arrays=arrays, num_rounds=1, train_config=config)
     assert "epsilon" not in result.train_metrics_clientapp[1]

@@ -240,7 +240,7 @@ def test_what_was_measured_is_in_every_claim_and_in_the_cost():
     _start(grid, strategy, 1)
     whole = noise.claims(rounds=1, clients=6, size=4, delta=1e-5)["central"].epsilon
     assert strategy.claims(**told)["central"].epsilon == whole  # nothing was measured yet
-    _start(grid, strategy, 5)  # 6 rounds in all, 3 of them due, of which the limit allows 2
+    result = _start(grid, strategy, 5)  # 6 rounds in all, 3 of them due, of which the limit allows 2
     assert strategy.evaluator is not None
     assert set(strategy.evaluator.ledger.charges.values()) == {2}
     assert "exceed" in strategy.evaluator.stopped
@@ -258,6 +258,12 @@ def test_what_was_measured_is_in_every_claim_and_in_the_cost():
     spent = strategy.spent(**told)
     assert spent is not None
     assert spent.epsilon == strategy.claims(**told)["central"].epsilon
+    # A round's metrics tell it, and so do those of each sum of what was measured, which comes after.
+    assert result.train_metrics_clientapp[5]["epsilon"] == spent.epsilon
+    measured = result.evaluate_metrics_clientapp
+    assert list(measured) == [1, 3]
+    assert result.train_metrics_clientapp[3]["epsilon"] < measured[3]["epsilon"] < spent.epsilon
+    assert measured[3]["delta"] == 1e-5
     assert "measured" in str(strategy.against_readers(**told))
     with pytest.raises(ParameterError, match="without end"):
         SecureStrategy(encoding=noise, per_round=6, evaluation=Evaluation(encoding=_encoding())).cost(1, **told)
@@ -293,7 +299,7 @@ def test_the_app_prints_the_price_first_then_what_was_measured_and_goes_on_after
     out = tmp_path / "run"
     settings = _settings(tmp_path, out=str(out), evaluate_every=2, evaluate_noise=0.1, rounds=2)
     first = run_server(_grid(), settings, lines.append)
-    assert lines[0].startswith("clients measure every 2 rounds, each at most 1 times: epsilon ")
+    assert lines[0].startswith("clients measure every 2 rounds, each at most 1 time: epsilon ")
     assert "standard errors of the noise: loss " in lines[0]
     assert lines[-1].startswith(f"after round 2: {CLIENTS} clients measured loss ")
     (found,) = first.measured

@@ -221,3 +221,14 @@ def test_a_card_is_signed_by_its_identity():
 def test_the_modulus_holds_the_largest_sum_and_is_no_larger_than_needed(clients, span):
     bits = bits_needed(clients, span)
     assert 2 ** (bits - 1) <= clients * span < 2**bits
+
+
+def test_a_plan_is_printed_in_words_with_the_first_digits_of_what_it_binds():
+    """All that is drawn, sent and signed; nothing of it as bytes."""
+    shown = plan(9, binding=bytes(range(32)), session=bytes(range(16)), roster=bytes(32))
+    text = str(shown)
+    for part in ("0001020304050607", f"{shown.clients} clients", f"{shown.coordinates} integers", f"2**{shown.bits}",
+                 f"{shown.minimum} summands", f"committee of {shown.members}", f"{shown.quorum} sign"):  # fmt: skip
+        assert part in text
+    assert text.endswith("bound to encoding 0001020304050607")
+    assert "\\x" not in text

@@ -12,15 +12,17 @@ from flwr.clientapp import ClientApp
 from federated.grids import Clock, LocalGrid
 from federated.rounds import EXCHANGES, apart, card, roster, secret
 from mezzotint.core.errors import InfeasibleError, ParameterError
+from mezzotint.core.records import above
 from mezzotint.families import rqm, stochastic_rounding
+from mezzotint.federated import rounds as rounds_module
 from mezzotint.federated.budget import against_readers, rounds_within
-from mezzotint.federated.encoding import FixedPointEncoding, TableEncoding
+from mezzotint.federated.encoding import FixedPointEncoding, TableEncoding, gaussian_encoding
 from mezzotint.federated.ledger import RunLedger
 from mezzotint.federated.mod import SecureUpdates
 from mezzotint.federated.policy import Policy
 from mezzotint.federated.records import RECORD, flatten
 from mezzotint.federated.rounds import halfway
-from mezzotint.federated.secagg import PlanRefused
+from mezzotint.federated.secagg import STAGES, PlanRefused
 from mezzotint.federated.strategy import SecureStrategy
 
 EXACT = FixedPointEncoding(clip=8.0, grid_bits=13)
@@ -114,14 +116,28 @@ def test_all_drop_out_nothing_is_released_nobody_is_charged_and_the_run_goes_on(
 
 
 @pytest.mark.parametrize("stage", ["open", "unite"])
-def test_a_round_lost_while_unmasking_stays_charged(monkeypatch, stage):
+def test_a_round_lost_while_unmasking_stays_charged_and_is_told(monkeypatch, stage):
     apart(monkeypatch, stage)
-    strategy = SecureStrategy(encoding=EXACT, per_round=6)
-    grid = _grid(hand=lambda message, reply: None if _stage(message) == stage else reply)
+    noise = gaussian_encoding(noise_multiplier=6.0, l2_norm=1.0, clients=6, size=4)
+    strategy = SecureStrategy(encoding=noise, per_round=6, delta=1e-5)
+    silent = [STAGES[1], stage]
+    grid = _grid(hand=lambda message, reply: None if _stage(message) == silent[0] else reply)
     arrays = ArrayRecord({"a": Array(np.zeros(4))})
-    assert not strategy.start(grid=grid, initial_arrays=arrays, num_rounds=1).arrays
-    assert strategy.ledger.rounds == {1: "interrupted"}
+    told, lines = [], list[str]()
+    monkeypatch.setattr(rounds_module, "log", lambda level, text, *words: lines.append(text % words))
+    for _ in range(2):
+        result = strategy.start(grid=grid, initial_arrays=arrays, num_rounds=1)
+        assert not result.arrays
+        told.append(result.train_metrics_clientapp.get(1))
+        silent.pop(0)
+    assert strategy.ledger.rounds == {1: "failed: TooFewClients", 2: "interrupted"}
     assert strategy.ledger.charges == {str(place): 1 for place in range(6)}
+    # Of as few summands as it may have had.
+    spent = noise.claims(rounds=1, clients=strategy.minimum, size=4, delta=1e-5)["central"].epsilon
+    assert told == [None, {"epsilon": spent, "delta": 1e-5}]
+    first, second = (line for line in lines if "released so far" in line or "spent by" in line)
+    assert first == "mezzotint: nothing was released so far"
+    assert f"epsilon {above(spent)}, delta 1e-05 spent" in second
 
 
 @pytest.mark.parametrize("stage", ["agree", "unite"])

@@ -42,7 +42,7 @@ from mezzotint.federated.settings import RunSettings
 from mezzotint.federated.strategy import Evaluation, SecureStrategy
 from mezzotint.federated.tasks import model_for
 from mezzotint.federated.weights import WeightedEncoding
-from mezzotint.privacy.claim import Claim, basis
+from mezzotint.privacy.claim import Claim, basis, counted
 from mezzotint.vectors import RankedCodebook
 
 Evaluate = Callable[[int, npt.NDArray[np.float64]], Mapping[str, float]]
@@ -188,17 +188,18 @@ def _price(settings: RunSettings, strategy: SecureStrategy, coordinates: int) ->
     evaluator = strategy.evaluator
     assert evaluator is not None
     assert isinstance(evaluator.encoding, MetricsEncoding)
-    told = {"size": coordinates, "corrupted": settings.corrupted}
-    half, sums = settings.delta / 2, settings.evaluations
+    told = {"size": coordinates, "corrupted": settings.corrupted, "delta": settings.delta / 2}
+    sums = settings.evaluations
     rounds = strategy.most_rounds or settings.rounds
-    cost = evaluator.cost(sums, delta=half, **told) if sums else 0.0
-    updates = strategy.encoding.central(rounds=rounds, clients=strategy.minimum, delta=half, **told)
+    cost = evaluator.cost(sums, **told) if sums else 0.0
+    updates = strategy.encoding.central(rounds=rounds, clients=strategy.minimum, **told)
     beside = "without a claim of their own" if updates is None else f"epsilon {above(updates.epsilon)}"
     errors = ", ".join(f"{name} {error:.2g}" for name, error in evaluator.encoding.error(settings.per_round).items())
+    often = f"every {counted(settings.evaluate_every, 'round')}, each at most {counted(sums, 'time')}"
+    half = above(settings.delta / 2)
     return (
-        f"clients measure every {settings.evaluate_every} rounds, each at most {sums} times: epsilon {above(cost)}, "
-        f"delta {half:g}, beside updates of {rounds} rounds ({beside}, delta {half:g}), {basis('secure_sum')}; "
-        f"standard errors of the noise: {errors}"
+        f"clients measure {often}: epsilon {above(cost)}, delta {half}, beside updates of {counted(rounds, 'round')} "
+        f"({beside}, delta {half}), {basis('secure_sum')}; standard errors of the noise: {errors}"
     )
 
 
@@ -275,7 +276,7 @@ def _trained(
             checkpoint.save(Path(settings.out))
         history.append(scored(parameters, done + 1))
         spent = strategy.spent(size=parameters.size, delta=settings.delta, corrupted=settings.corrupted)
-        _tell_round(tell, strategy, done + 1, history[-1], spending(spent))
+        _tell_round(tell, strategy, done + 1, history[-1], spending(spent, strategy.ledger))
         if isinstance(strategy, SecureStrategy) and strategy.measured:
             measured.append(_told_measured(tell, strategy, done + 1))
         time.sleep(settings.pause)

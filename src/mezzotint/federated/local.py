@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from logging import INFO, WARNING
 from pathlib import Path
@@ -275,9 +275,7 @@ class LocalStrategy(RoundStrategy[_Local]):
         outbox = {place: json.dumps({"round": now.number, "slot": place}).encode() for place in now.joined}
         return self._messages(now, outbox, {RETURNS: self.returns}, now.task)
 
-    def aggregate_train(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+    def _until_mean(self) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Asks for the reports and adds the mean of their estimates to the model."""
         now, self._running = self._running, None
         if now is None:

@@ -33,13 +33,14 @@ from mezzotint.federated.records import (
     STAGE,
     flatten,
     log,
+    parameters,
     protocol_record,
     unflatten,
 )
 from mezzotint.federated.schedule import Sampling, check_sampling, check_spare
 from mezzotint.federated.secagg import ProtocolError, TooFewClients
 from mezzotint.federated.server_optimizers import FedAvg, ServerOptimizer, State
-from mezzotint.privacy.claim import Claim, basis
+from mezzotint.privacy.claim import Claim
 
 Returns = Literal["weights", "update"]
 R = TypeVar("R", bound="Running")
@@ -126,7 +127,8 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         most_rounds: rounds that any one client may be charged for. Whoever was is left out; the run stops when too few
             are left.
         session: 16 bytes naming the run; a resumed run passes its own.
-        delta: with which the epsilon spent is told after every round, in the log and as a metric; None tells none.
+        delta: with which the epsilon spent is told after every round, in the log and as metrics "epsilon" and "delta",
+            also of rounds that failed; None tells none.
 
     Guarantees:
         A round that fails at any stage leaves the model as it was; its reasons are in `incidents`.
@@ -172,6 +174,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         self.stopped = ""
         self.seconds: dict[str, float] = {}
         self._running: R | None = None
+        self._model_size = 0
         self._patience = stage_timeout
         self._turns: dict[str, int] = {}
         for names in self.ledger.turns.values():
@@ -229,6 +232,10 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         """Runs the exchanges before training, announces the round, and makes the messages that ask for an update."""
 
     @abstractmethod
+    def _until_mean(self) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Runs the other exchanges; the moved model and the round's counts, if the round comes to a mean."""
+
+    @abstractmethod
     def _stage(self, now: R) -> str:
         """The stage that messages are about at present."""
 
@@ -248,6 +255,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         """Runs the stages before training; leaves nothing for Flower's loop to send."""
         self._running = None
         self.counted = 0
+        self._model_size = parameters(arrays)
         charges = self.ledger.charges.values()
         known = len(charges) >= len(list(grid.get_node_ids()))
         if known and self.most_rounds is not None and min(charges, default=0) >= self.most_rounds:
@@ -270,6 +278,23 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         except (ProtocolError, BudgetError) as error:
             self._abort(number, error)
         return []
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Ends the round, whatever became of it; with what has been spent."""
+        arrays, counts = self._until_mean()
+        return arrays, self._with_spending(counts)
+
+    def _with_spending(self, metrics: MetricRecord | None) -> MetricRecord | None:
+        """The metrics with what has been spent so far, which is logged, too; of a strategy that has a delta for it."""
+        if self.delta is None:
+            return metrics
+        claim = self.spent(size=self._model_size, delta=self.delta)
+        log(INFO, "mezzotint: %s", spending(claim, self.ledger))
+        if claim is None:
+            return metrics
+        return MetricRecord({**(metrics or {}), "epsilon": claim.epsilon, "delta": claim.delta})
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -356,13 +381,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         model = now.task["arrays"]
         self.optimizer_state, change = self.optimizer.step(self.optimizer_state, mean)
         arrays = unflatten(flatten(model) + self.learning_rate * change, model)
-        metrics: dict[str, Any] = {"round": now.number, **counts}
-        if self.delta is not None:
-            claim = self.spent(size=mean.size, delta=self.delta)
-            log(INFO, "mezzotint: round %d: %s", now.number, spending(claim))
-            if claim is not None:
-                metrics["epsilon"] = claim.epsilon
-        return arrays, MetricRecord(metrics)
+        return arrays, MetricRecord({"round": now.number, **counts})
 
     def _messages(
         self,
@@ -441,12 +460,14 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         self.ledger.fail(number, type(error).__name__)
 
 
-def spending(claim: Claim | None) -> str:
+def spending(claim: Claim | None, ledger: RunLedger) -> str:
     """What the client charged most has spent, in a line."""
+    if not ledger.charges:
+        return "nothing was released so far"
     if claim is None or claim.epsilon == math.inf:
         return "no epsilon can be claimed"
-    told = basis(claim.observer, certified=claim.certified)
-    return f"epsilon {above(claim.epsilon)}, delta {claim.delta:g} spent by whoever took part most, {told}"
+    told = f"epsilon {above(claim.epsilon)}, delta {above(claim.delta)} spent by whoever took part most"
+    return f"{told}, for {claim.change}, {claim.basis}"
 
 
 def halfway(needed: int, there: int) -> int:

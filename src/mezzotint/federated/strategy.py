@@ -190,6 +190,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
             "session": hashlib.sha256(b"mezzotint evaluation" + self.session).digest()[:SESSION_BYTES],
             "ledger": evaluation.ledger,
             "most_rounds": evaluation.most_rounds,
+            "delta": None,
         }
         made = SecureStrategy(
             encoding=evaluation.encoding, per_round=self.per_round, roster=self.roster, corrupted=self.trust.corrupted,
@@ -358,11 +359,11 @@ class SecureStrategy(RoundStrategy[_Secure]):
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """What clients measured, with the standard errors that the noise gives it."""
-        if self.evaluator is None:
+        if self.evaluator is None or self.evaluator._running is None:  # not asked this time
             return None
         found = self.evaluator.aggregate_train(server_round, replies)[1]
         self.measured = {} if found is None else self.evaluator.measured
-        return found
+        return self._with_spending(found)
 
     def _open(self, number: int, task: RoundTask, grid: Grid) -> _Secure:
         if self.encoding.bands > 1 and self.most_rounds is not None and number > self.most_rounds:
@@ -476,9 +477,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
         self.ledger.ask(now.number, asked, **limits)
         return self._messages(now, partners, {RETURNS: self._wanted}, now.task)
 
-    def aggregate_train(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+    def _until_mean(self) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Asks for the masked inputs, runs the stages after them, and adds the mean update to the model.
 
         A round that a client spoilt by what it dealt is repeated without it.
@@ -493,7 +492,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
             self._exclude(now, culprits)
             if not culprits or not left:
                 break
-            self.configure_train(server_round, now.task["arrays"], now.task["config"], now.grid)
+            self.configure_train(now.number, now.task["arrays"], now.task["config"], now.grid)
         return None, None
 
     def _finish(self, now: _Secure) -> tuple[SecureSum | None, tuple[int, ...]]:
@@ -569,5 +568,5 @@ class SecureStrategy(RoundStrategy[_Secure]):
         log(INFO, "\t├──> a committee of %d, of whom %d sign who is in the sum", plan.members, plan.quorum)
         told = "nothing"
         if self.evaluator is not None and isinstance(self.evaluator.encoding, MetricsEncoding):
-            told = f"{', '.join(self.evaluator.encoding.names)} every {self.every} rounds"
+            told = f"{', '.join(self.evaluator.encoding.names)} every {counted(self.every, 'round')}"
         log(INFO, "\t└──> clients measure %s", told)

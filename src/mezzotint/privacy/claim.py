@@ -141,6 +141,11 @@ class Claim(Record):
         return basis(self.observer, certified=self.certified)
 
     @property
+    def change(self) -> str:
+        """What is hidden, with its relation: "replacing all data of one client (replace_one)"."""
+        return f"{_CHANGE[self.unit, self.neighboring]} ({self.neighboring})"
+
+    @property
     def standing(self) -> dict[str, object]:
         """What stands beside an epsilon in JSON: observer, trust, and whether the kernel checked it."""
         return {"observer": self.observer, "trust": self.trust, "certified": self.certified}
@@ -225,10 +230,7 @@ class Claim(Record):
         sampled = "" if self.observer == "model" else _SAMPLING[self.sampling].format(rate=self.sampling_rate)
         honest = "" if self.honest_clients is None else f", if {_honest(self.honest_clients)} honest randomness"
         where = f"for {many}{sampled}, to {_SEEN[self.observer]}{honest}; {TRUSTED[self.trust]}"
-        change = (
-            _CHANGE[self.unit, self.neighboring]
-            + f" ({self.neighboring}){self.between and ', between ' + self.between}"
-        )
+        change = f"{self.change}{self.between and ', between ' + self.between}"
         if math.isinf(self.epsilon):
             return f"No epsilon can be claimed at delta={self.delta:g} for {change}, {where}."
         by = f"{'checked by mezzotint.kernel, ' * self.certified}accounted by {self.method}"

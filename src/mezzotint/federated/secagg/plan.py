@@ -20,7 +20,8 @@ _VERSION = b"mezzotint secure sum 5"
 Overflow = Literal["impossible", "modular"]
 _OVERFLOWS: tuple[Overflow, ...] = ("impossible", "modular")
 Draw = Literal["anew", "cyclic"]
-_DRAWS: tuple[Draw, ...] = ("anew", "cyclic")
+_DRAWN: dict[Draw, str] = {"anew": "anew", "cyclic": "in turn"}
+_DRAWS = tuple(_DRAWN)
 Purpose = Literal["train", "evaluate"]
 _PURPOSES: tuple[Purpose, ...] = ("train", "evaluate")
 
@@ -114,6 +115,18 @@ class RoundPlan:
                 f"{self.clients} clients x {self.span} can reach 2**{self.bits}: "
                 f"plan bits={bits_needed(self.clients, self.span)}",
             )
+
+    def __str__(self) -> str:
+        """In words, what is bound by its first digits."""
+        binding = {"encoding": self.binding, "task": self.task, "roster": self.roster}
+        bound = [f"{name} {digest.hex()[:16]}" for name, digest in binding.items() if any(digest)]
+        return (
+            f"round {self.round} of session {self.session.hex()[:16]} ({self.purpose}): {self.clients} clients, drawn "
+            f"{_DRAWN[self.draw]}, send {self.coordinates} integers up to {self.span} modulo 2**{self.bits}; each "
+            f"masks with {self.picks} of its own choice, {self.least} of them or more in the sum; {self.minimum} "
+            f"summands or more; a committee of {self.members}, of whom {self.quorum} sign who is in the sum; bound to "
+            f"{', '.join(bound) or 'nothing else'}"
+        )
 
     @property
     def modulus(self) -> int:
