@@ -166,7 +166,7 @@ BAD = [
     (lambda: expected_gradients(n=10, distributions=[np.array([0.5, 0.6])], epsilon=1.0), "sum to 1"),
     (lambda: expected_gradients(n=10, distributions=[np.array([0.5, 0.5])], epsilon=1.0, split=(3,)), "sum to n"),
     (lambda: expected_gradients(n=10, distributions=[np.array([0.5, 0.5])], epsilon=1.0, draws=1), "at least 2"),
-    (lambda: continuous_average(0, sampled=1, epsilon=1.0), "at least one record"),
+    (lambda: continuous_average(0, sampled=1, epsilon=1.0), "at least 1"),
 ]
 
 

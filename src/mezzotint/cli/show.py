@@ -32,6 +32,7 @@ EXAMPLE = "mezzotint show m.json --at=-1,0,1"
 
 _ROWS = 9
 _COLUMNS = 8
+_WIDEST = 64
 _MOST = 40
 """Categories shown."""
 
@@ -155,8 +156,8 @@ def _cost(mechanism: Mechanism) -> str:
     return f"{above(claim.epsilon)} per report ({claim.basis})"
 
 
-def _shrink(row: FloatArray, width: int = 64) -> list[float]:
-    """At most `width` probabilities: neighbours added up."""
-    if row.size <= width:
+def _shrink(row: FloatArray) -> list[float]:
+    """At most `_WIDEST` probabilities: neighbours added up."""
+    if row.size <= _WIDEST:
         return row.tolist()
-    return np.add.reduceat(row, np.linspace(0, row.size, width, endpoint=False).astype(int)).tolist()
+    return np.add.reduceat(row, np.linspace(0, row.size, _WIDEST, endpoint=False).astype(int)).tolist()

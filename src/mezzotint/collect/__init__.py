@@ -6,8 +6,6 @@ from mezzotint.collect.counts import Counter as Counter
 from mezzotint.collect.counts import load_counts as load_counts
 from mezzotint.collect.counts import read_counts as read_counts
 from mezzotint.collect.counts import save_counts as save_counts
-from mezzotint.collect.estimate import DEFAULT_BINS as DEFAULT_BINS
-from mezzotint.collect.estimate import DEFAULT_PROBABILITIES as DEFAULT_PROBABILITIES
 from mezzotint.collect.estimate import Estimate as Estimate
 from mezzotint.collect.estimate import Histogram as Histogram
 from mezzotint.collect.estimate import Quantiles as Quantiles

@@ -42,7 +42,7 @@ def is_remote(name: str) -> bool:
     return "://" in name
 
 
-def filesystem(name: str, *, parameter: str = "source") -> tuple[AbstractFileSystem, str]:
+def filesystem(name: str) -> tuple[AbstractFileSystem, str]:
     """The fsspec file system of an address, and the path in it.
 
     Raises:
@@ -54,9 +54,9 @@ def filesystem(name: str, *, parameter: str = "source") -> tuple[AbstractFileSys
         return fsspec.core.url_to_fs(name)
     except ImportError as error:
         remedy = f"needs a package that is not installed ({error}); pip install 'mezzotint[cloud]', or the store's own"
-        raise ParameterError(parameter, name, remedy) from None
+        raise ParameterError("source", name, remedy) from None
     except ValueError as error:
-        raise ParameterError(parameter, name, f"is no address that fsspec knows ({error})") from None
+        raise ParameterError("source", name, f"is no address that fsspec knows ({error})") from None
 
 
 def is_file(name: str) -> bool:
@@ -133,15 +133,15 @@ def stamp(name: str) -> tuple[int, int | str]:
     return int(known["size"]), str(known.get("ETag") or known.get("etag") or known.get("LastModified") or "")
 
 
-def files_under(name: str, *, parameter: str) -> list[str]:
+def files_under(name: str) -> list[str]:
     """Addresses of the files that an address of a folder, or a glob, names in a store, sorted."""
-    files, path = filesystem(name, parameter=parameter)
+    files, path = filesystem(name)
     if any(magic in path for magic in "*?["):
         found = [one for one in files.glob(path) if files.isfile(one)]
     else:
-        refuse_tables_of_others(name, lambda inside: files.exists(f"{path.rstrip('/')}/{inside}"), parameter=parameter)
+        refuse_tables_of_others(name, lambda inside: files.exists(f"{path.rstrip('/')}/{inside}"))
         if files.exists(f"{path.rstrip('/')}/_delta_log"):
-            raise ParameterError(parameter, name, "is a Delta table in a store; copy it to this machine to read it")
+            raise ParameterError("source", name, "is a Delta table in a store; copy it to this machine to read it")
         found = files.find(path)
     return sorted(str(files.unstrip_protocol(str(one))) for one in found)
 
@@ -149,7 +149,7 @@ def files_under(name: str, *, parameter: str) -> list[str]:
 # Tables of others ------------------------------------------------------------------------------------------------
 
 
-def refuse_tables_of_others(name: str, there: Callable[[str], bool], *, parameter: str) -> None:
+def refuse_tables_of_others(name: str, there: Callable[[str], bool]) -> None:
     """Raises ParameterError for folders whose files are not all rows of the table: deleted ones lie there, too.
 
     Arguments:
@@ -158,10 +158,10 @@ def refuse_tables_of_others(name: str, there: Callable[[str], bool], *, paramete
     for mark, kind in ((".hoodie", "a Hudi"), ("metadata/version-hint.text", "an Iceberg")):
         if there(mark):
             remedy = f"is {kind} table, whose folder also holds rows that were deleted; export it to Parquet first"
-            raise ParameterError(parameter, name, remedy)
+            raise ParameterError("source", name, remedy)
 
 
-def local_table(folder: str, *, parameter: str) -> list[str] | None:
+def local_table(folder: str) -> list[str] | None:
     """The live files of a Delta table in a local folder, sorted; None where the folder is none.
 
     Raises:
@@ -169,9 +169,9 @@ def local_table(folder: str, *, parameter: str) -> list[str] | None:
         FileFormatError: a Delta table that cannot be read.
     """
     root = Path(folder)
-    refuse_tables_of_others(folder, lambda inside: (root / inside).exists(), parameter=parameter)
+    refuse_tables_of_others(folder, lambda inside: (root / inside).exists())
     if any(root.glob("metadata/*.metadata.json")):
-        refuse_tables_of_others(folder, lambda inside: "version-hint" in inside, parameter=parameter)
+        refuse_tables_of_others(folder, lambda inside: "version-hint" in inside)
     if not (root / "_delta_log").is_dir():
         return None
     try:
@@ -180,13 +180,13 @@ def local_table(folder: str, *, parameter: str) -> list[str] | None:
         table = deltalake.DeltaTable(folder)
     except ImportError:
         remedy = "is a Delta table; pip install 'mezzotint[delta]' to read it (its folder also holds deleted rows)"
-        raise ParameterError(parameter, folder, remedy) from None
+        raise ParameterError("source", folder, remedy) from None
     except Exception as error:  # the library's errors share no base
         raise FileFormatError(f"{folder}: a Delta table that cannot be read ({str(error)[:200]})") from None
     features = sorted(set(table.protocol().reader_features or []) - {"timestampNtz"})
     if features or table.protocol().min_reader_version not in (1, 3):
         remedy = f"is a Delta table with {', '.join(features) or 'column mapping'}, which this release does not read"
-        raise ParameterError(parameter, folder, f"{remedy}; export it to Parquet first")
+        raise ParameterError("source", folder, f"{remedy}; export it to Parquet first")
     return sorted(str(Path(one.removeprefix("file://"))) for one in table.file_uris())
 
 
@@ -214,7 +214,7 @@ _BAD_GZIP = "damaged or truncated gzip; compress it again"
 _MAX_LINE = 1 << 28  # the first line may hold a table of 65536 levels, not a whole file without line ends
 
 
-def file_kind(path: str | os.PathLike[str], *, parameter: str, written: bool = False) -> FileKind:
+def file_kind(path: str | os.PathLike[str], *, parameter: str = "source", written: bool = False) -> FileKind:
     """The format that a file name stands for; "-" is CSV on a standard stream.
 
     Arguments:
@@ -456,12 +456,11 @@ def whole_parquet(path: str) -> pq.ParquetFile:
 
 
 @contextmanager
-def open_columns(path: str | os.PathLike[str], *, parameter: str = "source") -> Iterator[ColumnReader]:
+def open_columns(path: str | os.PathLike[str]) -> Iterator[ColumnReader]:
     """Opens a file of columns by its extension; closes it when the block ends.
 
     Arguments:
         path: a file of a format that its ending names, here or at an address, or "-" for CSV on standard input.
-        parameter: how messages name this file.
 
     Raises:
         ParameterError: no such file, or an extension that says nothing.
@@ -469,9 +468,9 @@ def open_columns(path: str | os.PathLike[str], *, parameter: str = "source") -> 
 
     Guarantees: memory stays constant in the number of rows.
     """
-    kind, name = file_kind(path, parameter=parameter), os.fspath(path)
+    kind, name = file_kind(path), os.fspath(path)
     if kind != "stream" and not is_file(name):
-        raise ParameterError(parameter, name, "no such file; check the path")
+        raise ParameterError("source", name, "no such file; check the path")
     with ExitStack() as stack:
         if kind == "parquet":
             yield ParquetReader(name=name, file=stack.enter_context(whole_parquet(name)))

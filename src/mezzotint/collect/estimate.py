@@ -21,9 +21,6 @@ from mezzotint.core.records import JsonObject, Record
 from mezzotint.privacy.claim import Claim, Claimed
 from mezzotint.privacy.prove import report_claim
 
-DEFAULT_BINS = 10
-DEFAULT_PROBABILITIES = (0.05, 0.25, 0.5, 0.75, 0.95)
-
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -177,7 +177,11 @@ def deviance(nodes: Nodes, masses: FloatArray) -> float:
     return 2 * nodes.n * max(0.0, float(np.sum(terms)))
 
 
-def smooth_fit(nodes: Nodes, *, gain: float = 1e-8, window: int = 50, max_iterations: int = 50_000) -> FloatArray:
+_GAIN, _WINDOW = 1e-8, 50
+"""Plain EM stops when that many steps raise the log-likelihood per report by less."""
+
+
+def smooth_fit(nodes: Nodes, *, max_iterations: int = 50_000) -> FloatArray:
     """(..., J) masses: plain EM from the uniform density, until the log-likelihood per report gains next to nothing.
 
     Stopping early is what keeps the density smooth where reports say little; the tolerance is that of the comparison in
@@ -188,13 +192,13 @@ def smooth_fit(nodes: Nodes, *, gain: float = 1e-8, window: int = 50, max_iterat
     masses, left = np.atleast_2d(whole).copy(), np.arange(whole.size // nodes.x.size)
     observed = np.atleast_2d(shares)
     before = _log_likelihood(nodes.pmf, observed, masses)
-    for _ in range(0, max_iterations, window):
+    for _ in range(0, max_iterations, _WINDOW):
         part = masses[left]
-        for _ in range(window):
+        for _ in range(_WINDOW):
             part = _em(nodes.pmf, observed[left], part)
         masses[left] = part
         after = _log_likelihood(nodes.pmf, observed[left], part)
-        gained = after - before[left] >= gain
+        gained = after - before[left] >= _GAIN
         before[left] = after
         left = left[gained]
         if not left.size:
@@ -311,14 +315,14 @@ def _solve(
     return solution, str(solution.status)
 
 
-def least_deviance(nodes: Nodes, start: Fit, *, rounds: int = 20) -> FloatArray:
+def least_deviance(nodes: Nodes, start: Fit) -> FloatArray:
     """Node masses of maximum likelihood by Newton steps on the simplex, from where EM stopped.
 
     Source: Kim, Carbonetto, Stephens, Anitescu 2020 (mix-SQP), each step a quadratic program with the fitted shares
     as variables of their own.
     """
     masses, best = start.masses, deviance(nodes, start.masses)
-    for _ in range(rounds):
+    for _ in range(20):
         move = _newton_move(nodes, masses)
         if move is None:
             break
@@ -450,14 +454,14 @@ class Region:
         """Greatest variance of the input, squared data units: a concave quadratic, maximised as such."""
         return self._maximise(self._centred() ** 2, self._centred())
 
-    def least_variance(self, *, steps: int = 8) -> float:
+    def least_variance(self) -> float:
         """A lower bound on the variance of the input, squared data units, short of the least by next to nothing.
 
         var X = min_c E(X - c)^2. On a ladder of c over the means in the region the least is missed by at most
         (half a rung)^2, and moving mass to the ends of its cell adds at most (half a cell)^2: both are given away.
         """
         x = self._centred()
-        ladder = np.linspace(self.least(x), self.greatest(x), steps + 1)
+        ladder = np.linspace(self.least(x), self.greatest(x), 9)
         rung = float(ladder[1] - ladder[0])
         found = min(self.least((x - c) ** 2) for c in ladder)
         return max(0.0, found - rung**2 / 4 - self.nodes.widest() ** 2 / 4)

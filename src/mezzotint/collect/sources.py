@@ -66,13 +66,12 @@ class Block:
     rows: int | None
 
 
-def find_files(source: str | os.PathLike[str], *, parameter: str = "source") -> list[SourceFile]:
+def find_files(source: str | os.PathLike[str]) -> list[SourceFile]:
     """The files that a source names, in the order of their names.
 
     Arguments:
         source: a file, a folder (searched through all its folders; of a Delta table its live files), a glob (`**` for
             any folders), an address of either in a store (`s3://bucket/folder`), or "-".
-        parameter: how messages name it.
 
     Raises:
         ParameterError: nothing there, files of several kinds, or one file reached under two names (its rows would be
@@ -82,9 +81,9 @@ def find_files(source: str | os.PathLike[str], *, parameter: str = "source") -> 
     """
     name = os.fspath(source)
     if columns.is_remote(name):
-        return _in_store(name, parameter)
+        return _in_store(name)
     if name == "-" or Path(name).is_file():
-        file_kind(name, parameter=parameter)
+        file_kind(name)
         return [SourceFile(path=name, name=name if name == "-" else Path(name).name)]
     root = name if Path(name).is_dir() else _fixed_part(name)
     if root == name:
@@ -93,28 +92,28 @@ def find_files(source: str | os.PathLike[str], *, parameter: str = "source") -> 
         pattern = name
     else:
         what = "file" if Path(name).suffix else "file or folder"
-        raise ParameterError(parameter, name, f"no such {what}; check the path")
-    live = columns.local_table(name, parameter=parameter) if root == name else None
+        raise ParameterError("source", name, f"no such {what}; check the path")
+    live = columns.local_table(name) if root == name else None
     found = live or sorted(path for path in glob.glob(pattern, recursive=True) if Path(path).is_file())
     files = [_source_file(path, root) for path in found if not _hidden(os.path.relpath(path, root or "."))]
     if not files:
-        raise ParameterError(parameter, name, "names no files; check the folder or the pattern")
-    _check(files, parameter, name)
+        raise ParameterError("source", name, "names no files; check the folder or the pattern")
+    _check(files, name)
     return files
 
 
-def _in_store(name: str, parameter: str) -> list[SourceFile]:
+def _in_store(name: str) -> list[SourceFile]:
     """The same for an address."""
     if columns.is_file(name):
-        file_kind(name, parameter=parameter)
+        file_kind(name)
         return [SourceFile(path=name, name=name.rsplit("/", 1)[-1])]
     parts = name.rstrip("/").split("/")
     root = "/".join(parts[: next((i for i, part in enumerate(parts) if _MAGIC & set(part)), len(parts))])
-    found = columns.files_under(name, parameter=parameter)
+    found = columns.files_under(name)
     files = [_source_file(path, root) for path in found if not _hidden(os.path.relpath(path, root))]
     if not files:
-        raise ParameterError(parameter, name, "names no files; check the address or the pattern")
-    _check_kinds(files, parameter, name)
+        raise ParameterError("source", name, "names no files; check the address or the pattern")
+    _check_kinds(files, name)
     return files
 
 
@@ -138,23 +137,23 @@ def _source_file(path: str, root: str) -> SourceFile:
     return SourceFile(path=path, name=relative.as_posix(), partition=partition)
 
 
-def _check_kinds(files: Sequence[SourceFile], parameter: str, name: str) -> None:
-    kinds = {file_kind(file.path, parameter=parameter) for file in files}
+def _check_kinds(files: Sequence[SourceFile], name: str) -> None:
+    kinds = {file_kind(file.path) for file in files}
     if len(kinds) > 1:
         remedy = (
             f"holds files of several kinds ({', '.join(sorted(kinds))}); choose one with a pattern: DIR/**/*.parquet"
         )
-        raise ParameterError(parameter, name, remedy)
+        raise ParameterError("source", name, remedy)
 
 
-def _check(files: Sequence[SourceFile], parameter: str, name: str) -> None:
-    _check_kinds(files, parameter, name)
+def _check(files: Sequence[SourceFile], name: str) -> None:
+    _check_kinds(files, name)
     seen: dict[tuple[int, int], str] = {}
     for file in files:
         status = os.stat(file.path)
         other = seen.setdefault((status.st_dev, status.st_ino), file.name)
         if other != file.name:
-            raise ParameterError(parameter, name, f"{other} and {file.name} are one file; its rows would count twice")
+            raise ParameterError("source", name, f"{other} and {file.name} are one file; its rows would count twice")
 
 
 def blocks_of(files: Sequence[SourceFile], *, block_rows: int = BLOCK_ROWS) -> list[Block]:
@@ -170,7 +169,7 @@ def blocks_of(files: Sequence[SourceFile], *, block_rows: int = BLOCK_ROWS) -> l
         raise ParameterError("block_rows", block_rows, "a block has at least one row")
     blocks: list[Block] = []
     for file in files:
-        if file_kind(file.path, parameter="source") != "parquet":
+        if file_kind(file.path) != "parquet":
             blocks.append(Block(index=len(blocks), file=file, groups=None, offset=0, rows=None))
             continue
         with whole_parquet(file.path) as opened:

@@ -66,10 +66,10 @@ def check_scale(name: str, value: object) -> float:
     return scale
 
 
-def check_probability(name: str, value: object, remedy: str = "need a probability in (0, 1)") -> float:
+def check_probability(name: str, value: object) -> float:
     """The number itself, as a float; ParameterError unless it lies in (0, 1)."""
     if not isinstance(value, Real) or not 0 < float(value) < 1:
-        raise ParameterError(name, value, remedy)
+        raise ParameterError(name, value, "need a probability in (0, 1)")
     return float(value)
 
 
@@ -151,14 +151,14 @@ def check_residues(total: npt.ArrayLike, length: int, modulus: int) -> IntArray:
     return (values % modulus).astype(np.int64)
 
 
-def check_increasing(name: str, values: npt.ArrayLike, *, least: int = 2) -> FloatArray:
-    """`values` as a strictly increasing 1-D float array of `least` to 2**16 finite numbers, or ParameterError."""
+def check_increasing(name: str, values: npt.ArrayLike) -> FloatArray:
+    """`values` as a strictly increasing 1-D float array of 2 to 2**16 finite numbers, or ParameterError."""
     try:
         array = np.array(values, dtype=np.float64)
     except (TypeError, ValueError):
         raise ParameterError(name, values, "need a 1-D sequence of numbers") from None
-    if array.ndim != 1 or not least <= array.size <= MAX_LEVELS:
-        raise ParameterError(name, array.shape, f"need a 1-D sequence of {least} to {MAX_LEVELS} numbers")
+    if array.ndim != 1 or not 2 <= array.size <= MAX_LEVELS:
+        raise ParameterError(name, array.shape, f"need a 1-D sequence of 2 to {MAX_LEVELS} numbers")
     if not np.isfinite(array).all():
         raise ParameterError(name, array.tolist(), "every value must be finite")
     if (np.diff(array) <= 0).any():

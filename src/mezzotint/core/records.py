@@ -79,9 +79,9 @@ def below(value: float, digits: int = 6) -> str:
     return above(-value, digits).removeprefix("-") if value else "0"
 
 
-def percent(value: float, digits: int = 3) -> str:
+def percent(value: float) -> str:
     """A share as a percentage, never less than the value."""
-    return f"{above(100 * value, digits)} %"
+    return f"{above(100 * value, 3)} %"
 
 
 class Record:

@@ -10,6 +10,7 @@ From a designed table in floats to the record of a design, through integers.
 from __future__ import annotations
 
 import bisect
+import contextlib
 import itertools
 import math
 import operator
@@ -253,19 +254,17 @@ def achieved_loss(problem: Problem, mechanism: Mechanism) -> float:
 Made = TypeVar("Made")
 
 
-def first_certified(build: Callable[[float], Made], *, epsilon: float, margins: tuple[float, ...] = MARGINS) -> Made:
-    """The first of the margins at which `build(epsilon * (1 - margin))` succeeds.
+def first_certified(build: Callable[[float], Made], *, epsilon: float) -> Made:
+    """The first of `MARGINS` at which `build(epsilon * (1 - margin))` succeeds.
 
     Raises:
         InfeasibleError: none does.
     """
-    failure = InfeasibleError(f"epsilon={epsilon:g}: no margin for rounding was tried")
-    for margin in margins:
-        try:
+    *most, last = MARGINS
+    for margin in most:
+        with contextlib.suppress(InfeasibleError):
             return build(epsilon * (1 - margin))
-        except InfeasibleError as error:
-            failure = error
-    raise failure
+    return build(epsilon * (1 - last))
 
 
 class BoundError(MezzotintError, RuntimeError):

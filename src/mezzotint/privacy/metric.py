@@ -18,6 +18,7 @@ UNEVEN = 1e-8
 """Added to a vector's epsilon, relative: knots count as even up to 1e-9 of their distance."""
 
 _HALVINGS = 60
+_SEGMENTS = 64
 
 
 def spacing_of(knots: FloatArray) -> float:
@@ -99,7 +100,6 @@ def vector_epsilon(
     dimension: int,
     l2_distance: float,
     inputs: Literal["grid", "real"] = "real",
-    segments: int = 64,
 ) -> float:
     """Pure epsilon of a vector whose coordinates are reported independently by `mechanism`, an upper bound.
 
@@ -134,28 +134,28 @@ def vector_epsilon(
     if inputs == "grid":
         squares, values = (np.arange(losses.size + 1) * spacing) ** 2, np.concatenate([[0.0], losses])
     else:
-        squares, values = _real_profile(losses, spacing, segments)
+        squares, values = _real_profile(losses, spacing)
     # sum_i profile(d_i^2) <= sum_i hull(d_i^2) <= dimension * hull(distance^2 / dimension), hull concave (Jensen).
     share = distance**2 / dimension
     return dimension * concave_majorant(squares, values, share) * (1 + UNEVEN)
 
 
-def _real_profile(losses: FloatArray, spacing: float, segments: int) -> tuple[FloatArray, FloatArray]:
+def _real_profile(losses: FloatArray, spacing: float) -> tuple[FloatArray, FloatArray]:
     """Squared distances and bounds of the log-ratio of any two real inputs at most so far apart."""
     # Comonotone dithering: inputs d apart draw rows floor(d/h) or ceil(d/h) apart, so the loss is at most
     # losses[ceil(d/h)]. And log p has slope at most (e**losses[1] - 1) / h, so d = j h + rest costs at most
     # losses[j] + rest * slope. The smaller of the two, taken at the right end of each small step.
     slope = math.expm1(losses[0]) / spacing
     whole = np.concatenate([[0.0], losses])
-    steps = np.arange(1, losses.size * segments + 1)
-    full, rest = np.divmod(steps, segments)
+    steps = np.arange(1, losses.size * _SEGMENTS + 1)
+    full, rest = np.divmod(steps, _SEGMENTS)
     above = whole[full + (rest > 0)]
-    values = np.minimum(above, whole[full] + rest / segments * spacing * slope)
+    values = np.minimum(above, whole[full] + rest / _SEGMENTS * spacing * slope)
     # The profile between two steps is at most its value at the right one: each value stands at the left end, so the
     # hull of the points lies above the whole profile. Against squared distances the profile starts like a square
     # root, above every chord from 0, and many coordinates share small distances: the first step is halved again and
     # again.
-    first = spacing / segments
+    first = spacing / _SEGMENTS
     near = first * 0.5 ** np.arange(_HALVINGS, -1, -1)
     distance = np.concatenate([[0.0], near, steps[1:-1] * first])
     values = np.concatenate([np.minimum(near * slope, values[0]), values[1:]])

@@ -57,9 +57,7 @@ def continuous_average(
         Smoothed delta equals it, too: it is the same for every database, so for every expectation.
     Source: "Smoothed Differential Privacy", Theorem 4.
     """
-    records = read_count("n", n)
-    if records < 1:
-        raise ParameterError("n", n, "needs at least one record")
+    records = read_count("n", n, least=1)
     sample = read_sample(records, loss_rate=loss_rate, sampled=sampled)
     loss = read_loss(epsilon=epsilon, ratio=ratio)
     worst = log10_worst_case(sample)
@@ -134,8 +132,7 @@ def _log10_subsets(sample: Sample) -> float:
 
 
 def _read_records(records: Sequence[int] | np.ndarray, levels: int) -> np.ndarray:
-    if read_count("levels", levels) < 2:
-        raise ParameterError("levels", levels, "needs at least 2 levels")
+    read_count("levels", levels, least=2)
     codes = np.asarray(records)
     if codes.ndim != 1 or codes.size == 0 or not np.issubdtype(codes.dtype, np.integer):
         raise ParameterError("records", records, "must be a non-empty list of integer levels")
@@ -231,8 +228,7 @@ def _edges(mean: float, deviation: float, levels: int) -> np.ndarray:
         raise ParameterError("deviation", deviation, "must be a finite number above 0")
     if not math.isfinite(mean):
         raise ParameterError("mean", mean, "must be a finite number")
-    if read_count("levels", levels) < 2:
-        raise ParameterError("levels", levels, "needs at least 2 levels")
+    read_count("levels", levels, least=2)
     return ((np.arange(levels + 1) - levels // 2) / levels - mean) / deviation
 
 
@@ -274,9 +270,7 @@ def expected_gradients(
     Source: "Smoothed Differential Privacy", Section 6 and Appendix G (Figures 2 right and 5).
     """
     started = time.perf_counter()
-    records = read_count("n", n)
-    if records < 1:
-        raise ParameterError("n", n, "needs at least one record")
+    records = read_count("n", n, least=1)
     chances = _read_distributions(distributions)
     if sampled is None and loss_rate is None:
         sampled = math.isqrt(records - 1) + 1

@@ -77,9 +77,7 @@ def expected(
         docs/proofs/smoothed-expected.md.
     """
     started = time.perf_counter()
-    records = read_count("n", n)
-    if records < 1:
-        raise ParameterError("n", n, "needs at least one record")
+    records = read_count("n", n, least=1)
     corners = hull_vertices(read_vertices(vertices))
     sample = read_sample(records, loss_rate=loss_rate, sampled=sampled)
     loss = read_loss(epsilon=epsilon, ratio=ratio)

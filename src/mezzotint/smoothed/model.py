@@ -51,11 +51,11 @@ def read_rational(parameter: str, value: Rational) -> Fraction:
     raise ParameterError(parameter, value, "must be a finite number or a ratio of two, such as 0.002 or 1/500")
 
 
-def read_count(parameter: str, value: int) -> int:
-    """A whole number from 0 to 2**53, from anything that is integral (floats such as 1e6 included).
+def read_count(parameter: str, value: int, *, least: int = 0) -> int:
+    """A whole number from `least` to 2**53, from anything that is integral (floats such as 1e6 included).
 
     Raises:
-        ParameterError: if it is negative, fractional, not a number, or above 2**53.
+        ParameterError: if it is below that, fractional, not a number, or above 2**53.
     """
     try:
         count = int(value)
@@ -64,8 +64,8 @@ def read_count(parameter: str, value: int) -> int:
         exact, count = False, 0
     if not exact:
         raise ParameterError(parameter, value, "must be a whole number of records")
-    if count < 0:
-        raise ParameterError(parameter, value, "must not be negative; give the number of records, 0 or more")
+    if count < least:
+        raise ParameterError(parameter, value, f"must be at least {least}")
     if count > MAX_RECORDS:
         raise ParameterError(parameter, value, "must be at most 2**53 records, beyond which floats skip integers")
     return count

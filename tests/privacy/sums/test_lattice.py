@@ -51,14 +51,6 @@ def test_levels_off_every_lattice_are_refused_with_the_remedy(levels):
         find_lattice(np.array(sorted(levels)))
 
 
-def test_a_known_step_is_used_and_checked():
-    assert find_lattice(np.array([0.0, 1.0, 3.0]), step=0.5).integers.tolist() == [0, 2, 6]
-    with pytest.raises(ParameterError, match="integer multiples"):
-        find_lattice(np.array([0.0, 1.0, 2.5]), step=1.0)
-    with pytest.raises(ParameterError, match="step"):
-        find_lattice(np.array([0.0, 1.0, 2.5]), step=0.0)
-
-
 def test_unused_levels_do_not_count_and_repeated_rows_are_dropped():
     weights = np.array([[2**31, 0, 2**31], [2**31, 0, 2**31], [2**30, 0, 3 * 2**30]])
     mechanism = Mechanism(knots=[-1, 0, 1], levels=[-1, np.sqrt(0.1), 1], weights=weights)
@@ -78,10 +70,8 @@ def test_a_constant_report_is_no_sum():
 
 def test_the_largest_span_is_a_lattice_and_one_more_is_not():
     assert find_lattice(np.array([0.0, 1.0, 2.0, MAX_SPAN])).integers.tolist() == [0, 1, 2, MAX_SPAN]
-    assert find_lattice(np.array([0.0, 2.0, MAX_SPAN]), step=1.0).span == MAX_SPAN
-    for step in (None, 1.0):
-        with pytest.raises(ParameterError, match="even grid or a sparse subset"):
-            find_lattice(np.array([0.0, 1.0, 2.0, MAX_SPAN + 1.0]), step=step)
+    with pytest.raises(ParameterError, match="even grid or a sparse subset"):
+        find_lattice(np.array([0.0, 1.0, 2.0, MAX_SPAN + 1.0]))
 
 
 def test_levels_that_coincide_or_nearly_so_are_refused():

@@ -56,11 +56,9 @@ class Lattice:
         return clients * self.span + 1
 
 
-def _integers(levels: FloatArray, step: float | None) -> IntArray | None:
+def _integers(levels: FloatArray) -> IntArray | None:
     """Candidate integers of the levels above the first, or None when a ratio is no small rational."""
     above = [Fraction(float(level)) - Fraction(float(levels[0])) for level in levels]
-    if step is not None:
-        return np.array([round(distance / Fraction(step)) for distance in above], dtype=np.int64)
     range_ = above[-1]
     # The coarsest lattice first: rationals of the range with the least denominator that meets the tolerance.
     denominator = 1
@@ -84,12 +82,11 @@ def _least_denominator(ratio: Fraction, scale: int) -> int:
     return 1 + near
 
 
-def find_lattice(levels: FloatArray, *, step: float | None = None) -> Lattice:
+def find_lattice(levels: FloatArray) -> Lattice:
     """The coarsest lattice that the levels stand on.
 
     Arguments:
         levels: (m,) strictly increasing, data units.
-        step: the lattice's step when known, data units; None finds it.
 
     Raises:
         ParameterError: no integer multiples of a step within `TOLERANCE` of the range and `MAX_SPAN`; the remedy is
@@ -101,9 +98,7 @@ def find_lattice(levels: FloatArray, *, step: float | None = None) -> Lattice:
     values = np.asarray(levels, dtype=np.float64)
     if values.ndim != 1 or values.size < 2 or not np.isfinite(values).all() or (np.diff(values) <= 0).any():
         raise ParameterError("levels", values.tolist(), "need at least 2 finite, strictly increasing levels")
-    if step is not None and not (np.isfinite(step) and step > 0):
-        raise ParameterError("step", step, "need a positive number of data units, or None to find it")
-    integers = _integers(values, step)
+    integers = _integers(values)
     if integers is None or (np.diff(integers) <= 0).any() or int(integers[-1]) > MAX_SPAN:
         raise ParameterError("levels", values.tolist(), _REMEDY)
     exact = [Fraction(float(level)) for level in values]
@@ -122,7 +117,7 @@ def find_lattice(levels: FloatArray, *, step: float | None = None) -> Lattice:
     )
 
 
-def lattice_rows(mechanism: Mechanism, *, step: float | None = None) -> tuple[IntArray, Lattice]:
+def lattice_rows(mechanism: Mechanism) -> tuple[IntArray, Lattice]:
     """The table's distinct rows as integer weights on 0..span (units of 2**-32), and its lattice.
 
     Levels that no row uses are dropped before the lattice is sought.
@@ -133,7 +128,7 @@ def lattice_rows(mechanism: Mechanism, *, step: float | None = None) -> tuple[In
     levels = mechanism.levels[used]
     if levels.size == 1:
         raise ParameterError("mechanism", mechanism.name, "only one level is ever reported; there is nothing to sum")
-    lattice = find_lattice(levels, step=step)
+    lattice = find_lattice(levels)
     _, first = np.unique(mechanism.weights, axis=0, return_index=True)
     rows = np.zeros((first.size, lattice.span + 1), dtype=np.int64)
     rows[:, lattice.integers] = mechanism.weights[np.sort(first)][:, used]
