@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+import json
 import os
 import signal
 import socket
@@ -289,17 +290,31 @@ class Deployment:
             time.sleep(0.2)
         raise AssertionError((self.folder / "superlink.log").read_text())
 
-    def submit(self, settings: str = "", app: Path | None = None) -> None:
-        """`flwr run` of the test's own app, or of the one given."""
+    def submit(self, settings: str = "", app: Path | None = None) -> str:
+        """`flwr run` of the test's own app, or of the one given; the run's number."""
         if app is None:
             app = self.folder / "app"
             (app / "secure_sum_test").mkdir(parents=True, exist_ok=True)
             (app / "pyproject.toml").write_text(PYPROJECT.replace("FOLDER", str(self.folder)))
             for name, text in (("__init__", ""), ("client", CLIENT), ("server", SERVER)):
                 (app / "secure_sum_test" / f"{name}.py").write_text(text)
-        command = [str(self.bin / "flwr"), "run", str(app), "test", *(["--run-config", settings] if settings else [])]
+        chosen = ["--run-config", settings] if settings else []
+        told = json.loads(self._flwr("run", str(app), "test", "--format=json", *chosen))
+        return str(told["run-id"])
+
+    def log(self, run: str, *, until: str) -> str:
+        """What `flwr log` shows of a run, once these words are in it: lines are sent there from time to time."""
+        deadline = time.monotonic() + 60
+        while until not in (told := self._flwr("log", run, "test", "--show")):
+            assert time.monotonic() < deadline, told
+            time.sleep(0.5)
+        return told
+
+    def _flwr(self, *words: str) -> str:
+        command = [str(self.bin / "flwr"), *words]
         done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
     def kill(self, name: str) -> None:
         """kill -9 of a node with its workers."""

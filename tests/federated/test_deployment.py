@@ -15,6 +15,8 @@ from scipy import stats
 
 from federated.deployed import Deployment
 from mezzotint.cli import run
+from mezzotint.core.records import JsonObject, above
+from mezzotint.federated.encoding import Encoding, load_encoding
 from mezzotint.federated.lifetime import LifetimeLedger
 from mezzotint.federated.secagg import Client, read_introduction
 
@@ -127,20 +129,36 @@ def _mezzotint(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([program, *words], capture_output=True, text=True, timeout=120, check=True)
 
 
+def _check_spending(log: str, encoding: Encoding, claim: JsonObject) -> None:
+    """A line per round, of four clients' sums; the last, of updates and of what was measured, is the result's."""
+    assert (claim["delta"], claim["neighboring"], claim["observer"]) == (1e-5, "replace_one", "secure_sum")
+    assert claim["parts"].keys() == {"updates", "evaluations"}
+    first = encoding.central(rounds=1, clients=4, size=claim["dimension"], delta=1e-5)
+    assert first is not None
+    grounds = "for replacing all data of one client (replace_one), computed, to an observer of the secure sums alone"
+    lines = [line for line in log.splitlines() if "spent by whoever took part most" in line]
+    for number, (line, epsilon) in enumerate(zip(lines, (first.epsilon, claim["epsilon"]), strict=True), start=1):
+        assert f"round {number}: sum of 4 clients" in line
+        assert line.endswith(f"epsilon {above(epsilon)}, delta 1e-05 spent by whoever took part most, {grounds}")
+
+
 def test_the_written_app_is_built_moved_and_run_from_another_folder(tmp_path, monkeypatch):
     """`mezzotint federate --app`, `flwr build`, `flwr run`, over TLS; the folder is moved in between.
 
     Nodes have identities, a policy with a budget and a roster of their own; one of them has a policy that refuses.
+    After the last round the others measure. The log says after each round what has been spent.
     """
     written, moved, folder = tmp_path / "written", tmp_path / "elsewhere", tmp_path / "deployment"
     for one in (written, moved, folder):
         one.mkdir()
     monkeypatch.chdir(written)
     nodes = 5
-    configs = _enrolled(folder, nodes, "minimum = 4\nl2_norm = 1.0\nnoise_multiplier = 4.0\nbudget = 50.0\n")
+    policy = "minimum = 4\nl2_norm = 1.0\nnoise_multiplier = 4.0\nevaluate_noise_multiplier = 4.0\nbudget = 50.0\n"
+    configs = _enrolled(folder, nodes, policy)
     (folder / "strict.toml").write_text("roster = 'roster.json'\nminimum = 4\nnoise_multiplier = 100.0\n")
     configs[2]["policy"] = folder / "strict.toml"
     asked = ["--mechanism", "ddg", "--noise-multiplier", "8", "--clients", "5", "--per-round", "5", "--rounds", "2"]
+    asked += ["--evaluate-every", "2", "--evaluate-noise", "16"]
     roster = folder / "roster.json"
     assert run(["federate", *asked, "--minimum", "4", "--roster", str(roster), "--app", "run-app"]) == 0
     app = Path(shutil.move(written / "run-app", moved / "run-app"))
@@ -151,15 +169,24 @@ def test_the_written_app_is_built_moved_and_run_from_another_folder(tmp_path, mo
     assert built.returncode == 0, built.stdout + built.stderr
     assert list(moved.glob("*.fab"))
     with _deployed(folder, {}, nodes, configs) as deployment:  # every stage starts a process per node
-        deployment.submit('out="results"', app)
+        started = deployment.submit('out="results"', app)
         report = json.loads(deployment.await_file("results/report.json", 500).read_text())
+        log = deployment.log(started, until="clients measured")
     assert report["ledger"]["rounds"] == {"1": "released", "2": "released"}
     cards = [read_introduction(Client(identity=configs[place]["identity"].read_bytes()).card()) for place in range(5)]
     names = [card.identity.hex() for card in cards]
     refuses = names.pop(2)
     assert report["ledger"]["charges"] == dict.fromkeys(names, 2)
-    assert report["incidents"] == [[number, refuses, "PolicyRefusal"] for number in (1, 2)]
-    assert report["claims"]["central"]["epsilon"] > 0
+    assert report["incidents"] == [[number, refuses, "PolicyRefusal"] for number in (1, 2, 1)]
+    assert report["evaluations"]["rounds"] == {"1": "released"}
+    assert report["evaluations"]["charges"] == dict.fromkeys(names, 1)
+    (measured,) = report["measured"]
+    assert (measured["round"], measured["clients"]) == (2, 4)
+    # Each client's loss is within [0, 5] and its accuracy within [0, 1]; false alarm below 1e-8.
+    for key, largest in (("loss", 5.0), ("accuracy", 1.0)):
+        value, error = measured[key]
+        assert -6 * error < value < largest + 6 * error
     for name in names:
-        assert LifetimeLedger(folder / "records" / f"sums-{name[:16]}.jsonl", identity=name).sums == 2
+        assert LifetimeLedger(folder / "records" / f"sums-{name[:16]}.jsonl", identity=name).sums == 3
+    _check_spending(log, load_encoding(app / "mezzotint_run" / "encoding.json"), report["claims"]["central"])
     assert {path.name for path in (folder / "results").iterdir()} >= {"model.npz", "ledger.jsonl", "settings.json"}

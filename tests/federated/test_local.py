@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import zlib
 from dataclasses import replace
@@ -17,6 +18,7 @@ from mezzotint.cli import run
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.federated.app import run_server
 from mezzotint.federated.client_app import make_client_app
+from mezzotint.federated.ledger import RunLedger
 from mezzotint.federated.local import LocalStrategy, LocalUpdates
 from mezzotint.federated.policy import Policy
 from mezzotint.federated.records import ENCODING, PAYLOAD, RECORD, REFUSED, RETURNS, STAGE
@@ -272,6 +274,35 @@ def test_too_few_reports_leave_the_model_and_are_charged():
     nobody = _strategy(minimum=4)
     assert _start(_grid(hand=lambda message, reply: None), nobody) is None
     assert nobody.ledger.charges == {}
+
+
+@pytest.mark.parametrize("restarts", [0, 1, 11], ids=["never", "once", "every round"])
+def test_clients_take_turns_also_those_that_are_dead_and_over_restarts(tmp_path, restarts):
+    """12 nodes, 5 a round, 12 rounds: one never answers, one does not report; all are asked 5 times, far apart."""
+    path, session = tmp_path / "ledger.jsonl", bytes(16)
+    asked: dict[int, set[int]] = {}
+
+    def hand(message, reply):
+        node, stage = message.metadata.dst_node_id, _record(message)[STAGE]
+        if stage == "join":
+            asked.setdefault(len(ledger.rounds), set()).add(node)
+        return None if node == 13 or (node == 17 and stage == "report") else reply
+
+    apps = [_app(np.eye(10)[place % 10], Policy(budget=5 * SCHEME.epsilon + MANY)) for place in range(12)]
+    grid = LocalGrid(apps, hand=hand)  # clients live on, and refuse more reports than they have budget for
+    for rounds in np.diff(np.linspace(0, 12, restarts + 2).astype(int)):
+        ledger = RunLedger(path, {})
+        strategy = _strategy(per_round=5, sampling="cyclic", ledger=ledger, session=session)
+        _start(grid, strategy, int(rounds))
+        assert "PolicyRefusal" not in {one.name for one in strategy.incidents}
+    # The order that the session draws, gone through again and again.
+    order = sorted(range(10, 22), key=lambda node: hashlib.sha256(session + str(node).encode()).digest())
+    assert asked == {number: {order[(5 * (number - 1) + seat) % 12] for seat in range(5)} for number in range(1, 13)}
+    assert set(ledger.rounds.values()) == {"released"}
+    # Who did not join was told nothing; who joined and was silent may have reported.
+    assert RunLedger(path, {}).charges == {str(place): 5 for place in range(12) if place != 3}
+    claim = strategy.claims(size=10, delta=0.0, corrupted=0)["local"]
+    assert (claim.rounds, claim.sampling) == (5, "none")
 
 
 def test_a_model_of_another_size_is_refused_on_both_sides():

@@ -177,13 +177,11 @@ def _left_out_pick(now: Round, place: int, message: Message) -> Iterable[Message
 
 
 def _hidden_admirer(now: Round, place: int, message: Message) -> Iterable[Message]:
-    """The victim is not told of the clients that picked it without being picked by it."""
-    if place != VICTIM:
+    """One is not told of the clients that picked it without being picked by it: the first who has such clients."""
+    dealt, masking = now.known._dealt, now.known._masking
+    if place != min(one for one, partners in masking.items() if partners - dealt[one].picks):
         return [message]
-    dealt = now.known._dealt
-    mine = dealt[VICTIM].picks
-    assert now.known._masking[VICTIM] - mine
-    deals = [dealt[other].deal for other in sorted(now.known._masking[VICTIM] & mine)]
+    deals = [dealt[other].deal for other in sorted(masking[place] & dealt[place].picks)]
     return [_with(message, payload=messages.partners(now.plan, dealt, deals))]
 
 
@@ -346,13 +344,16 @@ LIES: dict[str, tuple[Tell, set[str], str]] = {
 }
 """Name -> the lie, how clients refuse, whose sum is opened in the end."""
 
+SPLIT = ("two models", "two encodings", "two minimums")
+"""Lies after which half of the clients follow another plan than the others and the server do."""
+
 
 # The round ------------------------------------------------------------------------------------------------------------
 
 
-def _coins(patch: pytest.MonkeyPatch) -> None:
+def _coins(patch: pytest.MonkeyPatch, seed: int = 0) -> None:
     """The same ones in every run."""
-    count = iter(range(10**9))
+    count = iter(range(seed * 10**9, (seed + 1) * 10**9))
 
     def draw(size: int = 32) -> bytes:
         return hashlib.shake_128(b"coins %d" % next(count)).digest(size)
@@ -443,6 +444,42 @@ def _transcript(now: Round) -> list[Any]:
     return found
 
 
+def _refused(now: Round) -> dict[int, set[str]]:
+    """Place -> the names by which it refused."""
+    told: dict[int, set[str]] = {}
+    for _, reply in now.answers:
+        record = reply.content.config_records[RECORD]
+        if "refused" in record:
+            told.setdefault(PLACES[reply.metadata.src_node_id], set()).add(str(record["refused"]))
+    return told
+
+
+def _check_split(now: Round, told: dict[int, set[str]], refusals: set[str]) -> None:
+    """Whatever the coins, everybody refuses: each picks more clients than there are others of its own plan.
+
+    Those of the server's plan are sent the keys of all whom they picked, one of which is signed for another plan. Those
+    of the other plan picked others than the server thinks: one of their picks is missing, or a key is signed for another
+    plan, or a client is among the keys that did not pick them.
+    """
+    ours = {place for place in range(CLIENTS) if now.plans.get(place, now.plan) == now.plan}
+    assert now.plan.picks > max(len(ours), CLIENTS - len(ours)) - 1
+    assert all(told[place] == {"SwappedKey"} for place in ours)
+    assert all(told[place] and told[place] <= refusals for place in set(range(CLIENTS)) - ours)
+
+
+@pytest.mark.parametrize("seed", range(1, 5))
+@pytest.mark.parametrize("lie", SPLIT)
+def test_two_plans_are_refused_by_everybody_whatever_the_coins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lie: str, seed: int
+) -> None:
+    monkeypatch.setattr("mezzotint.federated.secagg.server.signed", lambda *words: True)
+    tell, refusals, _ = LIES[lie]
+    _coins(monkeypatch, seed)
+    strategy, now = _run(_grid(tmp_path, 1), tell, seed, {})
+    _check_split(now, _refused(now), refusals)
+    assert strategy.last_sum is None
+
+
 @pytest.mark.parametrize("lie", list(LIES))
 def test_a_lie_is_refused_in_the_same_words_for_all_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lie: str
@@ -464,8 +501,11 @@ def test_a_lie_is_refused_in_the_same_words_for_all_data(
                 nodes = {place: node for node, place in PLACES.items()}
                 old = {(nodes[place], stage): message for (place, stage), message in earlier.sent.items()}
             strategy, now = _run(grid, tell, 1, old)
-        records = [reply.content.config_records[RECORD] for _, reply in now.answers]
-        assert {str(record["refused"]) for record in records if "refused" in record} == refusals
+        told = _refused(now)
+        if lie in SPLIT:
+            _check_split(now, told, refusals)
+        else:
+            assert set().union(*told.values()) == refusals
         total = strategy.last_sum
         assert (NOBODY if total is None else EVERYBODY) == whose
         if total is None:
