@@ -457,9 +457,9 @@ def _refused(now: Round) -> dict[int, set[str]]:
 def _check_split(now: Round, told: dict[int, set[str]], refusals: set[str]) -> None:
     """Whatever the coins, everybody refuses: each picks more clients than there are others of its own plan.
 
-    Those of the server's plan are sent the keys of all whom they picked, one of which is signed for another plan. Those
-    of the other plan picked others than the server thinks: one of their picks is missing, or a key is signed for another
-    plan, or a client is among the keys that did not pick them.
+    Those of the server's plan are sent the keys of all whom they picked, one of which is signed for another plan.
+    Those of the other plan picked others than the server thinks: one of their picks is missing, or a key is signed for
+    another plan, or a client is among the keys that did not pick them.
     """
     ours = {place for place in range(CLIENTS) if now.plans.get(place, now.plan) == now.plan}
     assert now.plan.picks > max(len(ours), CLIENTS - len(ours)) - 1
