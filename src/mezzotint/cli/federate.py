@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -160,42 +160,13 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Federated learning through secure sums or single private reports: simulated here, or written for `flwr run`."""
-    from mezzotint.federated import settings as run_settings
-
+    options = dict(locals())
     with tempfile.TemporaryDirectory() as scratch:
         if resume:
             settings = _resumed(out)
         else:
-            settings = run_settings.RunSettings(
-                dataset=dataset, data=data, model=model, clients=clients, alpha=alpha, seed=seed, algorithm=algorithm,
-                steps=steps, rate=rate, batch=batch, clip=clip, l2_norm=l2_norm, learning_rate=learning_rate,
-                rounds=rounds, per_round=per_round, spare=spare, minimum=minimum, sampling=sampling, epsilon=epsilon,
-                delta=delta, proximal=proximal, server_optimizer=server_optimizer,
-                evaluate_every=evaluate_every, evaluate_noise=evaluate_noise, largest_loss=largest_loss,
-                out=_fresh(out), trust=trust, roster=_roster(roster, app), colluding=colluding, dropping=dropping,
-            )  # fmt: skip
-            if clip_quantile and (trust == "local" or mechanism != _ROUNDED or most_examples):
-                remedy = "a norm that adapts needs --mechanism rounded-gaussian, in sums, without --most-examples"
-                raise ParameterError("clip_quantile", clip_quantile, remedy)
-            if bands != 1 and (trust == "local" or mechanism != _ROUNDED or clip_quantile or most_examples):
-                remedy = f"proved for --mechanism {_ROUNDED}, without --most-examples or --clip-quantile"
-                raise ParameterError("bands", bands, remedy)
-            if trust == "local":
-                if most_examples:
-                    raise ParameterError("most_examples", most_examples, "single reports weigh alike; leave it out")
-                encoding = _ranked(mechanism, settings, bits, report_epsilon)
-            elif mechanism in NOISES:
-                found, encoding = _noise(
-                    mechanism, settings, noise_multiplier, bool(most_examples or clip_quantile), bands
-                )
-                if clip_quantile:
-                    encoding = _adaptive(settings, found, clip_quantile, l2_norm_range)
-                encoding = _weighted(encoding, most_examples) if most_examples else encoding
-            else:
-                encoding = _table(
-                    mechanism or "quantize", 4 if bits is None else bits, clip, report_epsilon, l2_norm or None
-                )
-                encoding = _weighted(encoding or settings.encoding(), most_examples) if most_examples else encoding
+            settings = _settings(options)
+            encoding = _encoding(options, settings)
             if app is not None:
                 _write_app(app, settings, encoding, out)
                 return
@@ -206,6 +177,41 @@ def command(
     if proof is not None:
         _prove(report, proof)
     _show(report, settings, as_json)
+
+
+def _settings(options: Options) -> RunSettings:
+    """Those of a new run; what --mechanism names is added once it is made."""
+    from mezzotint.federated.settings import RunSettings
+
+    given = {field.name: options[field.name] for field in fields(RunSettings) if field.name in options}
+    given |= {"mechanism": "", "out": _fresh(options["out"]), "roster": _roster(options["roster"], options["app"])}
+    return RunSettings(**given)
+
+
+def _encoding(options: Options, settings: RunSettings) -> Encoding | mz.vectors.RankedCodebook | None:
+    """How an update becomes a report; None for `clip`."""
+    name, bits, report_epsilon = options["mechanism"], options["bits"], options["report_epsilon"]
+    most_examples, quantile, bands = options["most_examples"], options["clip_quantile"], options["bands"]
+    alike = settings.trust == "sum" and name == _ROUNDED and not most_examples
+    if quantile and not alike:
+        remedy = "a norm that adapts needs --mechanism rounded-gaussian, in sums, without --most-examples"
+        raise ParameterError("clip_quantile", quantile, remedy)
+    if bands != 1 and (quantile or not alike):
+        remedy = f"proved for --mechanism {_ROUNDED}, without --most-examples or --clip-quantile"
+        raise ParameterError("bands", bands, remedy)
+    if settings.trust == "local":
+        if most_examples:
+            raise ParameterError("most_examples", most_examples, "single reports weigh alike; leave it out")
+        return _ranked(name, settings, bits, report_epsilon)
+    if name in NOISES:
+        one_more = bool(most_examples or quantile)
+        multiplier, encoding = _noise(name, settings, options["noise_multiplier"], one_more, bands)
+        if quantile:
+            return _adaptive(settings, multiplier, quantile, options["l2_norm_range"])
+    else:
+        norm = settings.l2_norm or None
+        encoding = _table(name or "quantize", 4 if bits is None else bits, settings.clip, report_epsilon, norm)
+    return _weighted(encoding or settings.encoding(), most_examples) if most_examples else encoding
 
 
 def _ranked(name: str, settings: RunSettings, bits: int | None, report_epsilon: float) -> mz.vectors.RankedCodebook:
