@@ -154,6 +154,11 @@ def test_a_design_says_how_far_it_is_above_the_limit(invoke: Invoke, loss: str) 
     assert "% above it" in invoke(*arguments).out
 
 
+def test_the_limit_and_a_proof_of_the_levels_go_together(invoke: Invoke) -> None:
+    facts = invoke("design", "--epsilon", 1, "--levels", 2, "--limit", "--prove", "--json").json
+    assert 0 < facts["limit"] <= facts["lower_bound"] <= facts["mse"]  # any bits, any two levels, this table
+
+
 def test_the_trade_off_is_drawn_and_written(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mezzotint.cli.compare.TRADEOFF", (2.0, 100.0))
     png, data = tmp_path / "t.png", tmp_path / "t.csv"

@@ -8,9 +8,17 @@ from typing import Annotated
 import typer
 
 import mezzotint as mz
-from mezzotint.cli.common import AsJson, Overwrite, ProofOption, is_ranked, load_mechanism, show, write_proof
+from mezzotint.cli.common import (
+    AsJson,
+    Overwrite,
+    ProofOption,
+    is_ranked,
+    load_mechanism,
+    refuse_outputs,
+    show,
+    write_proof,
+)
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.files import refuse_existing
 from mezzotint.core.records import above
 
 EXAMPLE = "mezzotint account m.json --coordinates 1000 --rounds 10 --view sum --clients 1000 --delta 1e-6 --json"
@@ -39,8 +47,7 @@ def command(
 
     FILE is a mechanism file (.json).
     """
-    if proof is not None:
-        refuse_existing(proof, overwrite=overwrite, parameter="proof")
+    refuse_outputs(overwrite=overwrite, proof=proof)
     if is_ranked(file) and (coordinates, view == "sum", geometry, l2_norm) != (1, False, "coordinate", None):
         remedy = "a ranked codebook's reports are whole vectors, seen one by one or shuffled: no sums, no coordinates"
         raise ParameterError("file", str(file), remedy)

@@ -26,7 +26,7 @@ import mezzotint as mz
 from mezzotint.cli.messages import typed
 from mezzotint.core import format
 from mezzotint.core.errors import FileFormatError, ParameterError
-from mezzotint.core.files import read_text
+from mezzotint.core.files import read_text, refuse_existing
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, Progress, above, plain
 from mezzotint.core.records import number as number
@@ -159,6 +159,13 @@ def refuse_given(options: Mapping[str, object], remedy: str) -> None:
     for name, value in options.items():
         if value:
             raise ParameterError(name, value if value is True else str(value), remedy)
+
+
+def refuse_outputs(*, overwrite: bool, **files: Path | None) -> None:
+    """Raises ParameterError for the first file to write that is there: before the work, not after it."""
+    for name, file in files.items():
+        if file is not None:
+            refuse_existing(file, overwrite=overwrite, parameter=name)
 
 
 def load_mechanism(path: Path, *, parameter: str = "mechanism") -> Mechanism:

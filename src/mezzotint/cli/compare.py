@@ -24,10 +24,11 @@ from mezzotint.cli.common import (
     print_json,
     progress,
     read_prior,
+    refuse_outputs,
     say,
 )
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.files import refuse_existing, replacing
+from mezzotint.core.files import replacing
 from mezzotint.core.records import JsonObject
 
 TRADEOFF = (0.5, 1.0, 1.5, 2.5, 4.0)
@@ -61,9 +62,7 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Compare all mechanisms calibrated to the same certified epsilon and size."""
-    for path, name in ((png, "png"), (data, "data")):  # before the work, not after it
-        if path is not None:
-            refuse_existing(path, overwrite=overwrite, parameter=name)
+    refuse_outputs(overwrite=overwrite, png=png, data=data)
     if bits is not None and levels is not None:
         raise ParameterError("bits", bits, "give --bits or --levels, not both")
     size: JsonObject = {"levels": parse_levels(levels)} if levels is not None else {"bits": bits or 2}

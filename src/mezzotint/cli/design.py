@@ -28,13 +28,14 @@ from mezzotint.cli.common import (
     progress,
     read_prior,
     refuse_given,
+    refuse_outputs,
     show,
     table_for_shares,
     warn,
     write_proof,
 )
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.files import refuse_existing, replacing
+from mezzotint.core.files import replacing
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, above
 
@@ -107,41 +108,35 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Design a mechanism for a privacy level: the best table there is, or a published family calibrated to epsilon."""
-    if out is not None:  # before the work, not after it
-        refuse_existing(out, overwrite=overwrite)
+    refuse_outputs(overwrite=overwrite, out=out, proof=proof)
     given = {"levels": levels, "prior": prior, "delta": delta, "alpha": alpha, "metric": metric, "knots": knots}
     if categories is not None:
         refuse_given({**given, "limit": limit, "prove": prove}, "a table for categories has no such choice")
         mechanism = mz.families.categorical(
             categories=_names(categories), epsilon=epsilon, method=cast("Any", method), other=other, missing=missing
         )
-        if proof is not None:
-            write_proof(mz.privacy.Release(mechanism=mechanism, delta=0.0), proof, overwrite=overwrite)
-        _categories(mechanism, epsilon, out, overwrite, as_json)
+        _save(mechanism, out, proof, delta=0.0, overwrite=overwrite)
+        _categories(mechanism, epsilon, out, as_json)
         return
     refuse_given(
         {"method": method != "best" and method, "other": other, "missing": missing}, "it is for tables of --categories"
     )
+    if limit and (delta or alpha or metric or loss not in ("mse", "mae")):
+        raise ParameterError("limit", True, "limits are known for pure epsilon and --loss mse or mae only")
     sample = read_prior(prior, lower, upper)
     values = None if levels is None else parse_levels(levels)
     started = time.perf_counter()
     problem: Options = {"epsilon": epsilon, "lower": lower, "upper": upper, "loss": loss, "prior": sample}
-    problem |= {} if max_level is None else {"max_level": max_level}
     constraint = {"delta": delta, "alpha": alpha, "metric": metric, "max_bias": max_bias}
     problem |= {name: value for name, value in constraint.items() if value}
-    if limit and (delta or alpha or metric or loss not in ("mse", "mae")):
-        raise ParameterError("limit", True, "limits are known for pure epsilon and --loss mse or mae only")
-    if proof is not None:
-        refuse_existing(proof, overwrite=overwrite, parameter="proof")
-    problem |= {"prove": True, "seconds": seconds} if prove else {}
+    problem |= {} if max_level is None else {"max_level": max_level}
+    ways: Options = {"prove": True, "seconds": seconds} if prove else {}
+    ways |= {} if knots is None else {"knots": knots}
     with _watched(family, values, prove=prove) as watch:
-        result = make(family, levels=values, **problem, **watch, **({} if knots is None else {"knots": knots}))
+        result = make(family, levels=values, **problem, **ways, **watch)
     seconds = time.perf_counter() - started
-    if out is not None:
-        result.mechanism.save(out, overwrite=overwrite)
-    if proof is not None and not prove:
-        write_proof(mz.privacy.Release(mechanism=result.mechanism, delta=delta), proof, overwrite=overwrite)
-    elif proof is not None:
+    _save(result.mechanism, out, None if prove else proof, delta=delta, overwrite=overwrite)
+    if proof is not None and prove:
         with replacing(proof, overwrite=overwrite, parameter="proof") as temporary:
             Path(temporary).write_text(json.dumps(result.proof))
     facts = describe(family, result, loss=loss, prior=sample, seconds=seconds)
@@ -154,14 +149,20 @@ def command(
     show(facts, as_json, lambda: _summary(facts))
 
 
+def _save(mechanism: Mechanism, out: Path | None, proof: Path | None, *, delta: float, overwrite: bool) -> None:
+    """Writes the table, and the claim about a report of it with its proof."""
+    if out is not None:
+        mechanism.save(out, overwrite=overwrite)
+    if proof is not None:
+        write_proof(mz.privacy.Release(mechanism=mechanism, delta=delta), proof, overwrite=overwrite)
+
+
 def _names(categories: str) -> list[str]:
     return [str(k) for k in range(int(categories))] if categories.isdecimal() else categories.split(",")
 
 
-def _categories(mechanism: Mechanism, asked: float, out: Path | None, overwrite: bool, as_json: bool) -> None:
-    """Saves and describes a table for categories."""
-    if out is not None:
-        mechanism.save(out, overwrite=overwrite)
+def _categories(mechanism: Mechanism, asked: float, out: Path | None, as_json: bool) -> None:
+    """Describes a table for categories."""
     facts = {
         "name": mechanism.name,
         "epsilon": mechanism.epsilon,

@@ -22,12 +22,12 @@ from mezzotint.cli.common import (
     print_json,
     progress,
     read_lines,
+    refuse_outputs,
     say,
     warn,
     write_proof,
 )
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.files import refuse_existing
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, above, below
 
@@ -120,10 +120,9 @@ def command(
     if as_json and out == "-":
         raise ParameterError("out", out, "standard output cannot carry both reports and JSON; name a file")
     tables = _tables(column, mechanism or []) if domain is None else _hashed(column, mechanism, domain, epsilon)
-    if proof is not None:
-        if seed is not None:
-            raise ParameterError("proof", str(proof), "a seeded draw is not private; there is nothing to prove")
-        refuse_existing(proof, overwrite=overwrite, parameter="proof")
+    if proof is not None and seed is not None:
+        raise ParameterError("proof", str(proof), "a seeded draw is not private; there is nothing to prove")
+    refuse_outputs(overwrite=overwrite, proof=proof)
     if seed is not None:
         warn("a seeded draw is reproducible and NOT PRIVATE; use it for tests only")
     options: Options = {

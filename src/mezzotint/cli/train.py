@@ -28,6 +28,7 @@ from mezzotint.cli.common import (
     number,
     output,
     print_json,
+    refuse_outputs,
     say,
     warn,
     write_proof,
@@ -35,7 +36,7 @@ from mezzotint.cli.common import (
 from mezzotint.cli.messages import renamed, typed
 from mezzotint.core.arguments import Neighboring
 from mezzotint.core.errors import BudgetError, ParameterError
-from mezzotint.core.files import parse_json, read_text, refuse_existing, replacing
+from mezzotint.core.files import parse_json, read_text, replacing
 from mezzotint.core.lazy import brought_by
 from mezzotint.core.records import JsonObject, plain
 
@@ -120,9 +121,9 @@ def command(
 ) -> None:
     """Train a private model with few bits per weight; loss, accuracy and epsilon spent are shown as it goes."""
     options = dict(locals())
-    for name in ("log", "checkpoint", "out", "plot", "proof"):
-        if options[name] is not None and not (resume and name in ("log", "checkpoint")):
-            refuse_existing(options[name], overwrite=overwrite, parameter=name)
+    if not resume:
+        refuse_outputs(overwrite=overwrite, log=log, checkpoint=checkpoint)
+    refuse_outputs(overwrite=overwrite, out=out, plot=plot, proof=proof)
     with _warnings_as_lines():
         run = prepare(options)
         _refuse_without_steps(run, options)
