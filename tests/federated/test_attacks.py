@@ -148,9 +148,9 @@ def test_a_client_that_was_told_of_fewer_dealers_is_in_no_sum():
     the_plan = plan(8, picks=5, least=2)
     inputs = random_inputs(the_plan, 1)
     server, clients, outbox = _until("sum", the_plan, inputs)
-    victim, hidden = 7, set(sorted(server._dealt[7].picks)[:3])
+    victim, hidden = 7, set(sorted(server._dealt[7].picks.tolist())[:3])
     fewer = set(range(8)) - hidden
-    shown = [one.deal for index, one in server._dealt.items() if index in (server._dealt[victim].picks - hidden)]
+    shown = [server._dealt[index].deal for index in sorted(set(server._dealt[victim].picks.tolist()) - hidden)]
     signature, packed = wire.read_masked(
         clients[victim].sum(wire.partners(the_plan, fewer, shown), inputs[victim]), the_plan
     )
@@ -172,9 +172,9 @@ def test_a_client_from_whom_it_was_hidden_that_others_picked_it_is_in_no_sum():
     inputs = random_inputs(the_plan, 1)
     server, clients, outbox = _until("sum", the_plan, inputs)
     dealt = server._dealt
-    pairs = [(one, other) for one in range(8) for other in sorted(dealt[one].picks)]
+    pairs = [(one, other) for one in range(8) for other in sorted(dealt[one].picks.tolist())]
     admirer, victim = next((one, other) for one, other in pairs if (other, one) not in pairs)
-    shown = [dealt[other].deal for other in sorted(server._masking[victim] - {admirer})]
+    shown = [dealt[other].deal for other in server._masking[victim].tolist() if other != admirer]
     given = clients[victim].sum(wire.partners(the_plan, set(range(8)), shown), inputs[victim])
     for index in set(range(8)) - {victim}:
         server.receive(index, clients[index].sum(outbox[index], inputs[index]))
@@ -300,7 +300,7 @@ def test_a_pick_left_out_and_a_partner_that_nobody_picked():
     inputs = random_inputs(the_plan, 1)
     server, clients, _ = _until("sum", the_plan, inputs)
     everybody = set(range(8))
-    picks = {index: one.picks for index, one in server._dealt.items()}
+    picks = {index: set(one.picks.tolist()) for index, one in server._dealt.items()}
     deals = {index: one.deal for index, one in server._dealt.items()}
     left_out = sorted(picks[0])[1:]
     with pytest.raises(UnknownSender, match="picked and dealt"):
@@ -317,7 +317,7 @@ def test_a_pick_left_out_and_a_partner_that_nobody_picked():
 def test_a_survivor_without_enough_of_its_picks_is_not_signed():
     the_plan = plan(8, picks=3, least=3)
     server, clients, _ = _until("agree", the_plan, random_inputs(the_plan, 1))
-    alone = set(range(8)) - {min(server._dealt[0].picks)}
+    alone = set(range(8)) - {min(server._dealt[0].picks.tolist())}
     with pytest.raises(TooFewClients, match="too few of its picks"):
         clients[0].agree(_proposed(server, alone))
 

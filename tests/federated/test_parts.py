@@ -26,7 +26,7 @@ from mezzotint.federated.secagg import (
     read_introduction,
 )
 from mezzotint.federated.secagg.masks import add_mask, pack_words, unpack_words, word_type
-from mezzotint.federated.secagg.messages import picked
+from mezzotint.federated.secagg.messages import partners_of, picked
 from mezzotint.federated.secagg.roster import first_shuffled, shuffled
 from mezzotint.federated.secagg.sharing import PRIME, combine, split
 
@@ -181,6 +181,23 @@ def test_the_first_of_a_shuffle_are_found_without_it(count, wanted):
         found = first_shuffled(count, key, wanted)
         assert len(found) == wanted
         assert set(found) == set(shuffled(count, key)[:wanted])
+
+
+@pytest.mark.parametrize(("clients", "picks"), [(2, 1), (7, 2), (300, 20), (65_535, 1)])
+def test_partners_are_those_picked_and_those_who_pick_among_those_that_dealt(clients, picks):
+    rng = np.random.default_rng(clients)
+    dealt = rng.choice(clients, max(2, 4 * clients // 5), replace=False).tolist()
+    chosen = {one: frozenset(rng.integers(0, clients, picks).tolist()) - {one} for one in dealt}
+    expected: dict[int, set[int]] = {one: set() for one in dealt}
+    for one, others in chosen.items():
+        for other in others & expected.keys():
+            expected[one].add(other)
+            expected[other].add(one)
+    found = partners_of(chosen)
+    assert list(found) == dealt
+    assert {one: others.tolist() for one, others in found.items()} == {
+        one: sorted(others) for one, others in expected.items()
+    }
 
 
 def test_a_roster_is_a_file(tmp_path):

@@ -31,7 +31,7 @@ from mezzotint.federated.secagg.masks import (
     unpack_words,
     word_type,
 )
-from mezzotint.federated.secagg.messages import Deal, Portions, Stage
+from mezzotint.federated.secagg.messages import Clients, Deal, Portions, Stage
 from mezzotint.federated.secagg.plan import RoundPlan
 from mezzotint.federated.secagg.roster import Roster
 from mezzotint.federated.secagg.sharing import SHARE_BYTES, commitment
@@ -59,7 +59,7 @@ class _Dealt:
     """What a client dealt: its public part, its picks, the commitment to its seed, a portion a member; the message."""
 
     deal: Deal
-    picks: frozenset[int]
+    picks: Clients
     seed: bytes
     portions: Portions
     message: bytes
@@ -108,7 +108,7 @@ class Server:
         self.cohort = roster.cohort(plan.round, plan.clients, plan.draw)
         self._place = 0
         self._dealt: dict[int, _Dealt] = {}
-        self._masking: dict[int, set[int]] = {}
+        self._masking: dict[int, Clients] = {}
         self._among = b""
         self._masked: dict[int, bytes] = {}
         self._total = np.zeros(plan.coordinates, dtype=word_type(plan.bits))
@@ -234,7 +234,7 @@ class Server:
             raise TooFewClients(stage, f"{members} members of the committee answered, the quorum is {plan.quorum}")
         if stage == "sum":
             for index in answered:
-                if len(self._dealt[index].picks & self._masked.keys()) < plan.least:
+                if len(self._masked.keys() & self._dealt[index].picks.tolist()) < plan.least:
                     raise TooFewClients(stage, f"client {index} has too few of its picks among the survivors")
 
     # Deal ----------------------------------------------------------------------------------------------------------
@@ -248,16 +248,16 @@ class Server:
         if not (has_large_order(deal.channel) and has_large_order(deal.mask)):
             # Passed on, it would make every partner refuse, and the round fail for all.
             raise SwappedKey("deal", f"client {index} offers a key of small order", (index,))
-        picks = messages.picked(deal.coins, self.plan, index)
+        picks = messages.compact(messages.picked(deal.coins, self.plan, index))
         self._dealt[index] = _Dealt(deal=deal, picks=picks, seed=seed, portions=portions, message=answer)
 
     def _partners(self) -> Outbox:
-        self._masking = messages.partners_of({index: one.picks for index, one in self._dealt.items()})
+        self._masking = messages.partners_of({index: one.picks.tolist() for index, one in self._dealt.items()})
         self._among = messages.bitmap(self._dealt, self.plan)
         return Outbox(self._masking, self._partners_of)
 
     def _partners_of(self, index: int) -> bytes:
-        deals = [self._dealt[other].deal for other in sorted(self._masking[index])]
+        deals = [self._dealt[other].deal for other in self._masking[index].tolist()]
         return messages.partners(self.plan, self._dealt, deals)
 
     # Sum -----------------------------------------------------------------------------------------------------------
@@ -331,7 +331,7 @@ class Server:
         add_mask(total, self_mask_key(self._secret(owner), self.plan, owner), sign=-1)
 
     def _remove_pair_masks(self, total: Words, owner: int) -> None:
-        others = self._masking[owner] & self._masked.keys()
+        others = self._masked.keys() & self._masking[owner].tolist()
         if not others:
             return
         private = mask_key_from_seed(self._secret(owner), self.plan, owner)
