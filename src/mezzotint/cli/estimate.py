@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import reduce
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any
 
 import typer
 from rich.console import Group
@@ -15,6 +15,7 @@ from mezzotint.cli import groups
 from mezzotint.cli.common import (
     AsJson,
     Fitted,
+    Options,
     Overwrite,
     cost_of,
     ends,
@@ -30,9 +31,10 @@ from mezzotint.cli.common import (
 )
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import JsonObject
 
 EXAMPLE = "mezzotint estimate reports.parquet --histogram --quantiles --json"
+
+_USUAL = {"method": "asymptotic", "engine": "local"}
 
 
 def command(
@@ -49,7 +51,7 @@ def command(
     level: Annotated[float, typer.Option(help="Confidence of each interval, in (0, 1).")] = 0.95,
     method: Annotated[
         str, typer.Option(help="asymptotic, or safe: valid at any number of reports, and wider.")
-    ] = "asymptotic",
+    ] = _USUAL["method"],
     histogram: Annotated[
         bool, typer.Option("--histogram", help="Also the shares of equal bins, with intervals.")
     ] = False,
@@ -59,7 +61,7 @@ def command(
     save_counts: Annotated[
         Path | None, typer.Option(help="Also write the counts per code (.json), to be added to others' later.")
     ] = None,
-    engine: Annotated[str, typer.Option(help="local, or ray: count on a Ray cluster.")] = "local",
+    engine: Annotated[str, typer.Option(help="local, or ray: count on a Ray cluster.")] = _USUAL["engine"],
     address: Annotated[str | None, typer.Option(help="Ray cluster; one on this machine if not given.")] = None,
     simultaneous: Annotated[
         bool, typer.Option("--simultaneous", help="Make the level that of all intervals together.")
@@ -89,69 +91,59 @@ def command(
 
     SOURCES are reports of one mechanism: files (.parquet, .csv, .csv.gz), folders, or counts that --save-counts wrote.
     """
-    from mezzotint.collect import counts as counting
-
-    table = None if mechanism is None else load_mechanism(mechanism)
-    _check_options(by=by, against=against, sizes=sizes)
-    several = column is not None and len(column) > 1
-    if domain is not None or several or by is not None or weights is not None:
-        alone = {"histogram": histogram, "quantiles": quantiles, "simultaneous": simultaneous}
-        alone |= {"save_counts": save_counts, "method": method != "asymptotic" and method}
-        alone |= {"engine": engine != "local" and engine, "address": address}
-        alone |= {} if by is not None or weights is not None else {"mechanism": mechanism}
-        _refuse_beside(alone, by=by, weights=weights, domain=domain)
-    shown: JsonObject = {"level": level, "allow_seeded": allow_seeded, "as_json": as_json}
+    options = dict(locals())
+    _check(options)
+    shown: Options = {"level": level, "allow_seeded": allow_seeded, "as_json": as_json}
     if domain is not None:
         groups.hitters(sources, domain=domain, column=column, top=top, **shown)
         return
-    if column is not None and several:
-        if by is not None or weights is not None:
-            raise ParameterError("column", ", ".join(column), "one at a time by groups or with weights")
+    if column is not None and len(column) > 1:
         groups.together(sources, columns=column, **shown)
         return
-    if by is not None or weights is not None:
-        groups.by_groups(
-            sources,
-            by=by,
-            weights=weights,
-            against=against,
-            sizes=sizes,
-            same_people=same_people,
-            column=column[0] if column else None,
-            mechanism=table,
-            **shown,
-        )
+    table = None if mechanism is None else load_mechanism(mechanism)
+    of: Options = {"column": column[0] if column else None, "mechanism": table}
+    if by is None and weights is None:
+        _one_column(of, options)
         return
-    counts = _counts(sources, column=column[0] if column else None, mechanism=table, engine=engine, address=address)
-    if counts.memoised > 1:
-        warn(counting.SAME_PEOPLE)
-    if save_counts is not None:
-        mz.collect.save_counts(counts, save_counts, overwrite=overwrite)
-    result = mz.collect.estimate(
-        counts,
-        level=level,
-        method=cast(Literal["asymptotic", "safe"], method),
-        histogram=bins if histogram else None,
-        quantiles=parse_numbers(probabilities, parameter="probabilities") if quantiles else None,
-        simultaneous=simultaneous,
-        allow_seeded=allow_seeded,
-    )
-    if isinstance(result, mz.collect.Frequencies):
-        show(result.as_dict(), as_json, lambda: _frequencies(result))
-    else:
-        show(result.as_dict(), as_json, lambda: _picture(result, counts.mechanism))
+    shown |= {"by": by, "weights": weights, "against": against, "sizes": sizes, "same_people": same_people}
+    groups.by_groups(sources, **of, **shown)
 
 
-def _check_options(*, by: str | None, against: str | None, sizes: str | None) -> None:
-    for name, value in (("against", against), ("sizes", sizes)):
-        if value is not None and by is None:
-            raise ParameterError(name, value, "is about groups; name their column with --by")
-
-
-def _refuse_beside(alone: JsonObject, *, by: str | None, weights: str | None, domain: Path | None) -> None:
-    """Names an option of estimates of one column that groups, weights, domains or pairs of columns do not take."""
+def _check(options: Options) -> None:
+    """Refuses what estimates by groups, with weights, of large domains or of pairs of columns would ignore."""
+    by, weights, domain, columns = options["by"], options["weights"], options["domain"], options["column"] or []
+    for name in ("against", "sizes"):
+        if options[name] is not None and by is None:
+            raise ParameterError(name, options[name], "is about groups; name their column with --by")
+    grouped = by is not None or weights is not None
+    if domain is None and len(columns) < 2 and not grouped:
+        return
+    alone = {name: options[name] for name in ("histogram", "quantiles", "simultaneous", "save_counts", "address")}
+    alone |= {name: options[name] for name, usual in _USUAL.items() if options[name] != usual}
+    alone |= {} if grouped else {"mechanism": options["mechanism"]}
     beside = "--domain" if domain else "--by" if by else "--weights" if weights else "two columns"
     refuse_given(alone, f"is not for {beside}; estimate one column or one group by itself")
+    if domain is None and len(columns) > 1 and grouped:
+        raise ParameterError("column", ", ".join(columns), "one at a time by groups or with weights")
+
+
+def _one_column(of: Options, options: Options) -> None:
+    """Prints the mean, or the frequencies, and what else was asked for."""
+    from mezzotint.collect.counts import SAME_PEOPLE
+
+    counts = _counts(options["sources"], **of, engine=options["engine"], address=options["address"])
+    if counts.memoised > 1:
+        warn(SAME_PEOPLE)
+    if options["save_counts"] is not None:
+        mz.collect.save_counts(counts, options["save_counts"], overwrite=options["overwrite"])
+    probabilities = options["probabilities"] if options["quantiles"] else None
+    result = mz.collect.estimate(
+        counts,
+        histogram=options["bins"] if options["histogram"] else None,
+        quantiles=None if probabilities is None else parse_numbers(probabilities, parameter="probabilities"),
+        **{name: options[name] for name in ("level", "method", "simultaneous", "allow_seeded")},
+    )
+    show(result.as_dict(), options["as_json"], lambda: _picture(result, counts.mechanism))
 
 
 def _counts(sources: list[str], **options: Any) -> mz.collect.CodeCounts:
@@ -179,7 +171,9 @@ def _frequencies(result: mz.collect.Frequencies) -> Group:
     return Group(Fitted(table), *([Text(words)] if below else []))
 
 
-def _picture(result: mz.collect.Estimate, mechanism: Mechanism) -> Group:
+def _picture(result: mz.collect.Estimate | mz.collect.Frequencies, mechanism: Mechanism) -> Group:
+    if isinstance(result, mz.collect.Frequencies):
+        return _frequencies(result)
     title = f"{result.n:,} reports, {cost_of(result.claim, result.seeded)}"
     table = headed(("of the clipped inputs", "estimate", *ends(result.level), "left open by the table"), title=title)
 
