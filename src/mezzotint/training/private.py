@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, final
 
@@ -241,24 +241,19 @@ def make_private(
     _check(chosen, bits=bits, q=q, neighboring=neighboring, loss_reduction=loss_reduction)
     _check_module(module, optimizer)
     check_loader(loader)
-    replicas, rank, world = _group()
+    replicas, rank, world = _replicas(module)
     draws = Draws(seed, replicas=replicas)
-    if replicas:
-        _start_alike(module)
     steps = None if epochs is None else check_count("epochs", epochs) * max(1, len(loader))
+    budget = _Budget(target=target_epsilon, given=noise_multiplier, steps=steps, delta=delta, neighboring=neighboring)
     kept = _kept(users, records_per_user, loader, chosen, bands)
-    banded = _bands(bands, loader, chosen, target_epsilon, steps, delta, neighboring, replicas=replicas)
+    banded = budget.bands(bands, loader, chosen, replicas=replicas)
     made, batches = poisson_loader(
         loader, rng=partial(draws, "batch"), first=rank, every=world, bands=banded, kept=kept
     )
     sampling = replace(batches.sampling, records_per_user=records_per_user)
     projected = _projection(chosen, bits, q)
     inner = optimizer if projected is None else _onto_levels(optimizer, projected, chosen, bound, draws)
-    contraction = inner.contraction if isinstance(inner, ProjectedOptimizer) else 1.0
-    noise = _noise(
-        target_epsilon, noise_multiplier, contraction=contraction, sampling=sampling, delta=delta,
-        steps=None if steps is None else participations(steps, banded), neighboring=neighboring,
-    )  # fmt: skip
+    noise = budget.noise(inner, sampling, banded)
     accountant = Accountant(
         sampling=sampling,
         delta=delta,
@@ -300,30 +295,45 @@ def _check(method: str, *, bits: int | None, q: float | None, neighboring: str, 
         raise ParameterError("loss_reduction", loss_reduction, 'use "mean" or "sum"')
 
 
-def _bands(
-    bands: int | str,
-    loader: Any,
-    method: str,
-    target: float | None,
-    steps: int | None,
-    delta: float,
-    neighboring: Neighboring,
-    *,
-    replicas: bool,
-) -> int:
-    """How many, chosen if that is asked for."""
-    if bands != 1 and method == "rqp":
-        raise ParameterError("bands", bands, NOT_REPLACED)
-    if bands != 1 and replicas:
-        raise ParameterError("bands", bands, "correlated noise is for one process; use bands=1 with replicas")
-    if bands != "auto":
-        return check_count("bands", bands)
-    if target is None or steps is None or not loader.batch_size:
-        raise ParameterError("bands", bands, "it is chosen for target_epsilon and epochs, with batches; give these")
-    return choose_bands(
-        target, batch_size=loader.batch_size, dataset_size=len(loader.dataset), steps=steps, delta=delta,
-        neighboring=neighboring,
-    )  # fmt: skip
+@final
+@dataclass(frozen=True, kw_only=True)
+class _Budget:
+    """What a run of so many steps may cost, or its noise itself; None where not given."""
+
+    target: float | None
+    given: float | None
+    steps: int | None
+    delta: float
+    neighboring: Neighboring
+
+    def bands(self, bands: int | str, loader: Any, method: str, *, replicas: bool) -> int:
+        """How many, chosen if that is asked for."""
+        if bands != 1 and method == "rqp":
+            raise ParameterError("bands", bands, NOT_REPLACED)
+        if bands != 1 and replicas:
+            raise ParameterError("bands", bands, "correlated noise is for one process; use bands=1 with replicas")
+        if bands != "auto":
+            return check_count("bands", bands)
+        if self.target is None or self.steps is None or not loader.batch_size:
+            raise ParameterError("bands", bands, "it is chosen for target_epsilon and epochs, with batches; give these")
+        return choose_bands(
+            self.target, batch_size=loader.batch_size, dataset_size=len(loader.dataset), steps=self.steps,
+            delta=self.delta, neighboring=self.neighboring,
+        )  # fmt: skip
+
+    def noise(self, optimizer: Any, sampling: Poisson, bands: int) -> float:
+        """The noise multiplier; less where codes that are replaced hide something of the noise."""
+        if (self.target is None) == (self.given is None):
+            raise ParameterError("target_epsilon", str(self.target), "give one of target_epsilon and noise_multiplier")
+        if self.target is None:
+            return check_positive("noise_multiplier", self.given)
+        if self.steps is None:
+            raise ParameterError("epochs", None, "the budget is for a number of epochs; give it")
+        contraction = optimizer.contraction if isinstance(optimizer, ProjectedOptimizer) else 1.0
+        return contraction * least_noise(
+            self.target, sampling=sampling, steps=participations(self.steps, bands), delta=self.delta,
+            neighboring=self.neighboring,
+        )  # fmt: skip
 
 
 def _kept(users: Any, most: int, loader: Any, method: str, bands: int | str) -> Any:
@@ -367,18 +377,16 @@ def _check_module(module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> 
         raise ParameterError("optimizer", type(optimizer).__name__, "all its parameters are frozen")
 
 
-def _group() -> tuple[bool, int, int]:
-    """Whether there are replicas, which one this is, and of how many."""
+@torch.no_grad()
+def _replicas(module: torch.nn.Module) -> tuple[bool, int, int]:
+    """Whether there are replicas, which begin alike then; which one this is, and of how many."""
     if not torch.distributed.is_available() or not torch.distributed.is_initialized():
         return False, 0, 1
     world = torch.distributed.get_world_size()
+    if world > 1:
+        for tensor in [*module.parameters(), *module.buffers()]:
+            torch.distributed.broadcast(tensor.data, src=0)
     return world > 1, torch.distributed.get_rank(), world
-
-
-@torch.no_grad()
-def _start_alike(module: torch.nn.Module) -> None:
-    for tensor in [*module.parameters(), *module.buffers()]:
-        torch.distributed.broadcast(tensor.data, src=0)
 
 
 def _without_own_sums(module: torch.nn.Module) -> None:
@@ -420,26 +428,6 @@ def _projection(method: str, bits: int | None, q: float | None) -> Projection | 
     if method == "proj-dp-sgd":
         return projection(bits=size)
     return projection(bits=size, rounding="nearest", q=0.99 if q is None else q)
-
-
-def _noise(
-    target: float | None,
-    given: float | None,
-    *,
-    contraction: float,
-    sampling: Poisson,
-    steps: int | None,
-    delta: float,
-    neighboring: Neighboring,
-) -> float:
-    if (target is None) == (given is None):
-        raise ParameterError("target_epsilon", str(target), "give one of target_epsilon and noise_multiplier")
-    if given is not None:
-        return check_positive("noise_multiplier", given)
-    if steps is None:
-        raise ParameterError("epochs", None, "the budget is for a number of epochs; give it")
-    assert target is not None
-    return contraction * least_noise(target, sampling=sampling, steps=steps, delta=delta, neighboring=neighboring)
 
 
 def _warn(projected: Projection, inner: Any, noise: float, clip_norm: float, batch_size: int, steps: int) -> None:
