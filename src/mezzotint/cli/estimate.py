@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 import mezzotint as mz
-from mezzotint.cli import groups
 from mezzotint.cli.common import (
     AsJson,
     Fitted,
     Options,
     Overwrite,
+    busy,
     cost_of,
     ends,
     headed,
@@ -24,13 +25,15 @@ from mezzotint.cli.common import (
     number,
     parse_numbers,
     progress,
+    read_lines,
     refuse_given,
     show,
     table_for_shares,
     warn,
 )
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.mechanism import OTHER, Mechanism
+from mezzotint.core.records import JsonObject
 
 EXAMPLE = "mezzotint estimate reports.parquet --histogram --quantiles --json"
 
@@ -93,20 +96,14 @@ def command(
     """
     options = dict(locals())
     _check(options)
-    shown: Options = {"level": level, "allow_seeded": allow_seeded, "as_json": as_json}
     if domain is not None:
-        groups.hitters(sources, domain=domain, column=column, top=top, **shown)
-        return
-    if column is not None and len(column) > 1:
-        groups.together(sources, columns=column, **shown)
-        return
-    table = None if mechanism is None else load_mechanism(mechanism)
-    of: Options = {"column": column[0] if column else None, "mechanism": table}
-    if by is None and weights is None:
-        _one_column(of, options)
-        return
-    shown |= {"by": by, "weights": weights, "against": against, "sizes": sizes, "same_people": same_people}
-    groups.by_groups(sources, **of, **shown)
+        _hitters(options)
+    elif column is not None and len(column) > 1:
+        _together(sources, column, options)
+    else:
+        table = None if mechanism is None else load_mechanism(mechanism)
+        of: Options = {"column": column[0] if column else None, "mechanism": table}
+        (_one_column if by is None and weights is None else _by_groups)(of, options)
 
 
 def _check(options: Options) -> None:
@@ -124,7 +121,7 @@ def _check(options: Options) -> None:
     beside = "--domain" if domain else "--by" if by else "--weights" if weights else "two columns"
     refuse_given(alone, f"is not for {beside}; estimate one column or one group by itself")
     if domain is None and len(columns) > 1 and grouped:
-        raise ParameterError("column", ", ".join(columns), "one at a time by groups or with weights")
+        raise ParameterError("column", ", ".join(columns), "name one at a time by groups or with weights")
 
 
 def _one_column(of: Options, options: Options) -> None:
@@ -241,3 +238,187 @@ def _split(result: mz.collect.Estimate) -> str:
         f"{number(sampling.value, 4)} ({number(sampling.low, 4)} to {number(sampling.high, 4)}), privacy for "
         f"{number(privacy.value, 4)} ({number(privacy.low, 4)} to {number(privacy.high, 4)}); squares add up."
     )
+
+
+# By groups and with weights -------------------------------------------------------------------------------------------
+
+
+def _by_groups(of: Options, options: Options) -> None:
+    """Prints means or frequencies of every group, differences from one of them, strata and totals."""
+    by, weights, against, level = (options[name] for name in ("by", "weights", "against", "level"))
+    found = _grouped(options["sources"], by=by, weights=weights, allow_seeded=options["allow_seeded"], **of)
+    if against is not None and against not in found:
+        raise ParameterError("against", against, f"is no group; there are: {', '.join(list(found)[:20])}")
+    memoised = any(group.memoised for group in found.values())
+    counts = reduce(lambda one, other: one.merge(other), (group.counts for group in found.values()))
+    claim = None if counts.seeded else mz.privacy.report_claim(counts.mechanism)
+    facts: JsonObject = {"level": level, "by": by, "weights": weights, "memoised": memoised, **_priced(claim)}
+    parts = {name: mz.collect.parts_of(group, level=level) for name, group in found.items()}
+    facts["groups"] = [
+        {"group": name, "n": group.counts.n, "seeded": group.counts.seeded,
+         **_named({what: part.interval for what, part in parts[name].items()})}
+        for name, group in found.items()
+    ]  # fmt: skip
+    if against is not None:
+        facts["against"] = against
+        facts["differences"] = [
+            {"group": name, **_named(_differences(parts[name], parts[against], memoised or options["same_people"]))}
+            for name in parts if name != against
+        ]  # fmt: skip
+    if options["sizes"] is not None:
+        shares = _sizes(options["sizes"])
+        facts["population"] = _named({
+            what: mz.collect.stratified({name: part[what] for name, part in parts.items()}, shares)
+            for what in next(iter(parts.values()))
+        })  # fmt: skip
+    if weights is not None and all("mean" in part for part in parts.values()) and all(map(_asked, found.values())):
+        for entry, group in zip(facts["groups"], found.values(), strict=True):
+            entry["total"] = mz.collect.total(group, level=level).as_dict()
+    series = _series(counts.mechanism, max(1, len(found))) if memoised else {}
+    if memoised:
+        whom = f"a person with at most one row in each {'group' if by is None else by} ({max(1, len(found))} of them)"
+        facts["series"] = {"of": whom, **{what: claim.as_dict() for what, claim in series.items()}}
+    show(
+        facts, options["as_json"], lambda: _pictures(facts, series.get("memoised"), cost=cost_of(claim, counts.seeded))
+    )
+
+
+def _grouped(
+    sources: list[str], *, by: str | None, weights: str | None, allow_seeded: bool, **options: Any
+) -> dict[str, mz.collect.Group]:
+    """The groups of all sources together."""
+    from mezzotint.collect.counts import refuse_seeded
+
+    found: dict[str, mz.collect.Group] = {}
+    with busy("counting"):
+        for source in sources:
+            for name, group in mz.collect.read_groups(source, by=by, weights=weights, **options).items():
+                found[name] = found[name].merge(group) if name in found else group
+    for group in found.values():
+        refuse_seeded(group.counts.seeded, allowed=allow_seeded)
+    return found
+
+
+def _series(mechanism: Mechanism, rounds: int) -> dict[str, mz.privacy.Claim]:
+    """What a person pays with at most one row in each group, memoised and drawn afresh.
+
+    Whatever the column is, dates or not: who has at most one row in each group has no more than there are groups.
+    """
+    fresh = mz.privacy.Release(mechanism=mechanism, rounds=rounds, delta=0.0)
+    return {"memoised": mz.privacy.account(replace(fresh, distinct=rounds)), "fresh": mz.privacy.account(fresh)}
+
+
+def _hitters(options: Options) -> None:
+    """Prints the most frequent categories of a large domain."""
+    sources, column, top, level = (options[name] for name in ("sources", "column", "top", "level"))
+    if len(sources) > 1 or len(column or ()) > 1:
+        raise ParameterError("sources", ", ".join(sources), "hashed reports are read from one source, one column")
+    names = (*read_lines(options["domain"], parameter="domain"), OTHER)
+    with busy("counting"):
+        counts = mz.collect.read_hashed(
+            sources[0],
+            domain=lambda table: mz.families.HashedDomain(categories=names, mechanism=table),
+            column=column[0] if column else None,
+        )
+    found = mz.collect.heavy_hitters(counts, top=top, level=level, allow_seeded=options["allow_seeded"])
+    title = f"{found.n:,} reports of {found.domain:,} categories, {cost_of(found.claim, found.seeded)}"
+    columns = ("category", "share", *(f"{end}, all at once" for end in ends(level)), "")
+    table = headed(columns, left=("category", ""), title=title)
+    for name, share, sure in zip(found.categories, found.shares, found.certain, strict=True):
+        shown = (f"{value:.5f}" for value in (share.value, share.low, share.high))
+        table.add_row(Text(name), *shown, f"surely among the first {top}" if sure else "")
+    others = Text(f"No other category has a share above {found.unlisted_at_most:.5f}.")
+    show(found.as_dict(), options["as_json"], lambda: Group(Fitted(table), others))
+
+
+def _priced(claim: mz.privacy.Claim | None) -> JsonObject:
+    """What stands in JSON about the cost of one report; nothing where it was drawn from a seed."""
+    return {} if claim is None else {"epsilon": claim.epsilon, **claim.standing}
+
+
+def _asked(group: mz.collect.Group) -> bool:
+    return bool(group.weights.sum() >= group.counts.n)
+
+
+def _named(known: dict[str, mz.collect.Interval]) -> JsonObject:
+    shown = {what: interval.as_dict() for what, interval in known.items()}
+    return shown if set(shown) == {"mean"} else {"frequencies": [{"category": k, **v} for k, v in shown.items()]}
+
+
+def _differences(one: JsonObject, other: JsonObject, same_people: bool) -> dict[str, mz.collect.Interval]:
+    return {what: mz.collect.difference(one[what], other[what], same_people=same_people) for what in one}
+
+
+def _sizes(text: str) -> dict[str, float]:
+    try:
+        return {name: float(size) for name, size in (pair.rsplit("=", 1) for pair in text.split(","))}
+    except ValueError:
+        raise ParameterError("sizes", text, "give the size of each group: a=100,b=250") from None
+
+
+def _pictures(facts: JsonObject, series: mz.privacy.Claim | None, *, cost: str) -> Group:
+    n = sum(entry["n"] for entry in facts["groups"])
+    title = (
+        f"{n:,} reports" + (f" by {facts['by']}" if facts["by"] else "") + (", weighted" if facts["weights"] else "")
+    )
+    less = [{**entry, "group": f"{entry['group']} less {facts['against']}"} for entry in facts.get("differences", ())]
+    whole = [{"group": "population", **facts["population"]}] if "population" in facts else []
+    title += f", {cost}"
+    shown: list[RenderableType] = [_group_table(title, [facts["groups"], less, whole], level=facts["level"])]
+    if series is not None:
+        shown.append(
+            Text(
+                "Memoised reports: equal values of a person repeat one report, in all groups: errors of differences "
+                "add up, and averages over groups are no sharper than one group. Of "
+                f"{facts['series']['of']}: {series}"
+            )
+        )
+    return Group(*shown)
+
+
+def _group_table(title: str, sections: list[list[JsonObject]], *, level: float) -> Fitted:
+    """One table, so that its headings stand once; a line below each section."""
+    columns = ("group", "reports", "of", "estimate", *ends(level))
+    table = headed(columns, left=("group", "of"), title=title)
+    for entries in sections:
+        for entry in entries:
+            lines = [("mean", entry["mean"])] if "mean" in entry else [(f["category"], f) for f in entry["frequencies"]]
+            lines += [("total", entry["total"])] if "total" in entry else []
+            for i, (what, found) in enumerate(lines):
+                first = (Text(entry["group"]), f"{entry['n']:,}" if "n" in entry else "") if i == 0 else ("", "")
+                table.add_row(*first, Text(what), *(number(found[end], 5) for end in ("value", "low", "high")))
+        if entries:
+            table.add_section()
+    return Fitted(table)
+
+
+# Two columns -------------------------------------------------------------------------------------------------------
+
+
+def _together(sources: list[str], columns: list[str], options: Options) -> None:
+    """Prints what two columns of the same records say together: by their kinds."""
+    if len(sources) != 1 or len(columns) != 2:
+        raise ParameterError("column", ", ".join(columns), "name two columns, of one source")
+    pairs = mz.collect.read_pairs(sources[0], columns=(columns[0], columns[1]))
+    known, level = {name: options[name] for name in ("level", "allow_seeded")}, options["level"]
+    kinds = [table.categories is not None for table in (pairs.first, pairs.second)]
+    if kinds == [False, True]:
+        remedy = "name the column of categories first: the mean of the other is estimated within each"
+        raise ParameterError("column", ", ".join(columns), remedy)
+    if kinds == [False, False]:
+        found = mz.collect.relation(pairs, **known)
+        slope = {} if found.slope is None else {"slope": found.slope}
+        rows = [("covariance", "", found.covariance), *((name, "", one) for name, one in slope.items())]
+    elif kinds == [True, True]:
+        rows = [(*names, one) for names, one in mz.collect.two_way(pairs, **known).items()]
+    else:
+        rows = [(name, "mean", one) for name, one in mz.collect.means_within(pairs, **known).items()]
+    tables = dict(zip(columns, (pairs.first, pairs.second), strict=True))
+    claim = None if pairs.seeded else mz.privacy.report_claim(tables)
+    entries = [{columns[0]: one, columns[1]: other, **found.as_dict()} for one, other, found in rows]
+    facts = {"n": pairs.n, "level": level, "seeded": pairs.seeded, **_priced(claim)}
+    title = f"{pairs.n:,} records, {cost_of(claim, pairs.seeded)}"
+    table = headed((*columns, "estimate", *ends(level)), left=columns, title=title)
+    for one, other, found in rows:
+        table.add_row(Text(one), Text(other), *(number(end, 5) for end in (found.value, found.low, found.high)))
+    show({**facts, "together": entries}, options["as_json"], lambda: Fitted(table))
