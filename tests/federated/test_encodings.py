@@ -383,6 +383,62 @@ def test_ranges_of_metrics_and_levels_of_such_a_size_are_refused(unit):
         FixedPointEncoding(clip=unit)
 
 
+def _forged(bits: int, weights: dict[int, int]) -> dict[str, Any]:
+    """The description of a discrete Gaussian's encoding, but for the table and the modulus."""
+    table = [weights.get(place, 0) for place in range(max(weights) + 1)]
+    return json.loads(json.dumps(_noisy().as_dict())) | {"modulus_bits": bits, "first": 0, "weights": table}
+
+
+@pytest.mark.parametrize("bits", [8, 14, 15])
+@pytest.mark.parametrize("parts", [1, 2, 4])
+def test_a_table_that_is_no_named_noise_counts_as_none(bits, parts):
+    """Half of its mass is a multiple of the modulus away, or of a part of it: wide, and nothing at all, or nearly."""
+    far = 2**bits // parts * (parts + 1 if parts > 1 else 1)
+    encoding = unpacked(zlib.compress(canonical(_forged(bits, {0: 2**31, far: 2**31})).encode()))
+    assert isinstance(encoding, NoiseEncoding)
+    assert float(encoding.noise.variance) > 1e3
+    hidden = {tuple(encoding.encode(np.zeros(1), rng=seed).tolist()) for seed in range(20)}
+    assert len(hidden) == (1 if parts == 1 else 2)
+    assert encoding.noise_multiplier(CLIENTS) == 0.0
+    with pytest.raises(PolicyRefusal, match="noise_multiplier=0"):
+        Policy(noise_multiplier=0.1, roster=roster(CLIENTS)).check(encoding, _plan(encoding))
+    with pytest.raises(ParameterError, match="inner"):
+        MetricsEncoding(inner=encoding, ranges=(("loss", 0.0, 1.0),))
+
+
+@pytest.mark.parametrize("change", [-0.01, 0.01])
+def test_a_policy_may_name_noise_by_its_hash_whatever_the_unit_but_not_of_finer_steps(change):
+    for encoding in (ENCODINGS["rounded gaussian"], ENCODINGS["discrete gaussian"]):
+        assert isinstance(encoding, GaussianEncoding | NoiseEncoding)
+        scaled = replace(encoding, l2_norm=encoding.l2_norm * 3.7, granularity=encoding.granularity * 3.7)
+        finer = replace(encoding, granularity=encoding.granularity * (1 + change))
+        assert scaled.sha256 == encoding.sha256 != finer.sha256
+        policy = Policy(mechanisms=(encoding.sha256,))
+        policy.check(scaled, _plan(scaled))
+        with pytest.raises(PolicyRefusal, match="mechanism="):
+            policy.check(finer, _plan(finer))
+
+
+def test_a_description_that_could_not_be_read_again_is_refused():
+    """One letter of a name is two bytes as it travels and six as it is noted: a ledger would be unreadable for good."""
+    text = json.dumps(ENCODINGS["rounded gaussian"].as_dict() | {"name": "é" * 3_000_000}, ensure_ascii=False)
+    with pytest.raises(FileFormatError, match="too long"):
+        unpacked(zlib.compress(text.encode()))
+
+
+@pytest.mark.parametrize("seed", [math.nan, math.inf, "x", None, [1]])
+@pytest.mark.parametrize("name", ["rounded gaussian", "discrete gaussian", "rotated table"])
+def test_a_seed_that_is_no_number_is_refused_by_name(name, seed):
+    with pytest.raises((FileFormatError, ParameterError)):
+        encoding_from(json.loads(json.dumps(ENCODINGS[name].as_dict())) | {"seed": seed})
+
+
+def test_steps_too_fine_for_what_draws_the_noise_are_refused_when_the_encoding_is_made():
+    with pytest.raises(ParameterError, match="granularity"):
+        replace(ENCODINGS["rounded gaussian"], granularity=2.0**-37)
+    replace(ENCODINGS["rounded gaussian"], granularity=2.0**-36)
+
+
 @pytest.mark.parametrize("noise", [math.inf, math.nan])
 def test_noise_that_is_no_number_passes_no_policy(monkeypatch, noise):
     encoding = ENCODINGS["rounded gaussian"]

@@ -167,13 +167,19 @@ def test_a_second_codebook_in_one_run_is_refused():
     assert "one codebook" in _ask(grid, 10, _strategy(), 1, 0)["reason"]
 
 
-@pytest.mark.parametrize("broken", ["raises", "nan", "shape"])
+class _Panic(BaseException):
+    """As of libraries whose errors are no Exception."""
+
+
+@pytest.mark.parametrize("broken", ["raises", "panics", "nan", "shape"])
 def test_a_failure_is_reported_as_the_zero_vector_and_as_nothing_else(broken):
     """That a client's training fails can be a fact about its data: the server must not be told."""
 
     def update():
         if broken == "raises":
             raise RuntimeError("a value of 42 in my data")
+        if broken == "panics":
+            raise _Panic("a value of 42 in my data")
         return np.full(10, np.nan) if broken == "nan" else np.zeros(3)
 
     scheme = ranked_codebook(10, 8.0, 6, norms="null")

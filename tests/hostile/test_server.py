@@ -56,12 +56,16 @@ def _grid(apps: list[ClientApp], **others) -> LocalGrid:
     return LocalGrid(apps, configs=configs, **others)
 
 
-def _app(update: np.ndarray, policy: Policy = POLICY, *, fails: bool = False) -> ClientApp:
+class _Panic(BaseException):
+    """As of libraries whose errors are no Exception."""
+
+
+def _app(update: np.ndarray, policy: Policy = POLICY, *, fails: type[BaseException] | None = None) -> ClientApp:
     app = ClientApp(mods=[SecureUpdates(policy)])
 
     def answered(message: Message) -> Message:
-        if fails:
-            raise ValueError(f"the data are {update}")
+        if fails is not None:
+            raise fails(f"the data are {update}")
         records = {"arrays": ArrayRecord({"a": Array(update)}), "metrics": MetricRecord({"loss": float(update[0])})}
         return Message(RecordDict(records), reply_to=message)
 
@@ -207,11 +211,11 @@ def test_after_a_refusal_no_message_of_the_round_is_answered(monkeypatch, stage)
 @pytest.mark.parametrize(
     ("one", "other", "fails"),
     [
-        (np.array([np.nan, 1.0, 2.0]), np.array([3.0, np.inf, -1.0]), False),
-        (np.zeros(SIZE + 1), np.full(SIZE + 2, 7.0), False),
-        (np.array([1.0, 2.0, 3.0]), np.array([-9.0, 0.5, 1e6]), True),
+        (np.array([np.nan, 1.0, 2.0]), np.array([3.0, np.inf, -1.0]), None),
+        (np.zeros(SIZE + 1), np.full(SIZE + 2, 7.0), None),
+        *((np.array([1.0, 2.0, 3.0]), np.array([-9.0, 0.5, 1e6]), kind) for kind in (ValueError, SystemExit, _Panic)),
     ],
-    ids=["not finite", "wrong shape", "the train function fails"],
+    ids=["not finite", "wrong shape", "fails", "ends the process", "fails outside Exception"],
 )
 def test_clients_without_an_input_are_not_told_from_others(one, other, fails):
     def refusals(bad: np.ndarray) -> list[dict]:

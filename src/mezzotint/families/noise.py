@@ -56,9 +56,10 @@ class IntegerNoise:
 
     def __post_init__(self) -> None:
         offsets, weights = _integers("offsets", self.offsets), _integers("weights", self.weights)
-        if offsets.ndim != 1 or offsets.size == 0 or (np.diff(offsets) != 1).any():
-            raise ParameterError("offsets", offsets.tolist(), "must be consecutive increasing integers")
-        if weights.shape != offsets.shape or (weights < 0).any() or int(weights.sum()) != TOTAL:
+        far = offsets.size > 0 and max(abs(int(offsets[0])), abs(int(offsets[-1]))) > 2**62
+        if offsets.ndim != 1 or offsets.size == 0 or far or (np.diff(offsets) != 1).any():
+            raise ParameterError("offsets", offsets.tolist(), "must be consecutive increasing integers within 2**62")
+        if weights.shape != offsets.shape or (weights < 0).any() or sum(weights.tolist()) != TOTAL:
             raise ParameterError("weights", weights.tolist(), "need one weight >= 0 per offset, summing to 2**32")
         if weights[0] == 0 or weights[-1] == 0:
             raise ParameterError("weights", weights.tolist(), "drop the outer offsets that have no weight")
@@ -265,6 +266,38 @@ def skellam(*, variance: float, bound: int | None = None, modulus: int | None = 
     powers = np.nan_to_num(ive(np.arange(math.ceil(40 * deviation) + 200), v))
     cut = math.ceil(7 * deviation) + 40
     return _symmetric(powers[:cut], powers[cut:], bound=bound, modulus=modulus, name=f"Skellam(variance={v:g})")
+
+
+_ALIKE = (4.0, 1e-6)
+"""Units, and share of a weight, by which a table may differ from one made of its variance, which it cut a little."""
+
+
+def named_family(noise: IntegerNoise) -> str | None:
+    """The family of a table, by its weights alone: "discrete Gaussian", "Skellam", or None for every other table.
+
+    Arguments:
+        noise: of a standard deviation of a step or more, if it is to be recognised; its name is not looked at.
+
+    Guarantees: each weight but the middle one is within 4 units and a millionth of that of the family's table of the
+        same variance, so that no gap, no short tail and no far second peak passes for the family.
+
+    Example:
+        >>> from mezzotint.families import discrete_gaussian, discrete_laplace
+        >>> named_family(discrete_gaussian(sigma=3.0)), named_family(discrete_laplace(scale=3.0))
+        ('discrete Gaussian', None)
+    """
+    variance = float(noise.variance)
+    if not 1 - _ALIKE[1] <= variance <= 4500.0**2 or int(noise.offsets[0]) != -(noise.offsets.size // 2):
+        return None
+    twins = {"discrete Gaussian": discrete_gaussian(sigma=math.sqrt(variance)), "Skellam": skellam(variance=variance)}
+    for name, twin in twins.items():
+        wide = max(noise.offsets.size, twin.offsets.size)
+        own, other = (np.pad(one.weights, (wide - one.weights.size) // 2).astype(np.float64) for one in (noise, twin))
+        # The middle takes what rounding leaves of all others.
+        allowed = _ALIKE[0] * np.where(np.arange(wide) == wide // 2, wide, 1) + _ALIKE[1] * other
+        if (np.abs(own - other) <= allowed).all():
+            return name
+    return None
 
 
 # Published bounds, for the ideal distributions on all integers: no guarantee about what a truncated table draws ------

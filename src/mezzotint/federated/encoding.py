@@ -21,12 +21,12 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.arguments import check_positive, check_scale, check_vector
-from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.core.errors import FileFormatError, MezzotintError, ParameterError
 from mezzotint.core.files import parse_json, read_object
 from mezzotint.core.loss import pure_epsilon
 from mezzotint.core.mechanism import TOTAL, Mechanism, Seed
 from mezzotint.core.records import JsonObject
-from mezzotint.families.noise import IntegerNoise
+from mezzotint.families.noise import IntegerNoise, named_family
 from mezzotint.federated.secagg.plan import MAX_BITS, Overflow, Purpose, bits_needed
 from mezzotint.privacy.account import account
 from mezzotint.privacy.claim import Claim
@@ -34,6 +34,7 @@ from mezzotint.privacy.sums.lattice import Lattice, find_lattice
 from mezzotint.vectors import GaussianScheme, ModularScheme, NoiseScheme, Rotation, TableScheme, clip
 from mezzotint.vectors.bands import blocks
 from mezzotint.vectors.rotation import ROTATION
+from mezzotint.vectors.rounded import LARGEST as MOST_STEPS
 
 Vector = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -408,7 +409,8 @@ class ModularEncoding(Encoding):
 
     def __post_init__(self) -> None:
         check_scale("l2_norm", self.l2_norm)
-        check_scale("granularity", self.granularity)
+        if self.l2_norm > MOST_STEPS * check_scale("granularity", self.granularity):
+            raise ParameterError("granularity", self.granularity, f"a norm of at most {MOST_STEPS:g} steps; coarsen")
         if not 2 <= self.modulus_bits <= MAX_BITS:
             raise ParameterError("modulus_bits", self.modulus_bits, f"2 to {MAX_BITS}; less noise or a coarser grid")
 
@@ -486,8 +488,9 @@ class ModularEncoding(Encoding):
 
     @cached_property
     def sha256(self) -> str:
-        """Of the noise's description."""
-        return hashlib.sha256(canonical(self._noise_values()).encode()).hexdigest()
+        """Of the noise's description, and of how many of its steps the norm has."""
+        values = self._noise_values() | {"steps": f"{self.l2_norm / self.granularity:.10g}"}
+        return hashlib.sha256(canonical(values).encode()).hexdigest()
 
     @abstractmethod
     def _noise_values(self) -> JsonObject:
@@ -581,8 +584,14 @@ class NoiseEncoding(ModularEncoding):
         seen = replace(claim, observer="model", method=method, alternatives=alternatives, honest_clients=None)
         return {"central": seen}
 
+    @cached_property
+    def _counts(self) -> bool:
+        # The deviation says nothing about other tables: one with gaps hides nothing, and modulo M it may be no noise.
+        return self.adds == "clients" and named_family(self.noise) is not None
+
     def noise_multiplier(self, clients: int) -> float:
-        return 0.0 if self.adds == "server" else super().noise_multiplier(clients)
+        """As of every encoding; 0 for noise of the server, and for tables that are no discrete Gaussian or Skellam."""
+        return super().noise_multiplier(clients) if self._counts else 0.0
 
 
 @final
@@ -711,7 +720,9 @@ def encoding_from(values: JsonObject) -> Encoding:
         raise ParameterError("encoding", kind, f"this version knows {', '.join(makers)}")
     try:
         return makers[kind](values)
-    except (KeyError, TypeError, OverflowError) as error:
+    except MezzotintError:
+        raise
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise FileFormatError(f"encoding of kind {kind!r}: damaged ({error})") from None
 
 
@@ -785,7 +796,7 @@ def unpacked(data: bytes) -> Encoding:
     """The encoding of `packed`.
 
     Raises:
-        FileFormatError: anything else, or more than `LARGEST` bytes.
+        FileFormatError: anything else, or more than `LARGEST` bytes, also as written down again.
     """
     try:
         reader = zlib.decompressobj()
@@ -795,4 +806,7 @@ def unpacked(data: bytes) -> Encoding:
             raise ValueError("no description, or one that is too long")
     except (zlib.error, ValueError) as error:
         raise FileFormatError(f"encoding: damaged ({error})") from None
-    return encoding_from(values)
+    encoding = encoding_from(values)
+    if len(canonical(encoding.as_dict())) > LARGEST:  # what a ledger notes has to be read again
+        raise FileFormatError("encoding: damaged (too long when it is written down)")
+    return encoding

@@ -77,7 +77,7 @@ class LifetimeLedger:
         Raises:
             BudgetError: the total would exceed the budget; nothing is charged.
             ReplayedRound: a sum of this plan is on the ledger; so answered twice, which may open both secrets. Or, with
-                bands, one of this round: its share of an update would be told twice and paid for once.
+                bands, one of this round and kind: its share of an update would be told twice and paid for once.
             ParameterError: a budget, but nothing is claimed of this encoding, or an earlier one, against its server.
             FileFormatError: a budget, and sums on the ledger whose encoding this version cannot read.
         """

@@ -118,7 +118,9 @@ def _vector(message: Message, call_next: Train, context: Context, size: int) -> 
         if not np.isfinite(update).all():
             raise ParameterError("update", "not finite", "training diverged")
         return update
-    except (Exception, SystemExit) as error:  # a train function that ends the process, too
+    except KeyboardInterrupt:
+        raise  # of whoever runs this client
+    except BaseException as error:  # libraries may end the process, or raise what is no Exception
         log(WARNING, "mezzotint: reporting about no update: %s", error, exc_info=not isinstance(error, MezzotintError))
         return np.zeros(size)
 

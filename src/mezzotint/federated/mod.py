@@ -232,7 +232,9 @@ def _masked(
     size = parameters(only(message.content.array_records.values()))
     try:
         integers = encoding.encode(_share(message, call_next, context, client, encoding))
-    except (Exception, SystemExit) as error:  # a train function that ends the process, too
+    except KeyboardInterrupt:
+        raise  # of whoever runs this client
+    except BaseException as error:  # libraries may end the process, or raise what is no Exception
         # That there is no input can be a fact about the data: it is not told, and costs what an input costs.
         log(WARNING, "mezzotint: adding nothing but noise: %s", error, exc_info=not isinstance(error, MezzotintError))
         integers = encoding.encode(encoding.nothing(size))

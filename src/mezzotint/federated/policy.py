@@ -40,9 +40,11 @@ class Policy:
             own ledger adds it up over all runs. Sums ask for a file of the identity, a folder of records and a roster:
             what a sum costs counts the noise of others, whom a server could invent.
         delta: of that budget, for secure sums.
-        mechanisms: SHA-256 of the tables allowed; None allows all that meet report_epsilon.
+        mechanisms: SHA-256 of the tables allowed (`Encoding.sha256`: of clients' noise, and of how many of its steps
+            the norm has); None allows all that meet report_epsilon.
         noise_multiplier: least noise that the summands of the smallest allowed sum add together, as a standard
-            deviation over the clipping norm (distributed discrete Gaussian, Skellam); 0 does not ask for any.
+            deviation over the clipping norm. Rounded Gaussians, discrete Gaussians and Skellam noise count; no other
+            table does, whose deviation says nothing: ask for a `budget` there. 0 does not ask for any.
         largest_value: largest clipping range of a coordinate, data units.
         l2_norm: largest clipping norm of the vector; None does not ask for one.
         l2_norm_range: least and largest clipping norm of a vector, for norms that adapt: each round's has to lie in it.
