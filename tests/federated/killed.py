@@ -1,9 +1,10 @@
-"""Runs that `killing.Runs` forks: the app's server with its clients in one process, and a client's own records."""
+"""Runs that `killing.Runs` forks: the app's server with its clients in one process, a client, its own records."""
 
 from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
 import time
 from collections.abc import Sequence
@@ -60,6 +61,18 @@ def serve_for(words: Sequence[str]) -> int:
     grid = LocalGrid([make_client_app()] * json.loads(words[0])["clients"])
     run_server(grid, RunSettings(**json.loads(words[0])))
     print(f"\n{time.process_time()}")
+    return 0
+
+
+def answer(words: Sequence[str]) -> int:
+    """A client's process for one message, as Flower starts it: message and state in a file, both anew in another."""
+    from federated.test_turns import client
+
+    place, message, context = pickle.loads(Path(words[0]).read_bytes())
+    found = client(place)(message, context)
+    part = Path(words[1]).with_suffix(".part")
+    part.write_bytes(pickle.dumps((found.content, context.state)))
+    part.rename(words[1])
     return 0
 
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import pickle
 import stat
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from federated.grids import LocalGrid
 from federated.rounds import apart, card, roster, secret
+from killing import Runs
 from mezzotint.core.errors import ParameterError
 from mezzotint.datasets import load_federation
 from mezzotint.federated.encoding import GaussianEncoding
@@ -22,7 +24,7 @@ from mezzotint.federated.ledger import Checkpoint, RunLedger
 from mezzotint.federated.lifetime import LifetimeLedger
 from mezzotint.federated.mod import SecureUpdates
 from mezzotint.federated.policy import Policy
-from mezzotint.federated.records import RECORD
+from mezzotint.federated.records import RECORD, reply
 from mezzotint.federated.strategy import SecureStrategy
 from mezzotint.federated.tasks import Rehearsal, model_for
 from mezzotint.federated.turns import turn_of
@@ -44,6 +46,21 @@ def update(place: int, number: int) -> np.ndarray:
     return np.array([1.0, place / CLIENTS, number / ROUNDS])
 
 
+def client(place: int, policy: Policy | None = None, trained: list[tuple[int, int]] | None = None) -> ClientApp:
+    """A client's app; `trained` is told when it was asked to train."""
+    app = ClientApp(mods=[SecureUpdates(Policy(roster=roster(CLIENTS)) if policy is None else policy)])
+
+    @app.train()
+    def train(message: Message, context: Any) -> Message:
+        number = int(message.content.config_records["config"]["server-round"])
+        if trained is not None:
+            trained.append((place, number))
+        arrays = ArrayRecord({"a": Array(update(place, number))})
+        return Message(RecordDict({"arrays": arrays}), reply_to=message)
+
+    return app
+
+
 class Crowd:
     """Clients with identities, and with records or without; `trained` says who was asked to train when."""
 
@@ -53,22 +70,9 @@ class Crowd:
         for place in range(CLIENTS):
             (folder / f"key-{place}").write_bytes(secret(place))
             configs[place] = {"identity": str(folder / f"key-{place}")} | ({"records": str(folder)} if records else {})
-        trust = Policy(roster=roster(CLIENTS)) if policy is None else policy
         more = {} if hand is None else {"hand": hand}
-        apps = [self._app(place, trust) for place in range(CLIENTS)]
+        apps = [client(place, policy, self.trained) for place in range(CLIENTS)]
         self.grid = LocalGrid(apps, configs=configs, **more)
-
-    def _app(self, place: int, policy: Policy) -> ClientApp:
-        app = ClientApp(mods=[SecureUpdates(policy)])
-
-        @app.train()
-        def train(message: Message, context: Any) -> Message:
-            number = int(message.content.config_records["config"]["server-round"])
-            self.trained.append((place, number))
-            arrays = ArrayRecord({"a": Array(update(place, number))})
-            return Message(RecordDict({"arrays": arrays}), reply_to=message)
-
-        return app
 
     def forget(self, place: int) -> None:
         """A new process, with the files of the old one."""
@@ -178,6 +182,103 @@ def test_rounds_without_a_sum_and_clients_that_are_missing_cost_their_part_alone
     claim = strategy.spent(size=SIZE, delta=1e-5)
     assert claim is not None
     assert claim.epsilon == QUIET.claims(rounds=9, clients=CLIENTS - 1, size=SIZE, delta=1e-5)["central"].epsilon
+
+
+STRIDE = 4  # a client changes files about forty times while it answers
+
+
+class _Mortal:
+    """A crowd of whom one answers one sum's message in a process of its own, which may be killed.
+
+    Arguments:
+        folder: of all files.
+        runs: of that process.
+        victim, number: who, and in which round.
+        forgets: whether its node is started anew as well, and knows what is in its files alone.
+    """
+
+    def __init__(self, folder: Path, runs: Runs, victim: int, number: int, *, forgets: bool = False) -> None:
+        folder.mkdir()
+        self.folder, self.runs, self.victim, self.number, self.forgets = folder, runs, victim, number, forgets
+        self.moment: dict[str, Any] = {}
+        self.changes = 0
+        self.lost: list[Message] = []
+        self.crowd = Crowd(
+            folder, records=True,
+            hand=lambda message, answer: None if any(answer is one for one in self.lost) else answer,
+        )  # fmt: skip
+        self.app = self.crowd.grid.apps[10 + victim]
+        self.crowd.grid.apps[10 + victim] = self._answer  # type: ignore[assignment]
+
+    def _answer(self, message: Message, context: Context) -> Message:
+        config = message.content.config_records.get("config")  # in the message that asks for an input
+        if config is None or config["server-round"] != self.number:
+            return self.app(message, context)
+        before, after = self.folder / "before", self.folder / "after"
+        before.write_bytes(pickle.dumps((self.victim, message, context)))
+        ended = self.runs(before, after, **self.moment)
+        if ended.status is None:
+            assert not after.exists()
+            context.state = RecordDict() if self.forgets else context.state  # what its node knew before the message
+            self.lost.append(reply(message, {}))
+            return self.lost[-1]
+        assert ended.status == 0, ended.output
+        content, context.state = pickle.loads(after.read_bytes())
+        self.changes = ended.changes
+        return Message(content, reply_to=message)
+
+    def model(self, rounds: int, **moment: Any) -> np.ndarray:
+        """After so many rounds."""
+        self.moment = moment
+        strategy = strategy_of()
+        found = self.crowd.rounds(strategy, np.zeros(SIZE), rounds)
+        assert set(strategy.ledger.rounds.values()) == {"released"}
+        identity = card(self.victim).identity.hex()
+        answered = rounds - len(self.lost)
+        assert strategy.ledger.charges[identity] == answered
+        # It may have died between its ledger and the answer.
+        sums = LifetimeLedger(self.folder / f"sums-{identity[:16]}.jsonl", identity=identity).sums
+        assert answered <= sums <= answered + len(self.lost)
+        return found
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::mezzotint.core.files.RepairWarning")
+@pytest.mark.parametrize("forgets", [False, True], ids=["remembers", "forgets"])
+@pytest.mark.parametrize("since", range(BANDS))
+def test_a_client_killed_in_a_band_shares_its_update_afterwards_or_noise_alone(
+    tmp_path: Path, since: int, forgets: bool
+) -> None:
+    """SIGKILL at every fourth change of a file while it answers: in its turn, the first round, or in one of the next.
+
+    The sum of that round is without it. In those that follow it adds the shares of that turn's update if the file of it
+    was whole when it died, and nothing of it if not. Whatever it answered is on its ledger.
+    """
+    victim, dies_in, rounds = TURNS.index(0), 1 + since, BANDS + 1
+    there = {number: CLIENTS - (number == dies_in) for number in range(1, rounds + 1)}
+
+    def wanted(*, kept: bool) -> np.ndarray:
+        silent = set() if kept else {(victim, 1)}
+        return expected(
+            {number: said_in(number, silent, set() if there[number] == CLIENTS else {victim}) for number in there},
+            there,
+        )
+
+    assert np.abs(wanted(kept=True) - wanted(kept=False)).max() > 2 * NEAR
+    with Runs.of("federated.killed:answer", loads=["federated.test_turns"]) as runs:
+        # Where nothing was compiled before, the first changes files of the compiler's cache as well.
+        _Mortal(tmp_path / "first", runs, victim, dies_in).model(rounds)
+        alive = _Mortal(tmp_path / "alive", runs, victim, dies_in)
+        full = expected({number: said_in(number) for number in there}, dict.fromkeys(there, CLIENTS))
+        np.testing.assert_allclose(alive.model(rounds), full, atol=NEAR)
+        kept = []
+        for torn in (False, True):
+            for at in range(1 + torn, alive.changes + 1, STRIDE):
+                one = _Mortal(tmp_path / f"{at}-{torn}", runs, victim, dies_in, forgets=forgets)
+                model = one.model(rounds, at=at, torn=torn)
+                kept.append(since > 0 or bool(np.abs(model - wanted(kept=True)).max() < NEAR))
+                np.testing.assert_allclose(model, wanted(kept=kept[-1]), atol=NEAR)
+    assert set(kept) == ({True} if since else {False, True})
 
 
 def test_a_server_started_anew_goes_on_behind_the_noise(tmp_path: Path) -> None:
