@@ -27,7 +27,7 @@ from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import AppendLog, read_text
 from mezzotint.core.loss import float_above
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray, Seed
-from mezzotint.core.records import JsonObject
+from mezzotint.core.records import JsonObject, above
 from mezzotint.privacy.account import account
 from mezzotint.privacy.claim import Claim, basis, counted
 from mezzotint.privacy.ledger import Charge, Ledger
@@ -476,8 +476,7 @@ class RankedCodebook:
         return (
             f"{self.name}: {many}{self.table.codewords} codewords ({KINDS[self.kind]}{where}), {self.table.top} on "
             f"top; {counted(self.bits, 'bit')} a vector of {counted(self.dimension, 'coordinate')} "
-            f"({words[self.norms]}); epsilon "
-            f"{self.epsilon!r} ({basis()}); "
+            f"({words[self.norms]}); epsilon {above(self.epsilon)} ({basis()}); "
             f"mean squared error {self.mse:.6g} a report, {self.mse / self.optimum:.4f} x PrivUnitG's; {relative}"
         )
 
