@@ -121,7 +121,7 @@ def command(
         raise ParameterError("out", out, "standard output cannot carry both reports and JSON; name a file")
     tables = _tables(column, mechanism or []) if domain is None else _hashed(column, mechanism, domain, epsilon)
     if proof is not None and seed is not None:
-        raise ParameterError("proof", str(proof), "a seeded draw is not private; there is nothing to prove")
+        raise ParameterError("proof", str(proof), "a seeded draw has nothing to prove: leave --seed out")
     refuse_outputs(overwrite=overwrite, proof=proof)
     if seed is not None:
         warn("a seeded draw is reproducible and NOT PRIVATE; use it for tests only")
@@ -160,7 +160,7 @@ def command(
 def _hashed(columns: list[str], files: list[Path] | None, domain: Path, epsilon: float | None) -> JsonObject:
     """The column of a large domain -> its hashes."""
     if files or len(columns) != 1:
-        raise ParameterError("domain", str(domain), "takes the place of --mechanism, for one --column")
+        raise ParameterError("domain", str(domain), "goes with one --column, and without --mechanism")
     if epsilon is None:
         raise ParameterError("epsilon", None, "say how much each report of the domain may cost: --epsilon 1")
     names = read_lines(domain, parameter="domain")
@@ -172,7 +172,7 @@ def _tables(columns: list[str], files: list[Path]) -> JsonObject:
     if not files:
         raise ParameterError("mechanism", None, "name the mechanism file (--mechanism m.json)")
     if len(set(columns)) != len(columns):
-        raise ParameterError("column", ", ".join(columns), "names a column twice; each report costs its epsilon")
+        raise ParameterError("column", ", ".join(columns), "each report costs its epsilon; name a column once")
     if len(files) not in (1, len(columns)):
         remedy = "give one --mechanism for all columns, or one for each --column, in the same order"
         raise ParameterError("mechanism", f"{len(files)} files for {len(columns)} columns", remedy)

@@ -103,7 +103,7 @@ def blame(
 def _secret(file: Path, parameter: str) -> bytes:
     secret = file.read_bytes()
     if len(secret) != 32:
-        raise ParameterError(parameter, str(file), "the file of an identity holds 32 bytes")
+        raise ParameterError(parameter, str(file), "holds no identity; make one: mezzotint roster identity")
     return secret
 
 

@@ -213,7 +213,7 @@ def _check(options: Options) -> None:
             )
     if (options["users"] is None) != (options["records_per_user"] is None):
         given = next(name for name in _USERS if options[name] is not None)
-        raise ParameterError(given, options[given], "--users and --records-per-user go together")
+        raise ParameterError(given, options[given], "--users and --records-per-user go together; give both")
     if options["bits"] not in range(1, 9):
         raise ParameterError("bits", options["bits"], "weights take 1 to 8 bits; try 4")
 

@@ -56,7 +56,7 @@ def filesystem(name: str) -> tuple[AbstractFileSystem, str]:
         remedy = f"needs a package that is not installed ({error}); pip install 'mezzotint[cloud]', or the store's own"
         raise ParameterError("source", name, remedy) from None
     except ValueError as error:
-        raise ParameterError("source", name, f"is no address that fsspec knows ({error})") from None
+        raise ParameterError("source", name, f"is no address that fsspec knows ({error}); try s3://") from None
 
 
 def is_file(name: str) -> bool:
@@ -622,5 +622,5 @@ def read_values(path: str | os.PathLike[str], *, column: str) -> npt.NDArray[np.
         parts = [numbers(batch.column(0))[0] for batch in reader.batches(numeric=column)]
     values = np.concatenate(parts) if parts else np.empty(0)
     if values.size == 0:
-        raise ParameterError("column", column, f"is empty: {os.fspath(path)} holds no values in it")
+        raise ParameterError("column", column, f"is empty in {os.fspath(path)}; name another")
     return values

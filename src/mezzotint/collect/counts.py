@@ -74,7 +74,7 @@ class CodeCounts:
             need = f"need {self.mechanism.levels.size} integers, one per level"
             raise ParameterError("counts", f"{raw.dtype} of shape {raw.shape}", need)
         if (raw < 0).any():
-            raise ParameterError("counts", int(raw.min()), "a count cannot be negative")
+            raise ParameterError("counts", int(raw.min()), "a count cannot be negative; count reports per code")
         owned = raw.astype(np.int64, copy=True)
         owned.setflags(write=False)
         object.__setattr__(self, "counts", owned)
@@ -436,7 +436,7 @@ class Counter:
             raise ParameterError("mechanism", "none given", f"name one of the {len(self._tables)} tables")
         table = next(iter(self._tables.values())) if mechanism is None else mechanism
         if table.sha256 not in self._tables:
-            raise ParameterError("mechanism", table.name, "no report of this table is counted here")
+            raise ParameterError("mechanism", table.name, "its reports are not counted here; name another")
         self._log.refresh()
         runs = frozenset([cast(str, self._run)])
         return CodeCounts(mechanism=table, counts=self._counts[table.sha256], runs=runs)

@@ -79,6 +79,11 @@ class Tally:
         """Rows left out."""
         return self.rows - self.reports
 
+    def nothing(self, column: str, where: str) -> ParameterError:
+        """What to raise where no report was made."""
+        why = f"all {self.missing} values are missing" if self.missing else "it has no rows"
+        return ParameterError("column", column, f"is empty: {why} in {where}; name another column or source")
+
     def clip(self, column: str, below: int, above: int) -> None:
         """Adds the clipped inputs of one batch."""
         self.below[column] = self.below.get(column, 0) + below
@@ -145,7 +150,7 @@ class Plan:
             remedy = "hashed reports are not memoised: every report draws a new hash; leave out one of them"
             raise ParameterError("memo", self.memo.users, remedy)
         if len(set(self.keep)) != len(self.keep):
-            raise ParameterError("keep", ", ".join(self.keep), "names a column twice")
+            raise ParameterError("keep", ", ".join(self.keep), "names a column twice; name it once")
         if self.memo is not None and self.memo.users in self.mechanisms:
             raise ParameterError("users", self.memo.users, "is privatized itself; name the column of user ids")
         if self.memo is not None and self.seeded:

@@ -167,10 +167,10 @@ class _GroupCounter:
 def _weights(array: pa.Array, column: str, before: int) -> FloatArray:
     values, present = numbers(array)
     if present is not None:
-        raise ParameterError("weights", column, f"report {before + int(np.argmin(present)) + 1} has none")
+        raise ParameterError("weights", column, f"report {before + int(np.argmin(present)) + 1} has none: give one")
     bad = ~(np.isfinite(values) & (values > 0))
     if bad.any():
-        raise ParameterError("weights", column, f"report {before + int(np.argmax(bad)) + 1}: not a positive number")
+        raise ParameterError("weights", column, f"report {before + int(np.argmax(bad)) + 1} needs a positive number")
     return values.astype(np.float64)
 
 
@@ -287,7 +287,7 @@ def stratified(parts: Mapping[str, Part], shares: Mapping[str, float]) -> Interv
         raise ParameterError("sizes", odd, "give the size of every group, and of no other")
     sizes = np.array([float(shares[name]) for name in parts])
     if not (np.isfinite(sizes) & (sizes >= 0)).all() or sizes.sum() <= 0:
-        raise ParameterError("sizes", sizes.tolist(), "sizes are not negative, and not all 0")
+        raise ParameterError("sizes", sizes.tolist(), "sizes must not be negative, nor all 0")
     each = sizes / sizes.sum()
     found = list(parts.values())
     value, bias = (

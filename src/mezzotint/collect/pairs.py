@@ -132,7 +132,7 @@ def read_pairs(source: str | os.PathLike[str], *, columns: tuple[str, str]) -> P
                 parts.append(PairCounts.from_codes(*codes, tables=(tables[0], tables[1])).counts)
                 rows += batch.num_rows
         if found is not None and (found.first, found.second) != tuple(tables):
-            raise ParameterError("mechanism", tables[0].name, "reports of different tables cannot be added")
+            raise ParameterError("mechanism", tables[0].name, "estimate reports of different tables apart")
         counts = sum(parts, start=np.zeros([table.levels.size for table in tables], dtype=np.int64))
         total = counts if found is None else counts + found.counts
         seeded = seeded_together(*(one.seeded for one in (*described, found) if one is not None))

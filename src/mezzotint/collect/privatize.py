@@ -213,9 +213,7 @@ def _first(
         if batch.num_rows:
             return batch, done
     name = "standard input" if files[0].path == "-" else files[0].path
-    where = name if len(files) == 1 else f"{len(files)} files"
-    why = f"all {tally.missing} values are missing" if tally.missing else "it has no rows"
-    raise ParameterError("column", column, f"is empty: {why} in {where}")
+    raise tally.nothing(column, name if len(files) == 1 else f"{len(files)} files")
 
 
 def ahead(pool: Executor, items: Iterator[T]) -> Iterator[T]:

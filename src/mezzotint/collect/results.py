@@ -118,7 +118,7 @@ class Settings:
         if self.people is not None and self.ledger is None:
             raise ParameterError("people", self.people, "says whom the ledger charges; name it (--ledger)")
         if self.ledger is not None and self.rng is not None:
-            raise ParameterError("ledger", str(self.ledger), "a seeded draw is not private and has no price")
+            raise ParameterError("ledger", str(self.ledger), "a seeded draw has no price; leave one out")
         if self.block_rows < 1:
             raise ParameterError("block_rows", self.block_rows, "a block has at least one row")
 

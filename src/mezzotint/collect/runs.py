@@ -201,8 +201,7 @@ class Run:
         sizes = [pq.read_metadata(self.out / part_name(block.index)).num_rows for block in blocks]
         if not sum(sizes):
             self._discard([part_name(block.index) for block in blocks])
-            why = f"all {tally.missing} values are missing" if tally.missing else "it has no rows"
-            raise ParameterError("column", self.work.columns[0], f"is empty: {why} in {len(self.files)} files")
+            raise tally.nothing(self.work.columns[0], f"{len(self.files)} files")
         if not (self.out / MANIFEST).exists():
             with replacing(self.out / MANIFEST) as temporary:
                 temporary.write_text(json.dumps(self._manifest(run, sizes, source), indent=1) + "\n", encoding="utf-8")

@@ -126,7 +126,7 @@ def _knock(address: str) -> None:
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
     except (OSError, OverflowError) as error:
-        raise ParameterError("address", address, f"no Ray cluster answers there ({error})") from None
+        raise ParameterError("address", address, f"no Ray cluster answers there ({error}); start it") from None
 
 
 @contextmanager
@@ -149,7 +149,7 @@ def _cluster(address: str | None) -> Iterator[None]:
                 address=named or "local", include_dashboard=board, log_to_driver=False, logging_level=logging.ERROR
             )
     except ConnectionError as error:
-        raise ParameterError("address", str(named), f"no Ray cluster answers there ({error})") from None
+        raise ParameterError("address", str(named), f"no Ray cluster answers there ({error}); start it") from None
     try:
         yield
     finally:

@@ -187,7 +187,7 @@ def locked(
         StorageError: somebody else holds it; the file system, or the system, has no locks.
     """
     if os.name != "posix":
-        raise StorageError(parameter, str(path), "is shared under POSIX file locks, which this system lacks")
+        raise StorageError(parameter, str(path), "needs POSIX file locks, which this system lacks")
     deadline = time.monotonic() + wait
     while True:
         try:
@@ -268,7 +268,7 @@ class AppendLog:
             if not self.path.parent.is_dir():
                 raise ParameterError("path", str(self.path), "its folder does not exist; create it first")
             if self.path.exists() and not self.path.is_file():
-                raise ParameterError("path", str(self.path), f"a {what} is a regular file")
+                raise ParameterError("path", str(self.path), f"a {what} must be a regular file")
             self.refresh()
 
     def refresh(self) -> None:
@@ -328,7 +328,7 @@ class AppendLog:
     def _catch_up(self, descriptor: int) -> None:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
-            raise ParameterError("path", str(self.path), f"a {self.what} is a regular file")
+            raise ParameterError("path", str(self.path), f"a {self.what} must be a regular file")
         new = self._known is None
         if not new:
             if (found.st_dev, found.st_ino) != self._known:

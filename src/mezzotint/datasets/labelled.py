@@ -272,7 +272,7 @@ def table_file(
             raise ParameterError("data", name, f"this column holds {kind}; features are numbers, encode or drop it")
         columns.append(table[name].cast(pa.float64()).to_numpy())
     if not columns:
-        raise ParameterError("data", place.name, "has no column but the label")
+        raise ParameterError("data", place.name, "has no column but the label; give it others to learn from")
     found, y = np.unique(np.asarray(table[label].to_pylist()), return_inverse=True)
     owners = None if users is None else np.asarray(table[users].to_pylist())
     return _held_out(
@@ -308,7 +308,7 @@ def image_folder(folder: str | Path, *, neighboring: Neighboring = "add_or_remov
     for label, place in enumerate(classes):
         files = sorted(path for path in place.iterdir() if path.is_file() and not path.name.startswith("."))
         if not files:
-            raise ParameterError("data", place.name, "this folder holds no images")
+            raise ParameterError("data", place.name, "holds no images; give a folder of them for each class")
         for file in files:
             try:
                 with Image.open(file) as opened:

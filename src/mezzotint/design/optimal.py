@@ -46,7 +46,7 @@ def _chosen_levels(
 ) -> FloatArray:
     if isinstance(levels, bool) or not isinstance(levels, int | np.integer):
         if max_level is not None:
-            raise ParameterError("max_level", max_level, "bounds the search for levels; these levels are fixed")
+            raise ParameterError("max_level", max_level, "leave it out: these levels are fixed, not searched")
         return check_increasing("levels", levels)
     count = check_count("levels", levels, least=2, most=MAX_LEVELS)
     return search_levels(problem, count, max_level=max_level, knots=knots)
@@ -129,7 +129,7 @@ def optimal(
     )  # fmt: skip
     if problem.loss == "cdf":
         if prove:
-            raise ParameterError("prove", True, 'with loss="cdf" every bound is proven: see scope')
+            raise ParameterError("prove", True, 'with loss="cdf" every bound is proven, see scope: leave prove out')
         return design_cells(problem, levels, knots, started=started)
     if prove:
         check_provable(problem)

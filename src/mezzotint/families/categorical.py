@@ -360,7 +360,9 @@ class HashedDomain:
         cells = self.mechanism.categories or ()
         if cells != _cells(self.categories, len(cells)) or len(cells) & (len(cells) - 1):
             raise ParameterError(
-                "categories", f"{len(self.categories)} names", "are not those of this table, or in another order"
+                "categories",
+                f"{len(self.categories)} names",
+                "are not those of this table, or in another order; give those of the table",
             )
 
     @property

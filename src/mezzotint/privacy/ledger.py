@@ -380,7 +380,7 @@ class Ledger:
         with self._log.transaction() as append:
             known = self._charges.get(charge.token)
             if known is None or known.withdrawn:
-                raise ParameterError("charge", charge.token, "is not in this ledger, or withdrawn already")
+                raise ParameterError("charge", charge.token, "name one that stands in this ledger, once")
             append({"withdraw": charge.token, "reason": reason})
 
     def merge(self, other: Ledger) -> None:

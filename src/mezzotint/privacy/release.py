@@ -127,12 +127,12 @@ class Release:
             raise ParameterError("clients", None, "say how many reports a sum or shuffle has, e.g. clients=1000")
         check_others(self.clients, self.corrupted)
         if self.neighboring != "replace_one":
-            raise ParameterError("neighboring", self.neighboring, "sums and shuffles are accounted for 'replace_one'")
+            raise ParameterError("neighboring", self.neighboring, "use 'replace_one' with sums and shuffles")
         if self.trust == "shuffler" and self.sampling_rate != 1:
             remedy = "shuffles are accounted for clients in every round: 1"
             raise ParameterError("sampling_rate", self.sampling_rate, remedy)
         if self.trust == "shuffler" and self.clip_norm is not None:
-            raise ParameterError("clip_norm", self.clip_norm, "shuffles are accounted per coordinate")
+            raise ParameterError("clip_norm", self.clip_norm, "shuffles are accounted per coordinate; leave it out")
         if self.sampling not in ("public", "poisson", "without_replacement"):
             remedy = 'use "public" (the server of a secure sum knows who took part), "without_replacement" or "poisson"'
             raise ParameterError("sampling", self.sampling, remedy)

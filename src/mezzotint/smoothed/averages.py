@@ -107,7 +107,7 @@ def average_profile(
     loss = read_loss(epsilon=epsilon, ratio=ratio)
     log_subsets = _log10_subsets(sample)
     if log_subsets > MAX_LOG10_SUBSETS:
-        raise ParameterError("sampled", sample.sampled, f"has 1e{log_subsets:.0f} subsets, more than a float holds")
+        raise ParameterError("sampled", sample.sampled, f"has 1e{log_subsets:.0f} subsets; a float takes 1e300 at most")
     value, upper, pair = _worst_pair(codes, sample, loss, levels)
     subsets = math.log(math.comb(sample.records, sample.sampled))
     worst = log10_worst_case(sample)

@@ -154,7 +154,7 @@ def audit_one_run(
     if given.size != truth.size:
         raise ParameterError("included", truth.size, f"need one coin for each of the {given.size} scores")
     if check_count("guesses", guesses) > given.size:
-        raise ParameterError("guesses", guesses, f"there are {given.size} canaries")
+        raise ParameterError("guesses", guesses, f"there are only {given.size} canaries; guess at most so many")
     check_delta(delta)
     check_probability("confidence", confidence)
     order = np.argsort(-given, kind="stable")

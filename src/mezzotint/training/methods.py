@@ -290,7 +290,7 @@ class RankedSGD(Method):
 
     def _claim(self, run: Course) -> Claim | None:
         if run.coordinates != self.scheme.dimension:
-            raise ParameterError("coordinates", run.coordinates, f"the codebook is for {self.scheme.dimension} weights")
+            raise ParameterError("coordinates", run.coordinates, f"need the codebook's {self.scheme.dimension}")
         if run.steps == 0:
             return None
         return self.scheme.claim(rounds=run.steps, delta=run.delta, sampling_rate=run.sampling_rate)

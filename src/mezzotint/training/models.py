@@ -127,7 +127,7 @@ def _module_from(name: str, shape: tuple[int, ...], classes: int, seed: int) -> 
         torch.manual_seed(seed)
         module = make()
     if not isinstance(module, torch.nn.Module):
-        raise ParameterError("model", name, f"makes {type(module).__name__}, no torch.nn.Module")
+        raise ParameterError("model", name, f"makes {type(module).__name__}, no torch.nn.Module; return one")
     errors = ModuleValidator.validate(module, strict=False)
     if errors:
         raise ParameterError("model", name, f"{errors[0]}; opacus.validators.ModuleValidator.fix replaces such layers")

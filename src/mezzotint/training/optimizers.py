@@ -710,7 +710,9 @@ class RankedGradientOptimizer(_CoordinateOptimizer):
         self.scheme, self.rng, self.public = scheme, rng, public
         weights = sum(parameter.numel() for parameter in self.params)
         if weights != scheme.dimension:
-            raise ParameterError("scheme", f"{scheme.dimension} coordinates", f"the model has {weights} weights")
+            raise ParameterError(
+                "scheme", f"{scheme.dimension} coordinates", f"make one for the model's {weights} weights"
+            )
 
     def total(self, samples: list[torch.Tensor]) -> torch.Tensor:
         reports, seeds = self.reports(samples)

@@ -291,7 +291,7 @@ class PackedModel:
         savers = {".onnx": export.save_onnx, ".safetensors": export.save_safetensors}
         ending = Path(path).suffix
         if ending not in savers:
-            raise ParameterError("path", ending, f"the ending says the format: {', '.join(savers)}")
+            raise ParameterError("path", ending, f"the ending says the format; use one of {', '.join(savers)}")
         return savers[ending](self, path, overwrite=overwrite, **settings)
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> int:
@@ -402,7 +402,7 @@ def pack_weights(
     for name, values in weights.items():
         array = np.asarray(values, dtype=np.float64)
         if not np.isfinite(array).all():
-            raise ParameterError("weights", name, "holds values that are not finite")
+            raise ParameterError("weights", name, "every weight must be finite")
         tensors.append(_tensor(name, array, bits) if scales == "channel" else _whole(name, array, bits))
     levels = np.linspace(-1.0, 1.0, 2**bits) if scales == "tensor" else integers(max(bits, LEAST_BITS))
     return PackedModel(tensors=tuple(tensors), levels=tuple(levels.tolist()), note=dict(note or {}))

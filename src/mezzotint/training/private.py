@@ -289,7 +289,7 @@ def _check(method: str, *, bits: int | None, q: float | None, neighboring: str, 
         remedy = "weights are floats; pack them into few bits after training, which is free, or use proj-dp-sgd"
         raise ParameterError("bits", bits, remedy)
     if q is not None and method != "rqp":
-        raise ParameterError("q", q, f"{method} replaces no codes; rqp does")
+        raise ParameterError("q", q, f"{method} replaces no codes; use rqp, or leave q out")
     check_neighboring(neighboring)
     if loss_reduction not in ("mean", "sum"):
         raise ParameterError("loss_reduction", loss_reduction, 'use "mean" or "sum"')
@@ -372,9 +372,9 @@ def _check_module(module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> 
     own = {id(parameter) for parameter in module.parameters()}
     given = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     if any(id(parameter) not in own for parameter in given):
-        raise ParameterError("optimizer", type(optimizer).__name__, "it holds parameters that the module has not")
+        raise ParameterError("optimizer", type(optimizer).__name__, "give it parameters of the module alone")
     if not any(parameter.requires_grad for parameter in given):
-        raise ParameterError("optimizer", type(optimizer).__name__, "all its parameters are frozen")
+        raise ParameterError("optimizer", type(optimizer).__name__, "all its parameters are frozen; thaw some")
 
 
 @torch.no_grad()
