@@ -417,7 +417,7 @@ class Mechanism:
         A label that no category names is `(other)`, and None `(missing)`, where the table has these categories.
         """
         if self.categories is None:
-            raise ParameterError("labels", "given", "this table has no categories; give it numbers")
+            raise ParameterError("labels", "given", "this table is about numbers; give it numbers")
         place = {category: float(i) for i, category in enumerate(self.categories)}
         array = np.asarray(labels, dtype=object)
         found = [

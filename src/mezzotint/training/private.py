@@ -372,7 +372,7 @@ def _check_module(module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> 
     own = {id(parameter) for parameter in module.parameters()}
     given = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     if any(id(parameter) not in own for parameter in given):
-        raise ParameterError("optimizer", type(optimizer).__name__, "give it parameters of the module alone")
+        raise ParameterError("optimizer", type(optimizer).__name__, "leave out parameters that the module has not")
     if not any(parameter.requires_grad for parameter in given):
         raise ParameterError("optimizer", type(optimizer).__name__, "all its parameters are frozen; thaw some")
 
