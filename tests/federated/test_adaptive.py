@@ -17,16 +17,8 @@ from mezzotint.cli import run
 from mezzotint.core.errors import FileFormatError, InfeasibleError, ParameterError
 from mezzotint.federated.adaptive import MOST_COST, AdaptiveEncoding, adaptive_encoding, cost_of_bits
 from mezzotint.federated.app import run_server
-from mezzotint.federated.encoding import (
-    FixedPointEncoding,
-    GaussianEncoding,
-    canonical,
-    encoding_from,
-    gaussian_encoding,
-    load_encoding,
-    packed,
-    unpacked,
-)
+from mezzotint.federated.descriptions import encoding_from, load_encoding, packed, unpacked
+from mezzotint.federated.encoding import FixedPointEncoding, GaussianEncoding, canonical, gaussian_encoding
 from mezzotint.federated.ledger import Checkpoint
 from mezzotint.federated.lifetime import LifetimeLedger
 from mezzotint.federated.mod import SecureUpdates

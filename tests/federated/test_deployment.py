@@ -16,7 +16,8 @@ from scipy import stats
 from federated.deployed import Deployment
 from mezzotint.cli import run
 from mezzotint.core.records import JsonObject, above
-from mezzotint.federated.encoding import Encoding, load_encoding
+from mezzotint.federated.descriptions import load_encoding
+from mezzotint.federated.encoding import Encoding
 from mezzotint.federated.lifetime import LifetimeLedger
 from mezzotint.federated.secagg import Client, read_introduction
 

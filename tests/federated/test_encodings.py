@@ -19,6 +19,7 @@ from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.families import discrete_gaussian, rqm, skellam, stochastic_rounding
 from mezzotint.federated.budget import _not_amplified
+from mezzotint.federated.descriptions import encoding_from, load_encoding, packed, unpacked
 from mezzotint.federated.encoding import (
     NOTHING,
     SERVER_DRAWS,
@@ -28,12 +29,8 @@ from mezzotint.federated.encoding import (
     NoiseEncoding,
     TableEncoding,
     canonical,
-    encoding_from,
     gaussian_encoding,
-    load_encoding,
     noise_encoding,
-    packed,
-    unpacked,
 )
 from mezzotint.federated.metrics import MetricsEncoding
 from mezzotint.federated.policy import Policy, PolicyRefusal

@@ -18,7 +18,8 @@ from mezzotint.cli import run
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.federated.app import run_server
 from mezzotint.federated.client_app import make_client_app
-from mezzotint.federated.encoding import FixedPointEncoding, encoding_from, gaussian_encoding, packed, unpacked
+from mezzotint.federated.descriptions import encoding_from, packed, unpacked
+from mezzotint.federated.encoding import FixedPointEncoding, gaussian_encoding
 from mezzotint.federated.folder import write_app
 from mezzotint.federated.ledger import RunLedger
 from mezzotint.federated.metrics import MetricsEncoding

@@ -17,6 +17,7 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.datasets import load_federation
 from mezzotint.families import discrete_gaussian, stochastic_rounding
 from mezzotint.federated.app import run_server
+from mezzotint.federated.descriptions import load_encoding, packed, unpacked
 from mezzotint.federated.encoding import (
     Encoding,
     FixedPointEncoding,
@@ -24,10 +25,7 @@ from mezzotint.federated.encoding import (
     TableEncoding,
     canonical,
     gaussian_encoding,
-    load_encoding,
     noise_encoding,
-    packed,
-    unpacked,
 )
 from mezzotint.federated.mod import SecureUpdates
 from mezzotint.federated.policy import Policy

@@ -17,7 +17,8 @@ from flwr.clientapp import ClientApp
 from federated.grids import LocalGrid
 from federated.rounds import card, roster, secret
 from mezzotint.core.errors import ParameterError
-from mezzotint.federated.encoding import gaussian_encoding, packed
+from mezzotint.federated.descriptions import packed
+from mezzotint.federated.encoding import gaussian_encoding
 from mezzotint.federated.lifetime import LifetimeLedger
 from mezzotint.federated.metrics import MetricsEncoding
 from mezzotint.federated.mod import SecureUpdates

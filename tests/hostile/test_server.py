@@ -18,7 +18,8 @@ from federated.rounds import EXCHANGES, apart, card, people, roster, secret
 from mezzotint.core.errors import BudgetError, FileFormatError, ParameterError
 from mezzotint.families import discrete_gaussian
 from mezzotint.federated.adaptive import AdaptiveEncoding
-from mezzotint.federated.encoding import FixedPointEncoding, canonical, gaussian_encoding, noise_encoding, packed
+from mezzotint.federated.descriptions import packed
+from mezzotint.federated.encoding import FixedPointEncoding, canonical, gaussian_encoding, noise_encoding
 from mezzotint.federated.lifetime import LifetimeLedger
 from mezzotint.federated.mod import SecureUpdates
 from mezzotint.federated.policy import Policy

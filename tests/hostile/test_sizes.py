@@ -12,7 +12,7 @@ import pytest
 
 from counting import calls
 from mezzotint.core.errors import MezzotintError
-from mezzotint.federated.encoding import LARGEST, unpacked
+from mezzotint.federated.descriptions import LARGEST, unpacked
 from mezzotint.federated.secagg import Roster, RoundPlan, messages
 from mezzotint.federated.secagg.masks import unpack_words
 from mezzotint.federated.secagg.messages import Deal, Portion

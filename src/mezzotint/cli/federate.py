@@ -257,6 +257,7 @@ def _prove(report: RunReport, path: Path) -> None:
 def _table(name: str, bits: int, clip: float, report_epsilon: float, l2_norm: float | None) -> Encoding | None:
     """The encoding of a table by name or from a file; None for `clip`, which has none."""
     from mezzotint.federated import encoding as encodings
+    from mezzotint.federated.descriptions import load_encoding
 
     if not 1 <= bits <= 12:
         raise ParameterError("bits", bits, "1 to 12 bits a report")
@@ -275,7 +276,7 @@ def _table(name: str, bits: int, clip: float, report_epsilon: float, l2_norm: fl
     if not Path(name).exists():
         known = ", ".join((*TABLES, *NOISES, _CLIP))
         raise ParameterError("mechanism", name, f"no such file; name one, or use {known}")
-    return encodings.load_encoding(Path(name), l2_norm=l2_norm)
+    return load_encoding(Path(name), l2_norm=l2_norm)
 
 
 def _named(name: str, levels: int, clip: float, report_epsilon: float) -> Mechanism:

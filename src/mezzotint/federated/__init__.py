@@ -11,13 +11,13 @@ from mezzotint.core.lazy import on_demand
 if TYPE_CHECKING:
     from mezzotint.federated.adaptive import AdaptiveEncoding as AdaptiveEncoding
     from mezzotint.federated.adaptive import adaptive_encoding as adaptive_encoding
+    from mezzotint.federated.descriptions import load_encoding as load_encoding
     from mezzotint.federated.encoding import Encoding as Encoding
     from mezzotint.federated.encoding import FixedPointEncoding as FixedPointEncoding
     from mezzotint.federated.encoding import GaussianEncoding as GaussianEncoding
     from mezzotint.federated.encoding import NoiseEncoding as NoiseEncoding
     from mezzotint.federated.encoding import TableEncoding as TableEncoding
     from mezzotint.federated.encoding import gaussian_encoding as gaussian_encoding
-    from mezzotint.federated.encoding import load_encoding as load_encoding
     from mezzotint.federated.encoding import noise_encoding as noise_encoding
     from mezzotint.federated.folder import simulate as simulate
     from mezzotint.federated.ledger import RunLedger as RunLedger

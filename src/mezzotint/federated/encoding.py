@@ -1,6 +1,6 @@
 """From clients' real vectors to integers that are summed, and from the sum back to the mean.
 
-What every encoding offers; plain rounding, tables of a mechanism and integer noise; encodings in files and messages.
+What every encoding offers; plain rounding, tables of a mechanism, and noise of clients.
 """
 
 from __future__ import annotations
@@ -9,20 +9,17 @@ import hashlib
 import json
 import math
 import threading
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Literal, final
 
 import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.arguments import check_positive, check_scale, check_vector
-from mezzotint.core.errors import FileFormatError, MezzotintError, ParameterError
-from mezzotint.core.files import parse_json, read_object
+from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import pure_epsilon
 from mezzotint.core.mechanism import TOTAL, Mechanism, Seed
 from mezzotint.core.records import JsonObject
@@ -699,114 +696,3 @@ def noise_encoding(
     return NoiseEncoding(
         noise=make(each / step), l2_norm=l2_norm, granularity=step, modulus_bits=bits, adds=adds, seed=seed, name=name
     )
-
-
-LARGEST = 1 << 24
-"""Bytes of a description; a longer one is refused before it fills the memory."""
-
-
-def encoding_from(values: JsonObject) -> Encoding:
-    """The encoding of `as_dict`.
-
-    Raises:
-        ParameterError: an unknown kind. FileFormatError: a mechanism that is none, a field that is missing.
-    """
-    makers = {
-        "table": _table, "fixed": _fixed, "noise": _noise, "gaussian": _gaussian,
-        "weighted": _wrapped, "adaptive": _wrapped, "metrics": _wrapped,
-    }  # fmt: skip
-    kind = values.get("kind")
-    if kind not in makers:
-        raise ParameterError("encoding", kind, f"this version knows {', '.join(makers)}")
-    try:
-        return makers[kind](values)
-    except MezzotintError:
-        raise
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise FileFormatError(f"encoding of kind {kind!r}: damaged ({error})") from None
-
-
-def _check_rotation(values: JsonObject) -> None:
-    """FileFormatError of a description whose vectors were rotated in another way, which would decode to nonsense."""
-    name = values.get("rotation", "one transform after padding with zeros")
-    if name != ROTATION:
-        raise FileFormatError(f"encoding: its rotation is {name!r}, this version's {ROTATION!r}; make it anew")
-
-
-def _table(values: JsonObject) -> Encoding:
-    if values["l2_norm"] is not None:
-        _check_rotation(values)
-    mechanism = Mechanism.from_json(json.dumps(values["mechanism"]))
-    return TableEncoding(mechanism=mechanism, l2_norm=values["l2_norm"], seed=int(values["seed"]))
-
-
-def _fixed(values: JsonObject) -> Encoding:
-    return FixedPointEncoding(clip=values["clip"], grid_bits=values["grid_bits"], l2_norm=values["l2_norm"])
-
-
-def _modular(values: JsonObject) -> JsonObject:
-    """What all descriptions of noise modulo M say."""
-    _check_rotation(values)
-    kept = {name: values[name] for name in ("l2_norm", "granularity")}
-    whole = {name: int(values[name]) for name in ("modulus_bits", "seed")}
-    return kept | whole | {"name": str(values["name"])}
-
-
-def _noise(values: JsonObject) -> Encoding:
-    weights = np.array(values["weights"], dtype=np.int64)
-    offsets = int(values["first"]) + np.arange(weights.size, dtype=np.int64)
-    noise = IntegerNoise(offsets=offsets, weights=weights, truncated_mass=0.0)
-    return NoiseEncoding(noise=noise, adds=values["adds"], **_modular(values))
-
-
-def _gaussian(values: JsonObject) -> Encoding:
-    return GaussianEncoding(deviation=values["deviation"], bands=int(values.get("bands", 1)), **_modular(values))
-
-
-def _wrapped(values: JsonObject) -> Encoding:
-    from mezzotint.federated import adaptive, metrics, weights  # whose encodings are made of others themselves
-
-    kinds = {
-        "weighted": weights.WeightedEncoding, "adaptive": adaptive.AdaptiveEncoding, "metrics": metrics.MetricsEncoding,
-    }  # fmt: skip
-    return kinds[values["kind"]].made_of(encoding_from(values["inner"]), values)
-
-
-def load_encoding(path: Path, *, l2_norm: float | None = None) -> Encoding:
-    """An encoding's description, or a mechanism file (then with the norm given).
-
-    Raises:
-        FileFormatError: neither. ParameterError: a table that cannot be summed.
-    """
-    try:
-        values = read_object(path)
-    except FileFormatError as error:
-        raise FileFormatError(f"{path.name}: no mechanism file ({error})") from None
-    if "kind" in values:
-        return encoding_from(values)
-    return TableEncoding(mechanism=Mechanism.load(path), l2_norm=l2_norm)
-
-
-def packed(encoding: Encoding) -> bytes:
-    """The description as it travels."""
-    return zlib.compress(canonical(encoding.as_dict()).encode(), 9)
-
-
-def unpacked(data: bytes) -> Encoding:
-    """The encoding of `packed`.
-
-    Raises:
-        FileFormatError: anything else, or more than `LARGEST` bytes, also as written down again.
-    """
-    try:
-        reader = zlib.decompressobj()
-        text = reader.decompress(data, LARGEST)
-        values = parse_json(text, name="encoding")
-        if not reader.eof or not isinstance(values, dict):
-            raise ValueError("no description, or one that is too long")
-    except (zlib.error, ValueError) as error:
-        raise FileFormatError(f"encoding: damaged ({error})") from None
-    encoding = encoding_from(values)
-    if len(canonical(encoding.as_dict())) > LARGEST:  # what a ledger notes has to be read again
-        raise FileFormatError("encoding: damaged (too long when it is written down)")
-    return encoding

@@ -10,7 +10,8 @@ from typing import final
 from mezzotint.core.errors import BudgetError, FileFormatError, ParameterError
 from mezzotint.core.files import AppendLog
 from mezzotint.core.records import JsonObject
-from mezzotint.federated.encoding import Encoding, packed, unpacked
+from mezzotint.federated.descriptions import packed, unpacked
+from mezzotint.federated.encoding import Encoding
 from mezzotint.federated.secagg.errors import ReplayedRound
 
 _FORMAT = "mezzotint-lifetime-ledger"

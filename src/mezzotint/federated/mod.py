@@ -196,7 +196,7 @@ def _method(client: Client, stage: str) -> Callable[[bytes], bytes]:
 
 def _announced(settings: bytes) -> Encoding:
     """The encoding of an invitation."""
-    from mezzotint.federated.encoding import unpacked  # heavy, and no business of the other messages' processes
+    from mezzotint.federated.descriptions import unpacked  # heavy, and no business of the other messages' processes
 
     try:
         return unpacked(settings)
@@ -208,7 +208,7 @@ def _agreed(client: Client, policy: Policy, settings: bytes) -> Encoding | None:
     """The encoding of the round in progress, held against plan and policy once more; None between rounds."""
     if client.plan is None:
         return None
-    from mezzotint.federated.encoding import unpacked
+    from mezzotint.federated.descriptions import unpacked
 
     encoding = unpacked(settings)
     policy.check(encoding, client.plan)

@@ -9,7 +9,8 @@ from typing import Any, final
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_object
 from mezzotint.core.records import JsonObject, Record
-from mezzotint.federated.encoding import Encoding, FixedPointEncoding, load_encoding
+from mezzotint.federated.descriptions import load_encoding
+from mezzotint.federated.encoding import Encoding, FixedPointEncoding
 from mezzotint.federated.metrics import MetricsEncoding
 from mezzotint.federated.schedule import check_sampling, check_spare, most_participations
 from mezzotint.federated.secagg.parameters import CORRUPTED, DROPPED

@@ -21,7 +21,8 @@ from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import BudgetError, InfeasibleError, ParameterError
 from mezzotint.federated.arrivals import arriving
 from mezzotint.federated.budget import against_readers, with_evaluations
-from mezzotint.federated.encoding import Encoding, packed
+from mezzotint.federated.descriptions import packed
+from mezzotint.federated.encoding import Encoding
 from mezzotint.federated.ledger import RunLedger
 from mezzotint.federated.metrics import Measured, MetricsEncoding
 from mezzotint.federated.records import (
