@@ -19,7 +19,7 @@ from mezzotint.core.records import JsonObject, above
 from mezzotint.federated.descriptions import load_encoding
 from mezzotint.federated.encoding import Encoding
 from mezzotint.federated.lifetime import LifetimeLedger
-from mezzotint.federated.secagg import Client, read_introduction
+from mezzotint.federated.secagg import Client, bits_needed, read_introduction
 
 NODES, COORDINATES = 8, 3000
 pytestmark = pytest.mark.slow
@@ -69,9 +69,11 @@ def test_two_nodes_are_killed_and_the_sum_of_the_others_is_right_bit_for_bit(tmp
     first, second = _masked(outcome), _masked(again)
     assert len(first) == 7
     for payload in (*first.values(), *second.values()):
-        # 7 bits each; false alarm below 1e-8.
-        planes = np.unpackbits(np.frombuffer(payload, dtype=np.uint8), bitorder="little")[: 7 * COORDINATES]
-        cells = np.bincount(planes.reshape(-1, 7) @ (1 << np.arange(7)), minlength=128)
+        # 7 bits each, 6 where but four say who they are; false alarm below 1e-8.
+        bits = len(payload) * 8 // COORDINATES
+        assert bits_needed(len(again["charges"]), 14) <= bits <= bits_needed(NODES, 14)
+        planes = np.unpackbits(np.frombuffer(payload, dtype=np.uint8), bitorder="little")[: bits * COORDINATES]
+        cells = np.bincount(planes.reshape(-1, bits) @ (1 << np.arange(bits)), minlength=1 << bits)
         assert stats.chisquare(cells).pvalue > 1e-10
     # The same input twice: no 8 bytes in common, wherever they stand (by chance below 1e-12).
     windows = [
