@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache
 from typing import Any
 
@@ -20,8 +20,10 @@ from mezzotint.federated.secagg import (
     Server,
     Trust,
     bits_needed,
+    messages,
     read_introduction,
 )
+from mezzotint.federated.secagg.messages import Deal
 
 LENIENT = Trust(corrupted=0.0, security_bits=-20.0)
 """Takes sparse rounds of few clients, which could not be kept from falling apart."""
@@ -66,6 +68,11 @@ def people(the_plan: RoundPlan, *, trust: Trust | None = None) -> dict[int, Clie
     secrets = {card(number).identity: secret(number) for number in range(len(roster_of(the_plan).members))}
     cohort = roster_of(the_plan).cohort(the_plan.round, the_plan.clients)
     return {place: Client(identity=secrets[one.identity], trust=trust or LENIENT) for place, one in enumerate(cohort)}
+
+
+def told(the_plan: RoundPlan, dealt: Collection[int], deals: Iterable[Deal]) -> bytes:
+    """What a server tells a client before it masks: who dealt, and with whom to mask."""
+    return messages.partners(the_plan, messages.bitmap(dealt, the_plan), (deal.to_bytes() for deal in deals))
 
 
 EXCHANGES = (*STAGES, "unite")

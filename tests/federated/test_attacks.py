@@ -20,6 +20,7 @@ from federated.rounds import (
     roster_of,
     run_round,
     secret,
+    told,
 )
 from mezzotint.federated.secagg import (
     STAGES,
@@ -151,9 +152,7 @@ def test_a_client_that_was_told_of_fewer_dealers_is_in_no_sum():
     victim, hidden = 7, set(sorted(server._dealt[7].picks.tolist())[:3])
     fewer = set(range(8)) - hidden
     shown = [server._dealt[index].deal for index in sorted(set(server._dealt[victim].picks.tolist()) - hidden)]
-    signature, packed = wire.read_masked(
-        clients[victim].sum(wire.partners(the_plan, fewer, shown), inputs[victim]), the_plan
-    )
+    signature, packed = wire.read_masked(clients[victim].sum(told(the_plan, fewer, shown), inputs[victim]), the_plan)
     assert packed
     for index in range(7):
         server.receive(index, clients[index].sum(outbox[index], inputs[index]))
@@ -175,7 +174,7 @@ def test_a_client_from_whom_it_was_hidden_that_others_picked_it_is_in_no_sum():
     pairs = [(one, other) for one in range(8) for other in sorted(dealt[one].picks.tolist())]
     admirer, victim = next((one, other) for one, other in pairs if (other, one) not in pairs)
     shown = [dealt[other].deal for other in server._masking[victim].tolist() if other != admirer]
-    given = clients[victim].sum(wire.partners(the_plan, set(range(8)), shown), inputs[victim])
+    given = clients[victim].sum(told(the_plan, set(range(8)), shown), inputs[victim])
     for index in set(range(8)) - {victim}:
         server.receive(index, clients[index].sum(outbox[index], inputs[index]))
     with pytest.raises(SwappedKey, match="among whom"):  # an honest server would notice
@@ -304,14 +303,14 @@ def test_a_pick_left_out_and_a_partner_that_nobody_picked():
     deals = {index: one.deal for index, one in server._dealt.items()}
     left_out = sorted(picks[0])[1:]
     with pytest.raises(UnknownSender, match="picked and dealt"):
-        clients[0].sum(wire.partners(the_plan, everybody, [deals[index] for index in left_out]), inputs[0])
+        clients[0].sum(told(the_plan, everybody, [deals[index] for index in left_out]), inputs[0])
     victim, stranger = next(
         (one, other) for one in range(1, 8) for other in range(8)
         if other != one and other not in picks[one] and one not in picks[other]
     )  # fmt: skip
     shown = [deals[index] for index in sorted(picks[victim] | {stranger})]
     with pytest.raises(UnknownSender, match="did not pick"):
-        clients[victim].sum(wire.partners(the_plan, everybody, shown), inputs[victim])
+        clients[victim].sum(told(the_plan, everybody, shown), inputs[victim])
 
 
 def test_a_survivor_without_enough_of_its_picks_is_not_signed():
@@ -329,7 +328,7 @@ def test_dealers_that_fall_below_the_minimum_get_no_input():
     few = {0, 1, 2, 3}
     deals = [one.deal for index, one in server._dealt.items() if index in few - {0}]
     with pytest.raises(TooFewClients, match="minimum"):
-        clients[0].sum(wire.partners(the_plan, few, deals), inputs[0])
+        clients[0].sum(told(the_plan, few, deals), inputs[0])
 
 
 def test_survivors_who_did_not_deal_or_did_not_answer(the_plan, inputs):

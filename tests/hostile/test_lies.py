@@ -21,7 +21,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from flwr.clientapp import ClientApp
 
 from federated.grids import LocalGrid
-from federated.rounds import apart, card, roster, secret
+from federated.rounds import apart, card, roster, secret, told
 from mezzotint.families import discrete_gaussian
 from mezzotint.federated.descriptions import packed
 from mezzotint.federated.encoding import noise_encoding
@@ -166,7 +166,7 @@ def _hidden_picks(now: Round, place: int, message: Message) -> Iterable[Message]
     dealt = now.known._dealt
     fewer = set(dealt) - set(sorted(dealt[VICTIM].picks.tolist())[:3])
     deals = [dealt[other].deal for other in now.known._masking[VICTIM].tolist() if other in fewer]
-    return [_with(message, payload=messages.partners(now.plan, fewer, deals))]
+    return [_with(message, payload=told(now.plan, fewer, deals))]
 
 
 def _left_out_pick(now: Round, place: int, message: Message) -> Iterable[Message]:
@@ -174,7 +174,7 @@ def _left_out_pick(now: Round, place: int, message: Message) -> Iterable[Message
     dealt = now.known._dealt
     deals = [dealt[other].deal for other in now.known._masking[place].tolist()]
     left = next(deal for deal in deals if deal.index in dealt[place].picks)
-    return [_with(message, payload=messages.partners(now.plan, dealt, [one for one in deals if one is not left]))]
+    return [_with(message, payload=told(now.plan, dealt, [one for one in deals if one is not left]))]
 
 
 def _hidden_admirer(now: Round, place: int, message: Message) -> Iterable[Message]:
@@ -185,7 +185,7 @@ def _hidden_admirer(now: Round, place: int, message: Message) -> Iterable[Messag
     ):
         return [message]
     deals = [dealt[other].deal for other in masking[place].tolist() if other in dealt[place].picks]
-    return [_with(message, payload=messages.partners(now.plan, dealt, deals))]
+    return [_with(message, payload=told(now.plan, dealt, deals))]
 
 
 def _survivors(who: Callable[[int], Iterable[int]]) -> Tell:

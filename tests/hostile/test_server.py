@@ -14,7 +14,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from flwr.clientapp import ClientApp
 
 from federated.grids import LocalGrid
-from federated.rounds import EXCHANGES, apart, card, people, roster, secret
+from federated.rounds import EXCHANGES, apart, card, people, roster, secret, told
 from mezzotint.core.errors import BudgetError, FileFormatError, ParameterError
 from mezzotint.families import discrete_gaussian
 from mezzotint.federated.adaptive import AdaptiveEncoding
@@ -185,7 +185,7 @@ def test_partners_who_were_announced_different_models_do_not_mask_for_each_other
     for place, client in clients.items():
         about = plans[place == 0]
         deals[place], _, _ = messages.read_dealing(client.deal(messages.invitation(about, place)), about)
-    asked = messages.partners(plans[0], set(clients), [deals[place] for place in (0, 2, 3)])
+    asked = told(plans[0], set(clients), [deals[place] for place in (0, 2, 3)])
     with pytest.raises(SwappedKey):
         clients[1].sum(asked, np.zeros(NOISY.length(SIZE), dtype=int))
 
@@ -338,9 +338,9 @@ def test_groups_that_are_told_of_themselves_alone_make_no_sum(monkeypatch):
     honest = messages.partners
 
     def thirds(plan, dealt, deals):
-        deals = list(deals)
-        some = set(sorted(dealt)[: len(dealt) // 3])
-        return honest(plan, some, [deal for deal in deals if deal.index in some])
+        third = plan.clients // 3
+        known = (deal for deal in deals if int.from_bytes(deal[:2], "little") < third)
+        return honest(plan, messages.bitmap(range(third), plan), known)
 
     monkeypatch.setattr(messages, "partners", thirds)
     strategy, grid = _Liar(monkeypatch).run()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from counting import calls
+from federated.rounds import told
 from mezzotint.core.errors import MezzotintError
 from mezzotint.federated.descriptions import LARGEST, unpacked
 from mezzotint.federated.secagg import Roster, RoundPlan, messages
@@ -52,7 +53,7 @@ def _dealing(clients: int) -> tuple[bytes, Callable[[bytes], Any]]:
 
 def _partners(clients: int) -> tuple[bytes, Callable[[bytes], Any]]:
     plan = _plan(clients)
-    body = messages.partners(plan, range(clients), [_deal(index) for index in range(clients)])
+    body = told(plan, range(clients), [_deal(index) for index in range(clients)])
     return body, lambda data: messages.read_partners(data, plan)
 
 

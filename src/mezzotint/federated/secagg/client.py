@@ -353,7 +353,7 @@ def _check_survivors(now: _Round, coins: Mapping[int, bytes], said: Mapping[int,
         raise InconsistentLists(stage, "these are not the dealers that this client was told of")
     if len(survivors) < plan.minimum:
         raise TooFewClients(stage, f"{len(survivors)} survivors, the plan's minimum is {plan.minimum}")
-    picks = {index: messages.picked(coins[index], plan, index) for index in now.dealt}
+    picks = {index: messages.compact(messages.picked(coins[index], plan, index)) for index in now.dealt}
     partners, among = messages.partners_of(picks), bitmap(now.dealt, plan)
     for index, signature in said.items():
         statement = messages.masks_statement(plan, index, coins[index], among, partners[index])
@@ -361,7 +361,7 @@ def _check_survivors(now: _Round, coins: Mapping[int, bytes], said: Mapping[int,
             raise InconsistentLists(
                 stage, f"client {index} did not mask among these dealers, with all of them", (index,)
             )
-        if len(picks[index] & survivors) < plan.least:
+        if len(survivors & picks[index].tolist()) < plan.least:
             raise TooFewClients(stage, f"client {index} has too few of its picks among the survivors", (index,))
 
 

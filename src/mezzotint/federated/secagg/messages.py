@@ -7,7 +7,6 @@ recognised before anything else is read. Sets of clients are bitmaps, which cann
 from __future__ import annotations
 
 import hashlib
-import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, final, overload
@@ -162,21 +161,22 @@ class Portion:
 
 
 _PORTION_BYTES = SEALED_BYTES + 2 * COMMITMENT_BYTES
+_DEAL_BEGIN = 1 + _TAG
+_DEAL_END = _DEAL_BEGIN + 2 + 2 * KEY_BYTES + COIN_BYTES + 32 + SIGNATURE_BYTES
+_PORTIONS_BEGIN = _DEAL_END + COMMITMENT_BYTES
 
 
 @final
 class Portions(Sequence[Portion]):
-    """What a dealing holds for the committee, each portion cut out when it is asked for.
+    """What a dealing holds for the committee, each portion cut out when it is asked for."""
 
-    Taken apart, the portions of all clients would fill several times the memory of their messages.
-    """
+    __slots__ = ("_dealing",)
 
-    def __init__(self, dealing: bytes, count: int) -> None:
+    def __init__(self, dealing: bytes) -> None:
         self._dealing = dealing
-        self._count = count
 
     def __len__(self) -> int:
-        return self._count
+        return (len(self._dealing) - _PORTIONS_BEGIN) // _PORTION_BYTES
 
     @overload
     def __getitem__(self, holder: int) -> Portion: ...
@@ -184,8 +184,8 @@ class Portions(Sequence[Portion]):
     def __getitem__(self, holder: slice) -> list[Portion]: ...
     def __getitem__(self, holder: int | slice) -> Portion | list[Portion]:
         if isinstance(holder, slice):
-            return [self[place] for place in range(self._count)[holder]]
-        begin = len(self._dealing) - (self._count - range(self._count)[holder]) * _PORTION_BYTES
+            return [self[place] for place in range(len(self))[holder]]
+        begin = _PORTIONS_BEGIN + range(len(self))[holder] * _PORTION_BYTES
         reader = Reader(self._dealing[begin : begin + _PORTION_BYTES], "deal")
         return Portion(
             sealed=reader.take(SEALED_BYTES),
@@ -219,15 +219,20 @@ def read_dealing(data: bytes, plan: RoundPlan) -> tuple[Deal, bytes, Portions]:
     seed = reader.take(COMMITMENT_BYTES)
     reader.take(plan.members * _PORTION_BYTES)
     reader.end()
-    return deal, seed, Portions(data, plan.members)
+    return deal, seed, Portions(data)
+
+
+def public_part(dealing: bytes) -> bytes:
+    """The bytes of the `Deal` in a dealing that `read_dealing` took."""
+    return dealing[_DEAL_BEGIN:_DEAL_END]
 
 
 # Sum -----------------------------------------------------------------------------------------------------------------
 
 
-def partners(plan: RoundPlan, dealt: Collection[int], deals: Iterable[Deal]) -> bytes:
-    """Server to client: who dealt, and the public parts of those with whom the client masks."""
-    return header("sum", plan) + bitmap(dealt, plan) + b"".join(deal.to_bytes() for deal in deals)
+def partners(plan: RoundPlan, dealt: bytes, deals: Iterable[bytes]) -> bytes:
+    """Server to client: who dealt (a bitmap), and the public parts of those with whom the client masks."""
+    return header("sum", plan) + dealt + b"".join(deals)
 
 
 def read_partners(data: bytes, plan: RoundPlan) -> tuple[frozenset[int], dict[int, Deal]]:
@@ -257,19 +262,19 @@ def compact(clients: Collection[int]) -> Clients:
     return np.fromiter(clients, np.uint16, len(clients))
 
 
-def partners_of(picks: Mapping[int, Collection[int]]) -> dict[int, Clients]:
+def partners_of(picks: Mapping[int, Clients]) -> dict[int, Clients]:
     """With whom each client that dealt masks, ascending: whom it picked, and who picked it, among those that dealt."""
     whose = compact(picks).astype(np.uint32)
-    sizes = np.fromiter(map(len, picks.values()), np.intp, len(picks))
-    pickers = np.repeat(whose, sizes)
-    others = np.fromiter(itertools.chain.from_iterable(picks.values()), np.uint32, pickers.size)
+    pickers = np.repeat(whose, [one.size for one in picks.values()])
+    others = np.concatenate(list(picks.values())).astype(np.uint32)
     dealt = np.isin(others, whose, kind="table")
     one, two = pickers[dealt], others[dealt]
     pairs = np.sort(np.append(one << 16 | two, two << 16 | one))
     pairs = pairs[np.diff(pairs, prepend=pairs[:1] + 1) != 0]  # numpy's own `unique` takes a hundred times as long
     begins = np.searchsorted(pairs, whose << 16).tolist()
     ends = np.searchsorted(pairs, whose << 16 | 0xFFFF, side="right").tolist()
-    return {index: pairs[begin:end].astype(np.uint16) for index, begin, end in zip(picks, begins, ends, strict=True)}
+    partners = pairs.astype(np.uint16)  # the lower half
+    return {index: partners[begin:end] for index, begin, end in zip(picks, begins, ends, strict=True)}
 
 
 def masked(plan: RoundPlan, signature: bytes, packed: bytes) -> bytes:

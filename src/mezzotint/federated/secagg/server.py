@@ -35,6 +35,7 @@ from mezzotint.federated.secagg.messages import Clients, Deal, Portions, Stage
 from mezzotint.federated.secagg.plan import RoundPlan
 from mezzotint.federated.secagg.roster import Roster
 from mezzotint.federated.secagg.sharing import SHARE_BYTES, commitment
+from mezzotint.federated.secagg.wire import Reader
 
 
 @final
@@ -54,15 +55,32 @@ class SecureSum:
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
 class _Dealt:
-    """What a client dealt: its public part, its picks, the commitment to its seed, a portion a member; the message."""
+    """What a client dealt, and whom it picked: the message, whose parts are cut out when they are asked for.
 
-    deal: Deal
-    picks: Clients
-    seed: bytes
-    portions: Portions
-    message: bytes
+    Taken apart, those of all clients would fill several times the memory of their messages.
+    """
+
+    __slots__ = ("_picks", "message")
+
+    def __init__(self, message: bytes, picks: Collection[int]) -> None:
+        self.message = message
+        self._picks = messages.compact(picks).tobytes()
+
+    @property
+    def deal(self) -> Deal:
+        """The public part."""
+        return Deal.from_reader(Reader(messages.public_part(self.message), "deal"))
+
+    @property
+    def portions(self) -> Portions:
+        """One a member."""
+        return Portions(self.message)
+
+    @property
+    def picks(self) -> Clients:
+        """Whom it picked."""
+        return np.frombuffer(self._picks, dtype=np.uint16)
 
 
 @final
@@ -240,7 +258,7 @@ class Server:
     # Deal ----------------------------------------------------------------------------------------------------------
 
     def _took_dealing(self, index: int, answer: bytes) -> None:
-        deal, seed, portions = messages.read_dealing(answer, self.plan)
+        deal, _, _ = messages.read_dealing(answer, self.plan)
         if deal.index != index:
             raise UnknownSender("deal", f"client {index} speaks for {deal.index}", (index,))
         if not signed(self.cohort[index].identity, deal.signature, deal.statement(self.plan)):
@@ -248,17 +266,16 @@ class Server:
         if not (has_large_order(deal.channel) and has_large_order(deal.mask)):
             # Passed on, it would make every partner refuse, and the round fail for all.
             raise SwappedKey("deal", f"client {index} offers a key of small order", (index,))
-        picks = messages.compact(messages.picked(deal.coins, self.plan, index))
-        self._dealt[index] = _Dealt(deal=deal, picks=picks, seed=seed, portions=portions, message=answer)
+        self._dealt[index] = _Dealt(answer, messages.picked(deal.coins, self.plan, index))
 
     def _partners(self) -> Outbox:
-        self._masking = messages.partners_of({index: one.picks.tolist() for index, one in self._dealt.items()})
+        self._masking = messages.partners_of({index: one.picks for index, one in self._dealt.items()})
         self._among = messages.bitmap(self._dealt, self.plan)
         return Outbox(self._masking, self._partners_of)
 
     def _partners_of(self, index: int) -> bytes:
-        deals = [self._dealt[other].deal for other in self._masking[index].tolist()]
-        return messages.partners(self.plan, self._dealt, deals)
+        dealings = (self._dealt[other].message for other in self._masking[index].tolist())
+        return messages.partners(self.plan, self._among, map(messages.public_part, dealings))
 
     # Sum -----------------------------------------------------------------------------------------------------------
 
@@ -307,7 +324,7 @@ class Server:
         self._opened.add(index)
 
     def _secret(self, owner: int) -> bytes:
-        plan, mine = self.plan, self._dealt[owner]
+        plan = self.plan
         shares = {
             holder: self._shares[holder, owner].tobytes()
             for holder in np.flatnonzero(self._revealed[:, owner]).tolist()
@@ -318,11 +335,13 @@ class Server:
             told = f"{len(shares)} shares of client {owner} came, the quorum is {plan.quorum}"
             raise TooFewClients("open", told, (owner,) if crooked else ())
         kind: Kind = "self" if owner in self._masked else "key"
-        secret = restored(plan, mine.deal, mine.seed, kind, shares)
+        dealing = self._dealt[owner].message
+        deal, seed, _ = messages.read_dealing(dealing, plan)
+        secret = restored(plan, deal, seed, kind, shares)
         if secret is None:
             identity = self.cohort[owner].identity
             self.blames.append(
-                Blame(identity=identity, plan=plan.to_bytes(), dealing=mine.message, kind=kind, shares=shares)
+                Blame(identity=identity, plan=plan.to_bytes(), dealing=dealing, kind=kind, shares=shares)
             )
             raise TamperedShare("open", f"the shares that client {owner} dealt do not fit together", (owner,))
         return secret
