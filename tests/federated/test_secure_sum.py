@@ -17,6 +17,7 @@ from mezzotint.federated.secagg import (
     TooFewClients,
     Trust,
     bits_needed,
+    messages,
     plan_sum,
 )
 
@@ -176,3 +177,42 @@ def test_uploads_take_exactly_the_bits_of_the_modulus():
         assert len(seen["sum", client]) == 9 + 64 + 10_000 * 11 // 8
         assert len(seen["deal", client]) == 9 + 2 + 32 + 32 + 16 + 32 + 64 + 16 + sizes.members * (50 + 32)
         assert ("agree", client) in seen if client < sizes.members else ("agree", client) not in seen
+
+
+@pytest.mark.slow
+def test_a_fifth_dropped_and_a_fifth_corrupted_of_a_hundred():
+    """The sizes that such clients ask for hold in a round that loses a fifth, and the rest are still bound together.
+
+    The corrupted see to it that no round ends if they will not answer: too few honest members are left for a quorum.
+    That is all: they have no quorum themselves, and two quorums have more members in common than there are of them.
+    """
+    trust = Trust(minimum=51)
+    sizes = plan_sum(
+        clients=100, corrupted=20, dropped=20, minimum=51, security_bits=trust.bits, drawn_bits=trust.drawn_bits(100)
+    )
+    shape = {"members": sizes.members, "quorum": sizes.quorum, "picks": sizes.picks, "least": sizes.least}
+    the_plan = plan(100, minimum=51, coordinates=200, **shape)
+    lost, corrupted = set(range(4, 100, 5)), set(range(2, 100, 5))
+    survivors = tuple(sorted(set(range(100)) - lost))
+    inputs = random_inputs(the_plan, 8)
+    seen: dict[tuple[str, int], bytes] = {}
+    found = run_round(the_plan, inputs, gone={"sum": lost}, seen=seen, trust=trust)
+    assert (found.survivors, set(found.dropped)) == (survivors, lost)
+    np.testing.assert_array_equal(found.values, plain_sum(inputs, survivors))
+
+    deals = [messages.read_dealing(seen["deal", client], the_plan)[0] for client in range(100)]
+    masking = messages.partners_of(
+        {deal.index: messages.compact(messages.picked(deal.coins, the_plan, deal.index)) for deal in deals}
+    )
+    honest = set(survivors) - corrupted
+    reached, waiting = {min(honest)}, [min(honest)]
+    while waiting:
+        others = honest.intersection(masking[waiting.pop()].tolist()) - reached
+        reached |= others
+        waiting += others
+    assert reached == honest  # only the sum of all honest survivors has no mask left
+
+    theirs = sum(client < sizes.members for client in corrupted)
+    assert theirs < 2 * sizes.quorum - sizes.members <= sizes.quorum
+    with pytest.raises(TooFewClients, match="quorum"):
+        run_round(the_plan, inputs, gone={"sum": lost, "agree": corrupted}, trust=trust)
