@@ -6,6 +6,7 @@ import io
 import itertools
 import multiprocessing
 import os
+import tracemalloc
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from types import SimpleNamespace
@@ -18,9 +19,11 @@ from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 from flwr.proto.recorddict_pb2 import RecordDict as ProtoRecordDict
 
 from federated.grids import LocalGrid, name_task
+from federated.rounds import people, plan, roster_of
 from mezzotint.federated.encoding import FixedPointEncoding
 from mezzotint.federated.mod import SecureUpdates
 from mezzotint.federated.policy import Policy
+from mezzotint.federated.secagg import Server
 from mezzotint.federated.strategy import SecureStrategy
 
 CLIENTS, COORDINATES = 200, 1_000_000
@@ -152,6 +155,27 @@ def test_a_server_holds_one_sum_whatever_the_number_of_clients():
     server.join()
     until_the_sum, in_all, right, survivors, members = asked[1]
     assert (right, survivors) == (True, CLIENTS)
-    vector, dealings = 8 * COORDINATES, CLIENTS * members * 144  # sealed, and two commitments
+    vector, dealings = 8 * COORDINATES, CLIENTS * members * 82  # sealed, and two commitments
     print(f"\nuntil the sum is known {until_the_sum:,} bytes, with the new model {in_all:,}; dealings {dealings:,}")
     assert until_the_sum < 4 * vector + 1000 * CLIENTS + dealings
+
+
+def test_a_server_keeps_less_than_a_kilobyte_of_a_client_besides_what_it_dealt():
+    """Lists of who masks with whom and all else, but for the dealings and for the place where shares will be opened."""
+    clients = 150
+    the_plan = plan(clients, picks=40, least=20, members=20)
+    invited = Server(the_plan, roster_of(the_plan)).invitations()
+    dealings = {place: client.deal(invited[place]) for place, client in people(the_plan).items()}
+    tracemalloc.start()
+    try:
+        server = Server(the_plan, roster_of(the_plan))
+        for place, dealing in dealings.items():
+            server.receive(place, dealing)
+        server.advance()
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    opened = the_plan.members * clients * (17 + 1)  # a share, and whether it came
+    print(f"\n{(held - opened) / clients:,.0f} bytes a client")
+    assert server.stage == "sum"
+    assert held - opened < 1000 * clients
