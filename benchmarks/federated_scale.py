@@ -4,11 +4,11 @@ Run: python benchmarks/federated_scale.py [--rows 0,1,2,3,4]
 
 Every message of every client is made and answered, with its real shares, masks and signatures, and the server checks
 all of them; the sum is compared. Of 10,000 clients one in twenty plays in full, of 1,000 one in ten, and the times of
-clients are theirs: the others make the same answers without checking signatures and lists. The server is in one process and all clients
-in a second one, so that time and memory of the two sides are apart. Clients' integers are 4 bits, random; training
-and quantizing are left out. A share of the clients drops out before the masked input, and the parameters are those of
-clients who fear that as many are corrupted (40 bits for 1,024 rounds and any draw). Beside it stands the plain sum of
-as many vectors of float32, added in float64 as they come, in the same run.
+clients are theirs: the others make the same answers without checking signatures and lists. The server is in one
+process and all clients in a second one, so that time and memory of the two sides are apart. Clients' integers are 4
+bits, random; training and quantizing are left out. A share of the clients drops out before the masked input, and the
+parameters are those of clients who fear that as many are corrupted (40 bits for 1,024 rounds and any draw). Beside it
+stands the plain sum of as many vectors of float32, added in float64 as they come, in the same run.
 """
 
 from __future__ import annotations
