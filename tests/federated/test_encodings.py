@@ -430,6 +430,12 @@ def test_a_seed_that_is_no_number_is_refused_by_name(name, seed):
         encoding_from(json.loads(json.dumps(ENCODINGS[name].as_dict())) | {"seed": seed})
 
 
+@pytest.mark.parametrize("kind", [None, 3, ["table"], {"a": 1}, "x"])
+def test_a_kind_that_there_is_not_is_refused(kind):
+    with pytest.raises(ParameterError, match="this version knows"):
+        encoding_from({"kind": kind})
+
+
 def test_steps_too_fine_for_what_draws_the_noise_are_refused_when_the_encoding_is_made():
     with pytest.raises(ParameterError, match="granularity"):
         replace(ENCODINGS["rounded gaussian"], granularity=2.0**-37)

@@ -37,10 +37,10 @@ def encoding_from(values: JsonObject) -> Encoding:
     Raises:
         ParameterError: an unknown kind. FileFormatError: a mechanism that is none, a field that is missing.
     """
-    makers: dict[object, Callable[[JsonObject], Encoding]] = {
+    makers: dict[str, Callable[[JsonObject], Encoding]] = {
         "table": _table, "fixed": _fixed, "noise": _noise, "gaussian": _gaussian, **dict.fromkeys(_WRAPPED, _wrapped),
     }  # fmt: skip
-    kind = values.get("kind")
+    kind = str(values.get("kind"))
     if kind not in makers:
         raise ParameterError("encoding", kind, f"this version knows {', '.join(makers)}")
     try:
