@@ -16,6 +16,7 @@ from federated.grids import LocalGrid
 from federated.test_app import CLIENTS, _settings
 from mezzotint.cli import run
 from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.federated import rounds as rounds_module
 from mezzotint.federated.app import run_server
 from mezzotint.federated.client_app import make_client_app
 from mezzotint.federated.descriptions import encoding_from, packed, unpacked
@@ -196,8 +197,10 @@ def test_weights_by_examples_weigh_what_is_measured():
         assert abs(found[name] - np.average(values, weights=weights)) < 6 * found[f"{name}-error"]
 
 
-def test_who_is_not_asked_in_its_policy_refuses_and_training_goes_on():
-    """By default; one client of six allows it, too few for a sum."""
+def test_who_is_not_asked_in_its_policy_refuses_and_training_goes_on(monkeypatch):
+    """By default; one client of six allows it, too few for a sum. The log does not take it for a round of training."""
+    lines: list[str] = []
+    monkeypatch.setattr(rounds_module, "log", lambda level, text, *words: lines.append(text % words))
     grid = LocalGrid([_app(place, OPEN if place == 0 else Policy()) for place in range(6)])
     strategy = _strategy(Evaluation(encoding=_encoding()))
     result = _start(grid, strategy, 2)
@@ -207,6 +210,8 @@ def test_who_is_not_asked_in_its_policy_refuses_and_training_goes_on():
     assert strategy.evaluator.ledger.charges == {}
     refused = [one for one in strategy.evaluator.incidents if one.client]
     assert len(refused) == 10
+    assert sum(line.startswith("mezzotint: evaluation 1, client ") for line in lines) == 5
+    assert not any(line.startswith("mezzotint: round") for line in lines)
     assert all(one.name == "PolicyRefusal" and "answers no sums of what it measures" in one.what for one in refused)
     assert sum("name" in reply.content.config_records[RECORD] for reply in grid.received) == 6
 

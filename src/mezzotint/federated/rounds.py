@@ -175,6 +175,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         self.seconds: dict[str, float] = {}
         self._running: R | None = None
         self._model_size = 0
+        self._counted_as = "round"
         self._patience = stage_timeout
         self._turns: dict[str, int] = {}
         for names in self.ledger.turns.values():
@@ -430,7 +431,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         if record is None or REFUSED in record:
             name = "NotMasked" if record is None else str(record[REFUSED])
             what = "the client does not run the mod" if record is None else str(record.get(REASON, ""))
-            log(WARNING, "mezzotint: round %d, client %s refused: %s", now.number, who, what)
+            log(WARNING, "mezzotint: %s %d, client %s refused: %s", self._counted_as, now.number, who, what)
             self.incidents.append(Incident(round=now.number, client=who, name=name, what=what))
             self._refused(now, place)
             return
@@ -448,7 +449,8 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         """A client said that it does not answer."""
 
     def _note(self, number: int, client: str, error: Exception) -> None:
-        log(WARNING, "mezzotint: round %d%s: %s", number, f", client {client}" if client else "", error)
+        whose = f", client {client}" if client else ""
+        log(WARNING, "mezzotint: %s %d%s: %s", self._counted_as, number, whose, error)
         self.incidents.append(Incident(round=number, client=client, name=type(error).__name__, what=str(error)))
 
     def _abort(self, number: int, error: ProtocolError | BudgetError) -> None:

@@ -198,6 +198,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
             dropped=self.dropped, rounds=rounds, retries=0, **{**options, **own},
         )  # fmt: skip
         made.excluded = self.excluded
+        made._counted_as = "evaluation"
         return made
 
     @property
