@@ -221,7 +221,7 @@ def test_lemma_10s_factor_is_not_tight() -> None:
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"sampling_rate": 0}, "sampling_rate"), ({"smallest_chance": 2}, "smallest_chance"), ({"n": -1}, "negative")],
+    [({"sampling_rate": 0}, "sampling_rate"), ({"smallest_chance": 2}, "smallest_chance"), ({"n": -1}, "at least 0")],
 )
 def test_published_bounds_check_their_input(change: dict, message: str) -> None:
     arguments = {"n": 100, "sampling_rate": 0.01, "smallest_chance": 0.5, "epsilon": 1.0, **change}

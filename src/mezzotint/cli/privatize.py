@@ -160,7 +160,7 @@ def command(
 def _hashed(columns: list[str], files: list[Path] | None, domain: Path, epsilon: float | None) -> JsonObject:
     """The column of a large domain -> its hashes."""
     if files or len(columns) != 1:
-        raise ParameterError("domain", str(domain), "goes with one --column, and without --mechanism")
+        raise ParameterError("domain", str(domain), "takes the place of --mechanism; give one --column")
     if epsilon is None:
         raise ParameterError("epsilon", None, "say how much each report of the domain may cost: --epsilon 1")
     names = read_lines(domain, parameter="domain")

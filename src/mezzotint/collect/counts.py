@@ -436,7 +436,7 @@ class Counter:
             raise ParameterError("mechanism", "none given", f"name one of the {len(self._tables)} tables")
         table = next(iter(self._tables.values())) if mechanism is None else mechanism
         if table.sha256 not in self._tables:
-            raise ParameterError("mechanism", table.name, "its reports are not counted here; name another")
+            raise ParameterError("mechanism", table.name, "none of its reports is counted here; name another")
         self._log.refresh()
         runs = frozenset([cast(str, self._run)])
         return CodeCounts(mechanism=table, counts=self._counts[table.sha256], runs=runs)

@@ -669,20 +669,18 @@ def spread(grid: np.ndarray, shape: np.ndarray, ratio: tuple[float, float], inve
 @compiled
 def hockey_stick(left: np.ndarray, right: np.ndarray, ratio: tuple[float, float]) -> tuple[float, float]:
     """The sums of max(0, left - E right) and of max(0, right - E left)."""
-    forward_high, forward_low = 0.0, 0.0
-    backward_high, backward_low = 0.0, 0.0
-    for cell in range(left.shape[0]):
-        p_high, p_low = left[cell, 0], left[cell, 1]
-        q_high, q_low = right[cell, 0], right[cell, 1]
-        high, low = multiply(q_high, q_low, ratio[0], ratio[1])
-        high, low = add(p_high, p_low, -high, -low)
+    return _beyond(left, right, ratio), _beyond(right, left, ratio)
+
+
+@compiled
+def _beyond(p: np.ndarray, q: np.ndarray, ratio: tuple[float, float]) -> float:
+    total_high, total_low = 0.0, 0.0
+    for cell in range(p.shape[0]):
+        high, low = multiply(q[cell, 0], q[cell, 1], ratio[0], ratio[1])
+        high, low = add(p[cell, 0], p[cell, 1], -high, -low)
         if high > 0.0:
-            forward_high, forward_low = add(forward_high, forward_low, high, low)
-        high, low = multiply(p_high, p_low, ratio[0], ratio[1])
-        high, low = add(q_high, q_low, -high, -low)
-        if high > 0.0:
-            backward_high, backward_low = add(backward_high, backward_low, high, low)
-    return forward_high, backward_high
+            total_high, total_low = add(total_high, total_low, high, low)
+    return total_high
 
 
 @compiled

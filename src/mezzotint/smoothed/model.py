@@ -554,7 +554,7 @@ def guarantee(result: Expected, *, vertices: Sequence[Rational | Sequence[Ration
     """
     corners = hull_vertices(read_vertices(vertices))
     if tuple(tuple(float(p) for p in corner) for corner in corners) != result.vertices:
-        raise ParameterError("vertices", vertices, "must be those that the result was computed for")
+        raise ParameterError("vertices", vertices, "not the distributions of the result; give those")
     return SmoothedGuarantee(
         epsilon=result.epsilon,
         log10_delta=result.log10_upper,
