@@ -172,7 +172,7 @@ def _tables(columns: list[str], files: list[Path]) -> JsonObject:
     if not files:
         raise ParameterError("mechanism", None, "name the mechanism file (--mechanism m.json)")
     if len(set(columns)) != len(columns):
-        raise ParameterError("column", ", ".join(columns), "each report costs its epsilon; name a column once")
+        raise ParameterError("column", ", ".join(columns), "names a column twice; name it once")
     if len(files) not in (1, len(columns)):
         remedy = "give one --mechanism for all columns, or one for each --column, in the same order"
         raise ParameterError("mechanism", f"{len(files)} files for {len(columns)} columns", remedy)
