@@ -22,7 +22,7 @@ from mezzotint.federated.encoding import (
     NoiseEncoding,
     TableEncoding,
     canonical,
-)  # fmt: skip
+)
 from mezzotint.federated.metrics import MetricsEncoding
 from mezzotint.federated.weights import WeightedEncoding
 from mezzotint.vectors.rotation import ROTATION
