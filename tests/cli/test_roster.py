@@ -64,6 +64,12 @@ def test_nothing_is_overwritten_and_cards_are_checked(tmp_path: Path, capsys: py
     assert run(["roster", "card", str(tmp_path / "short")]) == 2
 
 
+def test_cards_that_are_no_text_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "cards.txt").write_bytes(b"\xff\xfe")
+    assert run(["roster", "make", str(tmp_path / "cards.txt"), "--out", str(tmp_path / "roster.json")]) == 2
+    assert "not a text file" in capsys.readouterr().err
+
+
 def test_a_roster_is_for_apps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["federate", "--roster", str(tmp_path / "roster.json")]) == 2
     assert "--app" in capsys.readouterr().err

@@ -321,6 +321,29 @@ def test_a_survivor_without_enough_of_its_picks_is_not_signed():
         clients[0].agree(_proposed(server, alone))
 
 
+def test_who_picked_too_few_of_those_that_dealt_is_left_out_and_ends_no_round(monkeypatch):
+    """Client 0 looks for coins by which it picks those who are known to be away; the others pick enough that are there."""
+    the_plan, there = plan(12, picks=6, least=3, minimum=5, members=5), set(range(1, 7))
+    dealing = Client._dealing
+
+    def chosen(self, now):
+        def fits(coins: bytes) -> bool:
+            known = len(wire.picked(coins, the_plan, now.index) & there)
+            return known < the_plan.least if now.index == 0 else known >= the_plan.least
+
+        coins = next(filter(fits, (bytes([place]) * 16 for place in range(256))))
+        self._round = replace(now, coins=coins)
+        return dealing(self, self._round)
+
+    monkeypatch.setattr(Client, "_dealing", chosen)
+    inputs = random_inputs(the_plan, 1)
+    seen: dict[tuple[str, int], bytes] = {}
+    found = run_round(the_plan, inputs, gone={"deal": set(range(7, 12))}, seen=seen)
+    assert set(found.survivors) == there
+    np.testing.assert_array_equal(found.values, plain_sum(inputs, found.survivors))
+    assert ("sum", 0) not in seen
+
+
 def test_dealers_that_fall_below_the_minimum_get_no_input():
     the_plan = plan(6, minimum=5)
     inputs = random_inputs(the_plan, 1)

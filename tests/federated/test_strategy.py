@@ -594,3 +594,44 @@ def test_a_run_that_goes_on_draws_among_those_who_have_rounds_left(tmp_path):
         _start(grid, strategy)
         assert strategy.stopped == ""
         assert strategy.counted == 3
+
+
+def test_clients_that_are_asked_another_of_their_apps_functions_refuse():
+    """A second function could give nothing, and a sum be that of the one client whose first function was asked."""
+
+    def _two(place: int) -> ClientApp:
+        app = _app(float(place))
+
+        @app.train("nothing")
+        def nothing(message: Message, context) -> Message:
+            return Message(message.content, reply_to=message)
+
+        return app
+
+    grid = LocalGrid([_two(place) for place in range(6)])
+    push = grid.push_messages
+
+    def pushed(messages):
+        batch = list(messages)
+        for message in batch:
+            if _stage(message) == "sum" and message.metadata.dst_node_id != 12:
+                message.metadata.message_type = "train.nothing"
+        return push(batch)
+
+    grid.push_messages = pushed  # type: ignore[method-assign]
+    strategy = SecureStrategy(encoding=EXACT, per_round=6)
+    _start(grid, strategy)
+    assert strategy.last_sum is None
+    assert {one.name for one in strategy.incidents if one.client} == {"PolicyRefusal"}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"evaluate": "false"}, {"evaluate": 1}, {"minimum": float("nan")}, {"rounds": float("nan")},
+        {"rounds": float("inf")}, {"l2_norm": float("nan")}, {"largest_value": float("nan")}, {"l2_norm": "1"},
+    ],
+)  # fmt: skip
+def test_a_policy_whose_values_would_protect_nobody_is_refused(values):
+    with pytest.raises(ParameterError, match=next(iter(values))):
+        Policy(**values)

@@ -10,7 +10,7 @@ import typer
 
 from mezzotint.cli.common import AsJson, notices, show
 from mezzotint.core.errors import MezzotintError, ParameterError
-from mezzotint.core.files import refuse_existing, replacing
+from mezzotint.core.files import read_text, refuse_existing, replacing
 
 if TYPE_CHECKING:
     from mezzotint.federated.secagg.roster import Card, Roster
@@ -57,7 +57,7 @@ def make(
     """Makes the list of all clients, and draws the beacon by which clients and committees of all rounds are drawn."""
     from mezzotint.federated.secagg import roster as rosters
 
-    lines = [line.strip() for line in cards.read_text(encoding="utf-8").splitlines() if line.strip()]
+    lines = [line.strip() for line in read_text(cards).splitlines() if line.strip()]
     roster = rosters.Roster.drawn(_read_card(place, line) for place, line in enumerate(lines, start=1))
     refuse_existing(out)
     roster.save(out)

@@ -72,9 +72,14 @@ class Updates(ABC):
     def __call__(self, message: Message, context: Context, call_next: Train) -> Message:
         """Flower calls this for every message."""
         try:
-            kind = message.metadata.message_type.split(".")[0]
+            kind, _, function = message.metadata.message_type.partition(".")
             record = protocol_record(message) if kind in self.kinds else None
             if record is not None:
+                if function not in (
+                    "",
+                    "default",
+                ):  # no plan binds it: some could be asked something else
+                    raise PolicyRefusal(f"{kind}: {self.protocol} asks an app's default function alone")
                 return self._answer(record, message, context, call_next)
             if kind == MessageType.TRAIN:
                 raise PolicyRefusal(f"train: the server asks for an update without {self.protocol}")

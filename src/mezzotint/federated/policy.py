@@ -78,6 +78,15 @@ class Policy:
     evaluate: bool = False
 
     def __post_init__(self) -> None:
+        if not isinstance(self.evaluate, bool):
+            raise ParameterError("evaluate", self.evaluate, "true or false, without quotes")
+        for name in ("minimum", "rounds"):
+            if not isinstance(getattr(self, name), int):
+                raise ParameterError(name, getattr(self, name), "need a whole number")
+        for name in ("largest_value", "l2_norm"):
+            limit = getattr(self, name)
+            if limit is not None and (not isinstance(limit, int | float) or not limit > 0):
+                raise ParameterError(name, limit, "need a number > 0, or leave it out")
         _ = self.trust  # checks its part
         if not 0 <= self.noise_multiplier < float("inf"):
             raise ParameterError("noise_multiplier", self.noise_multiplier, "need a number >= 0")

@@ -209,6 +209,8 @@ class Server:
         stage = self.stage
         if stage == "open":
             raise WrongStage(stage, "the last stage; its outcome is result()")
+        if stage == "deal":
+            self._leave_out_lonely()
         self._check_enough(stage)
         makers = (self._partners, self._proposals, self._certificates)
         made = makers[self._place]()
@@ -267,6 +269,15 @@ class Server:
             # Passed on, it would make every partner refuse, and the round fail for all.
             raise SwappedKey("deal", f"client {index} offers a key of small order", (index,))
         self._dealt[index] = _Dealt(answer, messages.picked(deal.coins, self.plan, index))
+
+    def _leave_out_lonely(self) -> None:
+        """Forgets who picked too few of those that dealt: in the sum, it would end the round for all of them."""
+        there = np.zeros(self.plan.clients, dtype=bool)
+        there[list(self._dealt)] = True
+        while lonely := [index for index, one in self._dealt.items() if there[one.picks].sum() < self.plan.least]:
+            there[lonely] = False
+            for index in lonely:
+                del self._dealt[index]
 
     def _partners(self) -> Outbox:
         self._masking = messages.partners_of({index: one.picks for index, one in self._dealt.items()})
