@@ -322,7 +322,7 @@ def test_a_survivor_without_enough_of_its_picks_is_not_signed():
 
 
 def test_who_picked_too_few_of_those_that_dealt_is_left_out_and_ends_no_round(monkeypatch):
-    """Client 0 looks for coins by which it picks those who are known to be away; the others pick enough that are there."""
+    """Client 0 looks for coins by which it picks those who are known to be away; the others pick enough of the rest."""
     the_plan, there = plan(12, picks=6, least=3, minimum=5, members=5), set(range(1, 7))
     dealing = Client._dealing
 
