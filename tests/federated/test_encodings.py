@@ -430,6 +430,36 @@ def test_a_seed_that_is_no_number_is_refused_by_name(name, seed):
         encoding_from(json.loads(json.dumps(ENCODINGS[name].as_dict())) | {"seed": seed})
 
 
+def test_the_hash_of_noise_says_who_adds_it():
+    ours = _noisy()
+    assert ours.sha256 != replace(ours, adds="server").sha256
+    theirs = replace(ours, adds="server")
+    with pytest.raises(PolicyRefusal, match="mechanism="):
+        Policy(mechanisms=(ours.sha256,)).check(theirs, _plan(theirs))
+
+
+@pytest.mark.parametrize("inner", [None, 3, "noise", [1], [[]], True])
+@pytest.mark.parametrize("kind", ["metrics", "weighted", "adaptive"])
+def test_an_inner_encoding_that_is_none_is_refused(kind, inner):
+    values = {"kind": kind, "inner": inner, "ranges": [["a", 0, 1]], "most_examples": 1}
+    with pytest.raises(FileFormatError):
+        unpacked(zlib.compress(json.dumps(values).encode()))
+
+
+@pytest.mark.parametrize("depth", [2, 900, 5000])
+def test_encodings_in_one_another_without_end_are_refused(depth):
+    text = '{"kind":"weighted","most_examples":1,"inner":' * depth + json.dumps(ENCODINGS["fixed"].as_dict())
+    with pytest.raises((FileFormatError, ParameterError)):
+        unpacked(zlib.compress((text + "}" * depth).encode()))
+
+
+def test_more_weights_or_metrics_than_there_can_be_are_refused_unread():
+    with pytest.raises(FileFormatError, match="weights"):
+        encoding_from(json.loads(json.dumps(_noisy().as_dict())) | {"weights": [1] * 70_000})
+    with pytest.raises(ParameterError, match="ranges"):
+        MetricsEncoding.gaussian({str(k): (0.0, 1.0) for k in range(1001)}, noise_multiplier=2.0, clients=CLIENTS)
+
+
 @pytest.mark.parametrize("kind", [None, 3, ["table"], {"a": 1}, "x"])
 def test_a_kind_that_there_is_not_is_refused(kind):
     with pytest.raises(ParameterError, match="this version knows"):

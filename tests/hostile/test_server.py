@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import logging
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -438,8 +439,9 @@ def test_sums_of_different_kinds_add_up_at_their_shares_of_delta(tmp_path):
     assert (tmp_path / "sums.jsonl").read_bytes() == before
 
 
-def test_a_ledger_of_an_older_rotation_is_refused_with_what_to_do_and_nothing_leaves(tmp_path, caplog):
+def test_a_ledger_of_an_older_rotation_is_refused_with_what_to_do_and_nothing_leaves(tmp_path, caplog, monkeypatch):
     """Its sums count for a budget, and this version cannot say what they cost; the server is told nothing of it."""
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)  # its simulations switch it off for good
     known = roster(CLIENTS)
     identity = card(0).identity.hex()
     path = tmp_path / f"sums-{identity[:16]}.jsonl"

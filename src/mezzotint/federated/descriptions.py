@@ -11,7 +11,7 @@ import numpy as np
 
 from mezzotint.core.errors import FileFormatError, MezzotintError, ParameterError
 from mezzotint.core.files import parse_json, read_object
-from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.mechanism import MAX_LEVELS, Mechanism
 from mezzotint.core.records import JsonObject
 from mezzotint.families.noise import IntegerNoise
 from mezzotint.federated.adaptive import AdaptiveEncoding
@@ -40,6 +40,8 @@ def encoding_from(values: JsonObject) -> Encoding:
     makers: dict[str, Callable[[JsonObject], Encoding]] = {
         "table": _table, "fixed": _fixed, "noise": _noise, "gaussian": _gaussian, **dict.fromkeys(_WRAPPED, _wrapped),
     }  # fmt: skip
+    if not isinstance(values, dict):
+        raise FileFormatError("encoding: damaged (an object of fields is needed)")
     kind = str(values.get("kind"))
     if kind not in makers:
         raise ParameterError("encoding", kind, f"this version knows {', '.join(makers)}")
@@ -47,7 +49,7 @@ def encoding_from(values: JsonObject) -> Encoding:
         return makers[kind](values)
     except MezzotintError:
         raise
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise FileFormatError(f"encoding of kind {kind!r}: damaged ({error})") from None
 
 
@@ -78,6 +80,8 @@ def _modular(values: JsonObject) -> JsonObject:
 
 
 def _noise(values: JsonObject) -> Encoding:
+    if len(values["weights"]) > MAX_LEVELS:
+        raise ValueError(f"{len(values['weights'])} weights, above {MAX_LEVELS}")
     weights = np.array(values["weights"], dtype=np.int64)
     offsets = int(values["first"]) + np.arange(weights.size, dtype=np.int64)
     noise = IntegerNoise(offsets=offsets, weights=weights, truncated_mass=0.0)

@@ -566,10 +566,11 @@ class NoiseEncoding(ModularEncoding):
         return _Decoded()
 
     def as_dict(self) -> JsonObject:
-        return {"kind": "noise", "adds": self.adds} | super().as_dict() | self._noise_values()
+        return {"kind": "noise"} | super().as_dict() | self._noise_values()
 
     def _noise_values(self) -> JsonObject:
-        return {"first": int(self.noise.offsets[0]), "weights": self.noise.weights.tolist()}
+        noise = {"first": int(self.noise.offsets[0]), "weights": self.noise.weights.tolist()}
+        return {"adds": self.adds} | noise
 
     def claims(self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0) -> dict[str, Claim]:
         """Without noise of the clients there is no local claim, and the central one trusts the server."""

@@ -27,6 +27,10 @@ class Measured(NamedTuple):
     error: float
 
 
+MOST_METRICS = 1000
+"""Of a sum: a description with more is refused before it takes long to read."""
+
+
 @final
 @dataclass(frozen=True, kw_only=True)
 class MetricsEncoding(WrappedEncoding):
@@ -47,6 +51,8 @@ class MetricsEncoding(WrappedEncoding):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if len(self.ranges) > MOST_METRICS:
+            raise ParameterError("ranges", f"{len(self.ranges)} metrics", f"at most {MOST_METRICS} in a sum")
         if not self.ranges or len({name for name, _, _ in self.ranges}) < len(self.ranges):
             raise ParameterError("ranges", str(self.ranges), "name at least one metric, and each once")
         for name, low, high in self.ranges:
