@@ -630,6 +630,8 @@ def test_clients_that_are_asked_another_of_their_apps_functions_refuse():
     [
         {"evaluate": "false"}, {"evaluate": 1}, {"minimum": float("nan")}, {"rounds": float("nan")},
         {"rounds": float("inf")}, {"l2_norm": float("nan")}, {"largest_value": float("nan")}, {"l2_norm": "1"},
+        {"l2_norm": -1}, {"mechanisms": "ab"}, {"budget": "lots"}, {"delta": True}, {"corrupted": "a"},
+        {"minimum": "3"}, {"noise_multiplier": "x"}, {"report_epsilon": float("nan")},
     ],
 )  # fmt: skip
 def test_a_policy_whose_values_would_protect_nobody_is_refused(values):

@@ -308,3 +308,15 @@ def test_what_a_server_could_fill_with_inventions_needs_a_roster():
         Policy(evaluate_noise_multiplier=1.0)
     with pytest.raises(ParameterError, match="evaluate_noise_multiplier"):
         Policy(evaluate_noise_multiplier=-1.0)
+
+
+def test_a_folder_of_records_that_is_not_there_yet_is_made(tmp_path):
+    configs = {
+        place: {"identity": str(tmp_path / f"key-{place}"), "records": str(tmp_path / "new" / "records")}
+        for place in range(CLIENTS)
+    }
+    for place in range(CLIENTS):
+        (tmp_path / f"key-{place}").write_bytes(secret(place))
+    strategy = _run(LocalGrid([_app(1.0, POLICY) for _ in range(CLIENTS)], configs=configs))
+    assert (strategy.counted, strategy.incidents) == (CLIENTS, [])
+    assert len(list((tmp_path / "new" / "records").glob("sums-*.jsonl"))) == CLIENTS

@@ -280,6 +280,7 @@ def _charge(identity: str, plan: RoundPlan, encoding: Encoding, policy: Policy, 
     from mezzotint.federated.lifetime import LifetimeLedger
 
     bad = policy.trust.corrupted_of(plan)
+    Path(str(folder)).mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         LifetimeLedger(Path(str(folder)) / f"sums-{identity[:16]}.jsonl", identity=identity).charge(
             encoding,

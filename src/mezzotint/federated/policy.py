@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from dataclasses import dataclass, fields
+from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -78,15 +80,7 @@ class Policy:
     evaluate: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.evaluate, bool):
-            raise ParameterError("evaluate", self.evaluate, "true or false, without quotes")
-        for name in ("minimum", "rounds"):
-            if not isinstance(getattr(self, name), int):
-                raise ParameterError(name, getattr(self, name), "need a whole number")
-        for name in ("largest_value", "l2_norm"):
-            limit = getattr(self, name)
-            if limit is not None and (not isinstance(limit, int | float) or not limit > 0):
-                raise ParameterError(name, limit, "need a number > 0, or leave it out")
+        self._check_types()
         _ = self.trust  # checks its part
         if not 0 <= self.noise_multiplier < float("inf"):
             raise ParameterError("noise_multiplier", self.noise_multiplier, "need a number >= 0")
@@ -111,6 +105,26 @@ class Policy:
         for name in (name for name, wanted in asked.items() if wanted and self.roster is None):
             remedy = "name the roster of all clients, too: a server that invents clients fills any sum with them"
             raise ParameterError(name, getattr(self, name), remedy)
+
+    def _check_types(self) -> None:
+        """A value in quotes, or that is no number, would pass for one that allows everything."""
+        if not isinstance(self.evaluate, bool):
+            raise ParameterError("evaluate", self.evaluate, "true or false, without quotes")
+        if isinstance(self.mechanisms, str):
+            raise ParameterError("mechanisms", self.mechanisms, "a list of SHA-256 sums, in brackets")
+        for name in ("minimum", "rounds"):
+            if not isinstance(getattr(self, name), Integral):
+                raise ParameterError(name, getattr(self, name), "need a whole number, without quotes")
+        numbers = ("corrupted", "report_epsilon", "budget", "delta", "noise_multiplier", "evaluate_noise_multiplier")
+        for name in (*numbers, "largest_value", "l2_norm"):
+            value = getattr(self, name)
+            if name == "l2_norm" and value is None:
+                continue
+            if not isinstance(value, Real) or isinstance(value, bool) or math.isnan(value):
+                raise ParameterError(name, value, "need a number, without quotes")
+        if not self.largest_value > 0 or (self.l2_norm is not None and not self.l2_norm > 0):
+            name = "l2_norm" if self.largest_value > 0 else "largest_value"
+            raise ParameterError(name, getattr(self, name), "need a number > 0, or leave it out")
 
     @property
     def trust(self) -> Trust:
