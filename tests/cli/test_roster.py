@@ -50,7 +50,11 @@ def test_identities_become_a_roster_that_a_policy_names(tmp_path: Path, capsys: 
 def test_nothing_is_overwritten_and_cards_are_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cards = _cards(tmp_path, capsys)
     before = (tmp_path / "0.key").read_bytes()
+    capsys.readouterr()
     assert run(["roster", "identity", str(tmp_path / "0.key")]) == 2
+    told = capsys.readouterr().err
+    assert "name another file" in told
+    assert "overwrite" not in told
     assert (tmp_path / "0.key").read_bytes() == before
     file, out = tmp_path / "cards.txt", tmp_path / "roster.json"
     for bad in ("no card", cards[0][:-2], cards[0][:64] + cards[1][64:]):

@@ -31,7 +31,7 @@ def identity(
     from mezzotint.federated.secagg import roster as rosters
 
     secret = os.urandom(32)
-    refuse_existing(file, parameter="file")
+    refuse_existing(file, overwrite=None, parameter="file")
     with replacing(file) as temporary:
         temporary.touch(mode=0o600)
         temporary.write_bytes(secret)
@@ -59,7 +59,7 @@ def make(
 
     lines = [line.strip() for line in read_text(cards).splitlines() if line.strip()]
     roster = rosters.Roster.drawn(_read_card(place, line) for place, line in enumerate(lines, start=1))
-    refuse_existing(out)
+    refuse_existing(out, overwrite=None)
     roster.save(out)
     _print_roster(roster, as_json, out=str(out))
     if as_json:

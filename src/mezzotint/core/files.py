@@ -89,17 +89,16 @@ def read_object(path: str | os.PathLike[str]) -> JsonObject:
 # Whole files -------------------------------------------------------------------------------------------------
 
 
-def refuse_existing(path: str | os.PathLike[str], *, overwrite: bool = False, parameter: str = "out") -> Path:
-    """The path, checked: its folder exists, and nothing is there yet unless `overwrite`."""
+def refuse_existing(path: str | os.PathLike[str], *, overwrite: bool | None = False, parameter: str = "out") -> Path:
+    """The path, checked: its folder exists, and nothing is there yet unless `overwrite`; None never offers that."""
     target = Path(path)
     if not target.parent.is_dir():
         raise ParameterError(parameter, str(target), f"folder {str(target.parent)!r} does not exist; create it first")
     if target.is_dir():
         raise ParameterError(parameter, str(target), "is a folder; name a file")
     if target.exists() and not overwrite:
-        raise ParameterError(
-            parameter, str(target), "exists already; name another file, or overwrite=True (--overwrite)"
-        )
+        offer = "" if overwrite is None else ", or overwrite=True (--overwrite)"
+        raise ParameterError(parameter, str(target), f"exists already; name another file{offer}")
     return target
 
 

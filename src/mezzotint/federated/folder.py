@@ -138,7 +138,7 @@ def write_app(folder: Path, settings: RunSettings, encoding: Encoding | RankedCo
     """
     made = not folder.is_dir()
     if made:
-        refuse_existing(folder, parameter="app")
+        refuse_existing(folder, overwrite=None, parameter="app")
         folder.mkdir()
     try:
         _write(folder, settings, encoding)
@@ -149,7 +149,7 @@ def write_app(folder: Path, settings: RunSettings, encoding: Encoding | RankedCo
 
 
 def _write(folder: Path, settings: RunSettings, encoding: Encoding | RankedCodebook | None) -> None:
-    target = refuse_existing(folder / "pyproject.toml", parameter="app")
+    target = refuse_existing(folder / "pyproject.toml", overwrite=None, parameter="app")
     roster = Roster.load(settings.roster) if settings.roster else None
     if roster is not None:
         roster.check_drawn(settings.per_round + settings.spare, parameter="per_round")
