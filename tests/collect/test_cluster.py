@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mezzotint import collect, families
-from mezzotint.collect import workers
+from mezzotint.collect import runs
 from mezzotint.collect.drawing import plan
 from mezzotint.collect.runs import MANIFEST, PartWriter, part_name
 from mezzotint.collect.sources import blocks_of, find_files
@@ -61,10 +61,10 @@ def test_a_worker_hands_back_results_and_what_the_user_must_mend() -> None:
             raise RuntimeError("a fault")
         return block * 10
 
-    assert workers._outcome(work, 1) == 10
-    assert isinstance(workers._outcome(work, 2), ParameterError)
+    assert runs._outcome(work, 1) == 10
+    assert isinstance(runs._outcome(work, 2), ParameterError)
     with pytest.raises(RuntimeError, match="a fault"):  # Ray's to report
-        workers._outcome(work, 3)
+        runs._outcome(work, 3)
 
 
 def test_workers_get_no_key_unless_seeded(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +75,7 @@ def test_workers_get_no_key_unless_seeded(source: Path, tmp_path: Path, monkeypa
         sent.append(pickle.loads(pickle.dumps(work)).__self__)
         yield from map(sent[-1].write, blocks)
 
-    monkeypatch.setattr(workers, "on_cluster", on_cluster)
+    monkeypatch.setattr(runs, "on_cluster", on_cluster)
     for out, seed in (("a", None), ("b", 3), ("c", 3)):
         collect.privatize(
             source, tmp_path / out, column="x", mechanism=ONE, engine="ray", address="somewhere", rng=seed
@@ -108,7 +108,7 @@ def test_forked_workers_draw_different_keys(source: Path, tmp_path: Path) -> Non
 
 
 def test_without_ray_the_remedy_is_named(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(runs.importlib.util, "find_spec", lambda _: None)
     with pytest.raises(ParameterError, match=r"engine=ray: needs the extra: pip install 'mezzotint\[ray\]'"):
         collect.privatize(source, tmp_path / "out", column="x", mechanism=ONE, engine="ray")
 
@@ -211,8 +211,8 @@ def test_a_killed_worker_is_replaced_and_no_row_is_reported_twice(
     ray_here.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import the tests
     log, killed, seed = tmp_path / "log", [], 3 if stream == "seeded" else None
     log.mkdir()
-    real = workers.on_cluster
-    monkeypatch.setattr(workers, "on_cluster", lambda work, *a: real(Slow(work.__self__, log).write, *a))
+    real = runs.on_cluster
+    monkeypatch.setattr(runs, "on_cluster", lambda work, *a: real(Slow(work.__self__, log).write, *a))
 
     def kill() -> None:
         deadline = time.monotonic() + 120

@@ -18,7 +18,7 @@ from scipy import signal, special, stats
 from laws.registry import judges
 from mezzotint import Mechanism, collect, design, families
 from mezzotint.cli import run
-from mezzotint.collect import groups, pairs
+from mezzotint.collect import groups
 from mezzotint.collect.counts import SAME_PEOPLE
 from mezzotint.core.errors import ParameterError
 from tolerances import FEW
@@ -269,11 +269,11 @@ def test_strata_weigh_by_their_sizes(optimal: Mechanism) -> None:
 # Two columns ---------------------------------------------------------------------------------------------------
 
 
-def joint(first: Mechanism, second: Mechanism, x: Any, y: Any, rng: Any) -> pairs.PairCounts:
-    return pairs.PairCounts.from_codes(first.privatize(x, rng), second.privatize(y, rng), tables=(first, second))
+def joint(first: Mechanism, second: Mechanism, x: Any, y: Any, rng: Any) -> groups.PairCounts:
+    return groups.PairCounts.from_codes(first.privatize(x, rng), second.privatize(y, rng), tables=(first, second))
 
 
-@judges("collect.pairs.PairCounts.expectation", "collect.mean.half_width")
+@judges("collect.groups.PairCounts.expectation", "collect.mean.half_width")
 @pytest.mark.parametrize("n", [60, 1000])
 def test_covariances_are_unbiased_and_cover(optimal: Mechanism, n: int) -> None:
     rng = np.random.default_rng(n)
@@ -281,7 +281,7 @@ def test_covariances_are_unbiased_and_cover(optimal: Mechanism, n: int) -> None:
     for _ in range(DRAWS):
         x = rng.random(n)
         y = np.where(rng.random(n) < 0.7, x, rng.random(n))
-        found = pairs._covariance(joint(optimal, BIT, x, y, rng), 0.95)
+        found = groups._covariance(joint(optimal, BIT, x, y, rng), 0.95)
         estimates.append(found.value)
         misses += not found.low <= 0.7 / 12 <= found.high
     assert misses <= MISSES
@@ -301,7 +301,7 @@ def test_the_slope_of_a_line_is_found(optimal: Mechanism) -> None:
     assert few.slope is None
 
 
-@judges("collect.pairs.two_way")
+@judges("collect.groups.two_way")
 @pytest.mark.parametrize("n", [100, 2000])
 def test_two_way_tables_are_unbiased_and_cover(n: int) -> None:
     rng = np.random.default_rng(n)
@@ -322,7 +322,7 @@ def test_two_way_tables_are_unbiased_and_cover(n: int) -> None:
     assert (np.abs(sums / draws - truth) <= 4 * error).all()
 
 
-@judges("collect.pairs.means_within")
+@judges("collect.groups.means_within")
 @pytest.mark.slow
 def test_means_within_private_categories_cover(optimal: Mechanism) -> None:
     rng = np.random.default_rng(9)
@@ -345,7 +345,7 @@ def test_pairs_that_make_no_sense(optimal: Mechanism) -> None:
     with pytest.raises(ParameterError, match="columns of categories and numbers"):
         collect.means_within(numbers)
     with pytest.raises(ParameterError, match="as many codes"):
-        pairs.PairCounts.from_codes([0, 1], [0], tables=(BIT, BIT))
+        groups.PairCounts.from_codes([0, 1], [0], tables=(BIT, BIT))
     with pytest.raises(ParameterError, match="two records"):
         collect.relation(joint(BIT, BIT, np.zeros(1), np.zeros(1), rng))
     big = families.categorical(categories=list(range(500)), epsilon=1.0, method="krr")

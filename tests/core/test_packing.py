@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mezzotint import ParameterError
-from mezzotint.core.packing import pack, packed_size, unpack
+from mezzotint.core.sampler import pack, packed_size, unpack
 
 
 @st.composite

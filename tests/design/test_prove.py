@@ -14,11 +14,10 @@ import pytest
 from laws.registry import judges
 from mezzotint import ParameterError, design, kernel
 from mezzotint.core.priors import UniformPrior, law_of
-from mezzotint.design.drafts import BoundError
 from mezzotint.design.floors import cut_at, overhang
 from mezzotint.design.levels import Space
 from mezzotint.design.limit import Proven, prove
-from mezzotint.design.problem import make_problem
+from mezzotint.design.problem import BoundError, make_problem
 from reference.design import check_levels_proof
 from tolerances import MANY
 

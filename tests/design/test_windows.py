@@ -15,11 +15,10 @@ from laws.registry import judges
 from mezzotint import Mechanism, design
 from mezzotint.core.priors import UniformPrior, as_prior, exact_law, law_of
 from mezzotint.core.rounding import ratio_below
-from mezzotint.design.drafts import BoundError, Draft, integer_windows, record, table
-from mezzotint.design.drafts import _misses as misses
-from mezzotint.design.drafts import _reaching as reaching
 from mezzotint.design.floors import average, best_floors, error, lower_bound, make_windows, overhang, peaks
-from mezzotint.design.problem import make_problem
+from mezzotint.design.problem import BoundError, Draft, integer_windows, make_problem, record, table
+from mezzotint.design.problem import _misses as misses
+from mezzotint.design.problem import _reaching as reaching
 from reference.design import floor_program, loss_integrals
 from tolerances import FEW, MANY, SOLVED
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from federated.rounds import card, plan, roster, secret
-from mezzotint.core import packing
+from mezzotint.core import sampler
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.federated.secagg import (
     Card,
@@ -37,7 +37,7 @@ def test_packing_gives_the_words_back_and_agrees_with_core(bits, count, seed):
     packed = pack_words(words, bits)
     np.testing.assert_array_equal(unpack_words(packed, bits, count, stage="mask"), words)
     if bits <= 16:
-        assert packed == packing.pack(words, bits)
+        assert packed == sampler.pack(words, bits)
 
 
 def test_packed_words_of_a_wrong_length_or_with_spare_bits_are_refused():

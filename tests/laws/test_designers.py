@@ -56,7 +56,7 @@ PROBLEMS: dict[str, dict[str, Any]] = {
 
 @judges(
     "design.optimal.optimal", "design.fixed.design_fixed", "design.fixed.floors_at", "design.fixed.design_general",
-    "design.fixed.refine_even", "design.drafts.first_certified", "design.drafts.record",
+    "design.fixed.refine_even", "design.problem.first_certified", "design.problem.record",
 )  # fmt: skip
 @pytest.mark.parametrize("name", PROBLEMS)
 @pytest.mark.parametrize("mirror", [False, True], ids=["as it is", "mirrored"])

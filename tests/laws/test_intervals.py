@@ -134,7 +134,7 @@ def test_the_finite_sample_limit_grows_with_level_and_codes() -> None:
     assert finite_sample_limit(2, level=0.9) < finite_sample_limit(2, level=0.99) < finite_sample_limit(5, level=0.99)
 
 
-@judges("collect.frequencies.frequencies", "collect.shapes.Shapes.share")
+@judges("collect.estimate.frequencies", "collect.shapes.Shapes.share")
 @settings(max_examples=examples(7))
 @given(
     counts=st.lists(st.integers(0, 60), min_size=3, max_size=3).filter(lambda found: sum(found) > 1),
@@ -162,7 +162,7 @@ def test_frequencies_have_no_first_category(counts: list[int], order: list[int],
 
 
 @judges(
-    "collect.privatize.privatize", "collect.privatize.privatize_columns", "collect.results.of_one_column",
+    "collect.runs.privatize", "collect.runs.privatize_columns", "collect.results.of_one_column",
     "collect.results.result_of", "collect.runs.Run.execute", "privacy.claim.Claimed.epsilon",
 )  # fmt: skip
 def test_collected_columns_claim_what_their_tables_cost_together(tmp_path: Path) -> None:

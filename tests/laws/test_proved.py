@@ -16,7 +16,7 @@ from laws.registry import judges
 from mezzotint import families, kernel, privacy
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.federated.encoding import FixedPointEncoding, noise_encoding
-from mezzotint.privacy.prove import check_report, report_claim
+from mezzotint.privacy.account import check_report, report_claim
 from mezzotint.privacy.sums.lattice import lattice_rows
 from mezzotint.training import rqp
 from mezzotint.vectors import ranked_codebook
@@ -47,7 +47,7 @@ def proved(release: Any, **options: Any) -> float:
     return float(claim.epsilon)
 
 
-@judges("privacy.prove.prove", "privacy.propose.propose_local", "privacy.propose.accepted",
+@judges("privacy.account.prove", "privacy.propose.propose_local", "privacy.propose.accepted",
         "kernel.check.check", "kernel.check.read_claim")  # fmt: skip
 @settings(max_examples=examples(4))
 @given(mechanism=law_tables(max_rows=3, max_levels=3), change=st.sampled_from(ROWS))
@@ -80,8 +80,8 @@ def test_proofs_about_sums_bound_every_data_set(mechanism: Mechanism, clients: i
     "training.rqp.accounting.training_release",
     "training.rqp.accounting.Steps.claim",
     "training.rqp.accounting.Steps.propose",
-    "privacy.release.Accountable.account",
-    "privacy.release.Provable.propose",
+    "privacy.claim.Accountable.account",
+    "privacy.claim.Provable.propose",
     "kernel.gaussian.gaussian_curve",
 )
 @pytest.mark.parametrize("steps", [1, 3])
@@ -121,7 +121,7 @@ def test_ranked_codebooks_do_not_know_which_codeword_is_where(kind: Any, epsilon
         again(outcome.claim, outcome.proof)
 
 
-@judges("privacy.prove.report_claim")
+@judges("privacy.account.report_claim")
 @settings(max_examples=examples(5))
 @given(mechanism=law_tables(max_rows=3, max_levels=3), change=st.sampled_from(ROWS))
 def test_reports_of_several_columns_are_certified_in_any_order(mechanism: Mechanism, change: Change) -> None:

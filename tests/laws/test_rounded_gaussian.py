@@ -17,7 +17,7 @@ from laws.registry import judges
 from mezzotint.core.errors import ParameterError
 from mezzotint.federated.encoding import gaussian_encoding
 from mezzotint.privacy.account import account
-from mezzotint.privacy.release import Release
+from mezzotint.privacy.claim import Release
 from mezzotint.privacy.tradeoff import gaussian_epsilon, hockey_stick
 from mezzotint.vectors import GaussianScheme
 from mezzotint.vectors.gaussian import merging_loss

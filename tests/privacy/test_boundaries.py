@@ -14,12 +14,12 @@ from mezzotint import Mechanism, ParameterError, families
 from mezzotint.core.loss import renyi
 from mezzotint.core.mechanism import TOTAL
 from mezzotint.privacy import Release, account
+from mezzotint.privacy.account import nameless, prove, report_words
 from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.distribution import LossDistribution, renyi_to_epsilon
 from mezzotint.privacy.ledger import GLOBAL, Charge, _Total
 from mezzotint.privacy.local import PURE, RENYI, PrivacyCurve, _pure, _round_epsilon, worst_sequence_epsilon
 from mezzotint.privacy.propose import Outcome, accepted, propose_local, pure_total, sealed
-from mezzotint.privacy.prove import nameless, prove, report_words
 from mezzotint.privacy.sums.cost import _single
 from reference.kernel import claim as kernel_claim
 from reference.kernel import release as kernel_release

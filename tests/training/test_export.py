@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mezzotint import ParameterError
-from mezzotint.core.packing import unpack
+from mezzotint.core.sampler import unpack
 from mezzotint.training import models
 from mezzotint.training.packed import PackedModel, pack_weights
 

@@ -21,9 +21,8 @@ import pyarrow as pa
 from mezzotint.collect.columns import ColumnReader, numbers, open_columns, plain
 from mezzotint.collect.reports import Description, embedded, extracted, read_description, run_of
 from mezzotint.collect.results import Settings
-from mezzotint.collect.runs import MANIFEST, STATE
+from mezzotint.collect.runs import MANIFEST, STATE, each_block
 from mezzotint.collect.sources import Block, SourceFile, blocks_of, find_files
-from mezzotint.collect.workers import each_block
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import AppendLog, read_object, replacing
 from mezzotint.core.mechanism import Mechanism

@@ -18,8 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mezzotint.collect import columns
-from mezzotint.collect.drawing import Plan, Tally
-from mezzotint.collect.memo import Memo, load_memo_key, new_memo_key
+from mezzotint.collect.drawing import Memo, Plan, Tally, load_memo_key, new_memo_key
 from mezzotint.collect.reports import code_field
 from mezzotint.collect.sources import BLOCK_ROWS, SourceFile, open_file
 from mezzotint.core.errors import ParameterError
@@ -27,9 +26,9 @@ from mezzotint.core.files import publish
 from mezzotint.core.kernels import usable_cores
 from mezzotint.core.records import Progress, Record
 from mezzotint.privacy import Ledger
+from mezzotint.privacy.account import report_claim
 from mezzotint.privacy.claim import Claim, Claimed
 from mezzotint.privacy.ledger import Charge, Entry
-from mezzotint.privacy.prove import report_claim
 
 
 class Options(TypedDict, total=False):

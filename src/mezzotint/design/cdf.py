@@ -21,8 +21,7 @@ import numpy.typing as npt
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import MAX_LEVELS, TOTAL, FloatArray, Mechanism, cdf_variance
 from mezzotint.core.rounding import round_rows
-from mezzotint.design.drafts import Draft, first_certified, record
-from mezzotint.design.problem import DesignResult, Problem, check_knots
+from mezzotint.design.problem import DesignResult, Draft, Problem, check_knots, first_certified, record
 from mezzotint.families.response import square_wave
 
 Sets = npt.NDArray[np.bool_]

@@ -22,7 +22,7 @@ from mezzotint.design.optm import optm
 from mezzotint.design.problem import DesignResult, make_problem, without_bound
 from mezzotint.families import continuous
 from mezzotint.families.fitting import member, member_of
-from mezzotint.privacy.prove import report_claim
+from mezzotint.privacy.account import report_claim
 
 
 def calibrate(

@@ -27,9 +27,8 @@ from mezzotint.core.priors import (
     law_of,
     split_atoms,
 )
-from mezzotint.design.drafts import Draft, IntegerWindows, integer_windows, refitted, table, without_unused
 from mezzotint.design.floors import CLOSE, average, best_floors, bound_for_atoms, lower_bound, make_windows, peaks
-from mezzotint.design.problem import Problem
+from mezzotint.design.problem import Draft, IntegerWindows, Problem, integer_windows, refitted, table, without_unused
 from mezzotint.design.program import (
     DeltaPart,
     PairRatioPart,

@@ -22,11 +22,10 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import FloatArray
 from mezzotint.core.priors import UniformPrior
 from mezzotint.core.records import JsonObject, Progress
-from mezzotint.design.drafts import record
 from mezzotint.design.fixed import design_fixed, design_general, ratio_above
 from mezzotint.design.floors import ConvergenceError, Cut, cut_at, least_of_quadratics, overhang
 from mezzotint.design.levels import level_bounds
-from mezzotint.design.problem import DesignResult, Problem, check_knots, make_problem
+from mezzotint.design.problem import DesignResult, Problem, check_knots, make_problem, record
 from mezzotint.design.program import RatioPart, assemble, safe_bound, solve
 from mezzotint.privacy.propose import bound_document
 

@@ -20,12 +20,21 @@ from mezzotint.core.mechanism import MAX_LEVELS, FloatArray, Mechanism
 from mezzotint.core.records import Progress
 from mezzotint.core.search import bracket
 from mezzotint.design.cdf import design_cells
-from mezzotint.design.drafts import Draft, achieved_loss, record, weighed
 from mezzotint.design.fixed import design_fixed, design_general, refine_even
 from mezzotint.design.levels import check_reach, search_levels
 from mezzotint.design.limit import check_provable
 from mezzotint.design.limit import prove as prove_levels
-from mezzotint.design.problem import DesignResult, Problem, check_knots, make_problem, without_bound
+from mezzotint.design.problem import (
+    DesignResult,
+    Draft,
+    Problem,
+    achieved_loss,
+    check_knots,
+    make_problem,
+    record,
+    weighed,
+    without_bound,
+)
 from mezzotint.privacy.metric import UNEVEN, vector_epsilon
 
 

@@ -1,22 +1,34 @@
-"""What is asked of a design, checked once, and what it returns: the mechanism and everything needed to judge it."""
+"""What is asked of a design, checked once; its record; and the way there: floats become the integers of a table.
+
+Integer windows make a table with no bias to speak of, from integer floors instead of rounded rows. With integer floors
+F, ceilings C = floor(e F) for a rational e <= e**epsilon and windows that start at integers, every row is an integer
+row that sums to 2**32 and obeys epsilon, by construction. The knots are the rows' means: the knot moves, not the
+weight. docs/proofs/design.md, "Integers".
+"""
 
 from __future__ import annotations
 
+import bisect
+import contextlib
+import itertools
 import math
+import operator
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, SupportsFloat, cast, final, get_args
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Literal, SupportsFloat, TypeVar, cast, final, get_args
 
 import numpy as np
 import numpy.typing as npt
 
+from mezzotint.core import rounding
 from mezzotint.core.arguments import check_finite
-from mezzotint.core.errors import ParameterError
-from mezzotint.core.loss import FloatArray
-from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.errors import InfeasibleError, MezzotintError, ParameterError
+from mezzotint.core.mechanism import NARROWEST, TOTAL, FloatArray, IntArray, Mechanism
 from mezzotint.core.priors import Prior, as_prior, cost_matrix
 from mezzotint.core.records import JsonObject
+from mezzotint.core.rounding import ratio_below
 
 Loss = Literal["mse", "mae", "minimax", "cdf"]
 Metric = Literal["absolute", "squared"]
@@ -196,4 +208,285 @@ def without_bound(mechanism: Mechanism, *, loss: float, status: str, started: fl
         status=status,
         seconds=time.perf_counter() - started,
         iterations=iterations,
+    )
+
+
+_SHRINKS = (0.0, *(10.0 ** (k / 2) for k in range(-18, 0)), 1.0)
+"""Shares of the inner floors that are given up, one after another, until the ends are reached."""
+
+_NEARBY = (1, 8, 64)
+"""Among how many units a floor is lowered to where its ceiling loses least to rounding."""
+
+_ROUNDS = 60
+
+
+@final
+class IntegerWindows:
+    """The rows of integer floors.
+
+    Arguments:
+        levels: (m,) data units, exact as they stand.
+        floors: (m,) integers >= 0; a level with floor 0 is never reported.
+        ratio: rational, at most e**epsilon.
+    """
+
+    def __init__(self, levels: FloatArray, floors: list[int], ratio: Fraction) -> None:
+        self.floors, self.ratio = floors, ratio
+        ceilings = [min(floor * ratio.numerator // ratio.denominator, TOTAL) for floor in floors]
+        self.rooms = np.array([top - floor for top, floor in zip(ceilings, floors, strict=True)], dtype=np.int64)
+        self.ends = np.concatenate([[0], np.cumsum(self.rooms)])
+        self.spare = TOTAL - sum(floors)
+        self.last = int(self.ends[-1]) - self.spare
+        # Floats are dyadic: over one power of two all means are integer sums.
+        pairs = [float(level).as_integer_ratio() for level in levels]
+        self.scale = max(denominator for _, denominator in pairs)
+        self.integers = np.array([numerator * (self.scale // below) for numerator, below in pairs], dtype=object)
+
+    def rows(self, starts: IntArray) -> IntArray:
+        """(n, m) rows of windows that start there."""
+        a = starts[:, None]
+        filled = np.minimum(a + self.spare, self.ends[1:]) - np.maximum(a, self.ends[:-1])
+        return np.array(self.floors, dtype=np.int64) + np.clip(filled, 0, self.rooms)
+
+    def means(self, rows: IntArray) -> list[Fraction]:
+        """Their exact means, data units."""
+        return [Fraction(int(total), self.scale * TOTAL) for total in rows.astype(object) @ self.integers]
+
+    def kinks(self) -> IntArray:
+        """All starts at which an end of the window passes into another room, and the two outermost."""
+        both = np.concatenate([self.ends, self.ends - self.spare])
+        return np.unique(np.clip(both, 0, self.last))
+
+    def start_of(self, target: Fraction, starts: IntArray, means: list[Fraction]) -> int:
+        """The start whose mean is nearest to the target."""
+        place = bisect.bisect_right(means, target)
+        if place == 0:
+            return int(starts[0])
+        if place == len(means):
+            return int(starts[-1])
+        # Between two kinks means are linear: half of one step of the start is the farthest that they miss.
+        a, b, low, high = int(starts[place - 1]), int(starts[place]), means[place - 1], means[place]
+        return a if high == low else a + round((target - low) / (high - low) * (b - a))
+
+    def reach(self) -> tuple[Fraction, Fraction]:
+        """Smallest and largest mean."""
+        low, high = self.means(self.rows(np.array([0, self.last])))
+        return low, high
+
+
+def _misses(levels: list[int], floors: list[int], ratio: Fraction, end: int) -> Callable[[int], int]:
+    """N times the mean nearest to the first (0) or last (-1) level, as a distance from it, by the floor of that level.
+
+    The ceiling of the other outermost level does not count: the windows of the other end see to it.
+    """
+    order = range(1, len(floors)) if end == 0 else range(len(floors) - 2, -1, -1)
+    others, apart = [floors[j] for j in order], [abs(levels[j] - levels[end]) for j in order]
+    rooms = [*(floor * ratio.numerator // ratio.denominator - floor for floor in others[:-1]), 2 * TOTAL]
+    filled = [0, *itertools.accumulate(rooms)]
+    base = sum(map(operator.mul, others, apart))
+    moments = list(itertools.accumulate(map(operator.mul, rooms, apart), initial=base))
+    rest = TOTAL - sum(others)
+
+    def miss(floor: int) -> int:
+        left = max(rest - floor * ratio.numerator // ratio.denominator, 0)
+        place = bisect.bisect_right(filled, left) - 1
+        return moments[place] + (left - filled[place]) * apart[place]
+
+    return miss
+
+
+def _reaching(levels: list[int], floors: list[int], ratio: Fraction, most: Sequence[int]) -> list[int] | None:
+    """The floors, the outer two raised by as little as makes both ends miss by at most `most`; None if nothing does.
+
+    A larger floor of an outer level brings the means at both ends nearer to it: so raising both in turn by what their
+    own ends need stops at the least pair, if there is one.
+    """
+    floors, settled = list(floors), 0
+    for end in itertools.islice(itertools.cycle((0, -1)), _ROUNDS):
+        miss, before, room = _misses(levels, floors, ratio, end), floors[end], TOTAL - sum(floors)
+        if room < 0:
+            return None
+        tried = range(before, before + room + 1)
+        floors[end] += bisect.bisect_left(tried, True, key=lambda floor, miss=miss, end=end: miss(floor) <= most[end])
+        settled = settled + 1 if floors[end] == before else 0
+        if settled == 2:
+            return floors
+    return None
+
+
+def _friendly(floor: int, ratio: Fraction, nearby: int) -> int:
+    """The floor, or one a little below it, whose ceiling loses least to rounding."""
+    lost, step = floor * ratio.numerator % ratio.denominator, ratio.numerator - ratio.denominator
+    if nearby > 1 and step < ratio.denominator and lost // step < floor // 2:
+        return floor - lost // step  # each unit less loses so much less
+    tried = range(floor, max(floor - nearby, floor // 2, 0), -1)
+    return min(tried, key=lambda one: one * ratio.numerator % ratio.denominator, default=floor)
+
+
+def integer_windows(
+    levels: FloatArray, floors: FloatArray, *, epsilon: float, lower: float, upper: float
+) -> IntegerWindows:
+    """Integer windows near real floors that reach both ends to within one unit of span / 2**32, if any do.
+
+    docs/proofs/design.md, "Integers": they do if the levels reach.
+    """
+    ratio = ratio_below(epsilon)
+    exact = [Fraction(level) for level in levels.tolist()]
+    scale = math.lcm(*(value.denominator for value in exact))
+    whole, span = [int(value * scale) for value in exact], exact[-1] - exact[0]
+    aims = [(Fraction(lower) - exact[0]) * scale, (exact[-1] - Fraction(upper)) * scale]
+    wanted = [value * TOTAL for value in floors.tolist()]
+    for share in _SHRINKS:
+        kept = [(1 - share) * value for value in wanted[1:-1]]
+        inners = [[round(value) for value in kept]]
+        inners.extend([_friendly(math.floor(value), ratio, nearby) for value in kept] for nearby in _NEARBY)
+        # Outer floors as found; then from below, where they are as small as may be.
+        ways = inners, (Fraction(1, 2), 1), ((wanted[0], wanted[-1]), (0, 0))
+        for inner, units, outer in itertools.product(*ways):
+            most = tuple(math.floor(TOTAL * aim + units * span * scale) for aim in aims)
+            found = _reaching(whole, [round(outer[0]), *inner, round(outer[1])], ratio, most)
+            if found is not None:
+                return IntegerWindows(levels, found, ratio)
+    raise InfeasibleError(f"epsilon={epsilon:g}: integer weights of 2**-32 are too coarse for it on these levels")
+
+
+def refitted(windows: IntegerWindows, levels: FloatArray, lower: float, upper: float) -> FloatArray:
+    """Levels moved by a map near the identity, so that two integer windows have the means `lower` and `upper`."""
+    starts, ends = windows.kinks(), (Fraction(lower), Fraction(upper))
+    means = windows.means(windows.rows(starts))
+    chosen = np.array([windows.start_of(end, starts, means) for end in ends])
+    low, high = windows.means(windows.rows(chosen))
+    slope = (ends[1] - ends[0]) / (high - low)
+    return np.array([float(ends[0] + slope * (Fraction(level) - low)) for level in levels.tolist()])
+
+
+def table(
+    windows: IntegerWindows, levels: FloatArray, *, lower: float, upper: float, knots: FloatArray | None = None
+) -> Mechanism:
+    """The mechanism of integer windows.
+
+    Arguments:
+        levels: (m,) data units.
+        lower, upper: range of the inputs, data units.
+        knots: None puts them where rows bend; else inputs, sorted, from lower to upper, data units.
+
+    Guarantees: |E[report] - x| at lower, upper and given knots is at most span / 2**33 if the windows reach there, at
+        other knots one rounding of the knot to a float.
+    """
+    starts = windows.kinks()
+    means = windows.means(windows.rows(starts))
+    if knots is None:
+        first, last = (windows.start_of(Fraction(end), starts, means) for end in (lower, upper))
+        inside = [
+            (start, float(mean))
+            for start, mean in zip(starts.tolist(), means, strict=True)
+            if first < start < last and lower < float(mean) < upper
+        ]
+        chosen = [(first, lower)]
+        for start, knot in [*inside, (last, upper)]:
+            # Rows whose means are one float are one knot.
+            if knot - chosen[-1][1] >= NARROWEST:
+                chosen.append((start, knot))
+        starts, knots = np.array([start for start, _ in chosen]), np.array([knot for _, knot in chosen])
+    else:
+        starts = np.array([windows.start_of(Fraction(knot), starts, means) for knot in knots.tolist()])
+    return Mechanism(knots=knots, levels=levels, weights=windows.rows(starts), name="optimal")
+
+
+MARGINS = (rounding.MARGIN / 1024, rounding.MARGIN / 16, rounding.MARGIN, 8 * rounding.MARGIN)
+"""Relative reductions of epsilon to try in turn, so that integers near the floats stay within what was asked."""
+
+_UNUSED = 1e-9
+"""A level that no row uses more often than this is dropped (weight 0 in all rows): it would be less than 5 units."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Draft:
+    """What a design proves before it is a record.
+
+    Arguments:
+        floors: (m,) under pure epsilon at given levels, in floats; empty for other designs.
+        lower_bound: what no competitor can beat, data units; None if unknown.
+        scope: over which competitors.
+        price: by how much the bound may fall per unit of bias: the largest multiplier of a mean, in the loss's units.
+    """
+
+    lower_bound: float | None
+    scope: str
+    iterations: int
+    price: float = 0.0
+    floors: FloatArray = field(default_factory=lambda: np.zeros(0))
+
+
+def without_unused(rows: FloatArray) -> FloatArray:
+    """Rows in which a level that is hardly ever used is never used."""
+    used = rows.max(axis=0) > _UNUSED
+    kept = np.where(used, rows, 0.0)
+    return kept / kept.sum(axis=1, keepdims=True)
+
+
+def achieved_loss(problem: Problem, mechanism: Mechanism) -> float:
+    """The problem's loss of the integer table, data units."""
+    if problem.loss == "minimax":
+        return mechanism.worst_mse()
+    return float(np.sum(problem.costs(mechanism.knots, mechanism.levels) * mechanism.probabilities))
+
+
+Made = TypeVar("Made")
+
+
+def first_certified(build: Callable[[float], Made], *, epsilon: float) -> Made:
+    """The first of `MARGINS` at which `build(epsilon * (1 - margin))` succeeds.
+
+    Raises:
+        InfeasibleError: none does.
+    """
+    *most, last = MARGINS
+    for margin in most:
+        with contextlib.suppress(InfeasibleError):
+            return build(epsilon * (1 - margin))
+    return build(epsilon * (1 - last))
+
+
+class BoundError(MezzotintError, RuntimeError):
+    """A table beats what was proven to be a lower bound: a fault of this package, not of the request."""
+
+
+def _float_error(problem: Problem, mechanism: Mechanism, loss: float) -> float:
+    """What sums of floats may err by in a loss and its bound: a multiple of the unit roundoff of their terms."""
+    span = 1.0 if problem.loss == "cdf" else float(mechanism.levels[-1]) - float(mechanism.levels[0])
+    terms = span if problem.loss == "mae" else span**2
+    return 1e-10 * abs(loss) + 1e-13 * terms
+
+
+def weighed(loss: float, bound: float | None, slack: float) -> JsonObject:
+    """The fields of a result that say how a loss lies to its bound.
+
+    Raises:
+        BoundError: the loss is below the bound by more than `slack`.
+    """
+    gap = None if bound is None else loss - bound
+    if gap is not None and gap < -slack:
+        raise BoundError(f"loss {loss!r} is below its lower bound {bound!r}: please report this problem")
+    # "optimal" claims a proven gap; anything wider is said to be what it is.
+    proven = gap is not None and abs(gap) <= 1e-5 * max(abs(loss), math.ulp(1.0))
+    return {"lower_bound": bound, "gap": gap, "status": "optimal" if proven else "feasible", "slack": slack}
+
+
+def record(
+    problem: Problem, draft: Draft, mechanism: Mechanism, *, started: float, loss: float | None = None
+) -> DesignResult:
+    """The result of a finished design; `started` is its time.perf_counter() at the beginning."""
+    loss = achieved_loss(problem, mechanism) if loss is None else loss
+    bound = None if draft.lower_bound is None else float(draft.lower_bound)
+    beyond = max(0.0, mechanism.max_bias - problem.max_bias)
+    slack = draft.price * beyond + _float_error(problem, mechanism, loss)
+    return DesignResult(
+        mechanism=mechanism,
+        loss=loss,
+        seconds=time.perf_counter() - started,
+        iterations=draft.iterations,
+        scope=draft.scope,
+        **weighed(loss, bound, slack),
     )

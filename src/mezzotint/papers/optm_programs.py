@@ -20,9 +20,8 @@ from mezzotint.core.arguments import check_covering
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import FloatArray, Mechanism
 from mezzotint.core.priors import cost_matrix
-from mezzotint.design.drafts import achieved_loss, first_certified
 from mezzotint.design.optm import SelectionTables, best_pairs, is_mirrored, solve_rows, table_of
-from mezzotint.design.problem import DesignResult, Problem, make_problem, without_bound
+from mezzotint.design.problem import DesignResult, Problem, achieved_loss, first_certified, make_problem, without_bound
 
 _POINTS = 49
 

@@ -9,8 +9,13 @@ from mezzotint.core.loss import renyi as renyi
 from mezzotint.privacy.account import Calibration as Calibration
 from mezzotint.privacy.account import account as account
 from mezzotint.privacy.account import calibrate as calibrate
+from mezzotint.privacy.account import check_report as check_report
 from mezzotint.privacy.account import described as described
+from mezzotint.privacy.account import prove as prove
+from mezzotint.privacy.account import report_claim as report_claim
+from mezzotint.privacy.account import report_words as report_words
 from mezzotint.privacy.claim import Claim as Claim
+from mezzotint.privacy.claim import Release as Release
 from mezzotint.privacy.claim import basis as basis
 from mezzotint.privacy.ledger import Charge as Charge
 from mezzotint.privacy.ledger import Entry as Entry
@@ -19,11 +24,6 @@ from mezzotint.privacy.ledger import Spent as Spent
 from mezzotint.privacy.metric import metric_epsilon as metric_epsilon
 from mezzotint.privacy.metric import vector_epsilon as vector_epsilon
 from mezzotint.privacy.propose import Outcome as Outcome
-from mezzotint.privacy.prove import check_report as check_report
-from mezzotint.privacy.prove import prove as prove
-from mezzotint.privacy.prove import report_claim as report_claim
-from mezzotint.privacy.prove import report_words as report_words
-from mezzotint.privacy.release import Release as Release
 from mezzotint.privacy.tradeoff import TradeoffCurve as TradeoffCurve
 from mezzotint.privacy.tradeoff import tradeoff as tradeoff
 from mezzotint.privacy.verify import VerificationReport as VerificationReport

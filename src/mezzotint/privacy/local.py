@@ -21,7 +21,7 @@ import numpy as np
 
 from mezzotint.core.loss import UNIT, pure_epsilon, renyi
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray, Mechanism
-from mezzotint.privacy.claim import Claim
+from mezzotint.privacy.claim import Claim, Release
 from mezzotint.privacy.distribution import (
     Atoms,
     LossDistribution,
@@ -34,7 +34,6 @@ from mezzotint.privacy.distribution import (
     revealed,
     seen_renyi,
 )
-from mezzotint.privacy.release import Release
 from mezzotint.privacy.tradeoff import tradeoff
 
 MAX_ROWS = 8

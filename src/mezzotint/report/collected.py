@@ -10,7 +10,7 @@ from typing import TypeAlias, cast
 import mezzotint as mz
 from mezzotint.core.errors import FileFormatError
 from mezzotint.core.records import above, number, percent
-from mezzotint.privacy.prove import report_claim
+from mezzotint.privacy.account import report_claim
 from mezzotint.report.content import Curve, Figure, Page, Section, Table
 from mezzotint.report.mechanism_pages import mechanism_page
 

@@ -23,7 +23,7 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import replacing
 from mezzotint.core.lazy import brought_by
 from mezzotint.core.mechanism import FloatArray
-from mezzotint.core.packing import pack
+from mezzotint.core.sampler import pack
 from mezzotint.training.extra import map_arg, torch
 from mezzotint.training.models import task
 from mezzotint.training.packed import PackedModel, PackedTensor

@@ -16,8 +16,8 @@ import numpy.typing as npt
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import replacing
 from mezzotint.core.kernels import Codes
-from mezzotint.core.packing import pack, packed_size, unpack
 from mezzotint.core.records import JsonObject
+from mezzotint.core.sampler import pack, packed_size, unpack
 
 if TYPE_CHECKING:
     import torch

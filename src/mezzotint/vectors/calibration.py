@@ -19,9 +19,8 @@ from mezzotint.core.errors import InfeasibleError, MezzotintError, ParameterErro
 from mezzotint.core.mechanism import TOTAL, FloatArray, Mechanism
 from mezzotint.families.noise import IntegerNoise
 from mezzotint.privacy.account import account
-from mezzotint.privacy.claim import Claim
+from mezzotint.privacy.claim import Claim, Release
 from mezzotint.privacy.distribution import renyi_to_epsilon
-from mezzotint.privacy.release import Release
 from mezzotint.privacy.tradeoff import gaussian_shift
 from mezzotint.vectors.gaussian import GaussianScheme
 from mezzotint.vectors.integers import NoiseScheme

@@ -14,7 +14,7 @@ from mezzotint.core.entropy import key_from
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import UNIT
 from mezzotint.core.mechanism import FloatArray, IntArray, Seed
-from mezzotint.privacy.release import Release
+from mezzotint.privacy.claim import Release
 from mezzotint.privacy.tradeoff import gaussian_epsilon
 from mezzotint.vectors.bands import coefficients
 from mezzotint.vectors.modular import MAX_BITS, ModularScheme

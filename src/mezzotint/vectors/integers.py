@@ -19,9 +19,8 @@ from mezzotint.core.loss import UNIT
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray, Seed
 from mezzotint.core.search import bracket
 from mezzotint.families.noise import IntegerNoise
-from mezzotint.privacy.claim import Claim
+from mezzotint.privacy.claim import Claim, Release
 from mezzotint.privacy.propose import Outcome
-from mezzotint.privacy.release import Release
 from mezzotint.privacy.sums.convolution import sum_bounds
 from mezzotint.privacy.sums.cost import renyi_to_epsilon
 from mezzotint.privacy.sums.geometry import series

@@ -10,8 +10,7 @@ import numpy.typing as npt
 from mezzotint.core.arguments import check_count, check_residues, check_scale, check_vector
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import FloatArray
-from mezzotint.privacy.claim import Claim
-from mezzotint.privacy.release import Release
+from mezzotint.privacy.claim import Claim, Release
 from mezzotint.vectors.rotation import Rotation, clip
 from mezzotint.vectors.tables import VectorScheme
 

@@ -22,9 +22,8 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import UNIT
 from mezzotint.core.mechanism import FloatArray, IntArray, Mechanism, Seed
 from mezzotint.privacy.account import account
-from mezzotint.privacy.claim import Claim
+from mezzotint.privacy.claim import Claim, Release
 from mezzotint.privacy.distribution import renyi_to_epsilon
-from mezzotint.privacy.release import Release
 from mezzotint.privacy.sums.blanket import Noise, blanket_noise, silence
 from mezzotint.privacy.sums.cost import PURE_L2, RENYI_L2, kept_variance, shortlist
 from mezzotint.privacy.sums.geometry import pure_epsilon_l2, quadratic_renyi, squared_distance

@@ -14,8 +14,8 @@ import pytest
 from mezzotint import Mechanism, ParameterError
 from mezzotint.core.loss import pure_epsilon
 from mezzotint.core.mechanism import TOTAL
+from mezzotint.privacy.claim import Release
 from mezzotint.privacy.distribution import composed, poisson_replace_one, renyi_to_epsilon, revealed, seen_renyi
-from mezzotint.privacy.release import Release
 from mezzotint.privacy.sums import cells, convolution, cost, geometry
 from mezzotint.privacy.sums.blanket import Component, common_blanket, silence
 from mezzotint.privacy.sums.candidates import solve_dyads, variance_blanket

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mezzotint import Mechanism, privacy
-from mezzotint.privacy.release import Release
+from mezzotint.privacy.claim import Release
 from mezzotint.privacy.sums import proofs
 from mezzotint.privacy.sums.blanket import Blanket, additive_blanket
 from mezzotint.privacy.sums.candidates import candidate_blankets

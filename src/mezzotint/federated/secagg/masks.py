@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from mezzotint.core.entropy import BLOCK, WORD_BYTES, Keystream, fast_start
-from mezzotint.core.packing import packed_size
+from mezzotint.core.sampler import packed_size
 from mezzotint.federated.secagg.errors import MalformedMessage, OutOfRangeInteger, SwappedKey
 from mezzotint.federated.secagg.wire import number
 
@@ -68,7 +68,7 @@ def reduced(total: Words, bits: int) -> Words:
 
 
 def pack_words(words: Words, bits: int) -> bytes:
-    """Words below 2**bits as bytes, `bits` bits each, in the layout of `mezzotint.core.packing` but up to 32 bits."""
+    """Words below 2**bits as bytes, `bits` bits each, in the layout of `mezzotint.core.sampler.pack` but up to 32 bits."""
     parts: list[bytes] = []
     for begin in range(
         0, words.size, BLOCK

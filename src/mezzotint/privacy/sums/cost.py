@@ -21,7 +21,7 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import UNIT, pure_epsilon
 from mezzotint.core.mechanism import FloatArray, IntArray
 from mezzotint.core.search import bracket
-from mezzotint.privacy.claim import Claim
+from mezzotint.privacy.claim import Claim, Release
 from mezzotint.privacy.distribution import (
     Atoms,
     composed,
@@ -31,7 +31,6 @@ from mezzotint.privacy.distribution import (
     revealed,
     seen_renyi,
 )
-from mezzotint.privacy.release import Release
 from mezzotint.privacy.sums.blanket import (
     BINS,
     Blanket,

@@ -17,8 +17,8 @@ from mezzotint import kernel
 from mezzotint.core.loss import pure_epsilon
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray, Mechanism
 from mezzotint.core.records import JsonObject
+from mezzotint.privacy.claim import Release
 from mezzotint.privacy.propose import TAIL, Outcome, accepted, exact_rate, exact_text, pure_total, sealed
-from mezzotint.privacy.release import Release
 from mezzotint.privacy.sums.blanket import Blanket
 from mezzotint.privacy.sums.cells import interval_edges, interval_spacings, ladder_cells
 from mezzotint.privacy.sums.cost import central_epsilon, shortlist

@@ -22,9 +22,8 @@ from mezzotint.core.arguments import Neighboring, check_count, check_neighboring
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.records import JsonObject
 from mezzotint.privacy.account import account
-from mezzotint.privacy.claim import Claim
+from mezzotint.privacy.claim import Claim, Release
 from mezzotint.privacy.propose import TAIL, Outcome, Proof, accepted, exact_rate, exact_text, sealed
-from mezzotint.privacy.release import Release
 from mezzotint.training.rqp.contraction import check_bits, check_q, contraction, step_loss
 from mezzotint.training.rqp.phases import Phase, Poisson, Sampling
 

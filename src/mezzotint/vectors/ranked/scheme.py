@@ -28,13 +28,11 @@ from mezzotint.core.files import AppendLog, read_text
 from mezzotint.core.loss import float_above
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray, Seed
 from mezzotint.core.records import JsonObject, above
-from mezzotint.privacy.account import account
-from mezzotint.privacy.claim import Claim, basis, counted
+from mezzotint.privacy.account import account, prove
+from mezzotint.privacy.claim import Claim, Release, basis, counted
 from mezzotint.privacy.ledger import Charge, Ledger
 from mezzotint.privacy.propose import Outcome
-from mezzotint.privacy.prove import prove
 from mezzotint.privacy.ranks import MOST_INDICES, SEED_RULE, canonical_hash, check_ranks, propose_ranks
-from mezzotint.privacy.release import Release
 from mezzotint.privacy.verify import log_above
 from mezzotint.vectors.ranked import stream
 from mezzotint.vectors.ranked.codebook import KINDS, Codebook, Kind, groups
