@@ -68,7 +68,7 @@ def reduced(total: Words, bits: int) -> Words:
 
 
 def pack_words(words: Words, bits: int) -> bytes:
-    """Words below 2**bits as bytes, `bits` bits each, in the layout of `mezzotint.core.sampler.pack` but up to 32 bits."""
+    """Words below 2**bits as bytes, `bits` bits each, in the layout of `core.sampler.pack` but up to 32 bits."""
     parts: list[bytes] = []
     for begin in range(
         0, words.size, BLOCK
