@@ -19,9 +19,9 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from mezzotint.core import gpu
 from mezzotint.core.entropy import fresh_key
-from mezzotint.core.gpu import plain, tensors
-from mezzotint.core.gpu.plain import key_on, tables_on
+from mezzotint.core.gpu import key_on, tables_on
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.rounding import round_rows
 
@@ -57,10 +57,10 @@ def contestants(elements: int, device: torch.device) -> dict[str, Callable[[int]
         "copy on the device, float32": lambda turn: out.copy_(inputs[turn % BUFFERS]),
         "torch.Tensor.normal_ float32": lambda turn: out.normal_(),
         "privatize, even knots, all included": lambda turn: even.privatize(inputs[turn % BUFFERS]),
-        "plain torch, even knots": drawer(even, inputs, plain.draw),
+        "plain torch, even knots": drawer(even, inputs, gpu.draw_plainly),
     }
     if find_spec("triton") is not None:
-        from mezzotint.core.gpu import fused
+        from mezzotint.core import fused
 
         entries["fused kernel, even knots"] = drawer(even, inputs, fused.draw)
         entries["fused kernel, uneven knots"] = drawer(uneven, inputs, fused.draw)
@@ -88,8 +88,8 @@ def check(device: torch.device) -> None:
     table = mechanism(np.linspace(-1, 1, LEVELS), "even knots")
     x = torch.rand(1_000_003, device=device) * 2.2 - 1.1
     key = fresh_key()
-    codes = [tensors.draw(table, x, key, engine)[0] for engine in ("plain", tensors.engine_for(device))]
-    print(f"engine: {tensors.engine_for(device)}; same codes as plain torch: {torch.equal(*codes)}")
+    codes = [gpu.draw(table, x, key, engine)[0] for engine in ("plain", gpu.engine_for(device))]
+    print(f"engine: {gpu.engine_for(device)}; same codes as plain torch: {torch.equal(*codes)}")
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
 from mezzotint import Mechanism
-from mezzotint.core.gpu.plain import key_on, tables_on
+from mezzotint.core.gpu import key_on, tables_on
 
 CPU = torch.device("cpu")
 
@@ -40,7 +40,7 @@ def fused_codes(
     mechanism: Mechanism, x: np.ndarray, key: bytes, blocks: int, programs: int = 4096
 ) -> tuple[np.ndarray, list[int]]:
     """What the fused kernel makes of a flat float array, on this process' CPU; needs TRITON_INTERPRET=1."""
-    from mezzotint.core.gpu import fused  # Triton decides on import whether to interpret
+    from mezzotint.core import fused  # Triton decides on import whether to interpret
 
     tensor = torch.from_numpy(x)
     tables = tables_on(mechanism, x.dtype, tensor.device)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mezzotint import training
-from mezzotint.core.gpu import plain
+from mezzotint.core import gpu
 from mezzotint.datasets import Dataset
 from mezzotint.training import quantized
 from mezzotint.training.quantized import ClippedSums, Gradients
@@ -37,9 +37,9 @@ def test_words_lead_to_the_draws_of_the_kernel(sigma: float) -> None:
 @pytest.mark.parametrize("margin", [None, 0.3])
 def test_each_coordinate_takes_its_own_word(margin: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
     # With a wide margin most draws look closer, and come to the same.
-    monkeypatch.setattr(plain, "CHUNK", 64)
+    monkeypatch.setattr(gpu, "CHUNK", 64)
     law, key, size = RoundedGaussian(sigma=1000.0), bytes(range(32)), 300
-    words = plain.halves(plain.key_on(key, CPU), 0, 38).contiguous().view(torch.int64).flatten()[:size].numpy()
+    words = gpu.halves(gpu.key_on(key, CPU), 0, 38).contiguous().view(torch.int64).flatten()[:size].numpy()
     expected = np.empty(size, dtype=np.int64)
     assert draw(words.view(np.uint64), np.zeros(1), quantiles(), law.sigma, law.margin, expected) == 0
     if margin is not None:

@@ -84,7 +84,7 @@ def privatize(
     """
     _check_options(on_out_of_range, threads)
     if _on_device(x):
-        from mezzotint.core.gpu import tensors as device
+        from mezzotint.core import gpu as device
 
         codes, counts = device.draw(mechanism, x, key_from(rng))
         return codes, _check(mechanism, x.numel(), counts, on_out_of_range, partial(device.find, mechanism, x))
@@ -171,7 +171,7 @@ def _to_numpy(codes: Codes) -> object:
 def _from_torch(x: torch.Tensor) -> Floats:
     if x.device.type != "cpu":
         raise ParameterError("x", f"tensor on {x.device}", f"draws on cpu, {', '.join(GPU)}; pass x.cpu()")
-    from mezzotint.core.gpu.tensors import as_floats
+    from mezzotint.core.gpu import as_floats
 
     return as_floats(x).numpy()
 

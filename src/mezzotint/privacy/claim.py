@@ -273,7 +273,7 @@ class Claimed(Record):
         return {**shown, "epsilon": plain(self.claim.epsilon), **self.claim.standing}
 
 
-_OBSERVERS = {trust: observer for observer, trust in _TRUST.items()}
+_OBSERVERS: dict[Trust, Observer] = {trust: observer for observer, trust in _TRUST.items()}
 
 
 @runtime_checkable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mezzotint.core.gpu import plain
+from mezzotint.core import gpu
 from mezzotint.training import quantized
 from mezzotint.training.extra import torch
 from mezzotint.training.quantized import ClippedSums
@@ -87,12 +87,12 @@ def rounded_gaussian(law: RoundedGaussian, key: bytes, size: int, device: torch.
 
     The few draws that their word does not decide look closer on the CPU, at words of their own.
     """
-    table = plain.to_device(rounded.quantiles(), device)
-    own, found = plain.key_on(key, device), torch.empty(size, dtype=torch.int64, device=device)
-    for begin in range(0, size, plain.CHUNK):
-        part = found[begin : begin + plain.CHUNK]
-        blocks = -(-part.numel() // plain.WORDS_PER_BLOCK)
-        halves = plain.halves(own, begin // plain.WORDS_PER_BLOCK, blocks)
+    table = gpu.to_device(rounded.quantiles(), device)
+    own, found = gpu.key_on(key, device), torch.empty(size, dtype=torch.int64, device=device)
+    for begin in range(0, size, gpu.CHUNK):
+        part = found[begin : begin + gpu.CHUNK]
+        blocks = -(-part.numel() // gpu.WORDS_PER_BLOCK)
+        halves = gpu.halves(own, begin // gpu.WORDS_PER_BLOCK, blocks)
         words = halves.contiguous().view(torch.int64).flatten()[: part.numel()]
         part.copy_(decide(words, table, law))
         places = (part == UNDECIDED).nonzero().flatten()

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mezzotint.core.gpu.plain import halves, key_on
+from mezzotint.core.gpu import halves, key_on
 from reference.gpu import chacha_words
 
 CPU = torch.device("cpu")

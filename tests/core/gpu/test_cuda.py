@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from mezzotint import Mechanism, ParameterError
-from mezzotint.core.gpu import tensors
+from mezzotint.core import gpu
 from mezzotint.core.sampler import codes_from_words
 from reference.gpu import chacha_words, outside
 from reference.sampler import inputs_for
@@ -34,7 +34,7 @@ def table(spacing: str) -> Mechanism:
 def test_same_codes_as_the_cpu(spacing: str, dtype: Any, engine: Literal["plain", "fused"]) -> None:
     mechanism = table(spacing)
     x = inputs_for(mechanism, np.random.default_rng(2), 1_000_003).astype(dtype)
-    codes, counts = tensors.draw(mechanism, torch.from_numpy(x).cuda(), KEY, engine)
+    codes, counts = gpu.draw(mechanism, torch.from_numpy(x).cuda(), KEY, engine)
     np.testing.assert_array_equal(codes.cpu().numpy(), codes_from_words(mechanism, x, chacha_words(KEY, 0, x.size)))
     assert counts == (*outside(mechanism, x), 0)
 

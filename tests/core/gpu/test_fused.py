@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from mezzotint import Mechanism
-from mezzotint.core.gpu.plain import Tables, tables_on
+from mezzotint.core.gpu import Tables, tables_on
 from mezzotint.core.sampler import codes_from_words
 from reference.gpu import CPU, chacha_words, fused_codes, interpreter, outside
 from reference.sampler import inputs_for, telltale
@@ -119,7 +119,7 @@ def machine_code(tables: Tables, given: str, target: tuple[str, Any, int], monke
     import triton
     from triton.backends.compiler import GPUTarget
 
-    from mezzotint.core.gpu import fused
+    from mezzotint.core import fused
 
     constants = {
         "search": tables.search,

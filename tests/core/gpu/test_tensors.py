@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mezzotint import Mechanism, ParameterError
-from mezzotint.core import sampler
+from mezzotint.core import gpu, sampler
 from mezzotint.core.entropy import key_from
-from mezzotint.core.gpu import plain, tensors
 from mezzotint.core.sampler import PrivatizeStats, codes_from_words
 from reference.gpu import chacha_words, outside
 from reference.sampler import inputs_for, telltale
@@ -44,7 +43,7 @@ def test_same_codes_as_the_cpu_for_the_same_words(mechanism: Mechanism, seed: in
     generator = np.random.default_rng(seed)
     x = inputs_for(mechanism, generator, 300).astype(dtype)
     key = generator.bytes(32)
-    codes, counts = tensors.draw(mechanism, torch.from_numpy(x), key, "plain")
+    codes, counts = gpu.draw(mechanism, torch.from_numpy(x), key, "plain")
     np.testing.assert_array_equal(codes.numpy(), codes_from_words(mechanism, x, chacha_words(key, 0, 300)))
     assert counts == (*outside(mechanism, x), 0)
 
@@ -55,7 +54,7 @@ def test_same_codes_with_very_many_levels(levels: int) -> None:
     weights = generator.multinomial(TOTAL, generator.dirichlet(np.ones(levels)), 2).astype(np.int64)
     mechanism = Mechanism(knots=[0, 1], levels=np.arange(levels), weights=weights)
     x = generator.random(2000)
-    codes, _ = tensors.draw(mechanism, torch.from_numpy(x), KEY, "plain")
+    codes, _ = gpu.draw(mechanism, torch.from_numpy(x), KEY, "plain")
     assert codes.dtype == (torch.uint8 if levels == 256 else torch.int32)
     np.testing.assert_array_equal(codes.numpy(), codes_from_words(mechanism, x, chacha_words(KEY, 0, 2000)))
 
@@ -66,17 +65,17 @@ def test_a_jump_counts_from_its_knot_on(spacing: str, dtype: Any) -> None:
     knots = np.unique(random_knots(np.random.default_rng(5), 15, spacing, 0.0).astype(dtype).astype(np.float64))
     mechanism = telltale(np.repeat(knots, [1] + [2] * (knots.size - 2) + [1]))
     inner = knots[1:-1].astype(dtype)
-    at, _ = tensors.draw(mechanism, torch.from_numpy(inner), KEY, "plain")
+    at, _ = gpu.draw(mechanism, torch.from_numpy(inner), KEY, "plain")
     np.testing.assert_array_equal(at.numpy(), 2 * np.arange(1, inner.size + 1))
-    below, _ = tensors.draw(mechanism, torch.from_numpy(np.nextafter(inner, dtype(-np.inf))), KEY, "plain")
+    below, _ = gpu.draw(mechanism, torch.from_numpy(np.nextafter(inner, dtype(-np.inf))), KEY, "plain")
     assert (np.abs(below.numpy() - (2 * np.arange(1, inner.size + 1) - 1.5)) == 0.5).all()
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 63, 64, 65, 200])
 def test_chunks_continue_the_stream(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plain, "CHUNK", 64)
+    monkeypatch.setattr(gpu, "CHUNK", 64)
     x = np.random.default_rng(size).uniform(-1.2, 1.2, size)
-    codes, counts = tensors.draw(one_bit(), torch.from_numpy(x), KEY, "plain")
+    codes, counts = gpu.draw(one_bit(), torch.from_numpy(x), KEY, "plain")
     np.testing.assert_array_equal(codes.numpy(), codes_from_words(one_bit(), x, chacha_words(KEY, 0, size)))
     assert counts == (*outside(one_bit(), x), 0)
 
@@ -224,23 +223,23 @@ def test_compiled_functions_draw_anew(gpu: tuple[str], monkeypatch: pytest.Monke
 
 def test_the_key_does_not_stay_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     keys: list[torch.Tensor] = []
-    key_on = tensors.key_on
+    key_on = gpu.key_on
 
     def kept(key: bytes, device: torch.device) -> torch.Tensor:
         keys.append(key_on(key, device))
         return keys[-1]
 
-    monkeypatch.setattr(tensors, "key_on", kept)
-    tensors.draw(one_bit(), torch.zeros(9), KEY)
+    monkeypatch.setattr(gpu, "key_on", kept)
+    gpu.draw(one_bit(), torch.zeros(9), KEY)
     assert [key.tolist() for key in keys] == [[0] * 8]
 
 
 def test_the_engine_follows_device_and_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     for installed, on_cuda in ((object(), "fused"), (None, "plain")):
-        monkeypatch.setattr(tensors, "find_spec", lambda _, found=installed: found)
-        assert tensors.engine_for(torch.device("cuda:1")) == on_cuda
-        assert tensors.engine_for(CPU) == "plain"
-    monkeypatch.setattr(tensors, "find_spec", lambda _: object())
+        monkeypatch.setattr(gpu, "find_spec", lambda _, found=installed: found)
+        assert gpu.engine_for(torch.device("cuda:1")) == on_cuda
+        assert gpu.engine_for(CPU) == "plain"
+    monkeypatch.setattr(gpu, "find_spec", lambda _: object())
     for version, engine in (
         ("2.6.0+cu124", "plain"),
         ("2.7.0", "fused"),
@@ -248,4 +247,4 @@ def test_the_engine_follows_device_and_triton(monkeypatch: pytest.MonkeyPatch) -
         ("3.0.0a0", "fused"),
     ):
         monkeypatch.setattr(torch, "__version__", version)
-        assert tensors.engine_for(torch.device("cuda")) == engine
+        assert gpu.engine_for(torch.device("cuda")) == engine

@@ -1,6 +1,6 @@
 """The draw as one Triton kernel: key and inputs in, codes out, no random word ever in the device's memory.
 
-The same steps as `core/kernels.py` and `core/gpu/plain.py`, in the same types. Triton must not fuse a product and a
+The same steps as `core/kernels.py` and `core/gpu.py`, in the same types. Triton must not fuse a product and a
 sum of floats into one operation: it would round differently from the CPU. Hence `OPTIONS`.
 """
 
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
-from mezzotint.core.gpu.plain import Tables
-
 if TYPE_CHECKING:
+    from mezzotint.core.gpu import Tables
+
     # Triton carries no types, and it is there only where torch has it for its devices.
     triton: Any = ...
     tl: Any = ...
@@ -172,7 +172,7 @@ def _kernel(
 
 
 def draw(tables: Tables, x: torch.Tensor, key: torch.Tensor, codes: torch.Tensor, blocks: int = BLOCKS) -> torch.Tensor:
-    """As `plain.draw`, in one kernel; `blocks`, a power of 2, changes how the work is shared out and nothing else."""
+    """As `gpu.draw_plainly`, in one kernel; `blocks`, a power of 2, changes how work is shared out and nothing else."""
     counts = torch.zeros(3, dtype=torch.int64, device=x.device)
     chunks = triton.cdiv(x.numel(), 8 * blocks)
     if chunks == 0:
