@@ -96,7 +96,7 @@ def test_a_proof_about_one_full_step_is_above_the_closed_form(steps: int) -> Non
     assert epsilon <= privacy.account(release).epsilon * (1 + RAISED)
 
 
-@judges("privacy.ranks.propose_ranks", "vectors.ranked.scheme.RankedCodebook.prove",
+@judges("privacy.propose.propose_ranks", "vectors.ranked.scheme.RankedCodebook.prove",
         "vectors.ranked.scheme.RankedCodebook.claim", "vectors.ranked.scheme.RankedCodebook.epsilon",
         "vectors.ranked.scheme.RankedCodebook.account", "vectors.ranked.scheme.RankedCodebook.propose",
         "vectors.ranked.rank_tables.rank_table", "vectors.ranked.designer.ranked_codebook")  # fmt: skip

@@ -20,6 +20,7 @@ from mezzotint.core.loss import UNIT, pure_epsilon
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject
 from mezzotint.core.search import bracket
+from mezzotint.kernel.units import canonical, sha256
 from mezzotint.privacy.distribution import grid_step
 from mezzotint.privacy.local import dominating_atoms, renyi_order
 
@@ -254,3 +255,15 @@ def losses_shape(
         wide = math.ceil(min(reach * coordinates, (epsilon + 40) * fineness))
         shape["sampled"] = {"low": max(-wide, -60 * fineness), "high": wide}
     return shape
+
+
+def propose_ranks(table: JsonObject, *, epsilon: float, indices: int, rounds: int) -> Outcome:
+    """The pure claim of reports of so many indices in so many rounds, with its proof, as the kernel accepts it.
+
+    Arguments:
+        table: as in `verify.table_ratio`.
+        epsilon: of all of it.
+    """
+    entry = dict(table)
+    release = kernel.ExactRelease(observer="reports", tables=((sha256(canonical(entry)), indices),), rounds=rounds)
+    return accepted(release, epsilon, 0.0, lambda claim: sealed(claim, "ratio", ranks=[entry]))

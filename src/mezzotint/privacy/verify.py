@@ -2,7 +2,7 @@
 
 What it says about a mechanism rests on these lines, which apply the rules of a table and of its certificate, and on the
 kernel, which reads JSON strictly, takes the largest ratio and encloses the logarithm. Nothing else of the package has a
-part in it (ranked codebooks: the rules of `privacy.ranks`). What it says about a claim is the kernel's verdict.
+part in it. What it says about a claim is the kernel's verdict.
 """
 
 from __future__ import annotations
@@ -22,26 +22,17 @@ import flint
 
 from mezzotint.kernel.check import verdict
 from mezzotint.kernel.claim import FORMAT, ExactClaim, words
+from mezzotint.kernel.one import ranks_ratio
 from mezzotint.kernel.real import ceil_scaled, log_fraction
 from mezzotint.kernel.table import read_table, worst_ratio
-from mezzotint.kernel.units import BITS, TOTAL, WHOLE, Unreadable, read_json, sha256
+from mezzotint.kernel.units import BITS, TOTAL, WHOLE, Refused, Unreadable, canonical, read_json, sha256
 
 if TYPE_CHECKING:
     from mezzotint.core.mechanism import Mechanism
 
-_FILE_KEYS = ("format", "version", "name", "knots", "levels", "weights", "sha256", "certificate")
-_CERTIFICATE_KEYS = (
-    "epsilon",
-    "numerator",
-    "denominator",
-    "level",
-    "row_high",
-    "row_low",
-    "max_bias",
-    "sha256",
-    "neighboring",
-    "unit",
-)
+_FILE_KEYS = ["format", "version", "name", "knots", "levels", "weights", "sha256", "certificate"]
+_RATIO_KEYS, _SUBJECT_KEYS = ["epsilon", "numerator", "denominator"], ["sha256", "neighboring", "unit"]
+_CERTIFICATE_KEYS = [*_RATIO_KEYS, "level", "row_high", "row_low", "max_bias", *_SUBJECT_KEYS]
 
 
 @final
@@ -166,13 +157,17 @@ def _require_header(document: Mapping[str, object]) -> None:
         raise Unreadable(f"version {version!r} is not one this check knows (1)")
 
 
-def _header_problems(document: Mapping[str, object]) -> list[str]:
-    _require_header(document)
-    odd = sorted((set(document) - {"categories"}) ^ set(_FILE_KEYS))
-    problems = [f"keys missing or unknown: {', '.join(odd)}"] if odd else []
-    if not isinstance(document.get("name"), str):
-        problems.append("name is not text")
-    return problems
+def _header_problems(found: set[str], document: Mapping[str, object], keys: list[str]) -> list[str]:
+    problems = _odd_keys(found, keys, "")
+    return problems if isinstance(document.get("name"), str) else [*problems, "name is not text"]
+
+
+def _odd_keys(found: object, keys: list[str], where: str) -> list[str]:
+    """What is wrong with a JSON object in which these keys must be, and no others."""
+    if not isinstance(found, (dict, set)):
+        return [f"{where}is not a JSON object"]
+    odd = sorted({*cast("set[str]", found)} ^ {*keys})
+    return [f"{where}keys missing or unknown: {', '.join(odd)}"] if odd else []
 
 
 # The rules of a table ------------------------------------------------------------------------------------------
@@ -274,12 +269,10 @@ def _entry(table: _Table, row: object, level: object) -> int | None:
 def _certificate_problems(
     claims: object, table: _Table, ratio: Fraction | None, bias: Fraction, digest: str
 ) -> list[str]:
-    if not isinstance(claims, dict):
-        return ["the certificate is not a JSON object"]
-    certificate = cast("dict[str, object]", claims)
-    odd = sorted(set(certificate) ^ set(_CERTIFICATE_KEYS))
+    odd = _odd_keys(claims, _CERTIFICATE_KEYS, "certificate ")
     if odd:
-        return [f"certificate keys missing or unknown: {', '.join(odd)}"]
+        return odd
+    certificate = cast("dict[str, object]", claims)
     problems = [f"certificate {text}" for text in _epsilon_problems(certificate["epsilon"], ratio)]
     top, bottom = certificate["numerator"], certificate["denominator"]
     if type(top) is not int or type(bottom) is not int or top <= 0 or bottom < 0:
@@ -292,16 +285,119 @@ def _certificate_problems(
         problems.append("certificate denominator does not stand where it says")
     if certificate["max_bias"] != f"{bias.numerator}/{bias.denominator}":
         problems.append(f"certificate claims max_bias {certificate['max_bias']!r}, the table's is {bias}")
-    if certificate["sha256"] != digest:
-        problems.append("certificate is about another table (sha256 differs)")
+    return problems + _subject_problems(certificate, digest)
+
+
+def _subject_problems(certificate: Mapping[str, object], digest: str) -> list[str]:
+    problems = [] if certificate["sha256"] == digest else ["certificate is about another table (sha256 differs)"]
     if certificate["neighboring"] != "replace_one" or certificate["unit"] != "report":
         problems.append("certificate names another neighbouring relation or unit than replace_one and report")
     return problems
 
 
-def _derive_ranks(document: Mapping[str, object]) -> VerificationReport:
-    from mezzotint.privacy.ranks import check_ranks
+# Files of kind "ranks" -----------------------------------------------------------------------------------------
+#
+# A report of such a mechanism is the index of a codeword. Whatever the codewords are, an input only puts them into an
+# order; the probability of the codeword at place p of the order is weight p / T, the same for all inputs. So in every
+# column of the table over all inputs stand only members of one list of weights, and the largest ratio is known.
 
+SEED_RULE = (
+    "seeds are public and handed out, never chosen by the client; one answer per seed; asked again, the same answer"
+)
+"""What the claim supposes about seeds; part of the file and of its hash."""
+
+_RANKS_BODY = ["table", "indices", "codebook", "seed_rule"]
+_RANKS_KEYS = ["format", "version", "kind", "name", *_RANKS_BODY, "sha256", "certificate"]
+_CODEBOOK_KEYS = ["kind", "dimension", "subspace", "norms", "clip_norm", "beacon", "stream"]
+MOST_INDICES = 64
+
+
+def canonical_hash(document: Mapping[str, object]) -> str:
+    """SHA-256 of what the claim is about: table, indices, codebook and seed rule."""
+    return sha256(canonical({key: document.get(key) for key in _RANKS_BODY}))
+
+
+def _integer(value: object) -> int:
+    # True is an int to Python, and no weight.
+    return value if type(value) is int else -1
+
+
+def table_ratio(table: object) -> tuple[Fraction | None, list[str]]:
+    """The largest ratio of two weights that one output can have, and what is wrong with the table.
+
+    Arguments:
+        table: {"M", "k", "T", "w_hi", "w_lo", "r"}: the first k of M codewords have weight w_hi, the next r have
+            w_lo + 1, the others w_lo; "null", if there: [n, N], the weights of the null output beside ranked codewords,
+            and in the row of a zero vector, where all codewords have w_lo. T is 2**32.
+    """
+    try:
+        ratio = ranks_ratio(table)
+    except (Refused, Unreadable) as error:
+        return None, [f"table: {error}"]
+    total = cast("dict[str, object]", table)["T"]
+    return (ratio, []) if total == TOTAL else (None, [f"table: T is {total}, not {TOTAL}"])
+
+
+def _codebook_problems(value: object) -> list[str]:
+    problems = _odd_keys(value, _CODEBOOK_KEYS, "codebook ")
+    if problems:
+        return problems
+    codebook = cast("dict[str, object]", value)
+    if codebook["kind"] not in ("S", "X", "G", "GX"):
+        problems.append("codebook kind is not S, X, G or GX")
+    if codebook["norms"] not in ("unit", "slack", "null"):
+        problems.append('codebook norms is not "unit", "slack" or "null"')
+    if _integer(codebook["dimension"]) < 1:
+        problems.append("codebook dimension is not a positive integer")
+    if codebook["subspace"] is not None and _integer(codebook["subspace"]) < 1:
+        problems.append("codebook subspace is neither null nor a positive integer")
+    if not isinstance(codebook["clip_norm"], str) or not isinstance(codebook["beacon"], str):
+        problems.append("codebook clip_norm and beacon are not text")
+    if _integer(codebook["stream"]) != 1:
+        problems.append("codebook stream is not a version that this check knows (1)")
+    return problems
+
+
+def check_ranks(document: Mapping[str, object]) -> tuple[Fraction | None, str, list[str]]:
+    """Re-derives what a file of kind "ranks" claims, but for the logarithm.
+
+    Returns: (e**epsilon of a whole report, or None; hash as read; problems).
+
+    Guarantees: no problem only if the rows sum to 2**32, the ratio of the certificate is the largest that any two
+        inputs can have at one output of one index, and the hash covers table, codebook and seed rule.
+    Source: Theorem V (docs/proofs/vectors.md).
+    """
+    problems = _header_problems({*document}, document, _RANKS_KEYS)
+    digest = canonical_hash(document)
+    if document.get("sha256") != digest:
+        problems.append("sha256 is not that of the table: it was edited or damaged")
+    if document.get("seed_rule") != SEED_RULE:
+        problems.append("the seed rule is not the one that the claim supposes")
+    problems += _codebook_problems(document.get("codebook"))
+    ratio, wrong = table_ratio(document.get("table"))
+    indices = _integer(document.get("indices"))
+    if not 1 <= indices <= MOST_INDICES:
+        wrong.append(f"indices is not between 1 and {MOST_INDICES}")
+    if ratio is None or wrong:
+        return None, digest, [*problems, *wrong]
+    certificate = document.get("certificate")
+    problems += _odd_keys(
+        certificate, [*_RATIO_KEYS, "indices", *_SUBJECT_KEYS], "certificate "
+    ) or _ranks_certificate_problems(cast("dict[str, object]", certificate), ratio, indices, digest)
+    return ratio**indices, digest, problems
+
+
+def _ranks_certificate_problems(claims: Mapping[str, object], ratio: Fraction, indices: int, digest: str) -> list[str]:
+    problems: list[str] = []
+    high, low = _integer(claims["numerator"]), _integer(claims["denominator"])
+    if low < 1 or Fraction(high, low) != ratio:
+        problems.append("certificate does not name the largest ratio of weights")
+    if _integer(claims["indices"]) != indices:
+        problems.append("certificate is about another number of indices")
+    return problems + _subject_problems(claims, digest)
+
+
+def _derive_ranks(document: Mapping[str, object]) -> VerificationReport:
     ratio, digest, problems = check_ranks(document)
     if ratio is None:
         return VerificationReport(epsilon_upper=math.inf, max_bias=None, sha256=digest, problems=tuple(problems))
@@ -313,11 +409,14 @@ def _derive_ranks(document: Mapping[str, object]) -> VerificationReport:
     return VerificationReport(epsilon_upper=epsilon, max_bias=None, sha256=digest, problems=tuple(problems))
 
 
+# The whole ------------------------------------------------------------------------------------------------------------
+
+
 def _derive(document: Mapping[str, object]) -> VerificationReport:
+    _require_header(document)
     if document.get("kind") == "ranks":
-        _require_header(document)
         return _derive_ranks(document)
-    problems = _header_problems(document)
+    problems = _header_problems({*document} - {"categories"}, document, _FILE_KEYS)
     table = _table(document)
     rules = _table_problems(table)
     text = _canonical(table)

@@ -21,7 +21,7 @@ from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.loss import exp_below
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray, Mechanism
 from mezzotint.core.records import JsonObject
-from mezzotint.privacy.ranks import table_ratio
+from mezzotint.privacy.verify import table_ratio
 
 
 @final
@@ -37,7 +37,7 @@ class RankTable:
             vector, where all codewords have `low`). None: there is no such output.
 
     Raises:
-        ParameterError: integers that break a rule of `privacy.ranks.table_ratio`.
+        ParameterError: integers that break a rule of `privacy.verify.table_ratio`.
 
     Guarantees: whatever orders two inputs give the codewords, an output's probabilities differ at most by the factor
         `ratio`, exactly; two opposite orders reach it.

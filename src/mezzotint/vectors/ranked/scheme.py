@@ -31,9 +31,8 @@ from mezzotint.core.records import JsonObject, above
 from mezzotint.privacy.account import account, prove
 from mezzotint.privacy.claim import Claim, Release, basis, counted
 from mezzotint.privacy.ledger import Charge, Ledger
-from mezzotint.privacy.propose import Outcome
-from mezzotint.privacy.ranks import MOST_INDICES, SEED_RULE, canonical_hash, check_ranks, propose_ranks
-from mezzotint.privacy.verify import log_above
+from mezzotint.privacy.propose import Outcome, propose_ranks
+from mezzotint.privacy.verify import MOST_INDICES, SEED_RULE, canonical_hash, check_ranks, log_above
 from mezzotint.vectors.ranked import stream
 from mezzotint.vectors.ranked.codebook import KINDS, Codebook, Kind, groups
 from mezzotint.vectors.ranked.rank_tables import RankTable, gaussian_error
