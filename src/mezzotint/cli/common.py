@@ -24,10 +24,9 @@ from rich.text import Text
 
 import mezzotint as mz
 from mezzotint.cli.messages import typed
-from mezzotint.core import format
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_text, refuse_existing
-from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.mechanism import Mechanism, parse_object
 from mezzotint.core.records import JsonObject, Progress, above, plain
 from mezzotint.core.records import number as number
 
@@ -209,7 +208,7 @@ def read_lines(path: Path, *, parameter: str) -> list[str]:
 def is_ranked(path: Path) -> bool:
     """Whether a file is that of a ranked codebook; one that cannot be read is not."""
     try:
-        return path.is_file() and format.parse_object(read_text(path)).get("kind") == "ranks"
+        return path.is_file() and parse_object(read_text(path)).get("kind") == "ranks"
     except FileFormatError:
         return False
 

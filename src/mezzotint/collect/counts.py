@@ -24,7 +24,7 @@ from mezzotint.collect.results import Settings
 from mezzotint.collect.runs import MANIFEST, STATE, each_block
 from mezzotint.collect.sources import Block, SourceFile, blocks_of, find_files
 from mezzotint.core.errors import FileFormatError, ParameterError
-from mezzotint.core.files import AppendLog, read_object, replacing
+from mezzotint.core.files import AppendLog, read_object, write_text
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import Json, JsonObject, Progress
 
@@ -156,8 +156,7 @@ def save_counts(counts: CodeCounts, path: str | os.PathLike[str], *, overwrite: 
     if not os.fspath(path).endswith(".json"):
         raise ParameterError("save_counts", os.fspath(path), "name a .json file")
     text = json.dumps({"format": COUNTS_FORMAT, "version": VERSION, **counts.as_dict()})
-    with replacing(path, overwrite=overwrite, parameter="save_counts") as temporary:
-        temporary.write_text(text + "\n", encoding="utf-8")
+    write_text(path, text + "\n", overwrite=overwrite, parameter="save_counts")
 
 
 def load_counts(path: str | os.PathLike[str]) -> CodeCounts:

@@ -24,10 +24,9 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from mezzotint.collect.columns import COMMENT, METADATA_KEY, FileKind, file_kind
-from mezzotint.core import format as mechanism_files
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import parse_json, replacing
-from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.mechanism import Mechanism, dumps, loads
 from mezzotint.core.records import Json, JsonObject
 
 FORMAT = "mezzotint-reports"
@@ -70,7 +69,7 @@ def hash_field(column: str) -> str:
 def embedded(mechanism: Mechanism, *, seeded: bool | None) -> dict[str, str]:
     """The mechanism as it stands in other files: its own file's text, or the bare table beside a seeded draw."""
     if seeded:
-        return {"table": mechanism_files.dumps(mechanism, certified=False)}
+        return {"table": dumps(mechanism, certified=False)}
     return {"mechanism": mechanism.to_json()}
 
 
@@ -79,7 +78,7 @@ def extracted(values: JsonObject, *, seeded: bool | None) -> Mechanism:
     text = values.get("table" if seeded else "mechanism")
     if not isinstance(text, str):
         raise FileFormatError("holds no mechanism; it was edited or damaged")
-    return Mechanism(**mechanism_files.loads(text, certified=False)) if seeded else Mechanism.from_json(text)
+    return Mechanism(**loads(text, certified=False)) if seeded else Mechanism.from_json(text)
 
 
 def describe(

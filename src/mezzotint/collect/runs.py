@@ -58,7 +58,7 @@ from mezzotint.collect.results import (
 )
 from mezzotint.collect.sources import Block, SourceFile, blocks_of, find_files, open_file
 from mezzotint.core.errors import FileFormatError, MezzotintError, ParameterError
-from mezzotint.core.files import locked, parse_json, publish, read_object, refuse_existing, replacing, sync_folder
+from mezzotint.core.files import locked, parse_json, publish, read_object, refuse_existing, sync_folder, write_text
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import Json, JsonObject
 from mezzotint.privacy.account import report_claim
@@ -425,8 +425,7 @@ class Run:
             self._discard([part_name(block.index) for block in blocks])
             raise tally.nothing(self.work.columns[0], f"{len(self.files)} files")
         if not (self.out / MANIFEST).exists():
-            with replacing(self.out / MANIFEST) as temporary:
-                temporary.write_text(json.dumps(self._manifest(run, sizes, source), indent=1) + "\n", encoding="utf-8")
+            write_text(self.out / MANIFEST, json.dumps(self._manifest(run, sizes, source), indent=1) + "\n")
         (self.out / STATE).unlink()
         return sum(sizes)
 
@@ -462,8 +461,7 @@ class Run:
         self.out.mkdir(exist_ok=True)
         sync_folder(self.out.parent)
         if not path.exists():
-            with replacing(path) as temporary:
-                temporary.write_text(json.dumps(wanted), encoding="utf-8")
+            write_text(path, json.dumps(wanted))
         with path.open("r+b") as handle, _alone(handle.fileno(), self.out):
             try:
                 found = parse_json(handle.read(), name=str(path))

@@ -117,6 +117,12 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def write_text(path: str | os.PathLike[str], text: str, *, overwrite: bool = False, parameter: str = "out") -> None:
+    """Writes a text file, whole or not at all; see `replacing`."""
+    with replacing(path, overwrite=overwrite, parameter=parameter) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
 @contextmanager
 def replacing(path: str | os.PathLike[str], *, overwrite: bool = False, parameter: str = "out") -> Generator[Path]:
     """A temporary path beside `path`; renamed to it when the block ends well, removed when it does not.

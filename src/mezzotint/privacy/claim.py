@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, final, runtime_c
 
 from mezzotint.core.arguments import Neighboring, check_count, check_delta, check_neighboring, check_others, check_rate
 from mezzotint.core.errors import MezzotintError, ParameterError
-from mezzotint.core.files import replacing
+from mezzotint.core.files import write_text
 from mezzotint.core.loss import UNIT, pure_epsilon
 from mezzotint.core.mechanism import IntArray, Mechanism
 from mezzotint.core.records import JsonObject, Record, above, plain
@@ -224,8 +224,7 @@ class Claim(Record):
             MezzotintError: nothing was checked. ParameterError: the file exists, and `overwrite` is not set.
         """
         text = json.dumps({**self.document(), "proof": dict(proof)}, sort_keys=True, separators=(",", ":"))
-        with replacing(path, overwrite=overwrite, parameter="proof") as draft:
-            draft.write_text(text, encoding="utf-8")
+        write_text(path, text, overwrite=overwrite, parameter="proof")
 
     def __str__(self) -> str:
         many = self.released or counted(self.dimension, "coordinate")

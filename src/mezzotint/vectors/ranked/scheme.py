@@ -20,13 +20,12 @@ from typing import Any, Literal, final
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core import format
 from mezzotint.core.arguments import check_count, check_positive
 from mezzotint.core.entropy import draw_words, key_from
 from mezzotint.core.errors import FileFormatError, ParameterError
-from mezzotint.core.files import AppendLog, read_text
+from mezzotint.core.files import AppendLog, read_text, write_text
 from mezzotint.core.loss import float_above
-from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray, Seed
+from mezzotint.core.mechanism import FORMAT, TOTAL, VERSION, FloatArray, IntArray, Seed, parse_object
 from mezzotint.core.records import JsonObject, above
 from mezzotint.privacy.account import account, prove
 from mezzotint.privacy.claim import Claim, Release, basis, counted
@@ -420,18 +419,18 @@ class RankedCodebook:
 
     def to_json(self) -> str:
         """The mechanism file of kind "ranks" (docs/file-format.md)."""
-        document = {"format": format.FORMAT, "version": format.VERSION, "kind": "ranks", "name": self.name}
+        document = {"format": FORMAT, "version": VERSION, "kind": "ranks", "name": self.name}
         document |= {**self._body(), "sha256": self.sha256, "certificate": self.certificate()}
         return json.dumps(document, allow_nan=False, separators=(",", ":")) + "\n"
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Writes the file, atomically; an existing one is refused unless `overwrite`."""
-        format.write_text(path, self.to_json(), overwrite=overwrite)
+        write_text(path, self.to_json(), overwrite=overwrite, parameter="path")
 
     @classmethod
     def from_json(cls, text: str) -> RankedCodebook:
         """Reads what `to_json` wrote, after the exact check; FileFormatError for anything else."""
-        document = format.parse_object(text)
+        document = parse_object(text)
         if document.get("kind") != "ranks":
             raise FileFormatError('mechanism file: its kind is not "ranks"; load it with Mechanism.load')
         problems = check_ranks(document)[2]
