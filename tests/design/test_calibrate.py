@@ -13,7 +13,7 @@ from scipy.stats import norm
 
 from laws.registry import judges
 from mezzotint import InfeasibleError, ParameterError, families
-from mezzotint.design.compare import calibrate
+from mezzotint.design.optimal import calibrate
 from mezzotint.families.fitting import float_epsilon
 from mezzotint.families.selection import rqm_rows
 from tolerances import KEPT, MANY, SOLVED
@@ -21,7 +21,7 @@ from tolerances import KEPT, MANY, SOLVED
 NAMES = ["rqm", "erm", "pbm", "k_randomized_response"]
 
 
-@judges("design.compare.calibrate", "families.fitting.DialSearch.dial", "families.fitting.DialSearch.run")
+@judges("design.optimal.calibrate", "families.fitting.DialSearch.dial", "families.fitting.DialSearch.run")
 @pytest.mark.parametrize("family", NAMES)
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 1.0, 2.0, 4.0])
 @pytest.mark.parametrize("loss", ["mse", "mae"])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mezzotint import Mechanism, ParameterError, design, families
-from mezzotint.design.compare import BASELINES
+from mezzotint.design.optimal import BASELINES
 from mezzotint.families.continuous import NAMES, variance
 from tolerances import FEW, MANY, SOLVED
 

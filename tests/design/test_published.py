@@ -314,7 +314,7 @@ def test_mvu_names_bad_input(options: dict[str, Any]) -> None:
 QUICK = ("optimal", "mvu", "imvu", "rqm", "erm", "pbm", "k_randomized_response", "randomized_response")
 
 
-@judges("design.compare.compare")
+@judges("design.optimal.compare")
 def test_compare_sorts_all_mechanisms_at_one_certified_epsilon() -> None:
     rows = design.compare(epsilon=1.0, bits=2, families=QUICK)
     assert {row.family for row in rows} == set(QUICK)

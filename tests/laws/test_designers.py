@@ -146,7 +146,7 @@ LOCAL = ("mvu", "imvu", "optm")
 
 @judges(
     "design.optimal.cache", "design.optimal.mvu", "design.optimal.imvu", "design.optm.optm",
-    "design.optm.best_pairs", "design.compare.calibrate",
+    "design.optm.best_pairs", "design.optimal.calibrate",
     "families.fitting.DialSearch.dial", "families.fitting.DialSearch.run",
 )  # fmt: skip
 @pytest.mark.parametrize("name", DESIGNERS)
@@ -163,7 +163,7 @@ def test_designers_spend_at_most_what_was_asked_in_any_unit(name: str) -> None:
         assert losses[1] == pytest.approx(16 * losses[0], rel=2e-3)
 
 
-@judges("design.compare.compare", "design.compare.tradeoff")
+@judges("design.optimal.compare", "design.optimal.tradeoff")
 def test_comparisons_print_what_their_tables_spend() -> None:
     rows = design.compare(epsilon=1.5, bits=2, lower=-7, upper=1, families=("optimal", "rqm"))
     for row in rows:

@@ -69,7 +69,7 @@ def command(
     sample = read_prior(prior, lower, upper)
     problem: Options = {"epsilon": epsilon, "lower": lower, "upper": upper, "prior": sample}
     with busy("loading the solvers"):
-        from mezzotint.design.compare import BASELINES, FAMILIES
+        from mezzotint.design.optimal import BASELINES, FAMILIES
 
         families = (*FAMILIES, *(BASELINES if every else ()))
     with progress("designing", len(families)) as tell:

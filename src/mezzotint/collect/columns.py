@@ -576,17 +576,9 @@ def category_positions(
     """
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
-    kind = array.type
-    if not any(
-        test(kind)
-        for test in (
-            pa.types.is_string,
-            pa.types.is_large_string,
-            pa.types.is_boolean,
-            pa.types.is_integer,
-            pa.types.is_null,
-        )
-    ):
+    kind, of = array.type, pa.types
+    tests = (of.is_string, of.is_large_string, of.is_boolean, of.is_integer, of.is_null)
+    if not any(test(kind) for test in tests):
         remedy = f"holds {kind}, not categories (text, integers, true and false); convert it first"
         raise ParameterError("column", column, remedy)
     text = array.cast(pa.large_string())

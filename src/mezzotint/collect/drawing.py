@@ -224,30 +224,24 @@ class Hashing(Protocol):
     @property
     def categories(self) -> tuple[str, ...]:
         """The domain."""
-        ...
 
     @property
     def mechanism(self) -> Mechanism:
         """The table of the cells."""
-        ...
 
     @property
     def hashes(self) -> int:
         """How many hashes there are."""
-        ...
 
     @property
     def chances(self) -> tuple[float, float]:
         """That a report supports its own category, and any other one."""
-        ...
 
     def cell(self, positions: npt.NDArray[np.int64], hashes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """The cells of categories under hashes."""
-        ...
 
     def supports(self, counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """How many reports support each category."""
-        ...
 
 
 @final

@@ -302,7 +302,7 @@ clarabel: Any = importlib.import_module("clarabel")  # a compiled module without
 _SOLVED = ("Solved", "AlmostSolved")
 
 
-def _solve(
+def cone_program(
     quadratic: sparse.spmatrix, linear: FloatArray, rows: Any, right: FloatArray, cones: list[object]
 ) -> tuple[Any, str]:
     """min 1/2 z'Pz + q'z with right - rows z in the cones."""
@@ -359,7 +359,7 @@ def _newton_move(nodes: Nodes, masses: FloatArray) -> FloatArray | None:
     right = np.concatenate([np.zeros(codes + 1), masses])
     cones = [clarabel.ZeroConeT(codes + 1), clarabel.NonnegativeConeT(size)]
     scale = max(1.0, float(np.abs(linear).max()) / 1e3)
-    solution, status = _solve(quadratic / scale, linear / scale, rows, right, cones)
+    solution, status = cone_program(quadratic / scale, linear / scale, rows, right, cones)
     return np.array(solution.x[:size]) if status in _SOLVED else None
 
 
@@ -487,7 +487,7 @@ class Region:
             cones = [clarabel.ZeroConeT(1), *cones]
             linear = np.append(linear, 0.0)
             quadratic = sparse.diags(np.append(np.zeros(linear.size - 1), 2.0))
-        solution, status = _solve(quadratic, linear, rows, right, cones)
+        solution, status = cone_program(quadratic, linear, rows, right, cones)
         if status not in _SOLVED:
             raise InfeasibleError(f"estimate: the solver stopped ({status}); ask for fewer bins or another level")
         # The dual value bounds the maximum from above.

@@ -7,13 +7,12 @@ of the reports and evaluated on others, four times over, so that no choice flatt
 
 from __future__ import annotations
 
-import importlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, final
+from typing import final
 
 import numpy as np
 import numpy.typing as npt
@@ -21,11 +20,20 @@ from scipy import optimize, sparse, special
 
 from mezzotint.collect.counts import CodeCounts
 from mezzotint.collect.mean import WIDER, Interval, Spread, mean_interval
-from mezzotint.collect.nodes import Nodes, Region, deviance, fit, least_deviance, nodes_of, quick_fit, smooth_fit
+from mezzotint.collect.nodes import (
+    Nodes,
+    Region,
+    clarabel,
+    cone_program,
+    deviance,
+    fit,
+    least_deviance,
+    nodes_of,
+    quick_fit,
+    smooth_fit,
+)
 from mezzotint.core.errors import InfeasibleError
 from mezzotint.core.loss import FloatArray
-
-clarabel: Any = importlib.import_module("clarabel")  # a compiled module without type information
 
 FOLDS = 4
 FOLD_SEED = 20240611
@@ -205,13 +213,7 @@ def _solve(pmf: FloatArray, values: FloatArray, shares: FloatArray, width: float
         right = np.concatenate([right, np.zeros(1 + codes)])
         linear = np.append(linear, width)
         cones.append(clarabel.SecondOrderConeT(1 + codes))
-    settings = clarabel.DefaultSettings()
-    settings.verbose = False
-    settings.max_threads = 1
-    size = linear.size
-    solution = clarabel.DefaultSolver(
-        sparse.csc_matrix((size, size)), linear, sparse.csc_matrix(rows), right, cones, settings
-    ).solve()
+    solution, _ = cone_program(sparse.csc_matrix((linear.size, linear.size)), linear, rows, right, cones)
     found = np.array(solution.x[:codes])
     return found if np.isfinite(found).all() else None
 

@@ -398,13 +398,5 @@ def certify(mechanism: Mechanism) -> Certificate:
     Guarantees: `certify(m).epsilon == m.epsilon`; `verify` re-derives every field without this code.
     Source: T3 and T4 (docs/proofs/tables.md).
     """
-    worst = worst_ratio(mechanism.weights)
-    return Certificate(
-        numerator=worst.numerator,
-        denominator=worst.denominator,
-        level=worst.level,
-        row_high=worst.row_high,
-        row_low=worst.row_low,
-        max_bias=mechanism.exact_max_bias,
-        sha256=mechanism.sha256,
-    )
+    worst = vars(worst_ratio(mechanism.weights))
+    return Certificate(**worst, max_bias=mechanism.exact_max_bias, sha256=mechanism.sha256)

@@ -473,7 +473,8 @@ def best_floors(
     found: list[tuple[float, Optimum]] = []
     for way in ways:
         with contextlib.suppress(ConvergenceError):
-            found.append(_newton(way(), levels, ratio, law, loss, near, share, doubt))
+            reach = way()
+            found.append(_newton(reach, _start(reach, near, share), levels, ratio, law, loss, doubt))
             if doubt is not None or found[-1][0] < 1e-6:
                 break
     if not found:
@@ -481,22 +482,19 @@ def best_floors(
     return min(found, key=lambda pair: pair[0])[1]
 
 
+def _start(reach: _Reach, near: Optimum | None, share: float) -> tuple[FloatArray, float]:
+    """Where to start, and how far from the optimum (relative) that is."""
+    if near is None or near.point.size != reach.point.size:
+        return reach.point, 1.0  # what was near is a point of the other kind
+    return share * reach.point + (1 - share) * near.point, share
+
+
 def _newton(
-    reach: _Reach,
-    levels: FloatArray,
-    ratio: float,
-    law: Law,
-    loss: str,
-    near: Optimum | None,
-    share: float,
+    reach: _Reach, start: tuple[FloatArray, float], levels: FloatArray, ratio: float, law: Law, loss: str,
     doubt: float | None,
-) -> tuple[float, Optimum]:
+) -> tuple[float, Optimum]:  # fmt: skip
     """A primal-dual interior-point method: the relative gap that it proves, and where it ends."""
-    count, point = levels.size, reach.point
-    if near is None or near.point.size != point.size:
-        share = 1.0  # what was near is a point of the other kind
-    else:
-        point = share * point + (1 - share) * near.point
+    count, (point, share) = levels.size, start
 
     def at(point: FloatArray) -> tuple[Windows, Value]:
         windows = make_windows(levels, point[:count], ratio, split=loss == "mae")

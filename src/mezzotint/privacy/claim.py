@@ -184,27 +184,16 @@ class Claim(Record):
 
     def as_dict(self) -> dict[str, object]:
         """Plain values for JSON; an infinite epsilon as "inf"."""
+        names = (
+            "epsilon", "delta", "neighboring", "unit", "view", "observer", "trust", "honest_clients", "sampling",
+            "sampling_rate", "dimension", "rounds", "method", "alternatives", "sha256", "seeded", "certified",
+        )  # fmt: skip
         return {
-            "epsilon": plain(self.epsilon),
-            "delta": self.delta,
-            "neighboring": self.neighboring,
-            "unit": self.unit,
-            "view": self.view,
-            "observer": self.observer,
-            "trust": self.trust,
-            "honest_clients": self.honest_clients,
-            "sampling": self.sampling,
-            "sampling_rate": self.sampling_rate,
-            "dimension": self.dimension,
-            "rounds": self.rounds,
-            "method": self.method,
-            "alternatives": {name: plain(epsilon) for name, epsilon in self.alternatives},
-            "sha256": self.sha256,
-            "seeded": self.seeded,
-            "certified": self.certified,
+            **{name: plain(getattr(self, name)) for name in names},
+            "alternatives": plain(dict(self.alternatives)),
             **getattr(self.release and self.release.mechanism, "facts", {}),
             **({"between": self.between} if self.between else {}),
-            **({"parts": {name: plain(epsilon) for name, epsilon in self.parts}} if self.parts else {}),
+            **({"parts": plain(dict(self.parts))} if self.parts else {}),
         }
 
     def document(self) -> dict[str, object]:
@@ -281,7 +270,6 @@ class Accountable(Protocol):
 
     def account(self, release: Release) -> Claim:
         """The claim of a release of itself."""
-        ...
 
 
 @runtime_checkable
@@ -290,7 +278,6 @@ class Provable(Protocol):
 
     def propose(self, release: Release, claim: Claim, *, seconds: int) -> Outcome | str:
         """A proof of the claim, or the reason why there is none."""
-        ...
 
 
 Released = Mechanism | Mapping[str, Mechanism] | Accountable

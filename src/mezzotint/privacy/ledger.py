@@ -101,8 +101,8 @@ class Charge:
             raise ParameterError("identity", self.identity, "a release and its client need non-empty names")
         if self.fingerprint and not _is_fingerprint(self.fingerprint):
             raise ParameterError("fingerprint", self.fingerprint, "need the 64 hexadecimal digits of a SHA-256")
-        object.__setattr__(self, "client", unicodedata.normalize("NFC", self.client))
-        object.__setattr__(self, "identity", unicodedata.normalize("NFC", self.identity))
+        object.__setattr__(self, "client", _normal(self.client))
+        object.__setattr__(self, "identity", _normal(self.identity))
         object.__setattr__(self, "epsilon", _amount("epsilon", self.epsilon))
         object.__setattr__(self, "delta", _amount("delta", self.delta))
 
@@ -113,14 +113,8 @@ class Charge:
         """The release that a claim speaks of, at its price; a claim of a seeded run is refused."""
         if getattr(claim, "seeded", False):
             raise ParameterError("claim", str(claim), "a seeded run is not private; it has no price in epsilon")
-        return cls(
-            identity=identity,
-            client=client,
-            epsilon=claim.epsilon,
-            delta=claim.delta,
-            description=description or str(claim),
-            fingerprint=fingerprint,
-        )
+        price = {"epsilon": claim.epsilon, "delta": claim.delta, "description": description or str(claim)}
+        return cls(identity=identity, client=client, fingerprint=fingerprint, **price)
 
     @property
     def price(self) -> tuple[str, float, float]:
@@ -173,7 +167,7 @@ class Spent:
 
     def __str__(self) -> str:
         many = "1 release" if self.releases == 1 else f"{self.releases} releases"
-        return f"epsilon {_shown(self.epsilon)} and delta {_shown(self.delta)} spent by {many}, by {self.method}"
+        return f"epsilon {above(self.epsilon)} and delta {above(self.delta)} spent by {many}, by {self.method}"
 
 
 @dataclass
@@ -197,13 +191,7 @@ class _Total:
         self.squares += sign * epsilon**2
 
     def plus(self, other: _Total) -> _Total:
-        return _Total(
-            epsilon=self.epsilon + other.epsilon,
-            squares=self.squares + other.squares,
-            delta=self.delta + other.delta,
-            infinite=self.infinite + other.infinite,
-            count=self.count + other.count,
-        )
+        return _Total(**{name: value + getattr(other, name) for name, value in vars(self).items()})
 
     def spent(self) -> Spent:
         epsilon = math.inf if self.infinite else _upwards(self.epsilon)
@@ -233,6 +221,13 @@ def _who(client: str) -> str:
     return "everyone" if client == GLOBAL else f"client {client!r}"
 
 
+def _sum(releases: Iterable[Charge]) -> _Total:
+    total = _Total()
+    for release in releases:
+        total.add(release)
+    return total
+
+
 def _by_client(releases: Iterable[Charge]) -> dict[str, _Total]:
     sums: dict[str, _Total] = {}
     for release in releases:
@@ -248,10 +243,7 @@ def compose_releases(releases: Iterable[Charge]) -> Spent:
 
     Guarantees: exact sums, rounded up once; never below what such releases would allow to happen.
     """
-    total = _Total()
-    for release in releases:
-        total.add(release)
-    return total.spent()
+    return _sum(releases).spent()
 
 
 def admits(releases: Iterable[Charge], *, epsilon: float, delta: float, slack: float = 0.0) -> bool:
@@ -262,10 +254,7 @@ def admits(releases: Iterable[Charge], *, epsilon: float, delta: float, slack: f
         epsilon, delta: the budget.
         slack: part of delta that advanced composition may spend, fixed as the budget is; 0 keeps to plain sums.
     """
-    total = _Total()
-    for release in releases:
-        total.add(release)
-    return total.within(_amount("epsilon", epsilon), _amount("delta", delta), _checked_slack(slack))
+    return _sum(releases).within(_amount("epsilon", epsilon), _amount("delta", delta), _checked_slack(slack))
 
 
 @final
@@ -488,10 +477,10 @@ class Ledger:
     def _refusal(self, added: list[Charge], person: str, epsilon: float, delta: float) -> str:
         total = self._with(_by_client(added), person).spent()
         theirs = next(one for one in reversed(added) if one.client in (person, GLOBAL))
-        slack = f", {_shown(self.slack)} of it slack" if self.slack else ""
+        slack = f", {above(self.slack)} of it slack" if self.slack else ""
         return (
             f"release {theirs.identity!r} does not fit: {_who(person)} would come to {total}; the budget is "
-            f"epsilon {_shown(epsilon)} and delta {_shown(delta)}{slack}. Nothing was charged; release nothing"
+            f"epsilon {above(epsilon)} and delta {above(delta)}{slack}. Nothing was charged; release nothing"
         )
 
     def _check_fixed(self, epsilon: float, delta: float) -> bool:
@@ -553,14 +542,8 @@ class Ledger:
             self._fixed = (epsilon, delta, _checked_slack(line["slack"]))
 
     def _take_charge(self, line: JsonObject) -> None:
-        release = Charge(
-            identity=line["identity"],
-            client=line["client"],
-            epsilon=math.inf if line["epsilon"] == "inf" else line["epsilon"],
-            delta=line["delta"],
-            description=line["description"],
-            fingerprint=line["fingerprint"],
-        )
+        values = {name: line[name] for name in Charge.__dataclass_fields__}
+        release = Charge(**values | {"epsilon": math.inf if values["epsilon"] == "inf" else values["epsilon"]})
         token = str(line["charge"])
         if token in self._charges:
             raise ValueError("a charge stands there twice")
@@ -571,15 +554,7 @@ class Ledger:
 
 
 def _as_line(release: Charge, token: str) -> JsonObject:
-    return {
-        "charge": token,
-        "identity": release.identity,
-        "client": release.client,
-        "epsilon": plain(release.epsilon),
-        "delta": release.delta,
-        "description": release.description,
-        "fingerprint": release.fingerprint,
-    }
+    return {"charge": token, **{name: plain(value) for name, value in vars(release).items()}}
 
 
 def _normal(client: str) -> str:
@@ -588,10 +563,6 @@ def _normal(client: str) -> str:
 
 def _is_fingerprint(text: str) -> bool:
     return len(text) == _FINGERPRINT and all(digit in "0123456789abcdef" for digit in text)
-
-
-def _shown(value: float) -> str:
-    return above(value)
 
 
 def _checked_slack(slack: float) -> float:

@@ -18,7 +18,7 @@ from mezzotint.privacy.account import report_claim
 from mezzotint.report.content import Curve, Figure, Page, Section, Slider, Table
 
 if TYPE_CHECKING:
-    from mezzotint.design.compare import Row
+    from mezzotint.design.optimal import Row
 
 MOST_LEVELS = 32
 """Beyond, designing the rivals would take minutes."""
