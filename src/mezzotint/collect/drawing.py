@@ -219,29 +219,23 @@ Values = npt.NDArray[np.floating]
 
 
 class Hashing(Protocol):
-    """What a run needs of a `families.HashedDomain`."""
+    """What a run needs of a `families.HashedDomain`, where each is described."""
 
     @property
-    def categories(self) -> tuple[str, ...]:
-        """The domain."""
+    def categories(self) -> tuple[str, ...]: ...
 
     @property
-    def mechanism(self) -> Mechanism:
-        """The table of the cells."""
+    def mechanism(self) -> Mechanism: ...
 
     @property
-    def hashes(self) -> int:
-        """How many hashes there are."""
+    def hashes(self) -> int: ...
 
     @property
-    def chances(self) -> tuple[float, float]:
-        """That a report supports its own category, and any other one."""
+    def chances(self) -> tuple[float, float]: ...
 
-    def cell(self, positions: npt.NDArray[np.int64], hashes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The cells of categories under hashes."""
+    def cell(self, positions: npt.NDArray[np.int64], hashes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]: ...
 
-    def supports(self, counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """How many reports support each category."""
+    def supports(self, counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]: ...
 
 
 @final

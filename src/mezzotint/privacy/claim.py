@@ -270,6 +270,7 @@ class Accountable(Protocol):
 
     def account(self, release: Release) -> Claim:
         """The claim of a release of itself."""
+        ...
 
 
 @runtime_checkable
@@ -278,6 +279,7 @@ class Provable(Protocol):
 
     def propose(self, release: Release, claim: Claim, *, seconds: int) -> Outcome | str:
         """A proof of the claim, or the reason why there is none."""
+        ...
 
 
 Released = Mechanism | Mapping[str, Mechanism] | Accountable

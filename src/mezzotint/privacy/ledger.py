@@ -113,8 +113,10 @@ class Charge:
         """The release that a claim speaks of, at its price; a claim of a seeded run is refused."""
         if getattr(claim, "seeded", False):
             raise ParameterError("claim", str(claim), "a seeded run is not private; it has no price in epsilon")
-        price = {"epsilon": claim.epsilon, "delta": claim.delta, "description": description or str(claim)}
-        return cls(identity=identity, client=client, fingerprint=fingerprint, **price)
+        return cls(
+            identity=identity, client=client, epsilon=claim.epsilon, delta=claim.delta,
+            description=description or str(claim), fingerprint=fingerprint,
+        )  # fmt: skip
 
     @property
     def price(self) -> tuple[str, float, float]:
@@ -542,8 +544,9 @@ class Ledger:
             self._fixed = (epsilon, delta, _checked_slack(line["slack"]))
 
     def _take_charge(self, line: JsonObject) -> None:
-        values = {name: line[name] for name in Charge.__dataclass_fields__}
-        release = Charge(**values | {"epsilon": math.inf if values["epsilon"] == "inf" else values["epsilon"]})
+        values: JsonObject = {name: line[name] for name in Charge.__dataclass_fields__}
+        values["epsilon"] = math.inf if values["epsilon"] == "inf" else values["epsilon"]
+        release = Charge(**values)
         token = str(line["charge"])
         if token in self._charges:
             raise ValueError("a charge stands there twice")
