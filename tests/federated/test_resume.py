@@ -80,3 +80,40 @@ def test_kill_and_resume(tmp_path):
     _, complaint = third_run.communicate(timeout=120)
     assert third_run.returncode == 2
     assert "--resume" in complaint
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_the_run_and_what_it_started(tmp_path: Path, number: int, status: int) -> None:
+    """Ctrl-C, twice, reaches all processes of the group, SIGTERM the verb alone; the run goes on behind its last round."""
+    run = tmp_path / "run"
+    told = ("--clients", "20", "--per-round", "10", "--rounds", "3", "--mechanism", "ddg", "--noise-multiplier", "1")
+    process = _federate(*told, "--out", str(run))
+    try:
+        while "round 1:" not in (line := process.stderr.readline()):
+            assert line, process.communicate()
+        if number == signal.SIGTERM:
+            process.terminate()
+        else:
+            for _ in range(2):
+                os.killpg(process.pid, number)
+                time.sleep(0.2)
+        # The stages' time-outs are 300 seconds.
+        out, err = process.communicate(timeout=120)
+        assert (process.returncode, out) == (status, "")
+        assert "--resume" in " ".join(err.split())
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            try:
+                os.killpg(process.pid, 0)
+            except ProcessLookupError:
+                break  # nothing of the group lives
+            time.sleep(0.2)
+        else:
+            pytest.fail("the engine outlived the run")
+    finally:
+        if process.poll() is None:
+            _kill(process)
+    second = _federate("--resume", "--out", str(run))
+    out, err = second.communicate(timeout=900)
+    assert second.returncode == 0, err
+    assert [line["round"] for line in json.loads(out)["ledger"]["rounds"]][-1] >= 3

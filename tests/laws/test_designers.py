@@ -88,7 +88,7 @@ def test_designs_spend_what_was_asked_whichever_way_round(name: str, mirror: boo
             assert bound <= min(found.loss, other.loss) * (1 + GAP) + found.slack + other.slack
 
 
-@judges("design.fixed.floors_at", "design.floors.bound_for_atoms", "design.floors.lower_bound")
+@judges("design.fixed.floors_at", "design.floors.bound_with", "design.floors.lower_bound")
 @pytest.mark.parametrize("seed", range(4))
 def test_bounds_at_levels_are_below_mechanisms_made_without_a_solver(seed: int) -> None:
     """Rows at the ends by hand: an even mixture of all levels with the two that any unbiased mechanism needs."""

@@ -173,7 +173,12 @@ def command(
             settings = replace(settings, mechanism=_place(encoding, out, Path(scratch)))
         from mezzotint.federated import folder as simulation
 
-        report = simulation.simulate(settings, tell=lambda line: notices().print(line, highlight=False))
+        try:
+            report = simulation.simulate(settings, tell=lambda line: notices().print(line, highlight=False))
+        except (KeyboardInterrupt, SystemExit):
+            kept = f"finished rounds are kept; go on with: mezzotint federate --out {out} --resume"
+            notices().print(f"mezzotint: ended early; {kept if out else 'nothing is kept without --out'}", markup=False)
+            raise
     if proof is not None:
         _prove(report, proof)
     _show(report, settings, as_json)

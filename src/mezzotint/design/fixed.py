@@ -27,7 +27,16 @@ from mezzotint.core.priors import (
     law_of,
     split_atoms,
 )
-from mezzotint.design.floors import CLOSE, average, best_floors, bound_for_atoms, lower_bound, make_windows, peaks
+from mezzotint.design.floors import (
+    CLOSE,
+    average,
+    best_ends,
+    best_floors,
+    bound_with,
+    costs_of_atoms,
+    make_windows,
+    peaks,
+)
 from mezzotint.design.problem import Draft, IntegerWindows, Problem, integer_windows, refitted, table, without_unused
 from mezzotint.design.program import (
     DeltaPart,
@@ -146,11 +155,16 @@ def _by_newton(problem: Problem, levels: FloatArray) -> Draft:
         if few:
             points, masses = centred_atoms(cast(SamplePrior, prior), *span)
             parts = split_atoms(points, masses, np.clip(windows.means, -1.0, 1.0), spread)
-            height = bound_for_atoms(points, parts, windows, optimum.ends, loss)
+            constant, cost = costs_of_atoms(points, parts, windows, loss)
         else:
-            height = lower_bound(value, optimum.floors, units, optimum.ends, ratio)
+            constant, cost = float(value.loss - optimum.floors @ value.by_floor), value.by_floor
+        ends, height = optimum.ends, bound_with(constant, cost, units, optimum.ends, ratio)
+        if value.loss - height > _TARGET * value.loss:
+            exact = best_ends(cost, units, ratio)
+            better = bound_with(constant, cost, units, exact, ratio)
+            ends, height = (exact, better) if better > height else (ends, height)
         # Per piece the multiplier of the mean is a sum of two levels (MSE), or at most 1 (MAE).
-        price = (1.0 if loss == "mae" else 2 * float(np.ptp(units))) + float(np.abs(optimum.ends[:, 1]).sum())
+        price = (1.0 if loss == "mae" else 2 * float(np.ptp(units))) + float(np.abs(ends[:, 1]).sum())
         bound, iterations, before = max(bound, height), iterations + optimum.iterations, least
         if value.loss < least:
             least, floors = float(value.loss), optimum.floors

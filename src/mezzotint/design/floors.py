@@ -26,6 +26,7 @@ from functools import partial
 from typing import final
 
 import numpy as np
+from scipy import optimize
 
 from mezzotint.core.errors import MezzotintError
 from mezzotint.core.loss import FloatArray, IndexArray
@@ -559,30 +560,56 @@ def lower_bound(value: Value, floors: FloatArray, levels: FloatArray, ends: Floa
         value: that of the windows of any floors: their prices are multipliers of averages over inputs.
         ends: (2, 2) any multipliers of mass and mean of the rows at -1 and 1.
     """
-    return _bound(float(value.loss - floors @ value.by_floor), value.by_floor, levels, ends, ratio)
+    return bound_with(float(value.loss - floors @ value.by_floor), value.by_floor, levels, ends, ratio)
 
 
-def _bound(constant: float, cost: FloatArray, levels: FloatArray, ends: FloatArray, ratio: float) -> float:
-    """From what averages over inputs cost, a constant and for each floor (m,), the bound with the rows at -1 and 1."""
+def bound_with(constant: float, cost: FloatArray, levels: FloatArray, ends: FloatArray, ratio: float) -> float:
+    """`lower_bound` from what averages over inputs cost: a constant, and for each floor (m,)."""
     reduced = ends[:, :1] + ends[:, 1:] * levels
     cost = cost + np.minimum(reduced, ratio * reduced).sum(axis=0)
     constant += float(ends[0, 1] - ends[0, 0] - ends[1].sum())
     return constant + (1 - 2 / float(levels[-1] - levels[0])) * min(0.0, float(cost.min()))
 
 
-def bound_for_atoms(points: FloatArray, parts: FloatArray, windows: Windows, ends: FloatArray, loss: str) -> float:
-    """`lower_bound` for inputs at point masses, each priced at the lines of the pieces that it is split among.
+def best_ends(cost: FloatArray, levels: FloatArray, ratio: float) -> FloatArray:
+    """The multipliers (2, 2) of the rows at -1 and 1 that make the most of `bound_with`, by a linear program.
+
+    Where levels just reach, those of `best_floors` may hang on its last bits, and with them all of the bound.
+
+    Arguments:
+        cost: (m,) for each floor.
+    """
+    # Of (mass, mean) at -1 and at 1, the least cost where it is below 0, and h(r) = min(r, ratio r) of each row.
+    count = levels.size
+    one, none = np.eye(count), np.zeros((count, count))
+    reduced = np.stack([np.ones(count), levels], axis=1)
+    rows = [
+        np.hstack([np.zeros((count, 4)), np.ones((count, 1)), -one, -one]),
+        *(
+            np.hstack([np.kron(np.eye(2)[[side]], -factor * reduced), np.zeros((count, 1)), *parts])
+            for factor in (1.0, ratio)
+            for side, parts in enumerate(((one, none), (none, one)))
+        ),
+    ]
+    limits = np.concatenate([cost, np.zeros(4 * count)])
+    value = np.array([-1.0, 1.0, -1.0, -1.0, 1 - 2 / float(levels[-1] - levels[0]), *np.zeros(2 * count)])
+    free = [(None, None)] * 4 + [(None, 0.0)] + [(None, None)] * (2 * count)
+    found = optimize.linprog(-value, A_ub=np.vstack(rows), b_ub=limits, bounds=free)
+    return found.x[:4].reshape(2, 2) if found.status == 0 else np.zeros((2, 2))
+
+
+def costs_of_atoms(points: FloatArray, parts: FloatArray, windows: Windows, loss: str) -> tuple[float, FloatArray]:
+    """What point masses cost, each priced at the lines of the pieces that it is split among: see `bound_with`.
 
     Arguments:
         points: (n,) centred units.
         parts: (P, n) how much of each is priced at the line of each piece: any split is right.
-        ends: (2, 2) multipliers of mass and mean of the rows at -1 and 1.
     """
     piece, atom = np.nonzero(parts)
     weight, x, levels = parts[piece, atom], points[atom], windows.levels
     paid = prices(levels, x, windows.left[piece], windows.right[piece], loss)
     cost = weight @ np.minimum(paid.reduced, windows.ratio * paid.reduced)
-    return _bound(float(weight @ (paid.line + paid.tilt * x)), cost, levels, ends, windows.ratio)
+    return float(weight @ (paid.line + paid.tilt * x)), cost
 
 
 def least_of_quadratics(

@@ -7,11 +7,18 @@ import json
 import logging
 import os
 import shutil
+import signal
+import sys
+import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, final
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
 
 from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.files import refuse_existing, replacing
@@ -177,6 +184,54 @@ os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
 
 
+@final
+class _Link:
+    """Flower's grid until the run is over; then whoever turns to it is a thread that ends, without a word."""
+
+    def __init__(self, grid: Grid, over: threading.Event) -> None:
+        self._grid, self._over = grid, over
+
+    def __getattr__(self, name: str) -> Any:
+        if self._over.is_set():
+            raise SystemExit
+        return getattr(self._grid, name)
+
+
+@contextmanager
+def _ending(over: threading.Event) -> Generator[None]:
+    """Sets `over` at the end, however it comes. The first Ctrl-C or SIGTERM ends what runs; others change nothing."""
+
+    def end(number: int, _frame: object) -> None:
+        if not over.is_set():
+            over.set()
+            raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
+
+    here = threading.current_thread() is threading.main_thread()
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM) if here}
+    try:
+        yield
+    finally:
+        over.set()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _engine() -> None:
+    """Starts Ray, as Flower would: it takes SIGTERM for itself when it starts, so whoever wants it comes after."""
+    import ray
+
+    if not ray.is_initialized():
+        path = os.pathsep.join([*sys.path, os.environ.get("PYTHONPATH", "")])
+        ray.init(
+            "local",
+            num_cpus=len(os.sched_getaffinity(0)),
+            runtime_env={"env_vars": {"PYTHONPATH": path}},
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
+
+
 def simulate(
     settings: RunSettings,
     *,
@@ -194,6 +249,7 @@ def simulate(
 
     Raises:
         ParameterError: more clients in a round than there are. MezzotintError: whatever ended the server.
+        KeyboardInterrupt, SystemExit: Ctrl-C, SIGTERM. The engine has ended; finished rounds are in `out`.
 
     `flwr.simulation.run_simulation` is deprecated in favour of `flwr run`, which starts a SuperLink that outlives the
     command and installs dependencies from a registry; until it can run in one process, this is the lighter way.
@@ -210,21 +266,26 @@ def simulate(
         mod = SecureUpdates(Policy(evaluate_noise_multiplier=0.0))
     reports: list[RunReport] = []
     failures: list[MezzotintError] = []
+    served, over, app = make_server_app(settings, reports.append, tell=tell), threading.Event(), ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        served(cast(Grid, _Link(grid, over)), context)
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         logging.getLogger("flwr").setLevel(logging.ERROR)
         from flwr import simulation as flower
 
         try:
-            flower.run_simulation(
-                server_app=make_server_app(settings, reports.append, tell=tell),
-                client_app=make_client_app(mod, trust=settings.trust),
-                num_supernodes=population,
-                backend_config={
-                    "client_resources": {"num_cpus": cpus_per_client, "num_gpus": 0.0},
-                    "init_args": {"num_cpus": len(os.sched_getaffinity(0)), "log_to_driver": False},
-                },
-            )
+            _engine()
+            with _ending(over):
+                flower.run_simulation(
+                    server_app=app,
+                    client_app=make_client_app(mod, trust=settings.trust),
+                    num_supernodes=population,
+                    backend_config={"client_resources": {"num_cpus": cpus_per_client, "num_gpus": 0.0}},
+                )
         except MezzotintError as error:
             failures.append(error)
     if failures:
