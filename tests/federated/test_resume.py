@@ -84,7 +84,7 @@ def test_kill_and_resume(tmp_path):
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_the_run_and_what_it_started(tmp_path: Path, number: int, status: int) -> None:
-    """Ctrl-C, twice, reaches all processes of the group, SIGTERM the verb alone; the run goes on behind its last round."""
+    """Ctrl-C, twice, reaches all processes of the group, SIGTERM the verb alone; the run goes on where it was."""
     run = tmp_path / "run"
     told = ("--clients", "20", "--per-round", "10", "--rounds", "3", "--mechanism", "ddg", "--noise-multiplier", "1")
     process = _federate(*told, "--out", str(run))
@@ -116,4 +116,4 @@ def test_a_signal_ends_the_run_and_what_it_started(tmp_path: Path, number: int, 
     second = _federate("--resume", "--out", str(run))
     out, err = second.communicate(timeout=900)
     assert second.returncode == 0, err
-    assert [line["round"] for line in json.loads(out)["ledger"]["rounds"]][-1] >= 3
+    assert max(map(int, json.loads(out)["ledger"]["rounds"])) >= 3
