@@ -6,8 +6,8 @@ import importlib
 
 import pytest
 
+from mezzotint.core import brought_by
 from mezzotint.core.errors import MissingExtraError
-from mezzotint.core.lazy import brought_by
 
 
 def test_a_missing_library_names_the_extra_that_brings_it() -> None:
@@ -20,4 +20,4 @@ def test_a_missing_library_names_the_extra_that_brings_it() -> None:
 
 def test_other_errors_speak_for_themselves() -> None:
     with pytest.raises(ImportError, match="cannot import name"), brought_by("report"):
-        from mezzotint.core.lazy import absent  # noqa: F401  # type: ignore[attr-defined]
+        from mezzotint.core import absent  # noqa: F401  # type: ignore[attr-defined]

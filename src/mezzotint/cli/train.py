@@ -34,10 +34,10 @@ from mezzotint.cli.common import (
     write_proof,
 )
 from mezzotint.cli.messages import renamed, typed
+from mezzotint.core import brought_by
 from mezzotint.core.arguments import Neighboring
 from mezzotint.core.errors import BudgetError, ParameterError
 from mezzotint.core.files import parse_json, read_text, replacing
-from mezzotint.core.lazy import brought_by
 from mezzotint.core.records import JsonObject, plain
 
 if TYPE_CHECKING:

@@ -49,6 +49,6 @@ from mezzotint.collect.results import PrivatizeResult as PrivatizeResult
 from mezzotint.collect.results import Settings as Settings
 from mezzotint.collect.runs import privatize as privatize
 from mezzotint.collect.runs import privatize_columns as privatize_columns
-from mezzotint.core.lazy import shown as _shown
+from mezzotint.core import shown as _shown
 
 __dir__ = _shown(globals())

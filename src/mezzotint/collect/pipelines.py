@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mezzotint.collect.columns import arrow, numbers, require_numbers
+from mezzotint.core import brought_by
 from mezzotint.core.entropy import key_from
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.lazy import brought_by
 from mezzotint.core.mechanism import FloatArray, Mechanism, NumberArray, Seed
 from mezzotint.core.sampler import privatize
 

@@ -1,1 +1,65 @@
-"""The table, its samplers, and the way it is stored. Imports no other room."""
+"""What every room stands on; and deferred imports, so that `import mezzotint` stays fast although rooms are heavy."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+from mezzotint.core.errors import MissingExtraError
+
+
+def on_demand(package: str, file: str) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` (PEP 562) of a package that imports its public names when one is first asked for.
+
+    What there is to import stands once, under `if TYPE_CHECKING:` in the package's file, where type checkers see it.
+
+    Arguments:
+        package, file: `__name__` and `__file__` of the package.
+    """
+    homes = {
+        alias.asname or alias.name: (str(node.module), alias.name)
+        for branch in ast.parse(Path(file).read_text(encoding="utf-8")).body
+        if isinstance(branch, ast.If) and ast.unparse(branch.test) == "TYPE_CHECKING"
+        for node in branch.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+
+    def get(name: str) -> object:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        home, attribute = homes[name]
+        if home == package:  # a module of the package itself
+            return importlib.import_module(f"{package}.{attribute}")
+        return getattr(importlib.import_module(home), attribute)
+
+    return get, lambda: sorted(homes)
+
+
+def shown(names: Mapping[str, object]) -> Callable[[], list[str]]:
+    """`__dir__` of a package that imports its public names at once: these alone, without its modules and dunders.
+
+    Arguments:
+        names: `globals()` of the package, after all its imports.
+    """
+    public = [name for name, value in names.items() if name[0] != "_" and not isinstance(value, ModuleType)]
+    return lambda: sorted(public)
+
+
+@contextmanager
+def brought_by(extra: str) -> Generator[None]:
+    """Around an import of a library that comes with an extra of this package: where it is missing, says which.
+
+    Raises:
+        MissingExtraError: the library is not installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        library = (error.name or str(error)).split(".")[0]
+        remedy = f"pip install 'mezzotint[{extra}]'"
+        raise MissingExtraError(f"this needs {library}, which comes with an extra: {remedy}") from error

@@ -1,6 +1,6 @@
 """Readers of real data: what ships with the package, and the standard files of data sets that a user brings."""
 
-from mezzotint.core.lazy import shown as _shown
+from mezzotint.core import shown as _shown
 from mezzotint.datasets.labelled import CLIENT_DATASETS as CLIENT_DATASETS
 from mezzotint.datasets.labelled import Dataset as Dataset
 from mezzotint.datasets.labelled import Federation as Federation

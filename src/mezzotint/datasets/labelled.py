@@ -18,10 +18,10 @@ from typing import Any, NamedTuple, final
 import numpy as np
 import numpy.typing as npt
 
+from mezzotint.core import brought_by
 from mezzotint.core.arguments import Neighboring, check_count, check_neighboring
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_object
-from mezzotint.core.lazy import brought_by
 from mezzotint.core.loss import FloatArray
 
 

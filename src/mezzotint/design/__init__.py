@@ -1,6 +1,6 @@
 """Design: a problem in, the provably best table out; and the papers' own designs beside it."""
 
-from mezzotint.core.lazy import shown as _shown
+from mezzotint.core import shown as _shown
 from mezzotint.design.cdf import for_shape as for_shape
 from mezzotint.design.cdf import interpolated as interpolated
 from mezzotint.design.cdf import shape_error as shape_error

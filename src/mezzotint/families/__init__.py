@@ -1,6 +1,6 @@
 """Closed forms: parameters in, a `Mechanism` out. Nothing here is trusted with privacy: the table's integers are."""
 
-from mezzotint.core.lazy import shown as _shown
+from mezzotint.core import shown as _shown
 from mezzotint.families.categorical import HashedDomain as HashedDomain
 from mezzotint.families.categorical import categorical as categorical
 from mezzotint.families.categorical import frequency_variance as frequency_variance

@@ -7,8 +7,8 @@ from typing import final
 
 import numpy as np
 
+from mezzotint.core import brought_by
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.lazy import brought_by
 from mezzotint.datasets.labelled import Features, Labels
 from mezzotint.federated.tasks import Model, Vector
 

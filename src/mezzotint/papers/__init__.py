@@ -5,7 +5,7 @@ Nothing here is needed to design, privatize or account; nothing but the command 
 
 from typing import TYPE_CHECKING
 
-from mezzotint.core.lazy import on_demand
+from mezzotint.core import on_demand
 
 if TYPE_CHECKING:
     from mezzotint.papers import optm_programs as optm_programs

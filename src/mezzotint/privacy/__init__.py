@@ -1,6 +1,6 @@
 """What reports cost: exact losses of one table, certificates and their independent check, whole releases."""
 
-from mezzotint.core.lazy import shown as _shown
+from mezzotint.core import shown as _shown
 from mezzotint.core.loss import Certificate as Certificate
 from mezzotint.core.loss import certify as certify
 from mezzotint.core.loss import delta as delta

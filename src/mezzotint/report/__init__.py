@@ -3,7 +3,7 @@
 `page_of` reads a file and says what it holds; `html_page`, `write_png` and `sheet` draw what it returns.
 """
 
-from mezzotint.core.lazy import shown as _shown
+from mezzotint.core import shown as _shown
 from mezzotint.report.any_file import page_of as page_of
 from mezzotint.report.collected import reports_page as reports_page
 from mezzotint.report.content import Curve as Curve

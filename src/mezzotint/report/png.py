@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mezzotint.core import brought_by
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import refuse_existing, replacing
-from mezzotint.core.lazy import brought_by
 from mezzotint.core.mechanism import FloatArray
 from mezzotint.core.records import JsonObject
 from mezzotint.report.content import Curve, Figure, Page, Slider, Table

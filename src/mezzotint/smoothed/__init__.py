@@ -1,6 +1,6 @@
 """Smoothed differential privacy: exact delta profiles of sampling, their expectations, elections, gradients."""
 
-from mezzotint.core.lazy import shown as _shown
+from mezzotint.core import shown as _shown
 from mezzotint.smoothed.averages import average_profile as average_profile
 from mezzotint.smoothed.averages import continuous_average as continuous_average
 from mezzotint.smoothed.averages import expected_gradients as expected_gradients

@@ -6,7 +6,7 @@ mezzotint[torch].
 
 from typing import TYPE_CHECKING
 
-from mezzotint.core.lazy import on_demand
+from mezzotint.core import on_demand
 
 if TYPE_CHECKING:
     from mezzotint.training import audit as audit

@@ -19,9 +19,9 @@ from typing import Any, Literal, final
 import numpy as np
 import numpy.typing as npt
 
+from mezzotint.core import brought_by
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import replacing
-from mezzotint.core.lazy import brought_by
 from mezzotint.core.mechanism import FloatArray
 from mezzotint.core.sampler import pack
 from mezzotint.training.extra import map_arg, torch

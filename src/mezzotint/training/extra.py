@@ -1,6 +1,6 @@
 """The extra that training proper needs, asked for in one place."""
 
-from mezzotint.core.lazy import brought_by
+from mezzotint.core import brought_by
 
 with brought_by("torch"):
     import torch as torch

@@ -1,6 +1,6 @@
 """Private vectors: clipping, rotation, tables and integer noise behind one interface, and advice which to use."""
 
-from mezzotint.core.lazy import shown as _shown
+from mezzotint.core import shown as _shown
 from mezzotint.vectors.advice import Advice as Advice
 from mezzotint.vectors.advice import Option as Option
 from mezzotint.vectors.advice import advise as advise
