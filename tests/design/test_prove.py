@@ -109,7 +109,7 @@ def test_a_proven_bound_above_the_loss_is_told(monkeypatch: pytest.MonkeyPatch) 
     plain = design.optimal(1.0, levels=3)
 
     def proven(share: float) -> design.DesignResult:
-        fixed = Proven(bound=plain.loss * share, proof={}, programs=1, seconds=0.0)
+        fixed = Proven(bound=plain.loss * share, proof={}, programs=1)
         monkeypatch.setattr(room, "prove_levels", lambda *_, **__: fixed)
         return design.optimal(1.0, levels=3, prove=True)
 

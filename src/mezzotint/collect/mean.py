@@ -264,11 +264,7 @@ def half_width(spread: Spread, *, mean: float, variance: float, n: float, level:
     intervals that were cut may not.
 
     Arguments:
-        spread: of the decoder.
-        mean: of the decoded reports.
-        variance: population variance of them.
-        n: reports, or as many equally weighted ones as weighted ones are worth.
-        level: confidence, in (0, 1).
+        mean, variance: of the decoded reports, of which there are n, or as many as weighted ones are worth.
     """
     centre = np.clip([mean], spread.means.min(), spread.means.max())
     z = float(special.ndtri((1 + level) / 2))
@@ -281,10 +277,7 @@ def score_sides(spread: Spread, *, mean: float, variance: float, n: float, level
     Such distances may be combined, each with that of the side to which it errs (Zou and Donner 2008): intervals are
     lopsided where a table's noise depends on its input. Those of intervals that were cut may not.
 
-    Arguments:
-        spread, mean, variance, n, level: as `half_width`.
-
-    Returns: the distances to the ends of the score interval, each at least 0.
+    Returns: the distances to the ends of the score interval, each at least 0; arguments as `half_width`.
     Source: docs/proofs/estimation.md, E1 and E10.
     """
     z = float(special.ndtri((1 + level) / 2))

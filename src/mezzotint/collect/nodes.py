@@ -151,13 +151,9 @@ def _groups(counts: CodeCounts, wanted: int) -> IndexArray:
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Fit:
-    """A distribution of inputs of (nearly) maximum likelihood.
+    """A distribution of inputs of (nearly) maximum likelihood: (J,) masses on the nodes, after so many steps of EM.
 
-    Arguments:
-        masses: (J,) on the nodes, summing to 1.
-        deviance: 2 n KL(observed shares || fitted shares) >= 0: how far the best fit is from the reports.
-        gap: at most so far above the least possible deviance.
-        iterations: steps of EM.
+    Its deviance from the reports, 2 n KL(observed shares || fitted shares), is at most `gap` above the least possible.
     """
 
     masses: FloatArray

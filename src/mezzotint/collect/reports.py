@@ -84,12 +84,7 @@ def extracted(values: JsonObject, *, seeded: bool | None) -> Mechanism:
 def describe(
     reports: Mapping[str, Mechanism], *, seeded: bool, memoised: bool, run: str | None, source: str | None = None
 ) -> str:
-    """The description of a reports file as one line of JSON.
-
-    Arguments:
-        reports: input column -> mechanism that privatized it.
-        seeded, memoised, run, source: as in `Description`.
-    """
+    """The description of a reports file, of the columns' mechanisms, as one line of JSON; see `Description`."""
     entries = [
         {
             "column": column,
@@ -256,14 +251,7 @@ def open_reports(
     source: str | None = None,
     overwrite: bool = False,
 ) -> Iterator[ReportsWriter]:
-    """Opens a reports file for writing; the caller ends it with `close`.
-
-    Arguments:
-        out: .parquet, .csv, .csv.gz, or "-" for CSV on standard output.
-        schema: Arrow schema of the batches to come, the code fields among them.
-        reports: input column -> mechanism.
-        seeded, memoised, run, source: as in `Description`.
-        overwrite: False refuses a file that exists.
+    """Opens a reports file (.parquet, .csv, .csv.gz, or "-" for standard output); the caller ends it with `close`.
 
     Raises:
         ParameterError: an unknown extension, a missing folder, an existing file.

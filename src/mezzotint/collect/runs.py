@@ -287,15 +287,7 @@ def part_name(index: int) -> str:
 @final
 @dataclass(frozen=True, kw_only=True, repr=False)
 class PartWriter:
-    """What a worker needs to make parts. It is sent to other processes whole: it holds no key but a seed's or a memo's.
-
-    Arguments:
-        work: the plan.
-        folder: where parts go.
-        run: names the run in every part.
-        source: names what the run is about.
-        record_counts: put each part's raw counts into its metadata.
-    """
+    """What a worker needs to make parts. Sent to other processes whole, it holds no key but a seed's or a memo's."""
 
     work: Plan
     folder: Path
@@ -354,14 +346,7 @@ def _draft(target: Path) -> Iterator[Path]:
 @final
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Run:
-    """One privatization of a data set into a folder.
-
-    Arguments:
-        work: the plan.
-        files: the source.
-        out: the folder.
-        settings: the options.
-    """
+    """One privatization of a data set into a folder."""
 
     work: Plan
     files: tuple[SourceFile, ...]

@@ -52,13 +52,9 @@ STEPS = 200
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Fold:
-    """One part of the reports, and what the rest say about their shares.
+    """One part of the reports: (c,) counts, and its share of all. The other parts alone say the rest:
 
-    Arguments:
-        counts: (c,) of this part.
-        share: of all reports.
-        expected: (c,) shares of the codes, from the other parts alone.
-        centre: mean of the inputs, data units, from the other parts alone.
+    (c,) expected shares of the codes, and the mean of the inputs, data units.
     """
 
     counts: npt.NDArray[np.int64]

@@ -49,14 +49,9 @@ class SourceFile:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """Rows that are privatized together: some row groups of a Parquet file, or a whole CSV file.
+    """Rows that are privatized together: some row groups of a Parquet file (first, one past the last), or a whole file.
 
-    Arguments:
-        index: place in the run.
-        file: the file.
-        groups: row groups first and one past the last; None for the whole file.
-        offset: rows before it in its file.
-        rows: rows in it; None where only reading tells.
+    `index` is its place in the run; before it are `offset` rows of its file; `rows` is None where only reading tells.
     """
 
     index: int

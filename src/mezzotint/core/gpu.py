@@ -204,13 +204,7 @@ def _chunk(tables: Tables, x: torch.Tensor, words: torch.Tensor, codes: torch.Te
 
 
 def draw_plainly(tables: Tables, x: torch.Tensor, key: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
-    """Element i takes word i of the ChaCha20 keystream of `key`.
-
-    Arguments:
-        tables: for the type of x, on its device.
-        x: 1-D, contiguous, float32 or float64.
-        key: (8,) int32 on the same device.
-        codes: of the size of x; overwritten.
+    """Overwrites `codes`; element i of the 1-D, contiguous x takes word i of the ChaCha20 keystream of `key`.
 
     Returns: (3,) int64 on the device: how many inputs lay below, above, and were NaN.
     """
@@ -260,8 +254,6 @@ def draw(
     """One report per element, drawn where x lies.
 
     Arguments:
-        mechanism: the table.
-        x: dense real tensor of any shape and strides, on a device that computes in float64.
         key: 32 bytes, used for this call only. Element i in row-major order takes bytes 8 i to 8 i + 7
             (little-endian) of the ChaCha20 keystream of this key, counter from 0, nonce 0.
         engine: None for `engine_for` the device; a test names one.

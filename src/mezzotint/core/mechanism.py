@@ -570,25 +570,6 @@ def parse_object(text: str, *, wanted: str = FORMAT) -> JsonObject:
     return document
 
 
-def parse(text: str, *, certified: bool = True) -> JsonObject:
-    """The document of a table as plain values, schema checked, table not yet.
-
-    Arguments:
-        certified: False for a `TABLE_FORMAT` document, which has no certificate.
-
-    Raises:
-        FileFormatError: as `parse_object`; missing or unknown keys.
-    """
-    wanted, keys = (FORMAT, _KEYS) if certified else (TABLE_FORMAT, _KEYS - {"name", "certificate"})
-    document = parse_object(text, wanted=wanted)
-    if document.get("kind") == "ranks":
-        raise FileFormatError("mechanism file: a ranked codebook; load it with mezzotint.vectors.RankedCodebook.load")
-    if set(document) - {"categories"} != keys:
-        odd = sorted((set(document) - {"categories"}) ^ keys)
-        raise FileFormatError(f"mechanism file: keys missing or unknown: {', '.join(odd)}")
-    return document
-
-
 def _list(value: Json, key: str) -> list[Json]:
     if not isinstance(value, list):
         raise FileFormatError(f"mechanism file: {key} must be a list")
@@ -669,12 +650,18 @@ def loads(text: str, *, certified: bool = True) -> dict[str, Any]:
     """The arguments of `Mechanism` that the text holds; hash and certificate derived anew and compared.
 
     Arguments:
-        certified: as `parse`.
+        certified: False for a `TABLE_FORMAT` document, which has no certificate.
 
     Raises:
-        FileFormatError: as `parse`, a table that is none, or a hash or certificate that is not the table's.
+        FileFormatError: as `parse_object`; keys missing or unknown, an invalid table, or a hash or certificate that is
+            not the table's.
     """
-    document = parse(text, certified=certified)
+    wanted, keys = (FORMAT, _KEYS) if certified else (TABLE_FORMAT, _KEYS - {"name", "certificate"})
+    document = parse_object(text, wanted=wanted)
+    if document.get("kind") == "ranks":
+        raise FileFormatError("mechanism file: a ranked codebook; load it with mezzotint.vectors.RankedCodebook.load")
+    if odd := sorted((set(document) - {"categories"}) ^ keys):
+        raise FileFormatError(f"mechanism file: keys missing or unknown: {', '.join(odd)}")
     if certified and not isinstance(document["name"], str):
         raise FileFormatError("mechanism file: name must be text")
     arguments: dict[str, Any] = {

@@ -70,13 +70,13 @@ def above(value: float, digits: int = 6) -> str:
     return number(float(Context(prec=digits, rounding=ROUND_CEILING).create_decimal(repr(float(value)))), digits)
 
 
-def below(value: float, digits: int = 6) -> str:
+def below(value: float) -> str:
     """As `above`, never more than the value: for what is left of a budget, or what privacy is at most claimed to hide.
 
     >>> below(0.4999999), below(0.1)
     ('0.499999', '0.1')
     """
-    return above(-value, digits).removeprefix("-") if value else "0"
+    return above(-value).removeprefix("-") if value else "0"
 
 
 def percent(value: float) -> str:

@@ -273,14 +273,7 @@ class ConvergenceError(MezzotintError, RuntimeError):
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Optimum:
-    """The best floors found.
-
-    Arguments:
-        floors: (m,)
-        ends: (2, 2) multipliers (mass, mean) of the rows at -1 and at 1.
-        iterations: Newton steps.
-        point: where they ended, the floors first.
-    """
+    """The best (m,) floors; (2, 2) multipliers (mass, mean) of the rows at -1 and 1; where Newton's steps ended."""
 
     floors: FloatArray
     ends: FloatArray
@@ -698,15 +691,13 @@ class Cut:
         )
 
 
-def cut_at(
-    levels: FloatArray, ratio: float, problem: Problem, *, spread: float = 1e-4, doubt: float | None = None
-) -> tuple[Cut, FloatArray]:
+def cut_at(levels: FloatArray, ratio: float, problem: Problem, *, doubt: float | None = None) -> tuple[Cut, FloatArray]:
     """The cut of the best design on these levels (centred units) for the problem's prior, and its floors (m,).
 
     Arguments:
         doubt: see `best_floors`: any multipliers give a cut.
     """
-    span = problem.lower, problem.upper
+    span, spread = (problem.lower, problem.upper), 1e-4
     prior, between = condensed(problem.prior, *span)
     law = law_of(prior, *span, spread=spread)
     optimum = best_floors(levels, ratio, law, "mse", doubt=doubt)

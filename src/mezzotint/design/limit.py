@@ -200,18 +200,14 @@ class Prover:
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Proven:
-    """A lower bound for every mechanism with so many levels, with what checks it.
+    """A lower bound on the loss (centred units) of every mechanism with so many levels, and how many programs it took.
 
-    Arguments:
-        bound: on the loss, centred units.
-        proof: the claim file's document, for `mezzotint verify` (docs/proofs/design.md, "A proof on paper").
-        programs, seconds: what it took.
+    `proof` is the document of a claim file, for `mezzotint verify` (docs/proofs/design.md, "A proof on paper").
     """
 
     bound: float
     proof: JsonObject
     programs: int
-    seconds: float
 
 
 def check_provable(problem: Problem) -> None:
@@ -254,9 +250,8 @@ def prove(
         ParameterError: another problem.
     """
     check_provable(problem)
-    started = time.monotonic()
     ratio = math.exp(problem.epsilon) * (1 + 2.0**-50)
-    prover = Prover(count=count, ratio=ratio, problem=problem, deadline=started + seconds, progress=progress)
+    prover = Prover(count=count, ratio=ratio, problem=problem, deadline=time.monotonic() + seconds, progress=progress)
     # Dense levels: what no number of levels can beat is a bound too, and the first cut.
     reach = 1.6 * prover.needed + 0.4
     best = prover.add(cut_at(np.linspace(-reach, reach, 161), ratio, problem)[0])
@@ -275,7 +270,6 @@ def prove(
         bound=best,
         proof=proof_of(prover, problem.epsilon, best, needed),
         programs=prover.programs,
-        seconds=time.monotonic() - started,
     )
 
 

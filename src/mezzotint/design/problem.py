@@ -437,11 +437,7 @@ Made = TypeVar("Made")
 
 
 def first_certified(build: Callable[[float], Made], *, epsilon: float) -> Made:
-    """The first of `MARGINS` at which `build(epsilon * (1 - margin))` succeeds.
-
-    Raises:
-        InfeasibleError: none does.
-    """
+    """The first of `MARGINS` at which `build(epsilon * (1 - margin))` succeeds; InfeasibleError where none does."""
     *most, last = MARGINS
     for margin in most:
         with contextlib.suppress(InfeasibleError):
