@@ -8,7 +8,7 @@ from laws.walk import issuers, records
 WITHOUT_LAW: dict[str, tuple[str, ...]] = {
     "reads, checks or passes on a number that a caller gives, or that a record was made with: it computes none": (
         "design.fixed.KnottedProblem.delta", "privacy.propose.bound_document",
-        "privacy.account.described",
+        "privacy.account.described", "collect.mean.within",
         "design.problem.Problem.width",
         "design.problem.make_problem", "design.problem.without_bound",
         "core.arguments.check_epsilon", "federated.joined.WrappedEncoding.made_of",

@@ -40,6 +40,7 @@ from mezzotint.collect.mean import (
     report_moments,
     score_interval,
     spread_of,
+    within,
 )
 from mezzotint.collect.nodes import deviance, fit, least_deviance, nodes_of
 from mezzotint.collect.reports import code_field, hash_field
@@ -109,7 +110,7 @@ def frequencies(counts: CodeCounts, *, level: float, method: Method, simultaneou
             low, high = mean - width, mean + width
         else:
             low, high = score_interval(counts.counts, spread, mean=mean, level=each)
-        shares.append(Interval(value=mean, low=min(mean, max(low, 0.0)), high=max(mean, min(high, 1.0))))
+        shares.append(within(mean, low, high, bounds=(0.0, 1.0)))
     return Frequencies(
         n=counts.n,
         level=level,
@@ -276,7 +277,7 @@ def heavy_hitters(
     ends = np.clip(share([low, high]), 0, 1)
     unlisted = float(ends[1, -1]) if supports.size > top else 0.0
     shares = tuple(
-        Interval(value=value, low=min(value, least), high=max(value, most))
+        within(value, least, most)
         for value, least, most in zip(share(seen / n)[:top].tolist(), *ends[:, :top].tolist(), strict=True)
     )
     return HeavyHitters(
@@ -438,42 +439,38 @@ def estimate(
 
     Source: docs/proofs/estimation.md; Agrawal 2020 for the finite-sample bound.
     """
-    _check(counts, level, method)
-    refuse_seeded(counts.seeded, allowed=allow_seeded)
+    _check(counts, level, method, allow_seeded)
     mechanism = counts.mechanism
     if mechanism.categories is not None:
-        for name, value in (("histogram", histogram), ("quantiles", quantiles)):
-            if value is not None:
-                raise ParameterError(name, str(value), "categories have frequencies, and no order; leave it out")
+        _refuse_order(histogram=histogram, quantiles=quantiles)
         return frequencies(counts, level=level, method=method, simultaneous=simultaneous)
     edges = None if histogram is None else _edges(histogram, mechanism.lower, mechanism.upper)
     wanted = None if quantiles is None else _probabilities(quantiles)
-    several = 2 + (0 if edges is None else edges.size - 1) + (0 if wanted is None else len(wanted))
+    several = 2 + (0 if edges is None else edges.size - 1) + len(wanted or ())
     each = 1 - (1 - level) / several if simultaneous else level
     shapes = (CrossFitted if method == "asymptotic" else OfRegion)(counts, level=each, edges=edges)
     _, report_variance = report_moments(counts)
     spread = shapes.variance()
     return Estimate(
-        n=counts.n,
-        level=level,
-        method=method,
-        simultaneous=simultaneous,
+        n=counts.n, level=level, method=method, simultaneous=simultaneous, seeded=counts.seeded,
         mean=mean_interval(counts, level=each, method=method),
-        input_variance=spread,
-        report_variance=report_variance,
+        input_variance=spread, report_variance=report_variance, max_bias=mechanism.max_bias,
         privacy_variance=_rest(report_variance, spread, float(spread_of(mechanism).variances.min())),
-        max_bias=mechanism.max_bias,
-        claim=None if counts.seeded else report_claim(mechanism),
-        seeded=counts.seeded,
-        sha256=mechanism.sha256,
-        deviance=_misfit(counts),
+        claim=None if counts.seeded else report_claim(mechanism), sha256=mechanism.sha256, deviance=_misfit(counts),
         histogram=None if edges is None else _histogram(shapes, edges),
         quantiles=None if wanted is None else _quantiles(shapes, wanted),
         notes=(*((SAME_PEOPLE,) if counts.memoised > 1 else ()), *shapes.notes),
-    )
+    )  # fmt: skip
 
 
-def _check(counts: CodeCounts, level: float, method: str) -> None:
+def _refuse_order(**asked: object) -> None:
+    for name, value in asked.items():
+        if value is not None:
+            raise ParameterError(name, str(value), "categories have frequencies, and no order; leave it out")
+
+
+def _check(counts: CodeCounts, level: float, method: str, allow_seeded: bool) -> None:
+    refuse_seeded(counts.seeded, allowed=allow_seeded)
     check_level(level)
     if method not in ("asymptotic", "safe"):
         raise ParameterError("method", method, 'use "asymptotic" or "safe"')

@@ -40,6 +40,7 @@ from mezzotint.collect.mean import (
     score_interval,
     score_sides,
     spread_of,
+    within,
 )
 from mezzotint.collect.nodes import MAX_CODES, nodes_of
 from mezzotint.collect.results import Settings
@@ -234,12 +235,8 @@ class Part:
     @property
     def interval(self) -> Interval:
         """Cut to what is possible."""
-        low, high = self.bounds
-        return Interval(
-            value=self.value,
-            low=min(self.value, max(low, self.value - self.below - self.bias)),
-            high=max(self.value, min(high, self.value + self.above + self.bias)),
-        )
+        low, high = self.value - self.below - self.bias, self.value + self.above + self.bias
+        return within(self.value, low, high, bounds=self.bounds)
 
 
 def parts_of(group: Group, *, level: float = 0.95) -> dict[str, Part]:
@@ -434,8 +431,7 @@ class PairCounts:
         # Within a pair of segments the product table mixes its four corners' rows.
         spread, counts = Spread(pmf=self._pmf, values=values), self.counts.ravel()
         mean = float(counts @ values) / self.n
-        low, high = score_interval(counts, spread, mean=mean, level=level)
-        return Interval(value=mean, low=min(low, mean), high=max(high, mean))
+        return within(mean, *score_interval(counts, spread, mean=mean, level=level))
 
     def margins(self) -> tuple[CodeCounts, CodeCounts]:
         """The reports of each column by themselves."""
@@ -556,7 +552,7 @@ def _covariance(pairs: PairCounts, level: float) -> Interval:
     bias = tables[0].max_bias * (reach[1] + tables[1].max_bias) + tables[1].max_bias * reach[0]
     off = halves[0] * halves[1] + bias
     value = product.value * n / (n - 1)
-    return Interval(value=value, low=min(product.low - off, value), high=max(product.high + off, value))
+    return within(value, product.low - off, product.high + off)
 
 
 def two_way(pairs: PairCounts, *, level: float = 0.95, allow_seeded: bool = False) -> dict[tuple[str, str], Interval]:
@@ -572,8 +568,7 @@ def two_way(pairs: PairCounts, *, level: float = 0.95, allow_seeded: bool = Fals
     for name, one in zip(pairs.first.categories or (), pairs.first.frequency_decoders.T, strict=True):
         for other, two in zip(pairs.second.categories or (), pairs.second.frequency_decoders.T, strict=True):
             share = pairs.expectation(one, two, level=level)
-            low, high = min(share.value, max(share.low, 0.0)), max(share.value, min(share.high, 1.0))
-            found[name, other] = Interval(value=share.value, low=low, high=high)
+            found[name, other] = within(share.value, share.low, share.high, bounds=(0.0, 1.0))
     return found
 
 
@@ -597,8 +592,7 @@ def means_within(pairs: PairCounts, *, level: float = 0.95, allow_seeded: bool =
         joint = float((pairs.counts * np.outer(decoder, table.levels)).sum())
         share = float(pairs.counts.sum(axis=1) @ decoder)
         value = float(np.clip(joint / share if share > 0 else math.inf, table.lower, table.upper))
-        low, high = _possible_means(pairs, decoder, value, level)
-        found[name] = Interval(value=value, low=min(low, value), high=max(high, value))
+        found[name] = within(value, *_possible_means(pairs, decoder, value, level))
     return found
 
 

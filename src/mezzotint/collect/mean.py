@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Literal, final
@@ -39,6 +39,11 @@ class Interval(Record):
     low: float
     high: float
     identified: tuple[float, float] | None = None
+
+
+def within(value: float, low: float, high: float, *, bounds: tuple[float, float] = (-math.inf, math.inf)) -> Interval:
+    """The interval, cut to what is possible, but never so that it loses the estimate."""
+    return Interval(value=value, low=min(value, max(low, bounds[0])), high=max(value, min(high, bounds[1])))
 
 
 def check_level(level: float) -> float:
@@ -204,12 +209,8 @@ def _possible(table: Mechanism, mean: float, low: float, high: float) -> Interva
     """
     ends = np.clip([mean - table.max_bias, mean + table.max_bias], table.lower, table.upper)
     biased = table.max_bias > 1e-6 * (table.upper - table.lower)
-    return Interval(
-        value=mean,
-        low=min(max(low, table.lower), mean),
-        high=max(min(high, table.upper), mean),
-        identified=(float(ends[0]), float(ends[1])) if biased else None,
-    )
+    identified = (float(ends[0]), float(ends[1])) if biased else None
+    return replace(within(mean, low, high, bounds=(table.lower, table.upper)), identified=identified)
 
 
 _CANDIDATES = 1025

@@ -454,16 +454,9 @@ def calibrate(
         mechanism, evaluations = member_of(family, epsilon), 1
     else:
         mechanism, evaluations = member(
-            family,
-            epsilon=epsilon,
-            lower=low,
-            upper=high,
-            levels=levels,
-            loss=loss,
-            prior=known,
-            max_level=max_level,
+            family, epsilon=epsilon, lower=low, upper=high, levels=levels, loss=loss, prior=known, max_level=max_level,
             knots=knots,
-        )
+        )  # fmt: skip
     value = mechanism.mse(known) if loss == "mse" else mechanism.mae(known)
     return without_bound(mechanism, loss=value, status="calibrated", started=started, iterations=evaluations)
 
