@@ -40,11 +40,11 @@ from mezzotint.core.mechanism import TOTAL, Mechanism
 from mezzotint.federated.encoding import TableEncoding
 from mezzotint.privacy.distribution import LossDistribution, composed
 from mezzotint.privacy.local import account_local, dominating_atoms, worst_sequence_epsilon
-from mezzotint.privacy.metric import metric_epsilon, vector_epsilon
 from mezzotint.privacy.sums.blanket import silence
 from mezzotint.privacy.sums.cost import central_epsilon, dominating_curve
 from mezzotint.privacy.sums.geometry import loss_profile, pure_epsilon_l2, quadratic_renyi
 from mezzotint.privacy.sums.lattice import lattice_rows
+from mezzotint.privacy.tradeoff import metric_epsilon, vector_epsilon
 from mezzotint.training.rqp.contraction import table_contraction
 from mezzotint.vectors.tables import TableScheme, round_renyi
 from reference.privacy import divergence, hockey_stick, pmf_at, rows_of, worst_divergence, worst_hockey_stick
@@ -314,7 +314,7 @@ APART = [
            lambda m: [TableScheme(mechanism=m, size=2, clients=1, l2_norm=0.3).claim(clients=1, delta=DELTA).epsilon,
                       TableScheme(mechanism=m, size=2, clients=1, l2_norm=0.3).claim(clients=1, delta=0.0).epsilon],
            1e-6, "sums of floats, and logarithms of them over delta"),
-    Issuer(("privacy.metric.metric_epsilon",),
+    Issuer(("privacy.tradeoff.metric_epsilon",),
            lambda m: [metric_epsilon(m, "absolute")], 2.0**-48, "one rounding up of a fraction"),
 ]  # fmt: skip
 
@@ -391,7 +391,7 @@ def test_a_distance_is_never_promised_less_than_any_pair_of_inputs(mechanism: Me
                 assert hockey_stick(pmfs[x], pmfs[y], claim) <= DELTA
 
 
-@judges("privacy.metric.vector_epsilon")
+@judges("privacy.tradeoff.vector_epsilon")
 @settings(max_examples=examples(7))
 @given(mechanism=law_tables(max_rows=4, max_levels=3, jumps=False), dimension=st.integers(1, 2))
 def test_vectors_on_even_knots(mechanism: Mechanism, dimension: int) -> None:
@@ -410,7 +410,7 @@ def drawn_rows(mechanism: Mechanism, segment: int, step: int) -> list[Fraction]:
     return [Fraction((TOTAL - step) * a + step * b, TOTAL**2) for a, b in zip(left, right, strict=True)]
 
 
-@judges("privacy.metric.vector_epsilon")
+@judges("privacy.tradeoff.vector_epsilon")
 @settings(max_examples=examples(7))
 @given(mechanism=law_tables(max_rows=3, max_levels=3, jumps=False), step=st.sampled_from([0, 5, TOTAL // 2, TOTAL - 1]))
 def test_inputs_however_near_may_be_drawn_for_positions_one_step_apart(mechanism: Mechanism, step: int) -> None:

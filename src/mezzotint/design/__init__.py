@@ -18,7 +18,7 @@ from mezzotint.design.optimal import tradeoff as tradeoff
 from mezzotint.design.optimal import vector as vector
 from mezzotint.design.optm import optm as optm
 from mezzotint.design.problem import DesignResult as DesignResult
-from mezzotint.privacy.metric import metric_epsilon as metric_epsilon
-from mezzotint.privacy.metric import vector_epsilon as vector_epsilon
+from mezzotint.privacy.tradeoff import metric_epsilon as metric_epsilon
+from mezzotint.privacy.tradeoff import vector_epsilon as vector_epsilon
 
 __dir__ = _shown(globals())

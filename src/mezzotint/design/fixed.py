@@ -53,7 +53,7 @@ from mezzotint.design.program import (
     safe_bound,
     solve,
 )
-from mezzotint.privacy.metric import metric_epsilon, spacing_of
+from mezzotint.privacy.tradeoff import metric_epsilon, spacing_of
 
 ON_KNOTS = "tables with these levels on these knots"
 AT_LEVELS = "all mechanisms with these levels"

@@ -44,7 +44,7 @@ from mezzotint.design.problem import (
 from mezzotint.families import continuous
 from mezzotint.families.fitting import member, member_of
 from mezzotint.privacy.account import report_claim
-from mezzotint.privacy.metric import UNEVEN, vector_epsilon
+from mezzotint.privacy.tradeoff import UNEVEN, vector_epsilon
 
 
 def optimal(

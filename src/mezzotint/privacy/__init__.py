@@ -21,11 +21,11 @@ from mezzotint.privacy.ledger import Charge as Charge
 from mezzotint.privacy.ledger import Entry as Entry
 from mezzotint.privacy.ledger import Ledger as Ledger
 from mezzotint.privacy.ledger import Spent as Spent
-from mezzotint.privacy.metric import metric_epsilon as metric_epsilon
-from mezzotint.privacy.metric import vector_epsilon as vector_epsilon
 from mezzotint.privacy.propose import Outcome as Outcome
 from mezzotint.privacy.tradeoff import TradeoffCurve as TradeoffCurve
+from mezzotint.privacy.tradeoff import metric_epsilon as metric_epsilon
 from mezzotint.privacy.tradeoff import tradeoff as tradeoff
+from mezzotint.privacy.tradeoff import vector_epsilon as vector_epsilon
 from mezzotint.privacy.verify import VerificationReport as VerificationReport
 from mezzotint.privacy.verify import verify as verify
 

@@ -1,6 +1,8 @@
-"""The trade-off curve of one report: how well any attack can tell two inputs apart (f-DP), with exact corners.
+"""What one report reveals, in other terms than one epsilon.
 
-The Gaussian mechanism's exact curve: delta at an epsilon, epsilon at a delta, and the shift that a pair allows.
+The trade-off curve: how well any attack can tell two inputs apart (f-DP), with exact corners. The Gaussian mechanism's
+exact curve: delta at an epsilon, epsilon at a delta, and the shift that a pair allows. Metric privacy: epsilon per unit
+of distance, for all real inputs, and of vectors reported by one table.
 """
 
 from __future__ import annotations
@@ -9,16 +11,18 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from typing import final
+from typing import Literal, final
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import log_ndtr, ndtr  # pyright: ignore[reportMissingTypeStubs]
 
+from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.loss import check_weights, float_above
+from mezzotint.core.loss import check_weights, float_above, log_ratio
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray, Mechanism
 from mezzotint.core.search import bracket
+from mezzotint.privacy.sums.geometry import concave_majorant
 
 
 @final
@@ -180,3 +184,151 @@ def gaussian_shift(epsilon: float, delta: float) -> float:
     while _delta(high, epsilon) <= delta:
         low, high = high, 2 * high
     return bracket(lambda mu: _delta(mu, epsilon) <= delta, low, high)[0]
+
+
+UNEVEN = 1e-8
+"""Added to a vector's epsilon, relative: knots count as even up to 1e-9 of their distance."""
+
+_HALVINGS = 60
+_SEGMENTS = 64
+
+
+def spacing_of(knots: FloatArray) -> float:
+    """The distance of evenly spaced knots; ParameterError if they are not."""
+    steps = np.diff(knots)
+    if np.ptp(steps) > 1e-9 * steps.max():
+        raise ParameterError("knots", knots.tolist(), "the squared metric needs evenly spaced knots; give their number")
+    return float(knots[-1] - knots[0]) / (knots.size - 1)
+
+
+def metric_epsilon(mechanism: Mechanism, metric: str) -> float:
+    """The least epsilon of metric privacy that the integers guarantee, per unit (or squared unit) of the data.
+
+    Arguments:
+        metric: "absolute": P(report | x) <= exp(epsilon |x - x'|) P(report | x') for all real x, x' in the range.
+            "squared": P(report | x) <= exp(epsilon (h ceil(|x - x'| / h))**2) P(report | x'), h the distance of the
+            evenly spaced knots: |x - x'| rounded up to the grid, exact for inputs on the grid. Without rounding up no
+            mechanism but a constant one has a finite epsilon (docs/proofs/design.md, "Metrics").
+
+            In both, inputs that are not on knots count as up to 2**-31 of their segment farther apart than they are:
+            the row is drawn for a position rounded to 2**-32 of it (docs/proofs/sampling.md, S1).
+
+    Returns: epsilon, rounded up; inf if there is none.
+
+    Raises:
+        ParameterError: an unknown metric, or "squared" with uneven knots.
+    """
+    if metric == "absolute":
+        return _absolute(mechanism)
+    if metric != "squared":
+        raise ParameterError("metric", metric, 'use "absolute" or "squared"')
+    spacing, losses = Fraction(spacing_of(mechanism.knots)), row_losses(mechanism)
+    if np.isinf(losses).any():
+        return math.inf
+    return float_above(max(Fraction(loss) / (apart * spacing) ** 2 for apart, loss in enumerate(losses.tolist(), 1)))
+
+
+def row_losses(mechanism: Mechanism) -> FloatArray:
+    """(K,) entry j-1: the largest log-ratio of two rows j knots apart, rounded up; inf where a row misses a level."""
+    rows, result = mechanism.weights, np.zeros(len(mechanism.weights) - 1)
+    for apart in range(1, rows.shape[0]):
+        high, low = np.maximum(rows[apart:], rows[:-apart]), np.minimum(rows[apart:], rows[:-apart])
+        used = high > 0
+        if (low[used] == 0).any():
+            result[apart - 1] = math.inf
+            continue
+        ratios = np.where(used, high / np.maximum(low, 1), 0.0)
+        # The float quotient picks the largest up to rounding; 2**-50 covers that.
+        where = np.unravel_index(int(np.argmax(ratios)), ratios.shape)
+        top, bottom = int(high[where]), int(low[where])
+        if top > bottom:
+            result[apart - 1] = float_above(Fraction(log_ratio(top, bottom)) + Fraction(1, 2**50))
+    return result
+
+
+def _absolute(mechanism: Mechanism) -> float:
+    # Between two knots p is linear, so |d log p / dx| is largest at the smaller end: |b - a| / (h min(a, b)). A
+    # supremum of slopes is the supremum of all difference quotients of log p.
+    worst = Fraction(0)
+    knots = [Fraction(knot) for knot in mechanism.knots.tolist()]
+    for k, (row, following) in enumerate(zip(mechanism.weights[:-1], mechanism.weights[1:], strict=True)):
+        low, difference = np.minimum(row, following), np.abs(following - row)
+        changed = difference > 0
+        if not changed.any():
+            continue
+        if knots[k] == knots[k + 1] or (low[changed] == 0).any():
+            return math.inf
+        quotient = np.where(changed, difference / np.maximum(low, 1), 0.0)
+        # Rounding keeps order: the quotient that is exactly the largest is among the largest floats.
+        near = np.flatnonzero(quotient == quotient.max())
+        slope = max(Fraction(int(difference[i]), int(low[i])) for i in near.tolist())
+        worst = max(worst, slope / (knots[k + 1] - knots[k]))
+    return float_above(worst)
+
+
+def vector_epsilon(
+    mechanism: Mechanism,
+    *,
+    dimension: int,
+    l2_distance: float,
+    inputs: Literal["grid", "real"] = "real",
+) -> float:
+    """Pure epsilon of a vector whose coordinates are reported independently by `mechanism`, an upper bound.
+
+    Arguments:
+        mechanism: a table on evenly spaced knots.
+        dimension: number of coordinates, >= 1.
+        l2_distance: largest L2 distance of two neighbouring vectors, data units (2 C for vectors of norm C).
+        inputs: "grid": every coordinate is on a knot (MVU's Lemma 6 speaks about these). "real": any coordinates in
+            the range; dithering between knots is paid for, and that positions between them are rounded (S1).
+
+    Returns: epsilon, rounded up.
+
+    Raises:
+        ParameterError: dimension < 1, a negative distance, uneven knots.
+
+    Guarantees: for two vectors within the distance, no report is more than e**epsilon times as likely under one as
+        under the other (docs/proofs/design.md, "Vectors").
+    """
+    dimension = check_count("dimension", dimension, least=1)
+    if not l2_distance >= 0 or math.isinf(l2_distance):
+        raise ParameterError("l2_distance", l2_distance, "need a finite distance >= 0")
+    if inputs not in ("grid", "real"):
+        raise ParameterError("inputs", inputs, 'use "grid" or "real"')
+    spacing = spacing_of(mechanism.knots)
+    losses = np.maximum.accumulate(row_losses(mechanism))
+    if math.isinf(losses[-1]):
+        return math.inf
+    distance = float(l2_distance)
+    if inputs == "real" and distance > 0:
+        # A row is drawn for a position off by 2^-32 of its segment at most (S1), whichever way, in both vectors.
+        distance += 2 * math.sqrt(dimension) * spacing * 2.0**-32
+    if inputs == "grid":
+        squares, values = (np.arange(losses.size + 1) * spacing) ** 2, np.concatenate([[0.0], losses])
+    else:
+        squares, values = _real_profile(losses, spacing)
+    # sum_i profile(d_i^2) <= sum_i hull(d_i^2) <= dimension * hull(distance^2 / dimension), hull concave (Jensen).
+    share = distance**2 / dimension
+    return dimension * concave_majorant(squares, values, share) * (1 + UNEVEN)
+
+
+def _real_profile(losses: FloatArray, spacing: float) -> tuple[FloatArray, FloatArray]:
+    """Squared distances and bounds of the log-ratio of any two real inputs at most so far apart."""
+    # Comonotone dithering: inputs d apart draw rows floor(d/h) or ceil(d/h) apart, so the loss is at most
+    # losses[ceil(d/h)]. And log p has slope at most (e**losses[1] - 1) / h, so d = j h + rest costs at most
+    # losses[j] + rest * slope. The smaller of the two, taken at the right end of each small step.
+    slope = math.expm1(losses[0]) / spacing
+    whole = np.concatenate([[0.0], losses])
+    steps = np.arange(1, losses.size * _SEGMENTS + 1)
+    full, rest = np.divmod(steps, _SEGMENTS)
+    above = whole[full + (rest > 0)]
+    values = np.minimum(above, whole[full] + rest / _SEGMENTS * spacing * slope)
+    # The profile between two steps is at most its value at the right one: each value stands at the left end, so the
+    # hull of the points lies above the whole profile. Against squared distances the profile starts like a square
+    # root, above every chord from 0, and many coordinates share small distances: the first step is halved again and
+    # again.
+    first = spacing / _SEGMENTS
+    near = first * 0.5 ** np.arange(_HALVINGS, -1, -1)
+    distance = np.concatenate([[0.0], near, steps[1:-1] * first])
+    values = np.concatenate([np.minimum(near * slope, values[0]), values[1:]])
+    return distance**2, np.maximum.accumulate(values)
