@@ -72,7 +72,7 @@ def people(the_plan: RoundPlan, *, trust: Trust | None = None) -> dict[int, Clie
 
 def told(the_plan: RoundPlan, dealt: Collection[int], deals: Iterable[Deal]) -> bytes:
     """What a server tells a client before it masks: who dealt, and with whom to mask."""
-    return messages.partners(the_plan, messages.bitmap(dealt, the_plan), (deal.to_bytes() for deal in deals))
+    return messages.partners(the_plan, messages.bitmap(dealt, the_plan), b"".join(deal.to_bytes() for deal in deals))
 
 
 EXCHANGES = (*STAGES, "unite")

@@ -83,7 +83,7 @@ def _refuses_from_now_on(client: Client, outbox_message: bytes = b"") -> None:
 
 def _proposed(server: Server, survivors: set[int], *, dealt=None, said=None) -> bytes:
     """A proposal of other survivors than those who answered."""
-    coins = {index: one.deal.coins for index, one in server._dealt.items()}
+    coins = server._dealt.coins()
     coins = coins if dealt is None else {index: coins.get(index, bytes(16)) for index in dealt}
     known = server._masked if said is None else said
     return wire.proposal(server.plan, coins, {index: known[index] for index in survivors})
@@ -105,7 +105,7 @@ def test_two_sets_of_survivors_never_both_find_a_quorum():
     sets = [{0, 1, 2, 3, 4}, {1, 2, 3, 4, 5}]
     said = {index: wire.read_agreement(client.agree(_proposed(server, sets[index % 2])), the_plan)
             for index, client in clients.items()}  # fmt: skip
-    sealed = {owner: (one.deal.channel, one.portions[0].sealed) for owner, one in server._dealt.items()}
+    sealed = server._dealt.sealed(0)
     for half in (0, 1):
         some = {index: signature for index, signature in said.items() if index % 2 == half}
         with pytest.raises(TooFewClients, match="quorum"):
@@ -120,7 +120,7 @@ def test_signatures_of_another_set_count_for_nothing(the_plan, inputs):
     said = {index: wire.read_agreement(clients[index].agree(outbox[index]), the_plan) for index in range(5)}
     fewer = {0, 1, 2, 3, 4}
     clients[5].agree(_proposed(server, fewer))
-    sealed = {owner: (one.deal.channel, one.portions[5].sealed) for owner, one in server._dealt.items()}
+    sealed = server._dealt.sealed(5)
     with pytest.raises(SwappedKey, match="did not sign these survivors"):
         clients[5].open(wire.opening(the_plan, said, sealed))
     _refuses_from_now_on(clients[5])
@@ -130,13 +130,12 @@ def test_a_quorum_of_strangers_or_of_one_member_many_times_is_none():
     the_plan = plan(6, members=4, quorum=3)
     server, clients, outbox = _until("agree", the_plan, random_inputs(the_plan, 1))
     said = {index: wire.read_agreement(clients[index].agree(outbox[index]), the_plan) for index in range(4)}
-    sealed = {owner: (one.deal.channel, one.portions[0].sealed) for owner, one in server._dealt.items()}
+    sealed = server._dealt.sealed(0)
     with pytest.raises(UnknownSender, match="no member"):
         clients[0].open(wire.opening(the_plan, {0: said[0], 4: said[1], 5: said[2]}, sealed))
     head, one = header("open", the_plan) + (3).to_bytes(2, "little"), (1).to_bytes(2, "little") + said[1]
-    rest = b"".join(channel + text for channel, text in sealed.values())
     with pytest.raises(DuplicateAnswer):
-        clients[1].open(head + 3 * one + rest)
+        clients[1].open(head + 3 * one + sealed)
     with pytest.raises(TooFewClients, match="quorum"):
         clients[2].open(wire.opening(the_plan, {1: said[1], 2: said[2]}, sealed))
 
@@ -191,8 +190,8 @@ def test_a_client_from_whom_it_was_hidden_that_others_picked_it_is_in_no_sum():
 
 def _united(server: Server, member: int, *, said=None) -> bytes:
     """What a member is shown when all who dealt are in the sum."""
-    coins = {index: one.deal.coins for index, one in server._dealt.items()}
-    return wire.union(server.plan, coins, said or server._masked, server._sealed_for(member))
+    coins = server._dealt.coins()
+    return wire.union(server.plan, coins, said or server._masked, server._dealt.sealed(member))
 
 
 def _summed(the_plan: RoundPlan, inputs):
@@ -241,7 +240,7 @@ def test_nobody_opens_at_once_for_a_sum_without_somebody_who_dealt(the_plan, inp
 def test_nobody_opens_at_once_before_the_sum_or_after_signing(the_plan, inputs):
     _, clients, _ = _until("sum", the_plan, inputs)
     with pytest.raises(WrongStage):
-        clients[0].unite(wire.union(the_plan, {}, {}, {}))
+        clients[0].unite(wire.union(the_plan, {}, {}, b""))
     server, clients = _summed(the_plan, inputs)
     said = dict(server._masked)
     proposals = server.advance()
@@ -260,7 +259,7 @@ def test_members_who_open_for_all_and_members_who_open_for_fewer_open_one_sum():
     inputs, missing, helper = random_inputs(the_plan, 1), 5, 4
     for early in range(6):
         server, clients = _summed(the_plan, inputs)
-        coins = {index: one.deal.coins for index, one in server._dealt.items()}
+        coins = server._dealt.coins()
         fewer = {index: signature for index, signature in server._masked.items() if index != missing}
         honest = [index for index in range(6) if index != helper]
         seeds, keys, said = {helper}, {helper}, {}
@@ -271,7 +270,7 @@ def test_members_who_open_for_all_and_members_who_open_for_fewer_open_one_sum():
             answered = clients[member].agree(wire.proposal(the_plan, coins, fewer))
             said[member] = wire.read_agreement(answered, the_plan)
         for member in honest[early:]:
-            opening = wire.opening(the_plan, said, server._sealed_for(member))
+            opening = wire.opening(the_plan, said, server._dealt.sealed(member))
             if len(said) < the_plan.quorum:
                 with pytest.raises(TooFewClients, match="quorum"):
                     clients[member].open(opening)

@@ -26,7 +26,8 @@ from mezzotint.federated.secagg import (
     read_introduction,
 )
 from mezzotint.federated.secagg.masks import add_mask, pack_words, unpack_words, word_type
-from mezzotint.federated.secagg.messages import compact, partners_of, picked
+from mezzotint.federated.secagg.messages import picked
+from mezzotint.federated.secagg.partners import Partners
 from mezzotint.federated.secagg.roster import first_shuffled, shuffled
 from mezzotint.federated.secagg.sharing import PRIME, combine, split
 
@@ -186,15 +187,18 @@ def test_the_first_of_a_shuffle_are_found_without_it(count, wanted):
 @pytest.mark.parametrize(("clients", "picks"), [(2, 1), (7, 2), (300, 20), (65_535, 1)])
 def test_partners_are_those_picked_and_those_who_pick_among_those_that_dealt(clients, picks):
     rng = np.random.default_rng(clients)
-    dealt = rng.choice(clients, max(2, 4 * clients // 5), replace=False).tolist()
-    chosen = {one: frozenset(rng.integers(0, clients, picks).tolist()) - {one} for one in dealt}
+    dealt = np.sort(rng.choice(clients, max(2, 4 * clients // 5), replace=False)).tolist()
+    drawn = rng.integers(0, clients - 1, (clients, picks))
+    drawn += drawn >= np.arange(clients)[:, None]  # nobody picks itself
+    chosen = {one: frozenset(drawn[one].tolist()) for one in dealt}
     expected: dict[int, set[int]] = {one: set() for one in dealt}
     for one, others in chosen.items():
         for other in others & expected.keys():
             expected[one].add(other)
             expected[other].add(one)
-    found = partners_of({one: compact(others) for one, others in chosen.items()})
+    found = Partners(np.array(dealt), drawn.astype(np.uint16))
     assert list(found) == dealt
+    assert {*range(clients)} - {*dealt} == {one for one in range(clients) if one not in found}
     assert {one: others.tolist() for one, others in found.items()} == {
         one: sorted(others) for one, others in expected.items()
     }

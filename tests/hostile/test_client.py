@@ -178,7 +178,7 @@ def test_an_honest_dealing_cannot_be_blamed(tmp_path):
     _start(_grid(tmp_path, None), strategy)
     (server,) = seen
     for place, dealt in server._dealt.items():
-        shares = {holder: server._shares[holder, place].tobytes() for holder in server._opened}
+        shares = server._shares.of(place)
         blame = Blame(
             identity=server.cohort[place].identity,
             plan=server.plan.to_bytes(),

@@ -192,7 +192,7 @@ def _survivors(who: Callable[[int], Iterable[int]]) -> Tell:
     """Members are shown other survivors than those who answered."""
 
     def tell(now: Round, place: int, message: Message) -> Iterable[Message]:
-        coins = {index: one.deal.coins for index, one in now.known._dealt.items()}
+        coins = now.known._dealt.coins()
         said = {index: now.known._masked[index] for index in who(place)}
         return [_with(message, payload=messages.proposal(now.plan, coins, said))]
 
@@ -204,33 +204,29 @@ def _signatures(how_many: int) -> Tell:
 
     def tell(now: Round, place: int, message: Message) -> Iterable[Message]:
         few = dict(sorted(now.known._agreed.items())[:how_many])
-        sealed = {owner: (one.deal.channel, one.portions[place].sealed) for owner, one in now.known._dealt.items()}
-        return [_with(message, payload=messages.opening(now.plan, few, sealed))]
+        return [_with(message, payload=messages.opening(now.plan, few, now.known._dealt.sealed(place)))]
 
     return at("open", tell)
 
 
 def _early(now: Round, place: int, message: Message) -> Iterable[Message]:
     """Shares are asked for before anybody has signed anything."""
-    sealed = {
-        owner: (one.deal.channel, one.portions[min(place, now.plan.members - 1)].sealed)
-        for owner, one in now.known._dealt.items()
-    }
+    sealed = now.known._dealt.sealed(min(place, now.plan.members - 1))
     return [_with(message, stage="open", payload=messages.opening(now.plan, {}, sealed)), message]
 
 
 def _again_with_fewer(now: Round, place: int, message: Message) -> Iterable[Message]:
     """After the set that all are shown, each member is shown another one."""
-    coins = {index: one.deal.coins for index, one in now.known._dealt.items()}
+    coins = now.known._dealt.coins()
     fewer = dict(sorted(now.known._masked.items())[:MINIMUM])
     return [message, _with(message, payload=messages.proposal(now.plan, coins, fewer))]
 
 
 def _union(now: Round, place: int, said: Callable[[dict[int, bytes]], dict[int, bytes]]) -> bytes:
     """What a member is shown when all who dealt are in the sum, with other signatures."""
-    coins = {index: one.deal.coins for index, one in now.known._dealt.items()}
+    coins = now.known._dealt.coins()
     known = {index: now.known._masked.get(index, bytes(64)) for index in coins}
-    return messages.union(now.plan, coins, said(known), now.known._sealed_for(min(place, now.plan.members - 1)))
+    return messages.union(now.plan, coins, said(known), now.known._dealt.sealed(min(place, now.plan.members - 1)))
 
 
 def _without_one(now: Round, place: int, message: Message) -> Iterable[Message]:

@@ -317,7 +317,7 @@ def test_a_sum_of_three_is_not_opened_under_a_minimum_of_nine(monkeypatch):
         for index in sorted(server._masked)[3:]:
             del server._masked[index]
         members = range(server.plan.members)
-        coins = {index: one.deal.coins for index, one in server._dealt.items()}
+        coins = server._dealt.coins()
         return dict.fromkeys(members, messages.proposal(server.plan, coins, server._masked))
 
     monkeypatch.setattr(Server, "_proposals", three)
@@ -340,7 +340,8 @@ def test_groups_that_are_told_of_themselves_alone_make_no_sum(monkeypatch):
 
     def thirds(plan, dealt, deals):
         third = plan.clients // 3
-        known = (deal for deal in deals if int.from_bytes(deal[:2], "little") < third)
+        each = (deals[begin : begin + messages.DEAL_BYTES] for begin in range(0, len(deals), messages.DEAL_BYTES))
+        known = b"".join(deal for deal in each if int.from_bytes(deal[:2], "little") < third)
         return honest(plan, messages.bitmap(range(third), plan), known)
 
     monkeypatch.setattr(messages, "partners", thirds)

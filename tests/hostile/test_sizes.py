@@ -80,7 +80,7 @@ def _agreement(clients: int) -> tuple[bytes, Callable[[bytes], Any]]:
 
 def _opening(clients: int) -> tuple[bytes, Callable[[bytes], Any]]:
     plan = _plan(clients)
-    sealed = dict.fromkeys(range(clients), (bytes(32), bytes(messages.SEALED_BYTES)))
+    sealed = bytes(clients * (32 + messages.SEALED_BYTES))
     body = messages.opening(plan, dict.fromkeys(range(clients), bytes(64)), sealed)
     return body, lambda data: messages.read_opening(data, plan, range(clients))
 

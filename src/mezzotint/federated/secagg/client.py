@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import final
 
+import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -41,6 +42,7 @@ from mezzotint.federated.secagg.masks import (
     unseal,
 )
 from mezzotint.federated.secagg.messages import COIN_BYTES, Deal, Portion, Stage, bitmap
+from mezzotint.federated.secagg.partners import Partners
 from mezzotint.federated.secagg.plan import RoundPlan
 from mezzotint.federated.secagg.roster import Card, channel_key, introduce, show
 from mezzotint.federated.secagg.sharing import SHARE_BYTES, commitment, split
@@ -353,8 +355,10 @@ def _check_survivors(now: _Round, coins: Mapping[int, bytes], said: Mapping[int,
         raise InconsistentLists(stage, "these are not the dealers that this client was told of")
     if len(survivors) < plan.minimum:
         raise TooFewClients(stage, f"{len(survivors)} survivors, the plan's minimum is {plan.minimum}")
-    picks = {index: messages.compact(messages.picked(coins[index], plan, index)) for index in now.dealt}
-    partners, among = messages.partners_of(picks), bitmap(now.dealt, plan)
+    picks = np.zeros((plan.clients, plan.picks), dtype=np.uint16)
+    for index, theirs in coins.items():
+        picks[index] = messages.compact(messages.picked(theirs, plan, index))
+    partners, among = Partners(np.array(sorted(now.dealt)), picks), bitmap(now.dealt, plan)
     for index, signature in said.items():
         statement = messages.masks_statement(plan, index, coins[index], among, partners[index])
         if not signed(now.cohort[index].identity, signature, statement):

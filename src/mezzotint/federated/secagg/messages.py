@@ -7,7 +7,7 @@ recognised before anything else is read. Sets of clients are bitmaps, which cann
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, final, overload
 
@@ -160,10 +160,13 @@ class Portion:
         return self.sealed + self.of_self + self.of_key
 
 
-_PORTION_BYTES = SEALED_BYTES + 2 * COMMITMENT_BYTES
+PORTION_BYTES = SEALED_BYTES + 2 * COMMITMENT_BYTES
+DEAL_BYTES = 2 + 2 * KEY_BYTES + COIN_BYTES + 32 + SIGNATURE_BYTES
+CHANNEL = slice(2 + KEY_BYTES, 2 + 2 * KEY_BYTES)
+"""Where the channel's key stands in a `Deal`."""
+COINS = slice(CHANNEL.stop, CHANNEL.stop + COIN_BYTES)
 _DEAL_BEGIN = 1 + _TAG
-_DEAL_END = _DEAL_BEGIN + 2 + 2 * KEY_BYTES + COIN_BYTES + 32 + SIGNATURE_BYTES
-_PORTIONS_BEGIN = _DEAL_END + COMMITMENT_BYTES
+_PORTIONS_BEGIN = _DEAL_BEGIN + DEAL_BYTES + COMMITMENT_BYTES
 
 
 @final
@@ -176,7 +179,7 @@ class Portions(Sequence[Portion]):
         self._dealing = dealing
 
     def __len__(self) -> int:
-        return (len(self._dealing) - _PORTIONS_BEGIN) // _PORTION_BYTES
+        return (len(self._dealing) - _PORTIONS_BEGIN) // PORTION_BYTES
 
     @overload
     def __getitem__(self, holder: int) -> Portion: ...
@@ -185,8 +188,8 @@ class Portions(Sequence[Portion]):
     def __getitem__(self, holder: int | slice) -> Portion | list[Portion]:
         if isinstance(holder, slice):
             return [self[place] for place in range(len(self))[holder]]
-        begin = _PORTIONS_BEGIN + range(len(self))[holder] * _PORTION_BYTES
-        reader = Reader(self._dealing[begin : begin + _PORTION_BYTES], "deal")
+        begin = _PORTIONS_BEGIN + range(len(self))[holder] * PORTION_BYTES
+        reader = Reader(self._dealing[begin : begin + PORTION_BYTES], "deal")
         return Portion(
             sealed=reader.take(SEALED_BYTES),
             of_self=reader.take(COMMITMENT_BYTES),
@@ -217,22 +220,22 @@ def read_dealing(data: bytes, plan: RoundPlan) -> tuple[Deal, bytes, Portions]:
         raise MalformedMessage("deal", "the shares are not those that the public part speaks of")
     reader = Reader(rest, "deal")
     seed = reader.take(COMMITMENT_BYTES)
-    reader.take(plan.members * _PORTION_BYTES)
+    reader.take(plan.members * PORTION_BYTES)
     reader.end()
     return deal, seed, Portions(data)
 
 
-def public_part(dealing: bytes) -> bytes:
-    """The bytes of the `Deal` in a dealing that `read_dealing` took."""
-    return dealing[_DEAL_BEGIN:_DEAL_END]
+def parts(dealing: bytes) -> tuple[bytes, bytes]:
+    """Of a dealing that `read_dealing` took, the `Deal` with the commitment to the seed; the portions."""
+    return dealing[_DEAL_BEGIN:_PORTIONS_BEGIN], dealing[_PORTIONS_BEGIN:]
 
 
 # Sum -----------------------------------------------------------------------------------------------------------------
 
 
-def partners(plan: RoundPlan, dealt: bytes, deals: Iterable[bytes]) -> bytes:
+def partners(plan: RoundPlan, dealt: bytes, deals: bytes) -> bytes:
     """Server to client: who dealt (a bitmap), and the public parts of those with whom the client masks."""
-    return header("sum", plan) + dealt + b"".join(deals)
+    return header("sum", plan) + dealt + deals
 
 
 def read_partners(data: bytes, plan: RoundPlan) -> tuple[frozenset[int], dict[int, Deal]]:
@@ -260,21 +263,6 @@ def masks_statement(plan: RoundPlan, index: int, coins: bytes, dealt: bytes, par
 def compact(clients: Collection[int]) -> Clients:
     """The numbers of clients in two bytes each: a set of Python's takes a hundred."""
     return np.fromiter(clients, np.uint16, len(clients))
-
-
-def partners_of(picks: Mapping[int, Clients]) -> dict[int, Clients]:
-    """With whom each client that dealt masks, ascending: whom it picked, and who picked it, among those that dealt."""
-    whose = compact(picks).astype(np.uint32)
-    pickers = np.repeat(whose, [one.size for one in picks.values()])
-    others = np.concatenate(list(picks.values())).astype(np.uint32)
-    dealt = np.isin(others, whose, kind="table")
-    one, two = pickers[dealt], others[dealt]
-    pairs = np.sort(np.append(one << 16 | two, two << 16 | one))
-    pairs = pairs[np.diff(pairs, prepend=pairs[:1] + 1) != 0]  # numpy's own `unique` takes a hundred times as long
-    begins = np.searchsorted(pairs, whose << 16).tolist()
-    ends = np.searchsorted(pairs, whose << 16 | 0xFFFF, side="right").tolist()
-    partners = pairs.astype(np.uint16)  # the lower half
-    return {index: partners[begin:end] for index, begin, end in zip(picks, begins, ends, strict=True)}
 
 
 def masked(plan: RoundPlan, signature: bytes, packed: bytes) -> bytes:
@@ -329,14 +317,10 @@ def read_agreement(data: bytes, plan: RoundPlan) -> bytes:
 # Open ----------------------------------------------------------------------------------------------------------------
 
 
-def opening(plan: RoundPlan, signatures: Mapping[int, bytes], sealed: Mapping[int, tuple[bytes, bytes]]) -> bytes:
+def opening(plan: RoundPlan, signatures: Mapping[int, bytes], sealed: bytes) -> bytes:
     """Server to a member: the members' signatures; then, of all who dealt, the channel and what is sealed for it."""
     words = b"".join(number(index, 2) + signature for index, signature in sorted(signatures.items()))
-    return header("open", plan) + number(len(signatures), 2) + words + _portions(sealed)
-
-
-def _portions(sealed: Mapping[int, tuple[bytes, bytes]]) -> bytes:
-    return b"".join(channel + text for _, (channel, text) in sorted(sealed.items()))
+    return header("open", plan) + number(len(signatures), 2) + words + sealed
 
 
 def _read_portions(reader: Reader, dealt: Collection[int]) -> dict[int, tuple[bytes, bytes]]:
@@ -359,12 +343,10 @@ def read_opening(
     return signatures, sealed
 
 
-def union(
-    plan: RoundPlan, coins: Mapping[int, bytes], said: Mapping[int, bytes], sealed: Mapping[int, tuple[bytes, bytes]]
-) -> bytes:
-    """Server to a member, where all who dealt are in the sum: their coins and signatures, and what is sealed for it."""
+def union(plan: RoundPlan, coins: Mapping[int, bytes], said: Mapping[int, bytes], sealed: bytes) -> bytes:
+    """Server to a member, where all who dealt are in the sum: their coins and signatures, then as `opening`."""
     words = b"".join(coins[index] + said[index] for index in sorted(coins))
-    return header("unite", plan) + bitmap(coins, plan) + words + _portions(sealed)
+    return header("unite", plan) + bitmap(coins, plan) + words + sealed
 
 
 def read_union(
@@ -388,7 +370,7 @@ def read_shares(data: bytes, plan: RoundPlan, dealt: Collection[int]) -> dict[in
     """dealer -> share."""
     reader = opened(data, "open", plan)
     owners = _read_bitmap(reader, plan, "open")
-    if strangers := sorted(owners - set(dealt)):
+    if strangers := sorted(owners.difference(dealt)):
         raise UnknownSender("open", f"clients {strangers} dealt nothing", tuple(strangers))
     found = {index: reader.take(SHARE_BYTES) for index in sorted(owners)}
     reader.end()

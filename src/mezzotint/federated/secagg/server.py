@@ -31,11 +31,12 @@ from mezzotint.federated.secagg.masks import (
     unpack_words,
     word_type,
 )
-from mezzotint.federated.secagg.messages import Clients, Deal, Portions, Stage
+from mezzotint.federated.secagg.messages import Clients, Stage
+from mezzotint.federated.secagg.partners import Partners
 from mezzotint.federated.secagg.plan import RoundPlan
 from mezzotint.federated.secagg.roster import Roster
-from mezzotint.federated.secagg.sharing import SHARE_BYTES, commitment
-from mezzotint.federated.secagg.wire import Reader
+from mezzotint.federated.secagg.sharing import commitment
+from mezzotint.federated.secagg.store import Dealings, Shares
 
 
 @final
@@ -52,35 +53,6 @@ class SecureSum:
     values: npt.NDArray[np.int64]
     survivors: tuple[int, ...]
     dropped: tuple[int, ...]
-
-
-@final
-class _Dealt:
-    """What a client dealt, and whom it picked: the message, whose parts are cut out when they are asked for.
-
-    Taken apart, those of all clients would fill several times the memory of their messages.
-    """
-
-    __slots__ = ("_picks", "message")
-
-    def __init__(self, message: bytes, picks: Collection[int]) -> None:
-        self.message = message
-        self._picks = messages.compact(picks).tobytes()
-
-    @property
-    def deal(self) -> Deal:
-        """The public part."""
-        return Deal.from_reader(Reader(messages.public_part(self.message), "deal"))
-
-    @property
-    def portions(self) -> Portions:
-        """One a member."""
-        return Portions(self.message)
-
-    @property
-    def picks(self) -> Clients:
-        """Whom it picked."""
-        return np.frombuffer(self._picks, dtype=np.uint16)
 
 
 @final
@@ -125,15 +97,14 @@ class Server:
         self.roster = roster
         self.cohort = roster.cohort(plan.round, plan.clients, plan.draw)
         self._place = 0
-        self._dealt: dict[int, _Dealt] = {}
-        self._masking: dict[int, Clients] = {}
+        self._dealt = Dealings(plan)
+        self._masking: Mapping[int, Clients] = {}
         self._among = b""
         self._masked: dict[int, bytes] = {}
         self._total = np.zeros(plan.coordinates, dtype=word_type(plan.bits))
         self._agreed: dict[int, bytes] = {}
         self._opened: set[int] = set()
-        self._shares = np.zeros((plan.members, plan.clients, SHARE_BYTES), dtype=np.uint8)
-        self._revealed = np.zeros((plan.members, plan.clients), dtype=np.bool_)
+        self._shares = Shares(plan)
         self.blames: list[Blame] = []
 
     @property
@@ -192,7 +163,7 @@ class Server:
         if len(self._answers) < wanted:
             return False
         if self.stage == "open":
-            return bool((self._revealed[:, sorted(self._dealt)].sum(axis=0) >= self.plan.quorum).all())
+            return bool((self._shares.counts[self._dealt.clients] >= self.plan.quorum).all())
         try:
             self._check_enough(self.stage)
         except TooFewClients:
@@ -235,15 +206,11 @@ class Server:
         self._place = messages.STAGES.index("open")
         # Nobody signs in between, so all members that are in the sum are asked.
         self._agreed = {index: b"" for index in self._masked if index < self.plan.members}
-        return Outbox(self._agreed, self._union)
+        return self._with_sealed(messages.union(self.plan, self._dealt.coins(), self._masked, b""))
 
-    def _union(self, index: int) -> bytes:
-        coins = {owner: one.deal.coins for owner, one in self._dealt.items()}
-        return messages.union(self.plan, coins, self._masked, self._sealed_for(index))
-
-    def _sealed_for(self, index: int) -> dict[int, tuple[bytes, bytes]]:
-        """What is sealed for a member, by dealer, with the key that it is sealed with."""
-        return {owner: (one.deal.channel, one.portions[index].sealed) for owner, one in self._dealt.items()}
+    def _with_sealed(self, head: bytes) -> Outbox:
+        """To each member the same, and what is sealed for it."""
+        return Outbox(self._agreed, lambda index: head + self._dealt.sealed(index))
 
     def _check_enough(self, stage: Stage) -> None:
         plan, answered = self.plan, self.answered
@@ -268,7 +235,7 @@ class Server:
         if not (has_large_order(deal.channel) and has_large_order(deal.mask)):
             # Passed on, it would make every partner refuse, and the round fail for all.
             raise SwappedKey("deal", f"client {index} offers a key of small order", (index,))
-        self._dealt[index] = _Dealt(answer, messages.picked(deal.coins, self.plan, index))
+        self._dealt.add(index, answer, messages.picked(deal.coins, self.plan, index))
 
     def _leave_out_lonely(self) -> None:
         """Forgets who picked too few of those that dealt: in the sum, it would end the round for all of them."""
@@ -277,16 +244,15 @@ class Server:
         while lonely := [index for index, one in self._dealt.items() if there[one.picks].sum() < self.plan.least]:
             there[lonely] = False
             for index in lonely:
-                del self._dealt[index]
+                self._dealt.leave_out(index)
 
     def _partners(self) -> Outbox:
-        self._masking = messages.partners_of({index: one.picks for index, one in self._dealt.items()})
+        self._masking = Partners(self._dealt.clients, self._dealt.picks)
         self._among = messages.bitmap(self._dealt, self.plan)
         return Outbox(self._masking, self._partners_of)
 
     def _partners_of(self, index: int) -> bytes:
-        dealings = (self._dealt[other].message for other in self._masking[index].tolist())
-        return messages.partners(self.plan, self._among, map(messages.public_part, dealings))
+        return messages.partners(self.plan, self._among, self._dealt.public(self._masking[index]))
 
     # Sum -----------------------------------------------------------------------------------------------------------
 
@@ -300,8 +266,7 @@ class Server:
         self._masked[index] = signature
 
     def _proposals(self) -> Outbox:
-        coins = {index: one.deal.coins for index, one in self._dealt.items()}
-        proposal = messages.proposal(self.plan, coins, self._masked)
+        proposal = messages.proposal(self.plan, self._dealt.coins(), self._masked)
         return Outbox((index for index in self._masked if index < self.plan.members), lambda index: proposal)
 
     # Agree ---------------------------------------------------------------------------------------------------------
@@ -314,45 +279,36 @@ class Server:
         self._agreed[index] = signature
 
     def _certificates(self) -> Outbox:
-        return Outbox(self._agreed, self._certificate)
-
-    def _certificate(self, index: int) -> bytes:
-        return messages.opening(self.plan, self._agreed, self._sealed_for(index))
+        return self._with_sealed(messages.opening(self.plan, self._agreed, b""))
 
     # Open ----------------------------------------------------------------------------------------------------------
 
     def _took_shares(self, index: int, answer: bytes) -> None:
         found = messages.read_shares(answer, self.plan, self._dealt)
-        for owner, share in found.items():
-            kind = b"self" if owner in self._masked else b"key"
-            promised = self._dealt[owner].portions[index]
-            expected = promised.of_self if kind == b"self" else promised.of_key
-            if commitment(share, plan=self.plan.digest, owner=owner, holder=index, kind=kind) != expected:
+        for owner, of_self, of_key in self._dealt.promised(index):
+            if owner not in found:
+                continue
+            kind, expected = (b"self", of_self) if owner in self._masked else (b"key", of_key)
+            if commitment(found[owner], plan=self.plan.digest, owner=owner, holder=index, kind=kind) != expected:
                 raise TamperedShare("open", f"member {index} reveals a wrong share of {owner}", (index, owner))
-        for owner, share in found.items():
-            self._shares[index, owner] = np.frombuffer(share, dtype=np.uint8)
-            self._revealed[index, owner] = True
+        self._shares.add(index, found)
         self._opened.add(index)
 
     def _secret(self, owner: int) -> bytes:
         plan = self.plan
-        shares = {
-            holder: self._shares[holder, owner].tobytes()
-            for holder in np.flatnonzero(self._revealed[:, owner]).tolist()
-        }
+        shares = self._shares.of(owner)
         if len(shares) < plan.quorum:
             # So many members cannot all be corrupted: somebody honest was dealt what cannot be opened.
             crooked = len(self._opened) - len(shares) >= 2 * plan.quorum - plan.members
             told = f"{len(shares)} shares of client {owner} came, the quorum is {plan.quorum}"
             raise TooFewClients("open", told, (owner,) if crooked else ())
         kind: Kind = "self" if owner in self._masked else "key"
-        dealing = self._dealt[owner].message
-        deal, seed, _ = messages.read_dealing(dealing, plan)
-        secret = restored(plan, deal, seed, kind, shares)
+        dealt = self._dealt[owner]
+        secret = restored(plan, dealt.deal, dealt.seed, kind, shares)
         if secret is None:
             identity = self.cohort[owner].identity
             self.blames.append(
-                Blame(identity=identity, plan=plan.to_bytes(), dealing=dealing, kind=kind, shares=shares)
+                Blame(identity=identity, plan=plan.to_bytes(), dealing=dealt.message, kind=kind, shares=shares)
             )
             raise TamperedShare("open", f"the shares that client {owner} dealt do not fit together", (owner,))
         return secret

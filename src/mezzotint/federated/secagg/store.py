@@ -1,0 +1,266 @@
+"""What the server keeps of a round for the committee: what clients dealt, and the shares that members open.
+
+Both are as large as clients times members, far more than all else in a round of thousands, and wait in temporary files.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import weakref
+from collections.abc import Collection, Iterator, Mapping
+from typing import final
+
+import numpy as np
+import numpy.typing as npt
+
+from mezzotint.core.errors import StorageError
+from mezzotint.federated.secagg import messages
+from mezzotint.federated.secagg.masks import TAG_BYTES, derive, pair_purpose, seal, unseal
+from mezzotint.federated.secagg.messages import Clients, Deal, Portions
+from mezzotint.federated.secagg.plan import RoundPlan
+from mezzotint.federated.secagg.sharing import COMMITMENT_BYTES, SHARE_BYTES
+from mezzotint.federated.secagg.wire import Reader
+
+Rows = npt.NDArray[np.uint8]
+_SEALED = slice(0, messages.SEALED_BYTES)
+_COMMITMENTS = slice(messages.SEALED_BYTES, messages.PORTION_BYTES)
+_BLOCK = 1 << 19
+"""Bytes that are kept in memory at a time: only rounds with more of them write a file."""
+
+
+@final
+class Spill:
+    """Bytes by place: in memory while they are few, then in a file that no other user can read and that has no name.
+
+    It goes with the process, however that ends. (Under Windows it has a name until then.)
+
+    Raises:
+        StorageError: of both methods, where the folder for temporary files has no room.
+    """
+
+    def __init__(self) -> None:
+        self._file = tempfile.SpooledTemporaryFile(max_size=_BLOCK, prefix="mezzotint-")  # noqa: SIM115
+        weakref.finalize(self, self._file.close)
+
+    def write(self, place: int, data: bytes) -> None:
+        """Keeps bytes."""
+        try:
+            self._file.seek(place)
+            self._file.write(data)
+        except OSError as error:
+            raise _no_room(error) from None
+
+    def read(self, place: int, count: int) -> bytes:
+        """Bytes that were kept."""
+        try:
+            self._file.seek(place)
+            return self._file.read(count)
+        except OSError as error:
+            raise _no_room(error) from None
+
+
+def _no_room(error: OSError) -> StorageError:
+    remedy = f"what waits for the committee cannot be kept ({error.strerror}); name a folder with room"
+    return StorageError("TMPDIR", str(tempfile.tempdir), remedy)
+
+
+@final
+class Dealing:
+    """What one client dealt, and whom it picked; cut out of where it lies when it is asked for."""
+
+    __slots__ = ("_dealings", "_index")
+
+    def __init__(self, dealings: Dealings, index: int) -> None:
+        self._dealings = dealings
+        self._index = index
+
+    @property
+    def deal(self) -> Deal:
+        """The public part."""
+        return Deal.from_reader(Reader(self._dealings.public([self._index]), "deal"))
+
+    @property
+    def seed(self) -> bytes:
+        """The commitment to the self mask's seed."""
+        return self._dealings.seed(self._index)
+
+    @property
+    def message(self) -> bytes:
+        """All of it, as it was signed."""
+        return self._dealings.message(self._index)
+
+    @property
+    def portions(self) -> Portions:
+        """One a member."""
+        return Portions(self.message)
+
+    @property
+    def picks(self) -> Clients:
+        """Whom it picked."""
+        return self._dealings.picks[self._index]
+
+
+@final
+class Dealings(Mapping[int, Dealing]):
+    """The dealings of a round by client, ascending.
+
+    Public parts stay in memory. Portions, one a member and all but two hundred bytes of a dealing, are written as they
+    were sent, sealed for their members: a block of dealings at a time, by member, so that those of one member are read
+    in few pieces.
+
+    Arguments:
+        plan: of the round.
+    """
+
+    def __init__(self, plan: RoundPlan) -> None:
+        self._plan = plan
+        self._at = np.full(plan.clients, -1, dtype=np.int32)
+        """Number of a client's dealing, in the order in which they came."""
+        self._came = 0
+        self._public = np.zeros((plan.clients, messages.DEAL_BYTES + COMMITMENT_BYTES), dtype=np.uint8)
+        self.picks: npt.NDArray[np.uint16] = np.zeros((plan.clients, plan.picks), dtype=np.uint16)
+        rows = min(plan.clients, max(1, _BLOCK // (plan.members * messages.PORTION_BYTES)))
+        self._block = np.zeros((plan.members, rows, messages.PORTION_BYTES), dtype=np.uint8)
+        self._spill = Spill()
+
+    def __getitem__(self, index: int) -> Dealing:
+        if index not in self:
+            raise KeyError(index)
+        return Dealing(self, index)
+
+    def __contains__(self, index: object) -> bool:
+        return isinstance(index, int) and 0 <= index < self._at.size and bool(self._at[index] >= 0)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.clients.tolist())
+
+    def __len__(self) -> int:
+        return self.clients.size
+
+    @property
+    def clients(self) -> npt.NDArray[np.intp]:
+        """Who dealt, ascending."""
+        return np.flatnonzero(self._at >= 0)
+
+    def add(self, index: int, message: bytes, picks: Collection[int]) -> None:
+        """Takes a dealing that `messages.read_dealing` read, and whom its coins pick."""
+        members, rows, width = self._block.shape
+        public, portions = messages.parts(message)
+        self._public[index] = np.frombuffer(public, dtype=np.uint8)
+        self.picks[index] = messages.compact(picks)
+        self._block[:, self._came % rows] = np.frombuffer(portions, dtype=np.uint8).reshape(members, width)
+        self._at[index] = self._came
+        self._came += 1
+        if self._came % rows == 0:
+            self._spill.write((self._came // rows - 1) * self._block.nbytes, self._block.tobytes())
+
+    def leave_out(self, index: int) -> None:
+        """Forgets a client."""
+        self._at[index] = -1
+
+    def public(self, clients: Collection[int] | Clients) -> bytes:
+        """The public parts of these clients, one after the other."""
+        return self._public[messages.compact(clients), : messages.DEAL_BYTES].tobytes()
+
+    def seed(self, index: int) -> bytes:
+        """A client's commitment to its self mask's seed."""
+        return self._public[index, messages.DEAL_BYTES :].tobytes()
+
+    def coins(self) -> dict[int, bytes]:
+        """The coins of all who dealt."""
+        return {index: self._public[index, messages.COINS].tobytes() for index in self}
+
+    def promised(self, member: int) -> Iterator[tuple[int, bytes, bytes]]:
+        """Dealer after dealer, its commitments to one member's shares of its seed and of its mask key."""
+        rows = self._column(member, _COMMITMENTS).tobytes()
+        for index, begin in zip(self, range(0, len(rows), 2 * COMMITMENT_BYTES), strict=True):
+            middle = begin + COMMITMENT_BYTES
+            yield index, rows[begin:middle], rows[middle : middle + COMMITMENT_BYTES]
+
+    def sealed(self, member: int) -> bytes:
+        """Of all who dealt, the channel's key and what is sealed for one member, as it is sent them."""
+        channels = self._public[self.clients, messages.CHANNEL]
+        return np.append(channels, self._column(member, _SEALED), axis=1).tobytes()
+
+    def _column(self, member: int, part: slice) -> Rows:
+        """A part of what was dealt to one member, one row a dealer."""
+        rows, width = self._block.shape[1], part.stop - part.start
+        found = np.empty((self._came // rows + 1, rows, width), dtype=np.uint8)
+        for block, place in enumerate(found):
+            place[:] = self._piece(block, member)[:, part]
+        return found.reshape(-1, width)[self._at[self.clients]]
+
+    def message(self, index: int) -> bytes:
+        """A client's dealing."""
+        block, row = divmod(int(self._at[index]), self._block.shape[1])
+        portions = b"".join(self._piece(block, member)[row].tobytes() for member in range(self._plan.members))
+        return messages.header("deal", self._plan) + self._public[index].tobytes() + portions
+
+    def _piece(self, block: int, member: int) -> Rows:
+        """A member's portions in a block."""
+        _, rows, width = self._block.shape
+        if block == self._came // rows:
+            return self._block[member]
+        data = self._spill.read(block * self._block.nbytes + member * rows * width, rows * width)
+        return np.frombuffer(data, dtype=np.uint8).reshape(rows, width)
+
+
+@final
+class Shares:
+    """The shares that members opened, each block of clients sealed under keys that are never written.
+
+    Arguments:
+        plan: of the round.
+    """
+
+    def __init__(self, plan: RoundPlan) -> None:
+        self._plan = plan
+        self.counts = np.zeros(plan.clients, dtype=np.uint16)
+        """Shares of each client's secret."""
+        self._key = os.urandom(32)
+        self._holders: list[int] = []
+        self._rows = max(1, _BLOCK // (plan.members * (1 + SHARE_BYTES)))
+        self._spill = Spill()
+        self._at_hand: tuple[int, Rows] | None = None
+
+    def add(self, holder: int, found: Mapping[int, bytes]) -> None:
+        """Takes what a member opened, by dealer."""
+        owners = messages.compact(found)
+        table = np.zeros((self._plan.clients, 1 + SHARE_BYTES), dtype=np.uint8)
+        table[owners, 0] = 1
+        table[owners, 1:] = np.frombuffer(b"".join(found.values()), dtype=np.uint8).reshape(-1, SHARE_BYTES)
+        self.counts[owners] += 1
+        self._holders.append(holder)
+        self._at_hand = None
+        for block, begin in enumerate(range(0, len(table), self._rows)):
+            part = table[begin : begin + self._rows].tobytes()
+            sealed = seal(self._key_of(block, holder), part, about=self._plan.digest)
+            self._spill.write(self._place(block, holder), sealed)
+
+    def of(self, owner: int) -> dict[int, bytes]:
+        """holder -> its share of a client's secret; quick for client after client."""
+        block, row = divmod(owner, self._rows)
+        holders = sorted(self._holders)
+        if not holders:
+            return {}
+        if self._at_hand is None or self._at_hand[0] != block:
+            self._at_hand = block, np.stack([self._table(block, holder) for holder in holders], axis=1)
+        shares = self._at_hand[1][row].tobytes()
+        places = zip(holders, range(0, len(shares), 1 + SHARE_BYTES), strict=True)
+        return {holder: shares[at + 1 : at + 1 + SHARE_BYTES] for holder, at in places if shares[at]}
+
+    def _place(self, block: int, holder: int) -> int:
+        return (block * self._plan.members + holder) * (self._rows * (1 + SHARE_BYTES) + TAG_BYTES)
+
+    def _key_of(self, block: int, holder: int) -> bytes:
+        purpose = pair_purpose(b"shares at rest", block, holder)
+        return derive(self._key, plan=self._plan.digest, purpose=purpose)
+
+    def _table(self, block: int, holder: int) -> Rows:
+        rows = min(self._rows, self._plan.clients - block * self._rows)
+        sealed = self._spill.read(self._place(block, holder), rows * (1 + SHARE_BYTES) + TAG_BYTES)
+        part = unseal(self._key_of(block, holder), sealed, about=self._plan.digest)
+        if part is None:
+            raise StorageError("TMPDIR", str(tempfile.tempdir), "a temporary file was changed while it was in use")
+        return np.frombuffer(part, dtype=np.uint8).reshape(rows, 1 + SHARE_BYTES)
