@@ -116,7 +116,7 @@ def test_csv_of_text_and_the_page_about_it(tmp_path: Path) -> None:
     assert [row[0] for row in page.sections[0].table.rows] == ["a", "b"]
 
 
-@judges("collect.estimate.frequencies")
+@judges("collect.estimates.frequencies")
 @pytest.mark.parametrize("method", EVERY)
 @pytest.mark.parametrize("n", [10, 1000])
 def test_coverage_of_frequencies(method: Any, n: int) -> None:

@@ -44,7 +44,7 @@ def ends(interval: collect.Interval) -> np.ndarray:
     "collect.mean.safe_half_width",
     "collect.mean.mean_interval",
     "collect.mean.score_interval",
-    "collect.estimate.estimate",
+    "collect.estimates.estimate",
 )
 @settings(max_examples=examples(4))
 @given(counts=counted(), method=st.sampled_from(["safe", "asymptotic"]))
@@ -74,9 +74,9 @@ def _mean(counts: collect.CodeCounts, method: str) -> collect.Interval:
 
 
 @judges(
-    "collect.estimate.estimate",
-    "collect.estimate.Estimate.privacy_error",
-    "collect.estimate.Estimate.sampling_error",
+    "collect.estimates.estimate",
+    "collect.estimates.Estimate.privacy_error",
+    "collect.estimates.Estimate.sampling_error",
 )
 @settings(max_examples=examples(2))
 @given(counts=counted())
@@ -134,7 +134,7 @@ def test_the_finite_sample_limit_grows_with_level_and_codes() -> None:
     assert finite_sample_limit(2, level=0.9) < finite_sample_limit(2, level=0.99) < finite_sample_limit(5, level=0.99)
 
 
-@judges("collect.estimate.frequencies", "collect.shapes.Shapes.share")
+@judges("collect.estimates.frequencies", "collect.shapes.Shapes.share")
 @settings(max_examples=examples(7))
 @given(
     counts=st.lists(st.integers(0, 60), min_size=3, max_size=3).filter(lambda found: sum(found) > 1),

@@ -75,7 +75,7 @@ def test_the_walk_finds_what_is_known_to_issue() -> None:
     """The walk itself can fail to see: a few names of every kind that it must find."""
     known = {
         "core.loss.pure_epsilon", "core.mechanism.Mechanism.epsilon", "core.mechanism.Mechanism.delta",
-        "privacy.account.account", "vectors.tables.TableScheme.account", "collect.estimate.estimate",
+        "privacy.account.account", "vectors.tables.TableScheme.account", "collect.estimates.estimate",
         "collect.mean.safe_half_width", "smoothed.profiles.profile", "training.rqp.accounting.Steps.account",
         "privacy.ledger.Ledger.spent", "design.optimal.optimal", "families.noise.IntegerNoise.renyi",
     }  # fmt: skip
