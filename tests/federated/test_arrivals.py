@@ -59,6 +59,15 @@ def test_answers_come_in_the_order_in_which_they_are_there_and_the_end_waits_for
     assert clock.now < 3.0 + 1.0  # the longest pause between two looks
 
 
+@pytest.mark.parametrize("after", [0.01, 0.3, 1.9, 4.2, 7.7, 19.0, 300.0])
+def test_an_answer_is_seen_soon_after_it_came_and_few_looks_are_in_vain(clock, after):
+    """A twentieth of the wait later at most, but for 0.05 s; a second if that is less."""
+    grid = _Slow(clock, [after])
+    assert _nodes(arriving(grid, _messages(1), timeout=600.0)) == [10]
+    assert clock.now - after <= min(max(after / 20, 0.05), 1.0) + 1e-9  # sums of pauses are rounded
+    assert len(grid.fetched) <= 2 + 20 * 5 + after
+
+
 def test_what_comes_after_the_deadline_is_not_taken_and_what_came_before_it_is(clock):
     grid = _Slow(clock, [9.9, 10.1, 0.0])
     found = []

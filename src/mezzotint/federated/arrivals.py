@@ -14,7 +14,9 @@ _AT_ONCE = 64
 _ROOM = 1 << 22
 """Bytes of answers fetched by one request: what is fetched lies in memory until it is read."""
 _SHORTEST, _LONGEST = 0.05, 1.0
-"""Seconds between two looks for answers: the pause grows while nothing comes."""
+"""Seconds between two looks for answers."""
+_PART = 20
+"""While nothing comes, a look is this part of the time waited for it later than the one before: so little is lost."""
 
 
 def arriving(
@@ -45,7 +47,8 @@ def arriving(
             if number:
                 waiting[number] = message.metadata.dst_node_id
     del some
-    deadline, pause = time.monotonic() + timeout, _SHORTEST
+    last = time.monotonic()  # when something came
+    deadline = last + timeout
     size = max(1, min(_AT_ONCE, _ROOM // max(1, answer_bytes)))
     try:
         while waiting or late:
@@ -60,7 +63,9 @@ def arriving(
                     yield found.pop(0)
             if over or not waiting:
                 return
-            pause = _SHORTEST if len(waiting) < before else min(2 * pause, _LONGEST)
-            time.sleep(min(pause, max(0.0, deadline - time.monotonic())))
+            now = time.monotonic()
+            last = now if len(waiting) < before else last
+            pause = min(max((now - last) / _PART, _SHORTEST), _LONGEST)
+            time.sleep(min(pause, max(0.0, deadline - now)))
     finally:
         late.update(waiting)
