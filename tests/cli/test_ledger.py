@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,9 @@ import pytest
 
 from mezzotint import families, privacy
 from mezzotint.core.files import AppendLog
+from mezzotint.federated.encoding import noise_encoding
 from mezzotint.federated.ledger import RunLedger
+from mezzotint.federated.lifetime import LifetimeLedger
 from tolerances import FEW
 
 EPSILON = families.randomized_response(lower=0, upper=10, epsilon=0.5).epsilon
@@ -105,7 +108,7 @@ def test_ledgers_of_runs_say_rounds_and_steps(invoke: Callable[..., Any], tmp_pa
     assert "more than 2 rounds" in said
     refused = invoke("ledger", path, "--budget", "1")
     assert refused.status == 2
-    assert "--budget=1.0: is for ledgers of releases" in refused.err
+    assert "counts rounds, whose price the run's report states" in refused.err
     path = tmp_path / "net.pt.ledger.jsonl"
     log = AppendLog(path, header={"format": "mezzotint-training-ledger", "version": 1}, take=lambda line: None)
     with log.transaction() as append:
@@ -140,3 +143,28 @@ def test_a_damaged_ledger_is_named_whatever_is_wrong_with_it(invoke: Callable[..
                 assert re.fullmatch("mezzotint: .+\n", outcome.err)
             else:  # what counted when it was cut counts
                 assert outcome.json["charges"] >= (len(damaged) == place and place > second)
+
+
+def test_a_federated_client_reads_what_its_sums_cost(invoke: Callable[..., Any], tmp_path: Path) -> None:
+    path, encoding = tmp_path / "sums.jsonl", noise_encoding(
+        lambda sigma: families.discrete_gaussian(sigma=sigma), noise_multiplier=4.0, l2_norm=1.0, clients=10, size=20
+    )  # fmt: skip
+    ledger = LifetimeLedger(path, identity="ab")
+    for plan in (b"one", b"two"):
+        ledger.charge(encoding, plan=plan, clients=10, corrupted=2, size=20, budget=math.inf, delta=1e-5)
+    expected = encoding.central(rounds=2, clients=10, size=20, delta=1e-6, corrupted=2).epsilon
+    found = invoke("ledger", path, "--delta", "1e-6", "--json").json
+    assert (found["sums"], found["epsilon"], found["observer"]) == (2, expected, "secure_sum")
+    assert invoke("ledger", path, "--delta", "1e-6", "--budget", expected).status == 0
+    exceeded = invoke("ledger", path, "--delta", "1e-6", "--budget", expected / 2)
+    assert (exceeded.status, "exceeded" in exceeded.out) == (1, True)
+    assert "--client" in invoke("ledger", path, "--client", "ann").err
+
+
+def test_a_run_ledger_tells_of_one_client(invoke: Callable[..., Any], tmp_path: Path) -> None:
+    ledger = RunLedger(tmp_path / "run.jsonl", {})
+    number = ledger.start()
+    ledger.ask(number, ["ann", "bob"], minimum=1)
+    ledger.close(number, ["ann"])
+    assert invoke("ledger", tmp_path / "run.jsonl", "--client", "bob", "--json").json["charges"] == {"bob": 0}
+    assert "mezzotint report" in invoke("ledger", tmp_path / "run.jsonl", "--budget", "1").err

@@ -82,14 +82,19 @@ def test_a_run_reports_everything(tmp_path):
 
 def test_a_resumed_run_does_the_rounds_that_are_left_and_keeps_its_ledger(tmp_path):
     out = tmp_path / "run"
-    run_server(_grid(), _settings(tmp_path, out=str(out), rounds=2))
+    first = run_server(_grid(), _settings(tmp_path, out=str(out), rounds=2))
     before = (out / "ledger.jsonl").read_bytes()
     grid = _grid()
     report = run_server(grid, _settings(tmp_path, out=str(out), rounds=3))
     assert (out / "ledger.jsonl").read_bytes().startswith(before)
-    assert len(report.accuracy) == 2  # where it was, and the round that was left
+    assert report.accuracy[:3] == first.accuracy
+    assert len(report.accuracy) == 4
     assert report.ledger["charges"] == {str(place): 3 for place in range(CLIENTS)}
     assert Checkpoint.load(out).done == 3
+    lines: list[str] = []
+    again = run_server(_grid(), _settings(tmp_path, out=str(out), rounds=3), lines.append)
+    assert again.accuracy == report.accuracy
+    assert "is finished" in lines[0]
 
 
 def test_a_crash_between_masks_and_sum_is_charged_to_all_who_were_asked(tmp_path):
@@ -242,12 +247,40 @@ def test_every_table_can_be_chosen_by_name_and_summed(name):
         (["--mechanism", "rounded-gaussian", "--bands", "4", "--most-examples", "9"], "most-examples"),
         (["--mechanism", "rounded-gaussian", "--bands", "65"], "bands"),
         (["--mechanism", "rounded-gaussian", "--bands", "4", "--per-round", "50"], "--per-round 100"),
+        (["--mechanism", "rounded-gaussian", "--bits", "4"], "--bits=4: of tables by name"),
+        (["--mechanism", "ddg", "--report-epsilon", "4"], "--report-epsilon=4.0: of tables"),
+        (["--mechanism", "ddg", "--clip", "4"], "--clip=4.0: only tables"),
+        (["--mechanism", "rqm", "--noise-multiplier", "1"], "--noise-multiplier=1.0: of noise"),
+        (["--trust", "local", "--dropping", "0.1"], "--dropping=0.1: of secure sums"),
+        (["--l2-norm-range", "1", "2"], "--clip-quantile"),
+        (["--evaluate-noise", "4"], "--evaluate-noise=4.0: of what clients measure"),
+        (["--evaluate-every", "2", "--evaluate-noise", "0"], "--evaluate-noise=0.0"),
+        (["--evaluate-every", "2", "--largest-loss", "0"], "--largest-loss=0.0"),
+        (["--algorithm", "fedsgd", "--proximal", "0.1"], "--proximal=0.1: of --algorithm fedavg"),
+        (["--rate", "-1"], "--rate=-1.0: "),
+        (["--batch", "-1"], "--batch=-1: "),
+        (["--mechanism", "rounded-gaussian", "--clip-quantile", "1.5"], "--clip-quantile=1.5: a quantile"),
+        (["--l2-norm", "-1"], "or 0"),
+        (["--most-examples", "-4"], "0 weighs all alike"),
+        (["--spare", "60"], "--spare=60: "),
+        (["--minimum", "1", "--app", "a"], "--minimum=1: "),
+        (["--rounds", "2000", "--app", "a"], "--rounds=2000: "),
+        (["--colluding", "0.9", "--app", "a"], "--colluding=0.9: "),
+        (["--app", "a", "--proof", "p.json"], "--proof=p.json: "),
+        (["--resume", "--out", "run", "--rounds", "12"], "--rounds=12: a run goes on"),
     ],
 )
 def test_bad_input_ends_with_2_and_a_remedy(arguments, word, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert run(["federate", *arguments]) == 2
     assert word in capsys.readouterr().err.lower()
+
+
+def test_a_written_app_is_told_as_one_object(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert run(["federate", "--rounds", "3", "--app", "app", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["app"], told["settings"]["rounds"]) == ("app", 3)
 
 
 def test_an_app_is_written_with_its_encoding(tmp_path, monkeypatch):

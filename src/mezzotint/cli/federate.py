@@ -47,6 +47,7 @@ _REPORT_EPSILON = 4.0
 
 
 def command(
+    context: typer.Context,
     mechanism: Annotated[
         str,
         typer.Option(
@@ -161,6 +162,7 @@ def command(
 ) -> None:
     """Federated learning through secure sums or single private reports: simulated here, or written for `flwr run`."""
     options = dict(locals())
+    _refuse_idle(options)
     with tempfile.TemporaryDirectory() as scratch:
         if resume:
             settings = _resumed(out)
@@ -169,6 +171,8 @@ def command(
             encoding = _encoding(options, settings)
             if app is not None:
                 _write_app(app, settings, encoding, out)
+                if as_json:
+                    print_json({"app": str(app), "settings": settings.as_dict()})
                 return
             settings = replace(settings, mechanism=_place(encoding, out, Path(scratch)))
         from mezzotint.federated import folder as simulation
@@ -184,6 +188,39 @@ def command(
     _show(report, settings, as_json)
 
 
+def _refuse_idle(options: Options) -> None:
+    """Refuses options that were typed and would change nothing."""
+    name, local = options["mechanism"], options["trust"] == "local"
+    noisy, table = not local and name in NOISES, name in ("", *TABLES)
+    sums = "of secure sums, which --trust local has none of; leave it out"
+    measured = "of what clients measure: give --evaluate-every, too, or leave it out"
+    of_tables = "of tables by name: give one as --mechanism, or leave it out"
+    rules: dict[str, tuple[bool, str]] = {
+        "bits": (not table and name != _RANKED, of_tables),
+        "report_epsilon": (not table and name != _RANKED, of_tables),
+        "noise_multiplier": (not noisy, f"of noise that is added: name it ({', '.join(NOISES)}), or leave it out"),
+        "clip": (local or not (table or name == _CLIP), "only tables by name and clip have it; leave it out"),
+        "l2_norm_range": (not options["clip_quantile"], "of a norm that adapts: give --clip-quantile, too"),
+        "evaluate_noise": (not options["evaluate_every"], measured),
+        "largest_loss": (not options["evaluate_every"], measured),
+        **dict.fromkeys(
+            ("steps", "rate", "proximal"),
+            (options["algorithm"] == "fedsgd", "of --algorithm fedavg: fedsgd sends one gradient; leave it out"),
+        ),
+        **dict.fromkeys(("colluding", "dropping"), (local, sums)),
+        "proof": (options["app"] is not None, "what a run cost is proved when it has ended; leave it out with --app"),
+    }
+    if options["resume"]:
+        remedy = "a run goes on with the settings that it has; leave it out, or begin another run"
+        kept = ("context", "out", "resume", "proof", "as_json")
+        rules = {option: (option not in kept, remedy) for option in options}
+    for option, (idle, remedy) in rules.items():
+        source = options["context"].get_parameter_source(option)
+        if idle and source is not None and source.name == "COMMANDLINE":
+            value = options[option]
+            raise ParameterError(option, str(value) if isinstance(value, Path) else value, remedy)
+
+
 def _settings(options: Options) -> RunSettings:
     """Those of a new run; what --mechanism names is added once it is made."""
     from mezzotint.federated.settings import RunSettings
@@ -197,6 +234,10 @@ def _encoding(options: Options, settings: RunSettings) -> Encoding | mz.vectors.
     """How an update becomes a report; None for `clip`."""
     name, bits, report_epsilon = options["mechanism"], options["bits"], options["report_epsilon"]
     most_examples, quantile, bands = options["most_examples"], options["clip_quantile"], options["bands"]
+    if most_examples < 0:
+        raise ParameterError("most_examples", most_examples, "a number of examples; 0 weighs all alike")
+    if not 0 <= quantile < 1:
+        raise ParameterError("clip_quantile", quantile, "a quantile between 0 and 1; 0 keeps the norm fixed")
     alike = settings.trust == "sum" and name == _ROUNDED and not most_examples
     if quantile and not alike:
         remedy = "a norm that adapts needs --mechanism rounded-gaussian, in sums, without --most-examples"
@@ -265,7 +306,7 @@ def _table(name: str, bits: int, clip: float, report_epsilon: float, l2_norm: fl
     from mezzotint.federated.descriptions import load_encoding
 
     if not 1 <= bits <= 12:
-        raise ParameterError("bits", bits, "1 to 12 bits a report")
+        raise ParameterError("bits", bits, "a report of a table has 1 to 12 bits: ask for as many")
     if not 0 < clip < math.inf:
         raise ParameterError("clip", clip, "a finite clipping range > 0")
     if not 0 <= report_epsilon < math.inf:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -15,6 +16,7 @@ from rich.text import Text
 
 import mezzotint as mz
 from mezzotint.cli.common import AsJson, Fitted, headed, show, warn
+from mezzotint.core.arguments import check_probability
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import AppendLog
 from mezzotint.core.records import JsonObject, above, below
@@ -22,12 +24,17 @@ from mezzotint.core.records import JsonObject, above, below
 EXAMPLE = "mezzotint ledger ledger.jsonl --budget 1 --json"
 
 FEDERATED, TRAINING = "mezzotint-federated-ledger", "mezzotint-training-ledger"
+LIFETIME = "mezzotint-lifetime-ledger"
 
 _HEADER = 65536
 """Bytes that the first line of a ledger may have."""
 
 File = Annotated[
-    Path, typer.Argument(help="Ledger that privatize --ledger, federate --out or train --checkpoint wrote (.jsonl).")
+    Path,
+    typer.Argument(
+        help="Ledger that privatize --ledger, federate --out or train --checkpoint wrote, or a federated client in its "
+        "folder of records (.jsonl)."
+    ),
 ]
 
 
@@ -37,6 +44,9 @@ def command(
         float | None, typer.Option(help="Epsilon that nobody may exceed: also say what is left of it to each.")
     ] = None,
     client: Annotated[str | None, typer.Option(help="Only this client; people of --charge-by are clients.")] = None,
+    delta: Annotated[
+        float, typer.Option(help="Of the epsilon of a federated client's sums; other ledgers have their own.")
+    ] = 1e-5,
     top: Annotated[int, typer.Option(min=1, help="How many clients to list, those who spent most first.")] = 20,
     as_json: AsJson = False,
 ) -> None:
@@ -44,19 +54,23 @@ def command(
 
     FILE is a ledger (.jsonl). Exit status 1: somebody's sum exceeds --budget.
     """
-    from mezzotint.privacy import ledger as releases_of
-
     if not file.is_file():
         raise ParameterError("file", str(file), "no such ledger; privatize --ledger, federate --out make one")
     if budget is not None and not budget >= 0:
         raise ParameterError("budget", budget, "an epsilon >= 0")
     header = _header(file)
     kind = header.get("format")
-    if kind != releases_of.FORMAT and (budget is not None or client is not None):
-        name, value = ("budget", budget) if budget is not None else ("client", client)
-        raise ParameterError(name, value, f"is for ledgers of releases; {file.name} is a {kind}, which counts rounds")
+    if budget is not None and kind in (FEDERATED, TRAINING):
+        remedy = (
+            f"{file.name} counts rounds, whose price the run's report states: leave it out, and see mezzotint report"
+        )
+        raise ParameterError("budget", budget, remedy)
+    if client is not None and kind in (LIFETIME, TRAINING):
+        raise ParameterError("client", client, f"{file.name} has no clients to choose from; leave it out")
     if kind == FEDERATED:
-        _show_rounds(file, header, top, as_json)
+        _show_rounds(file, header, client, top, as_json)
+    elif kind == LIFETIME:
+        _show_sums(file, header, check_probability("delta", delta), budget, as_json)
     elif kind == TRAINING:
         _show_steps(file, header, as_json)
     else:
@@ -82,7 +96,7 @@ def _header(file: Path) -> JsonObject:
         header.pop("chain")
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         header = {}
-    if header.get("format") not in (releases_of.FORMAT, FEDERATED, TRAINING):
+    if header.get("format") not in (releases_of.FORMAT, FEDERATED, LIFETIME, TRAINING):
         raise FileFormatError(f"{file.name}: is no ledger; name what privatize --ledger or federate --out wrote")
     return header
 
@@ -193,7 +207,41 @@ def _words(facts: JsonObject, top: int) -> Sequence[str]:
     return lines
 
 
-def _show_rounds(file: Path, header: JsonObject, top: int, as_json: bool) -> None:
+def _show_sums(file: Path, header: JsonObject, delta: float, budget: float | None, as_json: bool) -> None:
+    """What a federated client paid for all the sums of its life; exit status 1 where that is more than the budget."""
+    from mezzotint.federated.lifetime import LifetimeLedger
+    from mezzotint.privacy.claim import counted
+
+    ledger = LifetimeLedger(file, identity=str(header.get("identity", "")))
+    try:
+        epsilon = ledger.spent(delta) if ledger.sums else 0.0
+    except ParameterError:  # sums without noise of the clients' own
+        epsilon = math.inf
+    facts: JsonObject = {
+        "identity": header.get("identity"),
+        "sums": ledger.sums,
+        "epsilon": epsilon,
+        "delta": delta,
+        "neighboring": "replace_one",
+        "observer": "secure_sum",
+        "certified": False,
+    }
+    paid = f"epsilon {above(epsilon)}, delta {above(delta)}" if math.isfinite(epsilon) else "no epsilon can be claimed"
+    words = (
+        f"{file.name}: {counted(ledger.sums, 'secure sum')} that this client was in, or was charged for\n"
+        f"Computed: {paid}, for replacing all data of this client (replace_one), to an observer of the secure sums "
+        "alone, each of which is taken for the smallest that its plan allowed."
+    )
+    if budget is not None:
+        facts |= {"budget": budget, "left": max(0.0, budget - epsilon)}
+        left = "which is exceeded" if epsilon > budget else f"{below(budget - epsilon)} of it left"
+        words += f"\nBudget: epsilon {budget:g}, {left}."
+    show({"file": str(file), **facts}, as_json, lambda: words)
+    if budget is not None and epsilon > budget:
+        raise typer.Exit(1)
+
+
+def _show_rounds(file: Path, header: JsonObject, client: str | None, top: int, as_json: bool) -> None:
     """A federated run: rounds charged, whose price the run's report states."""
     from mezzotint.federated import ledger as rounds_of
 
@@ -201,6 +249,8 @@ def _show_rounds(file: Path, header: JsonObject, top: int, as_json: bool) -> Non
         file, {key: value for key, value in header.items() if key not in ("format", "version")}
     )
     facts = ledger.as_dict()
+    if client is not None:
+        facts["charges"] = {client: facts["charges"].get(client, 0)}
     outcomes = Counter(text.partition(":")[0] for text in facts["rounds"].values())
     title = f"{file.name}: " + ", ".join(f"{count} {text}" for text, count in outcomes.items())
     table = headed(("client", "rounds charged"))
@@ -211,7 +261,7 @@ def _show_rounds(file: Path, header: JsonObject, top: int, as_json: bool) -> Non
         f"{len(charged) - top:,} more clients were charged for no more rounds (--top)\n" if len(charged) > top else ""
     )
     words = (
-        f"{more}Nobody was charged for more than {max(facts['charges'].values(), default=0)} rounds; an interrupted "
+        f"{more}Nobody was charged for more than {max(ledger.charges.values(), default=0)} rounds; an interrupted "
         f"round counts for all who were asked. The smallest sum is of {facts['smallest_sum']} clients. "
         f"What that costs: mezzotint report {file.parent} --out run.html"
     )

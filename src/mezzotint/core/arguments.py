@@ -6,7 +6,7 @@ import math
 import operator
 from collections.abc import Sequence
 from numbers import Integral, Real
-from typing import Literal, SupportsIndex, cast
+from typing import Literal, SupportsIndex, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,8 @@ import numpy.typing as npt
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import NumberArray
 from mezzotint.core.mechanism import MAX_LEVELS, FloatArray, IntArray
+
+T = TypeVar("T")
 
 MOST = 10**18
 """Largest count: products of counts stay far within the floats."""
@@ -38,6 +40,13 @@ def check_count(name: str, value: object, *, least: int = 1, most: int = MOST) -
         shown = f"{most:,}" if most < 10**6 else f"{most:.4g}"
         raise ParameterError(name, value, f"need an integer >= {least}, at most {shown}")
     return number
+
+
+def check_instance(name: str, value: object, kind: type[T]) -> T:
+    """The object itself; ParameterError unless it is one of this class."""
+    if not isinstance(value, kind):
+        raise ParameterError(name, value, f"need an object of the class {kind.__name__}")
+    return value
 
 
 def check_finite(name: str, value: object) -> float:

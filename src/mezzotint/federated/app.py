@@ -36,7 +36,7 @@ from mezzotint.federated.metrics import MetricsEncoding
 from mezzotint.federated.records import log
 from mezzotint.federated.rounds import RoundStrategy, spending
 from mezzotint.federated.schedule import check_sampling
-from mezzotint.federated.secagg import Roster
+from mezzotint.federated.secagg import PlanRefused, Roster
 from mezzotint.federated.server_optimizers import optimizer_named
 from mezzotint.federated.settings import RunSettings
 from mezzotint.federated.strategy import Evaluation, SecureStrategy
@@ -126,8 +126,25 @@ def _budget(settings: RunSettings, strategy: RoundStrategy[Any], coordinates: in
     return rounds_within(settings.epsilon, spent, settings.rounds)
 
 
-def _strategy(settings: RunSettings, checkpoint: Checkpoint, coordinates: int) -> RoundStrategy[Any]:
-    scheme = settings.codebook() if settings.trust == "local" else settings.encoding()
+def check_run(settings: RunSettings, scheme: Encoding | RankedCodebook) -> None:
+    """Refuses, before anything starts or is written, a run whose rounds no client would answer.
+
+    Raises:
+        ParameterError: no plan of such a round is safe; what the strategy refuses.
+    """
+    if isinstance(scheme, RankedCodebook):
+        return
+    try:
+        _strategy(replace(settings, out=""), scheme, Checkpoint(parameters=np.zeros(1), done=0, session=bytes(16)), 1)
+    except PlanRefused as error:
+        borne = f"with dropping={settings.dropping:g} and per_round={settings.per_round} no plan is safe ({error.what})"
+        remedy = f"{borne}; lower one of the shares, or draw more clients"
+        raise ParameterError("colluding", settings.colluding, remedy) from None
+
+
+def _strategy(
+    settings: RunSettings, scheme: Encoding | RankedCodebook, checkpoint: Checkpoint, coordinates: int
+) -> RoundStrategy[Any]:
     binding = scheme.sha256 if isinstance(scheme, RankedCodebook) else scheme.binding.hex()
     facts = {"session": checkpoint.session.hex(), "encoding": binding, "coordinates": coordinates}
     common: dict[str, Any] = {
@@ -155,7 +172,6 @@ def _strategy(settings: RunSettings, checkpoint: Checkpoint, coordinates: int) -
             encoding=_resumed(scheme, checkpoint), roster=roster, evaluation=evaluation, **borne, **common
         )
     strategy.optimizer_state = checkpoint.optimizer
-    strategy.most_rounds = _budget(settings, strategy, coordinates)
     return strategy
 
 
@@ -248,15 +264,25 @@ def _trained(
     )
     model = model_for(settings.model, federation)
     checkpoint = _prepare(settings, model.initial(settings.seed))
-    strategy = _strategy(settings, checkpoint, checkpoint.parameters.size)
+    scheme = settings.codebook() if settings.trust == "local" else settings.encoding()
+    strategy = _strategy(settings, scheme, checkpoint, checkpoint.parameters.size)
+    strategy.most_rounds = _budget(settings, strategy, checkpoint.parameters.size)
+    if checkpoint.done >= settings.rounds:
+        _tell(
+            tell,
+            f"the run is finished: all {counted(settings.rounds, 'round')} are done, results are in {settings.out}",
+        )
 
     def scored(parameters: npt.NDArray[np.float64], done: int) -> Scores:
-        own = {} if evaluate is None else dict(evaluate(done, parameters))
+        own = {} if evaluate is None else {name: float(one) for name, one in evaluate(done, parameters).items()}
         return Scores(*model.evaluate(parameters, federation.test_x, federation.test_y), own, _adapted(strategy))
 
     if isinstance(strategy, SecureStrategy) and strategy.evaluator is not None:
         _tell(tell, _price(settings, strategy, checkpoint.parameters.size))
-    history, measured = [scored(checkpoint.parameters, checkpoint.done)], list[JsonObject]()
+    history = [Scores(*one) for one in checkpoint.told.get("history", [])]
+    measured: list[JsonObject] = checkpoint.told.get("measured", [])
+    if not history:
+        history = [scored(checkpoint.parameters, checkpoint.done)]
     for done in range(checkpoint.done, settings.rounds):
         arrays = ArrayRecord({PARAMETERS: Array(checkpoint.parameters.astype(np.float32))})
         result = strategy.start(
@@ -268,17 +294,19 @@ def _trained(
         parameters = checkpoint.parameters
         if strategy.counted:
             parameters = result.arrays[PARAMETERS].numpy().astype(np.float64)
+        history.append(scored(parameters, done + 1))
+        if isinstance(strategy, SecureStrategy) and strategy.measured:
+            measured.append(_measured(strategy, done + 1))
         checkpoint = replace(
             checkpoint, parameters=parameters, done=done + 1, optimizer=strategy.optimizer_state,
-            l2_norm=_adapted(strategy),
+            l2_norm=_adapted(strategy), told={"history": history, "measured": measured},
         )  # fmt: skip
         if settings.out:
             checkpoint.save(Path(settings.out))
-        history.append(scored(parameters, done + 1))
         spent = strategy.spent(size=parameters.size, delta=settings.delta, corrupted=settings.corrupted)
         _tell_round(tell, strategy, done + 1, history[-1], spending(spent, strategy.ledger))
-        if isinstance(strategy, SecureStrategy) and strategy.measured:
-            measured.append(_told_measured(tell, strategy, done + 1))
+        if measured and measured[-1]["round"] == done + 1:
+            _tell_measured(tell, measured[-1])
         time.sleep(settings.pause)
     return _report(settings, strategy, history, measured, checkpoint.parameters.size, time.perf_counter() - start)
 
@@ -288,12 +316,16 @@ def _config(settings: RunSettings) -> ConfigRecord:
     return ConfigRecord({key: getattr(settings, key) for key in TOLD})
 
 
-def _told_measured(tell: Callable[[str], None] | None, strategy: SecureStrategy, done: int) -> JsonObject:
-    evaluator = strategy.evaluator
-    clients = 0 if evaluator is None else evaluator.counted
-    told = ", ".join(f"{name} {one.value:.4f} (noise {one.error:.2g})" for name, one in strategy.measured.items())
-    _tell(tell, f"after round {done}: {clients} clients measured {told}")
+def _measured(strategy: SecureStrategy, done: int) -> JsonObject:
+    clients = 0 if strategy.evaluator is None else strategy.evaluator.counted
     return {"round": done, "clients": clients, **{name: tuple(one) for name, one in strategy.measured.items()}}
+
+
+def _tell_measured(tell: Callable[[str], None] | None, found: JsonObject) -> None:
+    told = ", ".join(
+        f"{name} {one[0]:.4f} (noise {one[1]:.2g})" for name, one in found.items() if name not in ("round", "clients")
+    )
+    _tell(tell, f"after round {found['round']}: {found['clients']} clients measured {told}")
 
 
 def _tell(tell: Callable[[str], None] | None, line: str) -> None:
@@ -305,8 +337,10 @@ def _tell(tell: Callable[[str], None] | None, line: str) -> None:
 def _tell_round(
     tell: Callable[[str], None] | None, strategy: RoundStrategy[Any], done: int, scores: Scores, spent: str
 ) -> None:
-    what = "reports" if isinstance(strategy, LocalStrategy) else "sum"
-    line = f"round {done}: {what} of {strategy.counted} clients, accuracy {scores.accuracy:.4f}, loss {scores.loss:.4f}"
+    what = f"{'reports' if isinstance(strategy, LocalStrategy) else 'sum'} of {strategy.counted} clients"
+    if not strategy.counted and strategy.incidents:
+        what = f"nothing was learnt ({' '.join(strategy.incidents[-1].what.split())})"
+    line = f"round {done}: {what}, accuracy {scores.accuracy:.4f}, loss {scores.loss:.4f}"
     line += "".join(f", {name} {value:.4g}" for name, value in scores.own.items())
     line += "" if scores.l2_norm is None else f", clipping norm {scores.l2_norm:.4g} from now on"
     _tell(tell, line + f"; {spent}")

@@ -23,7 +23,7 @@ from flwr.serverapp import Grid, ServerApp
 from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.files import refuse_existing, replacing
 from mezzotint.datasets import load_federation
-from mezzotint.federated.app import RunReport, make_server_app
+from mezzotint.federated.app import RunReport, check_run, make_server_app
 from mezzotint.federated.client_app import make_client_app
 from mezzotint.federated.encoding import Encoding, canonical
 from mezzotint.federated.mod import SecureUpdates
@@ -143,6 +143,7 @@ def write_app(folder: Path, settings: RunSettings, encoding: Encoding | RankedCo
         ParameterError: the folder holds an app already, or its parent does not exist; rounds of more clients than the
             roster has.
     """
+    check_run(settings, encoding or replace(settings, mechanism="").encoding())
     made = not folder.is_dir()
     if made:
         refuse_existing(folder, overwrite=None, parameter="app")
@@ -261,7 +262,7 @@ def simulate(
     if settings.per_round + settings.spare > population:
         raise ParameterError("per_round", settings.per_round, f"the data set has only {population} clients")
     # A mechanism that cannot be used is refused before anything starts.
-    _ = settings.codebook() if settings.trust == "local" else settings.encoding()
+    check_run(settings, settings.codebook() if settings.trust == "local" else settings.encoding())
     if mod is None and settings.evaluate_every:
         mod = SecureUpdates(Policy(evaluate_noise_multiplier=0.0))
     reports: list[RunReport] = []

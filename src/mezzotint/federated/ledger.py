@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -250,6 +251,7 @@ class Checkpoint:
         session: 16 bytes naming the run; clients refuse to answer one of its rounds twice.
         optimizer: what the server's optimizer remembers.
         l2_norm: clipping norm of the next round, where it adapts; None: as the encoding's file says.
+        told: what the run has to report of the rounds so far, as plain values.
     """
 
     parameters: npt.NDArray[np.float64]
@@ -257,6 +259,7 @@ class Checkpoint:
     session: bytes
     optimizer: State = field(default_factory=dict[str, npt.NDArray[np.float64]])
     l2_norm: float | None = None
+    told: JsonObject = field(default_factory=dict[str, Any])
 
     def save(self, folder: Path) -> None:
         """Replaces the folder's checkpoint; a crash leaves the old one or the new one."""
@@ -265,7 +268,8 @@ class Checkpoint:
             state: dict[str, Any] = {_STATE + name: vector for name, vector in self.optimizer.items()}
             if self.l2_norm is not None:
                 state["l2_norm"] = np.float64(self.l2_norm)
-            np.savez(handle, parameters=self.parameters, done=np.int64(self.done), session=session, **state)
+            told = np.frombuffer(json.dumps(self.told).encode(), dtype=np.uint8)
+            np.savez(handle, parameters=self.parameters, done=np.int64(self.done), session=session, told=told, **state)
 
     @classmethod
     def load(cls, folder: Path) -> Checkpoint:
@@ -279,9 +283,11 @@ class Checkpoint:
                 state = {name.removeprefix(_STATE): file[name] for name in file.files if name.startswith(_STATE)}
                 parameters, session = file["parameters"], file["session"].tobytes()
                 norm = float(file["l2_norm"]) if "l2_norm" in file.files else None
+                told = json.loads(file["told"].tobytes()) if "told" in file.files else {}
                 return cls(
-                    parameters=parameters, done=int(file["done"]), session=session, optimizer=state, l2_norm=norm
-                )
+                    parameters=parameters, done=int(file["done"]), session=session, optimizer=state, l2_norm=norm,
+                    told=told,
+                )  # fmt: skip
         except FileNotFoundError:
             raise FileFormatError(f"{folder}: holds no run to resume; name the folder that a run was given") from None
         except (OSError, ValueError, KeyError) as error:

@@ -19,7 +19,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricReco
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from mezzotint.core.arguments import check_probability
+from mezzotint.core.arguments import check_count, check_instance, check_positive, check_probability
 from mezzotint.core.errors import BudgetError, ParameterError
 from mezzotint.core.records import above
 from mezzotint.federated.arrivals import arriving
@@ -150,23 +150,21 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         session: bytes | None = None,
         delta: float | None = None,
     ) -> None:
-        if per_round < 2:
-            raise ParameterError("per_round", per_round, "need at least 2 clients; one alone hides nothing")
-        self.per_round = per_round
+        self.per_round = check_count("per_round", per_round, least=2)  # one alone hides nothing
         self.spare = check_spare(spare, sampling)
-        self.minimum = self.usual_minimum(self.invited) if minimum is None else minimum
+        self.minimum = self.usual_minimum(self.invited) if minimum is None else check_count("minimum", minimum)
         if not self.minimum <= per_round:
             raise ParameterError(
                 "minimum", self.minimum, f"a round ends with {per_round} summands; ask for fewer, or spare fewer"
             )
         self.sampling = check_sampling(sampling)
-        self.learning_rate = learning_rate
-        self.optimizer = FedAvg() if optimizer is None else optimizer
+        self.learning_rate = check_positive("learning_rate", learning_rate)
+        self.optimizer = check_instance("optimizer", FedAvg() if optimizer is None else optimizer, ServerOptimizer)
         self.optimizer_state: State = {}
         self.returns = returns
-        self.stage_timeout = stage_timeout
+        self.stage_timeout = check_positive("stage_timeout", stage_timeout, "need seconds above 0")
         self.session = os.urandom(16) if session is None else session
-        self.ledger = RunLedger(None, {}) if ledger is None else ledger
+        self.ledger = check_instance("ledger", RunLedger(None, {}) if ledger is None else ledger, RunLedger)
         self.most_rounds = most_rounds
         self.delta = None if delta is None else check_probability("delta", delta)
         self.incidents: list[Incident] = []

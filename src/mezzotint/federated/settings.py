@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, final
@@ -14,6 +15,7 @@ from mezzotint.federated.encoding import Encoding, FixedPointEncoding
 from mezzotint.federated.metrics import MetricsEncoding
 from mezzotint.federated.schedule import check_sampling, check_spare, most_participations
 from mezzotint.federated.secagg.parameters import CORRUPTED, DROPPED
+from mezzotint.federated.secagg.trust import ROUNDS
 from mezzotint.federated.server_optimizers import optimizer_named
 from mezzotint.federated.tasks import LocalTraining
 from mezzotint.vectors import RankedCodebook
@@ -100,9 +102,24 @@ class RunSettings(Record):
         checks = (
             ("trust", self.trust in ("sum", "local"), "use 'sum' or 'local'"),
             ("rounds", self.rounds >= 1, "need at least one round"),
+            (
+                "rounds",
+                self.trust == "local" or self.rounds <= ROUNDS,
+                f"clients answer at most {ROUNDS:,} secure sums of a run: begin another run after it",
+            ),
             ("clients", self.clients >= 2, "need at least 2 clients; one alone hides nothing"),
             ("per_round", self.per_round >= 2, "need at least 2 clients in a round"),
             ("learning_rate", self.learning_rate > 0, "need a number > 0"),
+            (
+                "l2_norm",
+                0 <= self.l2_norm < math.inf,
+                "a finite norm above 0, or 0 to leave vectors as long as they are",
+            ),
+            (
+                "minimum",
+                self.minimum == 0 or self.minimum >= (1 if self.trust == "local" else 2),
+                "the fewest clients of a sum, at least 2; 0 takes half of those drawn and one more",
+            ),
             ("epsilon", self.epsilon >= 0, "a budget >= 0; 0 sets none"),
             ("delta", 0 < self.delta < 1, "need a probability in (0, 1)"),
             ("stage_timeout", self.stage_timeout > 0, "need seconds > 0"),
@@ -117,6 +134,8 @@ class RunSettings(Record):
                 not (self.evaluate_every and self.trust == "local"),
                 "what clients measure is told in secure sums alone: leave it out with trust 'local'",
             ),
+            ("evaluate_noise", 0 < self.evaluate_noise < math.inf, "a noise multiplier above 0"),
+            ("largest_loss", 0 < self.largest_loss < math.inf, "a finite loss above 0"),
             ("colluding", 0 <= self.colluding < 1, "a share of the clients in [0, 1)"),
             ("dropping", 0 <= self.dropping < 1, "a share of the clients in [0, 1)"),
         )
@@ -125,8 +144,9 @@ class RunSettings(Record):
                 raise ParameterError(name, getattr(self, name), remedy)
         check_spare(self.spare, check_sampling(self.sampling))
         if self.dataset == "digits" and self.per_round + self.spare > self.clients:
-            asked = self.per_round + self.spare
-            raise ParameterError("per_round", asked, f"there are only {self.clients} clients, spare ones included")
+            name = "spare" if self.per_round <= self.clients else "per_round"
+            remedy = f"a round draws {self.per_round + self.spare} of only {self.clients} clients, spare ones included"
+            raise ParameterError(name, getattr(self, name), remedy)
         optimizer_named(self.server_optimizer)
         _ = self.training  # checks its part
 

@@ -17,7 +17,7 @@ from typing import Unpack, final
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 
-from mezzotint.core.arguments import check_count
+from mezzotint.core.arguments import check_count, check_finite, check_instance
 from mezzotint.core.errors import BudgetError, InfeasibleError, ParameterError
 from mezzotint.federated.arrivals import arriving
 from mezzotint.federated.budget import against_readers, with_evaluations
@@ -159,8 +159,11 @@ class SecureStrategy(RoundStrategy[_Secure]):
         **options: Unpack[RoundOptions],
     ) -> None:
         super().__init__(per_round=per_round, **options)
-        self.encoding = encoding
-        self.roster = roster
+        self.encoding = check_instance("encoding", encoding, Encoding)
+        self.roster = None if roster is None else check_instance("roster", roster, Roster)
+        evaluation = None if evaluation is None else check_instance("evaluation", evaluation, Evaluation)
+        if not 0 <= check_finite("dropped", dropped) < 1:
+            raise ParameterError("dropped", dropped, "a share of a round's clients in [0, 1)")
         self.dropped = dropped
         self.trust = Trust(roster=roster, corrupted=corrupted, rounds=rounds)
         self._cards: dict[int, _Known] = {}

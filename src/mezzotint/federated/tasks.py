@@ -10,6 +10,7 @@ from typing import Literal, final
 import numpy as np
 import numpy.typing as npt
 
+from mezzotint.core.arguments import check_count, check_positive
 from mezzotint.core.errors import ParameterError
 from mezzotint.datasets import Federation
 from mezzotint.datasets.labelled import Features, Labels
@@ -95,8 +96,9 @@ class LocalTraining:
     def __post_init__(self) -> None:
         if self.algorithm not in ("fedsgd", "fedavg"):
             raise ParameterError("algorithm", self.algorithm, "use 'fedsgd' or 'fedavg'")
-        if self.steps < 1 or not self.rate > 0 or self.batch < 0:
-            raise ParameterError("steps, rate, batch", (self.steps, self.rate, self.batch), "need >= 1, > 0, >= 0")
+        check_count("steps", self.steps)
+        check_positive("rate", self.rate)
+        check_count("batch", self.batch, least=0)
         if not 0 <= self.proximal < math.inf:
             raise ParameterError("proximal", self.proximal, "a finite weight >= 0")
 
