@@ -203,6 +203,27 @@ def test_the_search_finds_the_edge_and_says_when_there_is_none():
         find(lambda x: 3.0)
 
 
+def test_a_search_ends_where_a_jump_leaves_nothing_to_win():
+    """The cost jumps over the target at 4, and the error hardly falls any more: to the edge it wins a thousandth."""
+    turns: list[float] = []
+
+    def cost(x: float) -> float:
+        turns.append(x)
+        return 0.25 if x < 4 else 16.0
+
+    def find(error: Any) -> float:
+        turns.clear()
+        return search(lambda x: x, cost, guess=1.0, target=2.0, least=1e-6, most=50.0, error=error)[0]
+
+    plain, slow = find(None), len(turns)
+    assert plain == pytest.approx(4, rel=5e-3)  # brackets of 2e-3
+    quick = find(lambda x: 1 + math.exp(-2 * x))
+    assert quick < 4
+    assert 1 + math.exp(-2 * quick) <= (1 + math.exp(-8)) * 1.005  # the share that may be left
+    assert len(turns) < slow
+    assert find(lambda x: 1 / x) == pytest.approx(plain, rel=5e-3)  # brackets of 2e-3, a share of 5e-3
+
+
 def test_rounding_variance_of_normal_numbers():
     rng = np.random.default_rng(2)
     for spread in (0.05, 0.3, 2.0):

@@ -99,6 +99,7 @@ def command(
     """Which scheme to use for means of many clients' vectors: all calibrated to one claim about the whole run, ranked.
 
     Errors are of the mean of one round, per coordinate, for vectors of norm 1 (values in [-1, 1] for --dim 1).
+    Exit status 1 when no scheme meets the claim and the bits.
     """
     setting = mz.vectors.Setting(
         clients=clients,
@@ -115,8 +116,10 @@ def command(
         advice = mz.vectors.advise(setting, tables=tables, noises=noises, progress=tell)
     if as_json:
         print_json({"population": population, "run_rounds": rounds, **advice.as_dict()})
-        return
-    _show(advice)
+    else:
+        _show(advice)
+    if advice.best is None:
+        raise typer.Exit(1)
 
 
 def _known(trust: str) -> Literal["local", "sum"]:

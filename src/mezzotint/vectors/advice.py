@@ -149,6 +149,7 @@ def advise(
     Guarantees: every feasible option's claim is that of its scheme, and its epsilon at most the setting's.
     """
     options: list[Option] = []
+    fits = False
     tasks: list[tuple[str, Callable[[], Option]]] = [
         (one.name, partial(_table, setting, one) if isinstance(one, Family) else partial(_noise, setting, one))
         for one in (*tables, *noises)
@@ -160,17 +161,21 @@ def advise(
     for name, calibrate in tasks:
         try:
             found = calibrate()
+            fits = True
         except MezzotintError as error:
             found = _hopeless(setting, name, error)
+            fits = fits or not isinstance(error, TooManyBits)
         options.append(found)
         done()
     yardstick = (setting.trusted_deviation / setting.clients) ** 2
     ranked = sorted((option for option in options if option.feasible), key=lambda option: option.mse)
     judged = [replace(option, reason=_judged(option, ranked, setting, yardstick)) for option in ranked]
     rest = [option for option in options if not option.feasible]
-    return Advice(
-        setting=setting, options=(*judged, *rest), yardstick=yardstick, remarks=_remarks(setting, ranked, yardstick)
-    )
+    remarks = _remarks(setting, ranked, yardstick)
+    if not ranked:
+        asked = f"fits into bits={setting.bits} a value" if not fits else "meets this claim"
+        remarks = (*remarks, f"No scheme {asked}, so nothing is ranked; each line says why and what can help.")
+    return Advice(setting=setting, options=(*judged, *rest), yardstick=yardstick, remarks=remarks)
 
 
 def _table(setting: Setting, family: Family) -> Option:
@@ -269,6 +274,4 @@ def _remarks(setting: Setting, ranked: Sequence[Option], yardstick: float) -> tu
             "Training averages over rounds and may survive some of that; no single round can be read, and no scheme "
             "here repairs it."
         )
-    if not ranked:
-        remarks.append("No scheme meets this claim; each line says why.")
     return tuple(remarks)

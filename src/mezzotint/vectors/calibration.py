@@ -136,6 +136,15 @@ _AIM = (1 + CLOSE) / 2
 _ENOUGH = 0.9
 """What it uses at least where the accounting of tables jumps, so that nothing nearer may be there."""
 
+_FAR = 0.75
+"""A share of the target below which a cost only steers a search."""
+
+_STEEP = 4.0
+"""Costs that grow with a greater power of the parameter jump."""
+
+_SLIGHT = 0.005
+"""A search ends when all that is left to be won is this share of the error."""
+
 _PATIENCE = 3
 
 _TRIES = 12
@@ -192,11 +201,13 @@ def search(
     least: float,
     most: float,
     patience: int = _TRIES,
+    error: Callable[[S], float] | None = None,
 ) -> tuple[float, S, float]:
     """The largest parameter in [least, most] found with cost at most `target`; cost grows with the parameter.
 
     Arguments:
         patience: turns after which a cost of `_ENOUGH` of the target ends the search; before, it takes `CLOSE`.
+        error: of a scheme, falling with the parameter; the search ends where a scheme too dear by little is no better.
 
     Returns: (parameter, scheme, cost).
 
@@ -207,12 +218,14 @@ def search(
     at = min(max(math.log(guess), bracket.low), bracket.high)
     best: tuple[float, S, float] | None = None
     trouble: MezzotintError = InfeasibleError("no parameter was tried")
+    errors = [0.0, math.inf]  # of the weakest that is too dear, and of the best
     for turn in range(_TRIES):
         try:
             scheme = make(math.exp(at))
             value = cost(scheme)
-        except MezzotintError as error:
-            trouble, bracket.high, bracket.above = error, at, None
+        except MezzotintError as problem:
+            trouble, bracket.high, bracket.above = problem, at, None
+            errors[0] = 0.0
         else:
             if value <= target:
                 best = (math.exp(at), scheme, value)
@@ -221,7 +234,9 @@ def search(
             else:
                 trouble = InfeasibleError(_dearest(target, value))
             bracket.narrow(at, value, value <= target)
-        if bracket.high - bracket.low < 2e-3:
+            if error is not None:
+                errors[value <= target] = error(scheme)
+        if bracket.high - bracket.low < 2e-3 or errors[0] >= (1 - _SLIGHT) * errors[1]:
             break
         at = bracket.following(turn)
     if best is None:
@@ -252,10 +267,12 @@ class _Bracket:
             self.high, self.above = at, known
 
     def following(self, turn: int) -> float:
-        """Between two known ends a power law, now and then the middle; beyond one, a power law of exponent 1."""
+        """Between two known ends a power law, now and then (and where the cost jumps) the middle; beyond one, a power
+        law of exponent 1."""
         width = self.high - self.low
         if self.below is not None and self.above is not None:
-            share = (self.aim - self.below) / (self.above - self.below) if turn % 3 < 2 else 0.5
+            jumps = self.above - self.below > _STEEP * width + 0.05
+            share = (self.aim - self.below) / (self.above - self.below) if turn % 3 < 2 and not jumps else 0.5
             return self.low + width * min(max(share, 0.03), 0.97)
         if self.below is not None:
             return min(self.low + self.aim - self.below, self.high)
@@ -286,14 +303,14 @@ def calibrated_table(setting: Setting, family: Family) -> tuple[TableScheme, Cla
     def exact(made: TableScheme) -> float:
         return setting.claim(made).epsilon
 
-    def under_l2(made: TableScheme) -> float:
-        return min(made.under_l2(setting.release(made)).values())
+    under_l2 = _quick_under_l2(setting)
 
     def strongest(cost: Callable[[TableScheme], float], scale: Scale, guess: float) -> tuple[float, TableScheme]:
         at, to = scale
         parameter, made, _ = search(
             lambda parameter: scheme(at(parameter)), cost, guess=to(guess), target=setting.epsilon,
             least=to(_WEAKEST), most=to(_STRONGEST), patience=_PATIENCE,
+            error=lambda made: table_error(setting, made.mechanism),
         )  # fmt: skip
         return at(parameter), made
 
@@ -304,11 +321,37 @@ def calibrated_table(setting: Setting, family: Family) -> tuple[TableScheme, Cla
     scale = _gaussian_scale(setting, lambda strength: family.build(strength, setting.reach))
     guess, made = strongest(under_l2, scale, scale[0](_AIM * setting.epsilon))
     claim = setting.claim(made)
-    if claim.epsilon < _ENOUGH * setting.epsilon:
+    if claim.epsilon > setting.epsilon:
+        # The search took it at one order that an account does not look at.
+        made = strongest(exact, scale, guess)[1]
+        claim = setting.claim(made)
+    # What coordinates cost grows with the strength: where it is above the target already, no stronger table meets it.
+    if claim.epsilon < _ENOUGH * setting.epsilon and made.by_coordinates(setting.release(made), setting.epsilon):
         with suppress(InfeasibleError):
             made = strongest(exact, scale, guess)[1]
             claim = setting.claim(made)
     return made, claim
+
+
+def _quick_under_l2(setting: Setting) -> Callable[[TableScheme], float]:
+    """Epsilon of a scheme by the L2 bound, from above: far below the target at the order that was best for a scheme
+    before, which is quick; elsewhere as an account finds it."""
+    best: list[float] = []
+
+    def cost(made: TableScheme) -> float:
+        release = setting.release(made)
+        if best:
+            value = min(made.under_l2(release, alpha=best[-1]).values())
+            if value <= _FAR * setting.epsilon:
+                return value
+        value = min(made.under_l2(release).values())
+        if setting.delta > 0 and math.isfinite(value):
+            # The best order falls as losses grow, about inversely: moved to where the target is met.
+            epsilon, alpha = made.best_order(release.others, release.rounds, release.delta)
+            best.append(1 + (alpha - 1) * min(max(epsilon / setting.epsilon, 0.1), 10.0))
+        return value
+
+    return cost
 
 
 Scale = tuple[Callable[[float], float], Callable[[float], float]]

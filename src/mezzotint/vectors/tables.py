@@ -239,7 +239,7 @@ class TableScheme(VectorScheme):
         """
         # Under the L2 bound the noise of all clients named is counted: not of those who come by chance.
         bounded = self.l2_norm is not None and release.participation != "poisson"
-        plain = replace(release, mechanism=self.mechanism, dimension=self.length)
+        plain = self._plain(release)
         if self.l2_norm is None or not bounded:
             return account(plain)
         found = self.under_l2(release)
@@ -248,13 +248,28 @@ class TableScheme(VectorScheme):
             found = {**dict(account(plain).alternatives), **found}
         return release.claim(found, dimension=self.length, sha256=self.mechanism.sha256)
 
-    def under_l2(self, release: Release) -> dict[str, float]:
-        """Epsilons of the release by the L2 bound alone, by their names; needs `l2_norm`."""
+    def _plain(self, release: Release) -> Release:
+        """The same, coordinate by coordinate."""
+        return replace(release, mechanism=self.mechanism, dimension=self.length)
+
+    def by_coordinates(self, release: Release, epsilon: float) -> bool:
+        """Whether accounting the release coordinate by coordinate comes to `epsilon` or less, and is affordable."""
+        plain = self._plain(release)
+        affordable = self.length * release.rounds <= _FEW and _at_best(plain) <= epsilon
+        return affordable and account(plain).epsilon <= epsilon
+
+    def under_l2(self, release: Release, *, alpha: float | None = None) -> dict[str, float]:
+        """Epsilons of the release by the L2 bound alone, by their names; needs `l2_norm`.
+
+        Arguments:
+            alpha: the one Renyi order to look at, for a bound that holds and is quick; None looks for the best.
+        """
         norm = check_positive("l2_norm", self.l2_norm, "losses of vectors need their L2 norm bounded")
         pure = pure_epsilon_l2(self.mechanism, coordinates=self.length, l2_norm=norm)
         found = {PURE_L2: release.rounds * pure * (1 + 4 * UNIT)}
         if release.delta > 0:
-            found[RENYI_L2] = self._renyi(release.others, release.rounds, release.delta)
+            run = release.others, release.rounds, release.delta
+            found[RENYI_L2] = self.best_order(*run)[0] if alpha is None else self._at_order(*run, alpha)
         return found
 
     @property
@@ -265,12 +280,19 @@ class TableScheme(VectorScheme):
         """Renyi divergences of one round of a client among `others` honest ones; needs `l2_norm`; rounded up."""
         if self.l2_norm is None:
             raise ParameterError("l2_norm", None, "Renyi losses of vectors need their L2 norm bounded")
-        noise = self._noise(others)
-        norm, share = self.l2_norm, self._share
+        known, share = self._losses.setdefault(others, {}), self._share
         count = self.size if share < 1 else self.length
-        return [
-            round_renyi(self.mechanism, noise, alpha, coordinates=count, l2_norm=norm, share=share) for alpha in alphas
-        ]
+        for alpha in alphas:
+            if alpha not in known:
+                known[alpha] = round_renyi(
+                    self.mechanism, self._noise(others), alpha, coordinates=count, l2_norm=self.l2_norm, share=share
+                )
+        return [known[alpha] for alpha in alphas]
+
+    @cached_property
+    def _losses(self) -> dict[int, dict[float, float]]:
+        """By the number of others: Renyi order to divergence of one round, kept: whoever searches asks again."""
+        return {}
 
     def _noise(self, others: int) -> Noise:
         """That of `others_noise`, kept: many orders are asked for."""
@@ -282,20 +304,23 @@ class TableScheme(VectorScheme):
     def _noises(self) -> dict[int, Noise]:
         return {}
 
-    def _renyi(self, others: int, rounds: int, delta: float) -> float:
+    def best_order(self, others: int, rounds: int, delta: float) -> tuple[float, float]:
+        """(epsilon, Renyi order): the least epsilon of rounds among `others` honest ones that an order tried proves."""
         # Losses are nearly linear in the order, which points to the best one; its neighbours are looked at too.
         slope = self.renyi(others=others, alphas=[2.0])[0] * rounds / 2
         if math.isinf(slope):
-            return math.inf
+            return math.inf, 2.0
         best = math.sqrt(math.log(1 / delta) / max(slope, 1e-12))
 
         def epsilon(factor: float) -> float:
-            alpha = 1 + best * factor
-            return renyi_to_epsilon(rounds * self.renyi(others=others, alphas=[alpha])[0], alpha, delta)
+            return self._at_order(others, rounds, delta, 1 + best * factor)
 
         found = {factor: epsilon(factor) for factor in (0.7, 0.9, 1.1)}
         # Where losses bend, the best order is far from there: on as long as it gets better.
         while len(found) < _MOST_ORDERS and (end := min(found, key=found.__getitem__)) in (min(found), max(found)):
             further = end * (0.7 if end == min(found) else 1.4)
             found[further] = epsilon(further)
-        return min(found.values())
+        return min((value, 1 + best * factor) for factor, value in found.items())
+
+    def _at_order(self, others: int, rounds: int, delta: float, alpha: float) -> float:
+        return renyi_to_epsilon(rounds * self.renyi(others=others, alphas=[alpha])[0], alpha, delta)

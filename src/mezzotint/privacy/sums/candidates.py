@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import scipy  # pyright: ignore[reportMissingTypeStubs]
@@ -41,6 +42,9 @@ _GRAIN = 2**16
 
 _GREEDY = 5
 """Largest number of coins that are chosen one by one; the next step up is to use all widths."""
+
+_GAIN = 1e-3
+"""Least share of its variance that a further coin must add to a chain."""
 
 _WIDEST = 24
 """Widths tried; wider coins carry little mass in any table worth its noise."""
@@ -77,9 +81,25 @@ def _constraints(count: int, size: int, shapes: Sequence[IntArray]) -> tuple[Any
     return use, place
 
 
-def _program(
-    rows: FloatArray, shapes: Sequence[IntArray], value: FloatArray
-) -> tuple[FloatArray, list[FloatArray]] | None:
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Solution:
+    """What a solver found, in floats.
+
+    Arguments:
+        masses: (L,) of the shapes.
+        shifts: per shape (rows, places).
+        worth: sum of masses times values.
+        prices: (rows, size) what one more unit of each entry of the table would be worth: the dual solution.
+    """
+
+    masses: FloatArray
+    shifts: list[FloatArray]
+    worth: float
+    prices: FloatArray
+
+
+def _program(rows: FloatArray, shapes: Sequence[IntArray], value: FloatArray) -> _Solution | None:
     """Masses g_l and shifts that maximise sum_l g_l value_l under the blanket's inequality; None on failure."""
     count, size = rows.shape
     offsets = np.concatenate([[0], np.cumsum([size + 1 - shape.size for shape in shapes])])
@@ -93,7 +113,12 @@ def _program(
         return None
     solution = np.asarray(result.x, dtype=np.float64)
     shifts = solution[: count * per_row].reshape(count, per_row)
-    return solution[count * per_row :], [shifts[:, a:b] for a, b in pairwise(offsets.tolist())]
+    return _Solution(
+        masses=solution[count * per_row :],
+        shifts=[shifts[:, a:b] for a, b in pairwise(offsets.tolist())],
+        worth=-float(result.fun),
+        prices=-np.asarray(result.ineqlin.marginals, dtype=np.float64).reshape(count, size),
+    )
 
 
 def solve_shapes(
@@ -124,7 +149,7 @@ def solve_shapes(
     solved = _program(block_rows(rows, block) / float(TOTAL), shapes, value)
     if solved is None:
         return None
-    masses, shifts = solved
+    masses = solved.masses
     order: list[int] = np.argsort(-masses * value)[:most].tolist()
     kept = [i for i in order if masses[i] > _LIGHT]
     if not kept:
@@ -132,7 +157,14 @@ def solve_shapes(
     if len(kept) < int((masses > _LIGHT).sum()):
         return solve_shapes(rows, [shapes[i] for i in kept], name=name, power=power, block=block)
     kept.sort()
-    return shape_blanket(rows, [shapes[i] for i in kept], [shifts[i] for i in kept], name=name, block=block)
+    return _made_exact(rows, shapes, solved, kept, name=name, block=block)
+
+
+def _made_exact(
+    rows: IntArray, shapes: Sequence[IntArray], solved: _Solution, kept: Sequence[int], *, name: str, block: int = 1
+) -> Blanket | None:
+    chosen, shifts = [shapes[i] for i in kept], [solved.shifts[i] for i in kept]
+    return shape_blanket(rows, chosen, shifts, name=name, block=block)
 
 
 def solve_dyads(rows: IntArray, widths: Sequence[int], *, block: int = 1) -> Blanket | None:
@@ -143,8 +175,11 @@ def solve_dyads(rows: IntArray, widths: Sequence[int], *, block: int = 1) -> Bla
         widths: distinct, 1..block * span.
         block: clients per draw.
     """
-    name = f"fair coins of width {', '.join(map(str, widths))}" + (f", {block} clients each" if block > 1 else "")
-    return solve_shapes(rows, [dyad(width) for width in widths], name=name, block=block)
+    return solve_shapes(rows, [dyad(width) for width in widths], name=_coin_name(widths, block), block=block)
+
+
+def _coin_name(widths: Sequence[int], block: int = 1) -> str:
+    return f"fair coins of width {', '.join(map(str, widths))}" + (f", {block} clients each" if block > 1 else "")
 
 
 def _own_shapes(rows: IntArray) -> list[IntArray]:
@@ -232,26 +267,61 @@ def variance_blanket(rows: IntArray) -> Blanket | None:
 
 
 def _greedy(rows: IntArray) -> list[Blanket]:
-    """Chains of coins that each add the most variance; widths with a common divisor leak a residue, so two chains."""
-    widths = range(1, min(rows.shape[1] - 1, _WIDEST) + 1)
-    solved: dict[frozenset[int], Blanket | None] = {}
+    """Every coin alone, and two chains of coins that each add the most variance.
 
-    def solve(chosen: list[int]) -> Blanket | None:
-        if frozenset(chosen) not in solved:
-            solved[frozenset(chosen)] = solve_dyads(rows, chosen)
-        return solved[frozenset(chosen)]
+    Widths with a common divisor leak a residue: the second chain starts with an odd one.
+    """
+    table = as_probabilities(rows)
 
-    found: list[Blanket] = []
+    @cache
+    def program(widths: tuple[int, ...]) -> _Solution | None:
+        # A fair coin's variance is a quarter of its width squared.
+        return _program(table, [dyad(width) for width in widths], np.square(np.array(widths)) / 4)
+
+    found: dict[tuple[int, ...], _Solution] = {}
+    for width in range(1, min(rows.shape[1] - 1, _WIDEST) + 1):
+        alone = program((width,))
+        if alone is not None and alone.masses[0] > _LIGHT:
+            found[width,] = alone
+    most = {widths[0]: float(solved.masses[0]) for widths, solved in found.items()}
     for odd_first in (False, True):
-        chosen: list[int] = []
-        for step in range(min(_GREEDY, len(widths))):
-            allowed = [w for w in widths if w not in chosen and (w % 2 == 1 or step > 0 or not odd_first)]
-            tried = [blanket for w in allowed if (blanket := solve([*chosen, w]))]
-            if not tried:
-                break
-            if step == 0 and not odd_first:
-                found += tried
-            best = max(tried, key=lambda blanket: blanket.variance)
-            found.append(best)
-            chosen = [component.shape.size - 1 for component in best.components]
+        starts = [(width,) for width in most if width % 2 == 1 or not odd_first]
+        chosen = max(starts, key=lambda start: found[start].worth, default=None)
+        while chosen and len(chosen) < _GREEDY and (grown := _grown(program, chosen, most)):
+            chosen, solved = grown
+            found[chosen] = solved
+    made = [
+        _made_exact(rows, [dyad(width) for width in widths], solved, range(len(widths)), name=_coin_name(widths))
+        for widths, solved in found.items()
+    ]
+    return [blanket for blanket in made if blanket is not None]
+
+
+def _grown(
+    program: Callable[[tuple[int, ...]], _Solution | None], chosen: tuple[int, ...], most: Mapping[int, float]
+) -> tuple[tuple[int, ...], _Solution] | None:
+    """The coins chosen and the one more that adds the most variance; None when none adds any.
+
+    Arguments:
+        program: increasing widths to what a solver finds for them.
+        most: mass of every coin that has any, when it is alone.
+    """
+    best = program(chosen)
+    if best is None:
+        return None
+    gains: dict[int, float] = {}
+    for width in most.keys() - set(chosen):
+        # At the prices of `best` a unit of the coin costs, in every row, the cheapest two places so far apart. Weak
+        # duality: the coin adds at most what it is worth above that, times the most mass that it can have.
+        cost = float((best.prices[:, width:] + best.prices[:, :-width]).min(axis=1).sum()) / 2
+        gains[width] = most[width] * (width**2 / 4 - cost)
+    found: tuple[tuple[int, ...], _Solution] | None = None
+    worth = best.worth * (1 + _GAIN)
+    for width in sorted(gains, key=lambda width: (-gains[width], width)):
+        if best.worth + gains[width] <= worth:
+            break
+        widths = tuple(sorted((*chosen, width)))
+        solved = program(widths)
+        if solved is not None and solved.worth > worth and (solved.masses > _LIGHT).all():
+            found, worth = (widths, solved), solved.worth
     return found

@@ -104,15 +104,20 @@ def _score(blanket: Blanket, others: int, gap: float, delta: float) -> float:
     cells = multinomial_cells(
         others // blanket.block, blanket.masses, variances, budget=_work_budget(blanket, others), tail=1e-2 * delta
     )
-    variance = cells.counts @ variances
+    found = _gaussian_epsilon(cells.probability, cells.counts @ variances, gap, delta)
+    return found + (1e6 if blanket.leaks else 0.0)
+
+
+def _gaussian_epsilon(probability: FloatArray, variance: FloatArray, gap: float, delta: float) -> float:
+    """Epsilon of a mixture of Gaussians of these variances whose means are `gap` apart."""
     mu = gap / np.sqrt(np.maximum(variance, 1e-3))
 
     def enough(epsilon: float) -> bool:
         first = np.exp(scipy.special.log_ndtr(-epsilon / mu + mu / 2))
         second = np.exp(np.minimum(epsilon + scipy.special.log_ndtr(-epsilon / mu - mu / 2), 0.0))
-        return float(cells.probability @ (first - second)) <= delta
+        return float(probability @ (first - second)) <= delta
 
-    return bracket(enough, 200.0, 0.0, tolerance=1e-9)[0] + (1e6 if blanket.leaks else 0.0)
+    return bracket(enough, 200.0, 0.0, tolerance=1e-6)[0]
 
 
 def shortlist(rows: IntArray, others: int, delta: float) -> list[Blanket]:
@@ -122,8 +127,17 @@ def shortlist(rows: IntArray, others: int, delta: float) -> list[Blanket]:
         return found
     means = row_means(as_probabilities(rows))
     gap = max(float(means.max() - means.min()), 1e-6)
-    ranked = sorted(found, key=lambda blanket: _score(blanket, others, gap, max(delta, 1e-15)))
-    return ranked[: 1 if others > 10**5 else 2]
+    few = 1 if others > 10**5 else 2
+    ranked: list[tuple[float, int]] = []
+    # Cells keep less variance than there is on average, so that the score with all of it is the best that can come:
+    # those with most variance first, until enough are better than that.
+    for place in sorted(range(len(found)), key=lambda place: (found[place].leaks, -found[place].variance)):
+        blanket = found[place]
+        all_of_it = np.array([max(blanket.variance, 1e-9) * others])
+        if len(ranked) >= few and _gaussian_epsilon(np.ones(1), all_of_it, gap, delta) >= ranked[few - 1][0]:
+            break
+        ranked = sorted([*ranked, (_score(blanket, others, gap, max(delta, 1e-15)), place)])
+    return [found[place] for _, place in ranked[:few]]
 
 
 def _worst_epsilon(noise: Noise, rows: FloatArray, delta: float, limit: float) -> float:

@@ -152,8 +152,27 @@ def _symmetric_hull(ratios: list[Fraction], deltas: list[Fraction]) -> tuple[lis
         kept.pop(0)
 
 
+_PASSES = 30
+"""Passes over all points that may leave a hull, before it is found point by point."""
+
+
 def _lower_hull(x: FloatArray, y: FloatArray) -> npt.NDArray[np.intp]:
     """Indices of the lower convex hull of points with increasing x (an infinite last x is kept as it is)."""
+    kept = np.arange(x.size)
+    for _ in range(_PASSES):
+        # What lies on or above the chord of its neighbours is no vertex; where nothing does, all are.
+        across, up = np.diff(x[kept]), np.diff(y[kept])
+        convex = up[:-1] * across[1:] < up[1:] * across[:-1] if math.isfinite(x[-1]) else np.zeros(0, dtype=bool)
+        if convex.size == 0 or not math.isfinite(x[-1]):
+            break
+        if convex.all():
+            return kept
+        kept = kept[np.concatenate([[True], convex, [True]])]
+    return kept[_scanned_hull(x[kept], y[kept])]
+
+
+def _scanned_hull(x: FloatArray, y: FloatArray) -> npt.NDArray[np.intp]:
+    """`_lower_hull`, point by point."""
     hull: list[int] = []
     for i in range(x.size):
         if math.isinf(x[i]):
