@@ -491,8 +491,13 @@ ADVICE = (
     "--clients 1000 --dim 10000 --rounds 20 --target-epsilon 8",
     "--clients 100 --population 10000 --dim 1100000 --rounds 1000 --target-epsilon 1",
     "--clients 200 --dim 50 --target-epsilon 8",
+    "--clients 1000000 --target-epsilon 1 --delta 1e-6",
+    "--clients 5000 --dim 200 --rounds 3 --target-epsilon 2 --delta 1e-7",
+    "--clients 300 --dim 4096 --rounds 50 --population 2500 --target-epsilon 3",
+    "--clients 77 --dim 3 --rounds 400 --corrupted 15 --bits 16 --target-epsilon 6 --delta 1e-5",
 )
-"""Questions to `mezzotint advise`: many clients, a large model, and few coordinates with a large budget."""
+"""Questions to `mezzotint advise`: many clients, a large model, few coordinates with a large budget, one number, and
+settings in between."""
 
 
 def advice(console: Console) -> None:
