@@ -22,8 +22,10 @@ from federated.rounds import (
     secret,
     told,
 )
+from mezzotint.core.errors import ParameterError
 from mezzotint.federated.secagg import (
     STAGES,
+    Card,
     Client,
     DuplicateAnswer,
     InconsistentLists,
@@ -32,6 +34,7 @@ from mezzotint.federated.secagg import (
     PlanRefused,
     ProtocolError,
     ReplayedRound,
+    Roster,
     RoundPlan,
     Server,
     SwappedKey,
@@ -43,7 +46,7 @@ from mezzotint.federated.secagg import (
     plan_sum,
 )
 from mezzotint.federated.secagg import messages as wire
-from mezzotint.federated.secagg.masks import sign
+from mezzotint.federated.secagg.masks import SMALL_IDENTITIES, sign, signed
 from mezzotint.federated.secagg.messages import header
 from mezzotint.federated.secagg.parameters import forked
 from tolerances import FEW
@@ -687,3 +690,45 @@ def test_a_server_that_may_choose_among_draws_needs_better_odds():
     assert forked(clients=90, corrupted=20, members=weak.members, quorum=weak.quorum) <= -10
     with pytest.raises(PlanRefused, match="quorum"):
         Trust(corrupted=0.2).check(the_plan, len(known.members))
+
+
+def test_identities_of_small_order_are_all_there_are_and_sign_nothing():
+    """By arithmetic of our own on the curve -x^2 + y^2 = 1 + d x^2 y^2: eight times such a point is nothing."""
+    prime = 2**255 - 19
+    factor = -121665 * pow(121666, -1, prime) % prime
+    root = pow(2, (prime - 1) // 4, prime)
+
+    def add(one, two):
+        (a, b), (c, d) = one, two
+        product = factor * a * b * c * d % prime
+        x = (a * d + b * c) * pow(1 + product, -1, prime) % prime
+        return x, (b * d + a * c) * pow(1 - product, -1, prime) % prime
+
+    def point(key):
+        y, sign = int.from_bytes(key, "little") % 2**255 % prime, key[31] >> 7
+        square = (y * y - 1) * pow(factor * y * y + 1, -1, prime) % prime
+        x = pow(square, (prime + 3) // 8, prime)
+        x = x if x * x % prime == square else x * root % prime
+        assert x * x % prime == square
+        return (prime - x if x % 2 != sign else x) % prime, y
+
+    found = set()
+    for key in SMALL_IDENTITIES:
+        total = at = point(key)
+        for _ in range(3):
+            total = add(total, total)
+        assert total == (0, 1)
+        found.add(at)
+    assert len(found) == 8
+    # All encodings of their y: with y + p where it is below 2^255, with either sign bit.
+    spelled = {y + more for _, y in found for more in (0, prime) if y + more < 2**255}
+    every = {(y | sign << 255).to_bytes(32, "little") for y in spelled for sign in (0, 1)}
+    assert every == SMALL_IDENTITIES
+    neutral = (1).to_bytes(32, "little")
+    # Anybody's signature under the neutral point, R = S B with S = 0, holds for every statement.
+    assert not signed(neutral, neutral + bytes(32), b"anything")
+    with pytest.raises(ParameterError, match="small order"):
+        Roster.drawn(
+            [Card(identity=bytes([place]) * 32, channel=bytes([place + 9]) * 32) for place in range(1, 4)]
+            + [Card(identity=neutral, channel=bytes([77]) * 32)]
+        )

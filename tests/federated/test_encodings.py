@@ -12,6 +12,8 @@ from typing import Any
 import mpmath
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from federated.rounds import plan, roster
 from laws.registry import judges
@@ -26,6 +28,7 @@ from mezzotint.federated.encoding import (
     Encoding,
     FixedPointEncoding,
     GaussianEncoding,
+    ModularEncoding,
     NoiseEncoding,
     TableEncoding,
     canonical,
@@ -531,3 +534,19 @@ def test_settings_that_make_no_sense_are_refused():
 )
 def test_why_absence_amplifies_nothing(encoding, reason):
     assert reason in _not_amplified(encoding)
+
+
+@pytest.mark.parametrize("adds", ["clients", "server"])
+@given(
+    multiplier=st.floats(0.3, 20), norm=st.floats(1e-3, 1e3), clients=st.integers(2, 400), size=st.integers(1, 3000)
+)  # fmt: skip
+@settings(max_examples=40)
+def test_noise_has_at_least_the_multiplier_that_was_asked_for(adds, multiplier, norm, clients, size):
+    made = noise_encoding(
+        lambda sigma: discrete_gaussian(sigma=sigma), noise_multiplier=multiplier, l2_norm=norm,
+        clients=clients, size=size, adds=adds,
+    )  # fmt: skip
+    draws = clients if adds == "clients" else SERVER_DRAWS
+    assert ModularEncoding.noise_multiplier(made, draws) >= multiplier
+    # The deviation of a table is a root of its variance, and tables end where 2^-32 is left: parts in a million.
+    assert ModularEncoding.noise_multiplier(made, draws) <= multiplier * (1 + 1e-5)

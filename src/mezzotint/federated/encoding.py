@@ -370,6 +370,8 @@ Adds = Literal["clients", "server"]
 
 NOTHING = IntegerNoise(offsets=np.array([0]), weights=np.array([TOTAL]), truncated_mass=0.0, name="no noise")
 
+_TRIES = 8
+
 SERVER_DRAWS = 64
 """A server adds its noise as the sum of so many draws: one table of 2**32 parts ends too early for small deltas."""
 
@@ -694,6 +696,14 @@ def noise_encoding(
     # A coordinate of the sum, were all updates equal: four times the typical size of a rotated coordinate.
     reach = clients * l2_norm * min(1.0, 4 / math.sqrt(block)) + 6 * math.hypot(total, step * math.sqrt(clients) / 2)
     bits = max(2, math.ceil(math.log2(2 * reach / step + 2)))
-    return NoiseEncoding(
-        noise=make(each / step), l2_norm=l2_norm, granularity=step, modulus_bits=bits, adds=adds, seed=seed, name=name
-    )
+    sigma, draws = each / step, clients if adds == "clients" else SERVER_DRAWS
+    for attempt in range(_TRIES):
+        encoding = NoiseEncoding(
+            noise=make(sigma), l2_norm=l2_norm, granularity=step, modulus_bits=bits, adds=adds, seed=seed, name=name
+        )
+        # Tables end somewhere, and have a little less than the deviation that they are made for.
+        found = ModularEncoding.noise_multiplier(encoding, draws)
+        if found >= noise_multiplier:
+            return encoding
+        sigma *= (1 + 2.0 ** (3 * attempt - 40)) * noise_multiplier / found
+    raise ParameterError("noise_multiplier", noise_multiplier, "no table of noise has it; try a little more or less")

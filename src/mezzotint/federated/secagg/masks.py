@@ -171,8 +171,25 @@ def sign(identity: Ed25519PrivateKey, statement: bytes) -> bytes:
     return identity.sign(statement)
 
 
+_EIGHTH = "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc"
+_OTHER_EIGHTH = "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac03"
+SMALL_IDENTITIES = frozenset(
+    bytes.fromhex(point)
+    for point in (
+        # y = 1, -1, 0, with either sign of x, and the same with y + p where that fits.
+        *(first + "00" * 30 + last for first in ("00", "01") for last in ("00", "80")),
+        *(first + "ff" * 30 + last for first in ("ec", "ed", "ee") for last in ("7f", "ff")),
+        *(_EIGHTH + last for last in ("05", "85")),
+        *(_OTHER_EIGHTH + last for last in ("7a", "fa")),
+    )
+)
+"""All encodings of the eight Ed25519 points of small order: under such a key anybody signs anything."""
+
+
 def signed(identity: bytes, signature: bytes, statement: bytes) -> bool:
-    """Whether the owner of `identity` signed the statement."""
+    """Whether the owner of `identity` signed the statement; nobody owns a point of small order."""
+    if identity in SMALL_IDENTITIES:
+        return False
     try:
         Ed25519PublicKey.from_public_bytes(identity).verify(signature, statement)
     except (InvalidSignature, ValueError):

@@ -29,6 +29,7 @@ from mezzotint.federated.secagg.errors import MalformedMessage, SwappedKey
 from mezzotint.federated.secagg.masks import (
     KEY_BYTES,
     SIGNATURE_BYTES,
+    SMALL_IDENTITIES,
     agree,
     derive,
     has_large_order,
@@ -195,6 +196,8 @@ class Roster:
             raise ParameterError("members", "a key", f"keys and beacon have {KEY_BYTES} bytes")
         if len(set(keys)) < len(keys):
             raise ParameterError("members", "a key", "stands there twice; every client has keys of its own")
+        if SMALL_IDENTITIES & set(keys):
+            raise ParameterError("members", "a key", "has small order, so that anybody signs for it; leave it out")
         if list(self.members) != sorted(self.members, key=lambda card: card.identity):
             raise ParameterError("members", "their order", "sort them by identity")
 
