@@ -91,3 +91,37 @@ def test_rounds_of_more_clients_than_the_roster_has_are_refused(
     assert "the roster has 3 members" in said
     assert not (tmp_path / "app").exists()
     assert run([*words, "3"]) == 0
+
+
+@pytest.mark.parametrize("verb", [["card"], ["check"], ["blame"], ["make"]])
+def test_files_that_are_not_there_are_named_once_with_a_remedy_for_readers(
+    verb: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = str(tmp_path / "nope.key")
+    out = ["--out", str(tmp_path / "out.json")] if verb == ["make"] else []
+    assert run(["roster", *verb, missing, *out]) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert told.count("nope.key") == 1
+    assert "check the path" in told
+    assert "half-written" not in told
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_roster_of_too_few_cards_names_their_file(
+    count: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "few.txt"
+    file.write_text("\n".join(_cards(tmp_path, capsys, count)))
+    assert run(["roster", "make", str(file), "--out", str(tmp_path / "roster.json")]) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert f"lists {count} of at least 2 clients" in told
+    assert "roster card" in told
+    assert not (tmp_path / "roster.json").exists()
+
+
+def test_files_of_another_format_are_no_roster_and_are_named_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "other.json").write_text('{"format": "another"}')
+    assert run(["roster", "check", str(tmp_path / "other.json")]) == 2
+    assert capsys.readouterr().err.count("other.json") == 1

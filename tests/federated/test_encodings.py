@@ -163,6 +163,13 @@ def test_damaged_descriptions_are_refused(bad):
         unpacked(bad)
 
 
+@pytest.mark.parametrize("junk", [[[]] * 300_000, [{}] * 300_000, {str(place): 0 for place in range(300_000)}])
+def test_descriptions_of_too_many_parts_are_refused_before_they_are_read(junk, monkeypatch):
+    monkeypatch.setattr("mezzotint.federated.descriptions.parse_json", lambda *_, **__: pytest.fail("it was read"))
+    with pytest.raises(FileFormatError, match="more lists, objects and fields"):
+        unpacked(zlib.compress(json.dumps(ENCODINGS["fixed"].as_dict() | {"junk": junk}).encode()))
+
+
 @pytest.mark.parametrize("name", ["rotated table", "rounded gaussian", "discrete gaussian"])
 @pytest.mark.parametrize("rotation", [None, "another"], ids=["padded", "another"])
 def test_descriptions_with_another_rotation_are_refused_by_its_name(name, rotation):

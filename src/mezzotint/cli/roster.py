@@ -10,7 +10,7 @@ import typer
 
 from mezzotint.cli.common import AsJson, notices, show
 from mezzotint.core.errors import MezzotintError, ParameterError
-from mezzotint.core.files import read_text, refuse_existing, replacing
+from mezzotint.core.files import read_bytes, read_text, refuse_existing, replacing
 
 if TYPE_CHECKING:
     from mezzotint.federated.secagg.roster import Card, Roster
@@ -58,6 +58,11 @@ def make(
     from mezzotint.federated.secagg import roster as rosters
 
     lines = [line.strip() for line in read_text(cards).splitlines() if line.strip()]
+    if len(lines) < 2:
+        remedy = (
+            f"lists {len(lines)} of at least 2 clients; write each card that `mezzotint roster card` prints on a line"
+        )
+        raise ParameterError("cards", str(cards), remedy)
     roster = rosters.Roster.drawn(_read_card(place, line) for place, line in enumerate(lines, start=1))
     refuse_existing(out, overwrite=None)
     roster.save(out)
@@ -101,7 +106,7 @@ def blame(
 
 
 def _secret(file: Path, parameter: str) -> bytes:
-    secret = file.read_bytes()
+    secret = read_bytes(file)
     if len(secret) != 32:
         raise ParameterError(parameter, str(file), "holds no identity; make one: mezzotint roster identity")
     return secret

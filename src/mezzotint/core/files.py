@@ -42,22 +42,28 @@ _KEPT = 4096  # bytes of a torn line that are put on record
 # Reading: the one boundary for text and JSON from outside -----------------------------------------------------
 
 
-def read_text(path: str | os.PathLike[str]) -> str:
-    """A text file, whole.
+def read_bytes(path: str | os.PathLike[str]) -> bytes:
+    """A file, whole.
 
     Raises:
-        FileFormatError: it is missing, a folder, larger than `LARGEST` bytes or not UTF-8.
+        FileFormatError: it is missing, a folder or larger than `LARGEST` bytes.
     """
     try:
         with Path(path).open("rb") as file:
             body = file.read(LARGEST + 1)
-        if len(body) > LARGEST:
-            raise FileFormatError(f"{path}: larger than {LARGEST >> 20} MB, which no such file is")
-        return body.decode("utf-8")
-    except UnicodeDecodeError:
-        raise FileFormatError(f"{path}: not a text file in UTF-8") from None
     except OSError as error:
         raise FileFormatError(f"{path}: cannot be read ({error.strerror}); check the path") from None
+    if len(body) > LARGEST:
+        raise FileFormatError(f"{path}: larger than {LARGEST >> 20} MB, which no such file is")
+    return body
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """A text file, whole; FileFormatError as by `read_bytes`, or where it is not UTF-8."""
+    try:
+        return read_bytes(path).decode("utf-8")
+    except UnicodeDecodeError:
+        raise FileFormatError(f"{path}: not a text file in UTF-8") from None
 
 
 def parse_json(text: str | bytes, *, name: str) -> Json:

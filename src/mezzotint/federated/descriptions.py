@@ -30,6 +30,9 @@ from mezzotint.vectors.rotation import ROTATION
 LARGEST = 1 << 24
 """Bytes of a description; a longer one is refused before it fills the memory."""
 
+MOST_PARTS = 4 * MAX_LEVELS
+"""Lists, objects and fields of a description; millions of them take seconds to read, and no table has as many rows."""
+
 
 def encoding_from(values: JsonObject) -> Encoding:
     """The encoding of `as_dict`.
@@ -123,11 +126,13 @@ def unpacked(data: bytes) -> Encoding:
     """The encoding of `packed`.
 
     Raises:
-        FileFormatError: anything else, or more than `LARGEST` bytes, also as written down again.
+        FileFormatError: anything else, more than `LARGEST` bytes, also as written down again, or `MOST_PARTS` parts.
     """
     try:
         reader = zlib.decompressobj()
         text = reader.decompress(data, LARGEST)
+        if sum(text.count(mark) for mark in (b"[", b"{", b":")) > MOST_PARTS:
+            raise ValueError("it has more lists, objects and fields than an encoding can have")
         values = parse_json(text, name="encoding")
         if not reader.eof or not isinstance(values, dict):
             raise ValueError("no description, or one that is too long")

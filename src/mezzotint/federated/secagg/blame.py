@@ -106,8 +106,8 @@ class Blame:
         Raises:
             FileFormatError: no such file, or another format.
         """
+        plain = read_object(path)
         try:
-            plain = read_object(path)
             if plain["format"] != _FORMAT or plain["kind"] not in ("self", "key"):
                 raise ValueError("another format")
             return cls(
@@ -117,5 +117,5 @@ class Blame:
                 kind=plain["kind"],
                 shares={int(holder): bytes.fromhex(share) for holder, share in plain["shares"].items()},
             )
-        except (KeyError, TypeError, ValueError, AttributeError, OSError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise FileFormatError(f"{Path(path).name}: no blame ({error})") from None

@@ -281,9 +281,9 @@ class Roster:
         plain = read_object(path)
         try:
             if plain.get("format") != _FORMAT:
-                raise FileFormatError(f"{Path(path).name}: not a roster")
+                raise ValueError("another format")
             pairs: Sequence[tuple[str, str]] = plain["members"]
             cards = (Card(identity=bytes.fromhex(one), channel=bytes.fromhex(two)) for one, two in pairs)
             return cls(members=tuple(cards), beacon=bytes.fromhex(plain["beacon"]))
-        except (KeyError, TypeError, ValueError, OSError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise FileFormatError(f"{Path(path).name}: not a roster ({error})") from None
