@@ -91,7 +91,7 @@ def test_a_solver_that_fails_makes_intervals_wider_and_never_wrong(
         del pmf, values, width
         return None if failure == "nan" else np.linspace(-3, 3, shares.size)
 
-    monkeypatch.setattr(shapes, "_solve", broken)
+    monkeypatch.setattr(shapes, "cone_program", broken)
     result = collect.estimate(counts, histogram=4, quantiles=[0.5])
     assert result.mean == usual.mean
     assert result.histogram is not None
@@ -103,7 +103,7 @@ def test_a_solver_that_fails_makes_intervals_wider_and_never_wrong(
 
 def test_the_safe_region_without_its_solver_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = CodeCounts(mechanism=KRR16, counts=np.random.default_rng(1).multinomial(2000, KRR16.pmf(0.1)))
-    solve = nodes._solve
+    solve = nodes.cone_program
     calls = []
 
     def failing(*arguments: Any) -> Any:
@@ -111,7 +111,7 @@ def test_the_safe_region_without_its_solver_says_so(monkeypatch: pytest.MonkeyPa
         solution, _ = solve(*arguments)
         return solution, "NumericalError"
 
-    monkeypatch.setattr(nodes, "_solve", failing)
+    monkeypatch.setattr(nodes, "cone_program", failing)
     result = collect.estimate(counts, method="safe", histogram=2)
     assert calls
     assert result.histogram is not None
