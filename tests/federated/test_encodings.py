@@ -37,7 +37,7 @@ from mezzotint.federated.encoding import (
 )
 from mezzotint.federated.metrics import MetricsEncoding
 from mezzotint.federated.policy import Policy, PolicyRefusal
-from mezzotint.federated.secagg import RoundPlan
+from mezzotint.federated.secagg import PlanRefused, RoundPlan
 from mezzotint.federated.weights import WeightedEncoding
 from tolerances import FEW, MANY
 
@@ -557,3 +557,19 @@ def test_noise_has_at_least_the_multiplier_that_was_asked_for(adds, multiplier, 
     assert ModularEncoding.noise_multiplier(made, draws) >= multiplier
     # The deviation of a table is a root of its variance, and tables end where 2^-32 is left: parts in a million.
     assert ModularEncoding.noise_multiplier(made, draws) <= multiplier * (1 + 1e-5)
+
+
+@pytest.mark.parametrize("change", [-1, 1, 7])
+@pytest.mark.parametrize("name", ENCODINGS)
+def test_a_policy_knows_the_modulus(name: str, change: int) -> None:
+    """Residues modulo 2**k that are summed modulo more tell, without noise, how many of them wrapped."""
+    encoding = ENCODINGS[name]
+    bits = encoding.bits(CLIENTS)
+    right = plan(CLIENTS, span=encoding.span, bits=bits, overflow=encoding.overflow, binding=encoding.binding)
+    Policy().check(encoding, right)
+    try:
+        wrong = replace(right, bits=bits + change)
+    except PlanRefused:
+        return  # no plan at all
+    with pytest.raises(PolicyRefusal, match=f"bits={bits + change}"):
+        Policy().check(encoding, wrong)

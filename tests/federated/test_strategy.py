@@ -371,7 +371,7 @@ def test_rounds_are_drawn_from_the_roster_whoever_is_connected(tmp_path, samplin
     known = roster(16)
     for place in range(14):
         (tmp_path / str(place)).write_bytes(secret(place))
-    configs = {place: {"identity": str(tmp_path / str(place))} for place in range(14)}
+    configs = {place: {"identity": str(tmp_path / str(place)), "records": str(tmp_path)} for place in range(14)}
     policy = Policy(minimum=6, roster=known)
     grid = LocalGrid([_app(float(place), policy) for place in range(14)], configs=configs)
     strategy = SecureStrategy(

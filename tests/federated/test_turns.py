@@ -62,14 +62,14 @@ def client(place: int, policy: Policy | None = None, trained: list[tuple[int, in
 
 
 class Crowd:
-    """Clients with identities, and with records or without; `trained` says who was asked to train when."""
+    """Clients with identities and records; `trained` says who was asked to train when."""
 
-    def __init__(self, folder: Path, *, records: bool, policy: Policy | None = None, hand: Any = None) -> None:
+    def __init__(self, folder: Path, *, policy: Policy | None = None, hand: Any = None) -> None:
         self.trained: list[tuple[int, int]] = []
         configs: dict[int, dict] = {}
         for place in range(CLIENTS):
             (folder / f"key-{place}").write_bytes(secret(place))
-            configs[place] = {"identity": str(folder / f"key-{place}")} | ({"records": str(folder)} if records else {})
+            configs[place] = {"identity": str(folder / f"key-{place}"), "records": str(folder)}
         more = {} if hand is None else {"hand": hand}
         apps = [client(place, policy, self.trained) for place in range(CLIENTS)]
         self.grid = LocalGrid(apps, configs=configs, **more)
@@ -113,10 +113,9 @@ def said_in(number: int, silent: set[tuple[int, int]] = frozenset(), gone: set[i
     return total
 
 
-@pytest.mark.parametrize("records", [False, True], ids=["state", "files"])
-def test_the_model_moves_by_the_updates_of_those_whose_turn_it_is(tmp_path: Path, records: bool) -> None:
+def test_the_model_moves_by_the_updates_of_those_whose_turn_it_is(tmp_path: Path) -> None:
     assert set(TURNS) == set(range(BANDS))
-    crowd = Crowd(tmp_path, records=records)
+    crowd = Crowd(tmp_path)
     strategy = strategy_of()
     found = crowd.rounds(strategy, np.zeros(SIZE), ROUNDS)
     turns = [(place, number) for number in range(1, ROUNDS + 1) for place in range(CLIENTS)
@@ -131,29 +130,22 @@ def test_the_model_moves_by_the_updates_of_those_whose_turn_it_is(tmp_path: Path
     assert claim.epsilon == one.epsilon
 
 
-@pytest.mark.parametrize("records", [False, True], ids=["state", "files"])
-def test_a_client_started_anew_goes_on_with_its_files_and_adds_noise_alone_without(
-    tmp_path: Path, records: bool
-) -> None:
-    """Killed between rounds: with records nothing changes; without, its update is missing until its next turn."""
-    crowd = Crowd(tmp_path, records=records)
+def test_a_client_started_anew_goes_on_with_its_files(tmp_path: Path) -> None:
+    """Killed between rounds, and its process made anew: nothing changes."""
+    crowd = Crowd(tmp_path)
     strategy, model = strategy_of(), np.zeros(SIZE)
     victim = TURNS.index(0)
     for _ in range(ROUNDS):
         model = crowd.rounds(strategy, model, 1)
         crowd.forget(victim)
-    said = {}
-    for number in range(1, ROUNDS + 1):
-        lost = {(victim, made) for made in range(1, number)} if not records else set()
-        said[number] = said_in(number, lost)
+    said = {number: said_in(number) for number in range(1, ROUNDS + 1)}
     np.testing.assert_allclose(model, expected(said, dict.fromkeys(said, CLIENTS)), atol=NEAR)
     assert sorted(number for place, number in crowd.trained if place == victim) == [1, 4, 7]
-    if records:
-        (held,) = tmp_path.glob(f"update-{card(victim).identity.hex()[:16]}.npz")
-        assert stat.S_IMODE(held.stat().st_mode) == 0o600
-        held.write_bytes(held.read_bytes()[:40])  # damaged: like one that never was
-        crowd.rounds(strategy, model, 1)
-        assert strategy.incidents == []
+    (held,) = tmp_path.glob(f"update-{card(victim).identity.hex()[:16]}.npz")
+    assert stat.S_IMODE(held.stat().st_mode) == 0o600
+    held.write_bytes(held.read_bytes()[:40])  # damaged: like one that never was
+    crowd.rounds(strategy, model, 1)
+    assert strategy.incidents == []
 
 
 def test_rounds_without_a_sum_and_clients_that_are_missing_cost_their_part_alone(
@@ -171,7 +163,7 @@ def test_rounds_without_a_sum_and_clients_that_are_missing_cost_their_part_alone
         )
         return None if lost else reply
 
-    crowd = Crowd(tmp_path, records=True, hand=hand)
+    crowd = Crowd(tmp_path, hand=hand)
     strategy = strategy_of()
     found = crowd.rounds(strategy, np.zeros(SIZE), ROUNDS)
     assert strategy.ledger.rounds[3].startswith("failed")
@@ -204,7 +196,7 @@ class _Mortal:
         self.changes = 0
         self.lost: list[Message] = []
         self.crowd = Crowd(
-            folder, records=True,
+            folder,
             hand=lambda message, answer: None if any(answer is one for one in self.lost) else answer,
         )  # fmt: skip
         self.app = self.crowd.grid.apps[10 + victim]
@@ -283,7 +275,7 @@ def test_a_client_killed_in_a_band_shares_its_update_afterwards_or_noise_alone(
 
 def test_a_server_started_anew_goes_on_behind_the_noise(tmp_path: Path) -> None:
     """With the ledger, the session and what its checkpoint holds."""
-    crowd, session = Crowd(tmp_path, records=True), bytes(range(16))
+    crowd, session = Crowd(tmp_path), bytes(range(16))
     facts = {"session": session.hex()}
     first = strategy_of(session=session, ledger=RunLedger(tmp_path / "ledger.jsonl", facts))
     model = crowd.rounds(first, np.zeros(SIZE), 4)
@@ -346,7 +338,7 @@ def refusals(crowd: Crowd) -> list[tuple[str, str]]:
 
 def test_a_server_that_skips_to_a_clients_turns_finds_every_sum_charged_as_an_update(tmp_path: Path) -> None:
     """Rounds 1, 4 and 7 are turns of the same clients: three updates in three sums."""
-    crowd = Crowd(tmp_path, records=True)
+    crowd = Crowd(tmp_path)
     strategy = strategy_of(LOUD, ledger=Numbered([1, 4, 7]))
     crowd.rounds(strategy, np.zeros(SIZE), 3)
     assert refusals(crowd) == []
@@ -368,7 +360,7 @@ def test_a_budget_counts_updates_and_not_sums(tmp_path: Path) -> None:
     budget = LOUD.claims(rounds=BANDS, **told)["central"].epsilon * (1 + FEW)
     for numbers, answered in (([1, 2, 3], 3), ([1, 4, 7], 1)):
         (folder := tmp_path / str(answered)).mkdir()
-        crowd = Crowd(folder, records=True, policy=Policy(roster=roster(CLIENTS), budget=budget))
+        crowd = Crowd(folder, policy=Policy(roster=roster(CLIENTS), budget=budget))
         strategy = strategy_of(LOUD, ledger=Numbered(list(numbers)))
         crowd.rounds(strategy, np.zeros(SIZE), 3)
         sums = [
@@ -383,7 +375,7 @@ def test_a_budget_counts_updates_and_not_sums(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("numbers", [[4, 4], [4, 2]], ids=["twice", "out of order"])
 def test_a_round_asked_twice_or_out_of_order_is_answered_by_nobody(tmp_path: Path, numbers: list[int]) -> None:
-    crowd = Crowd(tmp_path, records=True)
+    crowd = Crowd(tmp_path)
     strategy = strategy_of(LOUD, ledger=Numbered(list(numbers)))
     crowd.rounds(strategy, np.zeros(SIZE), 1)
     assert strategy.last_sum is not None
@@ -398,7 +390,7 @@ def test_a_round_asked_twice_or_out_of_order_is_answered_by_nobody(tmp_path: Pat
 
 def test_clients_that_forgot_a_round_share_no_update_of_it_a_second_time(tmp_path: Path) -> None:
     """Another model, so another plan, in the same round of the same session; their records know it."""
-    crowd = Crowd(tmp_path, records=True)
+    crowd = Crowd(tmp_path)
     crowd.rounds(strategy_of(LOUD, session=bytes(16), ledger=Numbered([4])), np.zeros(SIZE), 1)
     for place in range(CLIENTS):
         crowd.forget(place)
@@ -414,7 +406,7 @@ def test_an_update_is_added_under_its_own_encoding_and_session_alone(tmp_path: P
     quieter = dataclasses.replace(QUIET, granularity=QUIET.granularity / 2, modulus_bits=25)
     for name, encoding, session in (("encoding", quieter, bytes(16)), ("session", QUIET, bytes(15) + b"1")):
         (folder := tmp_path / name).mkdir()
-        crowd = Crowd(folder, records=True)
+        crowd = Crowd(folder)
         crowd.rounds(strategy_of(session=bytes(16), ledger=Numbered([1])), np.zeros(SIZE), 1)
         second = strategy_of(encoding, session=session, ledger=Numbered([2]))
         found = crowd.rounds(second, np.zeros(SIZE), 1)
@@ -429,8 +421,34 @@ def test_bands_want_everybody_in_every_round() -> None:
 
 def test_a_budget_of_the_server_ends_with_the_last_round_that_it_holds_for(tmp_path: Path) -> None:
     """Rounds that failed count: a client that was in later ones alone could have begun as many blocks."""
-    crowd = Crowd(tmp_path, records=False)
+    crowd = Crowd(tmp_path)
     strategy = strategy_of(LOUD, ledger=Numbered([1, 4, 5]), most_rounds=4)
     crowd.rounds(strategy, np.zeros(SIZE), 3)
     assert [number for number, what in strategy.ledger.rounds.items() if what == "released"] == [1, 4]
     assert "rounds 1 to 4" in strategy.stopped
+
+
+def test_an_identity_without_records_is_part_of_nothing(tmp_path: Path) -> None:
+    """Flower's state is of one run: in a second run of the same plan both secrets of a client could be opened."""
+    crowd = Crowd(tmp_path)
+    for context in crowd.grid.contexts.values():
+        del context.node_config["records"]
+    strategy = strategy_of(LOUD)
+    crowd.rounds(strategy, np.zeros(SIZE), 1)
+    assert strategy.last_sum is None
+    assert {(name, reason.split(":")[0]) for name, reason in refusals(crowd)} == {("PolicyRefusal", "records")}
+    assert crowd.trained == []
+
+
+@pytest.mark.parametrize("encoding", [LOUD, dataclasses.replace(LOUD, bands=1)], ids=["bands", "none"])
+def test_a_second_run_of_a_round_is_answered_by_nobody(tmp_path: Path, encoding: GaussianEncoding) -> None:
+    """Under another model, or another minimum; on the same machines, which were not started anew."""
+    crowd = Crowd(tmp_path)
+    crowd.rounds(strategy_of(encoding, session=bytes(16), ledger=Numbered([4])), np.zeros(SIZE), 1)
+    for others in ({}, {"minimum": CLIENTS - 1}):
+        for place in range(CLIENTS):
+            crowd.forget(place)  # what a second run finds
+        again = strategy_of(encoding, session=bytes(16), ledger=Numbered([4]), **others)
+        crowd.rounds(again, np.full(SIZE, 0.5), 1)
+        assert again.last_sum is None
+    assert {(name, reason.split(":")[0]) for name, reason in refusals(crowd)} == {("PolicyRefusal", "round")}

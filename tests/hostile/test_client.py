@@ -71,7 +71,9 @@ def _grid(tmp_path, patch: tuple[str, object] | None, **others) -> LocalGrid:
     for place in range(CLIENTS):
         (tmp_path / f"key-{place}").write_bytes(secret(place))
     apps = [_app(place / 2, patch if place == CROOKED else None) for place in range(CLIENTS)]
-    configs = {place: {"identity": str(tmp_path / f"key-{place}")} for place in range(CLIENTS)}
+    configs = {
+        place: {"identity": str(tmp_path / f"key-{place}"), "records": str(tmp_path)} for place in range(CLIENTS)
+    }
     return LocalGrid(apps, configs=configs, **others)
 
 

@@ -282,7 +282,8 @@ LIES: dict[str, tuple[Tell, set[str], str]] = {
     "fewer picks": (_weaker(picks=4, least=2), {"PlanRefused"}, NOBODY),
     "fewer picks among survivors": (_weaker(least=1), {"PlanRefused"}, NOBODY),
     "a round beyond those allowed": (_weaker(round=5000), {"PolicyRefusal"}, NOBODY),
-    "another modulus": (_weaker(span=1), {"PolicyRefusal"}, NOBODY),
+    "another span": (_weaker(span=1), {"PolicyRefusal"}, NOBODY),
+    "a modulus that does not wrap": (_weaker(bits=32), {"PolicyRefusal"}, NOBODY),
     "an encoding that is not the plan's": (
         at("deal", lambda now, place, message: [_with(message, encoding=packed(NOISIER))]),
         {"PolicyRefusal"},
@@ -384,7 +385,8 @@ def _grid(folder: Path, data: int) -> LocalGrid:
     updates = np.random.default_rng(data).normal(size=(CLIENTS, SIZE))
     for place in range(CLIENTS):
         (folder / str(place)).write_bytes(secret(place))
-    configs = {place: {"identity": str(folder / str(place))} for place in range(CLIENTS)}
+    records = str(folder / f"records of {data}")
+    configs = {place: {"identity": str(folder / str(place)), "records": records} for place in range(CLIENTS)}
     return LocalGrid([_app(update) for update in updates], configs=configs)
 
 

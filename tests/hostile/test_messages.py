@@ -240,7 +240,7 @@ def _grid(folder: Path, spoilt: Spoilt) -> LocalGrid:
     configs = {}
     for place in range(CLIENTS):
         (folder / f"key-{place}").write_bytes(secret(place))
-        configs[place] = {"identity": str(folder / f"key-{place}")}
+        configs[place] = {"identity": str(folder / f"key-{place}"), "records": str(folder)}
     return LocalGrid([_app(place, spoilt) for place in range(CLIENTS)], configs=configs, hand=spoilt.hand)
 
 

@@ -54,7 +54,10 @@ class _Files:
 
 
 def _grid(apps: list[ClientApp], **others) -> LocalGrid:
-    configs = {place: {"identity": str(_Files.folder / str(place))} for place in range(len(apps))}
+    configs = {
+        place: {"identity": str(_Files.folder / str(place)), "records": str(_Files.folder)}
+        for place in range(len(apps))
+    }
     return LocalGrid(apps, configs=configs, **others)
 
 
@@ -401,11 +404,13 @@ def test_a_budget_holds_over_sessions_servers_and_restarts(tmp_path):
 def test_a_client_without_lasting_records_takes_no_budget(tmp_path):
     policy = Policy(budget=100.0, roster=roster(CLIENTS))
     grid = _grid([_app(np.ones(SIZE), policy) for _ in range(CLIENTS)])
+    for context in grid.contexts.values():
+        del context.node_config["records"]
     strategy = _run(grid)
     assert strategy.last_sum is None
     refused = [_record(reply) for reply in grid.received if "refused" in _record(reply)]
     assert len(refused) == CLIENTS
-    assert all((one["refused"], one["reason"].split(":")[0]) == ("PolicyRefusal", "budget") for one in refused)
+    assert all((one["refused"], one["reason"].split(":")[0]) == ("PolicyRefusal", "records") for one in refused)
 
 
 def test_a_budget_of_secure_sums_needs_a_roster(tmp_path):

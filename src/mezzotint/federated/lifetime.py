@@ -77,8 +77,8 @@ class LifetimeLedger:
 
         Raises:
             BudgetError: the total would exceed the budget; nothing is charged.
-            ReplayedRound: a sum of this plan is on the ledger; so answered twice, which may open both secrets. Or, with
-                bands, one of this round and kind: its share of an update would be told twice and paid for once.
+            ReplayedRound: a sum of this plan, or of another plan of this round, is on the ledger: an answer twice may
+                open both secrets, and a share of an update is told once.
             ParameterError: a budget, but nothing is claimed of this encoding, or an earlier one, against its server.
             FileFormatError: a budget, and sums on the ledger whose encoding this version cannot read.
         """
@@ -92,7 +92,7 @@ class LifetimeLedger:
                 line |= {"session": session.hex(), "number": number}
             counted = {one: set(rounds) for one, rounds in self._counted.items()}
             place, known = _place(line), counted.setdefault(kind, set())
-            if encoding.bands > 1 and any(place[:2] == one[:2] for one in known):
+            if session and any(place[:2] == one[:2] for places in counted.values() for one in places):
                 raise ReplayedRound("sum", "this round was answered before, under another plan")
             known.add(place)
             encodings = self._encodings | {kind[0]: packed(encoding)}

@@ -145,6 +145,9 @@ class SecureUpdates(Updates):
             if stage == CARD:
                 answer = {PAYLOAD: client.show(payload), NAME: name_of(context) or client.identity.hex()}
             elif stage == "deal":
+                if "identity" in context.node_config and "records" not in context.node_config:
+                    # Flower's state is of one run: in two runs of one plan a server would have both secrets opened.
+                    raise PolicyRefusal("records: this client has an identity, and no folder to note its sums in")
                 settings = as_bytes(record[ENCODING])
                 plan = read_invitation(payload)[0]
                 _check_kind(kind, "", plan)
@@ -241,8 +244,9 @@ def _masked(
         raise  # of whoever runs this client
     except BaseException as error:  # libraries may end the process, or raise what is no Exception
         # That there is no input can be a fact about the data: it is not told, and costs what an input costs.
-        log(WARNING, "mezzotint: adding nothing but noise: %s", error, exc_info=not isinstance(error, MezzotintError))
         integers = encoding.encode(encoding.nothing(size))
+        why = str(error) if isinstance(error, MezzotintError) else type(error).__name__  # others' words may raise
+        log(WARNING, "mezzotint: adding nothing but noise: %s", why, exc_info=not isinstance(error, MezzotintError))
     masked = client.sum(payload, integers)
     _charge(client.identity.hex(), plan, encoding, policy, encoding.numbers(size), context)
     return masked  # only now, and only if it is on the client's ledger, does it leave

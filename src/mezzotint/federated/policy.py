@@ -141,6 +141,10 @@ class Policy:
             raise PolicyRefusal("mechanism: the plan was made for another table than the one sent")
         if (plan.span, plan.overflow) != (encoding.span, encoding.overflow):
             raise PolicyRefusal(f"span={plan.span}: the mechanism sends integers up to {encoding.span}")
+        if plan.bits != encoding.bits(plan.clients):
+            # Residues that do not wrap where the encoding does count, without noise, whose values are negative.
+            wanted = encoding.bits(plan.clients)
+            raise PolicyRefusal(f"bits={plan.bits}: sums of this mechanism are modulo 2**{wanted}")
         if plan.round > self.rounds:
             raise PolicyRefusal(f"rounds={plan.round}: this client answers at most {self.rounds} rounds of a session")
         if self.roster is None and self.budget < float("inf"):
