@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 
 import numpy as np
 import pytest
@@ -249,8 +250,10 @@ def test_the_run_stops_before_the_budget_is_exceeded():
     assert "exceed" in strategy.stopped
     assert rounds_within(10.0, lambda rounds: 3.0 * rounds, 100) == 3
     assert rounds_within(10.0, lambda rounds: 3.0 * rounds, 2) == 2
-    with pytest.raises(InfeasibleError, match="nothing was sent"):
+    with pytest.raises(InfeasibleError, match=r"^epsilon=2: one round costs epsilon 3, nothing was sent"):
         rounds_within(2.0, lambda rounds: 3.0 * rounds, 100)
+    with pytest.raises(InfeasibleError, match=r"^epsilon=2: one round has no finite epsilon, .*; use a mech"):
+        rounds_within(2.0, lambda rounds: math.inf, 100)
 
 
 def test_poisson_sampling_draws_each_client_by_itself():

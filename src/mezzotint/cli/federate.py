@@ -169,6 +169,7 @@ def command(
         else:
             settings = _settings(options)
             encoding = _encoding(options, settings)
+            _refuse_begun(out)
             if app is not None:
                 _write_app(app, settings, encoding, out)
                 if as_json:
@@ -226,7 +227,8 @@ def _settings(options: Options) -> RunSettings:
     from mezzotint.federated.settings import RunSettings
 
     given = {field.name: options[field.name] for field in fields(RunSettings) if field.name in options}
-    given |= {"mechanism": "", "out": _fresh(options["out"]), "roster": _roster(options["roster"], options["app"])}
+    out, roster = options["out"], _roster(options["roster"], options["app"])
+    given |= {"mechanism": "", "out": "" if out is None else str(out.resolve()), "roster": roster}
     return RunSettings(**given)
 
 
@@ -454,11 +456,10 @@ def _roster(roster: Path | None, app: Path | None) -> str:
     return "" if roster is None else str(roster)
 
 
-def _fresh(out: Path | None) -> str:
-    """The folder of a new run; "" keeps nothing."""
+def _refuse_begun(out: Path | None) -> None:
+    """Refuses the folder of another run for a new one; after all other options, whose errors it would hide."""
     if out is not None and (out / "ledger.jsonl").exists():
         raise ParameterError("out", str(out), "holds a run already; go on with --resume, or name another folder")
-    return "" if out is None else str(out.resolve())
 
 
 def _write_app(

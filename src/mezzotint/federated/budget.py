@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from mezzotint.core.errors import InfeasibleError
+from mezzotint.core.records import above
 from mezzotint.federated.encoding import Encoding, FixedPointEncoding, TableEncoding
 from mezzotint.federated.joined import WrappedEncoding
 from mezzotint.federated.ledger import RunLedger
@@ -36,10 +37,11 @@ def rounds_within(budget: float, spent: Callable[[int], float], rounds: int) -> 
         return rounds
     least = spent(1)
     if least > budget:
-        raise InfeasibleError(
-            f"one round costs epsilon {least:g}, the budget is {budget:g}: nothing was sent; "
-            "use a noisier mechanism, more clients or fewer parameters"
-        )
+        cost, remedy = "has no finite epsilon", "use a mechanism with noise"
+        if least < math.inf:
+            cost = f"costs epsilon {above(least)}"
+            remedy = "use a noisier mechanism, more clients or fewer parameters, or allow more"
+        raise InfeasibleError(f"epsilon={budget:g}: one round {cost}, nothing was sent; {remedy}")
     return 1 + bisect_right(range(2, rounds), budget, key=spent)
 
 
