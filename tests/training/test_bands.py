@@ -28,7 +28,7 @@ pytest.importorskip("opacus")
 from mezzotint import training  # noqa: E402 - the room needs the extra
 from mezzotint.cli.application import run as verb  # noqa: E402
 from mezzotint.training import bands as banding  # noqa: E402
-from mezzotint.training import checkpoint, methods  # noqa: E402
+from mezzotint.training import methods, trainer  # noqa: E402
 from mezzotint.vectors import bands as toeplitz  # noqa: E402
 from training.runs import dying, make  # noqa: E402
 
@@ -286,7 +286,7 @@ def test_an_interrupted_run_begins_new_blocks(blobs: Dataset, tmp_path: Path, ki
     with pytest.raises(KeyboardInterrupt):
         first.run(every=6, checkpoint=place)
     second = banded(blobs)
-    checkpoint.restore(second, place)
+    trainer.restore(second, place)
     assert second.taken == killed // 8 * 8
     assert not second.optimizer.correlated._sums  # sums of records are never written down
     second.run(every=6, checkpoint=place)
@@ -298,7 +298,7 @@ def test_an_interrupted_run_begins_new_blocks(blobs: Dataset, tmp_path: Path, ki
 
 def test_two_processes_on_one_ledger_pay_for_the_blocks_of_both(blobs: Dataset, tmp_path: Path) -> None:
     runs = [banded(blobs) for _ in range(2)]
-    ledgers = [checkpoint.StepLedger(run, tmp_path / "run.pt") for run in runs]
+    ledgers = [trainer.StepLedger(run, tmp_path / "run.pt") for run in runs]
     # The second takes six steps, then is gone; the first goes on.
     assert [ledger.reserve(steps) for ledger, steps in ((ledgers[0], 4), (ledgers[1], 6), (ledgers[0], 4))] == [4, 6, 4]
     assert ledgers[0].reserved == 4 + 8 + 4
@@ -309,7 +309,7 @@ def test_two_processes_on_one_ledger_pay_for_the_blocks_of_both(blobs: Dataset, 
 def test_a_seed_does_not_resume_correlated_noise(blobs: Dataset, tmp_path: Path) -> None:
     banded(blobs, seed=1).run(checkpoint=tmp_path / "run.pt")
     with pytest.raises(ParameterError, match="begins anew"):
-        checkpoint.restore(banded(blobs, seed=1), tmp_path / "run.pt")
+        trainer.restore(banded(blobs, seed=1), tmp_path / "run.pt")
 
 
 def test_bands_that_a_method_does_not_know(blobs: Dataset) -> None:

@@ -19,7 +19,7 @@ from laws.registry import judges
 from mezzotint import FileFormatError, ParameterError, families
 from mezzotint.core import entropy
 from mezzotint.datasets import Dataset
-from mezzotint.training import checkpoint, methods, models, optimizers, rqp, trainer
+from mezzotint.training import methods, models, optimizers, rqp, trainer
 from mezzotint.training.projection import (
     ContractionWarning,
     DeadZoneWarning,
@@ -163,7 +163,7 @@ def test_resumed_runs_end_in_the_same_weights(
     with pytest.raises(Killed):
         first.run(every=5, progress=kill, checkpoint=place)
     second = make(blobs, method, **more)
-    checkpoint.restore(second, place)
+    trainer.restore(second, place)
     assert second.taken == 15
     second.run(every=5, checkpoint=place)
     for name, value in whole.weights().items():
@@ -215,7 +215,7 @@ def test_replaced_codes_are_claimed_around_plain_sgd_only(blobs: Dataset) -> Non
 
 def lines(place: Path) -> list[dict[str, Any]]:
     """What a checkpoint's ledger says, line after line."""
-    return [json.loads(line) for line in checkpoint.ledger_path(place).read_text(encoding="ascii").splitlines()[1:]]
+    return [json.loads(line) for line in trainer.ledger_path(place).read_text(encoding="ascii").splitlines()[1:]]
 
 
 def reserved(place: Path) -> list[int]:
@@ -234,7 +234,7 @@ def test_lost_steps_are_paid_for(blobs: Dataset, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         first.run(every=8, checkpoint=place)
     second = make(blobs, noisy(), seed=None)
-    checkpoint.restore(second, place)
+    trainer.restore(second, place)
     assert (second.taken, second.spent) == (8, 16)
     second.run(checkpoint=place)
     assert (second.taken, second.spent) == (20, 28)
@@ -261,7 +261,7 @@ def test_two_processes_on_one_checkpoint_pay_for_both(blobs: Dataset, tmp_path: 
     place = tmp_path / "run.pt"
     make(blobs, noisy(), seed=None, steps=4).run(checkpoint=tmp_path / "other.pt")
     runs = [make(blobs, noisy(), seed=None) for _ in range(2)]
-    ledgers = [checkpoint.StepLedger(run, place) for run in runs]
+    ledgers = [trainer.StepLedger(run, place) for run in runs]
     assert [ledger.reserve(5) for ledger in (*ledgers, ledgers[0])] == [5, 5, 5]
     assert reserved(place) == [5, 10, 15]
     assert [run.spent for run in runs] == [10, 5]
@@ -281,7 +281,7 @@ def test_a_target_is_never_exceeded_however_often_the_run_dies(blobs: Dataset, t
         lost = 5
     second = make(blobs, noisy(), seed=None)
     if killed:
-        checkpoint.restore(second, place)
+        trainer.restore(second, place)
     second.run(every=5, checkpoint=place, target_epsilon=target)
     assert second.claim().epsilon <= target
     assert (second.taken, second.spent) == (20 - lost, 20)
@@ -302,7 +302,7 @@ def test_part_of_a_block_is_taken_where_the_whole_does_not_fit(blobs: Dataset) -
 def test_no_generator_state_is_written(blobs: Dataset, tmp_path: Path) -> None:
     run = make(blobs, noisy(), seed=None)
     run.step()
-    checkpoint.save(run, tmp_path / "run.pt")
+    trainer.save(run, tmp_path / "run.pt")
     state = torch.load(tmp_path / "run.pt", weights_only=True)
     assert set(state) == {"schema", "identity", "taken", "spent", "weights", "averaged", "optimizer"}
     assert (tmp_path / "run.pt").stat().st_size < torch.Generator().get_state().numel()
@@ -313,23 +313,23 @@ def test_damaged_or_foreign_checkpoints_are_refused(blobs: Dataset, tmp_path: Pa
     run = make(blobs, noisy())
     run.run(checkpoint=place)
     with pytest.raises(ParameterError, match="other settings"):
-        checkpoint.restore(make(blobs, noisy(noise_multiplier=2.0)), place)
+        trainer.restore(make(blobs, noisy(noise_multiplier=2.0)), place)
     with pytest.raises(ParameterError, match="taken"):
-        checkpoint.restore(run, place)
-    ledger = checkpoint.ledger_path(place)
+        trainer.restore(run, place)
+    ledger = trainer.ledger_path(place)
     text = ledger.read_text(encoding="utf-8")
     ledger.write_text(text.replace('"reserved":20', '"reserved":10'), encoding="utf-8")
     with pytest.raises(FileFormatError, match="ledger"):
-        checkpoint.restore(make(blobs, noisy()), place)
+        trainer.restore(make(blobs, noisy()), place)
     for gone in (ledger.unlink, ledger.touch):
         gone()
         with pytest.raises(FileFormatError, match="what was spent is not known"):
-            checkpoint.restore(make(blobs, noisy()), place)
+            trainer.restore(make(blobs, noisy()), place)
     place.write_bytes(place.read_bytes()[:100])
     with pytest.raises(FileFormatError, match="checkpoint"):
-        checkpoint.restore(make(blobs, noisy()), place)
+        trainer.restore(make(blobs, noisy()), place)
     with pytest.raises(ParameterError, match="no such file"):
-        checkpoint.restore(make(blobs, noisy()), tmp_path / "other.pt")
+        trainer.restore(make(blobs, noisy()), tmp_path / "other.pt")
 
 
 def spoil_first_record(run: Any, *, after: int) -> None:

@@ -192,7 +192,7 @@ def prepare(options: Options) -> Trainer:
     chosen = choose_method(options, task, records=len(data.train_x))
     run = mz.training.trainer.Trainer(data=data, task=task, method=chosen, settings=settings)
     if options["resume"]:
-        mz.training.checkpoint.restore(run, options["checkpoint"])
+        mz.training.trainer.restore(run, options["checkpoint"])
         lost = run.spent - run.taken
         if lost:
             end = "epsilon ends higher than planned" if options["target_epsilon"] is None else "the run ends earlier"
@@ -356,8 +356,8 @@ def _run(run: Trainer, options: Options) -> list[Standing]:
 def _refuse_without_steps(run: Trainer, options: Options) -> None:
     """Refuses a run whose budget allows no step, before a file is touched: its model would be the initial weights."""
     place, target = options["checkpoint"], options["target_epsilon"]
-    known = place is not None and mz.training.checkpoint.ledger_path(place).exists()
-    ledger = mz.training.checkpoint.StepLedger(run, place if known else None)
+    known = place is not None and mz.training.trainer.ledger_path(place).exists()
+    ledger = mz.training.trainer.StepLedger(run, place if known else None)
     if not run.taken and not ledger.affordable(1, target_epsilon=target):
         raise _nothing_left(run, options)
 
