@@ -19,7 +19,7 @@ from mezzotint.kernel.losses import WHOLE
 from mezzotint.kernel.units import set_deadline
 from mezzotint.training.rqp.accounting import epsilon as float_epsilon
 from mezzotint.training.rqp.accounting import propose_training
-from mezzotint.training.rqp.contraction import contraction
+from mezzotint.training.rqp.phases import contraction
 from reference.kernel import accepts, claim, decimal_text, forgeries, resealed, sealed
 from tolerances import FEW, SOLVED
 

@@ -25,8 +25,7 @@ from mezzotint.privacy.ledger import GLOBAL, Charge, Ledger, compose_releases
 from mezzotint.privacy.local import advanced_epsilon
 from mezzotint.training import rqp
 from mezzotint.training.projection import projection, projection_from
-from mezzotint.training.rqp.contraction import contraction
-from mezzotint.training.rqp.phases import Phase, Poisson, WithReplacement
+from mezzotint.training.rqp.phases import Phase, Poisson, WithReplacement, contraction
 from mezzotint.vectors import ranked_codebook
 from strategies import examples
 from tolerances import UNIT
@@ -82,8 +81,8 @@ def test_more_steps_and_less_replacement_cost_more() -> None:
 
 
 @judges(
-    "training.rqp.contraction.contraction",
-    "training.rqp.contraction.table_contraction",
+    "training.rqp.phases.contraction",
+    "training.rqp.phases.table_contraction",
     "training.projection.projection",
     "training.projection.projection_from",
 )

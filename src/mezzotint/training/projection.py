@@ -18,7 +18,7 @@ from mezzotint.core.entropy import PART, ElementWords
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.kernels import compiled, in_threads, put, take, usable_cores
 from mezzotint.core.mechanism import TOTAL, IntArray, Mechanism
-from mezzotint.training.rqp.contraction import check_bits, check_q, contraction, table_contraction
+from mezzotint.training.rqp.phases import check_bits, check_q, contraction, table_contraction
 
 Rounding = Literal["nearest", "stochastic"]
 ROUNDINGS = ("nearest", "stochastic")

@@ -7,8 +7,6 @@ from mezzotint.training.rqp.accounting import noise_multiplier as noise_multipli
 from mezzotint.training.rqp.accounting import pure_epsilon as pure_epsilon
 from mezzotint.training.rqp.accounting import to_event as to_event
 from mezzotint.training.rqp.accounting import training_release as training_release
-from mezzotint.training.rqp.contraction import contraction as contraction
-from mezzotint.training.rqp.contraction import table_contraction as table_contraction
 from mezzotint.training.rqp.paper import PublishedValue as PublishedValue
 from mezzotint.training.rqp.paper import RQPSettings as RQPSettings
 from mezzotint.training.rqp.paper import published_epsilon as published_epsilon
@@ -18,3 +16,5 @@ from mezzotint.training.rqp.paper import utility_bound as utility_bound
 from mezzotint.training.rqp.phases import Phase as Phase
 from mezzotint.training.rqp.phases import Poisson as Poisson
 from mezzotint.training.rqp.phases import WithReplacement as WithReplacement
+from mezzotint.training.rqp.phases import contraction as contraction
+from mezzotint.training.rqp.phases import table_contraction as table_contraction

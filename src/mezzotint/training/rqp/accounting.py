@@ -24,8 +24,7 @@ from mezzotint.core.records import JsonObject
 from mezzotint.privacy.account import account
 from mezzotint.privacy.claim import Claim, Release
 from mezzotint.privacy.propose import TAIL, Outcome, Proof, accepted, exact_rate, exact_text, sealed
-from mezzotint.training.rqp.contraction import check_bits, check_q, contraction, step_loss
-from mezzotint.training.rqp.phases import Phase, Poisson, Sampling
+from mezzotint.training.rqp.phases import Phase, Poisson, Sampling, check_bits, check_q, contraction, step_loss
 
 _DEPTH = 40
 RAISES = (1e-4, 1e-3, 3e-3, 1e-2)

@@ -11,7 +11,7 @@ from scipy.special import ndtr
 from mezzotint.core.arguments import check_count, check_positive
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.search import bracket
-from mezzotint.training.rqp.contraction import check_bits, check_q
+from mezzotint.training.rqp.phases import check_bits, check_q
 
 SamplingName = Literal["poisson", "with_replacement"]
 
