@@ -117,3 +117,34 @@ def test_a_signal_ends_the_run_and_what_it_started(tmp_path: Path, number: int, 
     out, err = second.communicate(timeout=900)
     assert second.returncode == 0, err
     assert max(map(int, json.loads(out)["ledger"]["rounds"])) >= 3
+
+
+def test_an_engine_that_dies_ends_the_run(tmp_path: Path) -> None:
+    """Rounds of nobody are no rounds: the run says what happened, and goes on where it was."""
+    run = tmp_path / "run"
+    told = ("--clients", "20", "--per-round", "10", "--rounds", "80", "--mechanism", "ddg", "--noise-multiplier", "1")
+    process = _federate(*told, "--out", str(run))
+    try:
+        while "round 1:" not in (line := process.stderr.readline()):
+            assert line, process.communicate()
+        engines = [
+            int(folder.name)
+            for folder in Path("/proc").iterdir()
+            if folder.name.isdigit()
+            and (fields := (folder / "stat").read_text().rsplit(")", 1))[0].endswith("(raylet")
+            and int(fields[1].split()[2]) == process.pid  # the group
+        ]
+        assert len(engines) == 1
+        os.kill(engines[0], signal.SIGKILL)  # its workers go on until Ray finds out, some seconds later
+        _, err = process.communicate(timeout=120)
+    finally:
+        if process.poll() is None:
+            _kill(process)
+    assert process.returncode == 2, err
+    assert "its engine, Ray, has ended" in " ".join(err.split())
+    second = _federate("--resume", "--out", str(run))
+    out, err = second.communicate(timeout=900)
+    assert second.returncode == 0, err
+    report = json.loads(out)
+    assert "failed" not in " ".join(report["ledger"]["rounds"].values())
+    assert report["ledger"]["smallest_sum"] >= 6  # more than half, while workers died

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,7 +31,7 @@ EXACT = FixedPointEncoding(clip=8.0, grid_bits=13)
 """Its grid has the integers and halves in it."""
 
 
-def _app(add: float, policy: Policy | None = None, *, update=None, secure: bool = True) -> ClientApp:
+def _app(add: float, policy: Policy | Path | None = None, *, update=None, secure: bool = True) -> ClientApp:
     app = ClientApp(mods=[SecureUpdates(policy or Policy())] if secure else [])
 
     @app.train()
@@ -640,3 +641,33 @@ def test_clients_that_are_asked_another_of_their_apps_functions_refuse():
 def test_a_policy_whose_values_would_protect_nobody_is_refused(values):
     with pytest.raises(ParameterError, match=next(iter(values))):
         Policy(**values)
+
+
+def test_a_policy_that_cannot_be_read_is_named(tmp_path):
+    """The node's own log says which file; the server learns no more than that it is the policy."""
+    grid = LocalGrid([*(_app(float(place)) for place in range(5)), _app(5.0, tmp_path / "gone.toml")])
+    strategy = SecureStrategy(encoding=EXACT, per_round=6)
+    _start(grid, strategy)
+    (told,) = [one.what for one in strategy.incidents if one.client == "15"]
+    assert "policy" in told
+    assert "its log says why" in told
+    assert "gone.toml" not in told
+
+
+@pytest.mark.parametrize("stage", ["card", "deal"])
+def test_what_a_client_says_is_one_short_line_of_the_log(monkeypatch, stage):
+    apart(monkeypatch, stage)
+
+    def hand(message, reply):
+        if _stage(message) == stage and message.metadata.dst_node_id == 12:
+            said = {"refused": "A\nB", "reason": "sorry\nround 7: released\x1b[2J" + "!" * 10_000}
+            return Message(RecordDict({RECORD: ConfigRecord(said)}), reply_to=message)
+        return reply
+
+    strategy = SecureStrategy(encoding=EXACT, per_round=6)
+    _start(_grid(hand=hand), strategy)
+    (told,) = [one for one in strategy.incidents if one.client in ("2", "12")]
+    assert "sorry round 7" in told.what
+    assert len(told.what) < 600
+    assert told.what.isprintable()
+    assert told.name.isprintable()

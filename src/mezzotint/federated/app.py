@@ -80,7 +80,7 @@ class RunReport(Record):
         l2_norms: clipping norms where they adapt, of the first round and after each; else empty.
         measured: what clients measured: per sum of it the rounds done, its clients, and (value, standard error of the
             noise) by metric.
-        evaluations: the ledger of these sums, as plain values; empty without them.
+        evaluations: the ledger of these sums, as plain values, and their own "incidents"; empty without them.
     """
 
     accuracy: tuple[float, ...]
@@ -362,21 +362,22 @@ def _report(
         metrics=tuple(one.own for one in history if one.own),
         l2_norms=tuple(one.l2_norm for one in history if one.l2_norm is not None),
         measured=tuple(measured),
-        evaluations={} if evaluator is None else evaluator.ledger.as_dict(),
+        evaluations={} if evaluator is None else {**evaluator.ledger.as_dict(), "incidents": _refusals(evaluator)},
         ledger=strategy.ledger.as_dict(),
         claims={view: {**claim.as_dict(), "text": str(claim)} for view, claim in claims.items()},
         amplified=_amplified(settings, strategy, claims, coordinates),
         promises=claims,
-        incidents=tuple(
-            (one.round, one.client, one.name)
-            for one in strategy.incidents + ([] if evaluator is None else evaluator.incidents)
-        ),
+        incidents=_refusals(strategy),
         stopped=strategy.stopped,
         bits=strategy.message_bits,
         report_bits=strategy.report_bits,
         mse=strategy.report_mse(),
         seconds=seconds,
     )
+
+
+def _refusals(strategy: RoundStrategy[Any]) -> tuple[tuple[int, str, str], ...]:
+    return tuple((one.round, one.client, one.name) for one in strategy.incidents)
 
 
 def _amplified(

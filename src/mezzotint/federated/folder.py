@@ -11,13 +11,13 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast, final
 
-from flwr.app import Context
+from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
 
 from mezzotint.core.errors import MezzotintError, ParameterError
@@ -192,10 +192,33 @@ class _Link:
     def __init__(self, grid: Grid, over: threading.Event) -> None:
         self._grid, self._over = grid, over
 
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        """Flower answers for clients that cannot run; where none can, for the engine is gone, the run must not go on.
+
+        Raises:
+            MezzotintError: naming the engine.
+        """
+        found = list(self.__getattr__("pull_messages")(message_ids))
+        if any(message.has_error() for message in found) and not _engine_runs():
+            raise MezzotintError(
+                "simulation: its engine, Ray, has ended, and no client runs any more; finished rounds are in the "
+                "folder of --out, if one was named, and --resume goes on from them"
+            )
+        return found
+
     def __getattr__(self, name: str) -> Any:
         if self._over.is_set():
             raise SystemExit
         return getattr(self._grid, name)
+
+
+def _engine_runs() -> bool:
+    import ray
+
+    try:
+        return any(node["Alive"] for node in ray.nodes())
+    except (RuntimeError, ConnectionError, ray.exceptions.RayError):
+        return False
 
 
 @contextmanager

@@ -103,7 +103,11 @@ class Updates(ABC):
         if isinstance(self.policy, Policy):
             return self.policy
         path = self.policy if self.policy is not None else context.node_config.get("policy")
-        return Policy() if path is None else load_policy(str(path))
+        try:
+            return Policy() if path is None else load_policy(str(path))
+        except MezzotintError as error:  # what is wrong with the file is told here alone
+            log(WARNING, "mezzotint: %s", error)
+            raise PolicyRefusal("policy: this client cannot read its own; its log says why") from None
 
 
 @final

@@ -29,6 +29,8 @@ METRICS = "metrics"
 """What is wanted back of clients that measure, where it is "weights" or "update" of those that train."""
 CARD = "card"
 """Stage before all rounds: a client says who it is."""
+_LONGEST = 500
+"""Letters kept of what a client says."""
 
 log = logging.getLogger("flwr").log
 """Flower's own log, by its name: the function behind it has moved between releases."""
@@ -93,6 +95,12 @@ def shapes(arrays: ArrayRecord) -> list[tuple[str, tuple[int, ...]]]:
 def protocol_record(message: Message) -> ConfigRecord | None:
     """The protocol's record of a message; None when it carries none."""
     return message.content.config_records.get(RECORD) if message.has_content() else None
+
+
+def one_line(said: object) -> str:
+    """What a client said, fit for a log: no line breaks, no control characters, and not without end."""
+    text = " ".join(str(said).split())
+    return "".join(letter for letter in text[:_LONGEST] if letter.isprintable())
 
 
 def task_digest(content: RecordDict) -> bytes:

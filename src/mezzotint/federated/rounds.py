@@ -33,6 +33,7 @@ from mezzotint.federated.records import (
     STAGE,
     flatten,
     log,
+    one_line,
     parameters,
     protocol_record,
     unflatten,
@@ -413,7 +414,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
             who = now.name(place)
             if answer.has_error():
                 self.incidents.append(
-                    Incident(round=now.number, client=who, name="ClientError", what=str(answer.error.reason))
+                    Incident(round=now.number, client=who, name="ClientError", what=one_line(answer.error.reason))
                 )
                 continue
             self._take_one(now, place, who, protocol_record(answer))
@@ -427,8 +428,8 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
 
     def _take_one(self, now: R, place: int, who: str, record: ConfigRecord | None) -> None:
         if record is None or REFUSED in record:
-            name = "NotMasked" if record is None else str(record[REFUSED])
-            what = "the client does not run the mod" if record is None else str(record.get(REASON, ""))
+            name = "NotMasked" if record is None else one_line(record[REFUSED])
+            what = "the client does not run the mod" if record is None else one_line(record.get(REASON, ""))
             log(WARNING, "mezzotint: %s %d, client %s refused: %s", self._counted_as, now.number, who, what)
             self.incidents.append(Incident(round=now.number, client=who, name=name, what=what))
             self._refused(now, place)

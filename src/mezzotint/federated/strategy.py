@@ -31,10 +31,13 @@ from mezzotint.federated.records import (
     METRICS,
     NAME,
     PAYLOAD,
+    REASON,
     RECORD,
+    REFUSED,
     RETURNS,
     STAGE,
     log,
+    one_line,
     parameters,
     protocol_record,
     task_digest,
@@ -439,6 +442,8 @@ class SecureStrategy(RoundStrategy[_Secure]):
         if node in self._cards:
             raise DuplicateAnswer(CARD, "the node has said who it is; its first answer stands")
         payload = None if record is None else record.get(PAYLOAD)
+        if record is not None and REFUSED in record:
+            raise MalformedMessage(CARD, f"the node does not say who it is: {one_line(record.get(REASON, ''))}")
         if record is None or not isinstance(payload, bytes):
             raise MalformedMessage(CARD, "the node does not say who it is; it fails, or does not run the mod")
         if node not in self._challenges:
