@@ -33,7 +33,7 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "families.noise.published_discrete_laplace_epsilon", "families.noise.published_skellam_renyi",
         "families.selection.published_rqm_epsilon",
         "smoothed.published.noisy_epsilon", "smoothed.published.published_table1_noise_epsilon",
-        "training.rqp.paper.published_epsilon", "training.rqp.paper.published_utility_bound",
+        "training.rqp.accounting.published_epsilon", "training.rqp.accounting.published_utility_bound",
     ),
     "a float inside a search for a table: what is issued is read off the integers afterwards, by laws": (
         "design.cdf.design_cells", "families.fitting.float_epsilon", "design.fixed.spent",
