@@ -16,9 +16,9 @@ from mezzotint import training
 from mezzotint.privacy.claim import Claim
 from mezzotint.training import rqp
 from mezzotint.training.audit import Audit, audit
-from mezzotint.training.bands import coefficients
 from mezzotint.training.batches import PoissonBatches
 from mezzotint.training.projection import TrainingWarning, projection
+from mezzotint.vectors.bands import coefficients
 from mezzotint.vectors.rounded import RoundedGaussian
 
 torch = pytest.importorskip("torch")

@@ -27,8 +27,7 @@ pytest.importorskip("opacus")
 
 from mezzotint import training  # noqa: E402 - the room needs the extra
 from mezzotint.cli.application import run as verb  # noqa: E402
-from mezzotint.training import bands as banding  # noqa: E402
-from mezzotint.training import methods, trainer  # noqa: E402
+from mezzotint.training import clipped, methods, trainer  # noqa: E402
 from mezzotint.vectors import bands as toeplitz  # noqa: E402
 from training.runs import dying, make  # noqa: E402
 
@@ -65,7 +64,7 @@ def test_noise_of_the_last_iterate_is_that_of_the_full_matrix(bands: int) -> Non
 
 def test_solutions_are_the_sums_where_there_is_no_noise() -> None:
     rng, drawn = np.random.default_rng(0), [0]
-    noise = banding.CorrelatedNoise(4, lambda: drawn[0])
+    noise = clipped.CorrelatedNoise(4, lambda: drawn[0])
     sums, released = rng.integers(-(2**30), 2**30, (9, 5)), []
     for t, one in enumerate(sums):
         drawn[0] += 1
@@ -243,8 +242,8 @@ def test_the_number_of_bands_follows_from_noise_and_matrix(
         asked.append((sampling_rate, steps))
         return sampling_rate**growth
 
-    monkeypatch.setattr(banding, "least_noise", noise)
-    found = banding.choose_bands(
+    monkeypatch.setattr(clipped, "least_noise", noise)
+    found = clipped.choose_bands(
         1.0, batch_size=10, dataset_size=100, steps=50, delta=1e-5, neighboring="add_or_remove_one"
     )
     assert found == expected
@@ -321,7 +320,7 @@ def test_bands_that_a_method_does_not_know(blobs: Dataset) -> None:
 
 
 def test_the_verb_chooses_bands(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(banding, "CHOICES", (1, 4))
+    monkeypatch.setattr(clipped, "CHOICES", (1, 4))
 
     def call(*more: str) -> Any:
         words = ["train", "--data", "breast-cancer", "--steps", "40", "--delta", "1e-5", "--batch-size", "20", "--json"]
@@ -330,7 +329,7 @@ def test_the_verb_chooses_bands(capsys: pytest.CaptureFixture[str], monkeypatch:
 
     chosen = call("--target-epsilon", "2", "--bands", "auto")
     assert 1.99 < chosen["epsilon"] <= 2
-    assert chosen["bands"] == banding.choose_bands(
+    assert chosen["bands"] == clipped.choose_bands(
         2.0, batch_size=20, dataset_size=455, steps=40, delta=1e-5, neighboring="add_or_remove_one"
     )
     assert f"correlated over {chosen['bands']} steps" in chosen["claim"]

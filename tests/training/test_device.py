@@ -10,14 +10,13 @@ import pytest
 from mezzotint import training
 from mezzotint.core import gpu
 from mezzotint.datasets import Dataset
-from mezzotint.training import quantized
-from mezzotint.training.quantized import ClippedSums, Gradients
+from mezzotint.training.quantized import Gradients
 from mezzotint.vectors.compiled import draw
 from mezzotint.vectors.rounded import UNDECIDED, RoundedGaussian, quantiles
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("opacus")
-device = pytest.importorskip("mezzotint.training.device")
+clipped = pytest.importorskip("mezzotint.training.clipped")
 optimizers = pytest.importorskip("mezzotint.training.optimizers")
 
 F32 = np.float32
@@ -30,7 +29,7 @@ def test_words_lead_to_the_draws_of_the_kernel(sigma: float) -> None:
     words[:8] = [0, 2**38, 2**38 - 1, 2**63 - 1, 2**63, 2**64 - 1, 2**62, 2**63 + 1]
     law, expected = RoundedGaussian(sigma=sigma), np.empty(words.size, dtype=np.int64)
     draw(words, np.zeros(1), quantiles(), sigma, law.margin, expected)
-    found = device.decide(torch.from_numpy(words.view(np.int64)), torch.from_numpy(quantiles()), law)
+    found = clipped.decide(torch.from_numpy(words.view(np.int64)), torch.from_numpy(quantiles()), law)
     np.testing.assert_array_equal(found.numpy(), expected)
 
 
@@ -44,7 +43,7 @@ def test_each_coordinate_takes_its_own_word(margin: float | None, monkeypatch: p
     assert draw(words.view(np.uint64), np.zeros(1), quantiles(), law.sigma, law.margin, expected) == 0
     if margin is not None:
         monkeypatch.setattr(RoundedGaussian, "margin", property(lambda self: margin))
-    found = device.rounded_gaussian(law, key, size, CPU)
+    found = clipped.rounded_gaussian(law, key, size, CPU)
     assert (found != UNDECIDED).all()
     np.testing.assert_array_equal(found.numpy(), expected)
 
@@ -55,19 +54,19 @@ def test_sums_are_those_of_the_kernel(coordinates: int, monkeypatch: pytest.Monk
     shapes = ((9, 3), (5, 1))
     arrays = [(rng.standard_t(1, (7, w)).astype(F32), rng.normal(size=(7, r)).astype(F32)) for w, r in shapes]
     arrays[0][0][2, 3], arrays[1][0][4, 1], arrays[0][1][5, 0] = np.nan, np.inf, 3e38
-    sums = ClippedSums(clip_norm=0.5, coordinates=32 if coordinates == 32 else coordinates)
-    kernel = ClippedSums(clip_norm=0.5, coordinates=32)
-    monkeypatch.setattr(device, "AT_ONCE", 60)  # records in groups, of two and of twelve
+    sums = clipped.ClippedSums(clip_norm=0.5, coordinates=32 if coordinates == 32 else coordinates)
+    kernel = clipped.ClippedSums(clip_norm=0.5, coordinates=32)
+    monkeypatch.setattr(clipped, "AT_ONCE", 60)  # records in groups, of two and of twelve
     if coordinates > 32:  # the finer grid, on as few coordinates
-        monkeypatch.setattr(ClippedSums, "units", property(lambda self: 2**20))
+        monkeypatch.setattr(clipped.ClippedSums, "units", property(lambda self: 2**20))
     given = [Gradients(rows=rows, gains=gains) for rows, gains in arrays]
     pairs = [(torch.from_numpy(gains), torch.from_numpy(rows)) for rows, gains in arrays]
     factors = kernel.factors(given)
     expected, squares = kernel._added(given, factors)
-    found, also = device._added(pairs, torch.from_numpy(factors), sums)
+    found, also = clipped._added(pairs, torch.from_numpy(factors), sums)
     np.testing.assert_array_equal(found.numpy(), expected)
     np.testing.assert_array_equal(also.numpy(), squares)
-    total, left_out = device.clipped_sum(pairs, sums)
+    total, left_out = clipped.clipped_sum(pairs, sums)
     assert left_out == kernel(given)[1] == 2
     # Norms are summed in another order: a factor may differ in its last bit, and an integer by one for each record.
     assert np.abs(total.numpy() - expected).max() <= 7 * max(1, 2.0**-22 * sums.units)
@@ -78,12 +77,12 @@ def test_floats_that_lie_about_the_norm_change_nothing(
     share: float, survivors: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = torch.from_numpy(np.random.default_rng(3).normal(size=(8, 20)).astype(F32))
-    sums, pairs = ClippedSums(clip_norm=0.1, coordinates=20), [(torch.ones(8, 1), rows)]
-    monkeypatch.setattr(quantized, "_ROOM", quantized._ROOM / share**0.5)
+    sums, pairs = clipped.ClippedSums(clip_norm=0.1, coordinates=20), [(torch.ones(8, 1), rows)]
+    monkeypatch.setattr(clipped, "_ROOM", clipped._ROOM / share**0.5)
     seen: list[Any] = []
-    added = device._added
-    monkeypatch.setattr(device, "_added", lambda *given: seen.append(added(*given)) or seen[-1])
-    _, left_out = device.clipped_sum(pairs, sums)
+    added = clipped._added
+    monkeypatch.setattr(clipped, "_added", lambda *given: seen.append(added(*given)) or seen[-1])
+    _, left_out = clipped.clipped_sum(pairs, sums)
     assert left_out == 8 - survivors
     assert len(seen) > 1
     assert seen[-1][1].max() <= sums.units**2

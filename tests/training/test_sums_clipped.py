@@ -10,9 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from mezzotint.training import quantized
-from mezzotint.training.quantized import ClippedSums, Gradients, add_integers
+from mezzotint.training.quantized import Gradients
 from tolerances import MANY
+
+pytest.importorskip("torch")
+pytest.importorskip("opacus")
+
+from mezzotint.training import clipped
+from mezzotint.training.clipped import ClippedSums, add_integers
 
 F32 = np.float32
 
@@ -66,9 +71,9 @@ def test_no_record_exceeds_its_clip_norm(seed: int, clip: float, size: float) ->
 def test_floats_that_lie_about_the_norm_change_nothing(coordinates: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # The norm is a hint. Where it comes out too small, integers find out: a little, shortened; far too small, left out.
     rows = np.random.default_rng(3).normal(size=(8, 20))
-    summed, true = ClippedSums(clip_norm=0.1, coordinates=coordinates), quantized._squares
+    summed, true = ClippedSums(clip_norm=0.1, coordinates=coordinates), clipped._squares
     for share, survivors in ((1 - 2.0**-10, 8), (0.25, 0)):
-        monkeypatch.setattr(quantized, "_squares", lambda rows, share=share: share * true(rows))
+        monkeypatch.setattr(clipped, "_squares", lambda rows, share=share: share * true(rows))
         factors = summed.factors([plain(rows)])
         each = codes([plain(rows)], factors)
         assert (factors > 0).sum() == survivors

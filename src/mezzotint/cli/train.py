@@ -282,7 +282,7 @@ def _bands(options: Options, records: int) -> int:
         raise ParameterError(
             "bands", given, "it is chosen for a --target-epsilon that chooses the noise; give that alone"
         )
-    return mz.training.bands.choose_bands(
+    return mz.training.clipped.choose_bands(
         options["target_epsilon"], batch_size=options["batch_size"], dataset_size=records, steps=options["steps"],
         delta=options["delta"], neighboring=_neighboring(options),
     )  # fmt: skip
@@ -316,7 +316,7 @@ def _noise(options: Options, projected: Projection | None, *, records: int, band
     least = mz.training.rqp.noise_multiplier(
         target,
         sampling=replace(batches.sampling, records_per_user=options["records_per_user"] or 1),
-        steps=mz.training.bands.participations(options["steps"], bands),
+        steps=mz.training.rqp.phases.participations(options["steps"], bands),
         delta=options["delta"],
         neighboring=_neighboring(options),
     )

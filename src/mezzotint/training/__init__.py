@@ -10,8 +10,8 @@ from mezzotint.core import on_demand
 
 if TYPE_CHECKING:
     from mezzotint.training import audit as audit
-    from mezzotint.training import bands as bands
     from mezzotint.training import batches as batches
+    from mezzotint.training import clipped as clipped
     from mezzotint.training import methods as methods
     from mezzotint.training import models as models
     from mezzotint.training import optimizers as optimizers

@@ -15,8 +15,8 @@ from mezzotint.core.mechanism import Mechanism, Seed
 from mezzotint.core.records import JsonObject
 from mezzotint.privacy.account import account
 from mezzotint.privacy.claim import Claim
-from mezzotint.training.bands import NOT_REPLACED, CorrelatedNoise
 from mezzotint.training.batches import Drawn, FactoredGradSampleModule
+from mezzotint.training.clipped import NOT_REPLACED, CorrelatedNoise
 from mezzotint.training.extra import DPOptimizer, GradSampleModule, torch
 from mezzotint.training.optimizers import (
     ClippedGradientOptimizer,

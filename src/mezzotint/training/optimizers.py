@@ -19,12 +19,11 @@ from mezzotint.core.kernels import Codes
 from mezzotint.core.mechanism import Mechanism, Seed
 from mezzotint.core.sampler import GPU
 from mezzotint.privacy.sums.lattice import Lattice, find_lattice
-from mezzotint.training.bands import CorrelatedNoise
 from mezzotint.training.batches import Drawn, factors
-from mezzotint.training.device import clipped_sum, rounded_gaussian
+from mezzotint.training.clipped import ClippedSums, CorrelatedNoise, clipped_sum, rounded_gaussian
 from mezzotint.training.extra import BatchSplittingSampler, DPOptimizer, check_unused, mark_used, torch
 from mezzotint.training.projection import ROUNDINGS, LeftOutWarning, Projection, place
-from mezzotint.training.quantized import ClippedSums, Gradients, RecordSums
+from mezzotint.training.quantized import Gradients, RecordSums
 from mezzotint.vectors import RankedCodebook, round_seeds
 from mezzotint.vectors.bands import SCALE
 from mezzotint.vectors.rounded import RoundedGaussian

@@ -12,8 +12,8 @@ from mezzotint.core.arguments import Neighboring, check_count, check_neighboring
 from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.privacy.account import account
 from mezzotint.privacy.claim import Claim
-from mezzotint.training.bands import NOT_REPLACED, CorrelatedNoise, choose_bands
 from mezzotint.training.batches import Draws, FactoredGradSampleModule, check_loader, first_records, poisson_loader
+from mezzotint.training.clipped import NOT_REPLACED, CorrelatedNoise, choose_bands
 from mezzotint.training.extra import (
     AbstractGradSampleModule,
     FSDPModule,
