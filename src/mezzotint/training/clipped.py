@@ -20,7 +20,7 @@ from mezzotint.core.arguments import Neighboring
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.kernels import compiled, inlined
 from mezzotint.core.mechanism import FloatArray, IntArray
-from mezzotint.training.extra import torch
+from mezzotint.training.models import torch
 from mezzotint.training.quantized import Gradients, Totals
 from mezzotint.training.rqp.accounting import noise_multiplier as least_noise
 from mezzotint.training.rqp.phases import participations

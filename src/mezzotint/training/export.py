@@ -24,8 +24,7 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import replacing
 from mezzotint.core.mechanism import FloatArray
 from mezzotint.core.sampler import pack
-from mezzotint.training.extra import map_arg, torch
-from mezzotint.training.models import task
+from mezzotint.training.models import map_arg, task, torch
 from mezzotint.training.packed import PackedModel, PackedTensor
 
 OPSET = 21

@@ -17,7 +17,7 @@ from mezzotint.privacy.account import account
 from mezzotint.privacy.claim import Claim
 from mezzotint.training.batches import Drawn, FactoredGradSampleModule
 from mezzotint.training.clipped import NOT_REPLACED, CorrelatedNoise
-from mezzotint.training.extra import DPOptimizer, GradSampleModule, torch
+from mezzotint.training.models import DPOptimizer, GradSampleModule, torch
 from mezzotint.training.optimizers import (
     ClippedGradientOptimizer,
     NoisyOptimizer,

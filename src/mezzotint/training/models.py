@@ -1,4 +1,4 @@
-"""The models that the command line and the reproductions train; any other torch module works as well."""
+"""What training needs of its extra, and the models that the command line trains; any torch module works as well."""
 
 from __future__ import annotations
 
@@ -9,8 +9,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
+from mezzotint.core import brought_by
 from mezzotint.core.errors import ParameterError
-from mezzotint.training.extra import ModuleValidator, torch
+
+with brought_by("torch"):
+    import torch as torch
+    from opacus import GradSampleModule as GradSampleModule
+    from opacus.accountants import IAccountant as IAccountant
+    from opacus.data_loader import wrap_collate_with_empty as wrap_collate_with_empty
+    from opacus.grad_sample import GradSampleModuleFastGradientClipping as GradSampleModuleFastGradientClipping
+    from opacus.grad_sample.gsm_base import AbstractGradSampleModule as AbstractGradSampleModule
+    from opacus.optimizers import DPOptimizer as DPOptimizer
+    from opacus.optimizers.optimizer import _check_processed_flag, _mark_as_processed
+    from opacus.utils.batch_memory_manager import BatchSplittingSampler as BatchSplittingSampler
+    from opacus.validators import ModuleValidator as ModuleValidator
+    from torch.distributed.fsdp import FSDPModule as FSDPModule
+    from torch.distributed.fsdp import FullyShardedDataParallel as FullyShardedDataParallel
+    from torch.fx.node import map_arg as map_arg
+
+check_unused = _check_processed_flag
+"""Raises ValueError for gradients that a step has used already."""
+
+mark_used = _mark_as_processed
 
 Tensor = torch.Tensor
 

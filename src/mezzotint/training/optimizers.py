@@ -21,7 +21,7 @@ from mezzotint.core.sampler import GPU
 from mezzotint.privacy.sums.lattice import Lattice, find_lattice
 from mezzotint.training.batches import Drawn, factors
 from mezzotint.training.clipped import ClippedSums, CorrelatedNoise, clipped_sum, rounded_gaussian
-from mezzotint.training.extra import BatchSplittingSampler, DPOptimizer, check_unused, mark_used, torch
+from mezzotint.training.models import BatchSplittingSampler, DPOptimizer, check_unused, mark_used, torch
 from mezzotint.training.projection import ROUNDINGS, LeftOutWarning, Projection, place
 from mezzotint.training.quantized import Gradients, RecordSums
 from mezzotint.vectors import RankedCodebook, round_seeds

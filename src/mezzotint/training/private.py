@@ -14,7 +14,7 @@ from mezzotint.privacy.account import account
 from mezzotint.privacy.claim import Claim
 from mezzotint.training.batches import Draws, FactoredGradSampleModule, check_loader, first_records, poisson_loader
 from mezzotint.training.clipped import NOT_REPLACED, CorrelatedNoise, choose_bands
-from mezzotint.training.extra import (
+from mezzotint.training.models import (
     AbstractGradSampleModule,
     FSDPModule,
     FullyShardedDataParallel,

@@ -29,9 +29,8 @@ from mezzotint.core.records import JsonObject, Progress, plain
 from mezzotint.datasets import Dataset
 from mezzotint.privacy.claim import Claim
 from mezzotint.training.batches import Drawn, Parts, PoissonBatches, first_records
-from mezzotint.training.extra import torch
 from mezzotint.training.methods import Method
-from mezzotint.training.models import Task
+from mezzotint.training.models import Task, torch
 from mezzotint.training.optimizers import NotFiniteError
 from mezzotint.training.packed import PackedModel, pack_codes, pack_weights
 
