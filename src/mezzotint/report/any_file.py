@@ -12,8 +12,8 @@ from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, number
 from mezzotint.kernel.claim import FORMAT as CLAIM
 from mezzotint.report.collected import reports_page
-from mezzotint.report.content import Page, Section, Table
 from mezzotint.report.mechanism_pages import mechanism_page
+from mezzotint.report.page import Page, Section, Table
 from mezzotint.report.run_pages import federated_page, training_page
 from mezzotint.report.smoothed_pages import smoothed_page
 

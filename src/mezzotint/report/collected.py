@@ -11,8 +11,8 @@ import mezzotint as mz
 from mezzotint.core.errors import FileFormatError
 from mezzotint.core.records import above, number, percent
 from mezzotint.privacy.account import report_claim
-from mezzotint.report.content import Curve, Figure, Page, Section, Table
 from mezzotint.report.mechanism_pages import mechanism_page
+from mezzotint.report.page import Curve, Figure, Page, Section, Table
 
 COUNTS_KEY = b"mezzotint.raw_counts"
 BINS = 10

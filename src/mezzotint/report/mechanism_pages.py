@@ -15,7 +15,7 @@ import mezzotint as mz
 from mezzotint.core.mechanism import TOTAL, FloatArray, Mechanism
 from mezzotint.core.records import JsonObject, above, number, percent
 from mezzotint.privacy.account import report_claim
-from mezzotint.report.content import Curve, Figure, Page, Section, Slider, Table
+from mezzotint.report.page import Curve, Figure, Page, Section, Slider, Table
 
 if TYPE_CHECKING:
     from mezzotint.design.optimal import Row

@@ -14,8 +14,7 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import refuse_existing, replacing
 from mezzotint.core.mechanism import FloatArray
 from mezzotint.core.records import JsonObject
-from mezzotint.report.content import Curve, Figure, Page, Slider, Table
-from mezzotint.report.page import COLOURS, GREY, HEIGHT, height_of, names_things
+from mezzotint.report.page import COLOURS, GREY, HEIGHT, Curve, Figure, Page, Slider, Table, height_of, names_things
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

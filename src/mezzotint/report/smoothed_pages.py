@@ -15,7 +15,7 @@ from mezzotint.core.errors import FileFormatError, MezzotintError
 from mezzotint.core.files import read_object
 from mezzotint.core.records import JsonObject, number
 from mezzotint.privacy.claim import basis
-from mezzotint.report.content import Curve, Figure, Page, Section, Table
+from mezzotint.report.page import Curve, Figure, Page, Section, Table
 
 SECONDS = 20.0
 """Points of a curve that is not free are computed for about so long."""
