@@ -10,8 +10,7 @@ import pytest
 
 from mezzotint import collect, families, privacy
 from mezzotint.core.errors import FileFormatError, ParameterError
-from mezzotint.report.any_file import page_of
-from mezzotint.report.collected import reports_page
+from mezzotint.report.any_file import page_of, reports_page
 
 
 @pytest.fixture

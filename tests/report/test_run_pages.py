@@ -14,10 +14,9 @@ from mezzotint.cli import run
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.families import rqm
 from mezzotint.privacy import account
-from mezzotint.report.any_file import page_of
+from mezzotint.report.any_file import page_of, power
 from mezzotint.report.page import Figure, Page, html_page
 from mezzotint.report.png import write_png
-from mezzotint.report.smoothed_pages import power
 from mezzotint.training import rqp
 from tolerances import FEW, MANY
 
@@ -237,7 +236,7 @@ def test_every_smoothed_verb_has_its_page(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("mezzotint.report.smoothed_pages.SECONDS", 1e9)  # a slow machine leaves figures out
+    monkeypatch.setattr("mezzotint.report.any_file.SECONDS", 1e9)  # a slow machine leaves figures out
     page = page_of(_printed(capsys, tmp_path / "s.json", *words.split()))
     assert page.title == title
     assert len(page.figures) == figures

@@ -5,7 +5,7 @@
 
 from mezzotint.core import shown as _shown
 from mezzotint.report.any_file import page_of as page_of
-from mezzotint.report.collected import reports_page as reports_page
+from mezzotint.report.any_file import reports_page as reports_page
 from mezzotint.report.mechanism_pages import mechanism_page as mechanism_page
 from mezzotint.report.mechanism_pages import tradeoff_figure as tradeoff_figure
 from mezzotint.report.page import Curve as Curve

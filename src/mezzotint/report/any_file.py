@@ -1,21 +1,472 @@
-"""Any file that mezzotint writes, as a page: what is in it decides, not its name."""
+"""Any file that mezzotint writes, as a page: what is in it decides, not its name.
+
+Reports of columns, what `mezzotint smoothed ... --json` printed, claims and ranked codebooks have their pages here;
+mechanisms and runs have files of their own.
+"""
 
 from __future__ import annotations
 
+import json
+import math
+import operator
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import cast
+from typing import Literal, TypeAlias, TypeVar, cast
+
+import numpy as np
 
 import mezzotint as mz
-from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.core.errors import FileFormatError, MezzotintError, ParameterError
 from mezzotint.core.files import read_object, read_text
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import JsonObject, number
+from mezzotint.core.records import JsonObject, above, number, percent
 from mezzotint.kernel.claim import FORMAT as CLAIM
-from mezzotint.report.collected import reports_page
+from mezzotint.privacy.account import report_claim
+from mezzotint.privacy.claim import basis
 from mezzotint.report.mechanism_pages import mechanism_page
-from mezzotint.report.page import Page, Section, Table
+from mezzotint.report.page import Curve, Figure, Page, Section, Table
 from mezzotint.report.run_pages import federated_page, training_page
-from mezzotint.report.smoothed_pages import smoothed_page
+
+COUNTS_KEY = b"mezzotint.raw_counts"
+BINS = 10
+
+Found: TypeAlias = "mz.collect.Estimate | mz.collect.Frequencies"
+
+_COUNTED = ("below", "above", "missing", "rows")
+
+
+def reports_page(source: Path, *, column: str | None = None, level: float = 0.95) -> Page:
+    """The report of a reports file: its estimates first, then the mechanism that made it.
+
+    Arguments:
+        source: a reports file (.parquet, .csv, .csv.gz) that carries its mechanism, a folder of them, or counts that
+            `mezzotint estimate --save-counts` wrote (.json).
+        column: the field of codes, where the file has several.
+        level: confidence of each interval.
+
+    Raises:
+        ParameterError, FileFormatError: as `collect.read_counts`.
+    """
+    saved = source.suffix == ".json"
+    counts = mz.collect.load_counts(source) if saved else mz.collect.read_counts(source, column=column)
+    name = _name(source, column)
+    title = f"Reports of {name} in {source.name}" if name else f"Reports in {source.name}"
+    if counts.mechanism.categories is not None:
+        shares = cast(mz.collect.Frequencies, mz.collect.estimate(counts, level=level, allow_seeded=True))
+        return _categories_page(title, name or "category", shares)
+    estimate = cast(mz.collect.Estimate, mz.collect.estimate(counts, level=level, histogram=BINS, allow_seeded=True))
+    mean = estimate.mean
+    summary = (
+        f"{estimate.n:,} reports; mean of the clipped inputs {number(mean.value)}, "
+        f"{level:.0%} interval {number(mean.low)} to {number(mean.high)}; {_privacy(estimate)}."
+    )
+    sections = [_estimates(estimate, name or "input"), *([] if saved else [_clipped(source, column)])]
+    if counts.seeded:  # a page about the mechanism would state claims that do not hold for these reports
+        return Page(title=title, summary=summary, sections=(_seeded(), *sections))
+    about = mechanism_page(counts.mechanism, file="mechanism.json")
+    sections += about.sections
+    record = None if saved or source.is_dir() else _record(source)
+    if record is not None:
+        sections.insert(1, record)
+    return Page(title=title, summary=summary, sections=tuple(sections), attachment=about.attachment)
+
+
+def _name(source: Path, column: str | None) -> str:
+    """The column that the reports are about, as their file names it; "" where it names none, as counts do not."""
+    from mezzotint.collect import columns, sources
+    from mezzotint.collect import reports as descriptions
+
+    if source.suffix == ".json":
+        return ""
+    with columns.open_columns(Path(sources.find_files(source)[0].path)) as reader:
+        described = descriptions.read_description(reader.description, name=source.name)
+    return (column or next(iter(described.tables))).removesuffix("_code")
+
+
+def _categories_page(title: str, name: str, found: mz.collect.Frequencies) -> Page:
+    rows = tuple(
+        (name, percent(share.value), percent(share.low), percent(share.high))
+        for name, share in zip(found.categories, found.shares, strict=True)
+    )
+    table = Table(headings=(name, "share", *_ends(found)), rows=rows)
+    private = "" if found.seeded else " Computed from private reports alone."
+    words = (f"Unbiased shares of the categories, each with its interval.{private}",)
+    sections = [Section(title="What was collected", words=words, table=table)]
+    return Page(
+        title=title,
+        summary=f"{found.n:,} reports about {len(found.categories)} categories; {_privacy(found)}.",
+        sections=(*([_seeded()] if found.seeded else []), *sections),
+    )
+
+
+def _ends(estimate: Found) -> tuple[str, str]:
+    """Headings of an interval's ends."""
+    return f"{100 * estimate.level:.4g} % low", f"{100 * estimate.level:.4g} % high"
+
+
+def _privacy(estimate: Found) -> str:
+    if estimate.claim is None:
+        return "drawn from a seed: NOT private"
+    known = "" if estimate.seeded is False else ", unless they were drawn from a seed (their files do not say)"
+    return f"epsilon {above(estimate.claim.epsilon)} per report ({estimate.claim.basis}){known}"
+
+
+def _seeded() -> Section:
+    words = (
+        "These reports were drawn from a seed, for tests. Whoever knows or guesses the seed reads the inputs off them: "
+        "they are NOT private, and nothing is claimed about them.",
+    )
+    return Section(title="Not private", words=words)
+
+
+def _estimates(estimate: mz.collect.Estimate, name: str) -> Section:
+    bins = cast(mz.collect.Histogram, estimate.histogram)
+    centres = tuple(float(left + right) / 2 for left, right in zip(bins.edges, bins.edges[1:], strict=False))
+    figure = Figure(
+        key="histogram",
+        title=f"Shares of the inputs, with {estimate.level:.0%} intervals",
+        x_label=f"{name} (data units)",
+        y_label="share of the inputs",
+        curves=(
+            Curve(
+                name="share",
+                x=centres,
+                y=tuple(bins.share.tolist()),
+                low=tuple(bins.low.tolist()),
+                high=tuple(bins.high.tolist()),
+                style="bars",
+            ),
+        ),
+    )
+    rows = tuple(
+        (what, number(value.value), number(value.low), number(value.high))
+        for what, value in (
+            ("mean (data units)", estimate.mean),
+            ("variance (squared data units)", estimate.input_variance),
+            ("standard error of the mean from the rows being a sample (data units)", estimate.sampling_error),
+            ("standard error of the mean from privacy (data units)", estimate.privacy_error),
+        )
+    )
+    private = (
+        "" if estimate.seeded else " Everything here is computed from private reports and costs no further privacy."
+    )
+    words = (
+        f"These numbers are about the inputs as clipped to the mechanism's range.{private}",
+        "The intervals assume nothing about the shape of the inputs: where the table cannot tell two shapes apart, "
+        "they are wide, and the point inside is only one shape among many.",
+    )
+    table = Table(headings=(f"{name}, clipped", "estimate", *_ends(estimate)), rows=rows)
+    return Section(title="What was collected", words=words, figures=(figure,), table=table)
+
+
+def _record(source: Path) -> Section | None:
+    """What a row pays where the file reports several columns of it."""
+    from mezzotint.collect import columns
+    from mezzotint.collect import reports as descriptions
+
+    with columns.open_columns(source) as reader:
+        described = descriptions.read_description(reader.description, name=source.name)
+    if len(described.tables) == 1:
+        return None
+    words = (
+        f"Every row of this file reports {len(described.tables)} columns, and pays for all of them together: "
+        f"{report_claim(described.tables)}.",
+    )
+    return Section(title="What a record pays", words=words)
+
+
+def _clipped(source: Path, column: str | None) -> Section:
+    counts = _raw_counts(source, column)
+    title = "What was clipped"
+    if counts is None:
+        words = (
+            "The file does not say how many inputs were clipped or missing: such counts are about raw data and are "
+            "not private, so they are kept only when asked for (mezzotint privatize --record-counts).",
+        )
+        return Section(title=title, words=words)
+    rows = tuple((name, f"{counts[name]:,}", percent(counts[name] / max(1, counts["rows"]))) for name in counts)
+    words = ("Counts over the raw data, recorded on request. They are not private.",)
+    return Section(title=title, words=words, table=Table(headings=("inputs", "count", "share"), rows=rows))
+
+
+def _raw_counts(source: Path, column: str | None) -> dict[str, int] | None:
+    """Clipped and missing inputs as recorded, added over the parts of a folder; None where any part has none."""
+    parts = sorted(source.rglob("*.parquet")) if source.is_dir() else [source] if source.suffix == ".parquet" else []
+    found = [_recorded(part, column) for part in parts]
+    whole = [one for one in found if one is not None]
+    if not whole or len(whole) < len(found):
+        return None
+    return {name: sum(one[name] for one in whole) for name in _COUNTED}
+
+
+def _recorded(part: Path, column: str | None) -> dict[str, int] | None:
+    import pyarrow.parquet as parquet
+
+    text = (parquet.read_metadata(part).metadata or {}).get(COUNTS_KEY)
+    if text is None:
+        return None
+    try:
+        counts = {name: json.loads(text)[name] for name in _COUNTED}
+        # Of several columns, clipped inputs are told per column.
+        counts |= {
+            name: value[(column or "").removesuffix("_code")]
+            for name, value in counts.items()
+            if isinstance(value, dict)
+        }
+        return {name: operator.index(value) for name, value in counts.items()}
+    except (ValueError, TypeError, KeyError):
+        raise FileFormatError(f"{part.name}: its recorded counts are damaged; privatize again") from None
+
+
+SECONDS = 20.0
+"""Points of a curve that is not free are computed for about so long."""
+
+LEAST = -400.0
+"""Bars of smaller powers of ten are cut: some deltas are exactly 0."""
+
+_DELTA = "log10 of delta"
+
+_SAMPLING = ("loss_rate", "sampled", "replacement", "poisson", "noise_ratio")
+
+
+def smoothed_page(source: Path) -> Page:
+    """The report of a smoothed result.
+
+    Arguments:
+        source: the JSON object that a verb of `mezzotint smoothed` printed.
+
+    Raises:
+        FileFormatError: anything else.
+
+    Guarantees: curves are computed anew from what was asked; the bounds shown are upper bounds.
+    """
+    try:
+        facts = read_object(source)
+        make = PAGES[facts["verb"]]
+    except (ValueError, KeyError, TypeError):
+        remedy = "make one with: mezzotint smoothed profile ... --json > profile.json"
+        raise FileFormatError(f"{source.name}: no result of mezzotint smoothed; {remedy}") from None
+    try:
+        return make(facts)
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, MezzotintError):
+            raise
+        raise FileFormatError(f"{source.name}: lacks or garbles {error}; it was edited") from None
+
+
+def _number(value: float | str | None) -> float:
+    """JSON lacks infinities: they are written as words."""
+    return -math.inf if value is None else float(value)
+
+
+def power(log10: float | str | None) -> str:
+    """10 to a power that may be far below the smallest float, the exponent rounded up."""
+    exponent = _number(log10)
+    if exponent == -math.inf:
+        return "0"
+    shown = math.ceil(exponent * 100) / 100
+    return "1" if shown >= 0 else f"10^{shown:g}"
+
+
+def _rate(asked: JsonObject) -> str:
+    how = "drawn with replacement" if asked.get("replacement") else "drawn without replacement"
+    if "loss_rate" not in asked:
+        return f"{asked['sampled']:,} of them {how}"
+    how = "each lost or kept independently" if asked.get("poisson") else how
+    return f"a share of {asked['loss_rate']} of them lost, the rest {how}"
+
+
+def _curve(name: str, points: list[tuple[float, float]], style: Literal["line", "dashed", "bars"] = "line") -> Curve:
+    kept = [(x, y) for x, y in points if math.isfinite(y)]
+    return Curve(name=name, x=tuple(x for x, _ in kept), y=tuple(y for _, y in kept), style=style)
+
+
+def _level(name: str, xs: list[float], height: float) -> Curve:
+    return _curve(name, [(x, height) for x in xs], "dashed")
+
+
+T = TypeVar("T")
+
+
+def _evaluated(xs: list[float], compute: Callable[[float], T]) -> dict[float, T]:
+    """Results at as many of the positions as fit into the time, spread over all of them; the first always."""
+    begin, found = time.perf_counter(), {xs[0]: compute(xs[0])}
+    each = max(time.perf_counter() - begin, 1e-6)
+    affordable = int(np.clip(SECONDS / each, 1, len(xs) - 1))
+    for place in np.unique(np.linspace(1, len(xs) - 1, affordable).round().astype(int)):
+        found[xs[place]] = compute(xs[place])
+    return dict(sorted(found.items()))
+
+
+def _facts_table(facts: JsonObject) -> Table:
+    rows = tuple(
+        (name.replace("_", " "), number(value) if isinstance(value, float) else str(value))
+        for name, value in facts.items()
+        if name not in ("asked", "verb", "reason") and value not in (None, [])
+    )
+    return Table(headings=("what", "value"), rows=rows)
+
+
+# One database ------------------------------------------------------------------------------------------------
+
+
+def _profile_page(facts: JsonObject) -> Page:
+    asked = {name: value for name, value in facts["asked"].items() if value is not None}
+    epsilon, records = float(facts["epsilon"]), int(facts["records"])
+    fixed = {name: asked[name] for name in _SAMPLING if name in asked}
+    grid = [epsilon * k / 10 for k in range(1, 26)]
+    values = _evaluated(sorted({*grid, epsilon}), lambda at: mz.smoothed.profile(asked["counts"], epsilon=at, **fixed))
+    xs = list(values)
+    figure = Figure(
+        key="profile",
+        title="Privacy profile of this database",
+        x_label="epsilon",
+        y_label=_DELTA,
+        curves=(
+            _curve("this database, upper bound", [(x, one.log10_upper) for x, one in values.items()]),
+            _curve("worst database", [(x, one.log10_worst_case) for x, one in values.items()]),
+            _level("1/n", xs, -math.log10(records)),
+        ),
+    )
+    summary = (
+        f"{records:,} records, {_rate(asked)}: delta at most {power(facts['log10_upper'])} at epsilon "
+        f"{number(epsilon)} ({basis('model')}), where the worst database has {power(facts['log10_worst_case'])}."
+    )
+    words = (str(facts["reason"]), _MEANING)
+    about = Section(title="What publishing reveals", words=words, figures=(figure,), table=_facts_table(facts))
+    return Page(title="Smoothed privacy of one database", summary=summary, sections=(about, _verify("profile", asked)))
+
+
+_MEANING = (
+    "delta is the share of outcomes, weighted by chance, in which the published counts would say more about one record "
+    "than epsilon allows. It is of this database: the worst database, which ordinary differential privacy is about, "
+    "is far more revealing. A delta well below 1/n is taken for private; nothing here protects a database that "
+    "happens to be unusual."
+)
+
+
+def _utility_page(facts: JsonObject) -> Page:
+    asked = {name: value for name, value in facts["asked"].items() if value is not None}
+    fixed = {name: asked[name] for name in _SAMPLING if name in asked}
+    chosen = float(mz.smoothed.read_rational("threshold", asked["threshold"]))
+    top = min(0.99, 0.5 + 3 * max(chosen - 0.5, 0.01))
+    grid = sorted({chosen, *np.linspace(0.5, top, 16).round(6).tolist()})
+    values = _evaluated(grid, lambda at: mz.smoothed.utility(asked["counts"], threshold=at, **fixed))
+    figure = Figure(
+        key="utility",
+        title="What an adversary gains who knows all other records",
+        x_label="accuracy that a guess must exceed",
+        y_label="log10 of the utility",
+        curves=(
+            _curve("this database, upper bound", [(x, one.log10_upper) for x, one in values.items()]),
+            _level("1/n", list(values), -math.log10(int(facts["records"]))),
+        ),
+    )
+    summary = (
+        f"{int(facts['records']):,} records, {_rate(asked)}: utility at most {power(facts['log10_upper'])} "
+        f"beyond an accuracy of {chosen:g}."
+    )
+    words = (str(facts["reason"]), "Utility 1 would be certainty about one record in every outcome; 0, no gain at all.")
+    about = Section(title="What an adversary gains", words=words, figures=(figure,), table=_facts_table(facts))
+    return Page(title="The adversary's utility", summary=summary, sections=(about, _verify("utility", asked)))
+
+
+# A model of databases ----------------------------------------------------------------------------------------
+
+
+def _expected_page(facts: JsonObject) -> Page:
+    asked = {name: value for name, value in facts["asked"].items() if value is not None and name != "ratio"}
+    epsilon, records = float(facts["epsilon"]), int(facts["records"])
+    figures: tuple[Figure, ...] = ()
+    if facts["verb"] == "expected" and float(facts["seconds"]) < SECONDS / 4:
+        grid = sorted({epsilon, *(epsilon * k / 4 for k in range(1, 9))})
+        values = _evaluated(grid, lambda at: mz.smoothed.expected(**{**asked, "epsilon": at}))
+        curves = (
+            _curve("smoothed, upper bound", [(x, one.log10_upper) for x, one in values.items()]),
+            _curve("worst database", [(x, one.log10_worst_case) for x, one in values.items()]),
+            _level("1/n", list(values), -math.log10(records)),
+        )
+        figures = (
+            Figure(key="profile", title="Smoothed privacy profile", x_label="epsilon", y_label=_DELTA, curves=curves),
+        )
+    bound = f"at most {power(facts['log10_upper'])}"
+    if facts["confidence"] is not None:
+        level, low, high = (float(value) for value in facts["confidence"])
+        bound = f"{power(facts['log10_delta'])} ({level:.0%} interval {power(low)} to {power(high)}; no guarantee)"
+    summary = (
+        f"{records:,} records that follow the model, {facts['sampled']:,} of them published: expected delta {bound} at "
+        f"epsilon {number(epsilon)} ({basis('model')}); the worst database has {power(facts['log10_worst_case'])}."
+    )
+    words = (
+        str(facts["reason"]),
+        "The guarantee is an average over databases that the model draws. It holds as far as the model does.",
+    )
+    about = Section(title="What the model implies", words=words, figures=figures, table=_facts_table(facts))
+    sections = (about, _verify(facts["verb"], asked | {"epsilon": epsilon}))
+    return Page(title="Smoothed differential privacy", summary=summary, sections=sections)
+
+
+# Elections ---------------------------------------------------------------------------------------------------
+
+
+def _elections_page(facts: JsonObject) -> Page:
+    rows = facts["elections"]
+    names = tuple(str(row["election"]) for row in rows)
+    heights = tuple(max(_number(row["log10_upper"]), LEAST) for row in rows)
+    figure = Figure(
+        key="elections",
+        title="delta of every election, upper bounds",
+        x_label="",
+        y_label=f"log10 of delta (cut at {LEAST:g})",
+        curves=(Curve(name="delta", x=names, y=heights, style="bars"),),
+    )
+    heads = ("election", "records", "log10_upper", "log10_utility", "log10_worst_case")
+    shown = tuple(name for name in heads if name in rows[0])
+    cells = tuple(tuple(_cell(name, row[name]) for name in shown) for row in rows)
+    worst = max(rows, key=lambda row: _number(row["log10_upper"]))
+    share = facts["loss_rate"]
+    at = f"e^epsilon = {facts['ratio']}" if facts.get("ratio") else f"epsilon {facts['epsilon']}"
+    summary = (
+        f"{len(rows)} elections, a share of {share} of the votes lost at random: delta at most "
+        f"{power(worst['log10_upper'])} at {at} ({worst['election']}; {basis('model')})."
+    )
+    about = Section(
+        title="What the published counts reveal",
+        words=(_MEANING,),
+        figures=(figure,),
+        table=Table(headings=tuple(name.replace("_", " ") for name in shown), rows=cells),
+    )
+    return Page(title="Smoothed privacy of elections", summary=summary, sections=(about,))
+
+
+def _cell(name: str, value: float | str | None) -> str:
+    if name == "records":
+        return f"{value:,}"
+    return str(value) if name == "election" else number(_number(value), 8)
+
+
+# How to verify -----------------------------------------------------------------------------------------------
+
+
+def _verify(verb: str, asked: JsonObject) -> Section:
+    words = ("The values are exact sums of rationals, or bounds of them. This gives them again:",)
+    plain = {name: value for name, value in asked.items() if value is not False}
+    call = ", ".join(f"{name}={value!r}" for name, value in plain.items() if name != "distributions")
+    name = {"gradients": "expected_gradients"}.get(verb, verb)
+    more = ", distributions=[...]" if "distributions" in asked else ""
+    return Section(
+        title="How to verify it", words=words, code=f">>> import mezzotint as mz\n>>> mz.smoothed.{name}({call}{more})"
+    )
+
+
+PAGES: dict[str, Callable[[JsonObject], Page]] = {
+    "profile": _profile_page,
+    "utility": _utility_page,
+    "expected": _expected_page,
+    "gradients": _expected_page,
+    "elections": _elections_page,
+}
 
 
 def claim_page(source: Path) -> Page:
