@@ -1,13 +1,13 @@
 """Smoothed differential privacy: exact delta profiles of sampling, their expectations, elections, gradients."""
 
 from mezzotint.core import shown as _shown
-from mezzotint.smoothed.averages import average_profile as average_profile
-from mezzotint.smoothed.averages import continuous_average as continuous_average
-from mezzotint.smoothed.averages import expected_gradients as expected_gradients
-from mezzotint.smoothed.averages import quantized_gaussian as quantized_gaussian
-from mezzotint.smoothed.averages import quantized_laplace as quantized_laplace
 from mezzotint.smoothed.expectations import asymptotic_rate as asymptotic_rate
+from mezzotint.smoothed.expectations import average_profile as average_profile
+from mezzotint.smoothed.expectations import continuous_average as continuous_average
 from mezzotint.smoothed.expectations import expected as expected
+from mezzotint.smoothed.expectations import expected_gradients as expected_gradients
+from mezzotint.smoothed.expectations import quantized_gaussian as quantized_gaussian
+from mezzotint.smoothed.expectations import quantized_laplace as quantized_laplace
 from mezzotint.smoothed.expectations import rare_loss_log10 as rare_loss_log10
 from mezzotint.smoothed.model import Expected as Expected
 from mezzotint.smoothed.model import Profile as Profile
