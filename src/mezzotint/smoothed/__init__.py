@@ -20,6 +20,7 @@ from mezzotint.smoothed.model import post_process as post_process
 from mezzotint.smoothed.model import pre_process as pre_process
 from mezzotint.smoothed.model import read_rational as read_rational
 from mezzotint.smoothed.profiles import profile as profile
+from mezzotint.smoothed.profiles import utility as utility
 from mezzotint.smoothed.published import likely_ratio_probability as likely_ratio_probability
 from mezzotint.smoothed.published import noisy_epsilon as noisy_epsilon
 from mezzotint.smoothed.published import published_equation2_probability as published_equation2_probability
@@ -28,6 +29,5 @@ from mezzotint.smoothed.published import published_noise_ratio as published_nois
 from mezzotint.smoothed.published import published_remark8 as published_remark8
 from mezzotint.smoothed.published import published_table1_noise_epsilon as published_table1_noise_epsilon
 from mezzotint.smoothed.published import published_theorem5_worst_case as published_theorem5_worst_case
-from mezzotint.smoothed.utilities import utility as utility
 
 __dir__ = _shown(globals())
