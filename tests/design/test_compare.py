@@ -10,7 +10,7 @@ import pytest
 
 from mezzotint import Mechanism, ParameterError, design, families
 from mezzotint.design.optimal import BASELINES
-from mezzotint.families.continuous import NAMES, variance
+from mezzotint.families.fitting import CONTINUOUS, variance
 from tolerances import FEW, MANY, SOLVED
 
 
@@ -79,7 +79,7 @@ def test_all_rivals_are_above_the_best_table_of_any_size() -> None:
         assert row.above_limit is not None
         assert row.above_limit >= 0 or row.note == "biased"
         assert row.worst >= row.mse * (1 - MANY)
-        assert (row.mechanism is None) == (row.family in NAMES)
+        assert (row.mechanism is None) == (row.family in CONTINUOUS)
 
 
 def test_mechanisms_and_functions_of_ones_own() -> None:

@@ -41,8 +41,7 @@ from mezzotint.design.problem import (
     weighed,
     without_bound,
 )
-from mezzotint.families import continuous
-from mezzotint.families.fitting import member, member_of
+from mezzotint.families.fitting import CONTINUOUS, member, member_of, variance
 from mezzotint.privacy.account import report_claim
 from mezzotint.privacy.tradeoff import UNEVEN, vector_epsilon
 
@@ -464,7 +463,7 @@ def calibrate(
 Family = str | Mechanism | Callable[[float], Mechanism]
 """A name, a table as it is, or a function of one number whose tables have a larger epsilon the larger it is."""
 
-BASELINES = ("cdf", "three_outputs", "n_outputs", *continuous.NAMES)
+BASELINES = ("cdf", "three_outputs", "n_outputs", *CONTINUOUS)
 """What can be asked for beside `FAMILIES`: the table for distributions, and rivals of the literature."""
 
 FAMILIES = ("optimal", "optm", "mvu", "imvu", "rqm", "erm", "pbm", "k_randomized_response", "randomized_response")
@@ -559,7 +558,7 @@ def _above(mse: float, floor: float) -> float | None:
 
 
 def _continuous(family: str, epsilon: float, prior: object, floor: float, span: Span) -> Row:
-    known = continuous.variance(family, epsilon)
+    known = variance(family, epsilon)
     mse = known.mse(prior=prior, **span)
     return Row(
         family=family,
@@ -681,7 +680,7 @@ def compare(
     for place, name in sorted(enumerate(families), key=lambda item: _LAST.index(item[1]) if item[1] in _LAST else -1):
         if not isinstance(name, str):
             rows[place] = _row(*own(name, epsilon, **span), prior, floor, cells)
-        elif name in continuous.NAMES:
+        elif name in CONTINUOUS:
             rows[place] = _continuous(name, epsilon, prior, floor, span)
         else:
             design = partial(_of_family, name, epsilon, count, prior, loss, span)
