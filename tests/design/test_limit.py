@@ -14,6 +14,7 @@ from scipy import stats
 
 from laws.registry import judges
 from mezzotint import ParameterError, design
+from mezzotint.design import program as programs
 from mezzotint.design.fixed import program_on
 from mezzotint.design.floors import least_of_quadratics
 from mezzotint.design.levels import UnboundedLevelsWarning, search_levels, value_and_gradient
@@ -178,3 +179,42 @@ def test_safe_bound_holds_for_any_dual_point() -> None:
         spoiled = solution.dual + size * rng.normal(size=solution.dual.size)
         assert safe_bound(program, spoiled) <= solution.value * (1 + MANY)
     assert safe_bound(program, np.zeros_like(solution.dual)) <= 0
+
+
+@pytest.mark.parametrize("count", [8, 11])
+@pytest.mark.parametrize("knots", [2, 9, 12])
+@pytest.mark.parametrize("options", [{}, {"loss": "mae"}, {"max_bias": math.inf}])
+def test_half_of_a_mirrored_program_is_the_whole(
+    monkeypatch: pytest.MonkeyPatch, count: int, knots: int, options: dict[str, Any]
+) -> None:
+    problem = make_problem(epsilon=1.0, lower=-1, upper=1, **options)
+    levels = np.linspace(-1, 1, count) ** 3 * 2 + np.linspace(-2, 2, count)
+    program = program_on(problem, levels, np.linspace(-1, 1, knots), RatioPart(epsilon=1.0))
+    half = solve(program)
+    np.testing.assert_allclose(half.rows, half.rows[::-1, ::-1], rtol=MANY)  # each row is divided by its sum
+    np.testing.assert_array_equal(half.floors, half.floors[::-1])
+    monkeypatch.setattr(programs, "_FOLDED", count + 1)
+    whole = solve(program)
+    assert half.value == pytest.approx(whole.value, rel=SOLVED, abs=SOLVED)
+    assert safe_bound(program, half.dual) == pytest.approx(safe_bound(program, whole.dual), rel=SOLVED, abs=SOLVED)
+
+
+@pytest.mark.parametrize(
+    ("options", "shift", "aims"),
+    [
+        ({"prior": stats.norm(0.6, 0.1)}, 0.0, (-1.0, 1.0)),
+        ({"loss": "minimax"}, 0.0, (-1.0, 1.0)),
+        ({"max_bias": 0.1}, 0.0, (-1.0, 1.0)),
+        ({}, 1e-6, (-1.0, 1.0)),
+        ({}, 0.0, (-1.0, 0.9)),
+    ],
+)
+def test_what_has_no_mirror_is_solved_whole(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], shift: float, aims: tuple[float, float]
+) -> None:
+    problem = make_problem(epsilon=1.0, lower=-1, upper=1, **options)
+    levels = np.linspace(-3, 3, 8) + shift * np.arange(8)
+    program = program_on(problem, levels, np.linspace(*aims, 9), RatioPart(epsilon=1.0))
+    found = solve(program)
+    monkeypatch.setattr(programs, "_FOLDED", 9)
+    np.testing.assert_array_equal(found.rows, solve(program).rows)

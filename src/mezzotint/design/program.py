@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import clarabel as untyped
@@ -361,6 +361,8 @@ def _cones(blocks: tuple[ConeBlock, ...]) -> list[object]:
 
 
 _TOLERANCE = 1e-10
+_FOLDED = 8
+"""Levels from which on half a program is worth the work of folding it."""
 
 ATTEMPTS = ((1.0, 0.99), (1.0, 0.7), (1.0, 0.5), (1.0, 0.25), (1e2, 0.99), (1e4, 0.99))
 """Factor of the tolerance and longest step, as a fraction of the way to the cones' boundary, one attempt after another.
@@ -379,6 +381,66 @@ def _settings(tolerance: float, step: float) -> object:
     return settings
 
 
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Fold:
+    """One half of a program that is its own mirror image: the mean of an optimum and its mirror image is one, too.
+
+    Arguments:
+        spread: (variables, kept variables) 0 and 1: what all variables are.
+        kept, twins: (kept constraints,) those of the half, and their mirror images.
+        signs: (kept constraints,) -1 where the mirror image is the negative.
+    """
+
+    spread: Any
+    kept: IndexArray
+    twins: IndexArray
+    signs: FloatArray
+
+    def blocks(self, blocks: tuple[ConeBlock, ...]) -> tuple[ConeBlock, ...]:
+        """The constraints of the half."""
+        ends = np.cumsum([block.rhs.size for block in blocks])
+        parts = np.split(self.kept, np.searchsorted(self.kept, ends[:-1]))
+        found: list[ConeBlock] = []
+        for block, part, end in zip(blocks, parts, ends, strict=True):
+            rows = part - (end - block.rhs.size)
+            found.append(replace(block, matrix=(block.matrix @ self.spread)[rows], rhs=block.rhs[rows]))
+        return tuple(found)
+
+    def multipliers(self, dual: FloatArray, count: int) -> FloatArray:
+        """(count,) of all constraints: a kept one and its mirror image have half of it each."""
+        found = np.zeros(count)
+        np.add.at(found, self.kept, dual / 2)
+        np.add.at(found, self.twins, self.signs * dual / 2)
+        return found
+
+
+def _folded(program: Program) -> _Fold | None:
+    """How a program of mass, exact means and ratios folds; None for others, small ones, and such without a mirror."""
+    entries, blocks = program.entries, program.blocks
+    *exact, ratios = blocks
+    if program.ratio != len(exact) or any(block.cone != "zero" for block in exact) or entries.shape[1] < _FOLDED:
+        return None
+    floors = np.arange(entries.size, program.objective.size)
+    image = np.concatenate([entries[::-1, ::-1].ravel(), floors[::-1]])
+    sizes = [*(block.rhs.size for block in exact), *[ratios.rhs.size // 2] * 2]
+    twins = np.concatenate([end - 1 - np.arange(size) for end, size in zip(np.cumsum(sizes), sizes, strict=True)])
+    signs = np.repeat([1.0, *[-1.0] * (len(exact) - 1), 1.0, 1.0], sizes)  # means change their sign
+    matrix, rhs = stack(blocks)
+    mirrored = sparse.diags_array(signs) @ matrix[twins][:, image]
+    if (
+        not np.allclose(program.objective, program.objective[image], rtol=_TOLERANCE, atol=0.0)
+        or not np.allclose(rhs, signs * rhs[twins], rtol=0.0, atol=_TOLERANCE)
+        or abs(matrix - mirrored).max() > _TOLERANCE
+    ):
+        return None
+    index, rows = np.arange(image.size), np.arange(rhs.size)
+    _, places = np.unique(np.minimum(index, image), return_inverse=True)
+    kept = rows[(rows < twins) | ((rows == twins) & (signs > 0))]  # what is its own negative is 0 on mirrored tables
+    spread = sparse_rows((image.size, int(places.max()) + 1), (index, places, 1.0))
+    return _Fold(spread=spread, kept=kept, twins=twins[kept], signs=signs[kept])
+
+
 def solve(program: Program) -> Solution:
     """Solves the program.
 
@@ -387,19 +449,22 @@ def solve(program: Program) -> Solution:
             this is never read as "infeasible".
     """
     scale = float(np.abs(program.objective).max()) or 1.0
-    matrix, rhs = stack(program.blocks)
-    size = program.objective.size
+    fold, objective, blocks = _folded(program), program.objective / scale, program.blocks
+    if fold is not None:
+        objective, blocks = fold.spread.T @ objective, fold.blocks(blocks)
+    matrix, rhs = stack(blocks)
     status, iterations = "", 0
     for factor, step in ATTEMPTS:
         answer = clarabel.DefaultSolver(
-            sparse.csc_matrix((size, size)),
-            program.objective / scale,
+            sparse.csc_matrix((objective.size, objective.size)),
+            objective,
             matrix,
             rhs,
-            _cones(program.blocks),
+            _cones(blocks),
             _settings(_TOLERANCE * factor, step),
         ).solve()
         point, status, iterations = np.array(answer.x), str(answer.status), iterations + int(answer.iterations)
+        point = point if fold is None else fold.spread @ point
         # "InsufficientProgress" and the like still end at a point: it is used if it is nearly a table, since whoever
         # asked measures its loss and its bound anew.
         rows = np.maximum(point[program.entries], 0.0)
@@ -409,14 +474,16 @@ def solve(program: Program) -> Solution:
     else:
         remedy = "use fewer knots or levels, or another epsilon"
         raise SolverError(f"no table was found: the solver ended with status {status}; {remedy}")
-    floors = np.zeros(rows.shape[1])
+    dual, floors = np.array(answer.z) * scale, np.zeros(rows.shape[1])
+    if fold is not None:
+        dual = fold.multipliers(dual, sum(block.rhs.size for block in program.blocks))
     if program.ratio >= 0:
         floors = np.maximum(point[rows.size : rows.size + floors.size], 0.0)
     return Solution(
         rows=rows / sums,
         floors=floors,
         value=float(answer.obj_val) * scale,
-        dual=np.array(answer.z) * scale,
+        dual=dual,
         iterations=iterations,
     )
 
