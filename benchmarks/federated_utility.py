@@ -26,7 +26,7 @@ from rich.table import Table
 from mezzotint.datasets import Federation, load_federation
 from mezzotint.federated.budget import noise_within
 from mezzotint.federated.encoding import Encoding, FixedPointEncoding, GaussianEncoding, gaussian_encoding
-from mezzotint.federated.schedule import Sampling, check_sampling, most_participations, turn
+from mezzotint.federated.secagg.roster import Sampling, check_sampling, most_participations, turn
 from mezzotint.federated.server_optimizers import FedAdam, FedAvg, FedAvgM, ServerOptimizer, State
 from mezzotint.federated.tasks import LocalTraining, Rehearsal, model_for
 from mezzotint.federated.turns import behind

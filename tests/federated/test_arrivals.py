@@ -6,8 +6,8 @@ import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from federated.grids import Clock, name_task
-from mezzotint.federated import arrivals
-from mezzotint.federated.arrivals import arriving
+from mezzotint.federated import rounds
+from mezzotint.federated.rounds import arriving
 
 
 class _Slow:
@@ -39,7 +39,7 @@ class _Slow:
 @pytest.fixture
 def clock(monkeypatch):
     found = Clock()
-    monkeypatch.setattr(arrivals, "time", found)
+    monkeypatch.setattr(rounds, "time", found)
     return found
 
 
@@ -94,9 +94,9 @@ def test_what_could_not_be_sent_is_not_waited_for(clock):
 def test_large_answers_are_fetched_a_few_at_a_time(clock):
     grid = _Slow(clock, [0.0] * 100)
     assert len(list(arriving(grid, _messages(100), timeout=1.0))) == 100
-    assert max(grid.fetched) == arrivals._AT_ONCE
+    assert max(grid.fetched) == rounds._AT_ONCE
     large = _Slow(clock, [0.0] * 10)
-    assert len(list(arriving(large, _messages(10), timeout=1.0, answer_bytes=arrivals._ROOM // 2))) == 10
+    assert len(list(arriving(large, _messages(10), timeout=1.0, answer_bytes=rounds._ROOM // 2))) == 10
     assert max(large.fetched) == 2
 
 

@@ -18,7 +18,7 @@ from mezzotint.cli import run
 from mezzotint.core.records import JsonObject, above
 from mezzotint.federated.descriptions import load_encoding
 from mezzotint.federated.encoding import Encoding
-from mezzotint.federated.lifetime import LifetimeLedger
+from mezzotint.federated.ledger import LifetimeLedger
 from mezzotint.federated.secagg import Client, bits_needed, read_introduction
 
 NODES, COORDINATES = 8, 3000

@@ -35,10 +35,9 @@ from mezzotint.federated.encoding import (
     gaussian_encoding,
     noise_encoding,
 )
-from mezzotint.federated.metrics import MetricsEncoding
+from mezzotint.federated.joined import MetricsEncoding, WeightedEncoding
 from mezzotint.federated.policy import Policy, PolicyRefusal
 from mezzotint.federated.secagg import PlanRefused, RoundPlan
-from mezzotint.federated.weights import WeightedEncoding
 from tolerances import FEW, MANY
 
 SIZE, CLIENTS = 20, 50

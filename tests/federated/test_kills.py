@@ -22,8 +22,7 @@ from federated.rounds import EXCHANGES, apart, card, roster, secret
 from killing import Runs
 from mezzotint.families import discrete_gaussian
 from mezzotint.federated.encoding import FixedPointEncoding, canonical, noise_encoding
-from mezzotint.federated.ledger import Checkpoint
-from mezzotint.federated.lifetime import LifetimeLedger
+from mezzotint.federated.ledger import Checkpoint, LifetimeLedger
 from mezzotint.federated.mod import SecureUpdates
 from mezzotint.federated.policy import Policy
 from mezzotint.federated.records import RECORD, reply

@@ -22,14 +22,13 @@ from mezzotint.federated.client_app import make_client_app
 from mezzotint.federated.descriptions import encoding_from, packed, unpacked
 from mezzotint.federated.encoding import FixedPointEncoding, gaussian_encoding
 from mezzotint.federated.folder import write_app
+from mezzotint.federated.joined import MetricsEncoding, WeightedEncoding
 from mezzotint.federated.ledger import RunLedger
-from mezzotint.federated.metrics import MetricsEncoding
 from mezzotint.federated.mod import SecureUpdates
 from mezzotint.federated.policy import Policy
 from mezzotint.federated.records import RECORD
 from mezzotint.federated.settings import RunSettings
 from mezzotint.federated.strategy import Evaluation, SecureStrategy
-from mezzotint.federated.weights import WeightedEncoding
 from tolerances import FEW
 
 RANGES = {"loss": (0.0, 5.0), "accuracy": (0.0, 1.0)}

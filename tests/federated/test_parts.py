@@ -25,11 +25,10 @@ from mezzotint.federated.secagg import (
     bits_needed,
     read_introduction,
 )
-from mezzotint.federated.secagg.masks import add_mask, pack_words, unpack_words, word_type
+from mezzotint.federated.secagg.masks import PRIME, add_mask, combine, pack_words, split, unpack_words, word_type
 from mezzotint.federated.secagg.messages import picked
 from mezzotint.federated.secagg.partners import Partners
 from mezzotint.federated.secagg.roster import first_shuffled, shuffled
-from mezzotint.federated.secagg.sharing import PRIME, combine, split
 
 
 @given(bits=st.integers(1, 32), count=st.integers(0, 200), seed=st.integers(0, 2**32))

@@ -18,7 +18,7 @@ from federated.rounds import answer, people, plain_sum, plan, random_inputs, ros
 from mezzotint.core.errors import StorageError
 from mezzotint.federated.secagg import STAGES, Blame, RoundPlan, Server, TamperedShare, messages, store
 from mezzotint.federated.secagg import client as protocol
-from mezzotint.federated.secagg.sharing import SHARE_BYTES, split
+from mezzotint.federated.secagg.masks import SHARE_BYTES, split
 
 CLIENTS, MEMBERS = 25, 20
 

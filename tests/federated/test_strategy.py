@@ -470,7 +470,7 @@ def test_whose_rounds_are_used_up_is_left_out_and_the_others_go_on():
 @pytest.fixture
 def clock(monkeypatch):
     found = Clock()
-    monkeypatch.setattr("mezzotint.federated.arrivals.time", found)
+    monkeypatch.setattr("mezzotint.federated.rounds.time", found)
     return found
 
 

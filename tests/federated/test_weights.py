@@ -27,11 +27,11 @@ from mezzotint.federated.encoding import (
     gaussian_encoding,
     noise_encoding,
 )
+from mezzotint.federated.joined import WeightedEncoding
 from mezzotint.federated.mod import SecureUpdates
 from mezzotint.federated.policy import Policy
 from mezzotint.federated.strategy import SecureStrategy
 from mezzotint.federated.tasks import Rehearsal, mean_update, model_for
-from mezzotint.federated.weights import WeightedEncoding
 from tolerances import MANY
 
 

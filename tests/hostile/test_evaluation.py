@@ -19,8 +19,8 @@ from federated.rounds import card, roster, secret
 from mezzotint.core.errors import ParameterError
 from mezzotint.federated.descriptions import packed
 from mezzotint.federated.encoding import gaussian_encoding
-from mezzotint.federated.lifetime import LifetimeLedger
-from mezzotint.federated.metrics import MetricsEncoding
+from mezzotint.federated.joined import MetricsEncoding
+from mezzotint.federated.ledger import LifetimeLedger
 from mezzotint.federated.mod import SecureUpdates
 from mezzotint.federated.policy import Policy
 from mezzotint.federated.records import RECORD

@@ -28,7 +28,7 @@ from mezzotint.federated.encoding import noise_encoding
 from mezzotint.federated.mod import SecureUpdates
 from mezzotint.federated.policy import Policy
 from mezzotint.federated.records import RECORD, task_digest
-from mezzotint.federated.secagg import Roster, RoundPlan, Server, messages, sharing
+from mezzotint.federated.secagg import Roster, RoundPlan, Server, masks, messages
 from mezzotint.federated.secagg import client as client_module
 from mezzotint.federated.secagg import roster as roster_module
 from mezzotint.federated.strategy import SecureStrategy
@@ -360,7 +360,7 @@ def _coins(patch: pytest.MonkeyPatch, seed: int = 0) -> None:
 
     patch.setattr(client_module, "os", SimpleNamespace(urandom=draw))
     below = SimpleNamespace(randbelow=lambda end: int.from_bytes(draw(), "little") % end)
-    patch.setattr(sharing, "secrets", below)
+    patch.setattr(masks, "secrets", below)
     drawn = SimpleNamespace(
         generate=lambda: X25519PrivateKey.from_private_bytes(draw()),
         from_private_bytes=X25519PrivateKey.from_private_bytes,

@@ -18,10 +18,10 @@ from federated.grids import LocalGrid
 from federated.rounds import EXCHANGES, apart, card, people, roster, secret, told
 from mezzotint.core.errors import BudgetError, FileFormatError, ParameterError
 from mezzotint.families import discrete_gaussian
-from mezzotint.federated.adaptive import AdaptiveEncoding
 from mezzotint.federated.descriptions import packed
 from mezzotint.federated.encoding import FixedPointEncoding, canonical, gaussian_encoding, noise_encoding
-from mezzotint.federated.lifetime import LifetimeLedger
+from mezzotint.federated.joined import AdaptiveEncoding
+from mezzotint.federated.ledger import LifetimeLedger
 from mezzotint.federated.mod import SecureUpdates
 from mezzotint.federated.policy import Policy
 from mezzotint.federated.records import RECORD
@@ -456,7 +456,7 @@ def test_a_ledger_of_an_older_rotation_is_refused_with_what_to_do_and_nothing_le
     text = zlib.compress(canonical(values).encode(), 9)
     noted = {"clients": 3, "corrupted": 1, "size": SIZE, "delta": 1e-6}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mezzotint.federated.lifetime.packed", lambda encoding: text)
+        patch.setattr("mezzotint.federated.ledger.packed", lambda encoding: text)
         LifetimeLedger(path, identity=identity).charge(older, plan=bytes(32), budget=float("inf"), **noted)
     before = path.read_bytes()
     policy = Policy(minimum=3, roster=known, budget=100.0)

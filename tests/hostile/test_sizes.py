@@ -15,10 +15,9 @@ from federated.rounds import told
 from mezzotint.core.errors import MezzotintError
 from mezzotint.federated.descriptions import LARGEST, unpacked
 from mezzotint.federated.secagg import Roster, RoundPlan, messages
-from mezzotint.federated.secagg.masks import unpack_words
+from mezzotint.federated.secagg.masks import COMMITMENT_BYTES, unpack_words
 from mezzotint.federated.secagg.messages import Deal, Portion
 from mezzotint.federated.secagg.roster import Card
-from mezzotint.federated.secagg.sharing import COMMITMENT_BYTES
 
 
 @functools.cache

@@ -8,7 +8,7 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
 
 from laws.registry import judges
-from mezzotint.federated.adaptive import SHARE, adaptive_encoding, cost_of_bits
+from mezzotint.federated.joined import SHARE, adaptive_encoding, cost_of_bits
 from tolerances import MANY
 
 

@@ -17,8 +17,7 @@ from mezzotint import families, privacy
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.families import discrete_gaussian
 from mezzotint.federated.encoding import NoiseEncoding, TableEncoding
-from mezzotint.federated.ledger import RunLedger
-from mezzotint.federated.lifetime import LifetimeLedger
+from mezzotint.federated.ledger import LifetimeLedger, RunLedger
 from mezzotint.privacy.account import clones_epsilon
 from mezzotint.privacy.distribution import renyi_to_epsilon, seen_renyi
 from mezzotint.privacy.ledger import GLOBAL, Charge, Ledger, compose_releases
@@ -190,7 +189,7 @@ def test_runs_have_no_first_client_and_no_first_round(rounds: list[set[int]], da
     assert all(more[view] >= said[view] for view in said)
 
 
-@judges("federated.lifetime.LifetimeLedger.spent")
+@judges("federated.ledger.LifetimeLedger.spent")
 def test_a_life_of_secure_sums_has_no_order_and_no_session(tmp_path: Path) -> None:
     noise = [discrete_gaussian(sigma=sigma) for sigma in (3.0, 5.0)]
     near, far = (NoiseEncoding(noise=one, l2_norm=1.0, granularity=1.0, modulus_bits=16) for one in noise)

@@ -367,15 +367,15 @@ def _on_even_levels(name: str, levels: int, clip: float, epsilon: float) -> Mech
 
 
 def _weighted(encoding: Encoding, most_examples: int) -> Encoding:
-    from mezzotint.federated.weights import WeightedEncoding
+    from mezzotint.federated.joined import WeightedEncoding
 
     return WeightedEncoding(inner=encoding, most_examples=most_examples)
 
 
 def _adaptive(settings: RunSettings, multiplier: float, quantile: float, between: tuple[float, float]) -> Encoding:
-    from mezzotint.federated import adaptive
+    from mezzotint.federated import joined
 
-    return adaptive.adaptive_encoding(
+    return joined.adaptive_encoding(
         noise_multiplier=multiplier, clip=settings.l2_norm or 1.0, clients=settings.per_round, size=_size(settings),
         quantile=quantile, clip_range=between if any(between) else None,
     )  # fmt: skip
@@ -385,8 +385,9 @@ def _noise(
     name: str, settings: RunSettings, noise_multiplier: float | None, one_more: bool, bands: int
 ) -> tuple[float, Encoding]:
     """The noise multiplier, given or found, and its encoding of updates; of one coordinate more, if a number joins."""
-    from mezzotint.federated import budget, schedule, tasks
+    from mezzotint.federated import budget, tasks
     from mezzotint.federated import encoding as encodings
+    from mezzotint.federated.secagg import roster as draws
     from mezzotint.privacy.claim import counted
 
     federation = _federation(settings)
@@ -415,8 +416,8 @@ def _noise(
         given = 1.0 if noise_multiplier is None else noise_multiplier
         return given, make(given)
     drawn = settings.per_round + settings.spare
-    rounds = schedule.most_participations(
-        schedule.check_sampling(settings.sampling),
+    rounds = draws.most_participations(
+        draws.check_sampling(settings.sampling),
         rounds=settings.rounds,
         per_round=drawn,
         population=len(federation.clients),

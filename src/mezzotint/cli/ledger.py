@@ -209,7 +209,7 @@ def _words(facts: JsonObject, top: int) -> Sequence[str]:
 
 def _show_sums(file: Path, header: JsonObject, delta: float, budget: float | None, as_json: bool) -> None:
     """What a federated client paid for all the sums of its life; exit status 1 where that is more than the budget."""
-    from mezzotint.federated.lifetime import LifetimeLedger
+    from mezzotint.federated.ledger import LifetimeLedger
     from mezzotint.privacy.claim import counted
 
     ledger = LifetimeLedger(file, identity=str(header.get("identity", "")))

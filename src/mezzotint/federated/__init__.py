@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 from mezzotint.core import on_demand
 
 if TYPE_CHECKING:
-    from mezzotint.federated.adaptive import AdaptiveEncoding as AdaptiveEncoding
-    from mezzotint.federated.adaptive import adaptive_encoding as adaptive_encoding
     from mezzotint.federated.descriptions import load_encoding as load_encoding
     from mezzotint.federated.encoding import Encoding as Encoding
     from mezzotint.federated.encoding import FixedPointEncoding as FixedPointEncoding
@@ -20,11 +18,14 @@ if TYPE_CHECKING:
     from mezzotint.federated.encoding import gaussian_encoding as gaussian_encoding
     from mezzotint.federated.encoding import noise_encoding as noise_encoding
     from mezzotint.federated.folder import simulate as simulate
+    from mezzotint.federated.joined import AdaptiveEncoding as AdaptiveEncoding
+    from mezzotint.federated.joined import MetricsEncoding as MetricsEncoding
+    from mezzotint.federated.joined import WeightedEncoding as WeightedEncoding
+    from mezzotint.federated.joined import adaptive_encoding as adaptive_encoding
+    from mezzotint.federated.ledger import LifetimeLedger as LifetimeLedger
     from mezzotint.federated.ledger import RunLedger as RunLedger
-    from mezzotint.federated.lifetime import LifetimeLedger as LifetimeLedger
     from mezzotint.federated.local import LocalStrategy as LocalStrategy
     from mezzotint.federated.local import LocalUpdates as LocalUpdates
-    from mezzotint.federated.metrics import MetricsEncoding as MetricsEncoding
     from mezzotint.federated.mod import SecureUpdates as SecureUpdates
     from mezzotint.federated.policy import Policy as Policy
     from mezzotint.federated.policy import PolicyRefusal as PolicyRefusal
@@ -38,6 +39,5 @@ if TYPE_CHECKING:
     from mezzotint.federated.strategy import Evaluation as Evaluation
     from mezzotint.federated.strategy import SecureStrategy as SecureStrategy
     from mezzotint.federated.tasks import Rehearsal as Rehearsal
-    from mezzotint.federated.weights import WeightedEncoding as WeightedEncoding
 
 __getattr__, __dir__ = on_demand(__name__, __file__)

@@ -26,22 +26,20 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import locked, replacing
 from mezzotint.core.records import JsonObject, Record, above
 from mezzotint.datasets import load_federation
-from mezzotint.federated.adaptive import AdaptiveEncoding
 from mezzotint.federated.budget import rounds_within
 from mezzotint.federated.client_app import PARAMETERS, TOLD, data_here
 from mezzotint.federated.encoding import Encoding
+from mezzotint.federated.joined import AdaptiveEncoding, MetricsEncoding, WeightedEncoding
 from mezzotint.federated.ledger import NAME, Checkpoint, RunLedger
 from mezzotint.federated.local import LocalStrategy
-from mezzotint.federated.metrics import MetricsEncoding
 from mezzotint.federated.records import log
 from mezzotint.federated.rounds import RoundStrategy, spending
-from mezzotint.federated.schedule import check_sampling
 from mezzotint.federated.secagg import PlanRefused, Roster
+from mezzotint.federated.secagg.roster import check_sampling
 from mezzotint.federated.server_optimizers import optimizer_named
 from mezzotint.federated.settings import RunSettings
 from mezzotint.federated.strategy import Evaluation, SecureStrategy
 from mezzotint.federated.tasks import model_for
-from mezzotint.federated.weights import WeightedEncoding
 from mezzotint.privacy.claim import Claim, basis, counted
 from mezzotint.vectors import RankedCodebook
 

@@ -14,7 +14,6 @@ from mezzotint.core.files import parse_json, read_object
 from mezzotint.core.mechanism import MAX_LEVELS, Mechanism
 from mezzotint.core.records import JsonObject
 from mezzotint.families.noise import IntegerNoise
-from mezzotint.federated.adaptive import AdaptiveEncoding
 from mezzotint.federated.encoding import (
     Encoding,
     FixedPointEncoding,
@@ -23,8 +22,7 @@ from mezzotint.federated.encoding import (
     TableEncoding,
     canonical,
 )
-from mezzotint.federated.metrics import MetricsEncoding
-from mezzotint.federated.weights import WeightedEncoding
+from mezzotint.federated.joined import AdaptiveEncoding, MetricsEncoding, WeightedEncoding
 from mezzotint.vectors.rotation import ROTATION
 
 LARGEST = 1 << 24

@@ -48,7 +48,7 @@ from mezzotint.federated.secagg.messages import read_invitation
 
 if TYPE_CHECKING:
     from mezzotint.federated.encoding import Encoding
-    from mezzotint.federated.metrics import MetricsEncoding
+    from mezzotint.federated.joined import MetricsEncoding
 
 EXAMPLES = "num-examples"
 
@@ -260,7 +260,7 @@ def _share(
     message: Message, call_next: Train, context: Context, client: Client, encoding: Encoding
 ) -> npt.NDArray[np.float64]:
     """What goes into the sum: metrics, a new update, or, of an encoding with bands, its share in this round."""
-    from mezzotint.federated.metrics import MetricsEncoding
+    from mezzotint.federated.joined import MetricsEncoding
 
     if isinstance(encoding, MetricsEncoding):
         return measured(message, call_next, context, encoding)
@@ -285,7 +285,7 @@ def _charge(identity: str, plan: RoundPlan, encoding: Encoding, policy: Policy, 
         if math.isinf(policy.budget):
             return
         raise PolicyRefusal("budget: this client has no identity and no records that outlast the run")
-    from mezzotint.federated.lifetime import LifetimeLedger
+    from mezzotint.federated.ledger import LifetimeLedger
 
     bad = policy.trust.corrupted_of(plan)
     Path(str(folder)).mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -14,7 +14,7 @@ from mezzotint.core.files import read_text
 from mezzotint.core.records import JsonObject
 from mezzotint.federated.secagg import Roster, RoundPlan, Trust
 from mezzotint.federated.secagg.parameters import CORRUPTED
-from mezzotint.federated.secagg.trust import ROUNDS
+from mezzotint.federated.secagg.roster import ROUNDS
 
 if TYPE_CHECKING:
     from mezzotint.federated.encoding import Encoding

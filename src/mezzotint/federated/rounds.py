@@ -10,6 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from logging import INFO, WARNING
 from typing import Any, Generic, Literal, TypedDict, TypeVar, final
 
@@ -22,7 +23,6 @@ from flwr.serverapp.strategy import Strategy
 from mezzotint.core.arguments import check_count, check_instance, check_positive, check_probability
 from mezzotint.core.errors import BudgetError, ParameterError
 from mezzotint.core.records import above
-from mezzotint.federated.arrivals import arriving
 from mezzotint.federated.ledger import RunLedger
 from mezzotint.federated.records import (
     NAME,
@@ -38,10 +38,72 @@ from mezzotint.federated.records import (
     protocol_record,
     unflatten,
 )
-from mezzotint.federated.schedule import Sampling, check_sampling, check_spare
 from mezzotint.federated.secagg import ProtocolError, TooFewClients
+from mezzotint.federated.secagg.roster import Sampling, check_sampling, check_spare
 from mezzotint.federated.server_optimizers import FedAvg, ServerOptimizer, State
 from mezzotint.privacy.claim import Claim
+
+_AT_ONCE = 64
+"""Messages sent, or answers fetched, by one request, at most."""
+_ROOM = 1 << 22
+"""Bytes of answers fetched by one request: what is fetched lies in memory until it is read."""
+_SHORTEST, _LONGEST = 0.05, 1.0
+"""Seconds between two looks for answers."""
+_PART = 20
+"""While nothing comes, a look is this part of the time waited for it later than the one before: so little is lost."""
+
+
+def arriving(
+    grid: Grid,
+    messages: Iterable[Message],
+    *,
+    timeout: float,
+    answer_bytes: int = 0,
+    late: dict[str, int] | None = None,
+) -> Iterator[Message]:
+    """Sends messages, and gives their answers in the order in which they come.
+
+    Ends when all have come or the time is over, whichever is first. Whoever stops reading gives up the others: they are
+    never fetched. Messages that Flower could not send are not waited for. Of an answer that was read nothing is kept.
+
+    Arguments:
+        grid: Flower's.
+        messages: to send, once the first answer is asked for; taken a few at a time.
+        timeout: seconds, once all are sent. What has come by its end is given, however long the reader took.
+        answer_bytes: of an answer, if known: large ones are fetched a few at a time.
+        late: number -> node of earlier messages, whose answers are given as well, but not waited for; messages that are
+            not answered at the end are added.
+    """
+    late = {} if late is None else late
+    outbox, waiting = iter(messages), dict[str, int]()
+    while some := list(islice(outbox, _AT_ONCE)):
+        for message, number in zip(some, grid.push_messages(some), strict=True):
+            if number:
+                waiting[number] = message.metadata.dst_node_id
+    del some
+    last = time.monotonic()  # when something came
+    deadline = last + timeout
+    size = max(1, min(_AT_ONCE, _ROOM // max(1, answer_bytes)))
+    try:
+        while waiting or late:
+            over = not waiting or time.monotonic() >= deadline  # then this is the last look
+            asked, before = [*waiting, *late], len(waiting)
+            for begin in range(0, len(asked), size):
+                found = list(grid.pull_messages(asked[begin : begin + size]))
+                for answer in found:
+                    waiting.pop(answer.metadata.reply_to_message_id, None)
+                    late.pop(answer.metadata.reply_to_message_id, None)
+                while found:
+                    yield found.pop(0)
+            if over or not waiting:
+                return
+            now = time.monotonic()
+            last = now if len(waiting) < before else last
+            pause = min(max((now - last) / _PART, _SHORTEST), _LONGEST)
+            time.sleep(min(pause, max(0.0, deadline - now)))
+    finally:
+        late.update(waiting)
+
 
 Returns = Literal["weights", "update"]
 R = TypeVar("R", bound="Running")
@@ -403,7 +465,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
 
     def _ask(self, now: R, messages: Iterable[Message]) -> None:
         """Sends the messages of a stage and takes the answers as they come, as long as more are wanted."""
-        stage, start = self._stage(now), time.perf_counter()
+        stage, start = self._stage(now), time.monotonic()
         place_of = {node: place for place, node in now.nodes.items()}
         for answer in arriving(now.grid, messages, timeout=self.stage_timeout, answer_bytes=self._answer_bytes(now)):
             node = answer.metadata.src_node_id
@@ -420,7 +482,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
             self._take_one(now, place, who, protocol_record(answer))
             if self._enough(now):
                 break
-        self.seconds[stage] = time.perf_counter() - start
+        self.seconds[stage] = time.monotonic() - start
 
     def _answer_bytes(self, now: R) -> int:
         """Of an answer of the present stage, where it may be large."""

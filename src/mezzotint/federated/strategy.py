@@ -19,12 +19,11 @@ from flwr.serverapp import Grid
 
 from mezzotint.core.arguments import check_count, check_finite, check_instance
 from mezzotint.core.errors import BudgetError, InfeasibleError, ParameterError
-from mezzotint.federated.arrivals import arriving
 from mezzotint.federated.budget import against_readers, with_evaluations
 from mezzotint.federated.descriptions import packed
 from mezzotint.federated.encoding import Encoding
+from mezzotint.federated.joined import Measured, MetricsEncoding
 from mezzotint.federated.ledger import RunLedger
-from mezzotint.federated.metrics import Measured, MetricsEncoding
 from mezzotint.federated.records import (
     CARD,
     ENCODING,
@@ -42,7 +41,7 @@ from mezzotint.federated.records import (
     protocol_record,
     task_digest,
 )
-from mezzotint.federated.rounds import RoundOptions, RoundStrategy, RoundTask, Running, halfway
+from mezzotint.federated.rounds import RoundOptions, RoundStrategy, RoundTask, Running, arriving, halfway
 from mezzotint.federated.secagg import (
     Blame,
     Card,
@@ -65,8 +64,8 @@ from mezzotint.federated.secagg import (
 )
 from mezzotint.federated.secagg.parameters import CORRUPTED, DROPPED
 from mezzotint.federated.secagg.plan import DIGEST_BYTES, SESSION_BYTES
+from mezzotint.federated.secagg.roster import ROUNDS
 from mezzotint.federated.secagg.server import Outbox
-from mezzotint.federated.secagg.trust import ROUNDS
 from mezzotint.federated.server_optimizers import State
 from mezzotint.federated.turns import behind
 from mezzotint.privacy.claim import Claim, counted

@@ -15,7 +15,7 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.datasets import Federation
 from mezzotint.datasets.labelled import Features, Labels
 from mezzotint.federated.encoding import Encoding, TableEncoding, Vector
-from mezzotint.federated.schedule import Sampling, check_sampling, turn
+from mezzotint.federated.secagg.roster import Sampling, check_sampling, turn
 from mezzotint.federated.server_optimizers import FedAvg, ServerOptimizer, State
 from mezzotint.federated.turns import behind
 from mezzotint.vectors import clip

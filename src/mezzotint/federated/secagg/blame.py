@@ -15,12 +15,10 @@ from typing import Literal, final
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_object, replacing
 from mezzotint.federated.secagg import messages
-from mezzotint.federated.secagg.errors import ProtocolError
-from mezzotint.federated.secagg.masks import private_from_seed, public_bytes, signed
+from mezzotint.federated.secagg.masks import combine, commitment, private_from_seed, public_bytes, signed
 from mezzotint.federated.secagg.messages import Deal
 from mezzotint.federated.secagg.plan import RoundPlan
-from mezzotint.federated.secagg.sharing import combine, commitment
-from mezzotint.federated.secagg.wire import Reader
+from mezzotint.federated.secagg.wire import ProtocolError, Reader
 
 _FORMAT = "mezzotint blame"
 Kind = Literal["self", "key"]

@@ -16,20 +16,13 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from mezzotint.core.records import JsonObject
 from mezzotint.federated.secagg import messages
-from mezzotint.federated.secagg.errors import (
-    InconsistentLists,
-    ProtocolError,
-    ReplayedRound,
-    SwappedKey,
-    TooFewClients,
-    UnknownSender,
-    WrongStage,
-)
 from mezzotint.federated.secagg.masks import (
     SEED_BYTES,
+    SHARE_BYTES,
     add_mask,
     agree,
     checked_integers,
+    commitment,
     derive,
     pack_words,
     pair_purpose,
@@ -39,15 +32,24 @@ from mezzotint.federated.secagg.masks import (
     seal,
     sign,
     signed,
+    split,
     unseal,
 )
 from mezzotint.federated.secagg.messages import COIN_BYTES, Deal, Portion, Stage, bitmap
 from mezzotint.federated.secagg.partners import Partners
 from mezzotint.federated.secagg.plan import RoundPlan
-from mezzotint.federated.secagg.roster import Card, channel_key, introduce, show
-from mezzotint.federated.secagg.sharing import SHARE_BYTES, commitment, split
-from mezzotint.federated.secagg.trust import Trust
-from mezzotint.federated.secagg.wire import Reader, number
+from mezzotint.federated.secagg.roster import Card, Trust, channel_key, introduce, show
+from mezzotint.federated.secagg.wire import (
+    InconsistentLists,
+    ProtocolError,
+    Reader,
+    ReplayedRound,
+    SwappedKey,
+    TooFewClients,
+    UnknownSender,
+    WrongStage,
+    number,
+)
 
 _SESSIONS = 256
 """Sessions that a client answers; it forgets none."""

@@ -1,10 +1,20 @@
-"""Masks: the words of a keystream, cut to the modulus; and integers of any width without gaps on the wire.
+"""Keys, masks and shares.
 
-The modulus is 2**bits, so masks are plain truncated words and need no rejection: addition is done modulo the width of
-the word (8, 16 or 32 bits), which 2**bits divides, and the surplus bits are dropped once at the end.
+Masks are words of a keystream, cut to the modulus. It is 2**bits, so they need no rejection: addition is done modulo
+the width of the word (8, 16 or 32 bits), which 2**bits divides, and the surplus bits are dropped once at the end.
+Integers of any width lie on the wire without gaps.
+
+Shares are Shamir's, of 16-byte secrets over the integers modulo 2**130 - 5. A committee of hundreds holds shares of
+every client's secrets. Libraries compute in GF(2**128), bit by bit: seconds for a secret where a prime field takes
+milliseconds. Fewer shares than the threshold are uniform whatever the field.
 """
 
 from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Mapping
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +27,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from mezzotint.core.entropy import BLOCK, WORD_BYTES, Keystream, fast_start
 from mezzotint.core.sampler import packed_size
-from mezzotint.federated.secagg.errors import MalformedMessage, OutOfRangeInteger, SwappedKey
-from mezzotint.federated.secagg.wire import number
+from mezzotint.federated.secagg.wire import MalformedMessage, OutOfRangeInteger, SwappedKey, number
 
 Words = npt.NDArray[np.unsignedinteger]
 
@@ -195,3 +204,62 @@ def signed(identity: bytes, signature: bytes, statement: bytes) -> bool:
     except (InvalidSignature, ValueError):
         return False
     return True
+
+
+PRIME = 2**130 - 5
+SECRET_BYTES = 16
+SHARE_BYTES = 17
+COMMITMENT_BYTES = 16
+
+
+def split(secret: bytes, holders: int, threshold: int) -> list[bytes]:
+    """One share per holder; any `threshold` of them restore the secret, fewer say nothing about it.
+
+    Arguments:
+        secret: 16 bytes.
+        holders, threshold: numbers.
+
+    Returns: the polynomial's values at 1, 2, ..., holders.
+    """
+    polynomial = [*(secrets.randbelow(PRIME) for _ in range(threshold - 1)), int.from_bytes(secret, "little")]
+    shares: list[bytes] = []
+    for point in range(1, holders + 1):
+        value = 0
+        for coefficient in polynomial:  # Horner, highest power first
+            value = (value * point + coefficient) % PRIME
+        shares.append(number(value, SHARE_BYTES))
+    return shares
+
+
+def combine(shares: Mapping[int, bytes], threshold: int) -> bytes | None:
+    """The secret from at least `threshold` shares, of which the first are used; None if they are not of one secret.
+
+    Arguments:
+        shares: place of the holder, from 0 -> its share.
+    """
+    chosen = tuple(sorted(shares)[:threshold])
+    weights = _weights(chosen)
+    total = sum(weight * int.from_bytes(shares[place], "little") for place, weight in zip(chosen, weights, strict=True))
+    value = total % PRIME
+    return number(value, SECRET_BYTES) if value < 2 ** (8 * SECRET_BYTES) else None
+
+
+@lru_cache(maxsize=64)
+def _weights(places: tuple[int, ...]) -> tuple[int, ...]:
+    """Lagrange's weights of the values at places + 1 for the value at 0."""
+    points = [place + 1 for place in places]
+    weights: list[int] = []
+    for one in points:
+        above, below = 1, 1
+        for other in points:
+            if other != one:
+                above = above * other % PRIME
+                below = below * (other - one) % PRIME
+        weights.append(above * pow(below, -1, PRIME) % PRIME)
+    return tuple(weights)
+
+
+def commitment(share: bytes, *, plan: bytes, owner: int, holder: int, kind: bytes) -> bytes:
+    """16 bytes by which the server recognises the share later; a share has 128 bits of entropy, so it stays hidden."""
+    about = plan + kind + number(owner, 2) + number(holder, 2)
+    return hashlib.sha256(b"mezzotint share" + about + share).digest()[:COMMITMENT_BYTES]

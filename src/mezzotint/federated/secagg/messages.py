@@ -14,18 +14,18 @@ from typing import Literal, final, overload
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.federated.secagg.errors import (
+from mezzotint.federated.secagg.masks import COMMITMENT_BYTES, KEY_BYTES, SHARE_BYTES, SIGNATURE_BYTES, TAG_BYTES
+from mezzotint.federated.secagg.plan import RoundPlan
+from mezzotint.federated.secagg.roster import first_shuffled
+from mezzotint.federated.secagg.wire import (
     DuplicateAnswer,
     MalformedMessage,
+    Reader,
     ReplayedRound,
     UnknownSender,
     WrongStage,
+    number,
 )
-from mezzotint.federated.secagg.masks import KEY_BYTES, SIGNATURE_BYTES, TAG_BYTES
-from mezzotint.federated.secagg.plan import RoundPlan
-from mezzotint.federated.secagg.roster import first_shuffled
-from mezzotint.federated.secagg.sharing import COMMITMENT_BYTES, SHARE_BYTES
-from mezzotint.federated.secagg.wire import Reader, number
 
 Clients = npt.NDArray[np.uint16]
 Stage = Literal["deal", "sum", "agree", "open", "unite"]

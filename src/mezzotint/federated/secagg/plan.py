@@ -8,8 +8,7 @@ from functools import cached_property
 from typing import Literal, final
 
 from mezzotint.core.records import JsonObject
-from mezzotint.federated.secagg.errors import PlanRefused
-from mezzotint.federated.secagg.wire import Reader, number
+from mezzotint.federated.secagg.wire import PlanRefused, Reader, number
 
 SESSION_BYTES = 16
 DIGEST_BYTES = 32

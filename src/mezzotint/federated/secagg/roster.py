@@ -1,4 +1,4 @@
-"""Who there is: the identities that clients know beforehand, and the draw of those who take part in a round.
+"""Who takes part: all clients there are, whose turn it is, and what a client asks of a plan before it answers.
 
 A client that trusts the server to say who the others are can be surrounded by inventions of the server. A roster is a
 file that clients hold themselves. Its beacon is drawn by whoever makes the file, after the members are known; from it
@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import final
+from typing import Literal, final
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -24,8 +25,6 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from mezzotint.core.entropy import draw_words
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_object, replacing
-from mezzotint.federated.schedule import turn
-from mezzotint.federated.secagg.errors import MalformedMessage, SwappedKey
 from mezzotint.federated.secagg.masks import (
     KEY_BYTES,
     SIGNATURE_BYTES,
@@ -37,8 +36,85 @@ from mezzotint.federated.secagg.masks import (
     sign,
     signed,
 )
-from mezzotint.federated.secagg.plan import Draw
-from mezzotint.federated.secagg.wire import Reader, number
+from mezzotint.federated.secagg.parameters import CORRUPTED, SECURITY_BITS, corrupted_in, forked, split
+from mezzotint.federated.secagg.plan import Draw, RoundPlan
+from mezzotint.federated.secagg.wire import MalformedMessage, PlanRefused, Reader, SwappedKey, number
+
+Sampling = Literal["fixed", "poisson", "cyclic"]
+SAMPLINGS: tuple[Sampling, ...] = ("fixed", "poisson", "cyclic")
+
+RISK = 0.01
+"""Probability that some client is drawn for more rounds than `most_participations` says, where draws are random."""
+
+
+def check_sampling(sampling: str) -> Sampling:
+    """The way to draw of this name.
+
+    Raises:
+        ParameterError: there is none.
+    """
+    for known in SAMPLINGS:
+        if sampling == known:
+            return known
+    raise ParameterError("sampling", sampling, f"use one of {', '.join(SAMPLINGS)}")
+
+
+def check_spare(spare: int, sampling: str) -> int:
+    """The number of spare clients.
+
+    Raises:
+        ParameterError: it is negative, or goes with "poisson": to leave out the slowest is no draw of each by itself.
+    """
+    if spare < 0:
+        raise ParameterError("spare", spare, "a number of clients, 0 or more")
+    if spare and sampling == "poisson":
+        raise ParameterError("spare", spare, "goes with rounds of a fixed size: use sampling 'fixed' or 'cyclic'")
+    return spare
+
+
+def turn(number_of_round: int, clients: int, population: int) -> list[int]:
+    """Places in a fixed order of the population whose turn it is in a round, if all rounds have so many clients.
+
+    Guarantees: after T rounds nobody has been in fewer than floor(T clients / population) of them, nobody in more than
+        one more, and two turns of one client are at least floor(population / clients) rounds apart.
+
+    >>> turn(1, 2, 5), turn(2, 2, 5), turn(3, 2, 5)
+    ([0, 1], [2, 3], [4, 0])
+    """
+    first = (number_of_round - 1) * clients
+    return [place % population for place in range(first, first + clients)]
+
+
+def most_participations(sampling: Sampling, *, rounds: int, per_round: int, population: int) -> int:
+    """Rounds of the client that is in most of them.
+
+    Arguments:
+        sampling: how a round's clients are drawn.
+        rounds: of the run.
+        per_round: clients of a round, or their expected number.
+        population: clients in all.
+
+    Returns: exactly that for "cyclic"; else the least number that no client exceeds but with probability `RISK`, by a
+        union bound over all of them.
+
+    >>> most_participations("cyclic", rounds=20, per_round=100, population=1000)
+    2
+    >>> most_participations("fixed", rounds=20, per_round=100, population=1000)
+    9
+    """
+    if per_round >= population:
+        return rounds
+    if sampling == "cyclic":
+        return -(-rounds * per_round // population)
+    rate, left = per_round / population, 1.0
+    chance = (1 - rate) ** rounds
+    for most in range(rounds):
+        left -= chance
+        if population * left <= RISK:
+            return most
+        chance *= (rounds - most) / (most + 1) * rate / (1 - rate)
+    return rounds
+
 
 _FORMAT = "mezzotint roster"
 _CARD = b"mezzotint card"
@@ -287,3 +363,95 @@ class Roster:
             return cls(members=tuple(cards), beacon=bytes.fromhex(plain["beacon"]))
         except (KeyError, TypeError, ValueError) as error:
             raise FileFormatError(f"{Path(path).name}: not a roster ({error})") from None
+
+
+ROUNDS = 1024
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Trust:
+    """What a client insists on before it answers.
+
+    Arguments:
+        roster: all clients that there are; None takes the server's word for it: a server that invents clients then
+            learns what it likes.
+        corrupted: largest share of the roster that colludes with the server.
+        minimum: fewest summands that a plan may ask for.
+        rounds: largest round number. A server can look ahead for the number whose draw suits it best, so each round
+            must be safer by as much.
+        security_bits: the odds that `rounds` rounds together protect less than this class promises are 2**-this.
+
+    Raises:
+        ParameterError: values that make no sense.
+    """
+
+    roster: Roster | None = None
+    corrupted: float = CORRUPTED
+    minimum: int = 2
+    rounds: int = ROUNDS
+    security_bits: float = SECURITY_BITS
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.corrupted < 1:
+            raise ParameterError("corrupted", self.corrupted, "a share of the clients in [0, 1)")
+        if self.minimum < 2:
+            raise ParameterError("minimum", self.minimum, "a sum of fewer than 2 hides nobody")
+        if self.rounds < 1:
+            raise ParameterError("rounds", self.rounds, "need at least one round")
+
+    @property
+    def bits(self) -> float:
+        """Security of one round, so that `rounds` of them have `security_bits` together."""
+        return self.security_bits + math.log2(self.rounds)
+
+    def drawn_bits(self, population: int) -> float:
+        """Security of one draw: the server may choose of two ways to draw, what part of so many, what committee."""
+        return self.bits + 1 + 2 * math.log2(population)
+
+    def roster_of(self, plan: RoundPlan, shipped: bytes) -> Roster:
+        """The roster that the plan is about: this client's own, or the one shipped to a client that holds none.
+
+        Raises:
+            PlanRefused: the plan is about another one.
+        """
+        roster = Roster.from_bytes(shipped) if self.roster is None else self.roster
+        if plan.roster != roster.digest:
+            raise PlanRefused("plan", "roster: the plan is about other clients than this client's roster lists")
+        if plan.clients > len(roster.members):
+            raise PlanRefused("plan", f"clients={plan.clients}: the roster has {len(roster.members)}")
+        return roster
+
+    def corrupted_of(self, plan: RoundPlan, population: int | None = None) -> int:
+        """Clients of the round whose noise and honesty are not relied upon."""
+        if population is None:
+            population = plan.clients if self.roster is None else max(plan.clients, len(self.roster.members))
+        bits = self.drawn_bits(population)
+        return corrupted_in(population=population, share=self.corrupted, clients=plan.clients, bits=bits)
+
+    def check(self, plan: RoundPlan, population: int) -> None:
+        """Raises PlanRefused when the plan protects less."""
+        if plan.round > self.rounds:
+            raise PlanRefused("plan", f"round={plan.round}: this client answers rounds up to {self.rounds}")
+        if plan.minimum < self.minimum:
+            raise PlanRefused("plan", f"minimum={plan.minimum}: this client wants at least {self.minimum} summands")
+        bad = self.corrupted_of(plan, population)
+        if plan.minimum <= bad:
+            why = f"{bad} of {plan.clients} may collude with the server (corrupted, --colluding), too few are left"
+            raise PlanRefused("plan", f"minimum={plan.minimum}: {why}")
+        sizes = {"clients": plan.clients, "corrupted": bad}
+        if forked(**sizes, members=plan.members, quorum=plan.quorum) > -self.drawn_bits(population):
+            raise PlanRefused("plan", f"quorum={plan.quorum}: two sets of survivors could both get one")
+        if split(**sizes, minimum=plan.minimum, picks=plan.picks, least=plan.least) > -self.bits:
+            raise PlanRefused("plan", f"picks={plan.picks}, least={plan.least}: too few masks connect the clients")
+
+    def place(self, plan: RoundPlan, roster: Roster, index: int, identity: bytes) -> tuple[Card, ...]:
+        """The round's clients in the order drawn, this one at `index`.
+
+        Raises:
+            SwappedKey: somebody else is drawn for that place.
+        """
+        cohort = roster.cohort(plan.round, plan.clients, plan.draw)
+        if cohort[index].identity != identity:
+            raise SwappedKey("deal", f"another client is drawn for place {index} of this round")
+        return cohort

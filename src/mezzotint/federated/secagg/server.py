@@ -12,19 +12,10 @@ import numpy.typing as npt
 from mezzotint.federated.secagg import messages
 from mezzotint.federated.secagg.blame import Blame, Kind, restored
 from mezzotint.federated.secagg.client import mask_key_from_seed, pair_mask_key, self_mask_key
-from mezzotint.federated.secagg.errors import (
-    DuplicateAnswer,
-    OutOfRangeInteger,
-    PlanRefused,
-    SwappedKey,
-    TamperedShare,
-    TooFewClients,
-    UnknownSender,
-    WrongStage,
-)
 from mezzotint.federated.secagg.masks import (
     Words,
     add_mask,
+    commitment,
     has_large_order,
     reduced,
     signed,
@@ -35,8 +26,17 @@ from mezzotint.federated.secagg.messages import Clients, Stage
 from mezzotint.federated.secagg.partners import Partners
 from mezzotint.federated.secagg.plan import RoundPlan
 from mezzotint.federated.secagg.roster import Roster
-from mezzotint.federated.secagg.sharing import commitment
 from mezzotint.federated.secagg.store import Dealings, Shares
+from mezzotint.federated.secagg.wire import (
+    DuplicateAnswer,
+    OutOfRangeInteger,
+    PlanRefused,
+    SwappedKey,
+    TamperedShare,
+    TooFewClients,
+    UnknownSender,
+    WrongStage,
+)
 
 
 @final

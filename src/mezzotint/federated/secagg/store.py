@@ -16,10 +16,17 @@ import numpy.typing as npt
 
 from mezzotint.core.errors import StorageError
 from mezzotint.federated.secagg import messages
-from mezzotint.federated.secagg.masks import TAG_BYTES, derive, pair_purpose, seal, unseal
+from mezzotint.federated.secagg.masks import (
+    COMMITMENT_BYTES,
+    SHARE_BYTES,
+    TAG_BYTES,
+    derive,
+    pair_purpose,
+    seal,
+    unseal,
+)
 from mezzotint.federated.secagg.messages import Clients, Deal, Portions
 from mezzotint.federated.secagg.plan import RoundPlan
-from mezzotint.federated.secagg.sharing import COMMITMENT_BYTES, SHARE_BYTES
 from mezzotint.federated.secagg.wire import Reader
 
 Rows = npt.NDArray[np.uint8]
