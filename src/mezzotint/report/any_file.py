@@ -10,9 +10,9 @@ import json
 import math
 import operator
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Literal, TypeAlias, TypeVar, cast
+from typing import TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -122,23 +122,11 @@ def _seeded() -> Section:
 
 def _estimates(estimate: mz.collect.Estimate, name: str) -> Section:
     bins = cast(mz.collect.Histogram, estimate.histogram)
-    centres = tuple(float(left + right) / 2 for left, right in zip(bins.edges, bins.edges[1:], strict=False))
-    figure = Figure(
-        key="histogram",
-        title=f"Shares of the inputs, with {estimate.level:.0%} intervals",
-        x_label=f"{name} (data units)",
-        y_label="share of the inputs",
-        curves=(
-            Curve(
-                name="share",
-                x=centres,
-                y=tuple(bins.share.tolist()),
-                low=tuple(bins.low.tolist()),
-                high=tuple(bins.high.tolist()),
-                style="bars",
-            ),
-        ),
-    )
+    centres = [float(left + right) / 2 for left, right in zip(bins.edges, bins.edges[1:], strict=False)]
+    heights, low, high = (tuple(part.tolist()) for part in (bins.share, bins.low, bins.high))
+    shares = Curve(name="share", x=tuple(centres), y=heights, low=low, high=high, style="bars")
+    title = f"Shares of the inputs, with {estimate.level:.0%} intervals"
+    figure = Figure.of("histogram", title, (f"{name} (data units)", "share of the inputs"), shares)
     rows = tuple(
         (what, number(value.value), number(value.low), number(value.high))
         for what, value in (
@@ -277,16 +265,15 @@ def _rate(asked: JsonObject) -> str:
     return f"a share of {asked['loss_rate']} of them lost, the rest {how}"
 
 
-def _curve(name: str, points: list[tuple[float, float]], style: Literal["line", "dashed", "bars"] = "line") -> Curve:
-    kept = [(x, y) for x, y in points if math.isfinite(y)]
-    return Curve(name=name, x=tuple(x for x, _ in kept), y=tuple(y for _, y in kept), style=style)
-
-
-def _level(name: str, xs: list[float], height: float) -> Curve:
-    return _curve(name, [(x, height) for x in xs], "dashed")
-
-
 T = TypeVar("T")
+
+
+def _curves(values: Mapping[float, object], records: int, **fields: str) -> list[Curve]:
+    """Of each field of the results over their positions, by its name on the page; and the level 1/n."""
+    found = [
+        Curve.of(label, values, [getattr(one, field) for one in values.values()]) for field, label in fields.items()
+    ]
+    return [*found, Curve.of("1/n", values, [-math.log10(records)] * len(values), "dashed")]
 
 
 def _evaluated(xs: list[float], compute: Callable[[float], T]) -> dict[float, T]:
@@ -317,18 +304,9 @@ def _profile_page(facts: JsonObject) -> Page:
     fixed = {name: asked[name] for name in _SAMPLING if name in asked}
     grid = [epsilon * k / 10 for k in range(1, 26)]
     values = _evaluated(sorted({*grid, epsilon}), lambda at: mz.smoothed.profile(asked["counts"], epsilon=at, **fixed))
-    xs = list(values)
-    figure = Figure(
-        key="profile",
-        title="Privacy profile of this database",
-        x_label="epsilon",
-        y_label=_DELTA,
-        curves=(
-            _curve("this database, upper bound", [(x, one.log10_upper) for x, one in values.items()]),
-            _curve("worst database", [(x, one.log10_worst_case) for x, one in values.items()]),
-            _level("1/n", xs, -math.log10(records)),
-        ),
-    )
+    names = {"log10_upper": "this database, upper bound", "log10_worst_case": "worst database"}
+    curves = _curves(values, records, **names)
+    figure = Figure.of("profile", "Privacy profile of this database", ("epsilon", _DELTA), *curves)
     summary = (
         f"{records:,} records, {_rate(asked)}: delta at most {power(facts['log10_upper'])} at epsilon "
         f"{number(epsilon)} ({basis('model')}), where the worst database has {power(facts['log10_worst_case'])}."
@@ -353,16 +331,9 @@ def _utility_page(facts: JsonObject) -> Page:
     top = min(0.99, 0.5 + 3 * max(chosen - 0.5, 0.01))
     grid = sorted({chosen, *np.linspace(0.5, top, 16).round(6).tolist()})
     values = _evaluated(grid, lambda at: mz.smoothed.utility(asked["counts"], threshold=at, **fixed))
-    figure = Figure(
-        key="utility",
-        title="What an adversary gains who knows all other records",
-        x_label="accuracy that a guess must exceed",
-        y_label="log10 of the utility",
-        curves=(
-            _curve("this database, upper bound", [(x, one.log10_upper) for x, one in values.items()]),
-            _level("1/n", list(values), -math.log10(int(facts["records"]))),
-        ),
-    )
+    curves = _curves(values, int(facts["records"]), log10_upper="this database, upper bound")
+    axes = ("accuracy that a guess must exceed", "log10 of the utility")
+    figure = Figure.of("utility", "What an adversary gains who knows all other records", axes, *curves)
     summary = (
         f"{int(facts['records']):,} records, {_rate(asked)}: utility at most {power(facts['log10_upper'])} "
         f"beyond an accuracy of {chosen:g}."
@@ -382,14 +353,9 @@ def _expected_page(facts: JsonObject) -> Page:
     if facts["verb"] == "expected" and float(facts["seconds"]) < SECONDS / 4:
         grid = sorted({epsilon, *(epsilon * k / 4 for k in range(1, 9))})
         values = _evaluated(grid, lambda at: mz.smoothed.expected(**{**asked, "epsilon": at}))
-        curves = (
-            _curve("smoothed, upper bound", [(x, one.log10_upper) for x, one in values.items()]),
-            _curve("worst database", [(x, one.log10_worst_case) for x, one in values.items()]),
-            _level("1/n", list(values), -math.log10(records)),
-        )
-        figures = (
-            Figure(key="profile", title="Smoothed privacy profile", x_label="epsilon", y_label=_DELTA, curves=curves),
-        )
+        names = {"log10_upper": "smoothed, upper bound", "log10_worst_case": "worst database"}
+        curves = _curves(values, records, **names)
+        figures = (Figure.of("profile", "Smoothed privacy profile", ("epsilon", _DELTA), *curves),)
     bound = f"at most {power(facts['log10_upper'])}"
     if facts["confidence"] is not None:
         level, low, high = (float(value) for value in facts["confidence"])
@@ -412,15 +378,10 @@ def _expected_page(facts: JsonObject) -> Page:
 
 def _elections_page(facts: JsonObject) -> Page:
     rows = facts["elections"]
-    names = tuple(str(row["election"]) for row in rows)
-    heights = tuple(max(_number(row["log10_upper"]), LEAST) for row in rows)
-    figure = Figure(
-        key="elections",
-        title="delta of every election, upper bounds",
-        x_label="",
-        y_label=f"log10 of delta (cut at {LEAST:g})",
-        curves=(Curve(name="delta", x=names, y=heights, style="bars"),),
-    )
+    heights = [max(_number(row["log10_upper"]), LEAST) for row in rows]
+    bars = Curve.of("delta", [str(row["election"]) for row in rows], heights, "bars")
+    axes = ("", f"log10 of delta (cut at {LEAST:g})")
+    figure = Figure.of("elections", "delta of every election, upper bounds", axes, bars)
     heads = ("election", "records", "log10_upper", "log10_utility", "log10_worst_case")
     shown = tuple(name for name in heads if name in rows[0])
     cells = tuple(tuple(_cell(name, row[name]) for name in shown) for row in rows)

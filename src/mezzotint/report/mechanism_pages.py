@@ -133,23 +133,16 @@ def tradeoff_figure(points: Sequence[JsonObject]) -> Figure:
         points: what `design.tradeoff` returns.
     """
     curves = [
-        Curve(
-            name=f"{bits:g} bit" + ("s" if bits > 1 else ""),
-            x=tuple(point["epsilon"] for point in points if point["bits"] == bits),
-            y=tuple(point["mse"] for point in points if point["bits"] == bits),
+        Curve.of(
+            f"{bits:g} bit" + ("s" if bits > 1 else ""),
+            [point["epsilon"] for point in points if point["bits"] == bits],
+            [point["mse"] for point in points if point["bits"] == bits],
         )
         for bits in sorted({point["bits"] for point in points})
     ]
     limits = {point["epsilon"]: point["limit"] for point in points if point["limit"] > 0}
-    curves.append(Curve(name="limit", x=tuple(limits), y=tuple(limits.values()), style="dashed"))
-    return Figure(
-        key="tradeoff",
-        title="trade-off",
-        x_label="epsilon",
-        y_label="mean squared error",
-        curves=tuple(curves),
-        log_y=True,
-    )
+    curves.append(Curve.of("limit", limits, limits.values(), "dashed"))
+    return Figure.of("tradeoff", "trade-off", ("epsilon", "mean squared error"), *curves, log="y")
 
 
 POSITIONS = 101
@@ -237,28 +230,15 @@ def what_it_does(mechanism: Mechanism) -> Section:
 
 def _over_inputs(mechanism: Mechanism) -> tuple[Figure, ...]:
     grid = np.unique(np.concatenate([np.linspace(mechanism.lower, mechanism.upper, 201), mechanism.knots[:800]]))
-    bias = Figure(
-        key="bias",
-        title="Bias over the inputs",
-        x_label="input (data units)",
-        y_label="mean of the report - input (data units)",
-        curves=(Curve(name="bias", x=_numbers(grid), y=_numbers(_settled(mechanism, mechanism.mean(grid) - grid))),),
-    )
-    spread = mechanism.variance(grid) + (mechanism.mean(grid) - grid) ** 2
-    error = Figure(
-        key="mse",
-        title="Mean squared error over the inputs",
-        x_label="input (data units)",
-        y_label="MSE (squared data units)",
-        curves=(
-            Curve(name="at this input", x=_numbers(grid), y=_numbers(spread)),
-            Curve(
-                name="average, uniform inputs",
-                x=(mechanism.lower, mechanism.upper),
-                y=(mechanism.mse(),) * 2,
-                style="dashed",
-            ),
-        ),
+    away = mechanism.mean(grid) - grid
+    axes = ("input (data units)", "mean of the report - input (data units)")
+    bias = Figure.of("bias", "Bias over the inputs", axes, Curve.of("bias", grid, _settled(mechanism, away)))
+    error = Figure.of(
+        "mse",
+        "Mean squared error over the inputs",
+        ("input (data units)", "MSE (squared data units)"),
+        Curve.of("at this input", grid, mechanism.variance(grid) + away**2),
+        Curve.of("average, uniform inputs", (mechanism.lower, mechanism.upper), (mechanism.mse(),) * 2, "dashed"),
     )
     biased = mechanism.max_bias > 1e-6 * (mechanism.upper - mechanism.lower)  # else it draws rounding
     return (bias, error) if biased else (error,)
@@ -307,43 +287,31 @@ def what_it_guarantees(mechanism: Mechanism) -> Section:
         "The privacy profile is the probability delta by which epsilon-differential privacy may fail at a smaller "
         "epsilon; the Renyi curve bounds the moments of the privacy loss. All are worst cases over pairs of inputs.",
     )
-    tradeoff = Figure(
-        key="tradeoff",
-        title="Trade-off curve: the best attack on one report",
-        x_label="false-alarm rate",
-        y_label="greatest detection rate",
-        curves=(
-            Curve(name="best attack", x=_numbers(alarms), y=_numbers(hits)),
-            Curve(name="blind guessing", x=(0.0, 1.0), y=(0.0, 1.0), style="dashed"),
-        ),
+    tradeoff = Figure.of(
+        "tradeoff",
+        "Trade-off curve: the best attack on one report",
+        ("false-alarm rate", "greatest detection rate"),
+        Curve.of("best attack", alarms, hits),
+        Curve.of("blind guessing", (0.0, 1.0), (0.0, 1.0), "dashed"),
     )
     return Section(title="What it guarantees", words=words, figures=(tradeoff, _profile(mechanism), _renyi(mechanism)))
 
 
 def _profile(mechanism: Mechanism) -> Figure:
     top = mechanism.epsilon if math.isfinite(mechanism.epsilon) else 10.0
-    grid = np.linspace(0.0, top, _points(mechanism, 61))
-    return Figure(
-        key="profile",
-        title="Privacy profile of one report",
-        x_label="epsilon",
-        y_label="delta",
-        curves=(Curve(name="delta", x=_numbers(grid), y=tuple(mechanism.delta(float(e)) for e in grid)),),
-    )
+    grid = np.linspace(0.0, top, _points(mechanism, 61)).tolist()
+    curve = Curve.of("delta", grid, map(mechanism.delta, grid))
+    return Figure.of("profile", "Privacy profile of one report", ("epsilon", "delta"), curve)
 
 
 def _renyi(mechanism: Mechanism) -> Figure:
-    orders = np.geomspace(1.05, 256.0, _points(mechanism, 41))
-    values = [mechanism.renyi(float(alpha)) for alpha in orders]
-    kept = [(float(alpha), value) for alpha, value in zip(orders, values, strict=True) if math.isfinite(value)]
-    curves = [Curve(name="Renyi divergence", x=tuple(a for a, _ in kept), y=tuple(v for _, v in kept))] if kept else []
+    orders = np.geomspace(1.05, 256.0, _points(mechanism, 41)).tolist()
+    found = Curve.of("Renyi divergence", orders, map(mechanism.renyi, orders))
+    curves = [found] if found.x else []
     if math.isfinite(mechanism.epsilon):
-        ends = (float(orders[0]), float(orders[-1]))
-        curves.append(Curve(name="epsilon", x=ends, y=(mechanism.epsilon,) * 2, style="dashed"))
-    title = "Renyi curve of one report" if kept else "Renyi curve of one report: unbounded at every order"
-    return Figure(
-        key="renyi", title=title, x_label="order alpha", y_label="divergence", curves=tuple(curves), log_x=True
-    )
+        curves.append(Curve.of("epsilon", (orders[0], orders[-1]), (mechanism.epsilon,) * 2, "dashed"))
+    title = "Renyi curve of one report" + ("" if found.x else ": unbounded at every order")
+    return Figure.of("renyi", title, ("order alpha", "divergence"), *curves, log="x")
 
 
 # How good it is ----------------------------------------------------------------------------------------------
@@ -362,18 +330,12 @@ def how_good_it_is(mechanism: Mechanism, comparison: Comparison) -> Section:
             f"{number(comparison.limit)} on uniform inputs, however many bits it sends (a proven bound). This one is "
             f"{100 * excess:.3g} % above it.",
         )
-    names = tuple(rival.name for rival in ranked)
-    curves = [Curve(name="mean squared error", x=names, y=tuple(rival.mse for rival in ranked), style="bars")]
+    names = [rival.name for rival in ranked]
+    curves = [Curve.of("mean squared error", names, [rival.mse for rival in ranked], "bars")]
     if comparison.limit is not None:
-        limit = (comparison.limit,) * len(names)
-        curves.append(Curve(name="limit, any number of bits", x=names, y=limit, style="dashed"))
-    figure = Figure(
-        key="rivals",
-        title="Error at the same epsilon, uniform inputs",
-        x_label="",
-        y_label="MSE (squared data units)",
-        curves=tuple(curves),
-    )
+        curves.append(Curve.of("limit, any number of bits", names, [comparison.limit] * len(names), "dashed"))
+    axes = ("", "MSE (squared data units)")
+    figure = Figure.of("rivals", "Error at the same epsilon, uniform inputs", axes, *curves)
     rows = tuple(
         (rival.name, _up(rival.epsilon), str(rival.bits), mse, mae, f"{float(above(rival.max_bias, 2)):.1e}")
         for rival, mse, mae in zip(
@@ -421,19 +383,14 @@ def what_reports_buy(mechanism: Mechanism) -> Section:
     error = _NORMAL * np.sqrt(mechanism.mse() / counts)
     safe = [means.safe_half_width(mechanism, n=int(n), level=0.95) for n in counts]
     rows = _NORMAL * width / np.sqrt(12 * counts)
-    x = _numbers(counts)
-    figure = Figure(
-        key="interval",
-        title="Half width of the 95 % interval for the mean",
-        x_label="number of reports n",
-        y_label="half width (data units)",
-        curves=(
-            Curve(name="from privacy alone, uniform inputs", x=x, y=_numbers(error)),
-            Curve(name="safe at every n, worst inputs", x=x, y=_numbers(safe)),
-            Curve(name="without privacy, uniform inputs", x=x, y=_numbers(rows), style="dashed"),
-        ),
-        log_x=True,
-        log_y=True,
+    figure = Figure.of(
+        "interval",
+        "Half width of the 95 % interval for the mean",
+        ("number of reports n", "half width (data units)"),
+        Curve.of("from privacy alone, uniform inputs", counts, error),
+        Curve.of("safe at every n, worst inputs", counts, safe),
+        Curve.of("without privacy, uniform inputs", counts, rows, "dashed"),
+        log="xy",
     )
     words = (
         "Reports are averaged, so that the interval shrinks with the square root of their number. What the mechanism "

@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import html
 import json
+import math
 import re
 import textwrap
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import resources
-from typing import Literal, final
+from typing import Literal, TypeAlias, cast, final
 
 from mezzotint.core.records import Json, JsonObject
+
+Style: TypeAlias = Literal["line", "dashed", "bars"]
 
 
 @final
@@ -34,7 +38,18 @@ class Curve:
     y: tuple[float, ...]
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
-    style: Literal["line", "dashed", "bars"] = "line"
+    style: Style = "line"
+
+    @classmethod
+    def of(cls, name: str, x: Iterable[float] | Iterable[str], y: Iterable[float], style: Style = "line") -> Curve:
+        """The points that are finite."""
+        kept = [
+            (a if isinstance(a, str) else float(a), float(b))
+            for a, b in zip(x, y, strict=True)
+            if math.isfinite(b) and (isinstance(a, str) or math.isfinite(a))
+        ]
+        places = cast("tuple[float, ...]", tuple(a for a, _ in kept))
+        return cls(name=name, x=places, y=tuple(b for _, b in kept), style=style)
 
 
 @final
@@ -54,6 +69,12 @@ class Figure:
     curves: tuple[Curve, ...]
     log_x: bool = False
     log_y: bool = False
+
+    @classmethod
+    def of(cls, key: str, title: str, axes: tuple[str, str], *curves: Curve, log: str = "") -> Figure:
+        """From the labels of both axes and the curves; `log` names the logarithmic axes: "x", "y" or "xy"."""
+        along, up = axes
+        return cls(key=key, title=title, x_label=along, y_label=up, curves=curves, log_x="x" in log, log_y="y" in log)
 
 
 @final

@@ -94,28 +94,15 @@ def _progress(line: JsonObject, source: Path) -> JsonObject:
 
 
 def _along(history: Sequence[JsonObject], x: str, y: str, factor: float = 1.0) -> Curve:
-    points = [(line[x], factor * line[y]) for line in history if line[x] is not None and math.isfinite(line[x])]
-    kept = [point for point in points if math.isfinite(point[1])]
-    names = {
-        "test_accuracy": "test records",
-        "train_accuracy": "training records",
-        "loss": "loss",
-        "epsilon": "epsilon",
-    }
-    return Curve(name=names[y], x=tuple(a for a, _ in kept), y=tuple(b for _, b in kept))
+    known = [line for line in history if line[x] is not None]
+    names = {"test_accuracy": "test records", "train_accuracy": "training records"}
+    return Curve.of(names.get(y, y), [line[x] for line in known], [factor * line[y] for line in known])
 
 
 def _learnt(header: JsonObject, end: JsonObject | None, history: Sequence[JsonObject]) -> Section:
-    accuracy = Figure(
-        key="accuracy",
-        title="Accuracy",
-        x_label="steps",
-        y_label="records decided rightly, %",
-        curves=tuple(_along(history, "step", name, 100.0) for name in ("test_accuracy", "train_accuracy")),
-    )
-    loss = Figure(
-        key="loss", title="Loss of a batch", x_label="steps", y_label="loss", curves=(_along(history, "step", "loss"),)
-    )
+    curves = [_along(history, "step", name, 100.0) for name in ("test_accuracy", "train_accuracy")]
+    accuracy = Figure.of("accuracy", "Accuracy", ("steps", "records decided rightly, %"), *curves)
+    loss = Figure.of("loss", "Loss of a batch", ("steps", "loss"), _along(history, "step", "loss"))
     words = [
         "Losses and accuracies are computed from the records without noise: they are for the operator's eyes, and no "
         "claim covers publishing them.",
@@ -145,21 +132,14 @@ def history_figure(history: Sequence[Standing]) -> Figure:
         history: the `Standing`s of a run.
     """
     private = all(progress.epsilon is not None for progress in history)
-    x = tuple(float(one.step) if one.epsilon is None or not private else one.epsilon for one in history)
-    return Figure(
-        key="history",
-        title="Accuracy",
-        x_label="epsilon spent" if private else "steps",
-        y_label="accuracy (%)",
-        curves=(
-            Curve(name="test", x=x, y=tuple(100 * progress.test_accuracy for progress in history)),
-            Curve(
-                name="training (not for release)",
-                x=x,
-                y=tuple(100 * progress.train_accuracy for progress in history),
-                style="dashed",
-            ),
-        ),
+    x = [one.step if one.epsilon is None or not private else one.epsilon for one in history]
+    train = [100 * one.train_accuracy for one in history]
+    return Figure.of(
+        "history",
+        "Accuracy",
+        ("epsilon spent" if private else "steps", "accuracy (%)"),
+        Curve.of("test", x, [100 * one.test_accuracy for one in history]),
+        Curve.of("training (not for release)", x, train, "dashed"),
     )
 
 
@@ -172,20 +152,11 @@ def _cost(header: JsonObject, end: JsonObject | None, history: Sequence[JsonObje
         words = ("No noise was added and no table stands between the records and the weights: nothing is private.",)
         return Section(title=title, words=words)
     claimed = (str(end["claim"]),) if end is not None else ("The log does not hold the run's claim.",)
-    spent = Figure(
-        key="spent",
-        title=f"Epsilon spent, at delta {header['delta']:g}",
-        x_label="steps",
-        y_label="epsilon",
-        curves=(_along(history, "step", "epsilon"),),
-    )
-    against = Figure(
-        key="accuracy-epsilon",
-        title="Accuracy against epsilon",
-        x_label="epsilon spent",
-        y_label="test records decided rightly, %",
-        curves=(_along(history, "epsilon", "test_accuracy", 100.0),),
-    )
+    title_spent = f"Epsilon spent, at delta {header['delta']:g}"
+    spent = Figure.of("spent", title_spent, ("steps", "epsilon"), _along(history, "step", "epsilon"))
+    axes = ("epsilon spent", "test records decided rightly, %")
+    curve = _along(history, "epsilon", "test_accuracy", 100.0)
+    against = Figure.of("accuracy-epsilon", "Accuracy against epsilon", axes, curve)
     profile = _profile(header, end)
     figures = (spent, against) if profile is None else (spent, against, profile)
     if header.get("seed") is not None:
@@ -219,16 +190,8 @@ def _profile(header: JsonObject, end: JsonObject | None) -> Figure | None:
     claims = [
         mz.privacy.account(rqp.training_release([phase], delta=delta, neighboring=neighboring)) for delta in DELTAS
     ]
-    kept = [(claim.delta, claim.epsilon) for claim in claims if math.isfinite(claim.epsilon)]
-    curve = Curve(name="epsilon", x=tuple(d for d, _ in kept), y=tuple(e for _, e in kept))
-    return Figure(
-        key="profile",
-        title="Privacy profile of the whole run",
-        x_label="delta",
-        y_label="epsilon",
-        curves=(curve,),
-        log_x=True,
-    )
+    curve = Curve.of("epsilon", [claim.delta for claim in claims], [claim.epsilon for claim in claims])
+    return Figure.of("profile", "Privacy profile of the whole run", ("delta", "epsilon"), curve, log="x")
 
 
 # How to verify -----------------------------------------------------------------------------------------------
@@ -327,21 +290,11 @@ def _epsilon(value: float | str) -> str:
 
 
 def _learnt_together(report: JsonObject, settings: JsonObject) -> Section:
-    rounds = tuple(float(k) for k in range(len(report["accuracy"])))
-    accuracy = Figure(
-        key="accuracy",
-        title="Accuracy on public test data",
-        x_label="rounds",
-        y_label="decided rightly, %",
-        curves=(Curve(name="accuracy", x=rounds, y=tuple(100.0 * float(one) for one in report["accuracy"])),),
-    )
-    loss = Figure(
-        key="loss",
-        title="Loss on public test data",
-        x_label="rounds",
-        y_label="loss",
-        curves=(Curve(name="loss", x=rounds, y=tuple(float(one) for one in report["loss"])),),
-    )
+    rounds = range(len(report["accuracy"]))
+    right = Curve.of("accuracy", rounds, [100 * float(one) for one in report["accuracy"]])
+    accuracy = Figure.of("accuracy", "Accuracy on public test data", ("rounds", "decided rightly, %"), right)
+    lost = Curve.of("loss", rounds, map(float, report["loss"]))
+    loss = Figure.of("loss", "Loss on public test data", ("rounds", "loss"), lost)
     places = ("mechanism", "data", "out")  # paths of the machine that ran it
     rows = tuple((name.replace("_", " "), str(value)) for name, value in settings.items() if name not in places)
     words = (f"The run ended early: {report['stopped']}",) if report["stopped"] else ()
@@ -367,21 +320,9 @@ def _cost_of_sums(report: JsonObject) -> Section:
         for view, claim in claims.items()
         for name, value in (claim.get("alternatives") or {claim["method"]: claim["epsilon"]}).items()
     )
-    counted = Counter(charges.values())
-    charged = Figure(
-        key="charges",
-        title="Rounds that clients are charged for",
-        x_label="",
-        y_label="clients",
-        curves=(
-            Curve(
-                name="clients",
-                x=tuple(f"{rounds} rounds" for rounds in sorted(counted)),
-                y=tuple(float(counted[rounds]) for rounds in sorted(counted)),
-                style="bars",
-            ),
-        ),
-    )
+    counted = sorted(Counter(charges.values()).items())
+    bars = Curve.of("clients", [f"{rounds} rounds" for rounds, _ in counted], [many for _, many in counted], "bars")
+    charged = Figure.of("charges", "Rounds that clients are charged for", ("", "clients"), bars)
     table = Table(headings=("against", "accounting", "epsilon (computed)", "delta"), rows=rows)
     return Section(title="What it cost", words=tuple(words), figures=(charged,), table=table)
 
