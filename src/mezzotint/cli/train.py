@@ -316,7 +316,7 @@ def _noise(options: Options, projected: Projection | None, *, records: int, band
     least = mz.training.rqp.noise_multiplier(
         target,
         sampling=replace(batches.sampling, records_per_user=options["records_per_user"] or 1),
-        steps=mz.training.rqp.phases.participations(options["steps"], bands),
+        steps=mz.training.clipped.participations(options["steps"], bands),
         delta=options["delta"],
         neighboring=_neighboring(options),
     )

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from mezzotint.collect.columns import arrow, category_positions, numbers
 from mezzotint.collect.reports import code_field, hash_field
-from mezzotint.core.arguments import check_count
+from mezzotint.core.arguments import check_choice, check_count
 from mezzotint.core.entropy import BLOCK, KEY_BYTES, ElementWords, Words, fresh_key, key_from
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import refuse_existing, sync_folder
@@ -316,10 +316,8 @@ class Plan:
     def __post_init__(self) -> None:
         if not self.mechanisms:
             raise ParameterError("mechanisms", "none", "name at least one column and its mechanism")
-        if self.missing not in ("error", "drop"):
-            raise ParameterError("missing", self.missing, 'use "error" or "drop"')
-        if self.on_out_of_range not in ("clip", "error"):
-            raise ParameterError("on_out_of_range", self.on_out_of_range, 'use "clip" or "error"')
+        check_choice("missing", self.missing, ("error", "drop"))
+        check_choice("on_out_of_range", self.on_out_of_range, ("clip", "error"))
         for column in self.mechanisms:
             if column in self.keep:
                 raise ParameterError("keep", column, "the raw column beside its reports would undo them; leave it out")

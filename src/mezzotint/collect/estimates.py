@@ -46,6 +46,7 @@ from mezzotint.collect.nodes import deviance, fit, least_deviance, nodes_of
 from mezzotint.collect.reports import code_field, hash_field
 from mezzotint.collect.shapes import CrossFitted, OfRegion, Shapes
 from mezzotint.collect.sources import blocks_of, find_files
+from mezzotint.core.arguments import check_choice
 from mezzotint.core.errors import FileFormatError, InfeasibleError, ParameterError
 from mezzotint.core.loss import FloatArray
 from mezzotint.core.mechanism import Mechanism
@@ -472,8 +473,7 @@ def _refuse_order(**asked: object) -> None:
 def _check(counts: CodeCounts, level: float, method: str, allow_seeded: bool) -> None:
     refuse_seeded(counts.seeded, allowed=allow_seeded)
     check_level(level)
-    if method not in ("asymptotic", "safe"):
-        raise ParameterError("method", method, 'use "asymptotic" or "safe"')
+    check_choice("method", method, ("asymptotic", "safe"))
     if counts.n == 0:
         raise ParameterError("counts", 0, "there are no reports to estimate from")
     impossible = np.flatnonzero((counts.counts > 0) & ~counts.mechanism.weights.any(axis=0))

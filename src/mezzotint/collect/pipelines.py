@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from mezzotint.collect.columns import arrow, numbers, require_numbers
 from mezzotint.core import brought_by
+from mezzotint.core.arguments import check_choice
 from mezzotint.core.entropy import key_from
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import FloatArray, Mechanism, NumberArray, Seed
@@ -66,8 +67,7 @@ def arrow_codes(
 
     Guarantees: every call and every chunk draws from a keystream of its own.
     """
-    if missing not in ("error", "keep"):
-        raise ParameterError("missing", missing, 'use "error" or "keep"')
+    check_choice("missing", missing, ("error", "keep"))
     rng = _stream(rng)
     if isinstance(values, pa.ChunkedArray):
         chunks = [

@@ -21,6 +21,7 @@ from mezzotint.collect import columns
 from mezzotint.collect.drawing import Memo, Plan, Tally, load_memo_key, new_memo_key
 from mezzotint.collect.reports import code_field
 from mezzotint.collect.sources import BLOCK_ROWS, SourceFile, open_file
+from mezzotint.core.arguments import check_choice
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import publish
 from mezzotint.core.kernels import usable_cores
@@ -104,8 +105,7 @@ class Settings:
     people: str | None = None
 
     def __post_init__(self) -> None:
-        if self.engine not in ("local", "ray"):
-            raise ParameterError("engine", self.engine, 'use "local" or "ray"')
+        check_choice("engine", self.engine, ("local", "ray"))
         if self.address is not None and self.engine != "ray":
             raise ParameterError(
                 "address", self.address, 'is that of a Ray cluster; choose engine="ray" (--engine ray)'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from numbers import Integral, Real
 from typing import Literal, SupportsIndex, TypeVar, cast
 
@@ -40,6 +40,14 @@ def check_count(name: str, value: object, *, least: int = 1, most: int = MOST) -
         shown = f"{most:,}" if most < 10**6 else f"{most:.4g}"
         raise ParameterError(name, value, f"need an integer >= {least}, at most {shown}")
     return number
+
+
+def check_choice(name: str, value: object, known: Iterable[str]) -> None:
+    """ParameterError unless the value is one of these words."""
+    words = list(known)
+    if value not in words:
+        remedy = f'use "{words[0]}" or "{words[1]}"' if len(words) == 2 else f"use one of {', '.join(words)}"
+        raise ParameterError(name, value, remedy)
 
 
 def check_instance(name: str, value: object, kind: type[T]) -> T:

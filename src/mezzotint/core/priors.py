@@ -17,6 +17,7 @@ from typing import Any, Literal, cast, final
 import numpy as np
 import numpy.typing as npt
 
+from mezzotint.core.arguments import check_choice
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import FloatArray, IndexArray
 
@@ -241,8 +242,7 @@ def cost_matrix(*, knots: FloatArray, levels: FloatArray, prior: Prior, loss: Li
 
     Guarantees: exact up to the prior's moments (closed form for uniform and sample priors).
     """
-    if loss not in ("mse", "mae"):
-        raise ParameterError("loss", loss, 'use "mse" or "mae"')
+    check_choice("loss", loss, ("mse", "mae"))
     inner = levels[(levels > knots[0]) & (levels < knots[-1])] if loss == "mae" else levels[:0]
     edges = np.unique(np.concatenate([knots, inner]))
     moments = prior.moments(edges)

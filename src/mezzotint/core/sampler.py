@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeGuard, cast, final
 import numpy as np
 import numpy.typing as npt
 
+from mezzotint.core.arguments import check_choice
 from mezzotint.core.entropy import BLOCK, PART, ElementWords, key_from
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism, NumberArray, Seed
@@ -130,8 +131,7 @@ def codes_from_words(mechanism: Mechanism, x: npt.ArrayLike, words: npt.ArrayLik
 
 
 def _check_options(on_out_of_range: str, threads: int | None) -> None:
-    if on_out_of_range not in ("clip", "error"):
-        raise ParameterError("on_out_of_range", on_out_of_range, 'use "clip" or "error"')
+    check_choice("on_out_of_range", on_out_of_range, ("clip", "error"))
     if threads is not None and threads < 1:
         raise ParameterError("threads", threads, "need at least one thread; None uses all")
 

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core import brought_by
-from mezzotint.core.arguments import Neighboring, check_count, check_neighboring
+from mezzotint.core.arguments import Neighboring, check_choice, check_count, check_neighboring
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_object
 from mezzotint.core.loss import FloatArray
@@ -520,6 +520,5 @@ def load_federation(
     Raises:
         ParameterError: an unknown data set, a missing file. FileFormatError: a file that is something else.
     """
-    if dataset not in _LOADERS:
-        raise ParameterError("dataset", dataset, f"use one of {', '.join(CLIENT_DATASETS)}")
+    check_choice("dataset", dataset, _LOADERS)
     return _LOADERS[dataset](folder, clients, alpha, seed)

@@ -13,6 +13,7 @@ from importlib import resources
 from pathlib import Path
 from typing import IO
 
+from mezzotint.core.arguments import check_choice
 from mezzotint.core.errors import FileFormatError, ParameterError
 
 AIR_TIME = "air_time"
@@ -64,8 +65,7 @@ class Election:
         Raises:
             ParameterError: if there is no such candidate.
         """
-        if candidate not in self.candidates:
-            raise ParameterError("candidate", candidate, f"use one of {', '.join(self.candidates)}")
+        check_choice("candidate", candidate, self.candidates)
         return Fraction(self.counts[self.candidates.index(candidate)], self.records)
 
 

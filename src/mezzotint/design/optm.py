@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize
 
-from mezzotint.core.arguments import check_count, check_covering
+from mezzotint.core.arguments import check_choice, check_count, check_covering
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.loss import FloatArray
 from mezzotint.core.mechanism import Mechanism
@@ -346,8 +346,7 @@ def optm(
     """
     started = time.perf_counter()
     problem = make_problem(epsilon=epsilon, lower=lower, upper=upper, loss="mae", prior=prior)
-    if constraints not in BUILDERS:
-        raise ParameterError("constraints", constraints, f"use one of {', '.join(BUILDERS)}")
+    check_choice("constraints", constraints, BUILDERS)
     boxes, levels = check_count("boxes", boxes, most=10_000), check_count("levels", levels, least=3, most=64)
     sets = (
         bin_sets(problem, levels)

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core import rounding
-from mezzotint.core.arguments import check_finite
+from mezzotint.core.arguments import check_choice, check_finite
 from mezzotint.core.errors import InfeasibleError, MezzotintError, ParameterError
 from mezzotint.core.mechanism import NARROWEST, TOTAL, FloatArray, IntArray, Mechanism
 from mezzotint.core.priors import Prior, as_prior, cost_matrix
@@ -122,8 +122,7 @@ def make_problem(
     if not lower < upper or not math.isfinite(upper - lower):
         raise ParameterError("upper", upper, f"must exceed lower={lower:g}")
     _check_privacy(epsilon, delta, alpha, metric)
-    if loss not in get_args(Loss):
-        raise ParameterError("loss", loss, f"use one of {', '.join(get_args(Loss))}")
+    check_choice("loss", loss, get_args(Loss))
     if math.isnan(max_bias) or max_bias < 0:
         raise ParameterError("max_bias", max_bias, "0 for unbiased, a bound in data units, or inf for no bound")
     return Problem(

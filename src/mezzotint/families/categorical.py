@@ -26,7 +26,7 @@ from typing import Literal, final, get_args
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.arguments import check_epsilon
+from mezzotint.core.arguments import check_choice, check_epsilon
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import MAX_LEVELS, MISSING, OTHER, TOTAL, IntArray, Mechanism, Seed, category_name
 from mezzotint.core.rounding import ratio_below
@@ -91,8 +91,7 @@ def categorical(
     """
     names = domain_names(categories, other=other, missing=missing, most=MAX_CATEGORIES)
     asked = min(check_epsilon(epsilon), 64 * math.log(2))
-    if method not in get_args(Method):
-        raise ParameterError("method", method, f"use one of {', '.join(get_args(Method))}")
+    check_choice("method", method, get_args(Method))
     methods = ("krr", "subset", "hadamard", "projective", "affine") if method == "best" else (method,)
     found: list[Mechanism] = []
     refused: list[ParameterError] = []

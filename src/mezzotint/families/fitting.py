@@ -20,7 +20,15 @@ import numpy.typing as npt
 from scipy.optimize import brentq, minimize
 from scipy.special import ndtr
 
-from mezzotint.core.arguments import Values, check_count, check_covering, check_epsilon, check_finite, check_range
+from mezzotint.core.arguments import (
+    Values,
+    check_choice,
+    check_count,
+    check_covering,
+    check_epsilon,
+    check_finite,
+    check_range,
+)
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import MAX_LEVELS, TOTAL, FloatArray, Mechanism
 from mezzotint.core.priors import Prior, SamplePrior, UniformPrior, as_prior, cell_means, cost_matrix
@@ -151,8 +159,7 @@ def _check(
     knots: npt.ArrayLike | None,
 ) -> _Request:
     low, high = check_range(lower, upper)
-    if loss not in ("mse", "mae"):
-        raise ParameterError("loss", loss, 'use "mse" or "mae"')
+    check_choice("loss", loss, ("mse", "mae"))
     bins = None if np.ndim(levels) == 0 else check_covering("levels", levels, lower=low, upper=high)
     asked = check_epsilon(epsilon)
     if asked < 1e-8:
@@ -557,8 +564,7 @@ def variance(name: str, epsilon: float) -> Variance:
     Raises:
         ParameterError: an unknown name, an epsilon that is not positive.
     """
-    if name not in _VARIANCES:
-        raise ParameterError("family", name, f"use one of {', '.join(CONTINUOUS)}")
+    check_choice("family", name, CONTINUOUS)
     if not 1e-6 <= epsilon <= 600:
         raise ParameterError("epsilon", epsilon, "need an epsilon from 1e-6 to 600")
     return _VARIANCES[name](epsilon)

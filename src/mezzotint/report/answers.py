@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, final
 
 import mezzotint as mz
 from mezzotint.core import priors
+from mezzotint.core.arguments import check_choice, check_count, check_finite, check_probability
 from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import above, number
@@ -63,28 +64,17 @@ class Question:
     delta: float = 1e-6
 
     def __post_init__(self) -> None:
-        for name in ("epsilon", "lower", "upper", "delta"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-                raise ParameterError(name, value, "give a finite number")
+        for name in ("epsilon", "lower", "upper"):
+            check_finite(name, getattr(self, name))
         if not 0.05 <= self.epsilon <= 15:
             raise ParameterError("epsilon", self.epsilon, "use 0.05 to 15 per report")
         if not self.lower < self.upper:
             raise ParameterError("upper", self.upper, f"must be above lower={self.lower:g}")
-        if not 0 < self.delta < 1:
-            raise ParameterError("delta", self.delta, "use a small probability such as 1e-6")
-        self._check_counts()
-        if self.loss not in ("mse", "mae"):
-            raise ParameterError("loss", self.loss, 'use "mse" or "mae"')
-        if self.view not in ("local", "sum"):
-            raise ParameterError("view", self.view, 'use "local" or "sum"')
-
-    def _check_counts(self) -> None:
-        greatest = {"bits": MOST_BITS, "clients": 10**9, "coordinates": 10**7, "rounds": 10**5}
-        for name, most in greatest.items():
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-                raise ParameterError(name, value, f"use a whole number from 1 to {most:,}")
+        check_probability("delta", self.delta)
+        for name, most in {"bits": MOST_BITS, "clients": 10**9, "coordinates": 10**7, "rounds": 10**5}.items():
+            check_count(name, getattr(self, name), most=most)
+        check_choice("loss", self.loss, ("mse", "mae"))
+        check_choice("view", self.view, ("local", "sum"))
 
 
 @final

@@ -14,12 +14,13 @@ import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, final
+from typing import Any, Literal, final, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core import brought_by
+from mezzotint.core.arguments import check_choice
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import replacing
 from mezzotint.core.mechanism import FloatArray
@@ -33,7 +34,6 @@ OPSET = 21
 FORMAT = 10
 
 Dense = Literal["DequantizeLinear", "MatMulNBits"]
-_DENSE = ("DequantizeLinear", "MatMulNBits")
 _RUNTIME = "com.microsoft"
 _BLOCKS = 16, 128
 """The least and the most inputs that share a scale and a zero point in MatMulNBits: up to 5 bytes beside 64."""
@@ -61,8 +61,7 @@ class Graph:
     """
 
     def __init__(self, helper: Any, packed: PackedModel, dense: Dense, *, exact: bool = False) -> None:
-        if dense not in _DENSE:
-            raise ParameterError("dense", dense, f"use one of {', '.join(_DENSE)}")
+        check_choice("dense", dense, get_args(Dense))
         self.bits = 4 if len(packed.levels) <= 16 else 8
         if dense == "MatMulNBits" and self.bits > 4:
             raise ParameterError("dense", dense, "it holds at most 16 levels; use DequantizeLinear")
@@ -686,8 +685,7 @@ def save_onnx(
     size = shape or tuple(packed.note.get("architecture", {}).get("shape", ()))
     if not size:
         raise ParameterError("shape", None, "the packed model does not say what a record looks like; give its shape")
-    if inputs not in KINDS:
-        raise ParameterError("inputs", inputs, f"use one of {', '.join(KINDS)}")
+    check_choice("inputs", inputs, KINDS)
     whole = to_module(packed, module).eval()
     note = json.dumps(dict(packed.note), sort_keys=True)
     model = written(Graph(onnx.helper, packed, dense, exact=exact), whole, size, inputs, note=note)

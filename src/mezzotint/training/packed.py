@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, final
 import numpy as np
 import numpy.typing as npt
 
+from mezzotint.core.arguments import check_choice
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import replacing
 from mezzotint.core.kernels import Codes
@@ -396,8 +397,7 @@ def pack_weights(
     """
     if not 1 <= bits <= 8:
         raise ParameterError("bits", bits, "weights take 1 to 8 bits")
-    if scales not in ("channel", "tensor"):
-        raise ParameterError("scales", scales, 'use "channel" or "tensor"')
+    check_choice("scales", scales, ("channel", "tensor"))
     tensors: list[PackedTensor] = []
     for name, values in weights.items():
         array = np.asarray(values, dtype=np.float64)

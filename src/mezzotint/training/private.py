@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, final
 
-from mezzotint.core.arguments import Neighboring, check_count, check_neighboring, check_positive
+from mezzotint.core.arguments import Neighboring, check_choice, check_count, check_neighboring, check_positive
 from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.privacy.account import account
 from mezzotint.privacy.claim import Claim
@@ -283,16 +283,14 @@ def make_private(
 
 
 def _check(method: str, *, bits: int | None, q: float | None, neighboring: str, loss_reduction: str) -> None:
-    if method not in METHODS:
-        raise ParameterError("method", method, f"use one of {', '.join(METHODS)}")
+    check_choice("method", method, METHODS)
     if bits is not None and method == "dp-sgd":
         remedy = "weights are floats; pack them into few bits after training, which is free, or use proj-dp-sgd"
         raise ParameterError("bits", bits, remedy)
     if q is not None and method != "rqp":
         raise ParameterError("q", q, f"{method} replaces no codes; use rqp, or leave q out")
     check_neighboring(neighboring)
-    if loss_reduction not in ("mean", "sum"):
-        raise ParameterError("loss_reduction", loss_reduction, 'use "mean" or "sum"')
+    check_choice("loss_reduction", loss_reduction, ("mean", "sum"))
 
 
 @final

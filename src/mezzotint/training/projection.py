@@ -14,6 +14,7 @@ from typing import Literal, final
 import numpy as np
 import numpy.typing as npt
 
+from mezzotint.core.arguments import check_choice
 from mezzotint.core.entropy import PART, ElementWords
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.kernels import compiled, in_threads, put, take, usable_cores
@@ -91,8 +92,7 @@ def projection(*, bits: int = 4, rounding: Rounding = "stochastic", q: float = 1
     levels = check_bits(bits)
     if bits > MAX_BITS:
         raise ParameterError("bits", bits, f"weights take 1 to {MAX_BITS} bits")
-    if rounding not in ROUNDINGS:
-        raise ParameterError("rounding", rounding, 'use "stochastic" or "nearest"')
+    check_choice("rounding", rounding, ROUNDINGS)
     keep = check_q(q, levels)
     values = np.linspace(-1.0, 1.0, levels)
     rows, kept = _replacing_rows(levels, keep)

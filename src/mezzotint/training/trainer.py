@@ -21,7 +21,7 @@ from typing import Any, Literal, cast, final
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.arguments import Neighboring, check_count, check_neighboring, check_positive
+from mezzotint.core.arguments import Neighboring, check_choice, check_count, check_neighboring, check_positive
 from mezzotint.core.entropy import key_from
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import AppendLog, replacing
@@ -116,12 +116,8 @@ class TrainingSettings:
             check_count("records_per_user", self.records_per_user)
         if not 0 <= self.averaging <= 1:
             raise ParameterError("averaging", self.averaging, "a share of the steps lies in [0, 1]")
-        for name, value, known in (
-            ("optimizer", self.optimizer, OPTIMIZERS),
-            ("schedule", self.schedule, SCHEDULES),
-        ):
-            if value not in known:
-                raise ParameterError(name, value, f"use one of {', '.join(known)}")
+        check_choice("optimizer", self.optimizer, OPTIMIZERS)
+        check_choice("schedule", self.schedule, SCHEDULES)
         if self.neighboring is not None:
             check_neighboring(self.neighboring)
 

@@ -12,7 +12,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Literal, final
+from typing import Literal, final, get_args
 
 import dp_accounting
 import numpy as np
@@ -20,7 +20,7 @@ from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 from scipy.special import ndtr
 
 from mezzotint import kernel
-from mezzotint.core.arguments import Neighboring, check_count, check_neighboring, check_positive
+from mezzotint.core.arguments import Neighboring, check_choice, check_count, check_neighboring, check_positive
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.records import JsonObject
 from mezzotint.core.search import bracket
@@ -578,8 +578,7 @@ class RQPSettings:
             check_positive(name, getattr(self, name))
         for name in ("batch_size", "dataset_size", "steps", "dimension"):
             check_count(name, getattr(self, name))
-        if self.sampling not in ("poisson", "with_replacement"):
-            raise ParameterError("sampling", self.sampling, 'use "poisson" or "with_replacement"')
+        check_choice("sampling", self.sampling, get_args(SamplingName))
 
     @property
     def levels(self) -> int:
@@ -698,8 +697,7 @@ def utility_bound(
     Guarantees: for a minimizer in the box; the average of the iterates is bounded too, but is not quantized.
     Source: corrected Theorem 2 (docs/proofs/training.md).
     """
-    if rounding not in ("nearest", "stochastic"):
-        raise ParameterError("rounding", rounding, 'use "nearest" or "stochastic"')
+    check_choice("rounding", rounding, get_args(Rounding))
     if not start_distance >= 0:
         raise ParameterError("start_distance", start_distance, "a distance is 0 or more")
     keep, levels = check_q(q, settings.levels), settings.levels
