@@ -13,14 +13,17 @@ import griffe
 
 KNOWN = "Returns|Raises|Warns"
 """Sections of the style, which are drawn as such unless their text stands in the line of the heading."""
+SECTION = re.compile(rf"^(Arguments|Examples?|{KNOWN}):$")
 HEADING = re.compile(rf"^(?:(Guarantees|Edge cases|Sources?):(?: (.*))?|({KNOWN}): (.*))$")
 
 
 def paragraphs(text: str) -> str:
-    """The docstring with every such heading in bold, and its text after it.
+    """The docstring with every such heading in bold, its text after it, and an empty line above the style's own.
 
     >>> paragraphs("Guarantees: pure.\\n    Always.\\nSource: a paper.")
     '\\n**Guarantees:** pure.\\nAlways.\\n\\n**Source:** a paper.'
+    >>> paragraphs("Arguments:\\n    a: one.\\nRaises:\\n    KeyError: none.")
+    'Arguments:\\n    a: one.\\n\\nRaises:\\n    KeyError: none.'
     """
     lines: list[str] = []
     within = False
@@ -30,6 +33,8 @@ def paragraphs(text: str) -> str:
             name, words = found[1] or found[3], found[2] or found[4] or ""
             lines += ["", f"**{name}:** {words}".rstrip()]
         else:
+            if SECTION.match(line) and lines and lines[-1]:
+                lines.append("")
             lines.append(line.removeprefix("    ") if within else line)
         within = bool(found) or (within and line.startswith("    ")) or (within and not line.strip())
     return "\n".join(lines)

@@ -221,6 +221,8 @@ def test_headings_of_docstrings_become_paragraphs() -> None:
     docstrings = load(ROOT / "docs" / "docstrings.py")
     written = """Draws.
 
+Arguments:
+    inputs: at least one.
 Returns:
     The reports.
 
@@ -234,6 +236,9 @@ Source: a paper.
 
 The rest."""
     drawn = """Draws.
+
+Arguments:
+    inputs: at least one.
 
 Returns:
     The reports.

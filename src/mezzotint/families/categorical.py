@@ -77,15 +77,12 @@ def categorical(
             frequencies, of those whose tables are small enough.
         other: a category of its own, `(other)`, for values that are not listed. Without it they are an error.
         missing: a category of its own, `(missing)`, for values that are not there, so that who is missing is private.
-
     Raises:
         ParameterError: naming the parameter; also a method that would need more than 65536 reports or 2**22 entries.
-
     Guarantees: `Mechanism.certificate` as of any table. Frequencies can be estimated without bias: the rows are
         linearly independent.
     Edge cases: where not all subsets or hashes fit a table, a public selection of them, the same for everybody, is
         used. It touches the variance only. Tables of many hundred categories are files of many megabytes.
-
     Source: Kairouz, Bonawitz, Ramage 2016; Ye and Barg 2018 (subset selection); Acharya, Sun, Zhang 2019 (Hadamard);
         Wang, Blocki, Li, Jha 2017 (hashing); Feldman, Nelson, Nguyen, Talwar 2022 (projective geometry).
     """
@@ -405,9 +402,7 @@ class HashedDomain:
         Arguments:
             values: (n,) categories; None is missing.
             rng: None for the cryptographic generator; a seed or numpy Generator is reproducible and NOT private.
-
         Returns: (n,) codes and (n,) hashes, both parts of the report.
-
         Raises:
             ParameterError: a value that is no category.
         """
@@ -455,16 +450,12 @@ def hashed(
         categories: 2 to 262143 names, known beforehand: a list read off private data is a release of its own.
         epsilon: pure epsilon asked for, > 0 and finite; that of the table of cells is at most this.
         other, missing: as in `categorical`.
-
     Returns: what `collect.privatize` takes for a mechanism.
-
     Raises:
         ParameterError: naming the parameter.
-
     Guarantees: a report is a number drawn without looking at the value, and one report of `mechanism` about the cell
         that the value has under it: for every number the table's certificate holds. The number of cells is the power of
         2 near e**epsilon + 1 at which a rare category's frequency varies least.
-
     Source: Wang, Blocki, Li, Jha 2017 (local hashing).
     """
     names = domain_names(categories, other=other, missing=missing, most=MAX_DOMAIN)

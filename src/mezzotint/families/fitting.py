@@ -119,7 +119,6 @@ def member_of(build: Callable[[float], Mechanism], epsilon: float) -> Mechanism:
 
     Arguments:
         build: its tables' epsilon must not decrease (or not increase) with the number; from 2**-40 to 2**40.
-
     Raises:
         InfeasibleError: no number tried gives a table with so small an epsilon.
     """
@@ -560,7 +559,6 @@ def variance(name: str, epsilon: float) -> Variance:
             2019), "laplace", "staircase" (Geng and Viswanath 2014, least variance for a query of any range),
             "gaussian" (analytic, Balle and Wang 2018, delta = 1e-6).
         epsilon: > 0, pure except for "gaussian".
-
     Raises:
         ParameterError: an unknown name, an epsilon that is not positive.
     """

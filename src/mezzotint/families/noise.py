@@ -39,10 +39,8 @@ class IntegerNoise:
             losses are those of the weights as drawn, so truncation and rounding are in them.
         modulus: None, or M >= 2: reports are residues 0 .. M-1. Wrapping never costs privacy.
         name: what the noise is.
-
     Raises:
         ParameterError: naming the parameter, its value and the remedy.
-
     Guarantees:
         Losses are worst cases over all pairs of integers at most `sensitivity` apart, over every input.
     Edge cases: without wrap-around the ends of the support tell inputs apart: `epsilon` is inf, `delta` counts it.
@@ -88,7 +86,6 @@ class IntegerNoise:
 
         Arguments:
             shift: >= 1.
-
         Raises:
             ParameterError: more reports are possible than a table has levels.
         """
@@ -215,10 +212,8 @@ def discrete_laplace(*, scale: float, bound: int | None = None, modulus: int | N
         scale: > 0, in integer steps; the variance is about 2 scale**2.
         bound: largest |k|; None keeps every k that gets a unit of 2**-32.
         modulus: see `IntegerNoise`.
-
     Raises:
         ParameterError: naming the parameter, its value and the remedy.
-
     Source: Ghosh, Roughgarden, Sundararajan 2009 (geometric mechanism), truncated.
     """
     t = _scale("scale", scale, most=1300.0)
@@ -235,10 +230,8 @@ def discrete_gaussian(*, sigma: float, bound: int | None = None, modulus: int | 
     Arguments:
         sigma: > 0, in integer steps; the standard deviation is at most sigma.
         bound, modulus: as in `discrete_laplace`.
-
     Raises:
         ParameterError: naming the parameter, its value and the remedy.
-
     Source: Canonne, Kamath, Steinke 2020, truncated.
     """
     s = _scale("sigma", sigma, most=4500.0)
@@ -255,10 +248,8 @@ def skellam(*, variance: float, bound: int | None = None, modulus: int | None = 
     Arguments:
         variance: v > 0, in squared integer steps.
         bound, modulus: as in `discrete_laplace`.
-
     Raises:
         ParameterError: naming the parameter, its value and the remedy.
-
     Source: Agarwal, Kairouz, Liu 2021, truncated.
     """
     v = _scale("variance", variance, most=4500.0**2)
@@ -277,10 +268,8 @@ def named_family(noise: IntegerNoise) -> str | None:
 
     Arguments:
         noise: of a standard deviation of a step or more, if it is to be recognised; its name is not looked at.
-
     Guarantees: each weight but the middle one is within 4 units and a millionth of that of the family's table of the
         same variance, so that no gap, no short tail and no far second peak passes for the family.
-
     Example:
         >>> from mezzotint.families import discrete_gaussian, discrete_laplace
         >>> named_family(discrete_gaussian(sigma=3.0)), named_family(discrete_laplace(scale=3.0))

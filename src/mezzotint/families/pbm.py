@@ -31,14 +31,11 @@ class PoissonBinomial:
         lower, upper: input range, data units.
         trials: number n of coin tosses; the report is one of n + 1 levels.
         theta: slope of the coin's bias, in (0, 1/2].
-
     Raises:
         ParameterError: naming the parameter, its value and the remedy.
-
     Guarantees:
         Losses are the exact worst cases over all pairs of inputs (docs/proofs/families.md), rounded up.
     Edge cases: theta = 1/2 makes an end of the range deterministic: epsilon is inf.
-
     Source: Chen, Ozgur, Kairouz 2022, Algorithm 2 (their m is `trials`).
     """
 
@@ -169,16 +166,13 @@ def pbm(
         trials: number n of tosses; n + 1 levels (2**b - 1 tosses fill b bits).
         theta: slope of the coin's bias, in (0, 1/2].
         knots: evenly spaced inputs at which the pmf is exact, >= 2.
-
     Raises:
         ParameterError: naming the parameter, its value and the remedy.
-
     Guarantees:
         Unbiased up to `max_bias`: the raw mean is linear in x, so mixing keeps it.
         No loss exceeds the raw mechanism's (its rows are among it), up to rounding to integers.
         The variance exceeds the raw one by at most (1 - 1/n) (h/2)**2, h the distance of knots.
     Edge cases: theta = 1/2 has epsilon inf. A probability below 2**-32 becomes one unit.
-
     Source: Chen, Ozgur, Kairouz 2022; the interpolation is docs/proofs/families.md.
     """
     raw = pbm_exact(lower=lower, upper=upper, trials=trials, theta=theta)

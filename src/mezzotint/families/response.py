@@ -24,15 +24,12 @@ def k_randomized_response(
         levels: k >= 2 evenly spaced points from lower to upper, or the k points themselves, increasing, the first
             equal to lower and the last to upper. The decoded levels follow from them and lie further out.
         epsilon: pure epsilon asked for, > 0 and finite.
-
     Raises:
         ParameterError: naming the parameter; also an epsilon so small that 2**32 units cannot show it.
-
     Guarantees:
         The certified epsilon is at most `epsilon`, and within 2**-31 * k * (e**epsilon + k) of it while below 22.
         Unbiased up to the rounding of the levels to floats.
     Edge cases: epsilon above log(2**32): the rarest report keeps one unit and the certified epsilon stays below.
-
     Source: Kairouz, Oh, Viswanath 2014 (k-ary randomized response), debiased for a numeric mean.
     """
     low, high = check_range(lower, upper)
@@ -75,9 +72,7 @@ def randomized_response(*, lower: float = -1.0, upper: float = 1.0, epsilon: flo
     Arguments:
         lower, upper: input range, data units.
         epsilon: pure epsilon asked for, > 0 and finite; the certified one is at most this.
-
     Raises, Guarantees, Edge cases: as `k_randomized_response` with two points.
-
     Source: Warner 1965; Duchi, Jordan, Wainwright 2018 for a bounded mean.
     """
     return k_randomized_response(lower=lower, upper=upper, levels=2, epsilon=epsilon)
@@ -90,10 +85,8 @@ def stochastic_rounding(*, lower: float = -1.0, upper: float = 1.0, levels: int 
         lower, upper: input range, data units.
         levels: that many evenly spaced levels from lower to upper, or the levels themselves, increasing, reaching
             from lower or below to upper or above.
-
     Raises:
         ParameterError: naming the parameter.
-
     Guarantees:
         epsilon is inf whenever some level cannot be reported from every input.
     Edge cases: two levels strictly outside [lower, upper] are randomized response, with a finite epsilon; a level
@@ -121,14 +114,11 @@ def square_wave(*, lower: float = -1.0, upper: float = 1.0, outputs: int = 32, e
         lower, upper: input range, data units.
         outputs: equal bins, 2 to 4096, into which the continuous output is cut.
         epsilon: pure epsilon asked for, > 0 and finite; the certified one is at most this.
-
     Raises:
         ParameterError: naming the parameter; also an epsilon so small that 2**32 units cannot show it.
-
     Guarantees: between the knots, at which the window meets an edge of a bin, the pmf is that of the continuous
         mechanism's bins, up to integer rounding.
     Edge cases: where the window is narrower than two bins none lies inside it, and the certified epsilon is smaller.
-
     Source: Li, Wang, Lopuhaa-Zwakenberg, Li, Skoric 2020, "Estimating numerical distributions under local differential
         privacy".
     """

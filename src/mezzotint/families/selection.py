@@ -60,7 +60,6 @@ def pair_rows(
         bins: (m,) increasing, covering [lower, upper].
         left, right: entry n - 1 is the (..., n) distribution over the n bins on that side, counted from the outermost;
             leading axes carry a batch, and lead the rows (..., knots, m) as well.
-
     Guarantees: sums of non-negative terms only, so that each probability has full relative accuracy.
     """
     knots: list[float] = []
@@ -91,16 +90,13 @@ def selection(
         bins: (m,) output levels, data units, increasing, any spacing, reaching from lower or below to upper or above.
         left: m - 1 rows [[q_1(1)], [q_2(1), q_2(2)], ...]; row j sums to 1; entry i is the outermost but i - 1.
         right: the same for the right side, entries counted from the outermost right bin; None mirrors `left`.
-
     Raises:
         ParameterError: bins that do not increase or cover the range; rows of wrong length, sign or sum.
-
     Guarantees:
         Unbiased at every input up to the integer rounding (`max_bias` states it exactly).
         Equals the published mechanism everywhere below `upper` (where a bin on `upper` would jump, the limit holds).
     Edge cases: a bin outside the range at which no row puts mass keeps probability 0; an outermost bin equal to
         lower or upper makes epsilon inf.
-
     Source: Cai, Zhang, Khalili 2024, Algorithm 1 and eq. (4); Section 4.2 for two separate sides.
     """
     low, high = check_range(lower, upper)
@@ -131,13 +127,10 @@ def biased_selection(
         lower, upper, bins, left, right: as in `selection`.
         gamma: parameter of the exponential mechanism, finite; 0 tosses a fair coin, larger prefers the nearer bin.
         knots: evenly spaced inputs, >= 2, that join the bins as knots.
-
     Raises:
         ParameterError: as `selection`; gamma not finite; knots below 2.
-
     Guarantees:
         The bias is what `max_bias` says: it is not zero, and no design hides it.
-
     Source: Cai, Zhang, Khalili 2024, Section 5 (biased quantization).
     """
     low, high = check_range(lower, upper)
@@ -221,16 +214,13 @@ def rqm(
         levels: number m of evenly spaced bins, outermost included, >= 2.
         extension: how far the bins reach beyond the range on each side, data units (the paper's Delta), >= 0.
         q: probability that an inner bin is kept, in [0, 1].
-
     Raises:
         ParameterError: naming the parameter, its value and the remedy.
-
     Guarantees:
         The rows are Lemma 5.3's pmf at both one-sided limits of every bin, rounded to integers.
         Unbiased up to `max_bias`.
     Edge cases: q=0 is randomized response on the two outermost bins; q=1 is stochastic rounding; extension=0 has
         epsilon inf. Where a probability is below 2**-32 the table gives it one unit, and epsilon is that table's.
-
     Source: Youn, Hu, Ziani, Abernethy 2023, Algorithm 2 and Lemma 5.3.
     """
     low, high = check_range(lower, upper)
@@ -253,10 +243,8 @@ def published_rqm_epsilon(*, lower: float, upper: float, levels: int, extension:
 
     Arguments:
         lower, upper, levels, extension, q: as in `rqm`; extension > 0 and q in (0, 1), as the theorem asks.
-
     Raises:
         ParameterError: outside the theorem's range.
-
     Source: Youn, Hu, Ziani, Abernethy 2023, Theorem 5.4.
     """
     low, high = check_range(lower, upper)
@@ -298,14 +286,11 @@ def erm(*, lower: float = -1.0, upper: float = 1.0, bins: Values, gamma: float =
         bins: (m,) output levels, data units, increasing, reaching from lower or below to upper or above. The paper's
             are symmetric; others work by the same rule on each side.
         gamma: decay, finite; 0 draws evenly, negative prefers far bins (needed for small epsilon).
-
     Raises:
         ParameterError: naming the parameter, its value and the remedy.
-
     Guarantees:
         Unbiased up to `max_bias`. `epsilon` is exact, also where Theorem 1 fails.
     Edge cases: an outermost bin equal to lower or upper makes epsilon inf.
-
     Source: Cai, Zhang, Khalili 2024, Section 3.3, eq. (2).
     """
     low, high = check_range(lower, upper)
@@ -326,10 +311,8 @@ def published_erm_epsilon(*, lower: float, upper: float, levels: int, extension:
         levels: number m of evenly spaced bins from lower - extension to upper + extension.
         extension: the paper's Delta, data units, >= 0.
         gamma: as in `erm`.
-
     Raises:
         ParameterError: naming the parameter, its value and the remedy.
-
     Source: Cai, Zhang, Khalili 2024, Theorem 1.
     """
     low, high, size, reach, decay = _grid(lower, upper, levels, extension, gamma)
@@ -341,10 +324,8 @@ def published_erm_error(*, lower: float, upper: float, levels: int, extension: f
     """Theorem 2's bound on ERM's mean absolute error: (4/gamma) log(m) (c + Delta) + (2c + 2 Delta)/(m - 1).
 
     Arguments: as `published_erm_epsilon`; gamma > 0. Data units.
-
     Raises:
         ParameterError: naming the parameter, its value and the remedy.
-
     Source: Cai, Zhang, Khalili 2024, Theorem 2.
     """
     low, high, size, reach, decay = _grid(lower, upper, levels, extension, gamma)

@@ -44,7 +44,6 @@ def reports_page(source: Path, *, column: str | None = None, level: float = 0.95
             `mezzotint estimate --save-counts` wrote (.json).
         column: the field of codes, where the file has several.
         level: confidence of each interval.
-
     Raises:
         ParameterError, FileFormatError: as `collect.read_counts`.
     """
@@ -223,10 +222,8 @@ def smoothed_page(source: Path) -> Page:
 
     Arguments:
         source: the JSON object that a verb of `mezzotint smoothed` printed.
-
     Raises:
         FileFormatError: anything else.
-
     Guarantees: curves are computed anew from what was asked; the bounds shown are upper bounds.
     """
     try:
@@ -499,7 +496,6 @@ def page_of(source: Path, *, column: str | None = None, level: float = 0.95) -> 
             what a verb of `mezzotint smoothed` printed with --json (.json).
         column: the field of codes, where reports have several.
         level: confidence of each interval, for reports.
-
     Raises:
         ParameterError: a column where there are none. FileFormatError: a file of no such kind, or a damaged one.
     """

@@ -167,7 +167,6 @@ def mechanism_page(mechanism: Mechanism, *, file: str = "m.json") -> Page:
     Arguments:
         mechanism: any table.
         file: its file name, for the commands that are shown.
-
     Guarantees: every privacy number shown is rounded up.
     """
     text = mechanism.to_json()

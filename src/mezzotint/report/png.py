@@ -36,7 +36,6 @@ def write_png(page: Page, folder: Path, *, overwrite: bool = False) -> tuple[Pat
     Arguments:
         folder: an existing folder; files are named by the figures' keys.
         overwrite: whether files that are there may be replaced.
-
     Raises:
         ParameterError: no such folder, or a file is there already; then nothing is drawn.
     """
@@ -59,7 +58,6 @@ def sheet(figures: Sequence[Figure], *, title: str = "", table: Table | None = N
         figures: in reading order, three to a line. One legend below explains them: a name looks the same everywhere.
         title: above all of them; of a single figure it replaces the figure's own.
         table: drawn where there are no figures.
-
     Returns: a matplotlib figure.
     """
     with brought_by("report"):

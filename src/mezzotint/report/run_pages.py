@@ -37,10 +37,8 @@ def training_page(source: Path) -> Page:
 
     Arguments:
         source: JSON lines, as `mezzotint train --log` writes them; a log of a run that is still going will do.
-
     Raises:
         FileFormatError: no training log, or one without a report.
-
     Guarantees: every privacy number shown is rounded up.
     """
     lines = _lines(source)
@@ -235,10 +233,8 @@ def federated_page(source: Path) -> Page:
 
     Arguments:
         source: the folder that `mezzotint federate --out` wrote, or the report.json in it.
-
     Raises:
         FileFormatError: no finished run there, or a damaged one.
-
     Guarantees: every privacy number shown is rounded up.
     """
     folder = source if source.is_dir() else source.parent

@@ -67,12 +67,9 @@ def audit(
         threshold: the attack answers "it is there" above it. Choose it before looking at these runs.
         delta: of the claim under attack, in [0, 1).
         confidence: in (0, 1); both directions of the test and both limits share the error.
-
     Returns: the larger of the two directions' bounds, at least 0.
-
     Raises:
         ParameterError: no runs, scores that are not numbers, delta or confidence outside their range.
-
     Guarantees: for an (epsilon, delta)-DP mechanism the bound exceeds epsilon with probability at most
         1 - confidence, whatever the scores are.
     Source: Jagielski, Ullman and Oprea 2020; Clopper and Pearson 1934.
@@ -133,11 +130,9 @@ def audit_one_run(
             to be there, the rest, of the smallest, not to be. Choose it before looking at this run.
         delta: of the claim under attack, in [0, 1).
         confidence: in (0, 1).
-
     Raises:
         ParameterError: no canaries, scores that are not numbers, lengths that differ, more guesses than canaries, delta
             or confidence outside their range.
-
     Guarantees: for a mechanism that is (epsilon, delta)-DP for adding or removing one record the bound exceeds epsilon
         with probability at most 1 - confidence, whatever the canaries and scores are. It is loose: the
         guesses cannot show more than about log(guesses / log(1 / (1 - confidence))).

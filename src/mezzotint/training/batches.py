@@ -31,10 +31,8 @@ class PoissonBatches:
     Arguments:
         batch_size: expected number of records in a batch, at least 1.
         dataset_size: number of records, at least batch_size.
-
     Raises:
         ParameterError: naming the parameter, its value and the remedy.
-
     Guarantees: a record enters with probability `threshold` / 2^64 exactly, and `sampling.rate` is not below that.
     """
 
@@ -89,7 +87,6 @@ def first_records(users: Any, most: int, *, records: int) -> npt.NDArray[np.int6
 
     Arguments:
         users: (records,) whose record each is.
-
     Raises:
         ParameterError: as many names as records are needed.
     """
@@ -194,7 +191,6 @@ class Draws:
         seed: None for private draws; an integer for a simulation that can be repeated, which is NOT private.
         replicas: whether the processes of PyTorch's default group take part in the run: they then draw the same noise
             and the same codes, each its own batches.
-
     Guarantees: without a seed no key is ever given out twice, to whatever fork or replica.
     """
 
@@ -331,9 +327,7 @@ def poisson_loader(
         loader: with a batch size, over a data set of known length, shuffled or in order.
         rng, first, every, bands: as in `PoissonBatchSampler`. With bands every record gets a part at random, for good.
         kept: indices of the records that are drawn from; None for all.
-
     Returns: the loader, as many batches to a pass as the given one; and the rule by which records enter a batch.
-
     Raises:
         ParameterError: as `check_loader`; no batch size, a sampler of the user's own.
     """

@@ -125,7 +125,6 @@ class ClippedSums:
     Arguments:
         clip_norm: C > 0.
         coordinates: D, of a record's gradient in all tensors.
-
     Guarantees:
         The integers that a record adds have an L2 norm of at most `units`: each record's sum of squares is computed
         in integers, and a record that exceeds it is shortened or left out. No rounding of a float has a say in it.
@@ -150,7 +149,6 @@ class ClippedSums:
 
         Arguments:
             gradients: of the records in each parameter tensor.
-
         Returns: (D,) int64 sums in units, for the coordinates of all tensors in order; the number.
         """
         totals, factors = self._settled(gradients)
@@ -204,7 +202,6 @@ def clipped_sum(gradients: Sequence[Factored], sums: ClippedSums) -> tuple[torch
     """What `sums` makes of the records' gradients, on their device.
 
     Returns: (D,) int64 sums, and how many records were left out as their gradients are not finite.
-
     Guarantees: each record's integers have an L2 norm of at most `units`, as checked in exact arithmetic.
     """
     rows = [given.double().square().sum(dim=1) * back.double().square().sum(dim=1) for back, given in gradients]
@@ -315,7 +312,6 @@ class CorrelatedNoise:
     Arguments:
         bands: how many steps a sum is spread over.
         drawn: how many batches the loader has drawn so far: the records of `bands` batches in a row are disjoint.
-
     Guarantees: released is C X + N, X the sums of the steps, N independent rounded Gaussian noise of multiplier z in
         units of SCALE clip norms; what `solve` makes of it depends on nothing else. Sums of earlier steps are kept in
         memory alone, and never copied or pickled.

@@ -55,7 +55,6 @@ class Graph:
         packed: whose tensors become the weights.
         dense: the operator of dense layers.
         exact: MatMulNBits multiplies floats, not inputs rounded to 8 bits.
-
     Raises:
         ParameterError: levels that are not even, more than 16 with "MatMulNBits".
     """
@@ -248,10 +247,8 @@ class Operations:
         graph: to write into; its packed tensors are the module's parameters.
         module: what was traced.
         program: of `traced`.
-
     Raises:
         ParameterError: an operation, or a setting of one, that is not in the list; none is left out or approximated.
-
     Guarantees: what depends on neither features nor parameters is computed here, once, by PyTorch itself.
     """
 
@@ -670,13 +667,11 @@ def save_onnx(
         exact: "MatMulNBits" multiplies inputs as they are. If not, it rounds them to 8 bits where zero points are
             integers. The operator of the standard leaves that to the runtime: onnxruntime rounds, unless its session
             option session.qdq_matmulnbits_accuracy_level is 1.
-
     Raises:
         ParameterError: levels that are not even, an operation of another kind, a pass that torch.export cannot follow
             (where it looks at values, or at the number of records), a shape that is not known, more than 16 levels with
             "MatMulNBits".
         MissingExtraError: onnx is not installed.
-
     Guarantees: weights are those of `packed.values()` up to rounding in float32; those of one dimension (biases, norms)
         are stored as floats.
     """

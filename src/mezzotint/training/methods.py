@@ -90,7 +90,6 @@ class Method(ABC):
             contraction: what follows the noise leaves this share of its privacy loss, as the optimizer says
                 (`ProjectedOptimizer.contraction`); 1 where nothing is projected.
             records_per_user: more than 1 for a claim about all records of one user, who has at most so many.
-
         Raises:
             ParameterError: reports about users; reports of gradients under add-or-remove-one. A report is drawn from
                 the same codes whatever the record is, but a record that is absent sends nothing: it hides what was
@@ -129,7 +128,6 @@ class NoisySGD(Method):
         projection: what every weight goes through after every step; None keeps float weights.
         bound: weights lie in [-bound, bound]; one number, or one per parameter tensor. Needed with a projection.
         bands: steps that the noise is correlated over, as in `make_private`; 1 where codes are replaced at random.
-
     Raises:
         ParameterError: naming the parameter, its value and the remedy.
     """
@@ -220,7 +218,6 @@ class QuantizedSGD(Method):
         table: symmetric range; its upper end stands for a coordinate of size `clip`.
         clip: largest coordinate of a record's gradient.
         max_grad_norm: L2 norm a record's gradient is scaled down to first; inf for none.
-
     Guarantees: the claim counts every coordinate of every step; never a single coordinate's epsilon.
     """
 
@@ -269,7 +266,6 @@ class RankedSGD(Method):
 
     Arguments:
         scheme: of as many coordinates as the model has weights; gradients are clipped to its `clip_norm`.
-
     Guarantees: the claim is about an observer of every record's index; whoever sees only the steps learns less.
     """
 

@@ -171,7 +171,6 @@ def task(model: str, *, shape: tuple[int, ...], classes: int, seed: int = 0) -> 
         shape: of one record's features.
         classes: number of labels.
         seed: of the initial weights of "cnn", "transformer" and modules; the linear models start at zero.
-
     Raises:
         ParameterError: an unknown model, two-class models with more classes, a CNN on anything but images, a
             transformer on records without rows; a file or a module that is not there, layers that mix records, outputs

@@ -82,10 +82,8 @@ class ProjectedOptimizer(_Wrapper):
         rng: called once per step; None for private draws of the system's entropy, an integer or numpy Generator for
             reproducible ones, which are NOT private.
         quantize: which parameter tensors are projected; all, if not given. Frozen ones never are.
-
     Raises:
         ParameterError: a bound that is not positive, or a wrong number of them.
-
     Guarantees:
         Between steps every projected weight is one of the levels of its tensor, and `codes` says which.
         `contraction` is below 1 only where Theorem A holds: around a stateless inner optimizer.
@@ -451,15 +449,12 @@ class NoisyOptimizer(_CoordinateOptimizer):
         correlated: spreads every sum and its noise over several steps; None for noise that is drawn afresh.
         drawn: what counts the batches that the loader gives: each step needs one of its own, and has no more records
             than it. None if nobody counts.
-
     Raises:
         ParameterError: clip_norm not positive, noise_multiplier negative or too large for the grid; from a step, one
             that no batch was drawn for, or with more records than the batch.
-
     Warns:
         LeftOutWarning: once, when a record's gradient is not finite. It then counts as zero: a run that stopped for
             it would tell, without noise, that it was there.
-
     Guarantees:
         What is released is the rounded output of the Gaussian mechanism of noise multiplier z, exactly: a record
         changes the integer sum by an L2 norm of at most one clip norm, and the noise is drawn without error.
@@ -616,10 +611,8 @@ class QuantizedGradientOptimizer(_CoordinateOptimizer):
         expected_batch_size: what the sum is divided by.
         max_grad_norm: L2 norm to which a record's gradient is scaled down first; inf for none.
         rng: as in `ProjectedOptimizer`.
-
     Raises:
         ParameterError: a table with an asymmetric range, clip not positive.
-
     Guarantees:
         What leaves a record is integers, and the step depends on their sum alone, so a secure aggregator can
         compute it.
@@ -686,10 +679,8 @@ class RankedGradientOptimizer(_CoordinateOptimizer):
             not finite count as 0, and stop nothing.
         expected_batch_size: what the sum is divided by.
         rng: as in `ProjectedOptimizer`, for the reports. public: the same for round numbers, which are no secret.
-
     Raises:
         ParameterError: a scheme of another dimension.
-
     Guarantees: what leaves a record is one integer, and the step depends on these integers and public seeds alone.
     Source: docs/proofs/vectors.md, "Ranked codebooks".
     """

@@ -191,10 +191,8 @@ class PackedModel:
         tensors: in the module's order, names unique.
         levels: (2**bits or fewer,) increasing level values in units of a tensor's scale.
         note: plain values that belong to the model (its claim, its data), kept in the file.
-
     Raises:
         ParameterError: codes that name no level, scales that are not positive, names that repeat.
-
     Guarantees: what `save` writes `load` gives back bit for bit; an edited or cut file is refused.
     """
 
@@ -283,7 +281,6 @@ class PackedModel:
         Arguments:
             path: ending in .onnx (see `export.save_onnx`, which takes the settings) or .safetensors (see
                 `export.save_safetensors`).
-
         Raises:
             ParameterError: another ending, an existing file.
         """
@@ -384,10 +381,8 @@ def pack_weights(
             least 16 weights). From 4 bits on levels are integers in a row, one of them 0; with fewer bits each channel
             chooses among the 16 integers of 4 bits. "tensor" takes even levels from minus to plus the largest weight.
         note: kept in the file.
-
     Raises:
         ParameterError: bits out of range, values that are not finite.
-
     Guarantees: with "tensor" no weight moves by more than max |w| / (2**bits - 1), but for rounding to float32. With
         "channel" the scale is that of least error among those tried, each weight's squared error counted
         by the mean square of all weights of its input: weights of inputs that never move are noise, and say nothing

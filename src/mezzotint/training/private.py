@@ -47,7 +47,6 @@ class Accountant(IAccountant):
         steps: planned; one more is refused. None for no limit.
         seeded: the run is a simulation, and its claim says so.
         bands: steps that the noise is correlated over.
-
     Guarantees: a step is counted before its noise is drawn; the claim covers every released iterate, with the noise
         multiplier of each step and the worst contraction that held in any. Deep copies of an optimizer are counted
         here as well. What was pickled makes claims, and counts nothing: the run that it comes from would not know.
@@ -215,15 +214,11 @@ def make_private(
         users: whose record each is, in the order of the loader's data; the claim is then about all records of one user.
         records_per_user: of a user, the first so many records are trained on, and paid for together. With users.
         seed: for a simulation that can be repeated; NOT private, and its claim says so.
-
     Returns: module, optimizer, loader, and the accountant, whose `claim()` is what all steps so far cost one record.
-
     Raises:
         ParameterError: what no setting would mend, with what would.
         InfeasibleError: no noise reaches target_epsilon.
-
     Warns: as `projection.warn_about`, where a projection harms training.
-
     Guarantees:
         Gradients are clipped and summed as integers, noise and batches come from cryptographic keystreams, and each
         step is counted before its noise is drawn. The claim uses a contraction below 1 only where Theorem A holds.

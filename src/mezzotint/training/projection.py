@@ -37,7 +37,6 @@ class Projection:
         kappa: share of the noise's privacy loss that survives the table (Theorem A or B); 1 for mere rounding.
         rounding: how a weight comes onto the levels before codes are replaced; "table" for a user's own.
         q: probability to keep a code; 1 for no replacement.
-
     Guarantees: whatever the table, a step costs no more than its noise (kappa <= 1).
     """
 
@@ -80,10 +79,8 @@ def projection(*, bits: int = 4, rounding: Rounding = "stochastic", q: float = 1
         bits: bits of one weight, 1 to 8.
         rounding: "stochastic" (one of the two neighbours, unbiased) or "nearest" (the paper's).
         q: in [1/2**bits, 1]; 1 is mere rounding, which costs and buys no privacy.
-
     Raises:
         ParameterError: naming the parameter, its value and the remedy.
-
     Guarantees:
         Stochastic with q=1 is unbiased within [-1, 1]. The table's own q is at most the one asked for, by less than
         2**-24, and its contraction at most `contraction(q, bits)`.
@@ -112,7 +109,6 @@ def projection_from(table: Mechanism) -> Projection:
 
     Arguments:
         table: a `Mechanism` of at most 256 levels; give the bounds of weights in units of its range.
-
     Raises:
         ParameterError: more than 256 levels.
     """
@@ -163,7 +159,6 @@ def warn_about(
         steps: of the whole run.
         contraction: what may be claimed, if that is not the projection's kappa.
         stacklevel: of the warnings, as in `warnings.warn`: 3 points at the caller's caller.
-
     Warns:
         DeadZoneWarning: nearest rounding with eta rho < h, or with s < h / 2.
         MemoryLossWarning: lambda T > 1, lambda the probability that a code is drawn afresh.
@@ -226,7 +221,6 @@ def onto_levels(
         other: of 2^32 equally likely coins, how many lead to each of the other levels; 0 for no replacement.
         top: number of the highest level.
         bound: value of the highest level.
-
     Returns: how many weights are NaN; what they become means nothing.
     """
     nans = 0
@@ -282,9 +276,7 @@ def place(
         projected: with even levels, from `projection.projection`.
         key: of the stream that coins come from; used for this call alone.
         moves: for each tensor an array of its size, and what is subtracted first in units of it; None for nothing.
-
     Returns: how many weights are NaN.
-
     Guarantees: chances of replacement are the table's own, in exact integers. Those of rounding without bias are
         within 2^-17 of the table's, within 2^-33 where codes are replaced as well.
     """

@@ -140,7 +140,6 @@ def add_drawn(
         integers: what each code adds; empty for the code itself.
         levels: 0 for sums; else the number of levels to count.
         grid, cells, bits: see `EvenGrid`.
-
     Returns: the number of NaNs.
     """
     rows, lows, reports = np.empty(CHUNK, np.uint32), np.empty(CHUNK, np.uint32), np.empty(CHUNK, np.uint16)
@@ -324,7 +323,6 @@ class RecordSums:
     Arguments:
         table: the mechanism.
         integers: (m,) integers >= 0, what each level adds; None counts levels instead.
-
     Guarantees:
         A coordinate's code is the one that its own word of the cryptographic keystream leads to, as in
         `table.privatize`: of the same probabilities, in exact integers.
@@ -349,10 +347,8 @@ class RecordSums:
             factors: (n,) float32: a record's coordinates times its factor are in the table's units. What then lies
                 outside its range is clipped.
             rng: None (private), a seed or a numpy Generator, as in `Mechanism.privatize`.
-
         Returns: (D,) int64 sums or (D, m) counts for the D coordinates of all tensors, in order; and the number of
             NaNs: with any, the sums mean nothing.
-
         Edge cases: no records or no coordinates give zeros.
         """
         key = key_from(rng)

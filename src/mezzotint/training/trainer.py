@@ -92,7 +92,6 @@ class TrainingSettings:
         records_per_user: of a user the first so many records are trained on, and the claim is about all of them
             together; None for a claim about one record. Needs data that say whose each record is.
         schedule: of the step size, one of `SCHEDULES`: "constant", or falling to 0 at the end, "linear" or "cosine".
-
     Raises:
         ParameterError: naming the parameter, its value and the remedy.
     """
@@ -151,10 +150,8 @@ class Trainer:
         task: model, loss and decision; its weights are trained in place.
         method: how gradients become private.
         settings: see `TrainingSettings`.
-
     Raises:
         ParameterError: a batch larger than the data.
-
     Guarantees:
         `spent` (what the claim is about) counts a step before its gradients are computed. It exceeds `taken` when a
         run was interrupted after its last checkpoint: the steps since then are paid for twice. `stopped` says why a run
@@ -275,9 +272,7 @@ class Trainer:
             progress: called as progress(done, total), with steps, after every block; `last` then says where it stands.
             checkpoint: file to save to after every block (overwritten); beside it, a ledger is written before.
             target_epsilon: the run ends, with `stopped` saying so, before its claim exceeds this; None sets no limit.
-
         Returns: `last`.
-
         Raises:
             NotFiniteError: a gradient that is not finite; ledger and last checkpoint stand.
         """
@@ -424,7 +419,6 @@ class StepLedger:
     Arguments:
         trainer: the run.
         checkpoint: its checkpoint file; None keeps the ledger in memory.
-
     Raises:
         FileFormatError: the ledger there is of a run with other settings, method or data, or damaged. A ledger is
             never overwritten.
@@ -446,7 +440,6 @@ class StepLedger:
         Arguments:
             steps: wanted.
             target_epsilon: what the claim must not exceed; None sets no limit.
-
         Returns: how many may be taken: fewer than wanted, or none, where more would exceed the target.
         """
         trainer = self._trainer
@@ -500,12 +493,10 @@ def restore(trainer: Trainer, checkpoint: str | os.PathLike[str]) -> None:
     Arguments:
         trainer: made with the data, task, method and settings of the interrupted run; no step taken.
         checkpoint: what `save` wrote; its ledger beside it.
-
     Raises:
         ParameterError: no such file; the trainer has taken steps, or its settings, method or data differ; correlated
             noise under a seed, as the sums that it goes on with are never written down.
         FileFormatError: a damaged checkpoint or ledger.
-
     Guarantees:
         Without a seed, every step that the ledger reserved counts as spent, also those that were lost; with a seed
         the same noise is drawn again, and nothing is released twice.

@@ -174,7 +174,6 @@ class Steps:
     Arguments:
         phases: the run, in any order.
         seeded: the draws of the run followed from a seed: it was a simulation.
-
     Guarantees: claims never understate; epsilon = 0 for no steps and for kappa = 0.
     Source: Theorem A and sampling lemmas (docs/proofs/training.md); Doroshenko et al. 2022 for the discretization.
     """
@@ -288,12 +287,9 @@ def epsilon(
         neighboring: "add_or_remove_one" or "replace_one".
         dimension: number of weights; with Poisson batches and q < 1 the pure bound, which needs it, is then looked at
             too: it is the smaller one for next to no noise on few weights.
-
     Returns: the claim; `.epsilon` is its number, `str` its sentence.
-
     Raises:
         ParameterError: naming the parameter, its value and the remedy.
-
     Guarantees: never understates; holds for all iterates, in any dimension, for any bound on the weights.
     Source: Theorem A (docs/proofs/training.md).
     """
@@ -323,13 +319,10 @@ def noise_multiplier(
     """The least noise multiplier whose claim is at most (target_epsilon, delta), within 1e-5 relative, rounded up.
 
     Arguments: as for `epsilon`; target_epsilon > 0.
-
     Returns: z. It is kappa(q, bits) times what DP-SGD needs.
-
     Raises:
         ParameterError: naming the parameter, its value and the remedy.
         InfeasibleError: not even a noise multiplier of 10000 is enough.
-
     Guarantees: `epsilon(z, ...)` with the same settings is at most `target_epsilon`.
     Edge cases: q = 1/2**bits needs no noise; the smallest number searched, 0.01 kappa, is returned where it suffices.
     """
@@ -394,12 +387,9 @@ def pure_epsilon(
         steps: T >= 1.
         sampling_rate: p in (0, 1].
         neighboring: "add_or_remove_one" or "replace_one".
-
     Returns: a claim with delta = 0.
-
     Raises:
         ParameterError: naming the parameter, its value and the remedy.
-
     Guarantees: never understates.
     Source: docs/proofs/training.md, "Pure epsilon".
     """
@@ -433,11 +423,9 @@ def to_event(released: Claim | Release) -> dp_accounting.DpEvent:
 
     Arguments:
         released: a claim of a training run, or its release.
-
     Raises:
         ParameterError: what no event describes, and why: reports of tables and vectors, noise that is contracted by
             random replacement, batches that are not drawn by Poisson sampling, users of several records, seeded runs.
-
     Guarantees: `from_event` gives back an equal release, but for phases without steps.
 
     >>> phase = Phase(noise_multiplier=1.0, kappa=1.0, sampling=Poisson(rate=0.01), steps=100)
@@ -482,7 +470,6 @@ def from_event(
     Arguments:
         event: Gaussian, Poisson-sampled Gaussian, and whatever is composed or self-composed of them.
         delta, neighboring: of the claim; an event has neither.
-
     Raises:
         ParameterError: another event, by its name.
     """
@@ -556,7 +543,6 @@ class RQPSettings:
         batch_size, dataset_size, steps: m, n, T, each at least 1.
         dimension: number of weights, at least 1.
         sampling: "with_replacement" (the paper's) or "poisson".
-
     Raises:
         ParameterError: naming the parameter, its value and the remedy.
     """
@@ -630,12 +616,9 @@ def published_epsilon(settings: RQPSettings, *, q: float) -> PublishedValue:
     Arguments:
         settings: see `RQPSettings`.
         q: probability to keep a code, in [1/2**bits, 1].
-
     Returns: the number, with the flaws that apply. `epsilon` and `pure_epsilon` give numbers that hold.
-
     Raises:
         ParameterError: q outside its range.
-
     Guarantees: none about privacy; exact counterexamples are in the tests.
     Source: Feng and Venkitasubramaniam, RQP-SGD, Theorem 1.
     """
@@ -651,12 +634,9 @@ def published_q(settings: RQPSettings, *, target: float = 1.0) -> PublishedValue
     Arguments:
         settings: see `RQPSettings`.
         target: the nominal value wished for, > 0.
-
     Returns: the largest such q, 1 if the published bound stays below `target` for every q; with the flaws.
-
     Raises:
         ParameterError: target not positive.
-
     Source: Feng and Venkitasubramaniam, RQP-SGD, Theorem 1 solved for q.
     """
     check_positive("target", target)
@@ -688,12 +668,9 @@ def utility_bound(
         rounding: how a weight is projected before codes are replaced.
         start_distance: L2 distance from the first iterate to a minimizer within [-M, M]^d, >= 0; 2 M sqrt(d) always
             bounds it.
-
     Returns: the bound, in units of the loss.
-
     Raises:
         ParameterError: a rounding that is not known, q or distance outside its range.
-
     Guarantees: for a minimizer in the box; the average of the iterates is bounded too, but is not quantized.
     Source: corrected Theorem 2 (docs/proofs/training.md).
     """
@@ -726,7 +703,6 @@ def published_utility_bound(settings: RQPSettings, *, q: float) -> PublishedValu
     Arguments:
         settings: see `RQPSettings`.
         q: probability to keep a code, in [1/2**bits, 1].
-
     Source: Feng and Venkitasubramaniam, RQP-SGD, Theorem 2, eq. (11).
     """
     keep, levels, d = check_q(q, settings.levels), settings.levels, settings.dimension

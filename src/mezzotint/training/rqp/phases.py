@@ -82,7 +82,6 @@ class Poisson(Sampling):
     Arguments:
         rate: in (0, 1].
         records_per_user: what is told apart is data with and without all records of one user, who has at most so many.
-
     Source: docs/proofs/training.md, "Sampling" and "Users with several records".
     """
 
@@ -301,7 +300,6 @@ class Phase:
         steps: number of steps, at least 0.
         bands: steps that the noise is correlated over, at least 1. Of so many steps in a row a record takes part in one
             at most, and `sampling` is the rule by which it does.
-
     Raises:
         ParameterError: naming the parameter, its value and the remedy.
     """
@@ -518,12 +516,9 @@ def contraction(q: float, bits: int) -> float:
     Arguments:
         q: probability to keep a code, in [1/2**bits, 1].
         bits: bits of one weight, 1 to 16.
-
     Returns: kappa in [0, 1], rounded up.
-
     Raises:
         ParameterError: q or bits outside their range.
-
     Guarantees:
         Never below the supremum, at most 1e-6 relative above it. 1 at q = 1, 0 at q = 1/2**bits.
     Source: Theorem A (docs/proofs/training.md).
@@ -558,12 +553,9 @@ def table_contraction(rows: Mechanism | npt.NDArray[np.int64]) -> float:
 
     Arguments:
         rows: a `Mechanism`, or (rows, m) integers >= 0 that each sum to 2**32.
-
     Returns: kappa in [0, 1], rounded up.
-
     Raises:
         ParameterError: rows that are no table.
-
     Guarantees:
         Never below the supremum over means, shifts, scales and rules. Equals `contraction` for randomized response.
         1 if some row cannot give a set of levels that another row can; 0 if all rows are equal.
