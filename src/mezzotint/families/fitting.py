@@ -173,16 +173,11 @@ def _check(
             "middle of the range; raise max_level or epsilon"
         )
     return _Request(
-        epsilon=asked,
-        lower=low,
-        upper=high,
-        count=check_count("levels", levels, least=2, most=MAX_LEVELS) if bins is None else bins.size,
-        bins=bins,
-        loss=loss,
-        prior=as_prior(prior, lower=low, upper=high),
-        max_level=farthest,
+        epsilon=asked, lower=low, upper=high,
+        count=check_count("levels", levels, least=2, most=MAX_LEVELS) if bins is None else bins.size, bins=bins,
+        loss=loss, prior=as_prior(prior, lower=low, upper=high), max_level=farthest,
         knots=check_count("knots", knots, least=2, most=MAX_LEVELS),
-    )
+    )  # fmt: skip
 
 
 def _aims(epsilon: float) -> list[float]:

@@ -190,16 +190,11 @@ def advise(question: Question) -> Answer:
     mse = mechanism.mse(sample)
     per_round = math.ceil(question.coordinates * mechanism.bits / 8)
     return Answer(
-        mechanism=mechanism,
-        family=family,
-        levels=tuple(mechanism.levels.tolist()),
-        mse=mse,
-        mae=mechanism.mae(sample),
-        one_bit=one_bit,
-        bytes_per_client=per_round * question.rounds,
+        mechanism=mechanism, family=family, levels=tuple(mechanism.levels.tolist()), mse=mse,
+        mae=mechanism.mae(sample), one_bit=one_bit, bytes_per_client=per_round * question.rounds,
         half_width=1.959963984540054 * math.sqrt(mse / question.clients),
         reasons=_reasons(question, family, mechanism, loss(mechanism), one_bit),
-    )
+    )  # fmt: skip
 
 
 def _reasons(question: Question, family: str, mechanism: Mechanism, loss: float, one_bit: float) -> tuple[str, ...]:

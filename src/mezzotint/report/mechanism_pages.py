@@ -88,14 +88,9 @@ def compare(mechanism: Mechanism) -> Comparison:
         say so.
     """
     own = Rival(
-        name="this mechanism",
-        epsilon=mechanism.epsilon,
-        bits=mechanism.bits,
-        mse=mechanism.mse(),
-        mae=mechanism.mae(),
-        max_bias=mechanism.max_bias,
-        certified=report_claim(mechanism).certified,
-    )
+        name="this mechanism", epsilon=mechanism.epsilon, bits=mechanism.bits, mse=mechanism.mse(),
+        mae=mechanism.mae(), max_bias=mechanism.max_bias, certified=report_claim(mechanism).certified,
+    )  # fmt: skip
     epsilon, levels = mechanism.epsilon, mechanism.levels.size
     if not 1e-3 <= epsilon <= GREATEST_EPSILON:
         remark = f"There is no comparison at equal epsilon: {epsilon:g} lies outside [0.001, {GREATEST_EPSILON:g}]."
@@ -253,14 +248,11 @@ def _slider(mechanism: Mechanism) -> Slider:
         levels = np.add.reduceat(levels, starts) / np.diff(np.append(starts, levels.size))
         title += f" (neighbouring levels summed into {MOST_BARS} bars)"
     return Slider(
-        key="pmf",
-        title=title,
-        inputs=_numbers(inputs),
-        levels=_numbers(levels),
+        key="pmf", title=title, inputs=_numbers(inputs), levels=_numbers(levels),
         frames=tuple(_numbers(np.round(frame, 7)) for frame in frames),
         means=_numbers(_settled(mechanism, mechanism.mean(inputs))),
         deviations=_numbers(np.sqrt(mechanism.variance(inputs))),
-    )
+    )  # fmt: skip
 
 
 # What it guarantees ------------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from mezzotint.smoothed.model import (
     hull_vertices,
     log10_down,
     log10_worst_case,
+    profile_of,
     read_count,
     read_loss,
     read_loss_rate,
@@ -151,7 +152,7 @@ def _many(
 def _record(
     sample: Sample,
     loss: Loss,
-    corners: tuple[Distribution, ...],
+    corners: Sequence[Distribution] | Sequence[np.ndarray],
     range_: many_types.Range,
     status: Status,
     method: str,
@@ -168,22 +169,12 @@ def _record(
     exact = range_.log_value == 0.0 and range_.log_upper == 0.0
     upper = 0.0 if exact else min(to_log10(range_.log_upper, 1e-300), 0.0)
     return Expected(
-        log10_delta=min(value / LOG_TEN, upper),
-        log10_lower=0.0 if exact else log10_down(range_.log_lower),
-        log10_upper=upper,
-        certified=status == "closed",
-        status=status,
-        confidence=confidence,
-        records=sample.records,
-        sampled=sample.sampled,
-        epsilon=loss.epsilon,
-        vertices=tuple(tuple(float(p) for p in corner) for corner in corners),
-        split=range_.split,
-        method=method,
-        log10_worst_case=log10_worst_case(sample),
-        reason=reason,
-        seconds=time.perf_counter() - started,
-    )
+        log10_delta=min(value / LOG_TEN, upper), log10_lower=0.0 if exact else log10_down(range_.log_lower),
+        log10_upper=upper, certified=status == "closed", status=status, confidence=confidence, records=sample.records,
+        sampled=sample.sampled, epsilon=loss.epsilon,
+        vertices=tuple(tuple(float(p) for p in corner) for corner in corners), split=range_.split, method=method,
+        log10_worst_case=log10_worst_case(sample), reason=reason, seconds=time.perf_counter() - started,
+    )  # fmt: skip
 
 
 def asymptotic_rate(
@@ -294,18 +285,11 @@ def continuous_average(
     sample = read_sample(records, loss_rate=loss_rate, sampled=sampled)
     loss = read_loss(epsilon=epsilon, ratio=ratio)
     worst = log10_worst_case(sample)
-    return Profile(
-        log10_delta=worst,
-        log10_upper=rounded_up(worst),
-        status="closed",
-        log10_worst_case=worst,
-        records=sample.records,
-        sampled=sample.sampled,
-        epsilon=loss.epsilon,
-        pair=None,
-        reason="A neighbour can replace one record by a value that no other subset sum can imitate, so the published "
-        "average shows whether it was sampled; averaging continuous records hides nothing.",
+    reason = (
+        "A neighbour can replace one record by a value that no other subset sum can imitate, so the published "
+        "average shows whether it was sampled; averaging continuous records hides nothing."
     )
+    return profile_of(sample, loss, worst, rounded_up(worst), worst=worst, reason=reason)
 
 
 def average_profile(
@@ -346,17 +330,9 @@ def average_profile(
     worst = log10_worst_case(sample)
     bound = to_log10(math.log(upper) - subsets, 1e-15 * (1.0 + subsets)) if upper > 0.0 else -math.inf
     bound = min(bound, rounded_up(worst))
-    return Profile(
-        log10_delta=min(to_log10(math.log(value) - subsets), bound) if value > 0.0 else -math.inf,
-        log10_upper=bound,
-        status="closed",
-        log10_worst_case=worst,
-        records=sample.records,
-        sampled=sample.sampled,
-        epsilon=loss.epsilon,
-        pair=pair,
-        reason="Sums of all subsets counted for every record, replacement and direction.",
-    )
+    found = to_log10(math.log(value) - subsets) if value > 0.0 else -math.inf
+    reason = "Sums of all subsets counted for every record, replacement and direction."
+    return profile_of(sample, loss, found, bound, worst=worst, pair=pair, reason=reason)
 
 
 def _log10_subsets(sample: Sample) -> float:
@@ -514,25 +490,10 @@ def expected_gradients(
     compositions = _compositions(records, len(chances), split)
     estimates = [(_estimate(chances, one, sample, loss, draws, seed), one) for one in compositions]
     estimate, composition = max(estimates, key=lambda item: item[0].log_value)
-    worst = log10_worst_case(sample)
-    upper = rounded_up(worst)
-    return Expected(
-        log10_delta=min(estimate.log_value / LOG_TEN, upper),
-        log10_lower=-math.inf,
-        log10_upper=upper,
-        certified=False,
-        status="sampled",
-        confidence=(CONFIDENCE, estimate.log_low / LOG_TEN, min(estimate.log_high / LOG_TEN, upper)),
-        records=records,
-        sampled=sample.sampled,
-        epsilon=loss.epsilon,
-        vertices=tuple(tuple(row.tolist()) for row in chances),
-        split=composition,
-        method="Monte Carlo",
-        log10_worst_case=worst,
-        reason=f"Mean of exact delta(x) over {draws} databases; the worst of {len(estimates)} composition(s) tried.",
-        seconds=time.perf_counter() - started,
-    )
+    most = rounded_up(log10_worst_case(sample)) * LOG_TEN
+    range_ = many_types.Range(log_value=estimate.log_value, log_lower=-math.inf, log_upper=most, split=composition)
+    reason = f"Mean of exact delta(x) over {draws} databases; the worst of {len(estimates)} composition(s) tried."
+    return _record(sample, loss, chances, range_, "sampled", "Monte Carlo", reason, started, estimate)
 
 
 def _estimate(

@@ -13,12 +13,15 @@ import numpy as np
 
 from mezzotint.core.kernels import compiled, inlined
 
+Pair = tuple[float, float]
+"""A double-double; of what a loop returns, a logarithm and a bound on its error."""
+
 # 2**27 + 1 splits a 53-bit significand in two halves whose products are exact.
 _SPLIT = 134217729.0
 
 
 @compiled
-def two_sum(a: float, b: float) -> tuple[float, float]:
+def two_sum(a: float, b: float) -> Pair:
     """The rounded sum and its exact error."""
     total = a + b
     shadow = total - a
@@ -26,7 +29,7 @@ def two_sum(a: float, b: float) -> tuple[float, float]:
 
 
 @compiled
-def two_product(a: float, b: float) -> tuple[float, float]:
+def two_product(a: float, b: float) -> Pair:
     """The rounded product and its exact error, for |a|, |b| below 2**970."""
     product = a * b
     scaled = _SPLIT * a
@@ -39,7 +42,7 @@ def two_product(a: float, b: float) -> tuple[float, float]:
 
 
 @compiled
-def add(a_high: float, a_low: float, b_high: float, b_low: float) -> tuple[float, float]:
+def add(a_high: float, a_low: float, b_high: float, b_low: float) -> Pair:
     """Sum of two double-doubles, relative error below 2**-103."""
     high, error = two_sum(a_high, b_high)
     low, rest = two_sum(a_low, b_low)
@@ -48,7 +51,7 @@ def add(a_high: float, a_low: float, b_high: float, b_low: float) -> tuple[float
 
 
 @compiled
-def multiply(a_high: float, a_low: float, b_high: float, b_low: float) -> tuple[float, float]:
+def multiply(a_high: float, a_low: float, b_high: float, b_low: float) -> Pair:
     """Product of two double-doubles, relative error below 2**-102."""
     high, error = two_product(a_high, b_high)
     return two_sum(high, error + (a_high * b_low + a_low * b_high))
@@ -115,7 +118,7 @@ def deviance(x: float, mean: float, difference: float) -> float:
 
 
 @compiled
-def log_binomial(x: float, n: float, difference: float, p: float, q: float) -> tuple[float, float]:
+def log_binomial(x: float, n: float, difference: float, p: float, q: float) -> Pair:
     """log Bin(x; n, p) with `difference = x - n p` and `q = 1 - p` given exactly, and its magnitude."""
     if n == 0.0:
         return 0.0, 0.0
@@ -132,7 +135,7 @@ def log_binomial(x: float, n: float, difference: float, p: float, q: float) -> t
 
 
 @compiled
-def log_binomial_fraction(x: float, n: float, part: float, whole: float) -> tuple[float, float]:
+def log_binomial_fraction(x: float, n: float, part: float, whole: float) -> Pair:
     """log Bin(x; n, part / whole) for integers `part <= whole`, and its magnitude."""
     if part == 0.0 or part == whole:
         certain = x == 0.0 if part == 0.0 else x == n
@@ -142,7 +145,7 @@ def log_binomial_fraction(x: float, n: float, part: float, whole: float) -> tupl
 
 
 @compiled
-def log_hypergeometric(x: float, special: float, ordinary: float, draws: float) -> tuple[float, float]:
+def log_hypergeometric(x: float, special: float, ordinary: float, draws: float) -> Pair:
     """log-probability of x special records among `draws` from special + ordinary ones, and its magnitude.
 
     Bin(x; special, p) Bin(draws - x; ordinary, p) / Bin(draws; all, p) at p = draws / all, where the deviance of
@@ -163,18 +166,16 @@ def log_hypergeometric(x: float, special: float, ordinary: float, draws: float) 
 @compiled
 def hypergeometrics(x: np.ndarray, special: float, ordinary: float, draws: float):
     """`log_hypergeometric` of every entry, with error bounds."""
-    values = np.empty(x.size)
-    errors = np.empty(x.size)
+    values, errors = np.empty(x.size), np.empty(x.size)
     for i in range(x.size):
         values[i], errors[i] = log_hypergeometric(x[i], special, ordinary, draws)
     return values, ROUNDOFFS * errors
 
 
 @compiled
-def binomials(x: np.ndarray, n: float, p: tuple[float, float]):
+def binomials(x: np.ndarray, n: float, p: Pair):
     """log Bin(x; n, p) of every entry for p in two floats, with error bounds."""
-    values = np.empty(x.size)
-    errors = np.empty(x.size)
+    values, errors = np.empty(x.size), np.empty(x.size)
     mean_high, mean_low = multiply(n, 0.0, p[0], p[1])
     q = (1.0 - p[0]) - p[1]
     for i in range(x.size):
@@ -190,8 +191,7 @@ def binomials(x: np.ndarray, n: float, p: tuple[float, float]):
 @compiled
 def binomial_fractions(x: np.ndarray, n: float, part: float, whole: float):
     """log Bin(x; n, part / whole) of every entry, with error bounds."""
-    values = np.empty(x.size)
-    errors = np.empty(x.size)
+    values, errors = np.empty(x.size), np.empty(x.size)
     for i in range(x.size):
         values[i], errors[i] = log_binomial_fraction(x[i], n, part, whole)
     return values, ROUNDOFFS * errors
@@ -202,7 +202,7 @@ _NEGLIGIBLE = 2.0**-60
 
 
 @compiled
-def _margin(first: float, second: float, total: float, lost: float, ratio: tuple[float, float]):
+def _margin(first: float, second: float, total: float, lost: float, ratio: Pair):
     # first (total + 1 - lost) - E second lost, in double-double: positive where the likelihood ratio exceeds E.
     a_high, a_low = two_product(first, total + 1.0 - lost)
     b_high, b_low = two_product(second, lost)
@@ -212,7 +212,7 @@ def _margin(first: float, second: float, total: float, lost: float, ratio: tuple
 
 
 @compiled
-def boundary(first: float, second: float, total: float, ratio: tuple[float, float]) -> float:
+def boundary(first: float, second: float, total: float, ratio: Pair) -> float:
     """Largest `lost` with `first (total + 1 - lost) > E second lost`."""
     lost = math.floor(first * (total + 1.0) / (first + ratio[0] * second))
     while lost > 0.0 and _margin(first, second, total, lost, ratio) <= 0.0:
@@ -223,7 +223,7 @@ def boundary(first: float, second: float, total: float, ratio: tuple[float, floa
 
 
 @compiled
-def log_divergence(first: float, second: float, total: float, ratio: tuple[float, float]) -> tuple[float, float]:
+def log_divergence(first: float, second: float, total: float, ratio: Pair) -> Pair:
     """D2(A, B, s): divergence between P = (A, B - 1) and Q = (A - 1, B) when `total` of these records are lost.
 
     With l lost among the A, the likelihood ratio is A (s + 1 - l) / (B l). Running down from the boundary k,
@@ -239,9 +239,7 @@ def log_divergence(first: float, second: float, total: float, ratio: tuple[float
     step = first + ratio[0] * second
     weight = 1.0 / (total + 1.0 - lost)
     value = weight * margin
-    drift = 0.0
-    count = 0.0
-    remainder = 0.0
+    drift, count, remainder = 0.0, 0.0, 0.0
     while lost > lowest:
         factor = lost * (rest - total + lost) / ((first - lost + 1.0) * (total - lost + 2.0))
         weight *= factor
@@ -261,7 +259,7 @@ def log_divergence(first: float, second: float, total: float, ratio: tuple[float
 
 
 @compiled
-def log_utility(first: float, second: float, total: float, ratio: tuple[float, float]) -> tuple[float, float]:
+def log_utility(first: float, second: float, total: float, ratio: Pair) -> Pair:
     """The adversary's utility under P of the pair in `log_divergence`, at threshold t = E / (1 + E).
 
     With likelihood ratio L = P/Q the terms are P (L - E)/(1 + L) where L > E, the lower tail of l, and
@@ -277,9 +275,7 @@ def log_utility(first: float, second: float, total: float, ratio: tuple[float, f
 
 
 @compiled
-def _log_utility_side(
-    first: float, second: float, total: float, ratio: tuple[float, float], below: bool
-) -> tuple[float, float]:
+def _log_utility_side(first: float, second: float, total: float, ratio: Pair, below: bool) -> Pair:
     rest = second - 1.0
     lowest = max(0.0, total - rest)
     highest = min(first, total)
@@ -297,9 +293,7 @@ def _log_utility_side(
     log_pmf, size = log_hypergeometric(lost, first, rest, total)
     weight = 1.0
     value = margin / (first * (total + 1.0 - lost) + second * lost)
-    drift = 0.0
-    count = 0.0
-    remainder = 0.0
+    drift, count, remainder = 0.0, 0.0, 0.0
     while (lost > lowest) if below else (lost < highest):
         if below:
             shrink = lost * (rest - total + lost) / ((first - lost + 1.0) * (total - lost + 1.0))
@@ -320,9 +314,7 @@ def _log_utility_side(
 
 
 @compiled
-def _replacement_start(
-    draws: float, up: tuple[float, float], down: tuple[float, float], loss: tuple[float, float]
-) -> tuple[float, float]:
+def _replacement_start(draws: float, up: Pair, down: Pair, loss: Pair) -> Pair:
     # Fewest draws h of the first type with h up - (draws - h) down > loss, and that excess; up = ln(A/(A-1)),
     # down = ln(B/(B-1)). Boundary and excess in double-double, because both logarithms are near 1/n.
     step_high, step_low = add(up[0], up[1], down[0], down[1])
@@ -338,14 +330,7 @@ def _replacement_start(
 
 
 @compiled
-def log_divergence_replacement(
-    first: float,
-    second: float,
-    draws: float,
-    up: tuple[float, float],
-    down: tuple[float, float],
-    loss: tuple[float, float],
-) -> tuple[float, float]:
+def log_divergence_replacement(first: float, second: float, draws: float, up: Pair, down: Pair, loss: Pair) -> Pair:
     """Divergence of P = (A, B - 1) from Q = (A - 1, B) when `draws` of these records are drawn with replacement.
 
     The likelihood ratio at h draws of the first type is (A/(A-1))^h ((B-1)/B)^(draws - h), increasing in h, so
@@ -357,14 +342,8 @@ def log_divergence_replacement(
 
 @compiled
 def log_utility_replacement(
-    first: float,
-    second: float,
-    draws: float,
-    up: tuple[float, float],
-    down: tuple[float, float],
-    loss: tuple[float, float],
-    below: bool,
-) -> tuple[float, float]:
+    first: float, second: float, draws: float, up: Pair, down: Pair, loss: Pair, below: bool
+) -> Pair:
     """One side of the adversary's utility with replacement: the upper tail of h, or the lower one if `below`.
 
     With y = |log ratio| - loss > 0 the factor is (1 - e^-y) / (1 + e^-(y + loss)); the lower tail is the upper
@@ -378,7 +357,7 @@ def log_utility_replacement(
 @compiled
 def _log_tail_replacement(
     part: float, other: float, draws: float, tail: tuple[float, float, float], shift: float
-) -> tuple[float, float]:
+) -> Pair:
     # Sum over h >= start of Binomial(draws, part / (part + other)) times (1 - e^-y) / (1 + shift e^-y), where y is
     # `excess` at the start and grows by `step`; from the largest probability in the tail outwards, both ways.
     start, excess, step = tail
@@ -412,51 +391,41 @@ def _log_tail_replacement(
 
 
 @compiled
-def divergences(first: np.ndarray, second: np.ndarray, total: np.ndarray, ratio: tuple[float, float]):
+def divergences(first: np.ndarray, second: np.ndarray, total: np.ndarray, ratio: Pair):
     """`log_divergence` of every row; two arrays."""
-    values = np.empty(first.size)
-    errors = np.empty(first.size)
+    values, errors = np.empty(first.size), np.empty(first.size)
     for i in range(first.size):
         values[i], errors[i] = log_divergence(first[i], second[i], total[i], ratio)
     return values, errors
 
 
 @compiled
-def divergences_replacement(
-    first: float,
-    second: float,
-    draws: np.ndarray,
-    up: tuple[float, float],
-    down: tuple[float, float],
-    loss: tuple[float, float],
-):
+def divergences_replacement(first: float, second: float, draws: np.ndarray, up: Pair, down: Pair, loss: Pair):
     """`log_divergence_replacement` at every number of draws; two arrays."""
-    values = np.empty(draws.size)
-    errors = np.empty(draws.size)
+    values, errors = np.empty(draws.size), np.empty(draws.size)
     for i in range(draws.size):
         values[i], errors[i] = log_divergence_replacement(first, second, draws[i], up, down, loss)
     return values, errors
 
 
 @compiled
-def utilities(first: float, second: float, total: np.ndarray, ratio: tuple[float, float]):
+def utilities(first: float, second: float, total: np.ndarray, ratio: Pair):
     """`log_utility` of one pair at every number of lost records; two arrays."""
-    values = np.empty(total.size)
-    errors = np.empty(total.size)
+    values, errors = np.empty(total.size), np.empty(total.size)
     for i in range(total.size):
         values[i], errors[i] = log_utility(first, second, total[i], ratio)
     return values, errors
 
 
 @compiled
-def _log_worst(count: float, records: float, lost: float, ratio: tuple[float, float]) -> tuple[float, float]:
+def _log_worst(count: float, records: float, lost: float, ratio: Pair) -> Pair:
     one, one_error = log_divergence(count, records + 1.0 - count, lost, ratio)
     two, two_error = log_divergence(records + 1.0 - count, count, lost, ratio)
     return _larger(one, one_error, two, two_error)
 
 
 @compiled
-def _larger(one: float, one_error: float, two: float, two_error: float) -> tuple[float, float]:
+def _larger(one: float, one_error: float, two: float, two_error: float) -> Pair:
     # The larger value; its error also covers the smaller one, should that be larger in truth.
     if two > one:
         one, one_error, two, two_error = two, two_error, one, one_error
@@ -466,7 +435,7 @@ def _larger(one: float, one_error: float, two: float, two_error: float) -> tuple
 
 
 @compiled
-def log_delta(count: float, records: float, lost: float, ratio: tuple[float, float]) -> tuple[float, float]:
+def log_delta(count: float, records: float, lost: float, ratio: Pair) -> Pair:
     """log delta at one count, and an error bound."""
     if count <= 1.0 or count >= records - 1.0:
         return math.log((records - lost) / records), 2.0**-52
@@ -476,7 +445,7 @@ def log_delta(count: float, records: float, lost: float, ratio: tuple[float, flo
 
 
 @compiled
-def log_deltas(counts: np.ndarray, records: float, lost: float, ratio: tuple[float, float]) -> np.ndarray:
+def log_deltas(counts: np.ndarray, records: float, lost: float, ratio: Pair) -> np.ndarray:
     """log delta at scattered counts."""
     values = np.empty(counts.size)
     for i in range(counts.size):
@@ -485,10 +454,9 @@ def log_deltas(counts: np.ndarray, records: float, lost: float, ratio: tuple[flo
 
 
 @compiled
-def log_delta_window(low: int, high: int, records: float, lost: float, ratio: tuple[float, float]):
+def log_delta_window(low: int, high: int, records: float, lost: float, ratio: Pair):
     """log delta at every count from low to high, with error bounds; two arrays."""
-    values = np.empty(high - low + 1)
-    errors = np.empty(high - low + 1)
+    values, errors = np.empty(high - low + 1), np.empty(high - low + 1)
     before, before_error = -math.inf, 0.0
     if low >= 1:
         before, before_error = _log_worst(float(low), records, lost, ratio)
@@ -505,7 +473,7 @@ def log_delta_window(low: int, high: int, records: float, lost: float, ratio: tu
 
 
 @compiled
-def _log_block(low: float, high: float, records: float, lost: float, ratio: tuple[float, float]) -> float:
+def _log_block(low: float, high: float, records: float, lost: float, ratio: Pair) -> float:
     # Upper bound of log D2(A, n + 1 - A, R) over low <= A <= high. The factors fall with the lost l and grow with
     # A, and l grows stochastically with A; so probabilities of the low end with factors of the high end overstate.
     second = records + 1.0 - high
@@ -545,7 +513,7 @@ def _log_block(low: float, high: float, records: float, lost: float, ratio: tupl
 
 
 @compiled
-def block_bounds(edges: np.ndarray, records: float, lost: float, ratio: tuple[float, float]) -> np.ndarray:
+def block_bounds(edges: np.ndarray, records: float, lost: float, ratio: Pair) -> np.ndarray:
     """Upper bounds of log F over each block of counts from edges[i] to edges[i + 1], inclusive."""
     bounds = np.empty(edges.size - 1)
     for i in range(edges.size - 1):
@@ -558,7 +526,7 @@ def block_bounds(edges: np.ndarray, records: float, lost: float, ratio: tuple[fl
 
 
 @compiled
-def log_expectation(values: np.ndarray, start: int, n: int, p: tuple[float, float]) -> tuple[float, float]:
+def log_expectation(values: np.ndarray, start: int, n: int, p: Pair) -> Pair:
     """log sum_j Bin(j; n, p) exp(values[j - start]) over the window, and the error bound of the weights."""
     terms = np.full(values.size, -math.inf)
     sizes = np.zeros(values.size)
@@ -592,7 +560,7 @@ def log_expectation(values: np.ndarray, start: int, n: int, p: tuple[float, floa
 
 
 @compiled
-def mix_step(values: np.ndarray, p: tuple[float, float]) -> np.ndarray:
+def mix_step(values: np.ndarray, p: Pair) -> np.ndarray:
     """log((1 - p) e^v(j) + p e^v(j+1)): the expectation after one more record of share p; one entry shorter."""
     q = (1.0 - p[0]) - p[1]
     log_p = math.log(p[0]) if p[0] > 0.0 else -math.inf
@@ -635,7 +603,7 @@ def product_on_simplex(shape: np.ndarray, factors: np.ndarray, draws: int) -> np
 
 
 @compiled
-def spread(grid: np.ndarray, shape: np.ndarray, ratio: tuple[float, float], inverse_gap: tuple[float, float]) -> None:
+def spread(grid: np.ndarray, shape: np.ndarray, ratio: Pair, inverse_gap: Pair) -> None:
     """Apply r^|y - h| along every axis, in place; the last index of an axis collects every larger outcome.
 
     Two first-order recursions per line: outcomes reached from below, f(y) = w(y) + r f(y - 1), and from above,
@@ -667,13 +635,13 @@ def spread(grid: np.ndarray, shape: np.ndarray, ratio: tuple[float, float], inve
 
 
 @compiled
-def hockey_stick(left: np.ndarray, right: np.ndarray, ratio: tuple[float, float]) -> tuple[float, float]:
+def hockey_stick(left: np.ndarray, right: np.ndarray, ratio: Pair) -> Pair:
     """The sums of max(0, left - E right) and of max(0, right - E left)."""
     return _beyond(left, right, ratio), _beyond(right, left, ratio)
 
 
 @compiled
-def _beyond(p: np.ndarray, q: np.ndarray, ratio: tuple[float, float]) -> float:
+def _beyond(p: np.ndarray, q: np.ndarray, ratio: Pair) -> float:
     total_high, total_low = 0.0, 0.0
     for cell in range(p.shape[0]):
         high, low = multiply(q[cell, 0], q[cell, 1], ratio[0], ratio[1])
@@ -702,7 +670,7 @@ def _add(target: np.ndarray, source: np.ndarray, value: int, count: int) -> None
 
 # Summands are positive, so their order does not matter for the error bound; reordering lets them run in lanes.
 @partial(inlined, reorder=True)
-def _hockey_stick(left: np.ndarray, right: np.ndarray, ratio: float, slack: float) -> tuple[float, float]:
+def _hockey_stick(left: np.ndarray, right: np.ndarray, ratio: float, slack: float) -> Pair:
     value, bound = 0.0, 0.0
     for s in range(left.size):
         exact = left[s] - ratio * right[s]

@@ -254,14 +254,9 @@ def search(sample: Sample, loss: Loss, ends: tuple[Fraction, ...], method: str) 
         value, error = evaluate(scape, [piece.lower for piece in scape.pieces], 0, ends[0], outside=False)
         upper, slack = evaluate(scape, [piece.upper for piece in scape.pieces], 0, ends[0], outside=True)
         return SplitSearch(
-            log_value=value,
-            log_lower=value - error,
-            log_upper=upper + slack,
-            split=n,
-            closed=True,
-            method="single vertex",
-            checked=1,
-        )
+            log_value=value, log_lower=value - error, log_upper=upper + slack, split=n, closed=True,
+            method="single vertex", checked=1,
+        )  # fmt: skip
     found = _certificate(landscape(sample, loss, lopsided, min(n, MAX_MOVED)), ends)
     if not found.closed and method == "auto" and n <= MAX_ALL_SPLITS:
         return _all_splits(sample, loss, ends)
@@ -296,14 +291,9 @@ def _certificate(scape: Landscape, ends: tuple[Fraction, ...]) -> SplitSearch:
     upper = min(scape.log_rate, max(*uppers, *ceilings))
     closed = upper - best <= max(_CLOSE, 4.0 * best_error)
     return SplitSearch(
-        log_value=best,
-        log_lower=best - best_error,
-        log_upper=upper,
-        split=split_at,
-        closed=closed,
-        method="certificate",
-        checked=checked,
-    )
+        log_value=best, log_lower=best - best_error, log_upper=upper, split=split_at, closed=closed,
+        method="certificate", checked=checked,
+    )  # fmt: skip
 
 
 def _all_splits(sample: Sample, loss: Loss, ends: tuple[Fraction, ...]) -> SplitSearch:
@@ -323,14 +313,9 @@ def _all_splits(sample: Sample, loss: Loss, ends: tuple[Fraction, ...]) -> Split
         if value > best:
             best, best_error, split_at = value, error, moved
     return SplitSearch(
-        log_value=best,
-        log_lower=best - best_error,
-        log_upper=upper,
-        split=split_at,
-        closed=True,
-        method="all splits",
-        checked=n + 1,
-    )
+        log_value=best, log_lower=best - best_error, log_upper=upper, split=split_at, closed=True,
+        method="all splits", checked=n + 1,
+    )  # fmt: skip
 
 
 #: Enumeration is chosen when its cells (histograms, times steps over all compositions) stay below this.

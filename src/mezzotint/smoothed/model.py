@@ -389,6 +389,24 @@ class Profile:
         return upper_power(self.log10_upper)
 
 
+def profile_of(
+    sample: Sample,
+    loss: Loss,
+    value: float,
+    upper: float,
+    *,
+    worst: float,
+    reason: str,
+    pair: tuple[int, int] | None = None,
+    status: Status = "closed",
+) -> Profile:
+    """The record of a delta and its upper bound, of which it is no more, and of the worst case; all as log10."""
+    return Profile(
+        log10_delta=min(value, upper), log10_upper=upper, status=status, log10_worst_case=worst,
+        records=sample.records, sampled=sample.sampled, epsilon=loss.epsilon, pair=pair, reason=reason,
+    )  # fmt: skip
+
+
 @dataclass(frozen=True, kw_only=True)
 class Utility:
     """The adversary's adjusted utility for one database.

@@ -28,9 +28,11 @@ from mezzotint.smoothed.model import (
     Profile,
     Rational,
     Sample,
+    Status,
     Utility,
     log10_worst_case,
     log10_worst_case_noisy,
+    profile_of,
     read_counts,
     read_loss,
     read_rational,
@@ -43,6 +45,9 @@ from mezzotint.smoothed.model import (
 )
 
 _NEGLIGIBLE = math.log(1e-15)
+
+Bounded = tuple[np.ndarray, np.ndarray]
+"""Logarithms, and bounds on their errors."""
 
 
 class Mixture(ABC):
@@ -59,16 +64,17 @@ class Mixture(ABC):
         """A point at most one away from the largest weight."""
 
     @abstractmethod
-    def log_weights(self, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def log_weights(self, s: np.ndarray) -> Bounded:
         """log w(s) and error bounds."""
 
     @abstractmethod
-    def log_values(self, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def log_values(self, s: np.ndarray) -> Bounded:
         """log D(s) and error bounds."""
 
-    @abstractmethod
     def log_bounds(self, s: np.ndarray) -> np.ndarray:
-        """Upper bounds of log D(s) that never grow with s."""
+        """Upper bounds of log D(s) that never grow with s: those of the values, unless these may grow."""
+        values, errors = self.log_values(s)
+        return values + errors
 
 
 @final
@@ -106,19 +112,14 @@ class LostRecords(Mixture):
         share = self.rate if self.rate is not None else Fraction(self.lost, self.records)
         return float(share * self._size)
 
-    def log_weights(self, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def log_weights(self, s: np.ndarray) -> Bounded:
         if self.rate is not None:
             return logarithms.binomials(s, float(self._size), split(self.rate))
         return logarithms.hypergeometrics(s, float(self._size), float(self.records - self._size), float(self.lost))
 
-    def log_values(self, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        first = np.full(s.size, float(self.first))
-        second = np.full(s.size, float(self.second))
+    def log_values(self, s: np.ndarray) -> Bounded:
+        first, second = (np.full(s.size, float(count)) for count in (self.first, self.second))
         return logarithms.divergences(first, second, s, self.ratio)
-
-    def log_bounds(self, s: np.ndarray) -> np.ndarray:
-        values, errors = self.log_values(s)
-        return values + errors
 
 
 @final
@@ -136,10 +137,10 @@ class LostRecordsUtility(Mixture):
     def mode(self) -> float:
         return self.divergence.mode
 
-    def log_weights(self, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def log_weights(self, s: np.ndarray) -> Bounded:
         return self.divergence.log_weights(s)
 
-    def log_values(self, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def log_values(self, s: np.ndarray) -> Bounded:
         pair = self.divergence
         return logarithms.utilities(float(pair.first), float(pair.second), s, pair.ratio)
 
@@ -177,18 +178,14 @@ class MissedDraws(Mixture):
     def mode(self) -> float:
         return float(Fraction(self.draws * (self.records - self.first - self.second + 1), self.records))
 
-    def log_weights(self, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def log_weights(self, s: np.ndarray) -> Bounded:
         outside = self.records - self.first - self.second + 1
         return logarithms.binomial_fractions(s, float(self.draws), float(outside), float(self.records))
 
-    def log_values(self, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def log_values(self, s: np.ndarray) -> Bounded:
         return logarithms.divergences_replacement(
             float(self.first), float(self.second), self.draws - s, self.up, self.down, self.loss
         )
-
-    def log_bounds(self, s: np.ndarray) -> np.ndarray:
-        values, errors = self.log_values(s)
-        return values + errors
 
 
 @dataclass(kw_only=True)
@@ -358,19 +355,11 @@ def _noisy_record(
     value = math.log(best) if best > 0.0 else -math.inf
     upper = to_log10(math.log(best + slack), 4e-16) if best + slack > 0.0 else -math.inf
     certified = pure or (best > 0.0 and slack <= 1e-10 * best)
-    return Profile(
-        log10_delta=to_log10(value),
-        log10_upper=upper,
-        status="closed" if certified else "bracketed",
-        log10_worst_case=worst,
-        records=sample.records,
-        sampled=sample.sampled,
-        epsilon=loss.epsilon,
-        pair=pair,
-        reason="The noise alone makes the mechanism purely private at this loss."
-        if pure
-        else "Summed over every outcome, all neighbours and both directions; log10_worst_case is an upper bound.",
-    )
+    reason = "Summed over every outcome, all neighbours and both directions; log10_worst_case is an upper bound."
+    if pure:
+        reason = "The noise alone makes the mechanism purely private at this loss."
+    status = "closed" if certified else "bracketed"
+    return profile_of(sample, loss, to_log10(value), upper, worst=worst, pair=pair, status=status, reason=reason)
 
 
 def _published(histogram: tuple[int, ...], shape: np.ndarray, sample: Sample, noise: Fraction) -> np.ndarray:
@@ -473,7 +462,7 @@ def histogram_profile(histogram: tuple[int, ...], sample: Sample, loss: Loss) ->
     worst = log10_worst_case(sample)
     closed = _closed_form(rare, sample, worst)
     if closed is not None:
-        return _record(sample, loss, worst, worst, None, closed)
+        return profile_of(sample, loss, worst, rounded_up(worst), worst=worst, reason=closed)
     # D falls as either count grows when there is a third type, so the worst pair is among the two rarest types
     # (docs/proofs/smoothed-profile.md); with two types there is no other pair. All four orders are needed.
     best, upper, pair = -math.inf, -math.inf, None
@@ -484,7 +473,8 @@ def histogram_profile(histogram: tuple[int, ...], sample: Sample, loss: Loss) ->
         upper = max(upper, to_log10(value, error) if value > -math.inf else -math.inf)
         if value > best or pair is None:
             best, pair = value, (first, second)
-    return _record(sample, loss, to_log10(best), min(upper, rounded_up(worst)), pair, _reason(best, len(histogram)))
+    upper, reason = min(upper, rounded_up(worst)), _reason(best, len(histogram))
+    return profile_of(sample, loss, to_log10(best), upper, worst=worst, pair=pair, reason=reason)
 
 
 def _closed_form(rare: int, sample: Sample, worst: float) -> str | None:
@@ -507,25 +497,6 @@ def _reason(value: float, types: int) -> str:
     if types == 2:
         return "Exact one-dimensional sum over the lost records of one type."
     return "Exact sum over the two rarest types, which are the worst pair."
-
-
-def _record(
-    sample: Sample, loss: Loss, value: float, upper: float, pair: tuple[int, int] | None, reason: str
-) -> Profile:
-    worst = log10_worst_case(sample)
-    if pair is None:
-        upper = rounded_up(value)
-    return Profile(
-        log10_delta=min(value, upper),
-        log10_upper=upper,
-        status="closed",
-        log10_worst_case=worst,
-        records=sample.records,
-        sampled=sample.sampled,
-        epsilon=loss.epsilon,
-        pair=pair,
-        reason=reason,
-    )
 
 
 def log_pair(first: int, second: int, sample: Sample, loss: Loss, *, binary: bool) -> tuple[float, float]:
@@ -609,16 +580,13 @@ def utility(
     return _guessed(sample, level, value, upper, "Exact sum over the outcomes that one database makes likelier.")
 
 
-def _guessed(sample: Sample, level: Fraction, value: float, upper: float, reason: str) -> Utility:
+def _guessed(
+    sample: Sample, level: Fraction, value: float, upper: float, reason: str, status: Status = "closed"
+) -> Utility:
     return Utility(
-        log10=min(value, upper),
-        log10_upper=min(upper, 0.0),
-        status="closed",
-        records=sample.records,
-        sampled=sample.sampled,
-        threshold=float(level),
-        reason=reason,
-    )
+        log10=min(value, upper), log10_upper=min(upper, 0.0), status=status, records=sample.records,
+        sampled=sample.sampled, threshold=float(level), reason=reason,
+    )  # fmt: skip
 
 
 def _two_types(histogram: tuple[int, ...], sample: Sample, loss: Loss) -> tuple[float, float]:
@@ -693,15 +661,8 @@ def _many_types(histogram: tuple[int, ...], sample: Sample, loss: Loss, level: F
         value, upper = _enumerated(histogram, sample, level)
         return _guessed(sample, level, value, upper, f"Summed over every published histogram of {types} types.")
     upper = _bound(histogram, sample, loss)
-    return Utility(
-        log10=upper,
-        log10_upper=upper,
-        status="bracketed",
-        records=sample.records,
-        sampled=sample.sampled,
-        threshold=float(level),
-        reason="Too many outcomes to enumerate; bounded by the divergences of all pairs of true values.",
-    )
+    reason = "Too many outcomes to enumerate; bounded by the divergences of all pairs of true values."
+    return _guessed(sample, level, upper, upper, reason, "bracketed")
 
 
 def _bound(histogram: tuple[int, ...], sample: Sample, loss: Loss) -> float:

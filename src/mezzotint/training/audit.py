@@ -87,14 +87,9 @@ def audit(
     present = _bound(hits, first.size, alarms, second.size, delta, error)
     absent = _bound(second.size - alarms, second.size, first.size - hits, first.size, delta, error)
     return Audit(
-        epsilon=max(0.0, present, absent),
-        delta=delta,
-        confidence=confidence,
-        hits=hits,
-        misses=first.size - hits,
-        false_alarms=alarms,
-        rejections=second.size - alarms,
-    )
+        epsilon=max(0.0, present, absent), delta=delta, confidence=confidence, hits=hits, misses=first.size - hits,
+        false_alarms=alarms, rejections=second.size - alarms,
+    )  # fmt: skip
 
 
 @final
@@ -156,13 +151,9 @@ def audit_one_run(
     there = (guesses + 1) // 2
     right = int(truth[order[:there]].sum()) + int((~truth[order[given.size - (guesses - there) :]]).sum())
     return OneRunAudit(
-        epsilon=_refuted(right, guesses, given.size, delta, 1 - confidence),
-        delta=delta,
-        confidence=confidence,
-        canaries=given.size,
-        guesses=guesses,
-        right=right,
-    )
+        epsilon=_refuted(right, guesses, given.size, delta, 1 - confidence), delta=delta, confidence=confidence,
+        canaries=given.size, guesses=guesses, right=right,
+    )  # fmt: skip
 
 
 def chance_of(right: int, guesses: int, canaries: int, *, epsilon: float, delta: float) -> float:

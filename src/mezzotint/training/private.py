@@ -250,13 +250,9 @@ def make_private(
     inner = optimizer if projected is None else _onto_levels(optimizer, projected, chosen, bound, draws)
     noise = budget.noise(inner, sampling, banded)
     accountant = Accountant(
-        sampling=sampling,
-        delta=delta,
-        neighboring=neighboring,
-        steps=None if target_epsilon is None else steps,
-        seeded=seed is not None,
-        bands=banded,
-    )
+        sampling=sampling, delta=delta, neighboring=neighboring, steps=None if target_epsilon is None else steps,
+        seeded=seed is not None, bands=banded,
+    )  # fmt: skip
     expected = batches.batch_size // banded
     if projected is not None:
         _warn(projected, inner, noise, max_grad_norm, expected, steps or len(made))

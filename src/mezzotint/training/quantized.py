@@ -262,16 +262,9 @@ def find_grid(mechanism: Mechanism) -> EvenGrid | None:
     end = cells[-1:, None, :].repeat(2, axis=1)
     flat = np.concatenate([np.stack([cells[rows], cells[rows + 1]], axis=1), end]).reshape(-1)
     return EvenGrid(
-        lower=mechanism.lower,
-        upper=mechanism.upper,
-        origin=origin,
-        scale=scale,
-        last=(count - 1) * UNIT,
-        first_stretch=first,
-        last_stretch=last,
-        cells=flat,
-        bits=mechanism.bits,
-    )
+        lower=mechanism.lower, upper=mechanism.upper, origin=origin, scale=scale, last=(count - 1) * UNIT,
+        first_stretch=first, last_stretch=last, cells=flat, bits=mechanism.bits,
+    )  # fmt: skip
 
 
 # The side of a jump must be right for each float32 input: the smallest from the knot on, and the largest below it. A

@@ -337,14 +337,11 @@ class Trainer:
         """Where the run stands."""
         claim, weights = self.claim(), self.weights()
         return Standing(
-            step=self.taken,
-            loss=self.loss,
+            step=self.taken, loss=self.loss,
             train_accuracy=self.accuracy(self.data.train_x, self.data.train_y, weights),
             test_accuracy=self.accuracy(self.data.test_x, self.data.test_y, weights),
-            epsilon=None if claim is None else claim.epsilon,
-            seconds=seconds,
-            seeded=self.seeded,
-        )
+            epsilon=None if claim is None else claim.epsilon, seconds=seconds, seeded=self.seeded,
+        )  # fmt: skip
 
     def weights(self) -> dict[str, npt.NDArray[np.float32]]:
         """The weights to be used, by name: averaged if the settings say so and an averaged step was taken."""
