@@ -71,9 +71,9 @@ def test_no_record_exceeds_its_clip_norm(seed: int, clip: float, size: float) ->
 def test_floats_that_lie_about_the_norm_change_nothing(coordinates: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # The norm is a hint. Where it comes out too small, integers find out: a little, shortened; far too small, left out.
     rows = np.random.default_rng(3).normal(size=(8, 20))
-    summed, true = ClippedSums(clip_norm=0.1, coordinates=coordinates), clipped._squares
+    summed, true = ClippedSums(clip_norm=0.1, coordinates=coordinates), clipped.squares
     for share, survivors in ((1 - 2.0**-10, 8), (0.25, 0)):
-        monkeypatch.setattr(clipped, "_squares", lambda rows, share=share: share * true(rows))
+        monkeypatch.setattr(clipped, "squares", lambda rows, share=share: share * true(rows))
         factors = summed.factors([plain(rows)])
         each = codes([plain(rows)], factors)
         assert (factors > 0).sum() == survivors

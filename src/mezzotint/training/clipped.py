@@ -44,12 +44,7 @@ def _sum_of_squares(values: npt.NDArray[np.float32]) -> float:
 
 @compiled
 def add_squares(rows: npt.NDArray[np.float32], squares: FloatArray) -> None:
-    """Adds each row's sum of squares, in an order that depends on its length alone.
-
-    Arguments:
-        rows: (n, width) contiguous float32.
-        squares: (n,) float64, added to.
-    """
+    """Adds each row's sum of squares; rows (n, width) contiguous float32."""
     for i in range(rows.shape[0]):
         squares[i] += _sum_of_squares(rows[i])
 
@@ -159,10 +154,10 @@ class ClippedSums:
         return self._settled(gradients)[1]
 
     def _settled(self, gradients: Sequence[Gradients]) -> tuple[Totals, npt.NDArray[np.float32]]:
-        squares = sum(_squares(gradient.rows) * _squares(gradient.gains) for gradient in gradients)
+        norms = sum(squares(gradient.rows) * squares(gradient.gains) for gradient in gradients)
         with np.errstate(invalid="ignore"):
-            wanted = self.units * _ROOM / np.maximum(np.sqrt(squares), self.clip_norm)
-        factors = np.where(np.isfinite(wanted) & np.isfinite(squares), wanted, 0).astype(np.float32)
+            wanted = self.units * _ROOM / np.maximum(np.sqrt(norms), self.clip_norm)
+        factors = np.where(np.isfinite(wanted) & np.isfinite(norms), wanted, 0).astype(np.float32)
         for _ in range(_ATTEMPTS):
             totals, found = self._added(gradients, factors)
             long = found > self.units**2
@@ -184,7 +179,8 @@ class ClippedSums:
         return totals, squares
 
 
-def _squares(rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+def squares(rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+    """(n,) each row's sum of squares, in an order that depends on its length alone."""
     found = np.zeros(len(rows))
     add_squares(rows, found)
     return found

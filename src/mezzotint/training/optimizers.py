@@ -20,7 +20,7 @@ from mezzotint.core.mechanism import Mechanism, Seed
 from mezzotint.core.sampler import GPU
 from mezzotint.privacy.sums.lattice import Lattice, find_lattice
 from mezzotint.training.batches import Drawn, factors
-from mezzotint.training.clipped import ClippedSums, CorrelatedNoise, clipped_sum, rounded_gaussian
+from mezzotint.training.clipped import ClippedSums, CorrelatedNoise, clipped_sum, rounded_gaussian, squares
 from mezzotint.training.models import BatchSplittingSampler, DPOptimizer, check_unused, mark_used, torch
 from mezzotint.training.projection import ROUNDINGS, LeftOutWarning, Projection, place
 from mezzotint.training.quantized import Gradients, RecordSums
@@ -41,7 +41,8 @@ def _private() -> None:
     """Draws from the operating system's entropy."""
 
 
-def _every(parameter: torch.Tensor) -> bool:
+def every(parameter: torch.Tensor) -> bool:
+    """All parameters are quantized."""
     return True
 
 
@@ -96,7 +97,7 @@ class ProjectedOptimizer(_Wrapper):
         projection: Projection,
         bounds: float | Iterable[float],
         rng: Callable[[], Seed] = _private,
-        quantize: Callable[[torch.Tensor], bool] = _every,
+        quantize: Callable[[torch.Tensor], bool] = every,
     ) -> None:
         self.inner = inner
         self.projection = projection
@@ -104,7 +105,7 @@ class ProjectedOptimizer(_Wrapper):
         self.quantize = quantize
         self._contracted = 0.0
         self._become_optimizer()
-        count = sum(len(group["params"]) for group in inner.param_groups)
+        count = len(self._every())
         common = isinstance(bounds, int | float)
         self._common = float(bounds) if common else None
         self._bounds = [float(bounds)] * count if common else [*map(float, bounds)]
@@ -112,17 +113,16 @@ class ProjectedOptimizer(_Wrapper):
         self.project()
 
     def _check_bounds(self) -> None:
-        count = sum(len(group["params"]) for group in self.inner.param_groups)
+        count = len(self._every())
         if len(self._bounds) != count or not all(0 < bound < float("inf") for bound in self._bounds):
             raise ParameterError("bounds", self._bounds, f"need one positive number, or {count} of them")
 
+    def _every(self) -> list[torch.Tensor]:
+        return [parameter for group in self.inner.param_groups for parameter in group["params"]]
+
     def _chosen(self) -> list[tuple[torch.Tensor, float]]:
-        every = [parameter for group in self.inner.param_groups for parameter in group["params"]]
-        return [
-            (parameter, bound)
-            for parameter, bound in zip(every, self._bounds, strict=True)
-            if parameter.requires_grad and self.quantize(parameter)
-        ]
+        pairs = zip(self._every(), self._bounds, strict=True)
+        return [(one, bound) for one, bound in pairs if one.requires_grad and self.quantize(one)]
 
     @property
     def parameters(self) -> list[torch.Tensor]:
@@ -183,9 +183,8 @@ class ProjectedOptimizer(_Wrapper):
         again through fresh coins. Whatever is not known (other classes, subclasses, hooks, a `step` that was
         wrapped) counts as stateful.
         """
-        trained = [parameter for group in self.param_groups for parameter in group["params"] if parameter.requires_grad]
         known = _is_stateless(self.inner) and not _has_hooks(self) and not _is_replaced(self)
-        holds = known and len(trained) == len(self._chosen())
+        holds = known and sum(one.requires_grad for one in self._every()) == len(self._chosen())
         return max(self._contracted, self.projection.kappa if holds else 1.0)
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
@@ -244,12 +243,9 @@ class ProjectedOptimizer(_Wrapper):
 
     @torch.no_grad()
     def _project(self, moves: list[tuple[npt.NDArray[np.float32], float]] | None) -> None:
-        chosen = self._chosen()
-        if not chosen:
-            return
-        if self._in_place():
+        if (chosen := self._chosen()) and self._in_place():
             self._project_in_place(chosen, moves)
-        else:
+        elif chosen:
             self._project_together(chosen)
 
     def _project_in_place(
@@ -298,11 +294,10 @@ def _has_hooks(optimizer: torch.optim.Optimizer) -> bool:
 
 def _is_replaced(optimizer: torch.optim.Optimizer) -> bool:
     """Whether a method was put in place of the class's own; a learning rate scheduler's counter around `step` may."""
-    own = vars(optimizer)
     return any(
         callable(getattr(type(optimizer), name, None))
         and not (name == "step" and hasattr(method, "_wrapped_by_lr_sched"))
-        for name, method in own.items()
+        for name, method in vars(optimizer).items()
     )
 
 
@@ -658,8 +653,8 @@ class QuantizedGradientOptimizer(_CoordinateOptimizer):
         scale = np.full(len(samples[0]), self.table.upper / self.clip, dtype=np.float32)
         if self.max_grad_norm < float("inf"):
             # The norm of an outer product is the product of the norms.
-            squares = sum(_squares(gradient.gains) * _squares(gradient.rows) for gradient in given)
-            scale *= np.minimum(1, self.max_grad_norm / np.maximum(np.sqrt(squares), 1e-12)).astype(np.float32)
+            norms = sum(squares(gradient.gains) * squares(gradient.rows) for gradient in given)
+            scale *= np.minimum(1, self.max_grad_norm / np.maximum(np.sqrt(norms), 1e-12)).astype(np.float32)
         sums, nans = self._sums(given, scale, self.rng())
         if nans:
             raise NotFiniteError("a record's gradient is not a number")
@@ -732,10 +727,6 @@ def _gradients(sample: torch.Tensor) -> Gradients:
         return Gradients(rows=_array(sample.flatten(1)), gains=np.ones((len(sample), 1), dtype=np.float32))
     back, given = found
     return Gradients(rows=_array(given), gains=_array(back))
-
-
-def _squares(rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
-    return np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
 
 
 def _array(values: torch.Tensor) -> npt.NDArray[np.float32]:

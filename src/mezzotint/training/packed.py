@@ -421,12 +421,7 @@ def _tensor(name: str, array: npt.NDArray[np.float64], bits: int) -> PackedTenso
 
 
 def pack_codes(
-    names: Sequence[str],
-    codes: Sequence[Codes],
-    *,
-    bounds: Sequence[float],
-    levels: Sequence[float],
-    note: JsonObject,
+    names: Sequence[str], codes: Sequence[Codes], *, bounds: Sequence[float], levels: Sequence[float], note: JsonObject
 ) -> PackedModel:
     """A model whose weights stand on levels already: their codes as they are."""
     tensors = tuple(

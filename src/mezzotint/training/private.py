@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, final
+from typing import Any, Literal, final, get_args
 
 from mezzotint.core.arguments import Neighboring, check_choice, check_count, check_neighboring, check_positive
 from mezzotint.core.errors import MezzotintError, ParameterError
@@ -24,7 +24,7 @@ from mezzotint.training.models import (
     ModuleValidator,
     torch,
 )
-from mezzotint.training.optimizers import NoisyOptimizer, ProjectedOptimizer, derived_bound
+from mezzotint.training.optimizers import NoisyOptimizer, ProjectedOptimizer, derived_bound, every
 from mezzotint.training.projection import Projection, projection, warn_about
 from mezzotint.training.rqp.accounting import noise_multiplier as least_noise
 from mezzotint.training.rqp.accounting import training_release
@@ -111,14 +111,11 @@ class Accountant(IAccountant):
         """What all steps so far cost one record, at the run's delta or another."""
         phases = [
             Phase(
-                noise_multiplier=noise,
-                kappa=self.contraction,
-                sampling=replace(self.sampling, rate=rate),
-                steps=steps,
+                noise_multiplier=noise, kappa=self.contraction, sampling=replace(self.sampling, rate=rate), steps=steps,
                 bands=self.bands,
             )
             for noise, rate, steps in self.history
-        ]
+        ]  # fmt: skip
         asked = self.delta if delta is None else delta
         return account(training_release(phases, delta=asked, neighboring=self.neighboring, seeded=self.seeded))
 
@@ -158,14 +155,11 @@ class Accountant(IAccountant):
 
 
 def _counted(history: list[tuple[float, float, int]]) -> Counter[tuple[float, float]]:
-    found: Counter[tuple[float, float]] = Counter()
-    for noise, rate, steps in history:
-        found[noise, rate] += steps
-    return found
+    return sum((Counter({(noise, rate): steps}) for noise, rate, steps in history), Counter[tuple[float, float]]())
 
 
 PrivateMethod = Literal["dp-sgd", "proj-dp-sgd", "rqp"]
-METHODS = ("dp-sgd", "proj-dp-sgd", "rqp")
+METHODS = get_args(PrivateMethod)
 
 
 def make_private(
@@ -242,9 +236,8 @@ def make_private(
     budget = _Budget(target=target_epsilon, given=noise_multiplier, steps=steps, delta=delta, neighboring=neighboring)
     kept = _kept(users, records_per_user, loader, chosen, bands)
     banded = budget.bands(bands, loader, chosen, replicas=replicas)
-    made, batches = poisson_loader(
-        loader, rng=partial(draws, "batch"), first=rank, every=world, bands=banded, kept=kept
-    )
+    rng = partial(draws, "batch")
+    made, batches = poisson_loader(loader, rng=rng, first=rank, every=world, bands=banded, kept=kept)
     sampling = replace(batches.sampling, records_per_user=records_per_user)
     projected = _projection(chosen, bits, q)
     inner = optimizer if projected is None else _onto_levels(optimizer, projected, chosen, bound, draws)
@@ -256,21 +249,24 @@ def make_private(
     expected = batches.batch_size // banded
     if projected is not None:
         _warn(projected, inner, noise, max_grad_norm, expected, steps or len(made))
-    sampler: Any = made.batch_sampler
-    private = NoisyOptimizer(
-        inner,
-        noise_multiplier=noise,
-        clip_norm=max_grad_norm,
-        expected_batch_size=expected,
-        rng=partial(draws, "noise"),
-        record=accountant.record,
-        replicas=replicas,
-        correlated=CorrelatedNoise(banded, sampler.drawn) if banded > 1 else None,
-        drawn=sampler.drawn,
-    )
-    private.zero_grad()  # gradients from before would be applied as they are, to tensors that are frozen by now
+    private = _counting(inner, accountant, made, draws, noise=noise, clip_norm=max_grad_norm, batch_size=expected)
     _without_own_sums(module)
     return FactoredGradSampleModule(module, loss_reduction=loss_reduction), private, made, accountant
+
+
+def _counting(
+    inner: torch.optim.Optimizer, accountant: Accountant, loader: Any, draws: Draws, *, noise: float, clip_norm: float,
+    batch_size: int,
+) -> NoisyOptimizer:  # fmt: skip
+    """The optimizer that adds noise, and counts its steps before it does, each by a batch that the loader has given."""
+    drawn = loader.batch_sampler.drawn
+    private = NoisyOptimizer(
+        inner, noise_multiplier=noise, clip_norm=clip_norm, expected_batch_size=batch_size, drawn=drawn,
+        rng=partial(draws, "noise"), record=accountant.record, replicas=draws.replicas,
+        correlated=CorrelatedNoise(accountant.bands, drawn) if accountant.bands > 1 else None,
+    )  # fmt: skip
+    private.zero_grad()  # gradients from before would be applied as they are, to tensors that are frozen by now
+    return private
 
 
 def _check(method: str, *, bits: int | None, q: float | None, neighboring: str, loss_reduction: str) -> None:
@@ -393,10 +389,6 @@ def _matrices(parameter: torch.Tensor) -> bool:
     return parameter.dim() >= 2
 
 
-def _all(parameter: torch.Tensor) -> bool:
-    return True
-
-
 def _onto_levels(
     optimizer: torch.optim.Optimizer, projected: Projection, method: str, bound: float | None, draws: Draws
 ) -> ProjectedOptimizer:
@@ -406,7 +398,7 @@ def _onto_levels(
         projection=projected,
         bounds=[bound or derived_bound(one) for group in optimizer.param_groups for one in group["params"]],
         rng=partial(draws, "table"),
-        quantize=_matrices if method == "proj-dp-sgd" else _all,
+        quantize=_matrices if method == "proj-dp-sgd" else every,
     )
 
 

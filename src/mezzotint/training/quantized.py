@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import final
+from typing import NamedTuple, final
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,9 @@ from mezzotint.core.mechanism import FloatArray, IntArray, Mechanism, Seed
 CHUNK = 1024
 """Coordinates that go through the steps together: what lies between the steps stays in the first-level cache."""
 
-ONE = 2.0**33  # what positions are counted in, `grid.UNIT`
+UNIT = 2.0**33
+"""Positions are counted in these parts of a segment: one bit more than t has, to round t by."""
+
 PARTS = (1 << 33) - 1
 Rows = npt.NDArray[np.float32]
 Totals = npt.NDArray[np.signedinteger]
@@ -47,17 +49,9 @@ POSITIVE = U32(0x7FFFFFFF)
 
 @inlined
 def _pick_rows(
-    x: Rows,
-    start: int,
-    size: int,
-    gain: np.float32,
-    factor: np.float32,
-    words: Words,
-    first: int,
-    grid: tuple[float, ...],
-    rows: npt.NDArray[np.uint32],
-    lows: npt.NDArray[np.uint32],
-) -> int:
+    x: Rows, start: int, size: int, gain: np.float32, factor: np.float32, words: Words, first: int,
+    grid: tuple[float, ...], rows: npt.NDArray[np.uint32], lows: npt.NDArray[np.uint32],
+) -> int:  # fmt: skip
     """The row that each input's word picks, and the word's low half; the number of NaNs."""
     lower, upper, origin, scale, last, first_stretch, last_stretch = grid
     nans = 0
@@ -69,9 +63,8 @@ def _pick_rows(
         value = value if value > lower else lower
         value = value if value < upper else upper
         position = (value - origin) * scale
-        below, above = position - ONE, position - last
-        below = below if below < 0.0 else 0.0
-        above = above if above > 0.0 else 0.0
+        below, above = position - UNIT, position - last
+        below, above = below if below < 0.0 else 0.0, above if above > 0.0 else 0.0
         fixed = np.int64(position + below * first_stretch + above * last_stretch)
         # Rounded to 2^-32, and not carried into the next segment: there may be a jump between.
         threshold = ((fixed & PARTS) + 1) >> 1
@@ -115,19 +108,9 @@ def _add(
 
 @compiled
 def add_drawn(
-    x: Rows,
-    gains: Rows,
-    factors: Rows,
-    begin: int,
-    end: int,
-    words: Words,
-    totals: Totals,
-    integers: npt.NDArray[np.int32],
-    levels: int,
-    grid: tuple[float, ...],
-    cells: Cells,
-    bits: np.uint32,
-) -> int:
+    x: Rows, gains: Rows, factors: Rows, begin: int, end: int, words: Words, totals: Totals,
+    integers: npt.NDArray[np.int32], levels: int, grid: tuple[float, ...], cells: Cells, bits: np.uint32,
+) -> int:  # fmt: skip
     """Draws for elements begin to end - 1 of the records' gradients and adds up.
 
     Arguments:
@@ -187,9 +170,6 @@ def add_codes(
         _add(codes, at, size, totals, column, integers, levels)
         at += size
 
-
-UNIT = 2.0**33
-"""Positions are counted in these parts of a segment: one bit more than t has, to round t by."""
 
 EVEN = 2.0**-36
 """Knots count as evenly spaced when none is further off than this part of a segment: 1/16 of the unit of t."""
@@ -350,7 +330,10 @@ class RecordSums:
         shape = (columns[-1], max(1, self.levels))
 
         def work(number: int, part: list[_Piece]) -> tuple[Totals, int]:
-            memory = self._borrow()
+            try:
+                memory = self._memory.pop()
+            except IndexError:
+                memory = _Memory(self.lookup.code_dtype)
             stream, totals, nans = Keystream(key, fast_start(number)), np.zeros(shape, dtype=narrow), 0
             for piece in part:
                 mine = totals[columns[piece.tensor] : columns[piece.tensor + 1]].reshape(-1)
@@ -365,20 +348,8 @@ class RecordSums:
             sums += totals
         return sums if self.levels else sums[:, 0], sum(nans for _, nans in found)
 
-    def _borrow(self) -> _Memory:
-        try:
-            return self._memory.pop()
-        except IndexError:
-            return _Memory(self.lookup.code_dtype)
-
     def _draw(
-        self,
-        gradients: Gradients,
-        factors: Rows,
-        piece: _Piece,
-        stream: Keystream,
-        memory: _Memory,
-        totals: Totals,
+        self, gradients: Gradients, factors: Rows, piece: _Piece, stream: Keystream, memory: _Memory, totals: Totals
     ) -> int:
         """Draws for the elements of a piece, a word each, and adds to the totals; the number of NaNs."""
         given, into, nans = (gradients.rows, gradients.gains, factors), (totals, self.integers, self.levels), 0
@@ -396,9 +367,7 @@ class RecordSums:
         return nans
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class _Piece:
+class _Piece(NamedTuple):
     """Elements begin to end - 1 of all records' gradients of the tensor of a number."""
 
     tensor: int
@@ -421,7 +390,7 @@ def _parts(sizes: list[int]) -> list[list[_Piece]]:
     room = 0
     for tensor, size in enumerate(sizes):
         for begin in range(0, size, PART):
-            piece = _Piece(tensor=tensor, begin=begin, end=min(size, begin + PART))
+            piece = _Piece(tensor, begin, min(size, begin + PART))
             if piece.end - begin > room:
                 parts.append([])
                 room = PART
