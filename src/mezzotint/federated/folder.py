@@ -214,10 +214,11 @@ class _Link:
 
 def _engine_runs() -> bool:
     import ray
+    from ray.exceptions import RayError
 
     try:
         return any(node["Alive"] for node in ray.nodes())
-    except (RuntimeError, ConnectionError, ray.exceptions.RayError):
+    except (RuntimeError, ConnectionError, RayError):
         return False
 
 
