@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from mezzotint.vectors import RankedCodebook
-from mezzotint.vectors.ranked import rank_table, stream
+from mezzotint.vectors.ranked import codebook as codebooks
+from mezzotint.vectors.ranked import rank_table
 
 FOLDER = Path(__file__).resolve().parent
 
@@ -41,7 +42,7 @@ def document(scheme: RankedCodebook, number: int) -> dict[str, object]:
     )
     seeds = [0, 1, 2**32, 2**32 + 1, 2**53 + 1, 2**63, 2**64 - 2, 2**64 - 1]
     words = rng.integers(0, 2**64, size=(8, scheme.indices), dtype=np.uint64).tolist()
-    key = stream.stream_key("report", scheme.beacon, seeds[4], 0)
+    key = codebooks.stream_key("report", scheme.beacon, seeds[4], 0)
     width = scheme.subspace or scheme.dimension + (scheme.norms == "slack")
     padded = 1 << (scheme.dimension + (scheme.norms == "slack") - 1).bit_length()
     codes = [scheme.report(row, seed, word) for row, seed, word in zip(inputs, seeds, words, strict=True)]
@@ -50,9 +51,11 @@ def document(scheme: RankedCodebook, number: int) -> dict[str, object]:
         "stream": {
             "seed": str(seeds[4]),
             "key": key.hex(),
-            "signs_of_its_round": stream.signs(scheme.beacon, seeds[4] >> 32, padded).astype(int).tolist(),
-            "positions": stream.positions(key, scheme.subspace, padded).tolist() if scheme.subspace else None,
-            "normals_of_row_1_in_units": (stream.normal_rows(key, 1, 1, width)[0] / stream.UNIT).astype(int).tolist(),
+            "signs_of_its_round": codebooks.signs(scheme.beacon, seeds[4] >> 32, padded).astype(int).tolist(),
+            "positions": codebooks.positions(key, scheme.subspace, padded).tolist() if scheme.subspace else None,
+            "normals_of_row_1_in_units": (codebooks.normal_rows(key, 1, 1, width)[0] / codebooks.UNIT)
+            .astype(int)
+            .tolist(),
         },
         "seeds": [str(seed) for seed in seeds],
         "inputs": inputs.tolist(),
@@ -68,7 +71,7 @@ def files() -> dict[str, str]:
         f"ranks-{number}.json": json.dumps(document(scheme, number), separators=(",", ":")) + "\n"
         for number, scheme in enumerate(schemes(), start=1)
     }
-    found["normal-table.json"] = json.dumps(stream.normal_table().tolist(), separators=(",", ":")) + "\n"
+    found["normal-table.json"] = json.dumps(codebooks.normal_table().tolist(), separators=(",", ":")) + "\n"
     return found
 
 

@@ -14,7 +14,7 @@ import pytest
 import typer
 
 from mezzotint import families
-from mezzotint.cli import application, messages, run
+from mezzotint.cli import application, common, run
 from mezzotint.core.errors import InfeasibleError, ParameterError
 
 Invoke = Callable[..., Any]
@@ -162,7 +162,7 @@ def test_what_slow_verbs_refuse(base: str, folder: Path, capsys: pytest.CaptureF
 
 
 def test_every_alias_is_an_option_of_its_verb() -> None:
-    for name, aliases in messages.ALIASES.items():
+    for name, aliases in common.ALIASES.items():
         verb = _verb([name] if name in application.VERBS else ["smoothed", name])
         names = {option.name for option in verb.params}
         assert set(aliases.values()) <= names, name
@@ -183,20 +183,20 @@ def test_every_alias_is_an_option_of_its_verb() -> None:
     ],
 )
 def test_words_of_the_library_are_translated(words: str, said: str, typed: str) -> None:
-    with messages.command_line(_verb([]), [words]):
-        assert messages.typed(said) == typed
-        assert messages.complaint(InfeasibleError(said)) == typed
+    with common.command_line(_verb([]), [words]):
+        assert common.typed(said) == typed
+        assert common.complaint(InfeasibleError(said)) == typed
 
 
 def test_values_stand_as_they_were_given() -> None:
     """Nobody's file name is translated, nor a value that looks like a setting."""
-    with messages.command_line(_verb([]), ["design"]):
-        given = messages.complaint(ParameterError("out", "max_level=3/lower=2.json", "its epsilon=1"))
+    with common.command_line(_verb([]), ["design"]):
+        given = common.complaint(ParameterError("out", "max_level=3/lower=2.json", "its epsilon=1"))
         assert given == "--out=max_level=3/lower=2.json: its --epsilon=1"
-        assert messages.complaint(ParameterError("other", True, "no")) == "--other: no"
-        assert messages.complaint(ParameterError("levels[2]", 7.0, "no")) == "--levels[2]=7.0: no"
-        assert messages.complaint(ParameterError("nothing", 7.0, "no")) == "nothing=7.0: no"
-        assert messages.complaint(ParameterError("prior", None, "name it")) == "--prior is not given: name it"
+        assert common.complaint(ParameterError("other", True, "no")) == "--other: no"
+        assert common.complaint(ParameterError("levels[2]", 7.0, "no")) == "--levels[2]=7.0: no"
+        assert common.complaint(ParameterError("nothing", 7.0, "no")) == "nothing=7.0: no"
+        assert common.complaint(ParameterError("prior", None, "name it")) == "--prior is not given: name it"
 
 
 @pytest.mark.parametrize(

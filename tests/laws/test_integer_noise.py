@@ -95,7 +95,7 @@ def test_summed_noise_against_every_shift(noise: IntegerNoise, clients: int, shi
 
 
 @judges(
-    "vectors.modular.ModularScheme.account",
+    "vectors.tables.ModularScheme.account",
     "vectors.tables.VectorScheme.claim",
     "federated.encoding.NoiseEncoding.claims",
     "federated.encoding.Encoding.claims",
@@ -169,7 +169,7 @@ def seen(scheme: NoiseScheme, vector: np.ndarray, draws: int) -> np.ndarray:
     return total
 
 
-@judges("federated.encoding.NoiseEncoding.claims", "vectors.modular.ModularScheme.account")
+@judges("federated.encoding.NoiseEncoding.claims", "vectors.tables.ModularScheme.account")
 @pytest.mark.parametrize("adds", ["clients", "server"])
 @pytest.mark.parametrize("size", [1, 2])
 def test_the_whole_way_of_a_vector_by_enumeration(size: int, adds: Adds) -> None:

@@ -103,7 +103,7 @@ def pair(scheme: GaussianScheme, others: Sequence[float], ends: Sequence[float])
 
 
 @judges(
-    "vectors.modular.ModularScheme.account", "federated.encoding.ModularEncoding.claims",
+    "vectors.tables.ModularScheme.account", "federated.encoding.ModularEncoding.claims",
     "privacy.tradeoff.gaussian_epsilon",
 )  # fmt: skip
 @settings(max_examples=examples(6))
@@ -126,7 +126,7 @@ def test_no_pair_of_numbers_is_told_apart_better_than_claimed(
             assert divergence(first, second, claim.epsilon) <= delta * (1 + MANY) + 1e-13 * math.exp(claim.epsilon)
 
 
-@judges("vectors.modular.ModularScheme.account", "vectors.tables.VectorScheme.claim")
+@judges("vectors.tables.ModularScheme.account", "vectors.tables.VectorScheme.claim")
 def test_claims_are_tight_and_composed_over_coordinates_and_rounds() -> None:
     """Two coordinates, two rounds, enumerated: moved along one axis or both, no more is lost, and nearly as much."""
     for clients, rounds in ((1, 1), (3, 1), (2, 2)):

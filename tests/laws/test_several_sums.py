@@ -91,7 +91,7 @@ def rule(sign: float, kind: str) -> Rule | float:
     return lambda first, second: sign * np.cos(first - second)
 
 
-@judges("vectors.modular.ModularScheme.account")
+@judges("vectors.tables.ModularScheme.account")
 @pytest.mark.parametrize("delta", [1e-1, 1e-2, 1e-4])
 def test_no_numbers_in_several_sums_are_told_apart_better_than_claimed(delta: float) -> None:
     """Three rounds of two bands: whoever's turn it is, whichever rounds it is in, whatever it answers."""

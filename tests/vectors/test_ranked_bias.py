@@ -85,8 +85,8 @@ def test_ranking_the_transform_itself_is_biased_and_seen(monkeypatch):
     """
     width = 64
     identity = np.eye(16, width)
-    monkeypatch.setattr(codebook.stream, "normal_products", lambda key, count, vector: identity[:count] @ vector)
-    monkeypatch.setattr(codebook.stream, "normal_rows", lambda key, first, count, size: identity[first : first + count])
+    monkeypatch.setattr(codebook, "normal_products", lambda key, count, vector: identity[:count] @ vector)
+    monkeypatch.setattr(codebook, "normal_rows", lambda key, first, count, size: identity[first : first + count])
     mutant = structured()
     # The moments of a rotated cross-polytope in the same subspace.
     rotated = RankedCodebook(table=mutant.table, kind="X", dimension=width, norms="unit")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mezzotint.vectors import compiled
-from mezzotint.vectors.ranked import stream
+from mezzotint.vectors.ranked import codebook as codebooks
 from reference import ranked as twin
 from tolerances import FEW, MANY
 
@@ -17,7 +17,7 @@ from tolerances import FEW, MANY
 def normals(words):
     rows = np.empty((1, len(words)))
     numbers = np.array(words, dtype=np.uint32)
-    compiled.normal_numbers(numbers, stream.normal_table(), len(words), stream.OCTAVE_BITS, 1.0, rows)
+    compiled.normal_numbers(numbers, codebooks.normal_table(), len(words), codebooks.OCTAVE_BITS, 1.0, rows)
     return rows[0]
 
 
@@ -34,7 +34,7 @@ def test_normal_numbers_at_all_ends_of_pieces():
 
 
 def test_the_table_is_that_of_exact_quantiles_and_far_from_ties():
-    table = stream.normal_table()
+    table = codebooks.normal_table()
     assert table.size == 6145
     margin = 1.0
     with mpmath.workdps(30):
@@ -51,14 +51,14 @@ def test_normal_numbers_are_quantiles_up_to_a_millionth():
     places = np.random.default_rng(3).integers(0, 2**31, 20000).tolist() + list(range(600))
     exact = np.array([twin.tail(place) for place in places])
     # Linear between quantiles, which are convex: never below but for rounding, at most 2e-6 above.
-    error = normals(places) * stream.UNIT - exact
-    assert error.min() > -1.5 * stream.UNIT
+    error = normals(places) * codebooks.UNIT - exact
+    assert error.min() > -1.5 * codebooks.UNIT
     assert error.max() < 2e-6  # as said
 
 
 def test_moments_of_all_normal_numbers():
     """Mean square over all 2**31 sizes: piece by piece, within 2e-6 of 1."""
-    table = stream.normal_table().astype(float) * stream.UNIT
+    table = codebooks.normal_table().astype(float) * codebooks.UNIT
     starts = np.array([twin.node(piece) for piece in range(6145)], dtype=float)
     counts, left, right = np.diff(starts), table[:-1], table[1:]
     # The sum of squares of count points from left towards right, evenly spaced.
@@ -71,31 +71,31 @@ def test_moments_of_all_normal_numbers():
 
 @pytest.mark.parametrize("width", [1, 4, 7, 1000])
 def test_rows_positions_and_signs_are_those_of_the_twin(width):
-    key = stream.stream_key("report", "beacon", 2**64 - 1, 1)
+    key = codebooks.stream_key("report", "beacon", 2**64 - 1, 1)
     assert key == twin.key("report", "beacon", 2**64 - 1, 1)
-    rows = stream.normal_rows(key, 3, 2, width)
+    rows = codebooks.normal_rows(key, 3, 2, width)
     assert np.array_equal(rows, [twin.normal_row(key, row, width) for row in (3, 4)])
     vector = np.random.default_rng(4).normal(size=width)
-    assert stream.normal_products(key, 5, vector)[3:] == pytest.approx(rows @ vector, abs=FEW)
+    assert codebooks.normal_products(key, 5, vector)[3:] == pytest.approx(rows @ vector, abs=FEW)
     among = 1 << width.bit_length()
-    assert stream.positions(key, width, among).tolist() == twin.distinct(key, width, among)
+    assert codebooks.positions(key, width, among).tolist() == twin.distinct(key, width, among)
 
 
 def test_products_of_long_rows_and_many():
     # More words than are drawn at a time, in rows and over rows.
-    key = stream.stream_key("report", "", 1, 0)
+    key = codebooks.stream_key("report", "", 1, 0)
     for count, width in ((3, 2**19 + 5), (700, 1000)):
         vector = np.zeros(width)
         vector[[0, width // 2, width - 1]] = (1.0, -2.0, 0.5)
-        assert stream.normal_products(key, count, vector) == pytest.approx(
-            stream.normal_rows(key, 0, count, width) @ vector, abs=MANY
+        assert codebooks.normal_products(key, count, vector) == pytest.approx(
+            codebooks.normal_rows(key, 0, count, width) @ vector, abs=MANY
         )
 
 
 def test_positions_are_uniform():
     # 4,000 choices of 8 of 32: every place within 5 standard deviations (32 places: 2e-5).
-    keys = [stream.stream_key("report", "", seed, 0) for seed in range(4000)]
-    counts = np.bincount(np.concatenate([stream.positions(key, 8, 32) for key in keys]), minlength=32)
+    keys = [codebooks.stream_key("report", "", seed, 0) for seed in range(4000)]
+    counts = np.bincount(np.concatenate([codebooks.positions(key, 8, 32) for key in keys]), minlength=32)
     assert (np.abs(counts - 1000) < 5 * np.sqrt(4000 * 0.25 * 0.75)).all()
 
 
@@ -103,5 +103,5 @@ def test_normal_numbers_pass_for_normal():
     # 200,000 numbers: Kolmogorov and Smirnov's test at a rate of 1e-4; fixed key.
     from scipy import stats
 
-    rows = stream.normal_rows(stream.stream_key("report", "", 3, 0), 0, 200, 1000).ravel()
+    rows = codebooks.normal_rows(codebooks.stream_key("report", "", 3, 0), 0, 200, 1000).ravel()
     assert stats.kstest(rows, "norm").pvalue > 1e-4

@@ -14,6 +14,7 @@ import typer
 from mezzotint.cli import (
     account,
     advise,
+    common,
     compare,
     demo,
     design,
@@ -21,7 +22,6 @@ from mezzotint.cli import (
     explore,
     federate,
     ledger,
-    messages,
     privatize,
     report,
     reproduce,
@@ -147,12 +147,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
     try:
         completed = os.environ.get("COMP_WORDS", "").split()  # what the shell asks completion for
         entered = typer.main.get_command(build([*given, *completed]))
-        with messages.command_line(entered, given):
+        with common.command_line(entered, given):
             try:
                 status = entered(args=given, prog_name="mezzotint", standalone_mode=False)
                 sys.stdout.flush()
             except MezzotintError as error:
-                return _complain(messages.complaint(error))
+                return _complain(common.complaint(error))
     except ModuleNotFoundError as error:
         extra = EXTRAS.get((error.name or "").partition(".")[0])
         if extra is None:

@@ -21,10 +21,10 @@ from mezzotint.cli.common import (
     number,
     output,
     print_json,
+    renamed,
     say,
     write_proof,
 )
-from mezzotint.cli.messages import renamed
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.files import replacing
 from mezzotint.core.mechanism import Mechanism

@@ -29,11 +29,12 @@ from mezzotint.cli.common import (
     output,
     print_json,
     refuse_outputs,
+    renamed,
     say,
+    typed,
     warn,
     write_proof,
 )
-from mezzotint.cli.messages import renamed, typed
 from mezzotint.core import brought_by
 from mezzotint.core.arguments import Neighboring
 from mezzotint.core.errors import BudgetError, ParameterError

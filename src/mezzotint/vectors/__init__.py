@@ -12,7 +12,6 @@ from mezzotint.vectors.gaussian import GaussianScheme as GaussianScheme
 from mezzotint.vectors.integers import NoiseScheme as NoiseScheme
 from mezzotint.vectors.integers import SummedNoise as SummedNoise
 from mezzotint.vectors.integers import summed_noise as summed_noise
-from mezzotint.vectors.modular import ModularScheme as ModularScheme
 from mezzotint.vectors.ranked import RankedCodebook as RankedCodebook
 from mezzotint.vectors.ranked import RankedSession as RankedSession
 from mezzotint.vectors.ranked import own_seeds as own_seeds
@@ -20,6 +19,7 @@ from mezzotint.vectors.ranked import ranked_codebook as ranked_codebook
 from mezzotint.vectors.ranked import round_seeds as round_seeds
 from mezzotint.vectors.rotation import Rotation as Rotation
 from mezzotint.vectors.rotation import clip as clip
+from mezzotint.vectors.tables import ModularScheme as ModularScheme
 from mezzotint.vectors.tables import TableScheme as TableScheme
 from mezzotint.vectors.tables import VectorScheme as VectorScheme
 

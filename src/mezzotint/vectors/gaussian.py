@@ -17,9 +17,9 @@ from mezzotint.core.mechanism import FloatArray, IntArray, Seed
 from mezzotint.privacy.claim import Release
 from mezzotint.privacy.tradeoff import gaussian_epsilon
 from mezzotint.vectors.bands import coefficients
-from mezzotint.vectors.modular import MAX_BITS, ModularScheme
 from mezzotint.vectors.rotation import Rotation
 from mezzotint.vectors.rounded import RoundedGaussian
+from mezzotint.vectors.tables import MAX_BITS, ModularScheme
 
 GAUSSIAN = "exact curve of the Gaussian before it is rounded"
 

@@ -25,7 +25,7 @@ from mezzotint.privacy.sums.convolution import sum_bounds
 from mezzotint.privacy.sums.cost import renyi_to_epsilon
 from mezzotint.privacy.sums.geometry import series
 from mezzotint.privacy.sums.proofs import propose_noise
-from mezzotint.vectors.modular import MAX_BITS, ModularScheme
+from mezzotint.vectors.tables import MAX_BITS, ModularScheme
 
 MAX_SHIFT = 4096
 """Largest change of one coordinate, lattice steps, that is gone through."""

@@ -32,7 +32,7 @@ from mezzotint.privacy.claim import Claim, Release, basis, counted
 from mezzotint.privacy.ledger import Charge, Ledger
 from mezzotint.privacy.propose import Outcome, propose_ranks
 from mezzotint.privacy.verify import MOST_INDICES, SEED_RULE, canonical_hash, check_ranks, log_above
-from mezzotint.vectors.ranked import stream
+from mezzotint.vectors.ranked import codebook as codebooks
 from mezzotint.vectors.ranked.codebook import KINDS, Codebook, Kind, groups
 from mezzotint.vectors.ranked.rank_tables import RankTable, gaussian_error
 from mezzotint.vectors.rotation import MAX_DIMENSION
@@ -395,7 +395,7 @@ class RankedCodebook:
                 "norms": self.norms,
                 "clip_norm": repr(float(self.clip_norm)),
                 "beacon": self.beacon,
-                "stream": stream.VERSION,
+                "stream": codebooks.VERSION,
             },
             "seed_rule": SEED_RULE,
         }
