@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mezzotint import Mechanism, ParameterError
-from mezzotint.families import pbm
+from mezzotint.families import pbm, rqm
 from mezzotint.privacy.sums import geometry
 from mezzotint.privacy.sums.blanket import Noise, silence
 from mezzotint.privacy.sums.geometry import pair_quotients, quadratic_renyi, squared_distance
@@ -99,6 +99,36 @@ def test_pairs_of_rows_and_slopes_that_are_passed_over_are_not_the_worst(table: 
                 if right > nearest:
                     worst = max(worst, quotient if left == 0 else math.log1p(left**2 * quotient) / left**2)
     assert quadratic_renyi(mechanism, noise, alpha) == pytest.approx(worst / (alpha - 1), rel=FEW)
+
+
+TABLES = {
+    "few levels": (lambda: pbm(lower=-1, upper=2, trials=3, theta=0.2, knots=5), 40),
+    "mass that all but vanishes": (lambda: pbm(lower=-0.3, upper=0.3, trials=15, theta=0.499, knots=4), 300),
+    "one report": (lambda: rqm(lower=-1, upper=1, levels=6, extension=0.5, q=0.4), 0),
+    "no mass": (lambda: Mechanism(knots=[0, 1, 2], levels=[0, 1], weights=[[2**32, 0], [2**31, 2**31], [0, 2**32]]), 3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("alpha", [1.1, 2.0, 12.0, 3000.0])
+@pytest.mark.parametrize("table", TABLES)
+def test_bounds_of_all_pairs_at_once_are_above_those_place_by_place_and_close(table: str, alpha: float) -> None:
+    mechanism, others = TABLES[table][0](), TABLES[table][1]
+    noise = others_noise(mechanism, others)
+    pairs = geometry._Pairs(mechanism, noise)
+    found = pairs.bounds(alpha)
+    assert not np.isnan(found).any()
+    slack: list[float] = []
+    for place, ours in enumerate(found):
+        exact = geometry._over_squares(
+            pairs.distances[:-1], pair_quotients(noise, *pairs._pair(place), pairs.distances, alpha)
+        )
+        assert (ours[~pairs.counts[place]] == 0).all()
+        ours, exact = ours[pairs.counts[place]], exact[pairs.counts[place]]
+        assert (ours >= exact * (1 - FEW)).all()
+        slack += (ours[exact < math.inf] / exact[exact < math.inf]).tolist()
+    # Chords between points a 32nd of themselves apart: where alpha u is at most 4, h is above its parabola by less than
+    # a factor of e**4, and a chord above h by (alpha u / 32)**2 / 8 of that. Orders of thousands are all tails.
+    assert alpha > 12 or np.median(slack) <= 1 + math.exp(4) * (4 / 32) ** 2 / 8
 
 
 def _two_rows(width: float) -> Mechanism:

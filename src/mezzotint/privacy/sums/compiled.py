@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from mezzotint.core.kernels import compiled, inlined
 from mezzotint.core.mechanism import FloatArray
 
@@ -95,3 +97,44 @@ def mean_quotients(
                     bound = max(bound, (least * alpha / 2) ** 2 * (1 + 8 * unit))
                 totals[j - 1] += weight * bound
             nearer = value
+
+
+@compiled
+def quotients(
+    points: FloatArray,
+    distances: FloatArray,
+    alpha: float,
+    small: float,
+    a: float,
+    b: float,
+    c: float,
+    unit: float,
+    result: FloatArray,
+) -> None:
+    """Puts into (points, bins) `result` the bounds of `mean_quotients` for one place where u is the point."""
+    one = np.ones(1)
+    for i in range(points.size):
+        u = points[i : i + 1]
+        mean_quotients(one, u, u, distances, alpha, small, a, b, c, unit, result[i])
+
+
+@compiled
+def gather(weights: FloatArray, low: FloatArray, high: FloatArray, unit: float, parts: int, totals: FloatArray) -> None:
+    """Adds to (2, points) `totals` each weight at its `high` above 0, and at its `low` below 0, in `totals[1]`.
+
+    A weight is shared by the two points around |u| so that its mean stays. Points are 0, then 2^o (1 + k / parts) units
+    for k < parts and o = 0, 1, ...; a unit and `parts` are powers of two, so that shares are exact.
+    """
+    for i in range(weights.size):
+        for side in range(2):
+            size = (high[i] if side == 0 else -low[i]) / unit
+            if weights[i] == 0 or size <= 0:
+                continue
+            place, share = 0, size
+            if size >= 1:
+                part, octave = math.frexp(size)
+                share = (2 * part - 1) * parts
+                place = 1 + (octave - 1) * parts + int(share)
+                share -= int(share)
+            totals[side, place] += weights[i] * (1 - share)
+            totals[side, place + 1] += weights[i] * share

@@ -15,6 +15,7 @@ Pure losses of vectors under an L2 bound: what a table loses at most between inp
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from itertools import pairwise
 from typing import final
 
@@ -29,8 +30,11 @@ from mezzotint.privacy.sums.lattice import find_lattice
 _WORK = 1e7
 """Rows times slopes times places that one constant may cost, about."""
 
-_WIDE = 3
-"""Wide bins of distances that are looked at first."""
+_FAINT = 40
+"""Ratios that change a probability by 2**-40 of itself over the whole range are told apart when they are gathered."""
+
+_GATHERED = 2**22
+"""Numbers that the gathered ratios of all pairs may take, about."""
 
 _REACH = 0.125
 """Ratios up to this share of 1 / (alpha + 1) are summed by the series, whose relative error is 1e-4 there."""
@@ -173,44 +177,115 @@ def quadratic_renyi(mechanism: Mechanism, noise: Noise, alpha: float) -> float:
     """
     if not 1 < alpha < math.inf:
         raise ParameterError("alpha", alpha, "a finite Renyi order above 1")
-    if _jumps(mechanism):
-        return math.inf
-    knots, rows = _segments(mechanism)
-    # Slopes from the table itself: differences of interpolated rows would cancel.
-    steepness = np.diff(rows, axis=0) / np.diff(knots)[:, None]
-    coarse = knots
-    knots, rows = _refined(knots, rows, noise.low.size)
-    segment = np.searchsorted(coarse, knots[:-1], side="right")
-    bins = 24 if noise.low.size < _FINE else 6
-    distances = np.append(0.0, np.geomspace(1 / 32, 1, bins)) * (mechanism.upper - mechanism.lower)
-    # x' is a mixture of two neighbouring rows and G one of the slopes between x' and x: only slopes within t count.
-    # Pieces of one segment share its slope: the nearest of them decides.
-    apart = np.minimum.reduceat(_reach(knots), np.unique(segment, return_index=True)[1], axis=1)
-    smear = _Smear(noise)
+    return math.inf if _jumps(mechanism) else _pairs(mechanism, noise).renyi(alpha)
 
-    def farthest(pair: tuple[int, int], every: int) -> float:
+
+@final
+class _Pairs:
+    """Every row of a table with every slope under one noise: what they lose most, for one order after the other.
+
+    The loss of a pair is a mean of h(t u) / t^2, convex in u: between two points of a grid a chord lies above it. What
+    the places of a pair weigh is moved to the grid once; an order then bounds all pairs by one product of matrices, and
+    only the few that may be the worst are looked at place by place.
+    """
+
+    def __init__(self, mechanism: Mechanism, noise: Noise) -> None:
+        knots, rows = _segments(mechanism)
+        # Slopes from the table itself: differences of interpolated rows would cancel.
+        self.slopes = np.diff(rows, axis=0) / np.diff(knots)[:, None]
+        coarse = knots
+        knots, self.rows = _refined(knots, rows, noise.low.size)
+        self.noise = noise
+        segment = np.searchsorted(coarse, knots[:-1], side="right")
+        bins = 24 if noise.low.size < _FINE else 6
+        self.distances = np.append(0.0, np.geomspace(1 / 32, 1, bins)) * (mechanism.upper - mechanism.lower)
+        # x' is a mixture of two neighbouring rows and G one of the slopes between x' and x: only slopes within t count.
+        # Pieces of one segment share its slope: the nearest of them decides.
+        apart = np.minimum.reduceat(_reach(knots), np.unique(segment, return_index=True)[1], axis=1)
         # The bins that count are those from some distance on.
-        reached = distances[np.searchsorted(distances, apart[pair], side="right") - 1 :]
-        ends = np.union1d(reached[::every], reached[-1:])
-        quotients = pair_quotients(noise, rows[pair[0]], steepness[pair[1]], ends, alpha, smear=smear)
-        return _farthest(ends[:-1], quotients)
+        first = np.searchsorted(self.distances, apart.ravel(), side="right") - 1
+        self.counts = np.arange(bins) >= first[:, None]
+        self.caps = np.array([_ratio_cap(row, slope) for row in self.rows for slope in self.slopes])
+        self.points, self.weights = self._gathered()
 
-    # A few wide bins bound a pair of row and slope as well: most pairs need no others.
-    pairs = list(np.ndindex(apart.shape))
-    wide = {pair: farthest(pair, -(-bins // _WIDE)) for pair in pairs}
-    worst = 0.0
-    for pair in sorted(pairs, key=lambda pair: -wide[pair]):
-        if wide[pair] <= worst or math.isinf(worst):
-            break
-        worst = max(worst, farthest(pair, 1))
-    return worst / (alpha - 1) * (1 + 64 * UNIT)
+    def _gathered(self) -> tuple[FloatArray, FloatArray]:
+        """(points,) sizes of u, and (2, pairs, points) what weighs on each, of u above 0 and below."""
+        from mezzotint.privacy.sums import compiled as kernels
+
+        known, smear = np.isfinite(self.caps), _Smear(self.noise)
+        bottom = math.frexp(1 / float(self.distances[-1]))[1] - _FAINT
+        octaves = max(1, math.frexp(float(self.caps[known].max(initial=0.0)))[1] - bottom)
+        parts = 2 ** min(5, max(0, int(math.log2(_GATHERED / (2 * octaves * self.caps.size)))))
+        ends = np.outer(2.0 ** np.arange(octaves), 1 + np.arange(parts) / parts).ravel()
+        points = np.concatenate([[0.0], ends, [2.0**octaves]])
+        unit = 2.0**bottom
+        result = np.zeros((2, self.caps.size, points.size))
+        for place in np.flatnonzero(known).tolist():
+            weights, lowest, highest = _noisy(smear, *self._pair(place))
+            weights = (weights * self.noise.probability[:, None]).ravel()
+            kernels.gather(weights, lowest.ravel(), highest.ravel(), unit, parts, result[:, place])
+            result[:, place] *= 1 + (weights.size + 64) * UNIT
+        used = result.max(axis=(0, 1)) > 0
+        return points[used] * unit, result[:, :, used]
+
+    def _pair(self, place: int) -> tuple[FloatArray, FloatArray]:
+        row, slope = divmod(place, len(self.slopes))
+        return self.rows[row], self.slopes[slope]
+
+    def bounds(self, alpha: float) -> FloatArray:
+        """(pairs, bins) upper bounds on the loss over t^2 of each pair at distances t in each bin; 0 in bins that do
+        not count, inf where a level with slope has no mass."""
+        above, below = (self._quotients(sign * self.points, alpha) for sign in (1, -1))
+        # x above x', then below it; and outside the windows, where any ratio up to the cap may stand.
+        sides = [_mean_of(self.weights, one, other) for one, other in ((above, below), (below, above))]
+        means = np.maximum(*sides) * (1 + (2 * self.points.size + 64) * UNIT)
+        if self.noise.outside > 0:
+            caps = np.where(np.isinf(self.caps), 0.0, self.caps)
+            edges = np.maximum(self._quotients(caps, alpha), self._quotients(-caps, alpha))
+            means = (means + self.noise.outside * edges) * (1 + 4 * UNIT)
+        means[np.isinf(self.caps)] = math.inf
+        return np.where(self.counts, _over_squares(self.distances[:-1], means), 0.0)
+
+    def _quotients(self, points: FloatArray, alpha: float) -> FloatArray:
+        """(points, bins) the largest h(t u) / t^2 inside each bin of distances, u each point; rounded up."""
+        from mezzotint.privacy.sums import compiled as kernels
+
+        result = np.zeros((points.size, self.distances.size - 1))
+        kernels.quotients(points, self.distances, *series(alpha, _REACH), result)
+        return result
+
+    def renyi(self, alpha: float) -> float:
+        """`quadratic_renyi` of this order."""
+        bounds, worst = self.bounds(alpha), 0.0
+        largest = bounds.max(axis=1)
+        for place in np.argsort(-largest).tolist():
+            if largest[place] <= worst or math.isinf(worst):
+                break
+            first, last = np.flatnonzero(bounds[place] > worst)[[0, -1]].tolist()
+            ends = self.distances[first : last + 2]
+            quotients = pair_quotients(self.noise, *self._pair(place), ends, alpha)
+            worst = max(worst, float(_over_squares(ends[:-1], quotients).max()))
+        return worst / (alpha - 1) * (1 + 64 * UNIT)
 
 
-def _farthest(left: FloatArray, quotients: FloatArray) -> float:
-    """Largest log(1 + t^2 q) / t^2 over bins of t: it falls with t, so that left ends bound it; at 0 it is q."""
+_pairs = lru_cache(maxsize=2)(_Pairs)
+
+
+def _mean_of(weights: FloatArray, above: FloatArray, below: FloatArray) -> FloatArray:
+    """(pairs, bins) weights times values, of u above 0 and below; inf where a value that weighs is."""
+    total = np.zeros((weights.shape[1], above.shape[1]))
+    for weight, value in ((weights[0], above), (weights[1], below)):
+        finite = np.isfinite(value)
+        total += weight @ np.where(finite, value, 0.0)
+        if not finite.all():
+            total[weight @ np.where(finite, 0.0, 1.0) > 0] = math.inf
+    return total
+
+
+def _over_squares(left: FloatArray, quotients: FloatArray) -> FloatArray:
+    """Per bin of t that starts at `left`, log(1 + t^2 q) / t^2: it falls with t, so that left ends bound it; at 0 q."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        bounds = np.where(left > 0, np.log1p(left**2 * quotients) / left**2, quotients)
-    return float(bounds.max(initial=0.0))
+        return np.where(left > 0, np.log1p(left**2 * quotients) / left**2, quotients)
 
 
 def pair_quotients(
