@@ -70,17 +70,12 @@ def propose_training(
         fineness: grid points per nat; None: a power of two that costs about 1e-3 of epsilon.
         seconds: processor time for each check.
     """
-    rate = exact_rate(sampling_rate)
-    kept = exact_rate(q)
+    rate, kept = exact_rate(sampling_rate), exact_rate(q)
     release = kernel.ExactRelease(
         observer="model", rounds=steps, sampling="none" if rate == 1 else "poisson", rate=rate, neighboring=neighboring,
         noise_multiplier=exact_rate(noise_multiplier), kept=kept, levels=2**bits, seeded=seeded,
     )  # fmt: skip
-    content: JsonObject = {"kappa": "1"}
-    if kept < 1 and way != "noise":
-        content = {"kappa": exact_text(contraction(q, bits) * 1.0002), "range": "8", "depth": _DEPTH}
-        if Fraction(str(content["kappa"])) >= 1:
-            content = {"kappa": "1"}
+    content = _contracted(q, bits) if kept < 1 and way != "noise" else {"kappa": "1"}
     shift = float(Fraction(str(content["kappa"]))) / noise_multiplier
     if way == "removal":
         content["by"] = "removal"
@@ -100,6 +95,12 @@ def propose_training(
             fineness=fineness, seconds=seconds,
         )  # fmt: skip
     return outcome
+
+
+def _contracted(q: float, bits: int) -> JsonObject:
+    """What a proof says of replaced codes: an upper bound of their contraction, where it is below 1."""
+    kappa = exact_text(contraction(q, bits) * 1.0002)
+    return {"kappa": "1"} if Fraction(kappa) >= 1 else {"kappa": kappa, "range": "8", "depth": _DEPTH}
 
 
 PLD = "privacy loss distribution"
@@ -249,15 +250,17 @@ def training_release(
     return Release(mechanism=steps, trust="central", neighboring=neighboring, delta=delta)
 
 
+def _phase(noise: float, q: float, bits: int, sampling: Sampling, steps: int) -> Phase:
+    count = check_count("steps", steps)
+    return Phase(noise_multiplier=noise, kappa=contraction(q, bits), sampling=sampling, steps=count)
+
+
 def _rule(sampling_rate: float | None, sampling: Sampling | None) -> Sampling:
     if sampling is not None and sampling_rate is None:
         return sampling
     if sampling_rate is None or sampling is not None:
-        raise ParameterError(
-            "sampling_rate",
-            str(sampling_rate),
-            "give one of the two: sampling_rate= of Poisson batches, or sampling= such as WithReplacement(...)",
-        )
+        remedy = "give one of the two: sampling_rate= of Poisson batches, or sampling= such as WithReplacement(...)"
+        raise ParameterError("sampling_rate", str(sampling_rate), remedy)
     return Poisson(rate=sampling_rate)
 
 
@@ -293,10 +296,7 @@ def epsilon(
     Guarantees: never understates; holds for all iterates, in any dimension, for any bound on the weights.
     Source: Theorem A (docs/proofs/training.md).
     """
-    phase = Phase(
-        noise_multiplier=noise_multiplier, kappa=contraction(q, bits), sampling=_rule(sampling_rate, sampling),
-        steps=check_count("steps", steps),
-    )  # fmt: skip
+    phase = _phase(noise_multiplier, q, bits, _rule(sampling_rate, sampling), steps)
     release = training_release([phase], delta=delta, neighboring=neighboring)
     if dimension is None or not isinstance(phase.sampling, Poisson) or phase.records_per_user > 1:
         return account(release)
@@ -394,10 +394,7 @@ def pure_epsilon(
     Source: docs/proofs/training.md, "Pure epsilon".
     """
     check_neighboring(neighboring)
-    phase = Phase(
-        noise_multiplier=noise_multiplier, kappa=contraction(q, bits), sampling=Poisson(rate=sampling_rate),
-        steps=check_count("steps", steps),
-    )  # fmt: skip
+    phase = _phase(noise_multiplier, q, bits, Poisson(rate=sampling_rate), steps)
     total = _pure(phase, q=q, bits=bits, dimension=check_count("dimension", dimension), neighboring=neighboring)
     release = training_release([phase], delta=0.0, neighboring=neighboring)
     return Steps(phases=(phase,)).claim(release, {PURE: total})
@@ -589,16 +586,14 @@ class RQPSettings:
     def reasons(self) -> tuple[str, ...]:
         """Which of the five flaws of the published bound apply."""
         distance = self.claimed_distance
-        first = NOT_A_SENSITIVITY + ("; " + NEGATIVE.format(value=distance) if distance < 0 else "")
-        found = [first]
-        if self.dimension > 1:
-            found.append(PER_COORDINATE.format(dimension=self.dimension))
-        found.append(EDGE_LEVELS)
-        if self.batch_size < self.dataset_size:
-            found.append(AMPLIFICATION)
-        if self.sampling == "with_replacement" and self.batch_size > 1:
-            found.append(REPEATED)
-        return tuple(found)
+        known = (
+            (NOT_A_SENSITIVITY + ("; " + NEGATIVE.format(value=distance) if distance < 0 else ""), True),
+            (PER_COORDINATE.format(dimension=self.dimension), self.dimension > 1),
+            (EDGE_LEVELS, True),
+            (AMPLIFICATION, self.batch_size < self.dataset_size),
+            (REPEATED, self.sampling == "with_replacement" and self.batch_size > 1),
+        )
+        return tuple(reason for reason, applies in known if applies)
 
 
 def _published_step(settings: RQPSettings, q: float) -> float:

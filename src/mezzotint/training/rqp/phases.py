@@ -10,6 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -100,7 +101,7 @@ class Poisson(Sampling):
         if self.records_per_user > 1:
             return _spacing(max(map(_reach, self._pairs(noise, neighboring))))
         if neighboring == "replace_one" and contracted:
-            return _spacing(_reach(lambda target: self._replace(noise, target)))
+            return _spacing(_reach(partial(self._replace, noise)))
         # A loss exceeded with probability 1e-15 or so sets the spacing.
         shift = (2 if neighboring == "replace_one" else 1) / noise
         return _spacing(shift * shift / 2 + 9 * shift)
@@ -112,7 +113,8 @@ class Poisson(Sampling):
             # What is known is a pair of noisy sums: random replacement after them is post-processing here.
             return _connected(*self._pairs(noise, neighboring), spacing)
         if neighboring == "replace_one" and contracted:
-            return _symmetric(lambda target: self._replace(noise, target), spacing)
+            curve = partial(self._replace, noise)
+            return _connected(curve, curve, spacing)
         # Of Gaussian noise itself the worst pair is known: for replacing a record, shifts to either side.
         return from_gaussian_mechanism(
             noise,
@@ -156,8 +158,8 @@ class WithReplacement(Sampling):
     dataset_size: int
 
     def __post_init__(self) -> None:
-        for name, value in (("batch_size", self.batch_size), ("dataset_size", self.dataset_size)):
-            check_count(name, value)
+        check_count("batch_size", self.batch_size)
+        check_count("dataset_size", self.dataset_size)
 
     def words(self) -> str:
         return f"batches of {self.batch_size} draws with replacement from {self.dataset_size} records"
@@ -169,7 +171,8 @@ class WithReplacement(Sampling):
         self, noise: float, neighboring: Neighboring, spacing: float, *, contracted: bool = False
     ) -> PrivacyLossDistribution:
         # Adding or removing a record is no worse than replacing it: a copy of it is exchanged for some other record.
-        return _symmetric(self._curve(noise), spacing)
+        curve = self._curve(noise)
+        return _connected(curve, curve, spacing)
 
     def _curve(self, noise: float) -> Curve:
         chance = 1 / self.dataset_size
@@ -258,14 +261,10 @@ def _spacing(reach: float) -> float:
     return max(_FINEST, reach / _POINTS)
 
 
-def _symmetric(curve: Curve, spacing: float) -> PrivacyLossDistribution:
-    """Loss distribution that dominates all pairs whose hockey sticks, in both orders, stay under curve(t), t >= 0."""
-    return PrivacyLossDistribution(_losses(curve, curve, spacing))
-
-
 def _connected(ahead: Curve, behind: Curve, spacing: float) -> PrivacyLossDistribution:
-    """The same where the two orders of a pair have different curves."""
-    return PrivacyLossDistribution(_losses(ahead, behind, spacing), _losses(behind, ahead, spacing))
+    """Loss distribution that dominates all pairs whose hockey sticks, by their order, stay under curves in t >= 0."""
+    other = None if ahead is behind else _losses(behind, ahead, spacing)
+    return PrivacyLossDistribution(_losses(ahead, behind, spacing), other)
 
 
 def _losses(one: Curve, other: Curve, spacing: float) -> Any:
@@ -317,13 +316,10 @@ class Phase:
         if self.steps != 0:
             check_count("steps", self.steps)
         if check_count("bands", self.bands) > 1 and self.kappa != 1:
-            raise ParameterError(
-                "bands", self.bands, "replaced codes hide nothing of noise that is correlated: kappa=1"
-            )
+            remedy = "replaced codes hide nothing of noise that is correlated: kappa=1"
+            raise ParameterError("bands", self.bands, remedy)
         if self.bands > 1 and self.records_per_user > 1:
-            remedy = (
-                "a user's records are in several parts, so that its blocks of correlated noise overlap; use bands=1"
-            )
+            remedy = "a user's records are in several parts, whose blocks of correlated noise overlap; use bands=1"
             raise ParameterError("bands", self.bands, remedy)
 
     @property
