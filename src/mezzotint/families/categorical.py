@@ -201,12 +201,8 @@ def _hadamard(k: int) -> Sets:
     size = 1 << k.bit_length()
     _check_size("hadamard", k, size)
     index = np.arange(size)
-    both = index[1 : k + 1, None] & index
-    parity = np.zeros(both.shape, dtype=np.int64)
-    while both.any():
-        parity ^= both & 1
-        both >>= 1
-    return parity == 0
+    even = np.array([number.bit_count() % 2 == 0 for number in range(size)])
+    return even[index[1 : k + 1, None] & index]
 
 
 def _projective(k: int, epsilon: float) -> Sets:
@@ -228,9 +224,8 @@ def _projective(k: int, epsilon: float) -> Sets:
         own, others = odds * inside / total, (odds * together + inside - together) / total
         spaces.append((_variance(k, own, others), order, dimension))
     if not spaces:
-        raise ParameterError(
-            "method", "projective", f"has no space of {k} points whose table is small enough; try best"
-        )
+        remedy = f"has no space of {k} points whose table is small enough; try best"
+        raise ParameterError("method", "projective", remedy)
     _, order, dimension = min(spaces)
     points = _points(order, dimension)
     sums, products = _field(order)
@@ -355,11 +350,8 @@ class HashedDomain:
     def __post_init__(self) -> None:
         cells = self.mechanism.categories or ()
         if cells != _cells(self.categories, len(cells)) or len(cells) & (len(cells) - 1):
-            raise ParameterError(
-                "categories",
-                f"{len(self.categories)} names",
-                "are not those of this table, or in another order; give those of the table",
-            )
+            remedy = "are not those of this table, or in another order; give those of the table"
+            raise ParameterError("categories", f"{len(self.categories)} names", remedy)
 
     @property
     def bits(self) -> int:
@@ -409,9 +401,8 @@ class HashedDomain:
         places = {name: i for i, name in enumerate(self.categories)}
         found = [places.get(MISSING if one is None else category_name(one), places.get(OTHER, -1)) for one in values]
         if -1 in found:
-            raise ParameterError(
-                "values", f"value {found.index(-1)}", "is no category; build the domain with other=True"
-            )
+            remedy = "is no category; build the domain with other=True"
+            raise ParameterError("values", f"value {found.index(-1)}", remedy)
         generator = np.random.default_rng(rng) if isinstance(rng, int | np.integer) else rng
         hashes = (
             np.array([secrets.randbelow(self.hashes) for _ in found], dtype=np.int64)

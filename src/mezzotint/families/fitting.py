@@ -231,9 +231,8 @@ def _rqm(request: _Request) -> tuple[Mechanism, int]:
 
 def _counted(request: _Request, family: str) -> int:
     if request.bins is not None:
-        raise ParameterError(
-            "levels", request.bins.tolist(), f"the levels of {family} follow from epsilon: give an int"
-        )
+        remedy = f"the levels of {family} follow from epsilon: give an int"
+        raise ParameterError("levels", request.bins.tolist(), remedy)
     return request.count
 
 

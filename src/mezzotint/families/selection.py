@@ -77,6 +77,16 @@ def pair_rows(
     return np.array(knots), np.stack(rows, axis=-2)
 
 
+def _checked(
+    lower: float, upper: float, bins: Values, left: Choices, right: Choices | None
+) -> tuple[float, float, FloatArray, list[FloatArray], list[FloatArray]]:
+    """The range, the bins and the choices of both sides."""
+    low, high = check_range(lower, upper)
+    levels = check_covering("bins", bins, lower=low, upper=high)
+    near = checked_choices("left", left, levels.size)
+    return low, high, levels, near, near if right is None else checked_choices("right", right, levels.size)
+
+
 def selection(
     *, lower: float = -1.0, upper: float = 1.0, bins: Values, left: Choices, right: Choices | None = None
 ) -> Mechanism:
@@ -99,10 +109,7 @@ def selection(
         lower or upper makes epsilon inf.
     Source: Cai, Zhang, Khalili 2024, Algorithm 1 and eq. (4); Section 4.2 for two separate sides.
     """
-    low, high = check_range(lower, upper)
-    levels = check_covering("bins", bins, lower=low, upper=high)
-    near = checked_choices("left", left, levels.size)
-    far = near if right is None else checked_choices("right", right, levels.size)
+    low, high, levels, near, far = _checked(lower, upper, bins, left, right)
     knots, rows = pair_rows(levels, near, far, lower=low, upper=high)
     return table(knots=knots, levels=levels, probabilities=rows, name=f"pair selection({levels.size} bins)")
 
@@ -133,10 +140,7 @@ def biased_selection(
         The bias is what `max_bias` says: it is not zero, and no design hides it.
     Source: Cai, Zhang, Khalili 2024, Section 5 (biased quantization).
     """
-    low, high = check_range(lower, upper)
-    levels = check_covering("bins", bins, lower=low, upper=high)
-    near = checked_choices("left", left, levels.size)
-    far = near if right is None else checked_choices("right", right, levels.size)
+    low, high, levels, near, far = _checked(lower, upper, bins, left, right)
     rate = check_finite("gamma", gamma) / (2 * (high - low))
     grid = np.linspace(low, high, check_count("knots", knots, least=2, most=MAX_LEVELS))
 

@@ -649,18 +649,16 @@ def pre_process(
     raw = hull_vertices(read_vertices(vertices))
     types = len(features.distributions[0])
     if len(feature_of_type) != len(raw[0]) or any(not 0 <= f < types for f in feature_of_type):
-        raise ParameterError(
-            "feature_of_type", feature_of_type, f"needs one feature index in 0..{types - 1} for each raw type"
-        )
+        remedy = f"needs one feature index in 0..{types - 1} for each raw type"
+        raise ParameterError("feature_of_type", feature_of_type, remedy)
     for corner in raw:
         pushed = tuple(
             sum((p for p, f in zip(corner, feature_of_type, strict=True) if f == feature), corner[0] * 0)
             for feature in range(types)
         )
         if not in_hull(pushed, features.distributions):
-            raise ParameterError(
-                "vertices", tuple(map(float, pushed)), "maps outside the distributions that the guarantee covers"
-            )
+            remedy = "maps outside the distributions that the guarantee covers"
+            raise ParameterError("vertices", tuple(map(float, pushed)), remedy)
     return dataclasses.replace(
         features, distributions=raw, basis=(*features.basis, "pre-processing by a function of each record")
     )

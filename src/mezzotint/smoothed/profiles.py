@@ -319,9 +319,8 @@ def noisy_profile(histogram: tuple[int, ...], sample: Sample, loss: Loss, noise:
     # One count more than present can be sampled from a neighbour.
     shape = np.array([min(sample.sampled, count + 1) + 1 for count in histogram], dtype=np.int64)
     if math.prod(int(size) for size in shape) > MAX_CELLS:
-        raise ParameterError(
-            "noise_ratio", float(noise), f"needs a grid of shape {tuple(shape.tolist())}; sample fewer records"
-        )
+        remedy = f"needs a grid of shape {tuple(shape.tolist())}; sample fewer records"
+        raise ParameterError("noise_ratio", float(noise), remedy)
     own = _published(histogram, shape, sample, noise)
     best, pair = 0.0, None
     for giver, taker in itertools.permutations(range(len(histogram)), 2):

@@ -51,9 +51,8 @@ class PoissonBatches:
             ParameterError: more parts than batches.
         """
         if bands * batch_size > dataset_size >= batch_size:
-            raise ParameterError(
-                "bands", bands, f"each part needs a batch; {dataset_size // batch_size} is the most here"
-            )
+            remedy = f"each part needs a batch; {dataset_size // batch_size} is the most here"
+            raise ParameterError("bands", bands, remedy)
         # A part is a share of 1 / bands of the records, and is drawn from every so many steps: as often in all.
         return cls(batch_size=bands * batch_size, dataset_size=dataset_size)
 

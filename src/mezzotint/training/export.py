@@ -605,9 +605,8 @@ def load_into(packed: PackedModel, module: torch.nn.Module) -> torch.nn.Module:
         raise ParameterError("module", sorted(set(own) ^ set(given)), "these parameters are on one side only")
     for name, parameter in own.items():
         if parameter.shape != given[name].shape:
-            raise ParameterError(
-                "module", tuple(parameter.shape), f"{name} has shape {tuple(given[name].shape)} in the file"
-            )
+            remedy = f"{name} has shape {tuple(given[name].shape)} in the file"
+            raise ParameterError("module", tuple(parameter.shape), remedy)
         parameter.copy_(given[name])
     return module
 

@@ -384,22 +384,20 @@ class _CoordinateOptimizer(_Wrapper, DPOptimizer, ABC):
     def clip_and_accumulate(self) -> None:
         """What Opacus calls to clip and sum."""
         if hasattr(self, "found_inf"):
-            raise ParameterError(
-                "optimizer",
-                "GradScaler",
+            remedy = (
                 "its scale follows overflows in gradients that are not released; use autocast without it, in bfloat16 "
-                "where float16 loses too much",
+                "where float16 loses too much"
             )
+            raise ParameterError("optimizer", "GradScaler", remedy)
         attributed: list[Any] = self.params  # Opacus hangs its sums onto the parameters
         for parameter in attributed:
             check_unused(parameter.grad_sample)
             if isinstance(parameter.grad_sample, list) and len(parameter.grad_sample) > 1:
-                raise ParameterError(
-                    "grad_sample",
-                    len(parameter.grad_sample),
+                remedy = (
                     "gradients of several batches, which may share records; take one backward pass to a step, and "
-                    "opacus.utils.batch_memory_manager for batches that do not fit",
+                    "opacus.utils.batch_memory_manager for batches that do not fit"
                 )
+                raise ParameterError("grad_sample", len(parameter.grad_sample), remedy)
         if not (self._step_skip_queue and self._is_last_step_skipped):
             self._forget_sums()  # the first part of a batch, or a whole one: what is there is left of another
         samples = self.grad_samples
@@ -695,9 +693,8 @@ class RankedGradientOptimizer(_CoordinateOptimizer):
         self.scheme, self.rng, self.public = scheme, rng, public
         weights = sum(parameter.numel() for parameter in self.params)
         if weights != scheme.dimension:
-            raise ParameterError(
-                "scheme", f"{scheme.dimension} coordinates", f"make one for the model's {weights} weights"
-            )
+            remedy = f"make one for the model's {weights} weights"
+            raise ParameterError("scheme", f"{scheme.dimension} coordinates", remedy)
 
     def total(self, samples: list[torch.Tensor]) -> torch.Tensor:
         reports, seeds = self.reports(samples)

@@ -534,9 +534,8 @@ def _integer_rows(rows: Any) -> npt.NDArray[np.int64]:
         return np.asarray(rows.weights, dtype=np.int64)
     array = np.asarray(rows)
     if array.ndim != 2 or array.dtype.kind not in "iu" or (array < 0).any() or (array.sum(axis=1) != TOTAL).any():
-        raise ParameterError(
-            "rows", array.shape, "give a Mechanism, or integer rows >= 0 that each sum to 2**32 (round_rows makes them)"
-        )
+        remedy = "give a Mechanism, or integer rows >= 0 that each sum to 2**32 (round_rows makes them)"
+        raise ParameterError("rows", array.shape, remedy)
     return array.astype(np.int64)
 
 
