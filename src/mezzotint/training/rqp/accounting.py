@@ -75,7 +75,7 @@ def propose_training(
         observer="model", rounds=steps, sampling="none" if rate == 1 else "poisson", rate=rate, neighboring=neighboring,
         noise_multiplier=exact_rate(noise_multiplier), kept=kept, levels=2**bits, seeded=seeded,
     )  # fmt: skip
-    content = _contracted(q, bits) if kept < 1 and way != "noise" else {"kappa": "1"}
+    content: JsonObject = _contracted(q, bits) if kept < 1 and way != "noise" else {"kappa": "1"}
     shift = float(Fraction(str(content["kappa"]))) / noise_multiplier
     if way == "removal":
         content["by"] = "removal"
