@@ -36,9 +36,8 @@ from scipy import special, stats
 
 from mezzotint import collect, design, families
 from mezzotint.collect.groups import Group, parts_of
-from mezzotint.collect.mean import score_widths, spread_of
 from mezzotint.collect.nodes import Region, fit, least_deviance, nodes_of
-from mezzotint.collect.shapes import CrossFitted
+from mezzotint.collect.shapes import CrossFitted, score_widths, spread_of
 from mezzotint.core.mechanism import Mechanism
 
 LEVEL = 0.95

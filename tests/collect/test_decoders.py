@@ -16,9 +16,17 @@ from scipy import optimize, stats
 from mezzotint import collect, datasets, design, families
 from mezzotint.collect import nodes, shapes
 from mezzotint.collect.counts import CodeCounts
-from mezzotint.collect.mean import mean_interval, spread_of
 from mezzotint.collect.nodes import fit, nodes_of
-from mezzotint.collect.shapes import FLOOR, FOLDS, CrossFitted, dominating, folds_of, greatest_expectation
+from mezzotint.collect.shapes import (
+    FLOOR,
+    FOLDS,
+    CrossFitted,
+    dominating,
+    folds_of,
+    greatest_expectation,
+    mean_interval,
+    spread_of,
+)
 from mezzotint.core.mechanism import TOTAL, Mechanism
 from strategies import mechanisms
 from tolerances import FEW, MANY, printed

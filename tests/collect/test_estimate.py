@@ -15,9 +15,8 @@ from scipy import stats
 from laws.registry import judges
 from mezzotint import collect, families
 from mezzotint.collect.counts import CodeCounts
-from mezzotint.collect.mean import Spread, mean_interval, report_moments, spread_of
 from mezzotint.collect.nodes import Region, deviance, fit, gap_at, least_deviance, nodes_of, smooth_fit
-from mezzotint.collect.shapes import finite_sample_limit
+from mezzotint.collect.shapes import Spread, finite_sample_limit, mean_interval, report_moments, spread_of
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import TOTAL, Mechanism
 from reference import collect as reference

@@ -273,7 +273,7 @@ def joint(first: Mechanism, second: Mechanism, x: Any, y: Any, rng: Any) -> grou
     return groups.PairCounts.from_codes(first.privatize(x, rng), second.privatize(y, rng), tables=(first, second))
 
 
-@judges("collect.groups.PairCounts.expectation", "collect.mean.half_width")
+@judges("collect.groups.PairCounts.expectation", "collect.shapes.half_width")
 @pytest.mark.parametrize("n", [60, 1000])
 def test_covariances_are_unbiased_and_cover(optimal: Mechanism, n: int) -> None:
     rng = np.random.default_rng(n)

@@ -26,8 +26,7 @@ from mezzotint.federated.secagg import (
     read_introduction,
 )
 from mezzotint.federated.secagg.masks import PRIME, add_mask, combine, pack_words, split, unpack_words, word_type
-from mezzotint.federated.secagg.messages import picked
-from mezzotint.federated.secagg.partners import Partners
+from mezzotint.federated.secagg.messages import Partners, picked
 from mezzotint.federated.secagg.roster import first_shuffled, shuffled
 
 

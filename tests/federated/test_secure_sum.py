@@ -20,7 +20,7 @@ from mezzotint.federated.secagg import (
     messages,
     plan_sum,
 )
-from mezzotint.federated.secagg.partners import Partners
+from mezzotint.federated.secagg.messages import Partners
 
 
 @settings(max_examples=40, deadline=None)

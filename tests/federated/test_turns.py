@@ -27,7 +27,7 @@ from mezzotint.federated.records import RECORD, reply
 from mezzotint.federated.strategy import SecureStrategy
 from mezzotint.federated.tasks import Rehearsal, model_for
 from mezzotint.federated.turns import turn_of
-from mezzotint.vectors.bands import SCALE, coefficients
+from mezzotint.vectors.rotation import SCALE, coefficients
 from tolerances import FEW
 
 CLIENTS, SIZE, BANDS, ROUNDS = 8, 3, 3, 7

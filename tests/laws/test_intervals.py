@@ -41,9 +41,9 @@ def ends(interval: collect.Interval) -> np.ndarray:
 
 
 @judges(
-    "collect.mean.safe_half_width",
-    "collect.mean.mean_interval",
-    "collect.mean.score_interval",
+    "collect.shapes.safe_half_width",
+    "collect.shapes.mean_interval",
+    "collect.shapes.score_interval",
     "collect.estimates.estimate",
 )
 @settings(max_examples=examples(4))

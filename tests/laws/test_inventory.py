@@ -8,7 +8,7 @@ from laws.walk import issuers, records
 WITHOUT_LAW: dict[str, tuple[str, ...]] = {
     "reads, checks or passes on a number that a caller gives, or that a record was made with: it computes none": (
         "design.fixed.KnottedProblem.delta", "privacy.propose.bound_document",
-        "privacy.account.described", "collect.mean.within",
+        "privacy.account.described", "collect.shapes.within",
         "design.problem.Problem.width",
         "design.problem.make_problem", "design.problem.without_bound",
         "core.arguments.check_epsilon", "federated.joined.WrappedEncoding.made_of",
@@ -42,7 +42,7 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
     "a choice among ways that are all sound, by floats: what follows from it has laws, whatever was chosen": (
         "privacy.local.renyi_order", "privacy.sums.cells.interval_edges", "privacy.sums.cells.interval_spacings",
     ),
-    "the smaller of two curves, point by point, both of which have laws": ("privacy.sums.curve.HockeyStick.best",),
+    "the smaller of two curves, point by point, both of which have laws": ("privacy.distribution.HockeyStick.best",),
     "a bound on weights, chosen from public ones: it promises no privacy, and any value is sound": (
         "training.optimizers.derived_bound",
     ),
@@ -77,7 +77,7 @@ def test_the_walk_finds_what_is_known_to_issue() -> None:
     known = {
         "core.loss.pure_epsilon", "core.mechanism.Mechanism.epsilon", "core.mechanism.Mechanism.delta",
         "privacy.account.account", "vectors.tables.TableScheme.account", "collect.estimates.estimate",
-        "collect.mean.safe_half_width", "smoothed.profiles.profile", "training.rqp.accounting.Steps.account",
+        "collect.shapes.safe_half_width", "smoothed.profiles.profile", "training.rqp.accounting.Steps.account",
         "privacy.ledger.Ledger.spent", "design.optimal.optimal", "families.noise.IntegerNoise.renyi",
     }  # fmt: skip
     assert known <= issuers()

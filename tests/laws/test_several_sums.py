@@ -16,7 +16,7 @@ from laws.registry import judges
 from mezzotint.core.errors import ParameterError
 from mezzotint.federated.encoding import GaussianEncoding, gaussian_encoding
 from mezzotint.vectors import GaussianScheme
-from mezzotint.vectors.bands import MOST, SCALE, blocks, coefficients, last_noise, solved
+from mezzotint.vectors.rotation import MOST, SCALE, blocks, coefficients, last_noise, solved
 from strategies import examples
 from tolerances import FEW, MANY, printed
 

@@ -241,7 +241,7 @@ ADDED = [
            lambda m: [summed(m, clients=3), account_sum(m, clients=30, coordinates=2, rounds=2, delta=DELTA).epsilon],
            SEARCHED, "searched blankets"),
     Issuer(("privacy.sums.cost.central_epsilon", "privacy.sums.cost.dominating_curve",
-            "privacy.sums.curve.HockeyStick.epsilon", "privacy.sums.curve.HockeyStick.delta",
+            "privacy.distribution.HockeyStick.epsilon", "privacy.distribution.HockeyStick.delta",
             "privacy.sums.cost.noise_curve", "privacy.sums.blanket.PairLoss.curve"),
            lambda m: [central_epsilon(lattice_rows(m)[0], clients=5, delta=DELTA).epsilon,
                       dominating_curve(lattice_rows(m)[0], clients=5, delta=DELTA).epsilon(DELTA),

@@ -18,7 +18,7 @@ from mezzotint.training import rqp
 from mezzotint.training.audit import Audit, audit
 from mezzotint.training.batches import PoissonBatches
 from mezzotint.training.projection import TrainingWarning, projection
-from mezzotint.vectors.bands import coefficients
+from mezzotint.vectors.rotation import coefficients
 from mezzotint.vectors.rounded import RoundedGaussian
 
 torch = pytest.importorskip("torch")

@@ -28,7 +28,7 @@ pytest.importorskip("opacus")
 from mezzotint import training  # noqa: E402 - the room needs the extra
 from mezzotint.cli.application import run as verb  # noqa: E402
 from mezzotint.training import clipped, methods, trainer  # noqa: E402
-from mezzotint.vectors import bands as toeplitz  # noqa: E402
+from mezzotint.vectors import rotation as toeplitz  # noqa: E402
 from training.runs import dying, make  # noqa: E402
 
 

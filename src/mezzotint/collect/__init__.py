@@ -32,8 +32,6 @@ from mezzotint.collect.groups import relation as relation
 from mezzotint.collect.groups import stratified as stratified
 from mezzotint.collect.groups import total as total
 from mezzotint.collect.groups import two_way as two_way
-from mezzotint.collect.mean import Interval as Interval
-from mezzotint.collect.mean import safe_half_width as safe_half_width
 from mezzotint.collect.pipelines import arrow_codes as arrow_codes
 from mezzotint.collect.pipelines import polars_codes as polars_codes
 from mezzotint.collect.pipelines import register_arrow_function as register_arrow_function
@@ -49,6 +47,8 @@ from mezzotint.collect.results import PrivatizeResult as PrivatizeResult
 from mezzotint.collect.results import Settings as Settings
 from mezzotint.collect.runs import privatize as privatize
 from mezzotint.collect.runs import privatize_columns as privatize_columns
+from mezzotint.collect.shapes import Interval as Interval
+from mezzotint.collect.shapes import safe_half_width as safe_half_width
 from mezzotint.core import shown as _shown
 
 __dir__ = _shown(globals())

@@ -30,9 +30,14 @@ from mezzotint.collect.counts import (
     seeded_together,
 )
 from mezzotint.collect.drawing import Hashing
-from mezzotint.collect.mean import (
+from mezzotint.collect.nodes import deviance, fit, least_deviance, nodes_of
+from mezzotint.collect.reports import code_field, hash_field
+from mezzotint.collect.shapes import (
+    CrossFitted,
     Interval,
     Method,
+    OfRegion,
+    Shapes,
     Spread,
     bernstein,
     check_level,
@@ -42,9 +47,6 @@ from mezzotint.collect.mean import (
     spread_of,
     within,
 )
-from mezzotint.collect.nodes import deviance, fit, least_deviance, nodes_of
-from mezzotint.collect.reports import code_field, hash_field
-from mezzotint.collect.shapes import CrossFitted, OfRegion, Shapes
 from mezzotint.collect.sources import blocks_of, find_files
 from mezzotint.core.arguments import check_choice
 from mezzotint.core.errors import FileFormatError, InfeasibleError, ParameterError

@@ -31,21 +31,22 @@ from mezzotint.collect.counts import (
     runs_of,
     seeded_together,
 )
-from mezzotint.collect.mean import (
+from mezzotint.collect.nodes import MAX_CODES, nodes_of
+from mezzotint.collect.results import Settings
+from mezzotint.collect.runs import each_block
+from mezzotint.collect.shapes import (
     WIDER,
+    CrossFitted,
     Interval,
     Spread,
     check_level,
+    dominating,
     half_width,
     score_interval,
     score_sides,
     spread_of,
     within,
 )
-from mezzotint.collect.nodes import MAX_CODES, nodes_of
-from mezzotint.collect.results import Settings
-from mezzotint.collect.runs import each_block
-from mezzotint.collect.shapes import CrossFitted, dominating
 from mezzotint.collect.sources import Block, OpenFile, blocks_of, find_files
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import MISSING, FloatArray, Mechanism

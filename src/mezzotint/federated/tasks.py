@@ -19,7 +19,7 @@ from mezzotint.federated.secagg.roster import Sampling, check_sampling, turn
 from mezzotint.federated.server_optimizers import FedAvg, ServerOptimizer, State
 from mezzotint.federated.turns import behind
 from mezzotint.vectors import clip
-from mezzotint.vectors.bands import SCALE, coefficients
+from mezzotint.vectors.rotation import SCALE, coefficients
 
 Algorithm = Literal["fedsgd", "fedavg"]
 

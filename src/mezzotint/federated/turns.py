@@ -21,7 +21,7 @@ from mezzotint.core.files import replacing
 from mezzotint.federated.encoding import Vector
 from mezzotint.federated.server_optimizers import State
 from mezzotint.vectors import clip
-from mezzotint.vectors.bands import SCALE, coefficients, solved
+from mezzotint.vectors.rotation import SCALE, coefficients, solved
 
 if TYPE_CHECKING:
     from flwr.app import Context

@@ -367,12 +367,12 @@ def _aligned(values: list[float]) -> list[str]:
 
 def what_reports_buy(mechanism: Mechanism) -> Section:
     """Width of the interval for the mean against the number of reports."""
-    from mezzotint.collect import mean as means
+    from mezzotint.collect import shapes
 
     counts = np.geomspace(10, 1e7, 61).round()
     width = mechanism.upper - mechanism.lower
     error = _NORMAL * np.sqrt(mechanism.mse() / counts)
-    safe = [means.safe_half_width(mechanism, n=int(n), level=0.95) for n in counts]
+    safe = [shapes.safe_half_width(mechanism, n=int(n), level=0.95) for n in counts]
     rows = _NORMAL * width / np.sqrt(12 * counts)
     figure = Figure.of(
         "interval",

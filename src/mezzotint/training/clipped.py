@@ -25,7 +25,7 @@ from mezzotint.training.quantized import Gradients, Totals
 from mezzotint.training.rqp.accounting import noise_multiplier as least_noise
 from mezzotint.training.rqp.phases import participations
 from mezzotint.vectors import rounded
-from mezzotint.vectors.bands import coefficients, last_noise, solved
+from mezzotint.vectors.rotation import coefficients, last_noise, solved
 from mezzotint.vectors.rounded import UNDECIDED, RoundedGaussian
 
 NOT_REPLACED = "replaced codes hide nothing of correlated noise; use proj-dp-sgd"

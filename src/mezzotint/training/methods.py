@@ -29,7 +29,7 @@ from mezzotint.training.projection import Projection, warn_about
 from mezzotint.training.rqp.accounting import training_release
 from mezzotint.training.rqp.phases import Phase, Poisson
 from mezzotint.vectors import RankedCodebook
-from mezzotint.vectors.bands import coefficients
+from mezzotint.vectors.rotation import coefficients
 
 
 class Course(NamedTuple):

@@ -25,7 +25,7 @@ from mezzotint.training.models import BatchSplittingSampler, DPOptimizer, check_
 from mezzotint.training.projection import ROUNDINGS, LeftOutWarning, Projection, place
 from mezzotint.training.quantized import Gradients, RecordSums
 from mezzotint.vectors import RankedCodebook, round_seeds
-from mezzotint.vectors.bands import SCALE
+from mezzotint.vectors.rotation import SCALE
 from mezzotint.vectors.rounded import RoundedGaussian
 
 

@@ -16,8 +16,7 @@ from mezzotint.core.loss import UNIT
 from mezzotint.core.mechanism import FloatArray, IntArray, Seed
 from mezzotint.privacy.claim import Release
 from mezzotint.privacy.tradeoff import gaussian_epsilon
-from mezzotint.vectors.bands import coefficients
-from mezzotint.vectors.rotation import Rotation
+from mezzotint.vectors.rotation import Rotation, coefficients
 from mezzotint.vectors.rounded import RoundedGaussian
 from mezzotint.vectors.tables import MAX_BITS, ModularScheme
 

@@ -10,10 +10,10 @@ import pytest
 
 from mezzotint import Mechanism, ParameterError, privacy
 from mezzotint.families import pbm, randomized_response, rqm
+from mezzotint.privacy.distribution import HockeyStick
 from mezzotint.privacy.sums.blanket import blanket_noise, silence
 from mezzotint.privacy.sums.candidates import candidate_blankets
 from mezzotint.privacy.sums.cost import dominating_curve
-from mezzotint.privacy.sums.curve import HockeyStick
 from mezzotint.privacy.sums.geometry import (
     _mean_quotients,
     pair_quotients,

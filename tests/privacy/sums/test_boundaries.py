@@ -10,11 +10,11 @@ import pytest
 
 from mezzotint import ParameterError
 from mezzotint.core.mechanism import TOTAL
+from mezzotint.privacy.distribution import MAX_EPSILON, HockeyStick, _exact_hull, _lower_hull, _symmetric_hull
 from mezzotint.privacy.sums.blanket import Blanket, Component, Noise, PairLoss, dyad, pair_loss, screen, silence
 from mezzotint.privacy.sums.convolution import sum_bounds
 from mezzotint.privacy.sums.cost import central_epsilon, dominating_curve
 from mezzotint.privacy.sums.cover import _pair_epsilon
-from mezzotint.privacy.sums.curve import MAX_EPSILON, HockeyStick, _exact_hull, _lower_hull, _symmetric_hull
 from tolerances import FEW, MANY
 
 

@@ -15,14 +15,20 @@ from mezzotint import Mechanism, ParameterError
 from mezzotint.core.loss import pure_epsilon
 from mezzotint.core.mechanism import TOTAL
 from mezzotint.privacy.claim import Release
-from mezzotint.privacy.distribution import composed, poisson_replace_one, renyi_to_epsilon, revealed, seen_renyi
+from mezzotint.privacy.distribution import (
+    HockeyStick,
+    composed,
+    poisson_replace_one,
+    renyi_to_epsilon,
+    revealed,
+    seen_renyi,
+)
 from mezzotint.privacy.sums import cells, convolution, cost, geometry
 from mezzotint.privacy.sums.blanket import Component, common_blanket, silence
 from mezzotint.privacy.sums.candidates import solve_dyads, variance_blanket
 from mezzotint.privacy.sums.convolution import sum_bounds
 from mezzotint.privacy.sums.cost import central_epsilon, dominating_curve
 from mezzotint.privacy.sums.cover import cover, division, find_groups
-from mezzotint.privacy.sums.curve import HockeyStick
 from mezzotint.privacy.sums.lattice import find_lattice
 from reference.sums import random_rows
 from strategies import random_table

@@ -13,9 +13,9 @@ import pytest
 
 from mezzotint import Mechanism
 from mezzotint.core.mechanism import TOTAL, FloatArray
+from mezzotint.privacy.distribution import HockeyStick
 from mezzotint.privacy.sums import cover, geometry
 from mezzotint.privacy.sums.blanket import Noise, PairLoss, likelier, pair_loss, screen, silence
-from mezzotint.privacy.sums.curve import HockeyStick
 from mezzotint.privacy.sums.geometry import (
     _mean_quotients,
     loss_profile,

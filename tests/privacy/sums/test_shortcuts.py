@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from mezzotint.families import pbm, rqm
-from mezzotint.privacy.sums import cost, curve
+from mezzotint.privacy import distribution
+from mezzotint.privacy.sums import cost
 from mezzotint.privacy.sums.blanket import Blanket, as_probabilities, row_means
 from mezzotint.privacy.sums.candidates import candidate_blankets, solve_dyads
 from mezzotint.privacy.sums.lattice import lattice_rows
@@ -62,7 +63,7 @@ def test_a_hull_in_passes_is_the_hull_point_by_point(seed: int) -> None:
         y = np.maximum(0.0, 200.0 - 10 * np.floor(x / 4))
     if seed % 4 == 0:
         x[-1] = math.inf
-    assert curve._lower_hull(x, y).tolist() == curve._scanned_hull(x, y).tolist()
+    assert distribution._lower_hull(x, y).tolist() == distribution._scanned_hull(x, y).tolist()
 
 
 @pytest.mark.parametrize("name", TABLES)

@@ -35,8 +35,7 @@ from mezzotint.federated.secagg.masks import (
     split,
     unseal,
 )
-from mezzotint.federated.secagg.messages import COIN_BYTES, Deal, Portion, Stage, bitmap
-from mezzotint.federated.secagg.partners import Partners
+from mezzotint.federated.secagg.messages import COIN_BYTES, Deal, Partners, Portion, Stage, bitmap
 from mezzotint.federated.secagg.plan import RoundPlan
 from mezzotint.federated.secagg.roster import Card, Trust, channel_key, introduce, show
 from mezzotint.federated.secagg.wire import (

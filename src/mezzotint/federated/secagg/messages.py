@@ -1,13 +1,9 @@
-"""What travels: one frozen value per message, with its bytes.
-
-Every message starts with its stage and the first bytes of the plan's digest, so that one of another round is
-recognised before anything else is read. Sets of clients are bitmaps, which cannot name anybody twice.
-"""
+"""What travels: one frozen value per message, with its bytes."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, final, overload
 
@@ -375,3 +371,45 @@ def read_shares(data: bytes, plan: RoundPlan, dealt: Collection[int]) -> dict[in
     found = {index: reader.take(SHARE_BYTES) for index in sorted(owners)}
     reader.end()
     return found
+
+
+@final
+class Partners(Mapping[int, Clients]):
+    """With whom each client that dealt masks, ascending; put together when it is asked for.
+
+    All of them written out would take three times the memory of the picks, and more while they are made.
+
+    Arguments:
+        dealers: who dealt, ascending.
+        picks: whom each client picked, one row a client; rows of others than dealers count for nothing.
+    """
+
+    def __init__(self, dealers: npt.NDArray[np.integer], picks: Clients) -> None:
+        self._dealers, self._picks = dealers.astype(np.uint16), picks
+        self._there = np.zeros(len(picks), dtype=np.bool_)
+        self._there[dealers] = True
+        pairs = picks[dealers].astype("<u4")
+        pairs <<= 16
+        pairs |= self._dealers[:, None]
+        pairs = pairs.reshape(-1)
+        pairs.sort()  # by whom was picked, then by who did
+        halves = pairs.view("<u2")
+        self._pickers, picked = halves[::2].copy(), halves[1::2].copy()
+        self._begins = np.searchsorted(picked, np.arange(len(picks) + 1, dtype=np.uint16))
+
+    def __getitem__(self, index: int) -> Clients:
+        if index not in self:
+            raise KeyError(index)
+        mine = self._picks[index]
+        found = np.append(mine[self._there[mine]], self._pickers[self._begins[index] : self._begins[index + 1]])
+        found.sort()
+        return found[np.append(True, found[1:] != found[:-1])] if found.size else found
+
+    def __contains__(self, index: object) -> bool:
+        return isinstance(index, int) and 0 <= index < self._there.size and bool(self._there[index])
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._dealers.tolist())
+
+    def __len__(self) -> int:
+        return self._dealers.size

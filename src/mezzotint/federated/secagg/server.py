@@ -22,8 +22,7 @@ from mezzotint.federated.secagg.masks import (
     unpack_words,
     word_type,
 )
-from mezzotint.federated.secagg.messages import Clients, Stage
-from mezzotint.federated.secagg.partners import Partners
+from mezzotint.federated.secagg.messages import Clients, Partners, Stage
 from mezzotint.federated.secagg.plan import RoundPlan
 from mezzotint.federated.secagg.roster import Roster
 from mezzotint.federated.secagg.store import Dealings, Shares

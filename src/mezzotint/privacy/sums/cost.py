@@ -23,7 +23,9 @@ from mezzotint.core.mechanism import FloatArray, IntArray
 from mezzotint.core.search import bracket
 from mezzotint.privacy.claim import Claim, Release
 from mezzotint.privacy.distribution import (
+    MAX_EPSILON,
     Atoms,
+    HockeyStick,
     composed,
     fits,
     poisson_replace_one,
@@ -46,7 +48,6 @@ from mezzotint.privacy.sums.blanket import (
 from mezzotint.privacy.sums.candidates import candidate_blankets
 from mezzotint.privacy.sums.cells import multinomial_cells
 from mezzotint.privacy.sums.cover import Cover, cover
-from mezzotint.privacy.sums.curve import MAX_EPSILON, HockeyStick
 from mezzotint.privacy.sums.geometry import pure_epsilon_l2, quadratic_renyi, squared_distance
 
 _SMALL = 200
