@@ -527,57 +527,39 @@ _ONNX = {torch.float32: FLOAT, torch.int64: INT64, torch.bool: BOOL}
 _NUMPY = {torch.float32: np.float32, torch.int64: np.int64, torch.bool: np.bool_}
 
 LINEAR = "aten.linear.default"
-WRITERS: dict[str, Callable[..., object]] = {
-    LINEAR: Operations.linear,
-    "aten.conv2d.default": Operations.convolution,
-    "aten.max_pool2d.default": Operations.pool,
-    "aten.embedding.default": Operations.embedding,
-    "aten.layer_norm.default": Operations.layer_norm,
-    "aten.group_norm.default": Operations.group_norm,
-    "aten.scaled_dot_product_attention.default": Operations.attention,
-    "aten.softmax.int": Operations.softmax,
-    "aten.gelu.default": Operations.gelu,
-    "aten.dropout.default": Operations.dropout,
-    "aten.matmul.default": Operations.product,
-    "aten.bmm.default": Operations.product,
-    "aten.baddbmm.default": Operations.product_and_sum,
-    "aten.transpose.int": Operations.transposed,
-    "aten.t.default": Operations.transposed,
-    "aten.permute.default": Operations.permuted,
-    "aten.expand.default": Operations.expanded,
-    "aten.select.int": Operations.chosen,
-    "aten.slice.Tensor": Operations.cut,
-    "aten.chunk.default": Operations.split,
-    "aten.split.Tensor": Operations.split,
-    "aten.split_with_sizes.default": Operations.split,
-    "aten.unbind.int": Operations.unbound,
-    "<built-in function getitem>": Operations.part,
-    "aten.cat.default": Operations.joined,
-    "aten.masked_fill.Scalar": Operations.filled,
-    **{
-        f"aten.{name}.{overload}": Operations.shaped
-        for name, overload in (
-            ("view", "default"), ("_unsafe_view", "default"), ("reshape", "default"), ("flatten", "using_ints"),
-            ("unflatten", "int"), ("unsqueeze", "default"), ("squeeze", "dim"), ("squeeze", "dims"),
-            ("squeeze", "default"),
-        )
-    },
-    **{f"aten.{name}.default": Operations.same for name in ("contiguous", "clone", "detach", "alias")},
-    **{
-        f"aten.{name}.default": partial(Operations.plain, kind=kind)
-        for name, kind in (("tanh", "Tanh"), ("relu", "Relu"), ("sigmoid", "Sigmoid"))
-    },
-    **{
-        f"aten.{name}.Tensor": partial(Operations.pairwise, kind=kind)
-        for name, kind in (("add", "Add"), ("sub", "Sub"), ("mul", "Mul"), ("div", "Div"))
-    },
-    "aten.mean.dim": partial(Operations.reduction, kind="ReduceMean"),
-    "aten.sum.dim_IntList": partial(Operations.reduction, kind="ReduceSum"),
-}  # fmt: skip
+_WRITTEN: tuple[tuple[Callable[..., object], str], ...] = (
+    (Operations.linear, "linear.default"),
+    (Operations.convolution, "conv2d.default"),
+    (Operations.pool, "max_pool2d.default"),
+    (Operations.embedding, "embedding.default"),
+    (Operations.layer_norm, "layer_norm.default"),
+    (Operations.group_norm, "group_norm.default"),
+    (Operations.attention, "scaled_dot_product_attention.default"),
+    (Operations.softmax, "softmax.int"),
+    (Operations.gelu, "gelu.default"),
+    (Operations.dropout, "dropout.default"),
+    (Operations.product, "matmul.default bmm.default"),
+    (Operations.product_and_sum, "baddbmm.default"),
+    (Operations.transposed, "transpose.int t.default"),
+    (Operations.permuted, "permute.default"),
+    (Operations.expanded, "expand.default"),
+    (Operations.chosen, "select.int"),
+    (Operations.cut, "slice.Tensor"),
+    (Operations.split, "chunk.default split.Tensor split_with_sizes.default"),
+    (Operations.unbound, "unbind.int"),
+    (Operations.joined, "cat.default"),
+    (Operations.filled, "masked_fill.Scalar"),
+    (Operations.shaped, "view.default _unsafe_view.default reshape.default flatten.using_ints unflatten.int"),
+    (Operations.shaped, "unsqueeze.default squeeze.dim squeeze.dims squeeze.default"),
+    (Operations.same, "contiguous.default clone.default detach.default alias.default"),
+    *((partial(Operations.plain, kind=kind), f"{kind.lower()}.default") for kind in ("Tanh", "Relu", "Sigmoid")),
+    *((partial(Operations.pairwise, kind=kind), f"{kind.lower()}.Tensor") for kind in ("Add", "Sub", "Mul", "Div")),
+    (partial(Operations.reduction, kind="ReduceMean"), "mean.dim"),
+    (partial(Operations.reduction, kind="ReduceSum"), "sum.dim_IntList"),
+)
+WRITERS = {f"aten.{name}": writer for writer, names in _WRITTEN for name in names.split()}
+WRITERS["<built-in function getitem>"] = Operations.part
 """How each operation that is exported is written, by its name in the program."""
-
-
-KINDS = {"float32": FLOAT, "int64": INT64}
 
 
 def built(packed: PackedModel) -> torch.nn.Module:
@@ -679,7 +661,7 @@ def save_onnx(
     size = shape or tuple(packed.note.get("architecture", {}).get("shape", ()))
     if not size:
         raise ParameterError("shape", None, "the packed model does not say what a record looks like; give its shape")
-    check_choice("inputs", inputs, KINDS)
+    check_choice("inputs", inputs, _DTYPES)
     whole = to_module(packed, module).eval()
     note = json.dumps(dict(packed.note), sort_keys=True)
     model = written(Graph(onnx.helper, packed, dense, exact=exact), whole, size, inputs, note=note)
@@ -691,4 +673,4 @@ def save_onnx(
 def written(graph: Graph, module: torch.nn.Module, shape: tuple[int, ...], inputs: str, *, note: str) -> Any:
     """The ONNX model of what a module computes, with weights as the graph stores them."""
     done = Operations(graph, module, traced(module, shape, inputs))
-    return graph.model(done.last, shape, KINDS[inputs], done.results, note=note)
+    return graph.model(done.last, shape, _ONNX[_DTYPES[inputs]], done.results, note=note)
