@@ -284,12 +284,9 @@ def _evaluated(xs: list[float], compute: Callable[[float], T]) -> dict[float, T]
 
 
 def _facts_table(facts: JsonObject) -> Table:
-    rows = tuple(
-        (name.replace("_", " "), number(value) if isinstance(value, float) else str(value))
-        for name, value in facts.items()
-        if name not in ("asked", "verb", "reason") and value not in (None, [])
-    )
-    return Table(headings=("what", "value"), rows=rows)
+    left_out = ("asked", "verb", "reason")
+    shown = {name: value for name, value in facts.items() if name not in left_out and value not in (None, [])}
+    return Table.of(shown, show=lambda value: number(value) if isinstance(value, float) else str(value))
 
 
 # One database ------------------------------------------------------------------------------------------------
@@ -471,8 +468,7 @@ def ranked_page(source: Path) -> Page:
 
 
 def _facts(title: str, rows: JsonObject, words: tuple[str, ...]) -> Section:
-    cells = tuple((name.replace("_", " "), str(value)) for name, value in rows.items())
-    return Section(title=title, words=words, table=Table(headings=("what", "value"), rows=cells))
+    return Section(title=title, words=words, table=Table.of(rows))
 
 
 def _check(source: Path, facts: JsonObject) -> Section:

@@ -10,7 +10,7 @@ import json
 import math
 import re
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from typing import Literal, TypeAlias, cast, final
@@ -106,6 +106,12 @@ class Table:
     headings: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     own: int | None = None
+
+    @classmethod
+    def of(cls, facts: Mapping[str, object], what: str = "what", show: Callable[[object], str] = str) -> Table:
+        """Of names and values."""
+        rows = tuple((name.replace("_", " "), show(value)) for name, value in facts.items())
+        return cls(headings=(what, "value"), rows=rows)
 
 
 @final

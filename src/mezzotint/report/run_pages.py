@@ -110,12 +110,10 @@ def _learnt(header: JsonObject, end: JsonObject | None, history: Sequence[JsonOb
     if header.get("seed") is not None:
         words.insert(0, _SIMULATED)
     last = history[-1]
-    rows = [(name.replace("_", " "), _cell(value)) for name, value in header.items() if value is not None]
-    rows += [
-        ("final test accuracy", f"{100 * last['test_accuracy']:.4g} %"),
-        ("final training accuracy", f"{100 * last['train_accuracy']:.4g} %"),
-    ]
-    table = Table(headings=("setting", "value"), rows=tuple(rows))
+    facts = {name: value for name, value in header.items() if value is not None}
+    facts["final test accuracy"] = f"{100 * last['test_accuracy']:.4g} %"
+    facts["final training accuracy"] = f"{100 * last['train_accuracy']:.4g} %"
+    table = Table.of(facts, "setting", _cell)
     return Section(title="What it learnt", words=tuple(words), figures=(accuracy, loss), table=table)
 
 
@@ -211,12 +209,9 @@ def _verify(header: JsonObject, end: JsonObject | None) -> Section:
         f">>> release = rqp.training_release([phase], delta={header['delta']!r}, neighboring={end['neighboring']!r})\n"
         ">>> print(account(release))"
     )
-    rows = (
-        (("accuracy of the packed model", percent(end["packed_test_accuracy"])),)
-        if "packed_test_accuracy" in end
-        else ()
-    )
-    table = Table(headings=("of the weights as stored", "value"), rows=rows) if rows else None
+    packed = end.get("packed_test_accuracy")
+    stored = {} if packed is None else {"accuracy of the packed model": percent(packed)}
+    table = Table.of(stored, "of the weights as stored") if stored else None
     return Section(title="How to verify it", words=words, table=table, code=code)
 
 
@@ -292,9 +287,9 @@ def _learnt_together(report: JsonObject, settings: JsonObject) -> Section:
     lost = Curve.of("loss", rounds, map(float, report["loss"]))
     loss = Figure.of("loss", "Loss on public test data", ("rounds", "loss"), lost)
     places = ("mechanism", "data", "out")  # paths of the machine that ran it
-    rows = tuple((name.replace("_", " "), str(value)) for name, value in settings.items() if name not in places)
+    facts = {name: value for name, value in settings.items() if name not in places}
     words = (f"The run ended early: {report['stopped']}",) if report["stopped"] else ()
-    table = Table(headings=("setting", "value"), rows=rows) if rows else None
+    table = Table.of(facts, "setting") if facts else None
     return Section(title="What was learnt", words=words, figures=(accuracy, loss), table=table)
 
 
@@ -326,31 +321,22 @@ def _cost_of_sums(report: JsonObject) -> Section:
 def _wire(report: JsonObject, settings: JsonObject) -> Section:
     coordinates = int(report["ledger"].get("coordinates", 0))
     single = _single(settings)
-    sent = (
-        [
-            ("bits of a report about the whole vector", str(report["report_bits"])),
-            ("bytes of one client's report, per round", f"{math.ceil(report['report_bits'] / 8):,}"),
-        ]
-        if single
-        else [
-            ("bits of a report, per coordinate", str(report["report_bits"])),
-            ("bits on the wire, per coordinate: room for the sum of all", str(report["bits"])),
-            ("bytes of one client's masked vector, per round", f"{math.ceil(coordinates * report['bits'] / 8):,}"),
-        ]
-    )
-    rows = [
-        ("coordinates of a vector", f"{coordinates:,}"),
-        *sent,
-        ("the vector as 32-bit floats, bytes", f"{4 * coordinates:,}"),
-        ("seconds of the whole run, as measured", number(float(report["seconds"]), 4)),
-    ]
+    rows = {"coordinates of a vector": f"{coordinates:,}"}
+    if single:
+        rows["bits of a report about the whole vector"] = report["report_bits"]
+        rows["bytes of one client's report, per round"] = f"{math.ceil(report['report_bits'] / 8):,}"
+    else:
+        rows["bits of a report, per coordinate"] = report["report_bits"]
+        rows["bits on the wire, per coordinate: room for the sum of all"] = report["bits"]
+        sent = math.ceil(coordinates * report["bits"] / 8)
+        rows["bytes of one client's masked vector, per round"] = f"{sent:,}"
+    rows["the vector as 32-bit floats, bytes"] = f"{4 * coordinates:,}"
+    rows["seconds of the whole run, as measured"] = number(float(report["seconds"]), 4)
     error = report.get("mse")
     if isinstance(error, (int, float)) and math.isfinite(error):
-        about = (
-            "of one report, per coordinate, norm 1" if single else "of one report, uniform inputs (squared data units)"
-        )
-        rows.append((f"mean squared error {about}", number(float(error))))
-    return Section(title="What went over the wire", table=Table(headings=("what", "value"), rows=tuple(rows)))
+        about = "per coordinate, norm 1" if single else "uniform inputs (squared data units)"
+        rows[f"mean squared error of one report, {about}"] = number(float(error))
+    return Section(title="What went over the wire", table=Table.of(rows))
 
 
 def _rounds(report: JsonObject, settings: JsonObject) -> Section:
