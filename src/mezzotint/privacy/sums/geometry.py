@@ -215,8 +215,8 @@ class _Pairs:
         known, smear = np.isfinite(self.caps), _Smear(self.noise)
         bottom = math.frexp(1 / float(self.distances[-1]))[1] - _FAINT
         octaves = max(1, math.frexp(float(self.caps[known].max(initial=0.0)))[1] - bottom)
-        parts = 2 ** min(5, max(0, int(math.log2(_GATHERED / (2 * octaves * self.caps.size)))))
-        ends = np.outer(2.0 ** np.arange(octaves), 1 + np.arange(parts) / parts).ravel()
+        parts = 1 << min(5, max(0, int(math.log2(_GATHERED / (2 * octaves * self.caps.size)))))
+        ends = np.ldexp(1 + np.arange(parts) / parts, np.arange(octaves)[:, None]).ravel()
         points = np.concatenate([[0.0], ends, [2.0**octaves]])
         unit = 2.0**bottom
         result = np.zeros((2, self.caps.size, points.size))
