@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Literal, TypeVar, final
 
 import numpy as np
@@ -300,8 +301,10 @@ def calibrated_table(setting: Setting, family: Family) -> tuple[TableScheme, Cla
     first = scheme(guess)
     check_bits(setting, first.bits if setting.trust == "sum" else first.mechanism.bits)
 
+    claimed = cache(setting.claim)
+
     def exact(made: TableScheme) -> float:
-        return setting.claim(made).epsilon
+        return claimed(made).epsilon
 
     under_l2 = _quick_under_l2(setting)
 
@@ -316,20 +319,20 @@ def calibrated_table(setting: Setting, family: Family) -> tuple[TableScheme, Cla
 
     if norm is None or setting.delta == 0:
         made = strongest(exact, _as_it_is, guess)[1]
-        return made, setting.claim(made)
+        return made, claimed(made)
     # The L2 bound is nearly always the better one, and coordinates are dear to account: they have the last word only.
     scale = _gaussian_scale(setting, lambda strength: family.build(strength, setting.reach))
     guess, made = strongest(under_l2, scale, scale[0](_AIM * setting.epsilon))
-    claim = setting.claim(made)
+    claim = claimed(made)
     if claim.epsilon > setting.epsilon:
         # The search took it at one order that an account does not look at.
         made = strongest(exact, scale, guess)[1]
-        claim = setting.claim(made)
+        claim = claimed(made)
     # What coordinates cost grows with the strength: where it is above the target already, no stronger table meets it.
     if claim.epsilon < _ENOUGH * setting.epsilon and made.by_coordinates(setting.release(made), setting.epsilon):
         with suppress(InfeasibleError):
             made = strongest(exact, scale, guess)[1]
-            claim = setting.claim(made)
+            claim = claimed(made)
     return made, claim
 
 

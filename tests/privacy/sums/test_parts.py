@@ -23,8 +23,8 @@ from mezzotint.privacy.distribution import (
     revealed,
     seen_renyi,
 )
-from mezzotint.privacy.sums import cells, convolution, cost, geometry
-from mezzotint.privacy.sums.blanket import Component, common_blanket, silence
+from mezzotint.privacy.sums import blanket, candidates, cells, convolution, cost, geometry
+from mezzotint.privacy.sums.blanket import Component, Noise, common_blanket, silence
 from mezzotint.privacy.sums.candidates import solve_dyads, variance_blanket
 from mezzotint.privacy.sums.convolution import sum_bounds
 from mezzotint.privacy.sums.cost import central_epsilon, dominating_curve
@@ -359,3 +359,34 @@ def test_rows_between_knots_and_the_whole_range_of_distances() -> None:
     assert mechanism.epsilon <= losses[-1] * (1 + 4 * UNIT)
     # Here a knot and a distance add up to the last knot exactly.
     assert geometry.loss_profile(TABLE)[1][-1] == pytest.approx(math.log(3), rel=FEW)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_compiled_loops_do_what_numpy_does(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = np.random.default_rng(seed)
+    rows = generator.dirichlet(np.ones(6), size=4) * (generator.random((4, 6)) > 0.2)
+    high = generator.dirichlet(np.ones(50), size=3)
+    low = high * generator.random((3, 50))
+    noise = Noise(probability=np.array([0.5, 0.3, 0.2]), low=low, high=high, outside=1e-9)
+    monkeypatch.setattr(blanket, "_MANY", 10**9)
+    plain = blanket.spread(low, rows[0]), blanket.screen(noise, rows, 0.1)
+    monkeypatch.setattr(blanket, "_MANY", 0)
+    assert np.array_equal(blanket.spread(low, rows[0]), plain[0])
+    # Sums of 55 terms in another order.
+    assert blanket.screen(noise, rows, 0.1) == pytest.approx(plain[1], rel=64 * UNIT)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_coins_of_one_width_are_as_many_as_a_linear_program_finds(seed: int) -> None:
+    rows = random_rows(np.random.default_rng(seed), rows=3, levels=9)
+    table = rows / float(TOTAL)
+    for width in range(1, rows.shape[1]):
+        shifts = candidates._coin_alone(table, width)
+        # What is left of a place is right to a few ulp of twice its mass, which may be 1.
+        coins = np.stack([np.convolve(row, blanket.dyad(width)) / 2 for row in shifts])
+        assert shifts.min() >= 0
+        assert (coins <= table * (1 + 4 * UNIT) + 4 * UNIT).all()
+        solved = candidates._program(table, [blanket.dyad(width)], np.ones(1))
+        assert solved is not None
+        # The solver allows each constraint to be off by 1e-7.
+        assert float(shifts.sum(axis=1).min()) == pytest.approx(solved.worth, abs=1e-6)

@@ -268,6 +268,9 @@ def _cut_to(array: IntArray, mass: int) -> IntArray:
     return np.clip(mass - before, 0, array)
 
 
+_MANY = 2**15
+"""Probabilities from which on compiled loops are worth their compiler's import."""
+
 BINS = 4096
 """Grid points of a curve; chords between them cost a relative 1e-4 of delta or less."""
 
@@ -313,6 +316,11 @@ def blanket_noise(blanket: Blanket, clients: int, *, budget: int = 64, tail: flo
 def spread(pmfs: FloatArray, row: FloatArray) -> FloatArray:
     """Each pmf convolved with a row: (cells, width + span)."""
     result = np.zeros((pmfs.shape[0], pmfs.shape[1] + row.size - 1))
+    if pmfs.size >= _MANY:
+        from mezzotint.privacy.sums import compiled as kernels
+
+        kernels.spread(pmfs, row, result)
+        return result
     for i in np.flatnonzero(row).tolist():
         result[:, i : i + pmfs.shape[1]] += row[i] * pmfs
     return result
@@ -416,9 +424,19 @@ def screen(noise: Noise, rows: FloatArray, epsilon: float) -> FloatArray:
         lower = spread(noise.low, rows[j]) * factor
         for i in range(count):
             if i != j:
-                gain = upper[i] - lower
-                np.maximum(gain, 0.0, out=gain)
-                result[i, j] = noise.probability @ gain.sum(axis=1) * (1 + gain.size * UNIT) + noise.outside
+                gain = noise.probability @ _excess(upper[i], lower)
+                result[i, j] = gain * (1 + lower.size * UNIT) + noise.outside
+    return result
+
+
+def _excess(upper: FloatArray, lower: FloatArray) -> FloatArray:
+    """(cells,) sums of what is above `lower`."""
+    if lower.size < _MANY:
+        return np.maximum(upper - lower, 0.0).sum(axis=1)
+    from mezzotint.privacy.sums import compiled as kernels
+
+    result = np.zeros(lower.shape[0])
+    kernels.excess(upper, lower, result)
     return result
 
 

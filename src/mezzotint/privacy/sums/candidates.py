@@ -90,13 +90,14 @@ class _Solution:
         masses: (L,) of the shapes.
         shifts: per shape (rows, places).
         worth: sum of masses times values.
-        prices: (rows, size) what one more unit of each entry of the table would be worth: the dual solution.
+        prices: (rows, size) what one more unit of each entry of the table would be worth: the dual solution; None
+            where no program was solved.
     """
 
     masses: FloatArray
     shifts: list[FloatArray]
     worth: float
-    prices: FloatArray
+    prices: FloatArray | None = None
 
 
 def _program(rows: FloatArray, shapes: Sequence[IntArray], value: FloatArray) -> _Solution | None:
@@ -280,9 +281,10 @@ def _greedy(rows: IntArray) -> list[Blanket]:
 
     found: dict[tuple[int, ...], _Solution] = {}
     for width in range(1, min(rows.shape[1] - 1, _WIDEST) + 1):
-        alone = program((width,))
-        if alone is not None and alone.masses[0] > _LIGHT:
-            found[width,] = alone
+        shifts = _coin_alone(table, width)
+        mass = float(shifts.sum(axis=1).min())
+        if mass > _LIGHT:
+            found[width,] = _Solution(masses=np.array([mass]), shifts=[shifts], worth=mass * width**2 / 4)
     most = {widths[0]: float(solved.masses[0]) for widths, solved in found.items()}
     for odd_first in (False, True):
         starts = [(width,) for width in most if width % 2 == 1 or not odd_first]
@@ -297,6 +299,20 @@ def _greedy(rows: IntArray) -> list[Blanket]:
     return [blanket for blanket in made if blanket is not None]
 
 
+def _coin_alone(rows: FloatArray, width: int) -> FloatArray:
+    """(rows, size - width) the most mass that coins of one width have in each row, by the places they start at.
+
+    Places a width apart form chains, and a coin takes from two neighbours: what the first place of a chain has goes to
+    the only coin that can use it, as far as the second allows, and so on along the chain.
+    """
+    left = 2 * rows
+    shifts = np.zeros((rows.shape[0], rows.shape[1] - width))
+    for place in range(shifts.shape[1]):
+        shifts[:, place] = np.minimum(left[:, place], left[:, place + width])
+        left[:, place + width] -= shifts[:, place]
+    return shifts
+
+
 def _grown(
     program: Callable[[tuple[int, ...]], _Solution | None], chosen: tuple[int, ...], most: Mapping[int, float]
 ) -> tuple[tuple[int, ...], _Solution] | None:
@@ -307,7 +323,7 @@ def _grown(
         most: mass of every coin that has any, when it is alone.
     """
     best = program(chosen)
-    if best is None:
+    if best is None or best.prices is None:
         return None
     gains: dict[int, float] = {}
     for width in most.keys() - set(chosen):

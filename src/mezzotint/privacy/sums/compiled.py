@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 
@@ -138,3 +139,28 @@ def gather(weights: FloatArray, low: FloatArray, high: FloatArray, unit: float, 
                 share -= int(share)
             totals[side, place] += weights[i] * (1 - share)
             totals[side, place + 1] += weights[i] * share
+
+
+@compiled
+def spread(pmfs: FloatArray, row: FloatArray, result: FloatArray) -> None:
+    """Adds to `result` each of the (cells, width) `pmfs` convolved with the row, term by term as numpy would."""
+    for cell in range(pmfs.shape[0]):
+        for i in range(row.size):
+            if row[i] != 0:
+                for place in range(pmfs.shape[1]):
+                    result[cell, i + place] += row[i] * pmfs[cell, place]
+
+
+@partial(inlined, reorder=True)
+def _sum_above(upper: FloatArray, lower: FloatArray) -> float:
+    total = 0.0
+    for place in range(upper.size):
+        total += max(upper[place] - lower[place], 0.0)
+    return total
+
+
+@compiled
+def excess(upper: FloatArray, lower: FloatArray, result: FloatArray) -> None:
+    """Puts into (cells,) `result` what (cells, width) `upper` has above `lower`."""
+    for cell in range(upper.shape[0]):
+        result[cell] = _sum_above(upper[cell], lower[cell])
