@@ -117,6 +117,12 @@ def round_renyi(
 _MOST_ORDERS = 10
 """Renyi orders tried at most."""
 
+_SOARS = 1.5
+"""An order with so many times the best one's epsilon is past the place where losses soar, ..."""
+
+_NEAR = 1.04
+"""... which is then found to within this factor."""
+
 _FEW = 2**12
 """Up to so many reports of one client, accounting coordinate by coordinate is quick and may be the better one."""
 
@@ -319,6 +325,14 @@ class TableScheme(VectorScheme):
         while len(found) < _MOST_ORDERS and (end := min(found, key=found.__getitem__)) in (min(found), max(found)):
             further = end * (0.7 if end == min(found) else 1.4)
             found[further] = epsilon(further)
+        # Past some order rare events take over and losses soar: the best one may stand right before it.
+        while True:
+            end = min(found, key=found.__getitem__)
+            above = min((factor for factor in found if factor > end), default=end)
+            if above <= _NEAR * end or found[above] <= _SOARS * found[end]:
+                break
+            between = math.sqrt(end * above)
+            found[between] = epsilon(between)
         return min((value, 1 + best * factor) for factor, value in found.items())
 
     def _at_order(self, others: int, rounds: int, delta: float, alpha: float) -> float:
