@@ -557,7 +557,9 @@ _WRITTEN: tuple[tuple[Callable[..., object], str], ...] = (
     (partial(Operations.reduction, kind="ReduceMean"), "mean.dim"),
     (partial(Operations.reduction, kind="ReduceSum"), "sum.dim_IntList"),
 )
-WRITERS = {f"aten.{name}": writer for writer, names in _WRITTEN for name in names.split()}
+WRITERS: dict[str, Callable[..., object]] = {
+    f"aten.{name}": writer for writer, names in _WRITTEN for name in names.split()
+}
 WRITERS["<built-in function getitem>"] = Operations.part
 """How each operation that is exported is written, by its name in the program."""
 
