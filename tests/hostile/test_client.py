@@ -123,6 +123,74 @@ def test_who_deals_what_nobody_can_open_is_left_out_without_a_proof(tmp_path):
     assert strategy.blames == []  # members' words alone prove nothing to others
 
 
+def _lying(*kinds: bytes, members: int = CLIENTS):
+    """Commitments to other shares than those that are sealed, for the first members of the committee."""
+    honest = client_module.commitment
+
+    def lie(share: bytes, *, plan: bytes, owner: int, holder: int, kind: bytes) -> bytes:
+        found = honest(share, plan=plan, owner=owner, holder=holder, kind=kind)
+        return bytes([found[0] ^ 1]) + found[1:] if kind in kinds and holder < members else found
+
+    return lie
+
+
+@pytest.mark.parametrize(("kind", "vanishes"), [(b"self", False), (b"key", True)])
+def test_who_signs_other_shares_than_it_deals_is_left_out_and_no_member_accused(tmp_path, kind, vanishes):
+    def hand(message: Message, reply: Message) -> Message | None:
+        stage = str(message.content.config_records[RECORD]["stage"])
+        return None if vanishes and stage == "sum" and message.metadata.dst_node_id == 10 + CROOKED else reply
+
+    strategy = _strategy(tmp_path)
+    found = _start(_grid(tmp_path, ("commitment", _lying(kind)), hand=hand), strategy, rounds=2)
+    np.testing.assert_allclose(found["a"].numpy(), 2 * MEAN, atol=4 * EXACT.step)
+    guilty = card(CROOKED).identity
+    assert strategy.excluded == {guilty}
+    assert {one.client for one in strategy.incidents if one.client} == {guilty.hex()}
+    assert strategy.ledger.rounds == {1: "interrupted", 2: "released", 3: "released"}
+    honest = {card(place).identity.hex(): 3 for place in range(CLIENTS) if place != CROOKED}
+    assert strategy.ledger.charges == honest | {guilty.hex(): 1}
+
+
+def test_a_few_false_commitments_change_nothing_and_name_nobody(tmp_path):
+    strategy = _strategy(tmp_path)
+    members = strategy.plan(CLIENTS, 1, 1).members
+    found = _start(_grid(tmp_path, ("commitment", _lying(b"self", members=1))), strategy)
+    np.testing.assert_allclose(found["a"].numpy(), np.mean(np.arange(CLIENTS) / 2), atol=2 * EXACT.step)
+    assert members > 1
+    assert strategy.excluded == set()
+    (told,) = strategy.incidents
+    assert (told.client, told.name) == ("", "TamperedShare")
+    assert "nobody can tell which" in told.what
+
+
+def test_members_that_open_nothing_have_nobody_left_out(tmp_path, monkeypatch):
+    """As many as could be corrupted, and one more: the sum is lost, and who dealt is not to blame."""
+    strategy = _strategy(tmp_path)
+    plan = strategy.plan(CLIENTS, 1, 1)
+    idle = {card(place).identity for place in range(CLIENTS)}
+    idle = set(sorted(idle)[: 2 * plan.quorum - plan.members])
+    honest = client_module.Client._shares
+
+    def nothing(self: Client, now: object, sealed: dict[int, tuple[bytes, bytes]]) -> bytes:
+        return honest(self, now, {} if self.identity in idle else sealed)
+
+    monkeypatch.setattr(client_module.Client, "_shares", nothing)
+    _start(_grid(tmp_path, None), strategy)
+    assert strategy.excluded == set()
+    assert {one.client for one in strategy.incidents if one.client} <= {identity.hex() for identity in idle}
+
+
+def test_two_nodes_of_one_name_are_not_one_client(tmp_path):
+    """Without a roster a name is its owner's word: whoever comes second with it is not taken in."""
+    grid = LocalGrid([_app(place / 2, listed=False) for place in range(CLIENTS)])
+    grid.contexts[10 + CROOKED].node_config["name"] = "3"
+    strategy = SecureStrategy(encoding=EXACT, per_round=CLIENTS, returns="update")
+    _start(grid, strategy)
+    assert strategy.ledger.charges == {str(place): 1 for place in range(CLIENTS) if place != CROOKED}
+    (told,) = strategy.incidents
+    assert (told.client, told.name) == (str(10 + CROOKED), "DuplicateAnswer")
+
+
 def test_a_culprit_that_vanishes_after_dealing_is_found_by_its_key(tmp_path):
     def hand(message: Message, reply: Message) -> Message | None:
         stage = str(message.content.config_records[RECORD]["stage"])

@@ -157,6 +157,8 @@ OTHER_TASKS: dict[str, Callable[[RecordDict], None]] = {
     "more": lambda content: content.config_records.update(another=ConfigRecord({"rate": 0.0})),
     "less": lambda content: content.config_records.pop("config") and None,
     "wanted": lambda content: content.config_records[RECORD].update({"returns": "weights"}),
+    "wanted in bytes": lambda content: content.config_records[RECORD].update({"returns": b"'update'"}),
+    "beside the protocol": lambda content: content.config_records[RECORD].update({"rate": 0.0}),
 }
 
 
@@ -176,9 +178,53 @@ def test_a_client_answers_no_other_question_than_the_round_was_announced_with(wh
     grid.push_messages = other  # type: ignore[method-assign]
     strategy = _run(grid)
     seen = [_record(reply) for reply in grid.received if "refused" in _record(reply)]
-    assert [(one["refused"], one["reason"].split(":")[0]) for one in seen] == [("PolicyRefusal", "model")]
+    named = "record" if what == "beside the protocol" else "model"
+    assert [(one["refused"], one["reason"].split(":")[0]) for one in seen] == [("PolicyRefusal", named)]
     assert strategy.last_sum is not None
     assert len(strategy.last_sum.survivors) == CLIENTS - 1
+
+
+@pytest.mark.parametrize("spared", [None, 13])
+def test_what_a_message_alone_makes_fail_is_refused_and_adds_nothing_to_a_sum(spared):
+    """Were it taken for a client's own failure, all but one could be made to add zero: the sum would be that one's."""
+    grid = _honest()
+    send = grid.push_messages
+
+    def unanswerable(messages):
+        changed = [copy.deepcopy(message) for message in messages]
+        for message in changed:
+            if _record(message)["stage"] == "sum" and message.metadata.dst_node_id != spared:
+                message.content.config_records[RECORD]["returns"] = b"'update'"
+        return send(changed)
+
+    grid.push_messages = unanswerable  # type: ignore[method-assign]
+    strategy = _run(grid)
+    assert strategy.last_sum is None
+    refused = [_record(reply) for reply in grid.received if "refused" in _record(reply)]
+    assert len(refused) == CLIENTS - (spared is not None)
+
+
+def test_an_answer_that_the_purpose_does_not_have_is_refused_where_the_plan_holds_it(monkeypatch):
+    grid = _honest()
+    strategy = SecureStrategy(encoding=NOISY, returns="update", per_round=CLIENTS, minimum=3, roster=roster(CLIENTS))
+    monkeypatch.setattr(SecureStrategy, "_wanted", "metrics")
+    strategy.start(grid=grid, initial_arrays=ArrayRecord({"a": Array(np.zeros(SIZE))}), num_rounds=1)
+    refused = [_record(reply) for reply in grid.received if "refused" in _record(reply)]
+    assert [one["reason"].split(":")[0] for one in refused] == ["returns"] * CLIENTS
+    assert strategy.last_sum is None
+
+
+def test_the_app_does_not_see_the_protocols_record():
+    seen: list[bool] = []
+    app = ClientApp(mods=[SecureUpdates(POLICY)])
+
+    @app.train()
+    def train(message: Message, context) -> Message:
+        seen.append(RECORD in message.content)
+        return Message(RecordDict({"arrays": ArrayRecord({"a": Array(np.ones(SIZE))})}), reply_to=message)
+
+    _run(_grid([app, *(_app(np.ones(SIZE)) for _ in range(CLIENTS - 1))]))
+    assert seen == [False]
 
 
 def test_partners_who_were_announced_different_models_do_not_mask_for_each_other():

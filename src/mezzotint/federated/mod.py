@@ -52,6 +52,9 @@ if TYPE_CHECKING:
 
 EXAMPLES = "num-examples"
 
+_KEYS = {STAGE, PAYLOAD, ENCODING, RETURNS}
+_ANSWERS = {"train": ("weights", "update"), "evaluate": (METRICS,)}
+"""What may be wanted back in a round, by its purpose."""
 _STATE = "client"
 _SETTINGS = "settings"
 
@@ -139,6 +142,8 @@ class SecureUpdates(Updates):
     kinds = (MessageType.TRAIN, MessageType.EVALUATE)
 
     def _answer(self, record: ConfigRecord, message: Message, context: Context, call_next: Train) -> Message:
+        if strange := sorted(record.keys() - _KEYS):  # no plan binds them: apps could be told different things
+            raise PolicyRefusal(f"record: {len(strange)} keys that the protocol does not know")
         policy = self._policy(context)
         client, settings = _restored(context, policy)
         kind = message.metadata.message_type.split(".")[0]
@@ -242,6 +247,9 @@ def _masked(
     if plan.task != task_digest(message.content):
         raise PolicyRefusal("model: not the model, or not the configuration, that the round was announced with")
     size = parameters(only(message.content.array_records.values()))
+    # What a message alone can make fail is refused here: below, a failure is the client's, and adds nothing.
+    if _returns(message) not in _ANSWERS[plan.purpose]:
+        raise PolicyRefusal(f"returns: of a round to {plan.purpose}, one of {', '.join(_ANSWERS[plan.purpose])}")
     try:
         integers = encoding.encode(_share(message, call_next, context, client, encoding))
     except KeyboardInterrupt:
@@ -347,7 +355,11 @@ def measured(
 
 
 def _asked(message: Message, call_next: Train, context: Context) -> Message:
-    answer = call_next(message, context)
+    record = message.content.pop(RECORD)  # what no plan binds is not the app's to see
+    try:
+        answer = call_next(message, context)
+    finally:
+        message.content[RECORD] = record
     if answer.has_error():
         raise ParameterError(message.metadata.message_type, str(answer.error.reason), "the app's function failed")
     return answer
@@ -355,7 +367,8 @@ def _asked(message: Message, call_next: Train, context: Context) -> Message:
 
 def _returns(message: Message) -> str:
     record = protocol_record(message)
-    return "" if record is None else str(record[RETURNS])
+    wanted = None if record is None else record.get(RETURNS)
+    return wanted if isinstance(wanted, str) else ""
 
 
 def _metric(answer: Message, name: str) -> float:

@@ -111,8 +111,8 @@ def task_digest(content: RecordDict) -> bytes:
     found = hashlib.sha256()
 
     def add(*parts: object) -> None:
-        for part in parts:
-            data = part if isinstance(part, bytes) else repr(part).encode()
+        for part in parts:  # bytes may read as the text of another value: each says what it is
+            data = b"b" + part if isinstance(part, bytes) else b"t" + repr(part).encode()
             found.update(len(data).to_bytes(8, "big") + data)
 
     for name in sorted(content):

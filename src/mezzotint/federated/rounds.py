@@ -504,7 +504,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
             self._note(now.number, who, error)
             return
         if NAME in record:
-            now.names.setdefault(place, str(record[NAME]))
+            now.names.setdefault(place, one_line(record[NAME]))
 
     def _refused(self, now: R, place: int) -> None:
         """A client said that it does not answer."""

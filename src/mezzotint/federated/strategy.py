@@ -450,7 +450,9 @@ class SecureStrategy(RoundStrategy[_Secure]):
         card, held = self._challenges[node].read(payload)
         if any({card.identity, card.channel} & {one.card.identity, one.card.channel} for one in self._cards.values()):
             raise SwappedKey(CARD, "another node has introduced itself with this key")
-        name = str(record.get(NAME, card.identity.hex()))
+        name = one_line(record.get(NAME, card.identity.hex()))
+        if self.roster is None and any(name == one.name for one in self._cards.values()):
+            raise DuplicateAnswer(CARD, "another node that is there has introduced itself by this name")
         self._cards[node] = _Known(card=card, name=name, roster=held)
 
     def _stage(self, now: _Secure) -> str:
@@ -525,6 +527,10 @@ class SecureStrategy(RoundStrategy[_Secure]):
             # Shares were revealed, so the round stays charged although its sum is not known.
             self._note(now.number, "", error)
             return None, error.culprits
+        finally:
+            for owner, members in sorted(now.server.disputed.items()):
+                told = f"what client {now.name(owner)} signed is not what {', '.join(map(now.name, members))} opened"
+                self._note(now.number, "", TamperedShare("open", f"{told}: one side lies, and nobody can tell which"))
         return total, ()
 
     def _exclude(self, now: _Secure, culprits: tuple[int, ...]) -> None:

@@ -105,6 +105,8 @@ class Server:
         self._opened: set[int] = set()
         self._shares = Shares(plan)
         self.blames: list[Blame] = []
+        self.disputed: dict[int, list[int]] = {}
+        """Dealer -> members whose share of it is not the one that it signed: either may have done it."""
 
     @property
     def stage(self) -> Stage:
@@ -284,12 +286,20 @@ class Server:
 
     def _took_shares(self, index: int, answer: bytes) -> None:
         found = messages.read_shares(answer, self.plan, self._dealt)
+        wrong: list[int] = []
         for owner, of_self, of_key in self._dealt.promised(index):
             if owner not in found:
                 continue
             kind, expected = (b"self", of_self) if owner in self._masked else (b"key", of_key)
             if commitment(found[owner], plan=self.plan.digest, owner=owner, holder=index, kind=kind) != expected:
-                raise TamperedShare("open", f"member {index} reveals a wrong share of {owner}", (index, owner))
+                # The member lies, or the dealer signed another commitment than that of the share it sealed.
+                wrong.append(owner)
+                del found[owner]
+        if 2 * len(found) < len(self._dealt):
+            told = f"member {index} has good shares of {len(found)} of {len(self._dealt)} clients"
+            raise TamperedShare("open", f"{told}: so many cannot all have dealt bad ones", (index,))
+        for owner in wrong:
+            self.disputed.setdefault(owner, []).append(index)
         self._shares.add(index, found)
         self._opened.add(index)
 
