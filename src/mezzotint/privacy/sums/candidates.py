@@ -130,6 +130,7 @@ def solve_shapes(
     power: float = 1.0,
     block: int = 1,
     most: int | None = None,
+    solved: _Solution | None = None,
 ) -> Blanket | None:
     """The blanket of these shapes with the largest sum of masses times variance**power, exact; None if there is none.
 
@@ -141,15 +142,12 @@ def solve_shapes(
             what few clients need: it is rare then that nearly all of them drew the leftover.
         block: clients per draw.
         most: keep this many components only, those worth most.
+        solved: what a solver found for all of them; None asks one.
     """
-    count = math.comb(rows.shape[0] + block - 1, block)
-    size = block * (rows.shape[1] - 1) + 1
-    if count * sum(size + 1 - shape.size for shape in shapes) > _MAX_VARIABLES:
-        return None
-    value = np.array([variance_of(shape / shape.sum()) for shape in shapes]) ** power
-    solved = _program(block_rows(rows, block) / float(TOTAL), shapes, value)
+    solved = solved or _solved(rows, shapes, power, block)
     if solved is None:
         return None
+    value = np.array([variance_of(shape / shape.sum()) for shape in shapes]) ** power
     masses = solved.masses
     order: list[int] = np.argsort(-masses * value)[:most].tolist()
     kept = [i for i in order if masses[i] > _LIGHT]
@@ -166,6 +164,16 @@ def _made_exact(
 ) -> Blanket | None:
     chosen, shifts = [shapes[i] for i in kept], [solved.shifts[i] for i in kept]
     return shape_blanket(rows, chosen, shifts, name=name, block=block)
+
+
+def _solved(rows: IntArray, shapes: Sequence[IntArray], power: float, block: int = 1) -> _Solution | None:
+    """The largest sum of masses times variance**power, in floats; None on failure, and where it would take long."""
+    count = math.comb(rows.shape[0] + block - 1, block)
+    size = block * (rows.shape[1] - 1) + 1
+    if count * sum(size + 1 - shape.size for shape in shapes) > _MAX_VARIABLES:
+        return None
+    value = np.array([variance_of(shape / shape.sum()) for shape in shapes]) ** power
+    return _program(block_rows(rows, block) / float(TOTAL), shapes, value)
 
 
 def solve_dyads(rows: IntArray, widths: Sequence[int], *, block: int = 1) -> Blanket | None:
@@ -244,10 +252,12 @@ def _pieces(rows: IntArray) -> list[Blanket]:
     """Pieces of the rows and coins together: much mass in few components, which is what small crowds need."""
     shapes = _piece_shapes(rows)
     found: list[Blanket] = []
-    for power, most in ((0.25, 2), (0.25, 3), (0.5, 3)):
-        name = f"{most} pieces of rows, variance to the power {power}"
-        if blanket := solve_shapes(rows, shapes, name=name, power=power, most=most):
-            found.append(blanket)
+    for power, mosts in ((0.25, (2, 3)), (0.5, (3,))):
+        solved = _solved(rows, shapes, power)
+        for most in mosts:
+            name = f"{most} pieces of rows, variance to the power {power}"
+            if blanket := solve_shapes(rows, shapes, name=name, power=power, most=most, solved=solved):
+                found.append(blanket)
     return found
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
+import numpy.typing as npt
 import scipy  # pyright: ignore[reportMissingTypeStubs]
 
 from mezzotint.core.mechanism import FloatArray, IntArray
@@ -47,12 +48,12 @@ class Cells:
     lost: float
 
 
-def _interval_mass(trials: int, chance: float, edges: IntArray) -> FloatArray:
-    """Upper bounds on P(edges[i] <= N < edges[i+1]), N binomial; the last interval is open above."""
+def _interval_mass(trials: IntArray, chance: float, edges: IntArray, last: npt.NDArray[np.bool_]) -> FloatArray:
+    """Upper bounds on P(edges[i] <= N < edges[i+1]), N binomial of trials[i]; `last` intervals are open above."""
     below = np.asarray(scipy.stats.binom.cdf(edges - 1, trials, chance))
     above = np.asarray(scipy.stats.binom.sf(edges - 1, trials, chance))
-    below_next = np.append(below[1:], 1.0)
-    above_next = np.append(above[1:], 0.0)
+    below_next = np.where(last, 1.0, np.append(below[1:], 1.0))
+    above_next = np.where(last, 0.0, np.append(above[1:], 0.0))
     # Whichever tail is the smaller one loses less to cancellation.
     left = below_next - below + _LOOSE * below_next
     right = above - above_next + _LOOSE * above
@@ -141,15 +142,14 @@ def _bundled(clients: int, masses: FloatArray, variances: FloatArray, boxes: int
     lost = used = 0.0
     for position, mass in enumerate(masses[:boxes].tolist()):
         chance = min(1.0, mass / max(1.0 - used, mass))
-        parts: list[tuple[IntArray, FloatArray, IntArray]] = []
-        for corner, weight, spent in zip(counts, probability.tolist(), taken.tolist(), strict=True):
-            trials = max(clients - spent, 0)
-            edges = interval_edges(trials, chance, float(spacing[position]), reach)
-            chances = _interval_mass(trials, chance, edges) * weight
-            # Given counts below an interval's end, the later components have at least the trials that remain then.
-            ends = np.append(edges[1:] - 1, trials) + spent
-            parts.append((np.column_stack([np.tile(corner, (edges.size, 1)), edges]), chances, ends))
-        counts, probability, taken = (np.concatenate(column) for column in zip(*parts, strict=True))
+        trials = np.maximum(clients - taken, 0)
+        found = [interval_edges(count, chance, float(spacing[position]), reach) for count in trials.tolist()]
+        edges, owner = np.concatenate(found), np.repeat(np.arange(trials.size), [part.size for part in found])
+        last = np.append(owner[1:] != owner[:-1], True)
+        probability = _interval_mass(trials[owner], chance, edges, last) * probability[owner]
+        counts = np.column_stack([counts[owner], edges])
+        # Given counts below an interval's end, the later components have at least the trials that remain then.
+        taken = taken[owner] + np.where(last, trials[owner], np.append(edges[1:] - 1, 0))
         keep = _keep(probability, tail / (2 * masses.size))
         lost += float(probability[~keep].sum())
         counts, probability, taken = counts[keep], probability[keep], taken[keep]
