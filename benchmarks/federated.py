@@ -75,7 +75,7 @@ from mezzotint.federated.secagg import (
 from mezzotint.federated.secagg.masks import add_mask, pack_words, reduced, word_type
 from mezzotint.federated.strategy import SecureStrategy
 from mezzotint.privacy.tradeoff import gaussian_epsilon
-from mezzotint.vectors.rounded import RoundedGaussian
+from mezzotint.vectors.gaussian import RoundedGaussian
 
 LEVELS = 16
 NEIGHBOURS = 20  # masks of the speed table, and of Flower's own protocol

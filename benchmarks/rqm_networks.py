@@ -34,7 +34,7 @@ from mezzotint.federated.budget import noise_within
 from mezzotint.federated.encoding import FixedPointEncoding, GaussianEncoding, TableEncoding, gaussian_encoding
 from mezzotint.federated.tasks import LocalTraining, Rehearsal, model_for
 from mezzotint.papers.rqm import CLIP, FOLDER_VARIABLE, LEVELS, TRIALS
-from mezzotint.vectors.rounded import RoundedGaussian
+from mezzotint.vectors.gaussian import RoundedGaussian
 
 EPSILON, DELTA = 0.125, 1e-5
 PER_ROUND, BATCH = 5, 32

@@ -18,8 +18,8 @@ from mezzotint.training import rqp
 from mezzotint.training.audit import Audit, audit
 from mezzotint.training.batches import PoissonBatches
 from mezzotint.training.projection import TrainingWarning, projection
+from mezzotint.vectors.gaussian import RoundedGaussian
 from mezzotint.vectors.rotation import coefficients
-from mezzotint.vectors.rounded import RoundedGaussian
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("opacus")

@@ -12,7 +12,7 @@ from mezzotint.core import gpu
 from mezzotint.datasets import Dataset
 from mezzotint.training.quantized import Gradients
 from mezzotint.vectors.compiled import draw
-from mezzotint.vectors.rounded import UNDECIDED, RoundedGaussian, quantiles
+from mezzotint.vectors.gaussian import UNDECIDED, RoundedGaussian, quantiles
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("opacus")

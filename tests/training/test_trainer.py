@@ -29,7 +29,7 @@ from mezzotint.training.projection import (
     projection,
     projection_from,
 )
-from mezzotint.vectors.rounded import RoundedGaussian
+from mezzotint.vectors.gaussian import RoundedGaussian
 from tolerances import SINGLE
 from training.runs import dying, make
 

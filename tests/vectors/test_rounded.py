@@ -17,9 +17,9 @@ from scipy.stats import chisquare, norm
 
 from mezzotint import ParameterError
 from mezzotint.core.entropy import ElementWords
-from mezzotint.vectors import rounded as gaussian
+from mezzotint.vectors import gaussian
 from mezzotint.vectors.compiled import draw
-from mezzotint.vectors.rounded import CELLS, ERROR, LOWEST_OCTAVE, TERMS, UNDECIDED, RoundedGaussian
+from mezzotint.vectors.gaussian import CELLS, ERROR, LOWEST_OCTAVE, TERMS, UNDECIDED, RoundedGaussian
 
 SIGMA = 72_000.0
 NOWHERE = np.zeros(1)

@@ -22,7 +22,7 @@ from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import MAX_LEVELS, TOTAL, FloatArray, Mechanism, cdf_variance
 from mezzotint.core.rounding import round_rows
 from mezzotint.design.problem import DesignResult, Draft, Problem, check_knots, first_certified, record
-from mezzotint.families.response import square_wave
+from mezzotint.families.categorical import square_wave
 
 Sets = npt.NDArray[np.bool_]
 

@@ -5,6 +5,10 @@ from mezzotint.families.categorical import HashedDomain as HashedDomain
 from mezzotint.families.categorical import categorical as categorical
 from mezzotint.families.categorical import frequency_variance as frequency_variance
 from mezzotint.families.categorical import hashed as hashed
+from mezzotint.families.categorical import k_randomized_response as k_randomized_response
+from mezzotint.families.categorical import randomized_response as randomized_response
+from mezzotint.families.categorical import square_wave as square_wave
+from mezzotint.families.categorical import stochastic_rounding as stochastic_rounding
 from mezzotint.families.noise import IntegerNoise as IntegerNoise
 from mezzotint.families.noise import discrete_gaussian as discrete_gaussian
 from mezzotint.families.noise import discrete_laplace as discrete_laplace
@@ -16,10 +20,6 @@ from mezzotint.families.pbm import PoissonBinomial as PoissonBinomial
 from mezzotint.families.pbm import pbm as pbm
 from mezzotint.families.pbm import pbm_exact as pbm_exact
 from mezzotint.families.pbm import published_pbm_mse as published_pbm_mse
-from mezzotint.families.response import k_randomized_response as k_randomized_response
-from mezzotint.families.response import randomized_response as randomized_response
-from mezzotint.families.response import square_wave as square_wave
-from mezzotint.families.response import stochastic_rounding as stochastic_rounding
 from mezzotint.families.selection import biased_selection as biased_selection
 from mezzotint.families.selection import erm as erm
 from mezzotint.families.selection import published_erm_epsilon as published_erm_epsilon

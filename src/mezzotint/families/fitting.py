@@ -34,8 +34,8 @@ from mezzotint.core.mechanism import MAX_LEVELS, TOTAL, FloatArray, Mechanism
 from mezzotint.core.priors import Prior, SamplePrior, UniformPrior, as_prior, cell_means, cost_matrix
 from mezzotint.core.rounding import MARGIN, table
 from mezzotint.core.search import bracket
+from mezzotint.families.categorical import k_randomized_response
 from mezzotint.families.pbm import PoissonBinomial, pbm_exact, pbm_rows
-from mezzotint.families.response import k_randomized_response
 from mezzotint.families.selection import erm_rows, rqm_rows
 
 _MARGINS = tuple(MARGIN * 4.0**k for k in range(9))

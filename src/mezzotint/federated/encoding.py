@@ -29,8 +29,8 @@ from mezzotint.privacy.account import account
 from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.sums.lattice import Lattice, find_lattice
 from mezzotint.vectors import GaussianScheme, ModularScheme, NoiseScheme, Rotation, TableScheme, clip
+from mezzotint.vectors.gaussian import LARGEST as MOST_STEPS
 from mezzotint.vectors.rotation import ROTATION, blocks
-from mezzotint.vectors.rounded import LARGEST as MOST_STEPS
 
 Vector = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]

@@ -24,9 +24,9 @@ from mezzotint.training.models import torch
 from mezzotint.training.quantized import Gradients, Totals
 from mezzotint.training.rqp.accounting import noise_multiplier as least_noise
 from mezzotint.training.rqp.phases import participations
-from mezzotint.vectors import rounded
+from mezzotint.vectors import gaussian
+from mezzotint.vectors.gaussian import UNDECIDED, RoundedGaussian
 from mezzotint.vectors.rotation import coefficients, last_noise, solved
-from mezzotint.vectors.rounded import UNDECIDED, RoundedGaussian
 
 NOT_REPLACED = "replaced codes hide nothing of correlated noise; use proj-dp-sgd"
 
@@ -241,12 +241,12 @@ def _added(
 
 def decide(words: torch.Tensor, table: torch.Tensor, law: RoundedGaussian) -> torch.Tensor:
     """(n,) draws that (n,) int64 words lead to, UNDECIDED where they do not: `compiled.draw`, step by step."""
-    bits = (words & rounded._BELOW_SIGN).double().view(torch.int64)
-    cell = (bits >> rounded._SHIFT) - rounded._FIRST_CELL
+    bits = (words & gaussian._BELOW_SIGN).double().view(torch.int64)
+    cell = (bits >> gaussian._SHIFT) - gaussian._FIRST_CELL
     row = table[cell.clamp(min=0)]
-    t = ((bits & rounded._WITHIN) | rounded._ONE).view(torch.float64) - rounded._MIDDLE
+    t = ((bits & gaussian._WITHIN) | gaussian._ONE).view(torch.float64) - gaussian._MIDDLE
     z = row[:, -1]
-    for term in range(rounded.TERMS - 2, -1, -1):
+    for term in range(gaussian.TERMS - 2, -1, -1):
         z = z * t + row[:, term]
     spread = law.sigma * z
     raised = torch.where(words < 0, -spread, spread) + 0.5
@@ -261,7 +261,7 @@ def rounded_gaussian(law: RoundedGaussian, key: bytes, size: int, device: torch.
 
     The few draws that their word does not decide look closer on the CPU, at words of their own.
     """
-    table = gpu.to_device(rounded.quantiles(), device)
+    table = gpu.to_device(gaussian.quantiles(), device)
     own, found = gpu.key_on(key, device), torch.empty(size, dtype=torch.int64, device=device)
     for begin in range(0, size, gpu.CHUNK):
         part = found[begin : begin + gpu.CHUNK]
@@ -271,7 +271,7 @@ def rounded_gaussian(law: RoundedGaussian, key: bytes, size: int, device: torch.
         part.copy_(decide(words, table, law))
         places = (part == UNDECIDED).nonzero().flatten()
         closer = [
-            law.closer(word & (2**64 - 1), rounded._further(key, begin + place))
+            law.closer(word & (2**64 - 1), gaussian._further(key, begin + place))
             for word, place in zip(words[places].tolist(), places.tolist(), strict=True)
         ]
         part[places] = torch.tensor(closer, dtype=torch.int64, device=device)

@@ -25,8 +25,8 @@ from mezzotint.training.models import BatchSplittingSampler, DPOptimizer, check_
 from mezzotint.training.projection import ROUNDINGS, LeftOutWarning, Projection, place
 from mezzotint.training.quantized import Gradients, RecordSums
 from mezzotint.vectors import RankedCodebook, round_seeds
+from mezzotint.vectors.gaussian import RoundedGaussian
 from mezzotint.vectors.rotation import SCALE
-from mezzotint.vectors.rounded import RoundedGaussian
 
 
 @final

@@ -8,8 +8,8 @@ import numpy as np
 
 from mezzotint.core.kernels import Words, compiled, inlined, look_up, put, take
 from mezzotint.core.mechanism import FloatArray, IntArray
-from mezzotint.vectors import rounded
-from mezzotint.vectors.rounded import UNDECIDED
+from mezzotint.vectors import gaussian
+from mezzotint.vectors.gaussian import UNDECIDED
 
 
 @compiled
@@ -146,10 +146,10 @@ def draw(words: Words, centres: FloatArray, table: FloatArray, sigma: float, mar
     entries = table.ravel()
     for i in range(words.size):
         word = np.int64(take(words, i))
-        bits = np.float64(word & rounded._BELOW_SIGN).view(np.int64)
-        cell = (bits >> rounded._SHIFT) - rounded._FIRST_CELL
+        bits = np.float64(word & gaussian._BELOW_SIGN).view(np.int64)
+        cell = (bits >> gaussian._SHIFT) - gaussian._FIRST_CELL
         row = (cell if cell > 0 else 0) * 8
-        t = np.int64((bits & rounded._WITHIN) | rounded._ONE).view(np.float64) - rounded._MIDDLE
+        t = np.int64((bits & gaussian._WITHIN) | gaussian._ONE).view(np.float64) - gaussian._MIDDLE
         z = look_up(entries, row + 7)
         z = z * t + look_up(entries, row + 6)
         z = z * t + look_up(entries, row + 5)

@@ -1,24 +1,205 @@
-"""Vectors under Gaussian noise that is rounded together with them: no grid to round to first, and Gaussian claims."""
+"""Gaussian noise rounded together with what it hides: as integers from a keystream, and as a scheme for vectors.
+
+There is no grid to round to first, and claims are Gaussian. A float decides nearly every draw; the others are looked at
+more closely, with as many digits as it takes: the integers are exact.
+"""
 
 from __future__ import annotations
 
+import functools
+import hmac
+import itertools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import final
+from fractions import Fraction
+from typing import Any, final
 
+import flint
 import numpy as np
 import numpy.typing as npt
+from scipy.special import ndtri
 
 from mezzotint.core.arguments import check_count, check_positive
-from mezzotint.core.entropy import key_from
+from mezzotint.core.entropy import PART, WORDS_PER_COUNT, ElementWords, Keystream, key_from
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import UNIT
 from mezzotint.core.mechanism import FloatArray, IntArray, Seed
 from mezzotint.privacy.claim import Release
 from mezzotint.privacy.tradeoff import gaussian_epsilon
 from mezzotint.vectors.rotation import Rotation, coefficients
-from mezzotint.vectors.rounded import RoundedGaussian
 from mezzotint.vectors.tables import MAX_BITS, ModularScheme
+
+UNDECIDED = -(2**63)
+"""Stands for a draw that its first word does not decide."""
+
+LOWEST_OCTAVE = 38
+"""Words are looked up where their low 63 bits w are at least 2^38; a draw further out, one in 2^25, is undecided."""
+
+CELLS = 16
+"""Cells of an octave 2^e <= w < 2^(e+1)."""
+
+TERMS = 8
+"""Coefficients of a cell's polynomial."""
+
+_BELOW_SIGN = 2**63 - 1
+_SHIFT = 48  # of the 52 bits of a float's mantissa, the upper 4 name the cell
+_WITHIN = 2**_SHIFT - 1
+_ONE = 1023 << 52
+_FIRST_CELL = (1023 + LOWEST_OCTAVE) << 4
+_MIDDLE = 1 + 1 / 32
+
+WORD = 64
+_DIGITS = WORD - 1
+
+ERROR = 1e-12
+"""Bound on |z - z(u)|, z from the table and u anywhere in the interval that a word leaves (docs/proofs/training.md)."""
+
+LARGEST = 2.0**36
+"""At a larger standard deviation more than a seventh of all words would leave their draw undecided."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class RoundedGaussian:
+    """floor(c + X + 1/2) for X normal with mean 0 and any real centre c, 0 if none is given.
+
+    It is the Gaussian mechanism with its output rounded, and costs no more than that. For an integer n,
+    n + floor(X + 1/2) = floor(n + X + 1/2): the noise may be added to an integer afterwards.
+
+    Arguments:
+        sigma: standard deviation of X, in (0, 2^36].
+
+    Raises:
+        ParameterError: sigma outside its range.
+
+    Guarantees: the law is exact as long as the words are uniform; no rounding of a float has a say in it.
+    Source: inversion; docs/proofs/training.md, "Noise".
+    """
+
+    sigma: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.sigma <= LARGEST:
+            raise ParameterError("sigma", self.sigma, f"a standard deviation in (0, {LARGEST:g}]")
+
+    @property
+    def margin(self) -> float:
+        """Distance from a rounding boundary below which a word's draw is not decided, around 0."""
+        # The product with sigma and the sums with centre and 1/2 round by less than 2^-52 (9 sigma + |c| + 1).
+        return self.sigma * (ERROR + 2e-15) + 1e-15
+
+    def draw(self, key: bytes, size: int, centres: FloatArray | None = None) -> IntArray:
+        """(size,) independent draws; coordinate i takes word i of the key's stream, and more of its own if needed.
+
+        Arguments:
+            centres: (size,) numbers of at most 2^36, contiguous; None: 0.
+
+        Raises:
+            ParameterError: centres that are larger, or no numbers.
+        """
+        table, noise = quantiles(), np.empty(size, dtype=np.int64)
+        given = np.zeros(1) if centres is None or size == 0 else centres
+        reach = max(float(given.max()), -float(given.min()))
+        if not reach <= LARGEST:
+            raise ParameterError("centres", reach, f"finite numbers of at most {LARGEST:g}")
+        margin = self.margin + reach * 2.0**-51
+
+        from mezzotint.core.kernels import in_threads, usable_cores  # heavy: numba
+        from mezzotint.vectors.compiled import draw
+
+        def part(first: int) -> None:
+            words, mine = np.empty(min(PART, size - first), dtype=np.uint64), noise[first : first + PART]
+            around = given if centres is None else given[first : first + PART]
+            ElementWords(key, first).fill(words)
+            if draw(words, around, table, self.sigma, margin, mine):
+                for place in np.flatnonzero(mine == UNDECIDED).tolist():
+                    centre = float(around[place if around.size > 1 else 0])
+                    mine[place] = self.closer(int(words[place]), _further(key, first + place), centre)
+
+        in_threads([functools.partial(part, first) for first in range(0, size, PART)], threads=usable_cores())
+        return noise
+
+    def closer(self, word: int, further: Iterator[int], centre: float = 0.0) -> int:
+        """The integer that a word leads to, with as many further words as it takes."""
+        sign, tail, digits = -1 if word >> _DIGITS else 1, word & (2**_DIGITS - 1), WORD
+        # Boundaries have no mass, so that c - X is rounded like -(-c + X).
+        while (found := self._settled(tail, digits, sign * centre)) is None:
+            tail, digits = tail << WORD | next(further), digits + WORD
+        return sign * found
+
+    def _settled(self, tail: int, digits: int, centre: float) -> int | None:
+        """What centre + sigma z(u) rounds to for all u in [tail, tail + 1) / 2^digits; None if that is not one."""
+        if tail == 0:
+            return None
+        near = math.floor(centre + 0.5 - self.sigma * float(ndtri(float(Fraction(tail, 2**digits)))))
+        with flint.ctx.workprec(digits + WORD):
+            scale = flint.arb(2) ** digits
+            for guess in (near, near - 1, near + 1):
+                if (
+                    self._beyond(flint.arb(guess + 0.5) - centre) * scale <= tail
+                    and tail + 1 <= self._beyond(flint.arb(guess - 0.5) - centre) * scale
+                ):
+                    return guess
+        return None
+
+    def _beyond(self, distance: Any) -> Any:
+        """Enclosure of P(X > distance)."""
+        return (flint.arb(distance) / flint.arb(self.sigma) / flint.arb(2).sqrt()).erfc() / 2
+
+
+def _further(key: bytes, place: int) -> Iterator[int]:
+    """Words beyond the first for one coordinate."""
+    own = hmac.digest(key, b"mezzotint closer %d" % place, "sha256")
+    for start in itertools.count(step=WORDS_PER_COUNT):
+        words = np.empty(WORDS_PER_COUNT, dtype=np.uint64)
+        Keystream(own, start).fill(words)
+        yield from words.tolist()
+
+
+@functools.cache
+def quantiles() -> npt.NDArray[np.float64]:
+    """(cells + 1, 8) Taylor coefficients of z(u) around the middle of each cell, in units of the cell's octave.
+
+    Cell j of octave e holds u = 2^(e - 64) m for m in 1 + [j, j + 1) / 16; the row of u = 1/2, where z = 0, is last.
+    """
+    octaves = range(LOWEST_OCTAVE, _DIGITS)
+    table = np.zeros((len(octaves) * CELLS + 1, TERMS))
+    with flint.ctx.workprec(128):
+        for row, (octave, cell) in enumerate(itertools.product(octaves, range(CELLS))):
+            middle = Fraction(2 * CELLS + 2 * cell + 1, 2 * CELLS)
+            series = taylor(_tail_quantile(middle * Fraction(2) ** (octave - WORD)), TERMS)
+            unit = flint.arb(2) ** (octave - WORD)
+            table[row] = [float(value * unit**power) for power, value in enumerate(series)]
+    return table
+
+
+def _tail_quantile(u: Fraction) -> Any:
+    """z(u), by Newton's method from the float."""
+    value = flint.arb(-float(ndtri(float(u))))
+    target = flint.arb(u.numerator) / u.denominator
+    for _ in range(3):
+        value += ((value / flint.arb(2).sqrt()).erfc() / 2 - target) / _density(value)
+        value = value.mid()
+    return value
+
+
+def _density(z: Any) -> Any:
+    return (-z * z / 2).exp() / (2 * flint.arb.pi()).sqrt()
+
+
+def taylor(z: Any, terms: int) -> list[Any]:
+    """z and the coefficients z^(n) / n! of u -> z(u) where it takes the value z; z may be a ball.
+
+    Phi^-1 has derivatives P_n(x) / phi(x)^n with P_1 = 1, P_(n+1) = P_n' + n x P_n, and z(u) = -Phi^-1(u), x = -z.
+    """
+    found, polynomial, x = [z], flint.fmpz_poly([1]), -z
+    for n in range(1, terms):
+        value = sum((coefficient * x**power for power, coefficient in enumerate(polynomial)), flint.arb(0))
+        found.append(-value / _density(z) ** n / math.factorial(n))
+        polynomial = polynomial.derivative() + n * flint.fmpz_poly([0, 1]) * polynomial
+    return found
+
 
 GAUSSIAN = "exact curve of the Gaussian before it is rounded"
 

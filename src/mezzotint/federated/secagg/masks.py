@@ -101,10 +101,10 @@ def unpack_words(data: bytes, bits: int, count: int, *, stage: str) -> Words:
     spare = 8 * len(data) - count * bits
     if spare and data[-1] >> (8 - spare):
         raise MalformedMessage(stage, "bits are set after the last word")
-    from mezzotint.federated.secagg import compiled as kernels
+    from mezzotint.core.kernels import unpack  # heavy: numba
 
     out = np.empty(count, dtype=word_type(bits))
-    kernels.unpack(np.frombuffer(data, dtype=np.uint8), bits, out)
+    unpack(np.frombuffer(data, dtype=np.uint8), bits, out)
     return out
 
 
