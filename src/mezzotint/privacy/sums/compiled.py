@@ -145,10 +145,14 @@ def gather(weights: FloatArray, low: FloatArray, high: FloatArray, unit: float, 
 def spread(pmfs: FloatArray, row: FloatArray, result: FloatArray) -> None:
     """Adds to `result` each of the (cells, width) `pmfs` convolved with the row, term by term as numpy would."""
     for cell in range(pmfs.shape[0]):
-        for i in range(row.size):
-            if row[i] != 0:
-                for place in range(pmfs.shape[1]):
-                    result[cell, i + place] += row[i] * pmfs[cell, place]
+        # A block of the result stays in a processor's nearest cache while every entry of the row adds to it.
+        for first in range(0, result.shape[1], 2048):
+            for i in range(row.size):
+                start, end = max(0, first - i), min(pmfs.shape[1], first + 2048 - i)
+                if row[i] != 0 and start < end:
+                    source, target = pmfs[cell, start:end], result[cell, start + i : end + i]
+                    for place in range(source.size):
+                        target[place] += row[i] * source[place]
 
 
 @partial(inlined, reorder=True)
