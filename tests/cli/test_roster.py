@@ -60,7 +60,7 @@ def test_nothing_is_overwritten_and_cards_are_checked(tmp_path: Path, capsys: py
     for bad in ("no card", cards[0][:-2], cards[0][:64] + cards[1][64:]):
         file.write_text(f"{cards[2]}\n{bad}\n")
         assert run(["roster", "make", str(file), "--out", str(out)]) == 2
-        assert "line 2" in capsys.readouterr().err
+        assert "cards.txt, line 2" in capsys.readouterr().err
     file.write_text("\n".join([cards[0], cards[0]]))
     assert run(["roster", "make", str(file), "--out", str(out)]) == 2
     assert not out.exists()

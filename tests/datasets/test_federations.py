@@ -104,6 +104,8 @@ def test_mnist_files_are_read_packed_or_not(tmp_path):
         load_federation("mnist", folder=str(tmp_path), clients=2, alpha=5.0)
     with pytest.raises(ParameterError, match="MNIST"):
         load_federation("mnist", folder=str(tmp_path / "nowhere"), clients=2)
+    with pytest.raises(ParameterError, match="name the folder that holds mnist"):
+        load_federation("mnist", clients=2)
 
 
 def test_cifar_pickles_are_read_and_other_pickles_are_not(tmp_path):

@@ -424,7 +424,7 @@ def _epsilon(rounds: int) -> float:
     return NOISY.claims(rounds=rounds, clients=9, size=SIZE, delta=1e-6, corrupted=3)["central"].epsilon
 
 
-def test_a_budget_holds_over_sessions_servers_and_restarts(tmp_path):
+def test_a_budget_holds_over_sessions_servers_and_restarts(tmp_path, caplog):
     """Three runs, each with a session, a strategy and contexts of its own: the third finds the budget spent."""
     known = roster(ROSTER)
     policy = Policy(minimum=9, roster=known, budget=(_epsilon(2) + _epsilon(3)) / 2)
@@ -438,6 +438,8 @@ def test_a_budget_holds_over_sessions_servers_and_restarts(tmp_path):
     assert {(one.name, one.what.split("=")[0]) for one in strategy.incidents if one.client} == {
         ("PolicyRefusal", "budget")
     }
+    assert "would exceed the budget of" in caplog.text  # what was spent stands in the client's own log alone
+    assert all("epsilon" not in one.what for one in strategy.incidents if one.client)
     for card_of in known.members:
         identity = card_of.identity.hex()
         ledger = LifetimeLedger(tmp_path / f"sums-{identity[:16]}.jsonl", identity=identity)

@@ -245,7 +245,7 @@ def _encoding(options: Options, settings: RunSettings) -> Encoding | mz.vectors.
         remedy = "a norm that adapts needs --mechanism rounded-gaussian, in sums, without --most-examples"
         raise ParameterError("clip_quantile", quantile, remedy)
     if bands != 1 and (quantile or not alike):
-        remedy = f"proved for --mechanism {_ROUNDED}, without --most-examples or --clip-quantile"
+        remedy = f"proved for secure sums with --mechanism {_ROUNDED}, without --most-examples or --clip-quantile"
         raise ParameterError("bands", bands, remedy)
     if settings.trust == "local":
         if most_examples:

@@ -63,7 +63,9 @@ def make(
             f"lists {len(lines)} of at least 2 clients; write each card that `mezzotint roster card` prints on a line"
         )
         raise ParameterError("cards", str(cards), remedy)
-    roster = rosters.Roster.drawn(_read_card(place, line) for place, line in enumerate(lines, start=1))
+    roster = rosters.Roster.drawn(
+        _read_card(f"{cards.name}, line {place}", line) for place, line in enumerate(lines, start=1)
+    )
     refuse_existing(out, overwrite=None)
     roster.save(out)
     _print_roster(roster, as_json, out=str(out))
@@ -121,10 +123,10 @@ def _print_card(said: bytes, as_json: bool) -> None:
     show({"card": said.hex()}, as_json, said.hex)
 
 
-def _read_card(place: int, line: str) -> Card:
+def _read_card(place: str, line: str) -> Card:
     from mezzotint.federated.secagg import roster as rosters
 
     try:
         return rosters.read_introduction(bytes.fromhex(line))
     except (ValueError, MezzotintError):
-        raise ParameterError("cards", f"line {place}", "is no card; `mezzotint roster card` prints them") from None
+        raise ParameterError("cards", place, "is no card; `mezzotint roster card` prints them") from None

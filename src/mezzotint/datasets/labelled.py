@@ -521,4 +521,6 @@ def load_federation(
         ParameterError: an unknown data set, a missing file. FileFormatError: a file that is something else.
     """
     check_choice("dataset", dataset, _LOADERS)
+    if not folder and dataset != "digits":
+        raise ParameterError("data", None, f"name the folder that holds {dataset}")
     return _LOADERS[dataset](folder, clients, alpha, seed)

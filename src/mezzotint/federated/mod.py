@@ -311,7 +311,8 @@ def _charge(identity: str, plan: RoundPlan, encoding: Encoding, policy: Policy, 
         )
     except ReplayedRound as error:
         raise PolicyRefusal(f"round: {error}") from None
-    except BudgetError:
+    except BudgetError as error:
+        log(WARNING, "mezzotint: %s", error)
         raise PolicyRefusal(f"budget={policy.budget:g}: another sum would exceed it; nothing was sent") from None
     except ParameterError:
         raise PolicyRefusal("budget: nothing is claimed of this encoding's sums against their server") from None
