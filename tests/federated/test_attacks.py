@@ -232,10 +232,10 @@ def test_nobody_opens_at_once_for_a_sum_without_somebody_who_dealt(the_plan, inp
         server.unite()
     for member, forged in enumerate((bytes(64), server._masked[1], server._masked[0])):
         with pytest.raises(InconsistentLists, match="client 5 did not mask") as caught:
-            clients[member].unite(_united(server, member, said=server._masked | {5: forged}))
+            clients[member].unite(_united(server, member, said=dict(server._masked) | {5: forged}))
         assert caught.value.culprits == (5,)
         _refuses_from_now_on(clients[member])
-    short = _united(server, 3, said=server._masked | {5: bytes(64)})[: -len(server._dealt[5].portions[3].sealed)]
+    short = _united(server, 3, said=dict(server._masked) | {5: bytes(64)})[: -len(server._dealt[5].portions[3].sealed)]
     with pytest.raises(MalformedMessage):
         clients[3].unite(short)
 

@@ -13,6 +13,7 @@ from mezzotint.federated.secagg import messages
 from mezzotint.federated.secagg.blame import Blame, Kind, restored
 from mezzotint.federated.secagg.client import mask_key_from_seed, pair_mask_key, self_mask_key
 from mezzotint.federated.secagg.masks import (
+    SIGNATURE_BYTES,
     Words,
     add_mask,
     commitment,
@@ -25,7 +26,7 @@ from mezzotint.federated.secagg.masks import (
 from mezzotint.federated.secagg.messages import Clients, Partners, Stage
 from mezzotint.federated.secagg.plan import RoundPlan
 from mezzotint.federated.secagg.roster import Roster
-from mezzotint.federated.secagg.store import Dealings, Shares
+from mezzotint.federated.secagg.store import ByClient, Dealings, Shares
 from mezzotint.federated.secagg.wire import (
     DuplicateAnswer,
     OutOfRangeInteger,
@@ -99,7 +100,7 @@ class Server:
         self._dealt = Dealings(plan)
         self._masking: Mapping[int, Clients] = {}
         self._among = b""
-        self._masked: dict[int, bytes] = {}
+        self._masked = ByClient(np.zeros((plan.clients, SIGNATURE_BYTES), dtype=np.uint8))
         self._total = np.zeros(plan.coordinates, dtype=word_type(plan.bits))
         self._agreed: dict[int, bytes] = {}
         self._opened: set[int] = set()
@@ -211,7 +212,7 @@ class Server:
 
     def _with_sealed(self, head: bytes) -> Outbox:
         """To each member the same, and what is sealed for it."""
-        return Outbox(self._agreed, lambda index: head + self._dealt.sealed(index))
+        return Outbox(self._agreed, lambda index: self._dealt.sealed(index, head))
 
     def _check_enough(self, stage: Stage) -> None:
         plan, answered = self.plan, self.answered

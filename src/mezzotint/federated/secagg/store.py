@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import tempfile
 import weakref
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, MutableMapping
+from itertools import pairwise
 from typing import final
 
 import numpy as np
@@ -18,6 +19,7 @@ from mezzotint.core.errors import StorageError
 from mezzotint.federated.secagg import messages
 from mezzotint.federated.secagg.masks import (
     COMMITMENT_BYTES,
+    KEY_BYTES,
     SHARE_BYTES,
     TAG_BYTES,
     derive,
@@ -70,6 +72,43 @@ class Spill:
 def _no_room(error: OSError) -> StorageError:
     remedy = f"what waits for the committee cannot be kept ({error.strerror}); name a folder with room"
     return StorageError("TMPDIR", str(tempfile.tempdir), remedy)
+
+
+@final
+class ByClient(MutableMapping[int, bytes]):
+    """Bytes of one length by client, ascending: rows of one array, a third of what a dictionary of them takes.
+
+    Arguments:
+        rows: (clients, bytes).
+        there: (clients,) whose row counts; made here where nobody's does yet.
+    """
+
+    def __init__(self, rows: Rows, there: npt.NDArray[np.bool_] | None = None) -> None:
+        self._rows = rows
+        self._there = np.zeros(len(rows), dtype=np.bool_) if there is None else there
+
+    def __getitem__(self, index: int) -> bytes:
+        if index not in self:
+            raise KeyError(index)
+        return self._rows[index].tobytes()
+
+    def __setitem__(self, index: int, data: bytes) -> None:
+        self._rows[index] = np.frombuffer(data, dtype=np.uint8)
+        self._there[index] = True
+
+    def __delitem__(self, index: int) -> None:
+        if index not in self:
+            raise KeyError(index)
+        self._there[index] = False
+
+    def __contains__(self, index: object) -> bool:
+        return isinstance(index, int) and 0 <= index < self._there.size and bool(self._there[index])
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(np.flatnonzero(self._there).tolist())
+
+    def __len__(self) -> int:
+        return int(np.count_nonzero(self._there))
 
 
 @final
@@ -174,29 +213,35 @@ class Dealings(Mapping[int, Dealing]):
         """A client's commitment to its self mask's seed."""
         return self._public[index, messages.DEAL_BYTES :].tobytes()
 
-    def coins(self) -> dict[int, bytes]:
+    def coins(self) -> Mapping[int, bytes]:
         """The coins of all who dealt."""
-        return {index: self._public[index, messages.COINS].tobytes() for index in self}
+        return ByClient(self._public[:, messages.COINS], self._at >= 0)
 
     def promised(self, member: int) -> Iterator[tuple[int, bytes, bytes]]:
         """Dealer after dealer, its commitments to one member's shares of its seed and of its mask key."""
-        rows = self._column(member, _COMMITMENTS).tobytes()
-        for index, begin in zip(self, range(0, len(rows), 2 * COMMITMENT_BYTES), strict=True):
-            middle = begin + COMMITMENT_BYTES
-            yield index, rows[begin:middle], rows[middle : middle + COMMITMENT_BYTES]
+        rows = np.empty((len(self), 2 * COMMITMENT_BYTES), dtype=np.uint8)
+        self._column(member, _COMMITMENTS, rows)
+        for index, row in zip(self, rows, strict=True):
+            both = row.tobytes()
+            yield index, both[:COMMITMENT_BYTES], both[COMMITMENT_BYTES:]
 
-    def sealed(self, member: int) -> bytes:
-        """Of all who dealt, the channel's key and what is sealed for one member, as it is sent them."""
-        channels = self._public[self.clients, messages.CHANNEL]
-        return np.append(channels, self._column(member, _SEALED), axis=1).tobytes()
+    def sealed(self, member: int, head: bytes = b"") -> bytes:
+        """`head`; then, of all who dealt, the channel's key and what is sealed for one member, as it is sent them."""
+        text = bytearray(len(head) + len(self) * (KEY_BYTES + messages.SEALED_BYTES))
+        text[: len(head)] = head
+        rows = np.frombuffer(text, dtype=np.uint8, offset=len(head)).reshape(len(self), -1)
+        rows[:, :KEY_BYTES] = self._public[self.clients, messages.CHANNEL]
+        self._column(member, _SEALED, rows[:, KEY_BYTES:])
+        return bytes(text)
 
-    def _column(self, member: int, part: slice) -> Rows:
-        """A part of what was dealt to one member, one row a dealer."""
-        rows, width = self._block.shape[1], part.stop - part.start
-        found = np.empty((self._came // rows + 1, rows, width), dtype=np.uint8)
-        for block, place in enumerate(found):
-            place[:] = self._piece(block, member)[:, part]
-        return found.reshape(-1, width)[self._at[self.clients]]
+    def _column(self, member: int, part: slice, found: Rows) -> None:
+        """Fills in a part of what was dealt to one member, one row a dealer."""
+        at, rows = self._at[self.clients], self._block.shape[1]
+        order = np.argsort(at)
+        begins = np.searchsorted(at[order], np.arange(self._came // rows + 2) * rows)
+        for block, (begin, end) in enumerate(pairwise(begins.tolist())):
+            here = order[begin:end]
+            found[here] = self._piece(block, member)[at[here] % rows, part]
 
     def message(self, index: int) -> bytes:
         """A client's dealing."""
