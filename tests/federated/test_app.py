@@ -267,6 +267,8 @@ def test_every_table_can_be_chosen_by_name_and_summed(name):
         (["--rounds", "2000", "--app", "a"], "--rounds=2000: "),
         (["--colluding", "0.9", "--app", "a"], "--colluding=0.9: "),
         (["--app", "a", "--proof", "p.json"], "--proof=p.json: "),
+        (["--mechanism", "rounded-gaussian", "--proof", "p.json"], "--proof=p.json: claims of rounded-gaussian"),
+        (["--proof", "p.json"], "--proof=p.json: nothing is claimed"),
         (["--resume", "--out", "run", "--rounds", "12"], "--rounds=12: a run goes on"),
     ],
 )

@@ -209,7 +209,7 @@ def _refuse_idle(options: Options) -> None:
             (options["algorithm"] == "fedsgd", "of --algorithm fedavg: fedsgd sends one gradient; leave it out"),
         ),
         **dict.fromkeys(("colluding", "dropping"), (local, sums)),
-        "proof": (options["app"] is not None, "what a run cost is proved when it has ended; leave it out with --app"),
+        "proof": _unprovable(name, options["app"]),
     }
     if options["resume"]:
         remedy = "a run goes on with the settings that it has; leave it out, or begin another run"
@@ -220,6 +220,15 @@ def _refuse_idle(options: Options) -> None:
         if idle and source is not None and source.name == "COMMANDLINE":
             value = options[option]
             raise ParameterError(option, str(value) if isinstance(value, Path) else value, remedy)
+
+
+def _unprovable(name: str, app: Path | None) -> tuple[bool, str]:
+    """Whether no proof can come of a run, and why."""
+    if app is not None:
+        return True, "what a run cost is proved when it has ended; leave it out with --app"
+    if name == _ROUNDED:
+        return True, "claims of rounded-gaussian are computed, no proof is known; leave it out, or use ddg or skellam"
+    return name in ("", "quantize", _CLIP), "nothing is claimed without noise; leave it out, or name a mechanism"
 
 
 def _settings(options: Options) -> RunSettings:
