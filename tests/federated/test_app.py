@@ -64,11 +64,14 @@ def _grid(count: int = CLIENTS) -> LocalGrid:
     return LocalGrid([make_client_app()] * count)
 
 
-def test_a_run_reports_everything(tmp_path):
+def test_a_run_reports_everything(tmp_path, caplog):
     lines: list[str] = []
+    caplog.set_level("INFO")
     report = run_server(_grid(), _settings(tmp_path, out=str(tmp_path / "run")), lines.append)
     assert len(report.accuracy) == len(report.loss) == 4
     assert len(lines) == 3
+    assert "ROUND" not in caplog.text  # of Flower, which is asked for one round at a time
+    assert [f"round {number}: sum of" in caplog.text for number in (1, 2, 3)] == [True] * 3
     assert report.ledger["charges"] == {str(place): 3 for place in range(CLIENTS)}
     assert report.ledger["smallest_sum"] == CLIENTS
     assert report.claims["central"]["rounds"] == 3

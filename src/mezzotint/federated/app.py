@@ -8,6 +8,7 @@ clientapp = "mezzotint.federated.client_app:client_app"
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
 from collections.abc import Callable, Generator, Mapping
@@ -236,8 +237,24 @@ def run_server(
     Raises:
         StorageError: another process is at the run in `out`, or its ledger cannot be written.
     """
-    with _alone(settings.out):
+    with _alone(settings.out), _own_rounds():
         return _trained(grid, settings, tell, evaluate)
+
+
+@contextmanager
+def _own_rounds() -> Generator[None]:
+    """Flower's `start`, which is called for one round at a time, would log runs of one round, each with its results."""
+
+    def others(record: logging.LogRecord) -> bool:
+        flowers = f"{os.sep}flwr{os.sep}" in record.pathname and record.funcName == "start"
+        return not flowers or record.levelno > INFO
+
+    logger = logging.getLogger("flwr")
+    logger.addFilter(others)
+    try:
+        yield
+    finally:
+        logger.removeFilter(others)
 
 
 @contextmanager
