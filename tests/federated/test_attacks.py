@@ -569,6 +569,28 @@ def test_a_client_that_deals_shares_that_do_not_fit_is_named(the_plan, inputs, m
     assert caught.value.culprits == (4,)
 
 
+def test_a_proved_culprit_is_named_although_another_secret_is_missing(the_plan, inputs, monkeypatch):
+    """It would be drawn again otherwise, together with an accomplice who has that secret lost."""
+    server = _dealt_by(
+        4, lambda secret, holders, threshold: [bytes([i + 1]) * 16 + b"\0" for i in range(holders)],
+        the_plan, inputs, monkeypatch,
+    )  # fmt: skip
+    restored = server._secret
+
+    def missing(owner: int) -> bytes:
+        if owner == 1:
+            raise TooFewClients("open", "its shares did not come")
+        return restored(owner)
+
+    monkeypatch.setattr(server, "_secret", missing)
+    with pytest.raises(TamperedShare) as caught:
+        server.result()
+    assert caught.value.culprits == (4,)
+    monkeypatch.setattr(server, "_secret", lambda owner: missing(1))
+    with pytest.raises(TooFewClients):
+        server.result()
+
+
 # Inputs ---------------------------------------------------------------------------------------------------------------
 
 

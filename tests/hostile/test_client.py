@@ -180,6 +180,29 @@ def test_members_that_open_nothing_have_nobody_left_out(tmp_path, monkeypatch):
     assert {one.client for one in strategy.incidents if one.client} <= {identity.hex() for identity in idle}
 
 
+@pytest.mark.parametrize("early", [True, False])
+def test_a_nameless_clients_key_is_nobody_elses_name(early):
+    """Whichever of them says first who it is."""
+    keys: dict[int, str] = {}
+    grid = LocalGrid([_app(place / 2, listed=False) for place in range(CLIENTS)], names=False)
+    thief, owner = (10, 10 + CROOKED) if early else (10 + CROOKED, 10)
+
+    def hand(message: Message, reply: Message) -> Message:
+        record = message.content.config_records[RECORD]
+        if record["stage"] == "card":
+            keys[message.metadata.dst_node_id] = str(reply.content.config_records[RECORD]["name"])
+            if message.metadata.dst_node_id == thief:
+                reply.content.config_records[RECORD]["name"] = keys.get(owner, "0" * 64)
+        return reply
+
+    grid.hand = hand
+    strategy = SecureStrategy(encoding=EXACT, per_round=CLIENTS, returns="update")
+    _start(grid, strategy)
+    (told,) = strategy.incidents
+    assert (told.client, told.name) == (str(thief), "SwappedKey")
+    assert set(strategy.ledger.charges) == {key for node, key in keys.items() if node != thief}
+
+
 def test_two_nodes_of_one_name_are_not_one_client(tmp_path):
     """Without a roster a name is its owner's word: whoever comes second with it is not taken in."""
     grid = LocalGrid([_app(place / 2, listed=False) for place in range(CLIENTS)])

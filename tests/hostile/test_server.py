@@ -582,3 +582,39 @@ def test_a_norm_that_leaves_the_range_in_a_later_round_is_refused_there():
     assert strategy.last_sum is None
     assert {one.name for one in strategy.incidents} == {"PolicyRefusal", "TooFewClients"}
     assert set(strategy.ledger.charges.values()) == {1}
+
+
+def test_a_message_that_is_refused_reaches_no_app():
+    """What an app keeps between messages could otherwise be changed by messages that nobody answers or charges."""
+    asked: list[int] = []
+    grid = _honest()
+    for place in range(CLIENTS):
+        app = ClientApp(mods=[SecureUpdates(POLICY)])
+
+        @app.train()
+        def train(message: Message, context) -> Message:
+            asked.append(context.node_id)
+            return Message(RecordDict({"arrays": ArrayRecord({"a": Array(np.ones(SIZE))})}), reply_to=message)
+
+        grid.apps[10 + place] = app
+    refused: list[str] = []
+
+    def spoilt(message: Message) -> None:
+        for cut in (lambda payload: bytes([payload[0] ^ 1]) + payload[1:], lambda payload: payload[:3] + payload[4:]):
+            other = copy.deepcopy(message)
+            other.content.config_records[RECORD]["payload"] = cut(_record(message)["payload"])
+            refused.append(_record(grid.send_and_receive([other])[0])["refused"])
+
+    _before(grid, "sum", spoilt)
+    _run(grid)
+    assert len(refused) == 2 * CLIENTS
+    assert asked == []  # the second of them ended the round
+
+
+@pytest.mark.parametrize(("stage", "key"), [("deal", "returns"), ("sum", "encoding"), ("sum", "rate")])
+def test_a_stage_has_no_keys_of_another(stage, key):
+    grid = _honest()
+    _before(grid, stage, lambda message: message.content.config_records[RECORD].update({key: b"0"}))
+    strategy = _run(grid)
+    assert {_record(reply).get("reason", "").split(":")[0] for reply in grid.received} >= {"record"}
+    assert strategy.last_sum is None

@@ -52,7 +52,8 @@ if TYPE_CHECKING:
 
 EXAMPLES = "num-examples"
 
-_KEYS = {STAGE, PAYLOAD, ENCODING, RETURNS}
+_KEYS = {CARD: (), "deal": (ENCODING,), "sum": (RETURNS,)}
+"""What messages of a stage hold besides its name and payload; of others, which ask nothing of the data, either."""
 _ANSWERS = {"train": ("weights", "update"), "evaluate": (METRICS,)}
 """What may be wanted back in a round, by its purpose."""
 _STATE = "client"
@@ -142,8 +143,8 @@ class SecureUpdates(Updates):
     kinds = (MessageType.TRAIN, MessageType.EVALUATE)
 
     def _answer(self, record: ConfigRecord, message: Message, context: Context, call_next: Train) -> Message:
-        if strange := sorted(record.keys() - _KEYS):  # no plan binds them: apps could be told different things
-            raise PolicyRefusal(f"record: {len(strange)} keys that the protocol does not know")
+        if strange := record.keys() - {STAGE, PAYLOAD, *_KEYS.get(str(record.get(STAGE)), (ENCODING, RETURNS))}:
+            raise PolicyRefusal(f"record: {len(strange)} keys that this stage does not have")  # no plan binds them
         policy = self._policy(context)
         client, settings = _restored(context, policy)
         kind = message.metadata.message_type.split(".")[0]
@@ -250,6 +251,7 @@ def _masked(
     # What a message alone can make fail is refused here: below, a failure is the client's, and adds nothing.
     if _returns(message) not in _ANSWERS[plan.purpose]:
         raise PolicyRefusal(f"returns: of a round to {plan.purpose}, one of {', '.join(_ANSWERS[plan.purpose])}")
+    client.expect(payload)  # before the app is asked: what is refused leaves no trace in its state
     try:
         integers = encoding.encode(_share(message, call_next, context, client, encoding))
     except KeyboardInterrupt:

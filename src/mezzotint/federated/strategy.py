@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -69,6 +70,9 @@ from mezzotint.federated.secagg.server import Outbox
 from mezzotint.federated.server_optimizers import State
 from mezzotint.federated.turns import behind
 from mezzotint.privacy.claim import Claim, counted
+
+_KEY = re.compile("[0-9a-f]{64}")
+"""An identity, as those are called who give no name."""
 
 
 @final
@@ -451,6 +455,8 @@ class SecureStrategy(RoundStrategy[_Secure]):
         if any({card.identity, card.channel} & {one.card.identity, one.card.channel} for one in self._cards.values()):
             raise SwappedKey(CARD, "another node has introduced itself with this key")
         name = one_line(record.get(NAME, card.identity.hex()))
+        if self.roster is None and name != card.identity.hex() and _KEY.fullmatch(name):
+            raise SwappedKey(CARD, "a name that could be another client's key")
         if self.roster is None and any(name == one.name for one in self._cards.values()):
             raise DuplicateAnswer(CARD, "another node that is there has introduced itself by this name")
         self._cards[node] = _Known(card=card, name=name, roster=held)

@@ -239,13 +239,25 @@ class Client:
         """Forgets the round in progress."""
         self._round = None
 
-    def _stage(self, stage: Stage, act: Callable[[_Round], tuple[_Round, bytes]]) -> bytes:
-        now = self._round
-        united = stage == "unite"
-        place = messages.STAGES.index("agree" if united else stage)
+    def expect(self, partners: bytes) -> None:
+        """Whether `sum` would take this message: asked before anything is made of the data. Nothing changes.
+
+        Raises:
+            ProtocolError: as `sum`.
+        """
+        now = self._awaiting("sum")
+        _check_partners(now, *messages.read_partners(partners, now.plan))
+
+    def _awaiting(self, stage: Stage) -> _Round:
+        """The round in progress, whose next stage this is."""
+        now, place = self._round, messages.STAGES.index("agree" if stage == "unite" else stage)
         if now is None or now.done != place:
             told = "no round is in progress" if now is None else f"stage {messages.STAGES[now.done]!r} comes next"
             raise WrongStage(stage, told)
+        return now
+
+    def _stage(self, stage: Stage, act: Callable[[_Round], tuple[_Round, bytes]]) -> bytes:
+        now, united = self._awaiting(stage), stage == "unite"
         try:
             after, answer = act(now)
         except ReplayedRound:
@@ -253,7 +265,7 @@ class Client:
         except ProtocolError:
             self._round = None
             raise
-        after = replace(after, done=len(messages.STAGES) if united else place + 1)
+        after = replace(after, done=len(messages.STAGES) if united else now.done + 1)
         self._round = None if after.last else after
         return answer
 

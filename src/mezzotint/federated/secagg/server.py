@@ -349,6 +349,7 @@ class Server:
             raise WrongStage(self.stage, "answers of later stages are missing")
         total = self._total.copy()
         culprits: list[int] = []
+        unnamed: TooFewClients | TamperedShare | None = None
         for owner in sorted(self._dealt):
             try:
                 if owner in self._masked:
@@ -356,9 +357,10 @@ class Server:
                 else:
                     self._remove_pair_masks(total, owner)
             except (TooFewClients, TamperedShare) as error:
-                if not error.culprits:
-                    raise
                 culprits += error.culprits
+                unnamed = unnamed if error.culprits else error
+        if unnamed is not None and not culprits:
+            raise unnamed
         if culprits:
             raise TamperedShare("open", f"the shares that clients {culprits} dealt are of no use", tuple(culprits))
         values = reduced(total, self.plan.bits).astype(np.int64)
