@@ -215,8 +215,9 @@ def test_an_encoding_of_the_other_purpose_is_refused(tmp_path, way):
         place for place, one in enumerate(roster(CLIENTS).cohort(1, CLIENTS)) if one.identity == card(0).identity
     )
     values = {"stage": "deal", "payload": messages.invitation(plan, place), "encoding": packed(encoding)}
+    grid = _grid(tmp_path)
     message = Message(RecordDict({RECORD: ConfigRecord(values)}), message_type=purpose, dst_node_id=NODE)
-    (reply,) = _grid(tmp_path).send_and_receive([message])
+    (reply,) = grid.send_and_receive([message])
     assert _record(reply)["refused"] == "PolicyRefusal"
     assert _record(reply)["reason"].startswith(f"purpose={purpose}")
 
