@@ -100,6 +100,11 @@ def test_importing_the_package_loads_numpy_and_little_of_the_standard_library() 
     assert len(loaded) <= 50  # 38 on Python 3.11
 
 
+@pytest.mark.parametrize("room", ["collect", "design", "families", "kernel", "privacy", "vectors"])
+def test_rooms_leave_the_compiler_to_the_first_draw(room: str) -> None:
+    assert "False" in _fresh(f"import sys, mezzotint.{room}; print('numba' in sys.modules)")
+
+
 def test_the_public_names_resolve() -> None:
     code = "import mezzotint as mz; print(mz.Mechanism, mz.families.rqm, mz.privacy.verify, mz.__version__)"
     assert "rqm" in _fresh(code)

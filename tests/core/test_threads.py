@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from mezzotint.core.kernels import in_threads, usable_cores
+from mezzotint.core.sampler import in_threads, usable_cores
 
 
 def late(seconds: float, value: int) -> int:

@@ -25,10 +25,10 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from mezzotint.collect.columns import arrow, category_positions, numbers
 from mezzotint.collect.reports import code_field, hash_field
 from mezzotint.core.arguments import check_choice, check_count
-from mezzotint.core.entropy import BLOCK, KEY_BYTES, ElementWords, Words, fresh_key, key_from
+from mezzotint.core.entropy import BLOCK, KEY_BYTES, ElementWords, fresh_key, key_from
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import refuse_existing, sync_folder
-from mezzotint.core.kernels import Codes, compile_lookup
+from mezzotint.core.loss import Codes, Words
 from mezzotint.core.mechanism import MISSING, OTHER, Mechanism, Seed
 from mezzotint.core.records import JsonObject
 from mezzotint.core.sampler import codes_from_words
@@ -529,6 +529,8 @@ def draw(
 
     Guarantees: however rows are cut into batches, a row gets the same code from the same word.
     """
+    from mezzotint.core.kernels import compile_lookup  # heavy: numba
+
     lookup = compile_lookup(mechanism, values.dtype)
     codes = np.empty(values.size, dtype=lookup.code_dtype)
     buffer = np.empty(min(BLOCK, max(1, rows)), dtype=np.uint64)

@@ -24,8 +24,8 @@ from mezzotint.collect.sources import BLOCK_ROWS, SourceFile, open_file
 from mezzotint.core.arguments import check_choice
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import publish
-from mezzotint.core.kernels import usable_cores
 from mezzotint.core.records import Progress, Record
+from mezzotint.core.sampler import usable_cores
 from mezzotint.privacy import Ledger
 from mezzotint.privacy.account import report_claim
 from mezzotint.privacy.claim import Claim, Claimed

@@ -8,13 +8,11 @@ import os
 from typing import final
 
 import numpy as np
-import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.loss import Words
 from mezzotint.core.mechanism import Seed
-
-Words = npt.NDArray[np.uint64]
 
 KEY_BYTES = 32
 WORD_BYTES = 8

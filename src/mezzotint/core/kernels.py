@@ -11,12 +11,10 @@ A mechanism compiled for sampling: how to find an input's segment, and what to d
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 import uuid
 from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -25,13 +23,48 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar, cast, final
 
 import numpy as np
 import numpy.typing as npt
-from numba import types
-from numba.extending import intrinsic
 
+from mezzotint.core.loss import Codes, Floats, Words
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray, Mechanism
 
-_intrinsic = cast(Any, intrinsic)
-_types = cast(Any, types)
+Cells = npt.NDArray[np.uint32]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@contextmanager
+def uninterrupted() -> Generator[None]:
+    """Puts an interrupt (Ctrl-C, a cancelled Ray task) off until the block has ended."""
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield  # only the main thread is interrupted, and only by a handler that raises
+        return
+    came: list[tuple[int, FrameType | None]] = []
+    signal.signal(signal.SIGINT, lambda number, frame: came.append((number, frame)))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if came:
+            handler(*came[-1])
+
+
+# numba registers its types as a side effect of imports, of which it puts most off to the first compilation. Python
+# forgets a module whose import was interrupted, numba's registries do not: the next try ends in "KeyError: duplicate
+# registration", and so does every one after it, in a worker that is kept. Hence all of it at once and undisturbed.
+with uninterrupted():
+    import numba
+    from numba import types
+    from numba.core import registry
+    from numba.extending import intrinsic
+
+    cast(Any, registry).cpu_target.typing_context.refresh()
+    cast(Any, registry).cpu_target.target_context.refresh()
+
+_jit, _intrinsic, _void = cast(Any, numba).njit, cast(Any, intrinsic), cast(Any, types).void
+_OPTIONS = {"error_model": "numpy", "boundscheck": False}
+
 
 _TABLES, _STREAMS = "tables", "streams"
 
@@ -69,7 +102,7 @@ def _writer(_typing: object, array: Any, index: object, value: object) -> tuple[
         _mark(builder.module, builder.store(arguments[2], address), _STREAMS, _TABLES)
         return context.get_dummy_value()
 
-    return _types.void(array, index, array.dtype), generate
+    return _void(array, index, array.dtype), generate
 
 
 look_up: Any = _intrinsic(_reader(_TABLES, _STREAMS))
@@ -80,46 +113,6 @@ take: Any = _intrinsic(_reader(_STREAMS, _TABLES))
 
 put: Any = _intrinsic(_writer)
 """put(stream, index, value): stores into a contiguous 1-D output."""
-
-
-Floats = npt.NDArray[np.floating]
-Words = npt.NDArray[np.uint64]
-Codes = npt.NDArray[np.unsignedinteger]
-Cells = npt.NDArray[np.uint32]
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-@contextmanager
-def uninterrupted() -> Generator[None]:
-    """Puts an interrupt (Ctrl-C, a cancelled Ray task) off until the block has ended."""
-    handler = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(handler):
-        yield  # only the main thread is interrupted, and only by a handler that raises
-        return
-    came: list[tuple[int, FrameType | None]] = []
-    signal.signal(signal.SIGINT, lambda number, frame: came.append((number, frame)))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
-        if came:
-            handler(*came[-1])
-
-
-# numba registers its types as a side effect of imports, of which it puts most off to the first compilation. Python
-# forgets a module whose import was interrupted, numba's registries do not: the next try ends in "KeyError: duplicate
-# registration", and so does every one after it, in a worker that is kept. Hence all of it at once and undisturbed.
-with uninterrupted():
-    import numba
-    from numba.core import registry
-
-    cast(Any, registry).cpu_target.typing_context.refresh()
-    cast(Any, registry).cpu_target.target_context.refresh()
-
-_jit = cast(Any, numba).njit
-_OPTIONS = {"error_model": "numpy", "boundscheck": False}
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
@@ -287,23 +280,6 @@ def draw_searched(
         threshold = np.int64((value - look_up(start, segment)) * look_up(slope, segment) + 0.5)
         put(codes, i, _level(cells, segment, threshold, take(words, i), bits))
     return below, above, nans
-
-
-def usable_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def in_threads(tasks: Sequence[Callable[[], R]], *, threads: int) -> list[R]:
-    """The tasks' results in order, at most `threads` at work at a time; with one, no thread is started.
-
-    Tasks gain only where they release the interpreter. A pool per call costs some 0.1 ms and, unlike a lasting one,
-    cannot be broken by a fork.
-    """
-    if min(threads, len(tasks)) < 2:
-        return [task() for task in tasks]
-    with ThreadPoolExecutor(max_workers=min(threads, len(tasks))) as pool:
-        return [future.result() for future in [pool.submit(task) for task in tasks]]
 
 
 # A row of weights sums to 2^32 units. They are shared out to 2^b cells (b = bits of a report) of 2^(32-b) units each,

@@ -25,6 +25,9 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 IndexArray = npt.NDArray[np.intp]
 NumberArray = npt.NDArray[np.number]
+Floats = npt.NDArray[np.floating]
+Words = npt.NDArray[np.uint64]
+Codes = npt.NDArray[np.unsignedinteger]
 
 TOTAL = 2**32
 """Every row of a table sums to this many units of probability."""

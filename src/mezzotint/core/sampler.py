@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeGuard, cast, final
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard, TypeVar, cast, final
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +16,7 @@ import numpy.typing as npt
 from mezzotint.core.arguments import check_choice
 from mezzotint.core.entropy import BLOCK, PART, ElementWords, key_from
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.loss import Codes, Floats
 from mezzotint.core.mechanism import Mechanism, NumberArray, Seed
 
 if TYPE_CHECKING:
@@ -25,8 +28,8 @@ if TYPE_CHECKING:
 GPU = ("cuda",)
 """Types of torch devices that draw for themselves. They must compute in float64. (AMD's are called "cuda" too.)"""
 
-Codes = npt.NDArray[np.unsignedinteger]
-Floats = npt.NDArray[np.floating]
+
+T = TypeVar("T")
 
 Find = Callable[[Literal["nan", "outside"]], tuple[tuple[int, ...], float]]
 """Index and value of the first input that is NaN, or that lies outside."""
@@ -198,9 +201,24 @@ def _draw_range(lookup: Lookup, x: Floats, codes: Codes, key: bytes, first: int)
     return below, above, nans
 
 
-def _draw_all(lookup: Lookup, x: Floats, codes: Codes, key: bytes, threads: int | None) -> tuple[int, int, int]:
-    from mezzotint.core.kernels import in_threads, usable_cores
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
+
+def in_threads(tasks: Sequence[Callable[[], T]], *, threads: int) -> list[T]:
+    """The tasks' results in order, at most `threads` at work at a time; with one, no thread is started.
+
+    Tasks gain only where they release the interpreter. A pool per call costs some 0.1 ms and, unlike a lasting one,
+    cannot be broken by a fork.
+    """
+    if min(threads, len(tasks)) < 2:
+        return [task() for task in tasks]
+    with ThreadPoolExecutor(max_workers=min(threads, len(tasks))) as pool:
+        return [future.result() for future in [pool.submit(task) for task in tasks]]
+
+
+def _draw_all(lookup: Lookup, x: Floats, codes: Codes, key: bytes, threads: int | None) -> tuple[int, int, int]:
     workers = min(threads or usable_cores(), max(1, x.size // PART))
     # Whole parts of the keystream, or fewer threads than asked for.
     share = max(1, -(-x.size // (workers * PART))) * PART

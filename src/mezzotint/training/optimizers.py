@@ -15,7 +15,7 @@ import numpy.typing as npt
 from mezzotint.core.arguments import check_positive
 from mezzotint.core.entropy import draw_words, key_from
 from mezzotint.core.errors import MezzotintError, ParameterError
-from mezzotint.core.kernels import Codes
+from mezzotint.core.loss import Codes
 from mezzotint.core.mechanism import Mechanism, Seed
 from mezzotint.core.sampler import GPU
 from mezzotint.privacy.sums.lattice import Lattice, find_lattice

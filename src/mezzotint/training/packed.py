@@ -16,7 +16,7 @@ import numpy.typing as npt
 from mezzotint.core.arguments import check_choice
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import replacing
-from mezzotint.core.kernels import Codes
+from mezzotint.core.loss import Codes
 from mezzotint.core.records import JsonObject
 from mezzotint.core.sampler import pack, packed_size, unpack
 

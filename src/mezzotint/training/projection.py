@@ -17,8 +17,9 @@ import numpy.typing as npt
 from mezzotint.core.arguments import check_choice
 from mezzotint.core.entropy import PART, ElementWords
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.kernels import compiled, in_threads, put, take, usable_cores
+from mezzotint.core.kernels import compiled, put, take
 from mezzotint.core.mechanism import TOTAL, IntArray, Mechanism
+from mezzotint.core.sampler import in_threads, usable_cores
 from mezzotint.training.rqp.phases import check_bits, check_q, contraction, table_contraction
 
 Rounding = Literal["nearest", "stochastic"]

@@ -15,19 +15,17 @@ import numpy.typing as npt
 from mezzotint.core.entropy import BLOCK, Keystream, fast_start, key_from
 from mezzotint.core.kernels import (
     Cells,
-    Codes,
-    Words,
     alias_cells,
     compile_lookup,
     compiled,
-    in_threads,
     inlined,
     look_up,
     put,
     take,
-    usable_cores,
 )
+from mezzotint.core.loss import Codes, Words
 from mezzotint.core.mechanism import FloatArray, IntArray, Mechanism, Seed
+from mezzotint.core.sampler import in_threads, usable_cores
 
 CHUNK = 1024
 """Coordinates that go through the steps together: what lies between the steps stays in the first-level cache."""

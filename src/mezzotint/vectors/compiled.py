@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from mezzotint.core.kernels import Words, compiled, inlined, look_up, put, take
+from mezzotint.core.kernels import compiled, inlined, look_up, put, take
+from mezzotint.core.loss import Words
 from mezzotint.core.mechanism import FloatArray, IntArray
 from mezzotint.vectors import gaussian
 from mezzotint.vectors.gaussian import UNDECIDED

@@ -25,6 +25,7 @@ from mezzotint.core.entropy import PART, WORDS_PER_COUNT, ElementWords, Keystrea
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import UNIT
 from mezzotint.core.mechanism import FloatArray, IntArray, Seed
+from mezzotint.core.sampler import in_threads, usable_cores
 from mezzotint.privacy.claim import Release
 from mezzotint.privacy.tradeoff import gaussian_epsilon
 from mezzotint.vectors.rotation import Rotation, coefficients
@@ -105,8 +106,7 @@ class RoundedGaussian:
             raise ParameterError("centres", reach, f"finite numbers of at most {LARGEST:g}")
         margin = self.margin + reach * 2.0**-51
 
-        from mezzotint.core.kernels import in_threads, usable_cores  # heavy: numba
-        from mezzotint.vectors.compiled import draw
+        from mezzotint.vectors.compiled import draw  # heavy: numba
 
         def part(first: int) -> None:
             words, mine = np.empty(min(PART, size - first), dtype=np.uint64), noise[first : first + PART]
