@@ -20,7 +20,7 @@ from sums import CLIENTS, TABLES
 from mezzotint import design, families, kernel, privacy, vectors
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.privacy.propose import Outcome, propose_local
-from mezzotint.privacy.sums.proofs import propose_sum
+from mezzotint.privacy.sums.cost import propose_sum
 from mezzotint.training.rqp.accounting import epsilon as training_epsilon
 from mezzotint.training.rqp.accounting import propose_training
 

@@ -295,7 +295,7 @@ def _scheme(**change: Any) -> vectors.NoiseScheme:
     )
 
 
-@judges("privacy.sums.proofs.propose_noise", "vectors.integers.NoiseScheme.propose")
+@judges("privacy.sums.cost.propose_noise", "vectors.integers.NoiseScheme.propose")
 @pytest.mark.parametrize("rounds", [1, 7])
 def test_schemes_have_their_claims_certified_without_loss(rounds: int) -> None:
     release = privacy.Release(mechanism=_scheme(), delta=1e-6, trust="secure_sum", clients=100, rounds=rounds)

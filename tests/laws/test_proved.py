@@ -63,7 +63,7 @@ def test_proofs_about_reports_know_no_labels(mechanism: Mechanism, change: Chang
     assert math.isclose(*two, rel_tol=RAISED, abs_tol=1e-6)  # RAISED says how proofs round; a bisection ends at 1e-6
 
 
-@judges("privacy.sums.proofs.propose_sum")
+@judges("privacy.sums.cost.propose_sum")
 @settings(max_examples=examples(2))
 @given(mechanism=law_tables(max_rows=3, max_levels=3), clients=st.integers(2, 4), change=st.sampled_from(SAME_ROWS))
 def test_proofs_about_sums_bound_every_data_set(mechanism: Mechanism, clients: int, change: Change) -> None:

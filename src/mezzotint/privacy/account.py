@@ -29,8 +29,7 @@ from mezzotint.privacy.claim import Accountable, Claim, Provable, Release, Relea
 from mezzotint.privacy.local import PURE, account_local
 from mezzotint.privacy.propose import Outcome, Proof, accepted, propose_local, sealed
 from mezzotint.privacy.sums.blanket import Blanket, Component, blanket_noise, dyad, pair_loss
-from mezzotint.privacy.sums.cost import account_sum
-from mezzotint.privacy.sums.proofs import propose_sum
+from mezzotint.privacy.sums.cost import account_sum, propose_sum
 
 _SHORT = {"coordinates": "dimension", "view": "trust", "l2_norm": "clip_norm"}
 _VALUES = {"sum": "secure_sum", "shuffled": "shuffler", "revealed": "public"}

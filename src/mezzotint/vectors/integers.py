@@ -22,9 +22,8 @@ from mezzotint.families.noise import IntegerNoise
 from mezzotint.privacy.claim import Claim, Release
 from mezzotint.privacy.propose import Outcome
 from mezzotint.privacy.sums.convolution import sum_bounds
-from mezzotint.privacy.sums.cost import renyi_to_epsilon
+from mezzotint.privacy.sums.cost import propose_noise, renyi_to_epsilon
 from mezzotint.privacy.sums.geometry import series
-from mezzotint.privacy.sums.proofs import propose_noise
 from mezzotint.vectors.tables import MAX_BITS, ModularScheme
 
 MAX_SHIFT = 4096
