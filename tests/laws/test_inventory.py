@@ -40,7 +40,8 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "design.cdf.design_cells", "families.fitting.float_epsilon", "design.fixed.spent",
     ),
     "a choice among ways that are all sound, by floats: what follows from it has laws, whatever was chosen": (
-        "privacy.local.renyi_order", "privacy.sums.cells.interval_edges", "privacy.sums.cells.interval_spacings",
+        "privacy.local.renyi_order", "privacy.sums.convolution.interval_edges",
+        "privacy.sums.convolution.interval_spacings",
     ),
     "the smaller of two curves, point by point, both of which have laws": ("privacy.distribution.HockeyStick.best",),
     "a bound on weights, chosen from public ones: it promises no privacy, and any value is sound": (

@@ -13,8 +13,7 @@ from mezzotint.core.loss import UNIT, check_weights, pure_epsilon
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray
 from mezzotint.privacy.account import _coin_epsilon  # pyright: ignore[reportPrivateUsage]
 from mezzotint.privacy.sums.blanket import as_probabilities, pairs_by_gap
-from mezzotint.privacy.sums.cells import Cells, multinomial_cells
-from mezzotint.privacy.sums.convolution import sum_bounds
+from mezzotint.privacy.sums.convolution import Cells, multinomial_cells, sum_bounds
 
 _BUDGET = 32
 _COARSE = 4

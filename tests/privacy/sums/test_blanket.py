@@ -10,7 +10,7 @@ import pytest
 from mezzotint import ParameterError
 from mezzotint.privacy.sums.blanket import Blanket, Component, block_rows, common_blanket, dyad, shape_blanket
 from mezzotint.privacy.sums.candidates import candidate_blankets, solve_dyads
-from mezzotint.privacy.sums.cells import Cells, ladder_cells, multinomial_cells
+from mezzotint.privacy.sums.convolution import Cells, ladder_cells, multinomial_cells
 from reference.sums import TOTAL, random_rows
 from tolerances import FEW
 

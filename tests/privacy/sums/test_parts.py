@@ -23,7 +23,7 @@ from mezzotint.privacy.distribution import (
     revealed,
     seen_renyi,
 )
-from mezzotint.privacy.sums import blanket, candidates, cells, convolution, cost, geometry
+from mezzotint.privacy.sums import blanket, candidates, convolution, cost, geometry
 from mezzotint.privacy.sums.blanket import Component, Noise, common_blanket, silence
 from mezzotint.privacy.sums.candidates import solve_dyads, variance_blanket
 from mezzotint.privacy.sums.convolution import sum_bounds
@@ -152,7 +152,7 @@ def test_masses_of_intervals_far_into_both_tails(chance: Fraction) -> None:
     edges = np.unique(np.append(np.arange(0, 60, 3), np.arange(20, 30)))
     trials = np.repeat([60, 58], edges.size)
     twice, last = np.append(edges, edges), np.append(np.diff(trials) != 0, True)
-    ours = cells._interval_mass(trials, float(chance), twice, last).reshape(2, -1)
+    ours = convolution._interval_mass(trials, float(chance), twice, last).reshape(2, -1)
     for count, masses in zip((60, 58), ours.tolist(), strict=True):
         for low, end, mass in zip(edges.tolist(), [*edges[1:].tolist(), count + 1], masses, strict=True):
             exact = sum(_binomial(count, chance, drawn) for drawn in range(low, end))
@@ -161,7 +161,7 @@ def test_masses_of_intervals_far_into_both_tails(chance: Fraction) -> None:
 
 def test_cells_of_few_draws_are_all_ways_to_draw() -> None:
     masses = np.array([0.5, 0.3125])
-    found = cells.multinomial_cells(4, masses, np.array([1.0, 1.0]), budget=10**4, tail=1e-12)
+    found = convolution.multinomial_cells(4, masses, np.array([1.0, 1.0]), budget=10**4, tail=1e-12)
     ours = {tuple(count): mass for count, mass in zip(found.counts.tolist(), found.probability.tolist(), strict=True)}
     rest = 1 - masses.sum()
     exact = {
@@ -177,7 +177,7 @@ def test_cells_of_few_draws_are_all_ways_to_draw() -> None:
 
 @pytest.mark.parametrize("boxes", [0, 2])
 def test_components_on_a_ladder_keep_their_draws(boxes: int) -> None:
-    found = cells._bundled(10**4, np.full(5, 0.15), np.ones(5), boxes, 48, 1e-9)
+    found = convolution._bundled(10**4, np.full(5, 0.15), np.ones(5), boxes, 48, 1e-9)
     kept = found.probability @ found.counts / 1500
     assert (kept[boxes:] > 0.9).all()
     assert (kept[:boxes] > 0.7).all()

@@ -24,8 +24,7 @@ import numpy.typing as npt
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray
 from mezzotint.privacy.distribution import HockeyStick
-from mezzotint.privacy.sums.cells import multinomial_cells
-from mezzotint.privacy.sums.convolution import UNIT, sum_bounds, variance_of
+from mezzotint.privacy.sums.convolution import UNIT, multinomial_cells, sum_bounds, variance_of
 
 _ROUNDS = 200
 """Passes that remove what a solver's floats overshot; each pass strictly shrinks the overshoot."""

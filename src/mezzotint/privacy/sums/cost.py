@@ -51,7 +51,7 @@ from mezzotint.privacy.sums.blanket import (
     silence,
 )
 from mezzotint.privacy.sums.candidates import candidate_blankets
-from mezzotint.privacy.sums.cells import interval_edges, interval_spacings, ladder_cells, multinomial_cells
+from mezzotint.privacy.sums.convolution import interval_edges, interval_spacings, ladder_cells, multinomial_cells
 from mezzotint.privacy.sums.cover import Cover, cover, division
 from mezzotint.privacy.sums.geometry import pure_epsilon_l2, quadratic_renyi, squared_distance
 from mezzotint.privacy.sums.lattice import lattice_rows

@@ -37,8 +37,7 @@ from mezzotint.privacy.sums.blanket import (
     silence,
 )
 from mezzotint.privacy.sums.candidates import variance_blanket
-from mezzotint.privacy.sums.cells import ladder_cells
-from mezzotint.privacy.sums.convolution import sum_bounds
+from mezzotint.privacy.sums.convolution import ladder_cells, sum_bounds
 
 MAX_ROWS = 8
 """Tables with more different rows have too many ways to sort clients into groups."""
