@@ -48,7 +48,7 @@ from mezzotint.federated.secagg import (
 from mezzotint.federated.secagg import messages as wire
 from mezzotint.federated.secagg.masks import SMALL_IDENTITIES, sign, signed
 from mezzotint.federated.secagg.messages import header
-from mezzotint.federated.secagg.parameters import forked
+from mezzotint.federated.secagg.plan import forked
 from tolerances import FEW
 
 

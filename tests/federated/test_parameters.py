@@ -12,8 +12,8 @@ from scipy import stats
 
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.federated.secagg import corrupted_in, plan_sum
-from mezzotint.federated.secagg import parameters as module
-from mezzotint.federated.secagg.parameters import forked, split
+from mezzotint.federated.secagg import plan as module
+from mezzotint.federated.secagg.plan import forked, split
 from tolerances import FEW, MANY
 
 COMMITTEES = {

@@ -99,9 +99,9 @@ def blame(
     file: Annotated[Path, typer.Argument(help="Proof that a run wrote beside its ledger.")], as_json: AsJson = False
 ) -> None:
     """Checks the proof that a client dealt shares of nothing; status 2 if it proves nothing."""
-    from mezzotint.federated.secagg import blame as blames
+    from mezzotint.federated.secagg import Blame
 
-    found = blames.Blame.load(file)
+    found = Blame.load(file)
     found.check()
     said = f"proved: client {found.identity.hex()} signed shares that restore nothing"
     show({"identity": found.identity.hex(), "proved": True}, as_json, lambda: said)

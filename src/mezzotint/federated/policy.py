@@ -13,7 +13,7 @@ from mezzotint.core.errors import FileFormatError, MezzotintError, ParameterErro
 from mezzotint.core.files import read_text
 from mezzotint.core.records import JsonObject
 from mezzotint.federated.secagg import Roster, RoundPlan, Trust
-from mezzotint.federated.secagg.parameters import CORRUPTED
+from mezzotint.federated.secagg.plan import CORRUPTED
 from mezzotint.federated.secagg.roster import ROUNDS
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from mezzotint.core.records import JsonObject, Record
 from mezzotint.federated.descriptions import load_encoding
 from mezzotint.federated.encoding import Encoding, FixedPointEncoding
 from mezzotint.federated.joined import MetricsEncoding
-from mezzotint.federated.secagg.parameters import CORRUPTED, DROPPED
+from mezzotint.federated.secagg.plan import CORRUPTED, DROPPED
 from mezzotint.federated.secagg.roster import ROUNDS, check_sampling, check_spare, most_participations
 from mezzotint.federated.server_optimizers import optimizer_named
 from mezzotint.federated.tasks import LocalTraining

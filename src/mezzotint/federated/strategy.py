@@ -63,8 +63,7 @@ from mezzotint.federated.secagg import (
     corrupted_in,
     plan_sum,
 )
-from mezzotint.federated.secagg.parameters import CORRUPTED, DROPPED
-from mezzotint.federated.secagg.plan import DIGEST_BYTES, SESSION_BYTES
+from mezzotint.federated.secagg.plan import CORRUPTED, DIGEST_BYTES, DROPPED, SESSION_BYTES
 from mezzotint.federated.secagg.roster import ROUNDS
 from mezzotint.federated.secagg.server import Outbox
 from mezzotint.federated.server_optimizers import State

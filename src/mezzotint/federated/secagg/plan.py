@@ -1,12 +1,27 @@
-"""What a round is: who adds up what, modulo what, and how many must be left. Signed into every message."""
+"""What a round is: who adds up what, modulo what; and how many must hold shares, sign and mask for it to protect.
+
+A plan is signed into every message. Three numbers are bounded, each over coins that the adversary does not toss; proofs
+in docs/proofs/secure-sum.md:
+
+- forked: two different sets of survivors are both signed by a quorum of the committee;
+- split: some set of survivors that the committee would sign has honest members that no masks connect, so that more than
+  one sum over them could be told apart;
+- failed: honest accidents (drop-outs) leave too few to go on.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Literal, final
 
+import numpy as np
+import numpy.typing as npt
+
+from mezzotint.core.errors import InfeasibleError, ParameterError
+from mezzotint.core.mechanism import IntArray
 from mezzotint.core.records import JsonObject
 from mezzotint.federated.secagg.wire import PlanRefused, Reader, number
 
@@ -162,3 +177,200 @@ class RoundPlan:
         binding, task, roster = (reader.take(DIGEST_BYTES) for _ in range(3))
         rules: JsonObject = {"overflow": _OVERFLOWS[overflow], "draw": _DRAWS[draw], "purpose": _PURPOSES[purpose]}
         return cls(session=session, binding=binding, task=task, roster=roster, **rules, **values)
+
+
+SECURITY_BITS = 40.0
+FAILURE_BITS = 20.0
+CORRUPTED = 0.2
+DROPPED = 0.2
+Floats = npt.NDArray[np.float64]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class SumParameters:
+    """What `RoundPlan` asks of a round, and the bounds behind it.
+
+    Arguments:
+        members: of the committee: they hold the shares.
+        quorum: members whose signatures certify the survivors, and whose shares open a secret.
+        picks: mask partners that each client picks by itself.
+        least: own picks among the survivors that a survivor needs.
+        forked, split, failed: log2 of bounds on the probabilities of the three accidents, in one round.
+    """
+
+    members: int
+    quorum: int
+    picks: int
+    least: int
+    forked: float
+    split: float
+    failed: float
+
+
+def plan_sum(
+    *,
+    clients: int,
+    corrupted: int,
+    dropped: int,
+    minimum: int,
+    security_bits: float = SECURITY_BITS,
+    drawn_bits: float | None = None,
+    failure_bits: float = FAILURE_BITS,
+) -> SumParameters:
+    """The smallest committee and the fewest mask partners that protect and do not fail.
+
+    Arguments:
+        clients: in the round.
+        corrupted: clients that collude with the server (which itself may do anything), fixed before anybody picks.
+        dropped: clients that vanish by accident, independently of committee and partners.
+        minimum: fewest survivors: the server may choose which others to drop, having seen who masks with whom.
+        security_bits: forked and split have probability at most 2**-security_bits each.
+        drawn_bits: the same of forked alone, where a server can choose among committees; None: as security_bits.
+        failure_bits: failing, for want of either quorum or partners, 2**-failure_bits.
+
+    Raises:
+        ParameterError: numbers that make no sense.
+        InfeasibleError: not even a committee of all, or everybody's masking with everybody, will do.
+
+    Source: committee as in Ma et al. 2023 (Flamingo), partners as in Bell et al. 2020, section 4; hypergeometric tails.
+    """
+    _check(clients, corrupted, dropped, minimum)
+    drawn = security_bits if drawn_bits is None else drawn_bits
+    members, quorum = _committee(clients, corrupted, dropped, drawn, failure_bits + 1)
+    picks, least = _partners(clients, corrupted, dropped, minimum, security_bits, failure_bits + 1)
+    absent = _tail(clients, dropped, members, members - quorum + 1)
+    lonely = math.log2(clients) + _tail(clients - 1, dropped, picks, picks - least + 1)
+    return SumParameters(
+        members=members,
+        quorum=quorum,
+        picks=picks,
+        least=least,
+        forked=forked(clients=clients, corrupted=corrupted, members=members, quorum=quorum),
+        split=split(clients=clients, corrupted=corrupted, minimum=minimum, picks=picks, least=least),
+        failed=float(np.logaddexp2(absent, lonely)),
+    )
+
+
+@cache
+def forked(*, clients: int, corrupted: int, members: int, quorum: int) -> float:
+    """log2 P(a random committee has so many corrupted members that two quorums need no honest one in common)."""
+    return _tail(clients, corrupted, members, 2 * quorum - members)
+
+
+@cache
+def split(*, clients: int, corrupted: int, minimum: int, picks: int, least: int) -> float:
+    """log2 of a bound on P(some certifiable set of survivors has honest members that masks do not connect).
+
+    Every honest client picks `picks` of the others at random; the server sees all picks and then drops whom it likes,
+    down to `minimum` survivors each of whom has `least` of its own picks among them.
+    """
+    honest = clients - corrupted
+    smaller = np.arange(1, honest // 2 + 1)  # size of the smaller of two parts that do not know each other
+    if smaller.size == 0:
+        return -math.inf
+    return float(np.logaddexp2.reduce(_cut_off(clients, corrupted, minimum, picks, least, smaller)))
+
+
+def _cut_off(clients: int, corrupted: int, minimum: int, picks: int, least: int, smaller: IntArray) -> Floats:
+    """log2 of a bound on P(some part of each size can be cut off from a part at least as large)."""
+    honest = clients - corrupted
+    within = np.array([_tail(clients - 1, corrupted + int(size) - 1, picks, least) for size in smaller])
+    # Everybody honest outside who picks into the part must be dropped, and the larger part must not be.
+    avoid = _choose(clients - 1 - smaller, picks) - _choose(clients - 1, picks)
+    gone = np.minimum(clients - minimum, honest - 2 * smaller)
+    return _choose(honest, smaller) + smaller * within + _few(honest - smaller, gone, avoid)
+
+
+@cache
+def corrupted_in(*, population: int, share: float, clients: int, bits: float) -> int:
+    """The most corrupted clients among `clients` drawn from a population, but for a chance of 2**-bits.
+
+    Arguments:
+        population: members of the roster.
+        share: of them, at most this share is corrupted.
+        clients: drawn at random; all of them when as many as the population.
+        bits: of the chance that more are drawn.
+    """
+    marked = math.ceil(share * population)
+    tails = _tails(population, marked, clients)
+    return int(np.flatnonzero(tails <= -bits)[0]) - 1
+
+
+def _check(clients: int, corrupted: int, dropped: int, minimum: int) -> None:
+    checks = (
+        ("clients", clients, clients >= 2, "need at least 2"),
+        ("corrupted", corrupted, 0 <= corrupted < clients, f"a number from 0 to {clients - 1}"),
+        ("dropped", dropped, 0 <= dropped < clients, f"a number from 0 to {clients - 1}"),
+        ("minimum", minimum, 2 <= minimum <= clients, f"need 2 to {clients} summands"),
+    )
+    for name, value, holds, remedy in checks:
+        if not holds:
+            raise ParameterError(name, value, remedy)
+
+
+@cache
+def _committee(clients: int, corrupted: int, dropped: int, security: float, failure: float) -> tuple[int, int]:
+    for members in range(1, clients + 1):
+        # The first entry that is rare enough: so many corrupted members must not be able to fork.
+        honest_needed = int(np.flatnonzero(_tails(clients, corrupted, members) <= -security)[0])
+        quorum = max((members + honest_needed + 1) // 2, members // 2 + 1)
+        if quorum <= members and _tail(clients, dropped, members, members - quorum + 1) <= -failure:
+            return members, quorum
+    raise InfeasibleError(
+        f"of {clients} clients {corrupted} collude and {dropped} drop out: no committee keeps them apart from the "
+        "rest; invite more clients, or assume that fewer collude or drop out"
+    )
+
+
+@cache
+def _partners(
+    clients: int, corrupted: int, dropped: int, minimum: int, security: float, failure: float
+) -> tuple[int, int]:
+    for picks in range(1, clients):
+        lonely = math.log2(clients) + _tails(clients - 1, dropped, picks)
+        least = picks + 1 - int(np.flatnonzero(lonely <= -failure)[0])
+        if least < 1:
+            continue
+        if _cut_off(clients, corrupted, minimum, picks, least, np.array([1]))[0] > -security:
+            continue  # one client alone is too easily cut off already
+        if split(clients=clients, corrupted=corrupted, minimum=minimum, picks=picks, least=least) <= -security:
+            return picks, least
+    raise InfeasibleError(
+        f"of {clients} clients {corrupted} collude and {dropped} drop out: masks do not connect the rest; invite more "
+        "clients, or assume that fewer collude or drop out"
+    )
+
+
+def _choose(total: int | IntArray | Floats, chosen: int | IntArray | Floats) -> Floats:
+    """log2 of the binomial coefficient; -inf where more are chosen than there are."""
+    from scipy import special
+
+    total, chosen = np.asarray(total, dtype=np.float64), np.asarray(chosen, dtype=np.float64)
+    with np.errstate(invalid="ignore"):
+        value = special.gammaln(total + 1) - special.gammaln(chosen + 1) - special.gammaln(total - chosen + 1)
+    return np.where((chosen < 0) | (chosen > total), -math.inf, value / math.log(2))
+
+
+def _tails(population: int, marked: int, drawn: int) -> Floats:
+    """log2 P(at least k of `drawn` are marked) for k = 0..drawn + 1; never above 0."""
+    found = np.arange(drawn + 1)
+    odds = _choose(marked, found) + _choose(population - marked, drawn - found) - _choose(population, drawn)
+    above = np.logaddexp2.accumulate(odds[::-1])[::-1]
+    return np.minimum(0.0, np.append(above, -math.inf))
+
+
+def _tail(population: int, marked: int, drawn: int, least: int) -> float:
+    """log2 P(at least `least` of `drawn` are marked)."""
+    return float(_tails(population, marked, drawn)[min(max(0, least), drawn + 1)])
+
+
+def _few(trials: IntArray, most: IntArray, miss: Floats) -> Floats:
+    """log2 of Chernoff's bound on P(at most `most` of `trials` hit), where each misses with log2 probability `miss`."""
+    hit = -np.expm1(miss * math.log(2))
+    share = most / np.maximum(trials, 1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        missed = np.where(share < 1, (1 - share) * (np.log2(1 - share) - miss), 0.0)
+        kept = np.where(share > 0, share * (np.log2(share) - np.log2(hit)), 0.0)
+        bound = np.where(share < hit, -trials * (missed + kept), 0.0)
+    return np.where(most < 0, -math.inf, bound)

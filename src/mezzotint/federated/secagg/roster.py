@@ -36,8 +36,7 @@ from mezzotint.federated.secagg.masks import (
     sign,
     signed,
 )
-from mezzotint.federated.secagg.parameters import CORRUPTED, SECURITY_BITS, corrupted_in, forked, split
-from mezzotint.federated.secagg.plan import Draw, RoundPlan
+from mezzotint.federated.secagg.plan import CORRUPTED, SECURITY_BITS, Draw, RoundPlan, corrupted_in, forked, split
 from mezzotint.federated.secagg.wire import MalformedMessage, PlanRefused, Reader, SwappedKey, number
 
 Sampling = Literal["fixed", "poisson", "cyclic"]

@@ -1,29 +1,40 @@
-"""The server's side of a round, without a transport: take answers, get the next messages, read off the sum."""
+"""The server's side of a round, without a transport: take answers, get the next messages, read off the sum.
+
+It leaves proof of a client that dealt shares of nothing: whoever has the file can check it, and no honest client can be
+blamed. A dealing is signed, and holds a commitment to each share. Shares that match the commitments and do not restore
+what the same dealing says (the seed that it commits to, the key that it names) were dealt wrongly by whoever signed.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import final
+from pathlib import Path
+from typing import Literal, final
 
 import numpy as np
 import numpy.typing as npt
 
+from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.core.files import read_object, write_text
 from mezzotint.federated.secagg import messages
-from mezzotint.federated.secagg.blame import Blame, Kind, restored
 from mezzotint.federated.secagg.client import mask_key_from_seed, pair_mask_key, self_mask_key
 from mezzotint.federated.secagg.masks import (
     SIGNATURE_BYTES,
     Words,
     add_mask,
+    combine,
     commitment,
     has_large_order,
+    private_from_seed,
+    public_bytes,
     reduced,
     signed,
     unpack_words,
     word_type,
 )
-from mezzotint.federated.secagg.messages import Clients, Partners, Stage
+from mezzotint.federated.secagg.messages import Clients, Deal, Partners, Stage
 from mezzotint.federated.secagg.plan import RoundPlan
 from mezzotint.federated.secagg.roster import Roster
 from mezzotint.federated.secagg.store import ByClient, Dealings, Shares
@@ -31,6 +42,8 @@ from mezzotint.federated.secagg.wire import (
     DuplicateAnswer,
     OutOfRangeInteger,
     PlanRefused,
+    ProtocolError,
+    Reader,
     SwappedKey,
     TamperedShare,
     TooFewClients,
@@ -316,15 +329,10 @@ class Server:
         dealt = self._dealt[owner]
         secret = restored(plan, dealt.deal, dealt.seed, kind, shares)
         if secret is None:
-            identity = self.cohort[owner].identity
-            self.blames.append(
-                Blame(identity=identity, plan=plan.to_bytes(), dealing=dealt.message, kind=kind, shares=shares)
-            )
+            facts = {"identity": self.cohort[owner].identity, "plan": plan.to_bytes(), "dealing": dealt.message}
+            self.blames.append(Blame(**facts, kind=kind, shares=shares))
             raise TamperedShare("open", f"the shares that client {owner} dealt do not fit together", (owner,))
         return secret
-
-    def _remove_self_mask(self, total: Words, owner: int) -> None:
-        add_mask(total, self_mask_key(self._secret(owner), self.plan, owner), sign=-1)
 
     def _remove_pair_masks(self, total: Words, owner: int) -> None:
         others = self._masked.keys() & self._masking[owner].tolist()
@@ -353,7 +361,7 @@ class Server:
         for owner in sorted(self._dealt):
             try:
                 if owner in self._masked:
-                    self._remove_self_mask(total, owner)
+                    add_mask(total, self_mask_key(self._secret(owner), self.plan, owner), sign=-1)
                 else:
                     self._remove_pair_masks(total, owner)
             except (TooFewClients, TamperedShare) as error:
@@ -379,3 +387,96 @@ class Server:
                 "hide who: there is no evidence against anybody. Who was asked in all rounds that ended like this, and "
                 "in none that came to a sum, is suspect: see the ledger, and make a roster without",
             )
+
+
+_FORMAT = "mezzotint blame"
+_BYTES = ("identity", "plan", "dealing")
+Kind = Literal["self", "key"]
+
+
+def restored(
+    plan: RoundPlan, deal: Deal, seed_commitment: bytes, kind: Kind, shares: Mapping[int, bytes]
+) -> bytes | None:
+    """The secret of a quorum's shares; None when it is not the one that the dealing commits to."""
+    secret = combine(shares, plan.quorum)
+    if secret is None:
+        return None
+    if kind == "self":
+        found = commitment(secret, plan=plan.digest, owner=deal.index, holder=deal.index, kind=b"seed")
+        return secret if found == seed_commitment else None
+    key = private_from_seed(secret, plan=plan.digest, index=deal.index, purpose=messages.MASK_KEY)
+    return secret if public_bytes(key) == deal.mask else None
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Blame:
+    """What a client dealt, and shares that show that it is of no use.
+
+    Arguments:
+        identity: of the client, 32 bytes.
+        plan: of the round, as on the wire.
+        dealing: the client's message.
+        kind: which of the two secrets the shares are of.
+        shares: member of the committee -> the share that it opened.
+    """
+
+    identity: bytes
+    plan: bytes
+    dealing: bytes
+    kind: Kind
+    shares: Mapping[int, bytes]
+
+    def check(self) -> None:
+        """Checks that this proves anything.
+
+        Raises:
+            ParameterError: it does not: not signed by that client, not its shares, too few, or they fit together.
+        """
+        reader = Reader(self.plan, "plan")
+        try:
+            plan = RoundPlan.from_reader(reader)
+            reader.end()
+            deal, seed, portions = messages.read_dealing(self.dealing, plan)
+        except ProtocolError as error:
+            raise ParameterError("blame", "the dealing", f"is not of this plan: {error}") from None
+        if not signed(self.identity, deal.signature, deal.statement(plan)):
+            raise ParameterError("blame", "the dealing", "was not signed by this client")
+        if len(self.shares) < plan.quorum:
+            raise ParameterError("blame", f"{len(self.shares)} shares", f"{plan.quorum} are needed")
+        for holder, share in self.shares.items():
+            if not 0 <= holder < plan.members:
+                raise ParameterError("blame", f"member {holder}", "is not in the committee")
+            promised = portions[holder].of_self if self.kind == "self" else portions[holder].of_key
+            found = commitment(share, plan=plan.digest, owner=deal.index, holder=holder, kind=self.kind.encode())
+            if found != promised:
+                raise ParameterError("blame", f"the share of member {holder}", "is not the one that was dealt")
+        if restored(plan, deal, seed, self.kind, self.shares) is not None:
+            raise ParameterError("blame", "the shares", "fit together; nothing is wrong with this dealing")
+
+    def save(self, path: Path) -> None:
+        """Writes the file; one that is there already is replaced."""
+        plain = {
+            "format": _FORMAT,
+            **{name: getattr(self, name).hex() for name in _BYTES},
+            "kind": self.kind,
+            "shares": {str(holder): share.hex() for holder, share in self.shares.items()},
+        }
+        write_text(path, json.dumps(plain), overwrite=True)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Blame:
+        """The blame in a file, not checked.
+
+        Raises:
+            FileFormatError: no such file, or another format.
+        """
+        plain = read_object(path)
+        try:
+            if plain["format"] != _FORMAT or plain["kind"] not in ("self", "key"):
+                raise ValueError("another format")
+            said = {name: bytes.fromhex(plain[name]) for name in _BYTES}
+            shares = {int(holder): bytes.fromhex(share) for holder, share in plain["shares"].items()}
+            return cls(**said, kind=plain["kind"], shares=shares)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise FileFormatError(f"{Path(path).name}: no blame ({error})") from None
