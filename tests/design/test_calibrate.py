@@ -15,7 +15,7 @@ from laws.registry import judges
 from mezzotint import InfeasibleError, ParameterError, families
 from mezzotint.design.optimal import calibrate
 from mezzotint.families.fitting import float_epsilon
-from mezzotint.families.selection import rqm_rows
+from mezzotint.families.numeric import rqm_rows
 from tolerances import KEPT, MANY, SOLVED
 
 NAMES = ["rqm", "erm", "pbm", "k_randomized_response"]

@@ -13,7 +13,7 @@ from laws.registry import judges
 from mezzotint import InfeasibleError, ParameterError, design
 from mezzotint.core.priors import UniformPrior
 from mezzotint.design.optm import SelectionTables, solve_rows, theorem5
-from mezzotint.families.selection import pair_rows
+from mezzotint.families.numeric import pair_rows
 from mezzotint.papers.optm_programs import (
     one_ratio,
     optm_as_printed,

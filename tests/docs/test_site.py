@@ -62,6 +62,16 @@ def test_every_room_has_its_page() -> None:
         assert f"the public names of `mezzotint.{room}` stand here" in text
 
 
+def test_links_to_names_lead_to_the_names_they_show() -> None:
+    links = [
+        (page.name, *link)
+        for page in (ROOT / "docs").rglob("*.md")
+        for link in re.findall(r"\[`(\w+)[^\]]*\]\[(mezzotint[\w.]*)\]", page.read_text(encoding="utf-8"))
+    ]
+    assert len(links) > 100
+    assert [link for link in links if link[2].split(".")[-1] != link[1]] == []
+
+
 @pytest.mark.parametrize("room", ["families", "privacy", "design", "collect", "smoothed", "vectors"])
 def test_public_names_are_listed_and_documented(room: str, hooks: ModuleType) -> None:
     package = importlib.import_module(f"mezzotint.{room}")

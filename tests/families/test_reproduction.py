@@ -11,7 +11,7 @@ from scipy.stats import norm
 
 import mezzotint as mz
 from mezzotint import families
-from mezzotint.families.selection import rqm_rows
+from mezzotint.families.numeric import rqm_rows
 from reference.families import log_ratio, renyi
 from tolerances import MANY, printed
 

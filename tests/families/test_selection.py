@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from counting import calls
 from mezzotint import ParameterError, families
-from mezzotint.families.selection import erm_rows, pair_rows, rqm_rows
+from mezzotint.families.numeric import erm_rows, pair_rows, rqm_rows
 from reference import families as twin
 from tolerances import FEW, GRAIN, MANY
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from laws.registry import judges
 from mezzotint.core.mechanism import TOTAL
 from mezzotint.families import IntegerNoise, discrete_gaussian
-from mezzotint.families.pbm import pbm_exact
+from mezzotint.families.numeric import pbm_exact
 from mezzotint.federated.encoding import NOTHING, SERVER_DRAWS, Adds, NoiseEncoding
 from mezzotint.vectors import NoiseScheme, summed_noise
 from reference.vectors import hockey_stick, moved_vector_delta, shifted, summed_pmf
@@ -125,7 +125,9 @@ def test_vectors_with_noise_against_every_pair_of_vectors(noise: IntegerNoise, c
 
 
 @judges(
-    "families.pbm.PoissonBinomial.epsilon", "families.pbm.PoissonBinomial.delta", "families.pbm.PoissonBinomial.renyi"
+    "families.numeric.PoissonBinomial.epsilon",
+    "families.numeric.PoissonBinomial.delta",
+    "families.numeric.PoissonBinomial.renyi",
 )
 def test_poisson_binomial_reports_have_no_direction_and_no_unit() -> None:
     for trials, theta in ((1, 0.25), (5, 0.1), (8, 0.4)):

@@ -30,9 +30,9 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "vectors.ranked.scheme.RankedCodebook.certificate",
     ),
     "a published formula under its own name, false or said to be no guarantee: a law would fail; tests/ compare it": (
-        "families.selection.published_erm_epsilon", "families.noise.published_discrete_gaussian_renyi",
+        "families.numeric.published_erm_epsilon", "families.noise.published_discrete_gaussian_renyi",
         "families.noise.published_discrete_laplace_epsilon", "families.noise.published_skellam_renyi",
-        "families.selection.published_rqm_epsilon",
+        "families.numeric.published_rqm_epsilon",
         "smoothed.published.noisy_epsilon", "smoothed.published.published_table1_noise_epsilon",
         "training.rqp.accounting.published_epsilon", "training.rqp.accounting.published_utility_bound",
     ),

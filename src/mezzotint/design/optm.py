@@ -25,7 +25,7 @@ from mezzotint.core.priors import Prior, UniformPrior
 from mezzotint.core.records import Progress
 from mezzotint.core.rounding import table
 from mezzotint.design.problem import DesignResult, Problem, achieved_loss, first_certified, make_problem, without_bound
-from mezzotint.families.selection import cells, erm_choices, pair_rows, rqm_choices
+from mezzotint.families.numeric import cells, erm_choices, pair_rows, rqm_choices
 
 Found = tuple[float, FloatArray]
 

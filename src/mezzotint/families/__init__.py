@@ -16,16 +16,16 @@ from mezzotint.families.noise import published_discrete_gaussian_renyi as publis
 from mezzotint.families.noise import published_discrete_laplace_epsilon as published_discrete_laplace_epsilon
 from mezzotint.families.noise import published_skellam_renyi as published_skellam_renyi
 from mezzotint.families.noise import skellam as skellam
-from mezzotint.families.pbm import PoissonBinomial as PoissonBinomial
-from mezzotint.families.pbm import pbm as pbm
-from mezzotint.families.pbm import pbm_exact as pbm_exact
-from mezzotint.families.pbm import published_pbm_mse as published_pbm_mse
-from mezzotint.families.selection import biased_selection as biased_selection
-from mezzotint.families.selection import erm as erm
-from mezzotint.families.selection import published_erm_epsilon as published_erm_epsilon
-from mezzotint.families.selection import published_erm_error as published_erm_error
-from mezzotint.families.selection import published_rqm_epsilon as published_rqm_epsilon
-from mezzotint.families.selection import rqm as rqm
-from mezzotint.families.selection import selection as selection
+from mezzotint.families.numeric import PoissonBinomial as PoissonBinomial
+from mezzotint.families.numeric import biased_selection as biased_selection
+from mezzotint.families.numeric import erm as erm
+from mezzotint.families.numeric import pbm as pbm
+from mezzotint.families.numeric import pbm_exact as pbm_exact
+from mezzotint.families.numeric import published_erm_epsilon as published_erm_epsilon
+from mezzotint.families.numeric import published_erm_error as published_erm_error
+from mezzotint.families.numeric import published_pbm_mse as published_pbm_mse
+from mezzotint.families.numeric import published_rqm_epsilon as published_rqm_epsilon
+from mezzotint.families.numeric import rqm as rqm
+from mezzotint.families.numeric import selection as selection
 
 __dir__ = _shown(globals())

@@ -35,8 +35,7 @@ from mezzotint.core.priors import Prior, SamplePrior, UniformPrior, as_prior, ce
 from mezzotint.core.rounding import MARGIN, table
 from mezzotint.core.search import bracket
 from mezzotint.families.categorical import k_randomized_response
-from mezzotint.families.pbm import PoissonBinomial, pbm_exact, pbm_rows
-from mezzotint.families.selection import erm_rows, rqm_rows
+from mezzotint.families.numeric import PoissonBinomial, erm_rows, pbm_exact, pbm_rows, rqm_rows
 
 _MARGINS = tuple(MARGIN * 4.0**k for k in range(9))
 """How far below epsilon a search aims: the first for which the rounded table is certified is taken."""
