@@ -16,8 +16,7 @@ from mezzotint.core.mechanism import TOTAL, Mechanism
 from mezzotint.core.records import above, number, percent
 from mezzotint.report import mechanism_pages as reports
 from mezzotint.report.mechanism_pages import compare
-from mezzotint.report.page import embedded, html_page
-from mezzotint.report.png import write_png
+from mezzotint.report.page import embedded, html_page, write_png
 from tolerances import FEW, SOLVED, printed
 
 

@@ -15,8 +15,7 @@ from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.families import rqm
 from mezzotint.privacy import account
 from mezzotint.report.any_file import page_of, power
-from mezzotint.report.page import Figure, Page, html_page
-from mezzotint.report.png import write_png
+from mezzotint.report.page import Figure, Page, html_page, write_png
 from mezzotint.training import rqp
 from tolerances import FEW, MANY
 

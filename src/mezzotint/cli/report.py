@@ -34,7 +34,6 @@ def command(
     """
     from mezzotint.report import any_file as files
     from mezzotint.report import page as pages
-    from mezzotint.report import png as drawings
 
     if not file.exists():
         raise ParameterError("file", str(file), "no such file; make one with: mezzotint design --out m.json")
@@ -44,7 +43,7 @@ def command(
     started = time.perf_counter()
     with busy("computing the page"):
         page = files.page_of(file, column=column, level=level)
-    drawn = [] if png is None else drawings.write_png(page, png, overwrite=overwrite)
+    drawn = [] if png is None else pages.write_png(page, png, overwrite=overwrite)
     with replacing(out, overwrite=overwrite) as temporary:
         temporary.write_text(pages.html_page(page), encoding="utf-8")
     facts = {

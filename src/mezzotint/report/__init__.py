@@ -14,8 +14,8 @@ from mezzotint.report.page import Page as Page
 from mezzotint.report.page import Section as Section
 from mezzotint.report.page import Table as Table
 from mezzotint.report.page import html_page as html_page
-from mezzotint.report.png import sheet as sheet
-from mezzotint.report.png import write_png as write_png
+from mezzotint.report.page import sheet as sheet
+from mezzotint.report.page import write_png as write_png
 from mezzotint.report.run_pages import federated_page as federated_page
 from mezzotint.report.run_pages import history_figure as history_figure
 
