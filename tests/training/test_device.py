@@ -10,7 +10,6 @@ import pytest
 from mezzotint import training
 from mezzotint.core import gpu
 from mezzotint.datasets import Dataset
-from mezzotint.training.quantized import Gradients
 from mezzotint.vectors.compiled import draw
 from mezzotint.vectors.gaussian import UNDECIDED, RoundedGaussian, quantiles
 
@@ -18,6 +17,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("opacus")
 clipped = pytest.importorskip("mezzotint.training.clipped")
 optimizers = pytest.importorskip("mezzotint.training.optimizers")
+
+from mezzotint.training.clipped import Gradients  # noqa: E402
 
 F32 = np.float32
 CPU = torch.device("cpu")

@@ -13,11 +13,14 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from mezzotint import Mechanism, families
-from mezzotint.training import quantized
-from mezzotint.training.quantized import EvenGrid, Gradients, RecordSums, find_grid
 from reference.sampler import codes_from_words, exact_threshold, inputs_for, telltale, threshold
 from reference.training import column_sums, drawn_codes
 from strategies import mechanisms, random_weights
+
+pytest.importorskip("torch", reason="the extra `torch` is not installed")
+
+from mezzotint.training import clipped
+from mezzotint.training.clipped import EvenGrid, Gradients, RecordSums, find_grid
 
 TOTAL = 2**32
 F32 = np.float32
@@ -40,7 +43,7 @@ def draw(grid: EvenGrid, x: np.ndarray, words: np.ndarray) -> np.ndarray:
     none = np.empty(0, dtype=np.int32)
     one = np.ones(1, dtype=F32)
     given = (x.astype(F32)[None], one[None], one, 0, x.size, words, totals, none, 0)
-    assert quantized.add_drawn(*given, *grid.arguments) == 0
+    assert clipped.add_drawn(*given, *grid.arguments) == 0
     return totals
 
 
@@ -135,8 +138,8 @@ def test_no_branch_on_a_value() -> None:
     """No conditional jump comes within three instructions of a floating-point comparison."""
     grid = find_grid(telltale(np.linspace(-1, 1, 12)))
     assert grid is not None
-    options = {key: quantized.add_drawn.targetoptions[key] for key in ("nogil", "error_model", "boundscheck")}  # pyright: ignore
-    fresh: Any = numba.njit(**options)(quantized.add_drawn.py_func)  # pyright: ignore
+    options = {key: clipped.add_drawn.targetoptions[key] for key in ("nogil", "error_model", "boundscheck")}  # pyright: ignore
+    fresh: Any = numba.njit(**options)(clipped.add_drawn.py_func)  # pyright: ignore
     none, totals = np.empty(0, dtype=np.int32), np.zeros(2, dtype=np.int32)
     one, words = np.ones(1, F32), np.zeros(2, np.uint64)
     fresh(np.zeros((1, 2), F32), one[None], one, 0, 2, words, totals, none, 0, *grid.arguments)
@@ -196,11 +199,11 @@ def test_parts_share_no_word_and_threads_do_not_matter(levels: int, monkeypatch:
     # RQM with 17 levels has a jump at 0 and so no grid.
     table = families.rqm(lower=-1.0, upper=1.0, levels=levels, extension=1.0, q=0.42)
     rows, ones = np.zeros((1, 4096), dtype=F32), np.ones(1, dtype=F32)
-    monkeypatch.setattr(quantized, "PART", 1024)
+    monkeypatch.setattr(clipped, "PART", 1024)
     summed = RecordSums(table, np.arange(levels))
-    monkeypatch.setattr(quantized, "usable_cores", lambda: 3)
+    monkeypatch.setattr(clipped, "usable_cores", lambda: 3)
     found, _ = summed(plain(rows, rows[:, :5].copy()), ones, 8)
-    monkeypatch.setattr(quantized, "usable_cores", lambda: 1)
+    monkeypatch.setattr(clipped, "usable_cores", lambda: 1)
     np.testing.assert_array_equal(found, summed(plain(rows, rows[:, :5].copy()), ones, 8)[0])
     # 1024 draws of at least a bit each: equal parts have probability below 2^-1000.
     assert len({found[begin : begin + 1024].tobytes() for begin in range(0, 4096, 1024)}) == 4

@@ -10,14 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from mezzotint.training.quantized import Gradients
 from tolerances import MANY
 
 pytest.importorskip("torch")
 pytest.importorskip("opacus")
 
 from mezzotint.training import clipped
-from mezzotint.training.clipped import ClippedSums, add_integers
+from mezzotint.training.clipped import ClippedSums, Gradients, add_integers
 
 F32 = np.float32
 

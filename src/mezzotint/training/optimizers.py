@@ -20,10 +20,17 @@ from mezzotint.core.mechanism import Mechanism, Seed
 from mezzotint.core.sampler import GPU
 from mezzotint.privacy.sums.lattice import Lattice, find_lattice
 from mezzotint.training.batches import Drawn, factors
-from mezzotint.training.clipped import ClippedSums, CorrelatedNoise, clipped_sum, rounded_gaussian, squares
+from mezzotint.training.clipped import (
+    ClippedSums,
+    CorrelatedNoise,
+    Gradients,
+    RecordSums,
+    clipped_sum,
+    rounded_gaussian,
+    squares,
+)
 from mezzotint.training.models import BatchSplittingSampler, DPOptimizer, check_unused, mark_used, torch
 from mezzotint.training.projection import ROUNDINGS, LeftOutWarning, Projection, place
-from mezzotint.training.quantized import Gradients, RecordSums
 from mezzotint.vectors import RankedCodebook, round_seeds
 from mezzotint.vectors.gaussian import RoundedGaussian
 from mezzotint.vectors.rotation import SCALE
