@@ -36,6 +36,20 @@ Vector = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 
+@final
+@dataclass(frozen=True, kw_only=True)
+class Traits:
+    """What an encoding says of itself, whatever the round; each is described at the property of `Encoding`."""
+
+    span: int
+    overflow: Overflow
+    report_bits: int
+    report_epsilon: float
+    sha256: str
+    largest: float
+    norm: float | None
+
+
 class Encoding(ABC):
     """How updates become integers. Frozen; server and clients agree on it by its `binding`."""
 
@@ -44,13 +58,18 @@ class Encoding(ABC):
 
     @property
     @abstractmethod
-    def span(self) -> int:
-        """The largest integer that a client sends."""
+    def traits(self) -> Traits:
+        """The values behind the properties of the same names."""
 
     @property
-    @abstractmethod
+    def span(self) -> int:
+        """The largest integer that a client sends."""
+        return self.traits.span
+
+    @property
     def overflow(self) -> Overflow:
         """Whether sums may wrap around."""
+        return self.traits.overflow
 
     def bits(self, clients: int) -> int:
         """Bits of the modulus for that many clients."""
@@ -74,9 +93,9 @@ class Encoding(ABC):
         """What a client without an input encodes, for a model of so many parameters: zero, of no weight."""
         return np.zeros(parameters + self.weighs)
 
-    @abstractmethod
     def length(self, size: int) -> int:
         """Integers that stand for an update of `size` coordinates."""
+        return size
 
     @abstractmethod
     def encode(self, update: npt.ArrayLike, *, rng: Seed = None) -> Integers:
@@ -134,33 +153,36 @@ class Encoding(ABC):
         """Mean squared error of one coordinate of one report, data units squared; NaN where rounding is all."""
 
     @property
-    @abstractmethod
     def report_bits(self) -> int:
         """Bits of one coordinate's report by itself."""
+        return self.traits.report_bits
 
     @property
-    @abstractmethod
     def report_epsilon(self) -> float:
         """Pure epsilon of one coordinate's report, seen alone; inf when there is none."""
+        return self.traits.report_epsilon
 
     @property
-    @abstractmethod
     def sha256(self) -> str:
-        """Hash of the mechanism's table; the kind of encoding where there is none."""
+        """SHA-256 of the table, or of the noise and its steps in the norm; the kind where there is neither."""
+        return self.traits.sha256
 
     @property
-    @abstractmethod
     def largest(self) -> float:
         """Largest absolute value of a coordinate that is told apart, data units."""
+        return self.traits.largest
 
     @property
-    @abstractmethod
     def norm(self) -> float | None:
         """L2 norm that updates are clipped to; None does not clip."""
+        return self.traits.norm
 
-    @abstractmethod
     def noise_multiplier(self, clients: int) -> float:
-        """Standard deviation of the noise that clients add to a sum, over the clipping norm; 0 without such noise."""
+        """Standard deviation of the noise that clients add to a sum, over the clipping norm; 0 without such noise.
+
+        A table's randomness is no noise of a fixed size: its claims say what it hides.
+        """
+        return 0.0
 
     @property
     def binding(self) -> bytes:
@@ -195,16 +217,12 @@ class FixedPointEncoding(Encoding):
         if self.l2_norm is not None:
             check_scale("l2_norm", self.l2_norm)
 
-    @property
-    def span(self) -> int:
-        return 2**self.grid_bits - 2
-
-    @property
-    def overflow(self) -> Overflow:
-        return "impossible"
-
-    def length(self, size: int) -> int:
-        return size
+    @cached_property
+    def traits(self) -> Traits:
+        return Traits(
+            span=2**self.grid_bits - 2, overflow="impossible", report_bits=self.grid_bits, report_epsilon=math.inf,
+            sha256="fixed", largest=self.clip, norm=self.l2_norm,
+        )  # fmt: skip
 
     @property
     def step(self) -> float:
@@ -231,29 +249,6 @@ class FixedPointEncoding(Encoding):
 
     def mse(self) -> float:
         return math.nan
-
-    @property
-    def report_bits(self) -> int:
-        return self.grid_bits
-
-    @property
-    def report_epsilon(self) -> float:
-        return math.inf
-
-    @property
-    def sha256(self) -> str:
-        return "fixed"
-
-    @property
-    def largest(self) -> float:
-        return self.clip
-
-    @property
-    def norm(self) -> float | None:
-        return self.l2_norm
-
-    def noise_multiplier(self, clients: int) -> float:
-        return 0.0
 
 
 @final
@@ -301,13 +296,14 @@ class TableEncoding(Encoding):
             )
         return self._schemes[key]
 
-    @property
-    def span(self) -> int:
-        return self.lattice.span
-
-    @property
-    def overflow(self) -> Overflow:
-        return "impossible"
+    @cached_property
+    def traits(self) -> Traits:
+        table = self.mechanism
+        return Traits(
+            span=self.lattice.span, overflow="impossible", report_bits=table.bits,
+            report_epsilon=pure_epsilon(table.weights), sha256=table.sha256,
+            largest=max(abs(table.lower), abs(table.upper)), norm=self.l2_norm,
+        )  # fmt: skip
 
     def length(self, size: int) -> int:
         return self.scheme(size, 1).length
@@ -339,33 +335,11 @@ class TableEncoding(Encoding):
     def mse(self) -> float:
         return self.mechanism.mse()
 
-    @property
-    def report_bits(self) -> int:
-        return self.mechanism.bits
-
-    @property
-    def report_epsilon(self) -> float:
-        return pure_epsilon(self.mechanism.weights)
-
-    @property
-    def sha256(self) -> str:
-        return self.mechanism.sha256
-
-    @property
-    def largest(self) -> float:
-        return max(abs(self.mechanism.lower), abs(self.mechanism.upper))
-
-    @property
-    def norm(self) -> float | None:
-        return self.l2_norm
-
-    def noise_multiplier(self, clients: int) -> float:
-        """0: a table's randomness is no noise of fixed size; its claims say what it hides."""
-        return 0.0
-
 
 Adds = Literal["clients", "server"]
 
+GRID = ("l2_norm", "granularity", "modulus_bits", "seed")
+"""What all noise modulo 2**modulus_bits is described by, beside the noise itself."""
 
 NOTHING = IntegerNoise(offsets=np.array([0]), weights=np.array([TOTAL]), truncated_mass=0.0, name="no noise")
 
@@ -373,7 +347,6 @@ _TRIES = 8
 
 SERVER_DRAWS = 64
 """A server adds its noise as the sum of so many draws: one table of 2**32 parts ends too early for small deltas."""
-
 
 _ONE_AT_A_TIME = threading.Lock()
 
@@ -419,13 +392,8 @@ class ModularEncoding(Encoding):
 
     def scheme(self, size: int) -> ModularScheme:
         """The vector scheme for updates of `size` coordinates, with the noise where it is accounted."""
-        return self._noisy(
-            size=size,
-            l2_norm=self.l2_norm,
-            granularity=self.granularity,
-            modulus_bits=self.modulus_bits,
-            seed=self.seed,
-        )
+        grid = {name: getattr(self, name) for name in GRID}
+        return self._noisy(size=size, **grid)
 
     def _own(self, size: int) -> ModularScheme:
         """The scheme by which a client encodes."""
@@ -435,16 +403,13 @@ class ModularEncoding(Encoding):
     def _each(self) -> float:
         """Standard deviation of the noise of one who adds it, steps."""
 
-    @property
-    def span(self) -> int:
-        return 2**self.modulus_bits - 1
-
-    @property
-    def overflow(self) -> Overflow:
-        return "modular"
-
-    def length(self, size: int) -> int:
-        return size
+    @cached_property
+    def traits(self) -> Traits:
+        noise = self._noise_values() | {"steps": f"{self.l2_norm / self.granularity:.10g}"}
+        return Traits(
+            span=2**self.modulus_bits - 1, overflow="modular", report_bits=self.modulus_bits, report_epsilon=math.inf,
+            sha256=hashlib.sha256(canonical(noise).encode()).hexdigest(), largest=self.l2_norm, norm=self.l2_norm,
+        )  # fmt: skip
 
     def encode(self, update: npt.ArrayLike, *, rng: Seed = None) -> Integers:
         vector = check_vector(update, name="update")
@@ -454,14 +419,7 @@ class ModularEncoding(Encoding):
         return self.scheme(size).decode_sum(np.asarray(total, dtype=np.int64), count) / count
 
     def as_dict(self) -> JsonObject:
-        return {
-            "name": self.name,
-            "l2_norm": self.l2_norm,
-            "granularity": self.granularity,
-            "modulus_bits": self.modulus_bits,
-            "seed": self.seed,
-            "rotation": ROTATION,
-        }
+        return {"name": self.name, **{name: getattr(self, name) for name in GRID}, "rotation": ROTATION}
 
     def claims(self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0) -> dict[str, Claim]:
         scheme = self.scheme(size)
@@ -475,32 +433,9 @@ class ModularEncoding(Encoding):
         """Noise of one client, and its rounding, at most."""
         return self._own(1).variance
 
-    @property
-    def report_bits(self) -> int:
-        return self.modulus_bits
-
-    @property
-    def report_epsilon(self) -> float:
-        """inf: no such noise has a pure epsilon."""
-        return math.inf
-
-    @cached_property
-    def sha256(self) -> str:
-        """Of the noise's description, and of how many of its steps the norm has."""
-        values = self._noise_values() | {"steps": f"{self.l2_norm / self.granularity:.10g}"}
-        return hashlib.sha256(canonical(values).encode()).hexdigest()
-
     @abstractmethod
     def _noise_values(self) -> JsonObject:
         """What the noise of one adder is drawn from, as plain values."""
-
-    @property
-    def largest(self) -> float:
-        return self.l2_norm
-
-    @property
-    def norm(self) -> float | None:
-        return self.l2_norm
 
     def noise_multiplier(self, clients: int) -> float:
         return math.sqrt(clients) * self._each() * (self.granularity / self.l2_norm)

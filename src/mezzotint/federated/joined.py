@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple, final
 
 import numpy as np
@@ -22,10 +23,11 @@ from mezzotint.federated.encoding import (
     Integers,
     ModularEncoding,
     TableEncoding,
+    Traits,
     Vector,
     gaussian_encoding,
 )
-from mezzotint.federated.secagg.plan import Overflow, Purpose
+from mezzotint.federated.secagg.plan import Purpose
 from mezzotint.privacy.claim import Claim
 from mezzotint.vectors import clip
 
@@ -60,15 +62,8 @@ class WrappedEncoding(Encoding, ABC):
         """Coordinates of the inner vector for an update of `size`."""
 
     @property
-    def span(self) -> int:
-        return self.inner.span
-
-    @property
-    def overflow(self) -> Overflow:
-        return self.inner.overflow
-
-    def bits(self, clients: int) -> int:
-        return self.inner.bits(clients)
+    def traits(self) -> Traits:
+        return self.inner.traits
 
     def length(self, size: int) -> int:
         return self.inner.length(self._inside(size))
@@ -84,26 +79,6 @@ class WrappedEncoding(Encoding, ABC):
 
     def mse(self) -> float:
         return self.inner.mse()
-
-    @property
-    def report_bits(self) -> int:
-        return self.inner.report_bits
-
-    @property
-    def report_epsilon(self) -> float:
-        return self.inner.report_epsilon
-
-    @property
-    def sha256(self) -> str:
-        return self.inner.sha256
-
-    @property
-    def largest(self) -> float:
-        return self.inner.largest
-
-    @property
-    def norm(self) -> float | None:
-        return self.inner.norm
 
     def noise_multiplier(self, clients: int) -> float:
         return self.inner.noise_multiplier(clients)
@@ -472,13 +447,9 @@ class AdaptiveEncoding(JoinedEncoding):
     def mse(self) -> float:
         return self.clip**2 * self.inner.mse()
 
-    @property
-    def largest(self) -> float:
-        return self.clip
-
-    @property
-    def norm(self) -> float:
-        return self.clip
+    @cached_property
+    def traits(self) -> Traits:
+        return replace(self.inner.traits, largest=self.clip, norm=self.clip)
 
 
 def cost_of_bits(noise_multiplier: float, clients: int) -> float:
