@@ -151,9 +151,9 @@ def test_a_client_that_was_told_of_fewer_dealers_is_in_no_sum():
     the_plan = plan(8, picks=5, least=2)
     inputs = random_inputs(the_plan, 1)
     server, clients, outbox = _until("sum", the_plan, inputs)
-    victim, hidden = 7, set(sorted(server._dealt[7].picks.tolist())[:3])
+    victim, hidden = 7, set(sorted(server._dealt.picks[7].tolist())[:3])
     fewer = set(range(8)) - hidden
-    shown = [server._dealt[index].deal for index in sorted(set(server._dealt[victim].picks.tolist()) - hidden)]
+    shown = [server._dealt[index] for index in sorted(set(server._dealt.picks[victim].tolist()) - hidden)]
     signature, packed = wire.read_masked(clients[victim].sum(told(the_plan, fewer, shown), inputs[victim]), the_plan)
     assert packed
     for index in range(7):
@@ -173,9 +173,9 @@ def test_a_client_from_whom_it_was_hidden_that_others_picked_it_is_in_no_sum():
     inputs = random_inputs(the_plan, 1)
     server, clients, outbox = _until("sum", the_plan, inputs)
     dealt = server._dealt
-    pairs = [(one, other) for one in range(8) for other in sorted(dealt[one].picks.tolist())]
+    pairs = [(one, other) for one in range(8) for other in sorted(dealt.picks[one].tolist())]
     admirer, victim = next((one, other) for one, other in pairs if (other, one) not in pairs)
-    shown = [dealt[other].deal for other in server._masking[victim].tolist() if other != admirer]
+    shown = [dealt[other] for other in server._masking[victim].tolist() if other != admirer]
     given = clients[victim].sum(told(the_plan, set(range(8)), shown), inputs[victim])
     for index in set(range(8)) - {victim}:
         server.receive(index, clients[index].sum(outbox[index], inputs[index]))
@@ -235,7 +235,7 @@ def test_nobody_opens_at_once_for_a_sum_without_somebody_who_dealt(the_plan, inp
             clients[member].unite(_united(server, member, said=dict(server._masked) | {5: forged}))
         assert caught.value.culprits == (5,)
         _refuses_from_now_on(clients[member])
-    short = _united(server, 3, said=dict(server._masked) | {5: bytes(64)})[: -len(server._dealt[5].portions[3].sealed)]
+    short = _united(server, 3, said=dict(server._masked) | {5: bytes(64)})[: -wire.SEALED_BYTES]
     with pytest.raises(MalformedMessage):
         clients[3].unite(short)
 
@@ -301,8 +301,8 @@ def test_a_pick_left_out_and_a_partner_that_nobody_picked():
     inputs = random_inputs(the_plan, 1)
     server, clients, _ = _until("sum", the_plan, inputs)
     everybody = set(range(8))
-    picks = {index: set(one.picks.tolist()) for index, one in server._dealt.items()}
-    deals = {index: one.deal for index, one in server._dealt.items()}
+    picks = {index: set(server._dealt.picks[index].tolist()) for index in server._dealt}
+    deals = dict(server._dealt)
     left_out = sorted(picks[0])[1:]
     with pytest.raises(UnknownSender, match="picked and dealt"):
         clients[0].sum(told(the_plan, everybody, [deals[index] for index in left_out]), inputs[0])
@@ -318,7 +318,7 @@ def test_a_pick_left_out_and_a_partner_that_nobody_picked():
 def test_a_survivor_without_enough_of_its_picks_is_not_signed():
     the_plan = plan(8, picks=3, least=3)
     server, clients, _ = _until("agree", the_plan, random_inputs(the_plan, 1))
-    alone = set(range(8)) - {min(server._dealt[0].picks.tolist())}
+    alone = set(range(8)) - {min(server._dealt.picks[0].tolist())}
     with pytest.raises(TooFewClients, match="too few of its picks"):
         clients[0].agree(_proposed(server, alone))
 
@@ -351,7 +351,7 @@ def test_dealers_that_fall_below_the_minimum_get_no_input():
     inputs = random_inputs(the_plan, 1)
     server, clients, _ = _until("sum", the_plan, inputs)
     few = {0, 1, 2, 3}
-    deals = [one.deal for index, one in server._dealt.items() if index in few - {0}]
+    deals = [one for index, one in server._dealt.items() if index in few - {0}]
     with pytest.raises(TooFewClients, match="minimum"):
         clients[0].sum(told(the_plan, few, deals), inputs[0])
 
@@ -467,7 +467,7 @@ def test_a_client_that_speaks_for_another(the_plan):
 def test_a_key_of_small_order_is_refused_on_arrival(the_plan, field):
     server = Server(the_plan, roster_of(the_plan))
     client = people(the_plan)[2]
-    deal, _, _ = wire.read_dealing(client.deal(server.invitations()[2]), the_plan)
+    deal, _ = wire.read_dealing(client.deal(server.invitations()[2]), the_plan)
     crooked = replace(deal, **{field: bytes(32)}, contents=hashlib.sha256(b"").digest())
     crooked = replace(crooked, signature=sign(client._identity, crooked.statement(the_plan)))
     with pytest.raises(ProtocolError):

@@ -75,7 +75,7 @@ def test_a_round_that_waits_in_files_ends_as_any_other(spilt):
     inputs = random_inputs(the_plan, 3)
     server, seen = _play(the_plan, inputs, gone={0, 17, 24})
     dealings = {index: data for (stage, index), data in seen.items() if stage == "deal"}
-    assert {index: one.message for index, one in server._dealt.items()} == dealings
+    assert {index: server._dealt.message(index) for index in server._dealt} == dealings
     found = server.result()
     np.testing.assert_array_equal(found.values, plain_sum(inputs, found.survivors))
     assert found.dropped == (0, 17, 24)
@@ -90,7 +90,7 @@ def test_files_are_for_their_user_alone_have_no_name_and_hold_no_share_in_the_cl
         opened = messages.read_shares(seen["open", index], the_plan, range(CLIENTS))
         assert len(opened) == CLIENTS
         assert not any(share in text for share in opened.values() for text in texts)
-    assert server._dealt[24].portions[3].sealed in texts[0]
+    assert messages.portion(server._dealt.message(24), 3).sealed in texts[0]
     if os.name == "posix":
         for spill in spilt:
             assert (_on_disk(spill).st_mode & 0o777, _on_disk(spill).st_nlink) == (0o600, 0)

@@ -270,12 +270,12 @@ def test_an_honest_dealing_cannot_be_blamed(tmp_path):
     strategy._apply = lambda now, total: (seen.append(now.server), apply(now, total))[1]  # type: ignore[method-assign]
     _start(_grid(tmp_path, None), strategy)
     (server,) = seen
-    for place, dealt in server._dealt.items():
+    for place in server._dealt:
         shares = server._shares.of(place)
         blame = Blame(
             identity=server.cohort[place].identity,
             plan=server.plan.to_bytes(),
-            dealing=dealt.message,
+            dealing=server._dealt.message(place),
             kind="self",
             shares=shares,
         )

@@ -164,16 +164,16 @@ def _hidden_picks(now: Round, place: int, message: Message) -> Iterable[Message]
     if place != VICTIM:
         return [message]
     dealt = now.known._dealt
-    fewer = set(dealt) - set(sorted(dealt[VICTIM].picks.tolist())[:3])
-    deals = [dealt[other].deal for other in now.known._masking[VICTIM].tolist() if other in fewer]
+    fewer = set(dealt) - set(sorted(dealt.picks[VICTIM].tolist())[:3])
+    deals = [dealt[other] for other in now.known._masking[VICTIM].tolist() if other in fewer]
     return [_with(message, payload=told(now.plan, fewer, deals))]
 
 
 def _left_out_pick(now: Round, place: int, message: Message) -> Iterable[Message]:
     """The victim is not sent the key of a client that it picked, though that one dealt."""
     dealt = now.known._dealt
-    deals = [dealt[other].deal for other in now.known._masking[place].tolist()]
-    left = next(deal for deal in deals if deal.index in dealt[place].picks)
+    deals = [dealt[other] for other in now.known._masking[place].tolist()]
+    left = next(deal for deal in deals if deal.index in dealt.picks[place])
     return [_with(message, payload=told(now.plan, dealt, [one for one in deals if one is not left]))]
 
 
@@ -181,10 +181,10 @@ def _hidden_admirer(now: Round, place: int, message: Message) -> Iterable[Messag
     """One is not told of the clients that picked it without being picked by it: the first who has such clients."""
     dealt, masking = now.known._dealt, now.known._masking
     if place != min(
-        one for one, partners in masking.items() if set(partners.tolist()) - set(dealt[one].picks.tolist())
+        one for one, partners in masking.items() if set(partners.tolist()) - set(dealt.picks[one].tolist())
     ):
         return [message]
-    deals = [dealt[other].deal for other in masking[place].tolist() if other in dealt[place].picks]
+    deals = [dealt[other] for other in masking[place].tolist() if other in dealt.picks[place]]
     return [_with(message, payload=told(now.plan, dealt, deals))]
 
 

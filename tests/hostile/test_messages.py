@@ -150,7 +150,7 @@ class _SmallOrder(Spoilt):
             values["payload"] = keys + sign(private, roster_module._CARD + keys) + payload[128:]
             return reply
         plan, _, _ = messages.read_invitation(message.content.config_records[RECORD]["payload"])  # type: ignore[arg-type]
-        deal, _, _ = messages.read_dealing(payload, plan)
+        deal, _ = messages.read_dealing(payload, plan)
         start = len(messages.header("deal", plan)) + len(deal.to_bytes())
         forged = dataclasses.replace(deal, mask=bytes(32))
         forged = dataclasses.replace(forged, signature=sign(private, forged.statement(plan)))

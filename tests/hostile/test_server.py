@@ -234,7 +234,7 @@ def test_partners_who_were_announced_different_models_do_not_mask_for_each_other
     deals = {}
     for place, client in clients.items():
         about = plans[place == 0]
-        deals[place], _, _ = messages.read_dealing(client.deal(messages.invitation(about, place)), about)
+        deals[place], _ = messages.read_dealing(client.deal(messages.invitation(about, place)), about)
     asked = told(plans[0], set(clients), [deals[place] for place in (0, 2, 3)])
     with pytest.raises(SwappedKey):
         clients[1].sum(asked, np.zeros(NOISY.length(SIZE), dtype=int))
@@ -309,7 +309,7 @@ def test_a_key_of_small_order_costs_its_owner_the_round_and_nobody_else(field):
             return reply
         plan, _, _ = messages.read_invitation(_record(message)["payload"])
         answer = reply.content.config_records[RECORD]["payload"]
-        deal, _, _ = messages.read_dealing(answer, plan)
+        deal, _ = messages.read_dealing(answer, plan)
         forged = dataclasses.replace(deal, **{field: bytes(32)})
         forged = dataclasses.replace(
             forged, signature=sign(Client(identity=secret(3))._identity, forged.statement(plan))

@@ -56,7 +56,8 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "federated.encoding.TableEncoding.central", "federated.ledger.RunLedger.spent",
         "federated.local.LocalStrategy.spent", "federated.rounds.RoundStrategy.spent",
         "federated.strategy.SecureStrategy.against_readers", "federated.strategy.SecureStrategy.spent",
-        "federated.joined.WrappedEncoding.report_epsilon", "federated.budget.with_evaluations",
+        "federated.joined.WrappedEncoding.traits", "federated.joined.AdaptiveEncoding.traits",
+        "federated.budget.with_evaluations",
     ),
 }  # fmt: skip
 

@@ -138,7 +138,7 @@ SEEN = [
            GRID, "the grid of losses"),
     Issuer(("training.rqp.phases.table_contraction", "training.rqp.phases.channel_contraction"),
            lambda m: [table_contraction(m)], 1e-6, "twice the search's tolerance"),
-    Issuer(("federated.encoding.TableEncoding.report_epsilon",),
+    Issuer(("federated.encoding.TableEncoding.traits",),
            lambda m: [TableEncoding(mechanism=m).report_epsilon], 0.0, "one report's pure epsilon"),
 ]  # fmt: skip
 

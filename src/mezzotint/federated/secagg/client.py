@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from mezzotint.core.records import JsonObject
-from mezzotint.federated.secagg import messages
+from mezzotint.federated.secagg import messages, wire
 from mezzotint.federated.secagg.masks import (
     SEED_BYTES,
     SHARE_BYTES,
@@ -38,17 +38,6 @@ from mezzotint.federated.secagg.masks import (
 from mezzotint.federated.secagg.messages import COIN_BYTES, Deal, Partners, Portion, Stage, bitmap
 from mezzotint.federated.secagg.plan import RoundPlan
 from mezzotint.federated.secagg.roster import Card, Trust, channel_key, introduce, show
-from mezzotint.federated.secagg.wire import (
-    InconsistentLists,
-    ProtocolError,
-    Reader,
-    ReplayedRound,
-    SwappedKey,
-    TooFewClients,
-    UnknownSender,
-    WrongStage,
-    number,
-)
 
 _SESSIONS = 256
 """Sessions that a client answers; it forgets none."""
@@ -149,10 +138,10 @@ class Client:
         cohort = self.trust.place(plan, roster, index, self.identity)
         session = plan.session.hex()
         if plan.round <= self._last.get(session, 0):
-            raise ReplayedRound("deal", f"round {plan.round} of this session was answered already")
+            raise wire.ReplayedRound("deal", f"round {plan.round} of this session was answered already")
         if session not in self._last and len(self._last) == _SESSIONS:
             # Forgotten, a round could be run twice, and of each client both secrets be opened.
-            raise ReplayedRound("deal", f"{_SESSIONS} sessions were answered by this process; start it again")
+            raise wire.ReplayedRound("deal", f"{_SESSIONS} sessions were answered by this process; start it again")
         self._last[session] = plan.round
         self._round = now = _Round(
             plan=plan,
@@ -253,16 +242,16 @@ class Client:
         now, place = self._round, messages.STAGES.index("agree" if stage == "unite" else stage)
         if now is None or now.done != place:
             told = "no round is in progress" if now is None else f"stage {messages.STAGES[now.done]!r} comes next"
-            raise WrongStage(stage, told)
+            raise wire.WrongStage(stage, told)
         return now
 
     def _stage(self, stage: Stage, act: Callable[[_Round], tuple[_Round, bytes]]) -> bytes:
         now, united = self._awaiting(stage), stage == "unite"
         try:
             after, answer = act(now)
-        except ReplayedRound:
+        except wire.ReplayedRound:
             raise  # a message of another round changes nothing in this one
-        except ProtocolError:
+        except wire.ProtocolError:
             self._round = None
             raise
         after = replace(after, done=len(messages.STAGES) if united else now.done + 1)
@@ -288,7 +277,7 @@ class Client:
         coins, said = messages.read_proposal(proposal, plan)
         dealt, survivors = frozenset(coins), frozenset(said)
         if not survivors <= dealt:
-            raise InconsistentLists("agree", "survivors who did not deal")
+            raise wire.InconsistentLists("agree", "survivors who did not deal")
         _check_survivors(now, coins, said, "agree")
         signature = sign(self._identity, messages.certificate_statement(plan, dealt, survivors))
         return replace(now, survivors=survivors), messages.agreement(plan, signature)
@@ -299,11 +288,11 @@ class Client:
         statement = messages.certificate_statement(plan, now.dealt, now.survivors)
         for index, signature in signatures.items():
             if index >= plan.members:
-                raise UnknownSender("open", f"client {index} is no member of the committee", (index,))
+                raise wire.UnknownSender("open", f"client {index} is no member of the committee", (index,))
             if not signed(now.cohort[index].identity, signature, statement):
-                raise SwappedKey("open", f"member {index} did not sign these survivors", (index,))
+                raise wire.SwappedKey("open", f"member {index} did not sign these survivors", (index,))
         if len(signatures) < plan.quorum:
-            raise TooFewClients("open", f"{len(signatures)} members signed, the quorum is {plan.quorum}")
+            raise wire.TooFewClients("open", f"{len(signatures)} members signed, the quorum is {plan.quorum}")
         return now, self._shares(now, sealed)
 
     def _unite(self, now: _Round, union: bytes) -> tuple[_Round, bytes]:
@@ -346,28 +335,28 @@ class Client:
 def _check_partners(now: _Round, dealt: frozenset[int], deals: Mapping[int, Deal]) -> None:
     plan = now.plan
     if now.index not in dealt or len(dealt) < plan.minimum:
-        raise TooFewClients("sum", f"{len(dealt)} clients dealt, the plan's minimum is {plan.minimum}")
+        raise wire.TooFewClients("sum", f"{len(dealt)} clients dealt, the plan's minimum is {plan.minimum}")
     mine = messages.picked(now.coins, plan, now.index) & dealt
     if len(mine) < plan.least:
-        raise TooFewClients("sum", f"{len(mine)} of this client's picks dealt, {plan.least} are needed")
+        raise wire.TooFewClients("sum", f"{len(mine)} of this client's picks dealt, {plan.least} are needed")
     if missing := sorted(mine - deals.keys()):
-        raise UnknownSender("sum", f"clients {missing} were picked and dealt, but are left out", tuple(missing))
+        raise wire.UnknownSender("sum", f"clients {missing} were picked and dealt, but are left out", tuple(missing))
     for index, deal in deals.items():
         if index not in dealt or index == now.index:
-            raise UnknownSender("sum", f"client {index} has no part here", (index,))
+            raise wire.UnknownSender("sum", f"client {index} has no part here", (index,))
         if not signed(now.cohort[index].identity, deal.signature, deal.statement(plan)):
-            raise SwappedKey("sum", f"client {index} did not sign this key", (index,))
+            raise wire.SwappedKey("sum", f"client {index} did not sign this key", (index,))
         if index not in mine and now.index not in messages.picked(deal.coins, plan, index):
-            raise UnknownSender("sum", f"client {index} did not pick this client", (index,))
+            raise wire.UnknownSender("sum", f"client {index} did not pick this client", (index,))
 
 
 def _check_survivors(now: _Round, coins: Mapping[int, bytes], said: Mapping[int, bytes], stage: Stage) -> None:
     """Whether those whose signatures are `said` can be summed, among all who dealt, whose coins are given."""
     plan, survivors = now.plan, said.keys()
     if coins.keys() != now.dealt:
-        raise InconsistentLists(stage, "these are not the dealers that this client was told of")
+        raise wire.InconsistentLists(stage, "these are not the dealers that this client was told of")
     if len(survivors) < plan.minimum:
-        raise TooFewClients(stage, f"{len(survivors)} survivors, the plan's minimum is {plan.minimum}")
+        raise wire.TooFewClients(stage, f"{len(survivors)} survivors, the plan's minimum is {plan.minimum}")
     picks = np.zeros((plan.clients, plan.picks), dtype=np.uint16)
     for index, theirs in coins.items():
         picks[index] = messages.compact(messages.picked(theirs, plan, index))
@@ -375,16 +364,16 @@ def _check_survivors(now: _Round, coins: Mapping[int, bytes], said: Mapping[int,
     for index, signature in said.items():
         statement = messages.masks_statement(plan, index, coins[index], among, partners[index])
         if not signed(now.cohort[index].identity, signature, statement):
-            raise InconsistentLists(
+            raise wire.InconsistentLists(
                 stage, f"client {index} did not mask among these dealers, with all of them", (index,)
             )
         if len(survivors & picks[index].tolist()) < plan.least:
-            raise TooFewClients(stage, f"client {index} has too few of its picks among the survivors", (index,))
+            raise wire.TooFewClients(stage, f"client {index} has too few of its picks among the survivors", (index,))
 
 
 def self_mask_key(seed: bytes, plan: RoundPlan, index: int) -> bytes:
     """Key of a client's own mask."""
-    return derive(seed, plan=plan.digest, purpose=b"self mask" + number(index, 2))
+    return derive(seed, plan=plan.digest, purpose=b"self mask" + wire.number(index, 2))
 
 
 def pair_mask_key(private: X25519PrivateKey, public: bytes, plan: RoundPlan, mine: int, theirs: int) -> bytes:
@@ -403,7 +392,7 @@ def _portion_key(private: X25519PrivateKey, public: bytes, plan: RoundPlan, deal
 
 
 def _portion_about(plan: RoundPlan, dealer: int, holder: int) -> bytes:
-    return plan.digest + number(dealer, 2) + number(holder, 2)
+    return plan.digest + wire.number(dealer, 2) + wire.number(holder, 2)
 
 
 def _unsealed(
@@ -412,7 +401,7 @@ def _unsealed(
     """Both shares; None where dealer or server sent something else."""
     try:
         key = _portion_key(private, channel, plan, dealer, holder)
-    except SwappedKey:
+    except wire.SwappedKey:
         return None
     return unseal(key, text, about=_portion_about(plan, dealer, holder))
 
@@ -430,7 +419,7 @@ def _to_plain(now: _Round) -> JsonObject:
 
 def _from_plain(plain: JsonObject) -> _Round:
     plan, index, _ = messages.read_invitation(bytes.fromhex(plain["invitation"]))
-    cards = Reader(bytes.fromhex(plain["cohort"]), "deal")
+    cards = wire.Reader(bytes.fromhex(plain["cohort"]), "deal")
     mask_seed, self_seed, coins = (bytes.fromhex(text) for text in plain["secrets"])
     return _Round(
         plan=plan,

@@ -5,23 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, final, overload
+from typing import Literal, final
 
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.federated.secagg.masks import COMMITMENT_BYTES, KEY_BYTES, SHARE_BYTES, SIGNATURE_BYTES, TAG_BYTES
+from mezzotint.federated.secagg import masks, wire
 from mezzotint.federated.secagg.plan import RoundPlan
 from mezzotint.federated.secagg.roster import first_shuffled
-from mezzotint.federated.secagg.wire import (
-    DuplicateAnswer,
-    MalformedMessage,
-    Reader,
-    ReplayedRound,
-    UnknownSender,
-    WrongStage,
-    number,
-)
 
 Clients = npt.NDArray[np.uint16]
 Stage = Literal["deal", "sum", "agree", "open", "unite"]
@@ -33,28 +24,28 @@ _TAG = 8
 COIN_BYTES = 16
 MASK_KEY = b"mask key"
 """Purpose of the key that a client's masks with others come from."""
-SEALED_BYTES = 2 * SHARE_BYTES + TAG_BYTES
+SEALED_BYTES = 2 * masks.SHARE_BYTES + masks.TAG_BYTES
 
 
 def header(stage: Stage, plan: RoundPlan) -> bytes:
     """Stage and round of a message."""
-    return number(_KINDS.index(stage), 1) + plan.digest[:_TAG]
+    return wire.number(_KINDS.index(stage), 1) + plan.digest[:_TAG]
 
 
-def opened(data: bytes, stage: Stage, plan: RoundPlan) -> Reader:
+def opened(data: bytes, stage: Stage, plan: RoundPlan) -> wire.Reader:
     """A reader behind the header.
 
     Raises:
         WrongStage: a message of another stage.
         ReplayedRound: a message of another round.
     """
-    reader = Reader(data, stage)
+    reader = wire.Reader(data, stage)
     found = reader.number(1)
     if found != _KINDS.index(stage):
         name = _KINDS[found] if found < len(_KINDS) else "unknown"
-        raise WrongStage(stage, f"got a message of stage {name!r}")
+        raise wire.WrongStage(stage, f"got a message of stage {name!r}")
     if reader.take(_TAG) != plan.digest[:_TAG]:
-        raise ReplayedRound(stage, f"the message belongs to another round than {plan.round} of this session")
+        raise wire.ReplayedRound(stage, f"the message belongs to another round than {plan.round} of this session")
     return reader
 
 
@@ -65,17 +56,17 @@ def bitmap(clients: Collection[int] | Clients, plan: RoundPlan) -> bytes:
     return np.packbits(bits, bitorder="little").tobytes()
 
 
-def _read_bitmap(reader: Reader, plan: RoundPlan, stage: Stage) -> frozenset[int]:
+def _read_bitmap(reader: wire.Reader, plan: RoundPlan, stage: Stage) -> frozenset[int]:
     raw = np.frombuffer(reader.take(-(-plan.clients // 8)), dtype=np.uint8)
     bits = np.unpackbits(raw, bitorder="little")
     if bits[plan.clients :].any():
-        raise MalformedMessage(stage, "bits are set after the last client")
+        raise wire.MalformedMessage(stage, "bits are set after the last client")
     return frozenset(np.flatnonzero(bits).tolist())
 
 
 def picked(coins: bytes, plan: RoundPlan, index: int) -> frozenset[int]:
     """The mask partners that a client's coins pick among the others: any set as likely as any other."""
-    key = hashlib.sha256(b"mezzotint picks" + plan.digest + number(index, 2) + coins).digest()
+    key = hashlib.sha256(b"mezzotint picks" + plan.digest + wire.number(index, 2) + coins).digest()
     others = plan.clients - 1
     places = range(others) if plan.picks == others else first_shuffled(others, key, plan.picks)
     return frozenset(place + (place >= index) for place in places)
@@ -86,16 +77,16 @@ def picked(coins: bytes, plan: RoundPlan, index: int) -> frozenset[int]:
 
 def invitation(plan: RoundPlan, index: int, roster: bytes = b"") -> bytes:
     """Server to client: the plan, the client's place in it, and the roster for a client that holds none."""
-    return plan.to_bytes() + number(index, 2) + roster
+    return plan.to_bytes() + wire.number(index, 2) + roster
 
 
 def read_invitation(data: bytes) -> tuple[RoundPlan, int, bytes]:
     """The plan, the client's place, the roster's bytes."""
-    reader = Reader(data, "deal")
+    reader = wire.Reader(data, "deal")
     plan = RoundPlan.from_reader(reader)
     index = reader.number(2)
     if index >= plan.clients:
-        raise MalformedMessage("deal", f"index {index} of {plan.clients} clients")
+        raise wire.MalformedMessage("deal", f"index {index} of {plan.clients} clients")
     return plan, index, reader.rest()
 
 
@@ -122,23 +113,23 @@ class Deal:
 
     def statement(self, plan: RoundPlan) -> bytes:
         """What the identity signs."""
-        said = number(self.index, 2) + self.mask + self.channel + self.coins + self.contents
+        said = wire.number(self.index, 2) + self.mask + self.channel + self.coins + self.contents
         return b"mezzotint deals" + plan.digest + said
 
     def to_bytes(self) -> bytes:
         """Fixed width."""
-        return number(self.index, 2) + self.mask + self.channel + self.coins + self.contents + self.signature
+        return wire.number(self.index, 2) + self.mask + self.channel + self.coins + self.contents + self.signature
 
     @classmethod
-    def from_reader(cls, reader: Reader) -> Deal:
+    def from_reader(cls, reader: wire.Reader) -> Deal:
         """Reads one."""
         return cls(
             index=reader.number(2),
-            mask=reader.take(KEY_BYTES),
-            channel=reader.take(KEY_BYTES),
+            mask=reader.take(masks.KEY_BYTES),
+            channel=reader.take(masks.KEY_BYTES),
             coins=reader.take(COIN_BYTES),
             contents=reader.take(32),
-            signature=reader.take(SIGNATURE_BYTES),
+            signature=reader.take(masks.SIGNATURE_BYTES),
         )
 
 
@@ -156,41 +147,21 @@ class Portion:
         return self.sealed + self.of_self + self.of_key
 
 
-PORTION_BYTES = SEALED_BYTES + 2 * COMMITMENT_BYTES
-DEAL_BYTES = 2 + 2 * KEY_BYTES + COIN_BYTES + 32 + SIGNATURE_BYTES
-CHANNEL = slice(2 + KEY_BYTES, 2 + 2 * KEY_BYTES)
+PORTION_BYTES = SEALED_BYTES + 2 * masks.COMMITMENT_BYTES
+DEAL_BYTES = 2 + 2 * masks.KEY_BYTES + COIN_BYTES + 32 + masks.SIGNATURE_BYTES
+CHANNEL = slice(2 + masks.KEY_BYTES, 2 + 2 * masks.KEY_BYTES)
 """Where the channel's key stands in a `Deal`."""
 COINS = slice(CHANNEL.stop, CHANNEL.stop + COIN_BYTES)
 _DEAL_BEGIN = 1 + _TAG
-_PORTIONS_BEGIN = _DEAL_BEGIN + DEAL_BYTES + COMMITMENT_BYTES
+_PORTIONS_BEGIN = _DEAL_BEGIN + DEAL_BYTES + masks.COMMITMENT_BYTES
 
 
-@final
-class Portions(Sequence[Portion]):
-    """What a dealing holds for the committee, each portion cut out when it is asked for."""
-
-    __slots__ = ("_dealing",)
-
-    def __init__(self, dealing: bytes) -> None:
-        self._dealing = dealing
-
-    def __len__(self) -> int:
-        return (len(self._dealing) - _PORTIONS_BEGIN) // PORTION_BYTES
-
-    @overload
-    def __getitem__(self, holder: int) -> Portion: ...
-    @overload
-    def __getitem__(self, holder: slice) -> list[Portion]: ...
-    def __getitem__(self, holder: int | slice) -> Portion | list[Portion]:
-        if isinstance(holder, slice):
-            return [self[place] for place in range(len(self))[holder]]
-        begin = _PORTIONS_BEGIN + range(len(self))[holder] * PORTION_BYTES
-        reader = Reader(self._dealing[begin : begin + PORTION_BYTES], "deal")
-        return Portion(
-            sealed=reader.take(SEALED_BYTES),
-            of_self=reader.take(COMMITMENT_BYTES),
-            of_key=reader.take(COMMITMENT_BYTES),
-        )
+def portion(dealing: bytes, holder: int) -> Portion:
+    """What a dealing that `read_dealing` took holds for one member of the committee."""
+    begin = _PORTIONS_BEGIN + holder * PORTION_BYTES
+    reader = wire.Reader(dealing[begin : begin + PORTION_BYTES], "deal")
+    sealed, of_self, of_key = map(reader.take, (SEALED_BYTES, masks.COMMITMENT_BYTES, masks.COMMITMENT_BYTES))
+    return Portion(sealed=sealed, of_self=of_self, of_key=of_key)
 
 
 def contents(seed_commitment: bytes, portions: Sequence[Portion]) -> bytes:
@@ -203,8 +174,8 @@ def dealing(plan: RoundPlan, deal: Deal, its_contents: bytes) -> bytes:
     return header("deal", plan) + deal.to_bytes() + its_contents
 
 
-def read_dealing(data: bytes, plan: RoundPlan) -> tuple[Deal, bytes, Portions]:
-    """The public part, the commitment to the self mask's seed, and one portion per member of the committee.
+def read_dealing(data: bytes, plan: RoundPlan) -> tuple[Deal, bytes]:
+    """The public part, and the commitment to the self mask's seed; there is one portion per member of the committee.
 
     Raises:
         MalformedMessage: also when the contents are not those that were signed.
@@ -213,12 +184,12 @@ def read_dealing(data: bytes, plan: RoundPlan) -> tuple[Deal, bytes, Portions]:
     deal = Deal.from_reader(reader)
     rest = reader.rest()
     if hashlib.sha256(rest).digest() != deal.contents:
-        raise MalformedMessage("deal", "the shares are not those that the public part speaks of")
-    reader = Reader(rest, "deal")
-    seed = reader.take(COMMITMENT_BYTES)
+        raise wire.MalformedMessage("deal", "the shares are not those that the public part speaks of")
+    reader = wire.Reader(rest, "deal")
+    seed = reader.take(masks.COMMITMENT_BYTES)
     reader.take(plan.members * PORTION_BYTES)
     reader.end()
-    return deal, seed, Portions(data)
+    return deal, seed
 
 
 def parts(dealing: bytes) -> tuple[bytes, bytes]:
@@ -242,9 +213,9 @@ def read_partners(data: bytes, plan: RoundPlan) -> tuple[frozenset[int], dict[in
     while reader.left:
         deal = Deal.from_reader(reader)
         if deal.index >= plan.clients:
-            raise UnknownSender("sum", f"client {deal.index} has no part here", (deal.index,))
+            raise wire.UnknownSender("sum", f"client {deal.index} has no part here", (deal.index,))
         if deal.index in found:
-            raise DuplicateAnswer("sum", f"client {deal.index} is named twice", (deal.index,))
+            raise wire.DuplicateAnswer("sum", f"client {deal.index} is named twice", (deal.index,))
         found[deal.index] = deal
     return dealt, found
 
@@ -252,7 +223,7 @@ def read_partners(data: bytes, plan: RoundPlan) -> tuple[frozenset[int], dict[in
 def masks_statement(plan: RoundPlan, index: int, coins: bytes, dealt: bytes, partners: Collection[int]) -> bytes:
     """What a client signs with its masked input: the picks it made, among whom (a bitmap: it is the same for all), and
     with whom it masked in the end."""
-    said = number(index, 2) + coins + hashlib.sha256(dealt + bitmap(partners, plan)).digest()
+    said = wire.number(index, 2) + coins + hashlib.sha256(dealt + bitmap(partners, plan)).digest()
     return b"mezzotint masks" + plan.digest + said
 
 
@@ -269,7 +240,7 @@ def masked(plan: RoundPlan, signature: bytes, packed: bytes) -> bytes:
 def read_masked(data: bytes, plan: RoundPlan) -> tuple[bytes, bytes]:
     """The signature and the packed words."""
     reader = opened(data, "sum", plan)
-    return reader.take(SIGNATURE_BYTES), reader.rest()
+    return reader.take(masks.SIGNATURE_BYTES), reader.rest()
 
 
 # Agree ---------------------------------------------------------------------------------------------------------------
@@ -286,7 +257,7 @@ def read_proposal(data: bytes, plan: RoundPlan) -> tuple[dict[int, bytes], dict[
     reader = opened(data, "agree", plan)
     dealt, survivors = _read_bitmap(reader, plan, "agree"), _read_bitmap(reader, plan, "agree")
     coins = {index: reader.take(COIN_BYTES) for index in sorted(dealt)}
-    said = {index: reader.take(SIGNATURE_BYTES) for index in sorted(survivors)}
+    said = {index: reader.take(masks.SIGNATURE_BYTES) for index in sorted(survivors)}
     reader.end()
     return coins, said
 
@@ -305,7 +276,7 @@ def agreement(plan: RoundPlan, signature: bytes) -> bytes:
 def read_agreement(data: bytes, plan: RoundPlan) -> bytes:
     """The signature."""
     reader = opened(data, "agree", plan)
-    signature = reader.take(SIGNATURE_BYTES)
+    signature = reader.take(masks.SIGNATURE_BYTES)
     reader.end()
     return signature
 
@@ -315,12 +286,12 @@ def read_agreement(data: bytes, plan: RoundPlan) -> bytes:
 
 def opening(plan: RoundPlan, signatures: Mapping[int, bytes], sealed: bytes) -> bytes:
     """Server to a member: the members' signatures; then, of all who dealt, the channel and what is sealed for it."""
-    words = b"".join(number(index, 2) + signature for index, signature in sorted(signatures.items()))
-    return header("open", plan) + number(len(signatures), 2) + words + sealed
+    words = b"".join(wire.number(index, 2) + signature for index, signature in sorted(signatures.items()))
+    return header("open", plan) + wire.number(len(signatures), 2) + words + sealed
 
 
-def _read_portions(reader: Reader, dealt: Collection[int]) -> dict[int, tuple[bytes, bytes]]:
-    return {index: (reader.take(KEY_BYTES), reader.take(SEALED_BYTES)) for index in sorted(dealt)}
+def _read_portions(reader: wire.Reader, dealt: Collection[int]) -> dict[int, tuple[bytes, bytes]]:
+    return {index: (reader.take(masks.KEY_BYTES), reader.take(SEALED_BYTES)) for index in sorted(dealt)}
 
 
 def read_opening(
@@ -332,8 +303,8 @@ def read_opening(
     for _ in range(reader.number(2)):
         index = reader.number(2)
         if index in signatures:
-            raise DuplicateAnswer("open", f"client {index} is named twice", (index,))
-        signatures[index] = reader.take(SIGNATURE_BYTES)
+            raise wire.DuplicateAnswer("open", f"client {index} is named twice", (index,))
+        signatures[index] = reader.take(masks.SIGNATURE_BYTES)
     sealed = _read_portions(reader, dealt)
     reader.end()
     return signatures, sealed
@@ -351,7 +322,7 @@ def read_union(
     """Coins and signatures of all who dealt; channel and sealed shares by dealer."""
     reader = opened(data, "unite", plan)
     dealt = _read_bitmap(reader, plan, "unite")
-    words = {index: (reader.take(COIN_BYTES), reader.take(SIGNATURE_BYTES)) for index in sorted(dealt)}
+    words = {index: (reader.take(COIN_BYTES), reader.take(masks.SIGNATURE_BYTES)) for index in sorted(dealt)}
     sealed = _read_portions(reader, dealt)
     reader.end()
     return {index: one[0] for index, one in words.items()}, {index: one[1] for index, one in words.items()}, sealed
@@ -367,8 +338,8 @@ def read_shares(data: bytes, plan: RoundPlan, dealt: Collection[int]) -> dict[in
     reader = opened(data, "open", plan)
     owners = _read_bitmap(reader, plan, "open")
     if strangers := sorted(owners.difference(dealt)):
-        raise UnknownSender("open", f"clients {strangers} dealt nothing", tuple(strangers))
-    found = {index: reader.take(SHARE_BYTES) for index in sorted(owners)}
+        raise wire.UnknownSender("open", f"clients {strangers} dealt nothing", tuple(strangers))
+    found = {index: reader.take(masks.SHARE_BYTES) for index in sorted(owners)}
     reader.end()
     return found
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_object, write_text
-from mezzotint.federated.secagg import messages
+from mezzotint.federated.secagg import messages, wire
 from mezzotint.federated.secagg.client import mask_key_from_seed, pair_mask_key, self_mask_key
 from mezzotint.federated.secagg.masks import (
     SIGNATURE_BYTES,
@@ -38,18 +38,6 @@ from mezzotint.federated.secagg.messages import Clients, Deal, Partners, Stage
 from mezzotint.federated.secagg.plan import RoundPlan
 from mezzotint.federated.secagg.roster import Roster
 from mezzotint.federated.secagg.store import ByClient, Dealings, Shares
-from mezzotint.federated.secagg.wire import (
-    DuplicateAnswer,
-    OutOfRangeInteger,
-    PlanRefused,
-    ProtocolError,
-    Reader,
-    SwappedKey,
-    TamperedShare,
-    TooFewClients,
-    UnknownSender,
-    WrongStage,
-)
 
 
 @final
@@ -105,7 +93,7 @@ class Server:
 
     def __init__(self, plan: RoundPlan, roster: Roster) -> None:
         if plan.roster != roster.digest:
-            raise PlanRefused("plan", "roster: the plan is about another one")
+            raise wire.PlanRefused("plan", "roster: the plan is about another one")
         self.plan = plan
         self.roster = roster
         self.cohort = roster.cohort(plan.round, plan.clients, plan.draw)
@@ -167,9 +155,9 @@ class Server:
         """
         stage = self.stage
         if not self._is_asked(index):
-            raise UnknownSender(stage, f"client {index} was not asked", (index,))
+            raise wire.UnknownSender(stage, f"client {index} was not asked", (index,))
         if index in self._answers:
-            raise DuplicateAnswer(stage, f"client {index} answered already; its first answer stands", (index,))
+            raise wire.DuplicateAnswer(stage, f"client {index} answered already; its first answer stands", (index,))
         takers = (self._took_dealing, self._took_masked, self._took_agreement, self._took_shares)
         takers[self._place](index, answer)
 
@@ -181,7 +169,7 @@ class Server:
             return bool((self._shares.counts[self._dealt.clients] >= self.plan.quorum).all())
         try:
             self._check_enough(self.stage)
-        except TooFewClients:
+        except wire.TooFewClients:
             return False
         return True
 
@@ -194,7 +182,7 @@ class Server:
         """
         stage = self.stage
         if stage == "open":
-            raise WrongStage(stage, "the last stage; its outcome is result()")
+            raise wire.WrongStage(stage, "the last stage; its outcome is result()")
         if stage == "deal":
             self._leave_out_lonely()
         self._check_enough(stage)
@@ -216,7 +204,7 @@ class Server:
             WrongStage: somebody dealt and is not in the sum, or it is another stage.
         """
         if not self.everybody:
-            raise WrongStage("unite", "only where all who dealt are in the sum; call advance()")
+            raise wire.WrongStage("unite", "only where all who dealt are in the sum; call advance()")
         self._check_enough("sum")
         self._place = messages.STAGES.index("open")
         # Nobody signs in between, so all members that are in the sum are asked.
@@ -230,33 +218,33 @@ class Server:
     def _check_enough(self, stage: Stage) -> None:
         plan, answered = self.plan, self.answered
         if stage != "agree" and len(answered) < plan.minimum:
-            raise TooFewClients(stage, f"{len(answered)} of {len(self.asked)} answered, {plan.minimum} are needed")
+            raise wire.TooFewClients(stage, f"{len(answered)} of {len(self.asked)} answered, {plan.minimum} are needed")
         members = sum(index < plan.members for index in answered)
         if members < plan.quorum:
-            raise TooFewClients(stage, f"{members} members of the committee answered, the quorum is {plan.quorum}")
+            raise wire.TooFewClients(stage, f"{members} members of the committee answered, the quorum is {plan.quorum}")
         if stage == "sum":
             for index in answered:
-                if len(self._masked.keys() & self._dealt[index].picks.tolist()) < plan.least:
-                    raise TooFewClients(stage, f"client {index} has too few of its picks among the survivors")
+                if len(self._masked.keys() & self._dealt.picks[index].tolist()) < plan.least:
+                    raise wire.TooFewClients(stage, f"client {index} has too few of its picks among the survivors")
 
     # Deal ----------------------------------------------------------------------------------------------------------
 
     def _took_dealing(self, index: int, answer: bytes) -> None:
-        deal, _, _ = messages.read_dealing(answer, self.plan)
+        deal, _ = messages.read_dealing(answer, self.plan)
         if deal.index != index:
-            raise UnknownSender("deal", f"client {index} speaks for {deal.index}", (index,))
+            raise wire.UnknownSender("deal", f"client {index} speaks for {deal.index}", (index,))
         if not signed(self.cohort[index].identity, deal.signature, deal.statement(self.plan)):
-            raise SwappedKey("deal", f"client {index} did not sign its keys", (index,))
+            raise wire.SwappedKey("deal", f"client {index} did not sign its keys", (index,))
         if not (has_large_order(deal.channel) and has_large_order(deal.mask)):
             # Passed on, it would make every partner refuse, and the round fail for all.
-            raise SwappedKey("deal", f"client {index} offers a key of small order", (index,))
+            raise wire.SwappedKey("deal", f"client {index} offers a key of small order", (index,))
         self._dealt.add(index, answer, messages.picked(deal.coins, self.plan, index))
 
     def _leave_out_lonely(self) -> None:
         """Forgets who picked too few of those that dealt: in the sum, it would end the round for all of them."""
         there = np.zeros(self.plan.clients, dtype=bool)
         there[list(self._dealt)] = True
-        while lonely := [index for index, one in self._dealt.items() if there[one.picks].sum() < self.plan.least]:
+        while lonely := [one for one in self._dealt if there[self._dealt.picks[one]].sum() < self.plan.least]:
             there[lonely] = False
             for index in lonely:
                 self._dealt.leave_out(index)
@@ -273,10 +261,10 @@ class Server:
 
     def _took_masked(self, index: int, answer: bytes) -> None:
         signature, packed = messages.read_masked(answer, self.plan)
-        coins = self._dealt[index].deal.coins
+        coins = self._dealt[index].coins
         statement = messages.masks_statement(self.plan, index, coins, self._among, self._masking[index])
         if not signed(self.cohort[index].identity, signature, statement):
-            raise SwappedKey("sum", f"client {index} did not sign among whom it masked", (index,))
+            raise wire.SwappedKey("sum", f"client {index} did not sign among whom it masked", (index,))
         self._total += unpack_words(packed, self.plan.bits, self.plan.coordinates, stage="sum")
         self._masked[index] = signature
 
@@ -290,7 +278,7 @@ class Server:
         signature = messages.read_agreement(answer, self.plan)
         statement = messages.certificate_statement(self.plan, self._dealt, self._masked)
         if not signed(self.cohort[index].identity, signature, statement):
-            raise SwappedKey("agree", f"member {index} did not sign these survivors", (index,))
+            raise wire.SwappedKey("agree", f"member {index} did not sign these survivors", (index,))
         self._agreed[index] = signature
 
     def _certificates(self) -> Outbox:
@@ -311,7 +299,7 @@ class Server:
                 del found[owner]
         if 2 * len(found) < len(self._dealt):
             told = f"member {index} has good shares of {len(found)} of {len(self._dealt)} clients"
-            raise TamperedShare("open", f"{told}: so many cannot all have dealt bad ones", (index,))
+            raise wire.TamperedShare("open", f"{told}: so many cannot all have dealt bad ones", (index,))
         for owner in wrong:
             self.disputed.setdefault(owner, []).append(index)
         self._shares.add(index, found)
@@ -324,14 +312,14 @@ class Server:
             # So many members cannot all be corrupted: somebody honest was dealt what cannot be opened.
             crooked = len(self._opened) - len(shares) >= 2 * plan.quorum - plan.members
             told = f"{len(shares)} shares of client {owner} came, the quorum is {plan.quorum}"
-            raise TooFewClients("open", told, (owner,) if crooked else ())
+            raise wire.TooFewClients("open", told, (owner,) if crooked else ())
         kind: Kind = "self" if owner in self._masked else "key"
-        dealt = self._dealt[owner]
-        secret = restored(plan, dealt.deal, dealt.seed, kind, shares)
+        secret = restored(plan, self._dealt[owner], self._dealt.seed(owner), kind, shares)
         if secret is None:
-            facts = {"identity": self.cohort[owner].identity, "plan": plan.to_bytes(), "dealing": dealt.message}
-            self.blames.append(Blame(**facts, kind=kind, shares=shares))
-            raise TamperedShare("open", f"the shares that client {owner} dealt do not fit together", (owner,))
+            identity, dealing = self.cohort[owner].identity, self._dealt.message(owner)
+            proof = Blame(identity=identity, plan=plan.to_bytes(), dealing=dealing, kind=kind, shares=shares)
+            self.blames.append(proof)
+            raise wire.TamperedShare("open", f"the shares that client {owner} dealt do not fit together", (owner,))
         return secret
 
     def _remove_pair_masks(self, total: Words, owner: int) -> None:
@@ -340,7 +328,7 @@ class Server:
             return
         private = mask_key_from_seed(self._secret(owner), self.plan, owner)
         for other in others:
-            key = pair_mask_key(private, self._dealt[other].deal.mask, self.plan, owner, other)
+            key = pair_mask_key(private, self._dealt[other].mask, self.plan, owner, other)
             # The survivor added it when its index is the lower one.
             add_mask(total, key, sign=-1 if other < owner else 1)
 
@@ -354,23 +342,23 @@ class Server:
             OutOfRangeInteger: the sum exceeds what the survivors may have sent; nobody can be named for it.
         """
         if self.stage != "open":
-            raise WrongStage(self.stage, "answers of later stages are missing")
+            raise wire.WrongStage(self.stage, "answers of later stages are missing")
         total = self._total.copy()
         culprits: list[int] = []
-        unnamed: TooFewClients | TamperedShare | None = None
+        unnamed: wire.TooFewClients | wire.TamperedShare | None = None
         for owner in sorted(self._dealt):
             try:
                 if owner in self._masked:
                     add_mask(total, self_mask_key(self._secret(owner), self.plan, owner), sign=-1)
                 else:
                     self._remove_pair_masks(total, owner)
-            except (TooFewClients, TamperedShare) as error:
+            except (wire.TooFewClients, wire.TamperedShare) as error:
                 culprits += error.culprits
                 unnamed = unnamed if error.culprits else error
         if unnamed is not None and not culprits:
             raise unnamed
         if culprits:
-            raise TamperedShare("open", f"the shares that clients {culprits} dealt are of no use", tuple(culprits))
+            raise wire.TamperedShare("open", f"the shares that clients {culprits} dealt are of no use", tuple(culprits))
         values = reduced(total, self.plan.bits).astype(np.int64)
         self._check_range(values)
         values.setflags(write=False)
@@ -381,7 +369,7 @@ class Server:
         most = len(self._masked) * self.plan.span
         if self.plan.overflow == "impossible" and int(values.max()) > most:
             place = int(np.argmax(values))
-            raise OutOfRangeInteger(
+            raise wire.OutOfRangeInteger(
                 "open",
                 f"coordinate {place} sums to {int(values[place])}, above {most}: a client sent more than it may. Masks "
                 "hide who: there is no evidence against anybody. Who was asked in all rounds that ended like this, and "
@@ -433,12 +421,12 @@ class Blame:
         Raises:
             ParameterError: it does not: not signed by that client, not its shares, too few, or they fit together.
         """
-        reader = Reader(self.plan, "plan")
+        reader = wire.Reader(self.plan, "plan")
         try:
             plan = RoundPlan.from_reader(reader)
             reader.end()
-            deal, seed, portions = messages.read_dealing(self.dealing, plan)
-        except ProtocolError as error:
+            deal, seed = messages.read_dealing(self.dealing, plan)
+        except wire.ProtocolError as error:
             raise ParameterError("blame", "the dealing", f"is not of this plan: {error}") from None
         if not signed(self.identity, deal.signature, deal.statement(plan)):
             raise ParameterError("blame", "the dealing", "was not signed by this client")
@@ -447,7 +435,8 @@ class Blame:
         for holder, share in self.shares.items():
             if not 0 <= holder < plan.members:
                 raise ParameterError("blame", f"member {holder}", "is not in the committee")
-            promised = portions[holder].of_self if self.kind == "self" else portions[holder].of_key
+            portion = messages.portion(self.dealing, holder)
+            promised = portion.of_self if self.kind == "self" else portion.of_key
             found = commitment(share, plan=plan.digest, owner=deal.index, holder=holder, kind=self.kind.encode())
             if found != promised:
                 raise ParameterError("blame", f"the share of member {holder}", "is not the one that was dealt")

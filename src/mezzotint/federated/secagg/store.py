@@ -16,18 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.errors import StorageError
-from mezzotint.federated.secagg import messages
-from mezzotint.federated.secagg.masks import (
-    COMMITMENT_BYTES,
-    KEY_BYTES,
-    SHARE_BYTES,
-    TAG_BYTES,
-    derive,
-    pair_purpose,
-    seal,
-    unseal,
-)
-from mezzotint.federated.secagg.messages import Clients, Deal, Portions
+from mezzotint.federated.secagg import masks, messages
+from mezzotint.federated.secagg.messages import Clients, Deal
 from mezzotint.federated.secagg.plan import RoundPlan
 from mezzotint.federated.secagg.wire import Reader
 
@@ -112,44 +102,8 @@ class ByClient(MutableMapping[int, bytes]):
 
 
 @final
-class Dealing:
-    """What one client dealt, and whom it picked; cut out of where it lies when it is asked for."""
-
-    __slots__ = ("_dealings", "_index")
-
-    def __init__(self, dealings: Dealings, index: int) -> None:
-        self._dealings = dealings
-        self._index = index
-
-    @property
-    def deal(self) -> Deal:
-        """The public part."""
-        return Deal.from_reader(Reader(self._dealings.public([self._index]), "deal"))
-
-    @property
-    def seed(self) -> bytes:
-        """The commitment to the self mask's seed."""
-        return self._dealings.seed(self._index)
-
-    @property
-    def message(self) -> bytes:
-        """All of it, as it was signed."""
-        return self._dealings.message(self._index)
-
-    @property
-    def portions(self) -> Portions:
-        """One a member."""
-        return Portions(self.message)
-
-    @property
-    def picks(self) -> Clients:
-        """Whom it picked."""
-        return self._dealings.picks[self._index]
-
-
-@final
-class Dealings(Mapping[int, Dealing]):
-    """The dealings of a round by client, ascending.
+class Dealings(Mapping[int, Deal]):
+    """The dealings of a round: the public part of each by client, ascending, and the rest where it is asked for.
 
     Public parts stay in memory. Portions, one a member and all but two hundred bytes of a dealing, are written as they
     were sent, sealed for their members: a block of dealings at a time, by member, so that those of one member are read
@@ -164,16 +118,17 @@ class Dealings(Mapping[int, Dealing]):
         self._at = np.full(plan.clients, -1, dtype=np.int32)
         """Number of a client's dealing, in the order in which they came."""
         self._came = 0
-        self._public = np.zeros((plan.clients, messages.DEAL_BYTES + COMMITMENT_BYTES), dtype=np.uint8)
+        self._public = np.zeros((plan.clients, messages.DEAL_BYTES + masks.COMMITMENT_BYTES), dtype=np.uint8)
         self.picks: npt.NDArray[np.uint16] = np.zeros((plan.clients, plan.picks), dtype=np.uint16)
+        """Whom each client picked."""
         rows = min(plan.clients, max(1, _BLOCK // (plan.members * messages.PORTION_BYTES)))
         self._block = np.zeros((plan.members, rows, messages.PORTION_BYTES), dtype=np.uint8)
         self._spill = Spill()
 
-    def __getitem__(self, index: int) -> Dealing:
+    def __getitem__(self, index: int) -> Deal:
         if index not in self:
             raise KeyError(index)
-        return Dealing(self, index)
+        return Deal.from_reader(Reader(self.public([index]), "deal"))
 
     def __contains__(self, index: object) -> bool:
         return isinstance(index, int) and 0 <= index < self._at.size and bool(self._at[index] >= 0)
@@ -219,19 +174,19 @@ class Dealings(Mapping[int, Dealing]):
 
     def promised(self, member: int) -> Iterator[tuple[int, bytes, bytes]]:
         """Dealer after dealer, its commitments to one member's shares of its seed and of its mask key."""
-        rows = np.empty((len(self), 2 * COMMITMENT_BYTES), dtype=np.uint8)
+        rows = np.empty((len(self), 2 * masks.COMMITMENT_BYTES), dtype=np.uint8)
         self._column(member, _COMMITMENTS, rows)
         for index, row in zip(self, rows, strict=True):
             both = row.tobytes()
-            yield index, both[:COMMITMENT_BYTES], both[COMMITMENT_BYTES:]
+            yield index, both[: masks.COMMITMENT_BYTES], both[masks.COMMITMENT_BYTES :]
 
     def sealed(self, member: int, head: bytes = b"") -> bytes:
         """`head`; then, of all who dealt, the channel's key and what is sealed for one member, as it is sent them."""
-        text = bytearray(len(head) + len(self) * (KEY_BYTES + messages.SEALED_BYTES))
+        text = bytearray(len(head) + len(self) * (masks.KEY_BYTES + messages.SEALED_BYTES))
         text[: len(head)] = head
         rows = np.frombuffer(text, dtype=np.uint8, offset=len(head)).reshape(len(self), -1)
-        rows[:, :KEY_BYTES] = self._public[self.clients, messages.CHANNEL]
-        self._column(member, _SEALED, rows[:, KEY_BYTES:])
+        rows[:, : masks.KEY_BYTES] = self._public[self.clients, messages.CHANNEL]
+        self._column(member, _SEALED, rows[:, masks.KEY_BYTES :])
         return bytes(text)
 
     def _column(self, member: int, part: slice, found: Rows) -> None:
@@ -272,22 +227,22 @@ class Shares:
         """Shares of each client's secret."""
         self._key = os.urandom(32)
         self._holders: list[int] = []
-        self._rows = max(1, _BLOCK // (plan.members * (1 + SHARE_BYTES)))
+        self._rows = max(1, _BLOCK // (plan.members * (1 + masks.SHARE_BYTES)))
         self._spill = Spill()
         self._at_hand: tuple[int, Rows] | None = None
 
     def add(self, holder: int, found: Mapping[int, bytes]) -> None:
         """Takes what a member opened, by dealer."""
         owners = messages.compact(found)
-        table = np.zeros((self._plan.clients, 1 + SHARE_BYTES), dtype=np.uint8)
+        table = np.zeros((self._plan.clients, 1 + masks.SHARE_BYTES), dtype=np.uint8)
         table[owners, 0] = 1
-        table[owners, 1:] = np.frombuffer(b"".join(found.values()), dtype=np.uint8).reshape(-1, SHARE_BYTES)
+        table[owners, 1:] = np.frombuffer(b"".join(found.values()), dtype=np.uint8).reshape(-1, masks.SHARE_BYTES)
         self.counts[owners] += 1
         self._holders.append(holder)
         self._at_hand = None
         for block, begin in enumerate(range(0, len(table), self._rows)):
             part = table[begin : begin + self._rows].tobytes()
-            sealed = seal(self._key_of(block, holder), part, about=self._plan.digest)
+            sealed = masks.seal(self._key_of(block, holder), part, about=self._plan.digest)
             self._spill.write(self._place(block, holder), sealed)
 
     def of(self, owner: int) -> dict[int, bytes]:
@@ -299,20 +254,20 @@ class Shares:
         if self._at_hand is None or self._at_hand[0] != block:
             self._at_hand = block, np.stack([self._table(block, holder) for holder in holders], axis=1)
         shares = self._at_hand[1][row].tobytes()
-        places = zip(holders, range(0, len(shares), 1 + SHARE_BYTES), strict=True)
-        return {holder: shares[at + 1 : at + 1 + SHARE_BYTES] for holder, at in places if shares[at]}
+        places = zip(holders, range(0, len(shares), 1 + masks.SHARE_BYTES), strict=True)
+        return {holder: shares[at + 1 : at + 1 + masks.SHARE_BYTES] for holder, at in places if shares[at]}
 
     def _place(self, block: int, holder: int) -> int:
-        return (block * self._plan.members + holder) * (self._rows * (1 + SHARE_BYTES) + TAG_BYTES)
+        return (block * self._plan.members + holder) * (self._rows * (1 + masks.SHARE_BYTES) + masks.TAG_BYTES)
 
     def _key_of(self, block: int, holder: int) -> bytes:
-        purpose = pair_purpose(b"shares at rest", block, holder)
-        return derive(self._key, plan=self._plan.digest, purpose=purpose)
+        purpose = masks.pair_purpose(b"shares at rest", block, holder)
+        return masks.derive(self._key, plan=self._plan.digest, purpose=purpose)
 
     def _table(self, block: int, holder: int) -> Rows:
         rows = min(self._rows, self._plan.clients - block * self._rows)
-        sealed = self._spill.read(self._place(block, holder), rows * (1 + SHARE_BYTES) + TAG_BYTES)
-        part = unseal(self._key_of(block, holder), sealed, about=self._plan.digest)
+        sealed = self._spill.read(self._place(block, holder), rows * (1 + masks.SHARE_BYTES) + masks.TAG_BYTES)
+        part = masks.unseal(self._key_of(block, holder), sealed, about=self._plan.digest)
         if part is None:
             raise StorageError("TMPDIR", str(tempfile.tempdir), "a temporary file was changed while it was in use")
-        return np.frombuffer(part, dtype=np.uint8).reshape(rows, 1 + SHARE_BYTES)
+        return np.frombuffer(part, dtype=np.uint8).reshape(rows, 1 + masks.SHARE_BYTES)
