@@ -134,12 +134,9 @@ def _composed(lossy: Sequence[Phase], neighboring: Neighboring) -> PrivacyLossDi
     )
     if not spacing <= _WIDEST:
         return None
-    parts = [
-        _step(phase.effective_noise, phase.sampling, neighboring, spacing, phase.kappa < 1).self_compose(
-            phase.participations
-        )
-        for phase in lossy
-    ]
+    steps = [_step(phase.effective_noise, phase.sampling, neighboring, spacing, phase.kappa < 1) for phase in lossy]
+    with np.errstate(over="ignore"):  # in moments of high orders, which then bound no tail
+        parts = [step.self_compose(phase.participations) for step, phase in zip(steps, lossy, strict=True)]
     return functools.reduce(lambda first, second: first.compose(second), parts)
 
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from dp_accounting import NeighboringRelation
 from dp_accounting.pld import pld_pmf
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution, from_gaussian_mechanism
-from scipy.special import log_ndtr, logsumexp, ndtr, ndtri, softmax
+from scipy.special import log_ndtr, ndtr, ndtri
 from scipy.stats import binom
 
 from mezzotint.core.arguments import Neighboring, check_count, check_positive, check_rate
@@ -212,31 +212,35 @@ def mixture_curve(first: Shifts, second: Shifts) -> Curve:
         first, second: P and Q; no mean of Q exceeds one of P, so that the ratio of their densities rises.
     """
 
-    def terms(shifts: Shifts, x: FloatArray) -> FloatArray:
-        return np.log(shifts.weights) + shifts.means * (x[:, None] - shifts.means / 2)
+    def of(shifts: Shifts, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Logarithm of a mixture's density over the standard normal one, and its derivative."""
+        terms = np.log(shifts.weights) + shifts.means * (x[:, None] - shifts.means / 2)
+        top = terms.max(axis=1)
+        masses = np.exp(terms - top[:, None])
+        total = masses.sum(axis=1)
+        return top + np.log(total), masses @ shifts.means / total
 
-    def ratio(x: FloatArray) -> FloatArray:
-        of_first, of_second = (np.asarray(logsumexp(terms(shifts, x), axis=1)) for shifts in (first, second))
-        return of_first - of_second
-
-    def slope(x: FloatArray) -> FloatArray:
-        return softmax(terms(first, x), axis=1) @ first.means - softmax(terms(second, x), axis=1) @ second.means
+    def ratio(x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        (above, rising), (below, falling) = of(first, x), of(second, x)
+        return above - below, rising - falling
 
     farthest = _BEYOND + max(np.abs(first.means).max(), np.abs(second.means).max())
     coarse = np.linspace(-farthest, farthest, _COARSE)
-    ratios = ratio(coarse)
+    ratios, _ = ratio(coarse)
 
     def curve(target: FloatArray) -> FloatArray:
         x = np.interp(target, ratios, coarse)
-        x = np.clip(x + (target - ratio(x)) / np.maximum(slope(x), 1e-9), -farthest, farthest)
+        there, slope = ratio(x)
+        x = np.clip(x + (target - there) / np.maximum(slope, 1e-9), -farthest, farthest)
         # Whatever half-lines these are, each is the best event at a ratio of its own, and between two ratios the curve,
         # which is convex in e^t, lies below its chord.
         x = np.sort(x)
-        own = np.maximum.accumulate(ratio(x))
+        own = np.maximum.accumulate(ratio(x)[0])
         x, own = x[own < _LARGEST], own[own < _LARGEST]
         above = ndtr(first.means - x[:, None]) @ first.weights + first.missing
-        below = own + logsumexp(np.log(second.weights) + log_ndtr(second.means - x[:, None]), axis=1)
-        height = above * (1 + RELATIVE_ERROR) - np.exp(np.minimum(below, 0.0)) * (1 - RELATIVE_ERROR)
+        tails = np.log(second.weights) + log_ndtr(second.means - x[:, None])
+        below = np.exp(np.minimum(own[:, None] + tails, 0.0)).sum(axis=1)
+        height = above * (1 + RELATIVE_ERROR) - np.minimum(below, 1.0) * (1 - RELATIVE_ERROR)
         height = np.clip(height, np.maximum(0.0, -np.expm1(np.minimum(own, 0.0))), 1.0)
         at = np.exp(np.minimum(target, _LARGEST))
         return np.interp(at, np.concatenate([[0.0], np.exp(own)]), np.concatenate([[1.0], height]))
