@@ -8,12 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from mezzotint import families
+from cli.files import save_column, save_mechanism
 from mezzotint.cli import run
 
 
@@ -48,15 +45,10 @@ def invoke(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
 @pytest.fixture
 def mechanism_file(tmp_path: Path) -> Path:
     """A saved four-level mechanism on [0, 10]."""
-    path = tmp_path / "m.json"
-    families.rqm(lower=0, upper=10, levels=4, extension=5.0, q=0.4).save(path)
-    return path
+    return save_mechanism(tmp_path)
 
 
 @pytest.fixture
 def column_file(tmp_path: Path) -> Path:
     """1000 values on [0, 10], an id and a text column."""
-    path = tmp_path / "in.parquet"
-    values = np.random.default_rng(1).uniform(0, 10, 1000)
-    pq.write_table(pa.table({"id": range(1000), "x": values, "word": ["w"] * 1000}), path)
-    return path
+    return save_column(tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +16,9 @@ from rich.console import Console
 from rich.table import Table
 from typer.main import get_command
 
+from cli.files import save_column, save_mechanism
 from mezzotint import Mechanism, kernel, privacy, vectors
-from mezzotint.cli import app
+from mezzotint.cli import app, run
 from mezzotint.cli.common import Fitted
 
 Invoke = Callable[..., Any]
@@ -65,19 +67,31 @@ def paragraphs(page: str) -> Iterator[str]:
     yield from sections
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a file of every kind that a verb reads."""
+    folder = tmp_path_factory.mktemp("made")
+    mechanism, column = save_mechanism(folder), save_column(folder)
+    vectors.ranked_codebook(dimension=16, epsilon=2.0, bits=4).save(folder / "ranks.json")
+    privatize = ["privatize", column, "--mechanism", mechanism, "--column", "x"]
+    charged = [*privatize, "--ledger", folder / "ledger.jsonl"]
+    for words in (
+        ["account", mechanism, "--rounds", "2", "--proof", folder / "claim.json"],
+        [*privatize, "--out", folder / "reports.parquet"],
+        [*charged, "--keep", "word", "--out", folder / "grouped.parquet"],
+        [*charged, "--column", "id", "--out", folder / "pairs.parquet"],
+    ):
+        assert run([str(word) for word in words]) == 0
+    return folder
+
+
 @pytest.fixture
-def files(tmp_path: Path, mechanism_file: Path, column_file: Path, invoke: Invoke) -> dict[str, Path]:
-    ranks, claim, reports = tmp_path / "ranks.json", tmp_path / "claim.json", tmp_path / "reports.parquet"
-    vectors.ranked_codebook(dimension=16, epsilon=2.0, bits=4).save(ranks)
-    assert invoke("account", mechanism_file, "--rounds", 2, "--proof", claim).status == 0
-    written = invoke("privatize", column_file, "--column", "x", "--mechanism", mechanism_file, "--out", reports)
-    assert written.status == 0
-    grouped, pairs, ledger = tmp_path / "grouped.parquet", tmp_path / "pairs.parquet", tmp_path / "ledger.jsonl"
-    words = ("privatize", column_file, "--mechanism", mechanism_file, "--column", "x", "--ledger", ledger)
-    assert invoke(*words, "--keep", "word", "--out", grouped).status == 0
-    assert invoke(*words, "--column", "id", "--out", pairs).status == 0
-    found = {"m": mechanism_file, "in": column_file, "ranks": ranks, "claim": claim, "reports": reports}
-    found |= {"grouped": grouped, "pairs": pairs, "ledger": ledger}
+def files(tmp_path: Path, made: Path) -> dict[str, Path]:
+    """Copies of them, by the names that `CALLS` uses, and places for what a verb writes."""
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    found = {"m": tmp_path / "m.json", "in": tmp_path / "in.parquet", "ledger": tmp_path / "ledger.jsonl"}
+    found |= {name: tmp_path / f"{name}.json" for name in ("ranks", "claim")}
+    found |= {name: tmp_path / f"{name}.parquet" for name in ("reports", "grouped", "pairs")}
     return found | {"out": tmp_path / "out.html", "csv": tmp_path / "o.csv", "folder": tmp_path / "demo"}
 
 
