@@ -26,7 +26,7 @@ from mezzotint.cli.common import (
     write_proof,
 )
 from mezzotint.core.errors import InfeasibleError, ParameterError
-from mezzotint.core.files import replacing
+from mezzotint.core.files import write_text
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import above
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from mezzotint.families.noise import IntegerNoise
     from mezzotint.federated.app import RunReport
     from mezzotint.federated.encoding import Encoding
-    from mezzotint.federated.settings import RunSettings
+    from mezzotint.federated.settings import RunSettings, Scheme
 
 EXAMPLE = "mezzotint federate --mechanism quantize --bits 4 --rounds 6 --out run --json"
 
@@ -241,7 +241,7 @@ def _settings(options: Options) -> RunSettings:
     return RunSettings(**given)
 
 
-def _encoding(options: Options, settings: RunSettings) -> Encoding | mz.vectors.RankedCodebook | None:
+def _encoding(options: Options, settings: RunSettings) -> Scheme | None:
     """How an update becomes a report; None for `clip`."""
     name, bits, report_epsilon = options["mechanism"], options["bits"], options["report_epsilon"]
     most_examples, quantile, bands = options["most_examples"], options["clip_quantile"], options["bands"]
@@ -290,13 +290,7 @@ def _size(settings: RunSettings) -> int:
     """Parameters of the model."""
     from mezzotint.federated import tasks
 
-    return tasks.model_for(settings.model, _federation(settings)).initial(settings.seed).size
-
-
-def _federation(settings: RunSettings) -> mz.datasets.Federation:
-    return mz.datasets.load_federation(
-        settings.dataset, folder=settings.data, clients=settings.clients, alpha=settings.alpha, seed=settings.seed
-    )
+    return tasks.model_for(settings.model, settings.federation()).initial(settings.seed).size
 
 
 def _prove(report: RunReport, path: Path) -> None:
@@ -399,38 +393,27 @@ def _noise(
     from mezzotint.federated.secagg import roster as draws
     from mezzotint.privacy.claim import counted
 
-    federation = _federation(settings)
+    federation = settings.federation()
+    population = len(federation.clients)
     size = tasks.model_for(settings.model, federation).initial(settings.seed).size + one_more
-    if bands > 1 and settings.per_round + settings.spare < len(federation.clients):
-        remedy = f"with --bands every client is in every sum: --per-round {len(federation.clients)}"
+    if bands > 1 and settings.per_round + settings.spare < population:
+        remedy = f"with --bands every client is in every sum: --per-round {population}"
         raise ParameterError("per_round", settings.per_round, remedy)
 
     def make(multiplier: float) -> Encoding:
         norm, clients = settings.l2_norm or 1.0, settings.per_round
-        if name == "rounded-gaussian":
-            return encodings.gaussian_encoding(
-                noise_multiplier=multiplier, l2_norm=norm, clients=clients, size=size, bands=bands
-            )
-        return encodings.noise_encoding(
-            _skellam if name == "skellam" else _discrete_gaussian,
-            noise_multiplier=multiplier,
-            l2_norm=norm,
-            clients=clients,
-            size=size,
-            adds="server" if name == "gaussian" else "clients",
-            name=name,
-        )
+        asked: Options = {"noise_multiplier": multiplier, "l2_norm": norm, "clients": clients, "size": size}
+        if name == _ROUNDED:
+            return encodings.gaussian_encoding(**asked, bands=bands)
+        family = _skellam if name == "skellam" else _discrete_gaussian
+        return encodings.noise_encoding(family, **asked, adds="server" if name == "gaussian" else "clients", name=name)
 
     if noise_multiplier is not None or settings.epsilon == 0:
         given = 1.0 if noise_multiplier is None else noise_multiplier
         return given, make(given)
     drawn = settings.per_round + settings.spare
-    rounds = draws.most_participations(
-        draws.check_sampling(settings.sampling),
-        rounds=settings.rounds,
-        per_round=drawn,
-        population=len(federation.clients),
-    )
+    sampling = draws.check_sampling(settings.sampling)
+    rounds = draws.most_participations(sampling, rounds=settings.rounds, per_round=drawn, population=population)
     least = settings.minimum or drawn // 2 + 1
     epsilon, delta = _left_for_updates(settings, least)
     found, encoding = budget.noise_within(epsilon, make, rounds=rounds, clients=least, size=size, delta=delta)
@@ -472,9 +455,7 @@ def _refuse_begun(out: Path | None) -> None:
         raise ParameterError("out", str(out), "holds a run already; go on with --resume, or name another folder")
 
 
-def _write_app(
-    app: Path, settings: RunSettings, encoding: Encoding | mz.vectors.RankedCodebook | None, out: Path | None
-) -> None:
+def _write_app(app: Path, settings: RunSettings, encoding: Scheme | None, out: Path | None) -> None:
     """The folder for `flwr run`, and what to do with it."""
     if out is not None and out.is_absolute():
         remedy = "results of an app go below the directory of its SuperLink: give a relative folder, or none"
@@ -494,7 +475,7 @@ def _write_app(
             "environment variable MEZZOTINT_DATA", markup=False)  # fmt: skip
 
 
-def _place(encoding: Encoding | mz.vectors.RankedCodebook | None, out: Path | None, scratch: Path) -> str:
+def _place(encoding: Scheme | None, out: Path | None, scratch: Path) -> str:
     """Where the run finds its encoding: beside its results, or in a temporary folder."""
     from mezzotint.federated import folder as folders
 
@@ -502,9 +483,8 @@ def _place(encoding: Encoding | mz.vectors.RankedCodebook | None, out: Path | No
         return ""
     folder = out if out is not None else scratch
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "encoding.json"
-    with replacing(path, overwrite=True) as temporary:
-        temporary.write_text(folders.described(encoding), encoding="utf-8")
+    path = folder / folders.ENCODING
+    write_text(path, folders.described(encoding), overwrite=True)
     return str(path.resolve())
 
 

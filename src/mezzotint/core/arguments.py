@@ -42,6 +42,13 @@ def check_count(name: str, value: object, *, least: int = 1, most: int = MOST) -
     return number
 
 
+def check_rules(record: object, *rules: tuple[str, bool, str]) -> None:
+    """ParameterError of the first rule that does not hold: a field of the record, whether it holds, the remedy."""
+    for name, holds, remedy in rules:
+        if not holds:
+            raise ParameterError(name, getattr(record, name), remedy)
+
+
 def check_choice(name: str, value: object, known: Iterable[str]) -> None:
     """ParameterError unless the value is one of these words."""
     words = list(known)

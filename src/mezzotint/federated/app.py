@@ -24,9 +24,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context
 from flwr.serverapp import Grid, ServerApp
 
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.files import locked, replacing
+from mezzotint.core.files import locked, write_text
 from mezzotint.core.records import JsonObject, Record, above
-from mezzotint.datasets import load_federation
 from mezzotint.federated.budget import rounds_within
 from mezzotint.federated.client_app import PARAMETERS, TOLD, data_here
 from mezzotint.federated.encoding import Encoding
@@ -38,7 +37,7 @@ from mezzotint.federated.rounds import RoundStrategy, spending
 from mezzotint.federated.secagg import PlanRefused, Roster
 from mezzotint.federated.secagg.roster import check_sampling
 from mezzotint.federated.server_optimizers import optimizer_named
-from mezzotint.federated.settings import RunSettings
+from mezzotint.federated.settings import RunSettings, Scheme
 from mezzotint.federated.strategy import Evaluation, SecureStrategy
 from mezzotint.federated.tasks import model_for
 from mezzotint.privacy.claim import Claim, basis, counted
@@ -109,8 +108,7 @@ def _prepare(settings: RunSettings, initial: npt.NDArray[np.float64]) -> Checkpo
     if (folder / NAME).exists():
         return Checkpoint.load(folder)
     fresh = Checkpoint(parameters=initial, done=0, session=os.urandom(16))
-    with replacing(folder / "settings.json", overwrite=True) as temporary:
-        temporary.write_text(json.dumps(settings.as_dict(), indent=1), encoding="utf-8")
+    write_text(folder / "settings.json", json.dumps(settings.as_dict(), indent=1), overwrite=True)
     fresh.save(folder)
     return fresh
 
@@ -119,13 +117,16 @@ def _budget(settings: RunSettings, strategy: RoundStrategy[Any], coordinates: in
     if settings.epsilon == 0:
         return None
 
-    def spent(rounds: int) -> float:
-        return strategy.cost(rounds, size=coordinates, delta=settings.delta, corrupted=settings.corrupted)
-
-    return rounds_within(settings.epsilon, spent, settings.rounds)
+    asked = _asked(settings, coordinates)
+    return rounds_within(settings.epsilon, lambda rounds: strategy.cost(rounds, **asked), settings.rounds)
 
 
-def check_run(settings: RunSettings, scheme: Encoding | RankedCodebook) -> None:
+def _asked(settings: RunSettings, coordinates: int) -> JsonObject:
+    """What the run's claims are about, as `RoundStrategy` is asked for them."""
+    return {"size": coordinates, "delta": settings.delta, "corrupted": settings.corrupted}
+
+
+def check_run(settings: RunSettings, scheme: Scheme) -> None:
     """Refuses, before anything starts or is written, a run whose rounds no client would answer.
 
     Raises:
@@ -141,9 +142,7 @@ def check_run(settings: RunSettings, scheme: Encoding | RankedCodebook) -> None:
         raise ParameterError("colluding", settings.colluding, remedy) from None
 
 
-def _strategy(
-    settings: RunSettings, scheme: Encoding | RankedCodebook, checkpoint: Checkpoint, coordinates: int
-) -> RoundStrategy[Any]:
+def _strategy(settings: RunSettings, scheme: Scheme, checkpoint: Checkpoint, coordinates: int) -> RoundStrategy[Any]:
     binding = scheme.sha256 if isinstance(scheme, RankedCodebook) else scheme.binding.hex()
     facts = {"session": checkpoint.session.hex(), "encoding": binding, "coordinates": coordinates}
     common: dict[str, Any] = {
@@ -274,36 +273,29 @@ def _trained(
     grid: Grid, settings: RunSettings, tell: Callable[[str], None] | None, evaluate: Evaluate | None
 ) -> RunReport:
     start = time.perf_counter()
-    federation = load_federation(
-        settings.dataset, folder=settings.data, clients=settings.clients, alpha=settings.alpha, seed=settings.seed
-    )
+    federation = settings.federation()
     model = model_for(settings.model, federation)
     checkpoint = _prepare(settings, model.initial(settings.seed))
-    scheme = settings.codebook() if settings.trust == "local" else settings.encoding()
-    strategy = _strategy(settings, scheme, checkpoint, checkpoint.parameters.size)
-    strategy.most_rounds = _budget(settings, strategy, checkpoint.parameters.size)
+    size = checkpoint.parameters.size
+    strategy = _strategy(settings, settings.scheme(), checkpoint, size)
+    strategy.most_rounds = _budget(settings, strategy, size)
     if checkpoint.done >= settings.rounds:
-        _tell(
-            tell,
-            f"the run is finished: all {counted(settings.rounds, 'round')} are done, results are in {settings.out}",
-        )
+        _tell(tell, f"the run is finished after {counted(settings.rounds, 'round')}; results are in {settings.out}")
 
     def scored(parameters: npt.NDArray[np.float64], done: int) -> Scores:
         own = {} if evaluate is None else {name: float(one) for name, one in evaluate(done, parameters).items()}
         return Scores(*model.evaluate(parameters, federation.test_x, federation.test_y), own, _adapted(strategy))
 
     if isinstance(strategy, SecureStrategy) and strategy.evaluator is not None:
-        _tell(tell, _price(settings, strategy, checkpoint.parameters.size))
+        _tell(tell, _price(settings, strategy, size))
     history = [Scores(*one) for one in checkpoint.told.get("history", [])]
     measured: list[JsonObject] = checkpoint.told.get("measured", [])
     if not history:
         history = [scored(checkpoint.parameters, checkpoint.done)]
     for done in range(checkpoint.done, settings.rounds):
         arrays = ArrayRecord({PARAMETERS: Array(checkpoint.parameters.astype(np.float32))})
-        result = strategy.start(
-            grid=grid, initial_arrays=arrays, num_rounds=1, train_config=_config(settings),
-            evaluate_config=_config(settings),
-        )  # fmt: skip
+        configs: JsonObject = {"train_config": _config(settings), "evaluate_config": _config(settings)}
+        result = strategy.start(grid=grid, initial_arrays=arrays, num_rounds=1, **configs)
         if strategy.stopped:
             break
         parameters = checkpoint.parameters
@@ -318,12 +310,12 @@ def _trained(
         )  # fmt: skip
         if settings.out:
             checkpoint.save(Path(settings.out))
-        spent = strategy.spent(size=parameters.size, delta=settings.delta, corrupted=settings.corrupted)
+        spent = strategy.spent(**_asked(settings, size))
         _tell_round(tell, strategy, done + 1, history[-1], spending(spent, strategy.ledger))
         if measured and measured[-1]["round"] == done + 1:
             _tell_measured(tell, measured[-1])
         time.sleep(settings.pause)
-    return _report(settings, strategy, history, measured, checkpoint.parameters.size, time.perf_counter() - start)
+    return _report(settings, strategy, history, measured, size, time.perf_counter() - start)
 
 
 def _config(settings: RunSettings) -> ConfigRecord:
@@ -370,7 +362,7 @@ def _report(
     seconds: float,
 ) -> RunReport:
     evaluator = strategy.evaluator if isinstance(strategy, SecureStrategy) else None
-    claims = strategy.claims(size=coordinates, delta=settings.delta, corrupted=settings.corrupted)
+    claims = strategy.claims(**_asked(settings, coordinates))
     return RunReport(
         accuracy=tuple(one.accuracy for one in history),
         loss=tuple(one.loss for one in history),
@@ -404,7 +396,7 @@ def _amplified(
     if "central" in claims:
         server += "; the central claim is what holds"
         server += ", if it adds the noise" if claims["central"].observer == "model" else ""
-    found = strategy.against_readers(size=coordinates, delta=settings.delta, corrupted=settings.corrupted)
+    found = strategy.against_readers(**_asked(settings, coordinates))
     return {"server": server, "readers": found if isinstance(found, str) else {**found.as_dict(), "text": str(found)}}
 
 
@@ -440,8 +432,8 @@ def make_server_app(
         chosen = _configured(context, folder) if settings is None else settings
         report = run_server(grid, chosen, **others)
         if chosen.out:
-            with replacing(Path(chosen.out) / "report.json", overwrite=True) as temporary:
-                temporary.write_text(json.dumps(report.as_dict(), default=str), encoding="utf-8")
+            told = json.dumps(report.as_dict(), default=str)
+            write_text(Path(chosen.out) / "report.json", told, overwrite=True)
         if done is not None:
             done(report)
 

@@ -22,19 +22,9 @@ if TYPE_CHECKING:
 
 PARAMETERS = "parameters"
 TOLD = (
-    "dataset",
-    "data",
-    "model",
-    "clients",
-    "per_round",
-    "alpha",
-    "seed",
-    "algorithm",
-    "steps",
-    "rate",
-    "batch",
-    "proximal",
-)
+    "dataset", "data", "model", "clients", "per_round", "alpha", "seed",
+    "algorithm", "steps", "rate", "batch", "proximal",
+)  # fmt: skip
 """Settings that clients are told; all public."""
 
 DATA = "MEZZOTINT_DATA"
@@ -58,14 +48,13 @@ class _Task(NamedTuple):
 
 
 def _task(message: Message, context: Context) -> _Task:
-    from mezzotint.datasets import load_federation
     from mezzotint.federated.settings import RunSettings
     from mezzotint.federated.tasks import model_for
 
     config: JsonObject = dict(message.content.config_records["config"])
     told = RunSettings.from_config({key: config[key] for key in TOLD})
     folder = str(context.node_config.get("data") or data_here(told.data))
-    federation = load_federation(told.dataset, folder=folder, clients=told.clients, alpha=told.alpha, seed=told.seed)
+    federation = told.federation(folder)
     if "partition-id" not in context.node_config:
         raise ParameterError("node-config", "no partition-id", "start the node with --node-config 'partition-id=3'")
     place = int(context.node_config["partition-id"])

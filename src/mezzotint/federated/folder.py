@@ -21,15 +21,14 @@ from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
 
 from mezzotint.core.errors import MezzotintError, ParameterError
-from mezzotint.core.files import refuse_existing, replacing
-from mezzotint.datasets import load_federation
+from mezzotint.core.files import refuse_existing, write_text
 from mezzotint.federated.app import RunReport, check_run, make_server_app
 from mezzotint.federated.client_app import make_client_app
-from mezzotint.federated.encoding import Encoding, canonical
+from mezzotint.federated.encoding import canonical
 from mezzotint.federated.mod import SecureUpdates
 from mezzotint.federated.policy import Policy
 from mezzotint.federated.secagg import Roster
-from mezzotint.federated.settings import RunSettings
+from mezzotint.federated.settings import RunSettings, Scheme
 from mezzotint.vectors import RankedCodebook
 
 PACKAGE = "mezzotint_run"
@@ -108,7 +107,7 @@ def requirement() -> str:
     return f"mezzotint[flower] @ {vcs['vcs']}+{origin['url']}@{vcs['commit_id']}"
 
 
-def described(encoding: Encoding | RankedCodebook) -> str:
+def described(encoding: Scheme) -> str:
     """The text of the file that `RunSettings.mechanism` names."""
     return encoding.to_json() if isinstance(encoding, RankedCodebook) else canonical(encoding.as_dict())
 
@@ -125,7 +124,7 @@ def _dependencies() -> str:
     )
 
 
-def write_app(folder: Path, settings: RunSettings, encoding: Encoding | RankedCodebook | None = None) -> None:
+def write_app(folder: Path, settings: RunSettings, encoding: Scheme | None = None) -> None:
     """Writes a Flower app that holds everything it needs but the data; `flwr run FOLDER` then runs these settings.
 
     The folder can be moved to another machine: no path in it is absolute. Results go to `settings.out` if that is a
@@ -156,7 +155,7 @@ def write_app(folder: Path, settings: RunSettings, encoding: Encoding | RankedCo
         raise
 
 
-def _write(folder: Path, settings: RunSettings, encoding: Encoding | RankedCodebook | None) -> None:
+def _write(folder: Path, settings: RunSettings, encoding: Scheme | None) -> None:
     target = refuse_existing(folder / "pyproject.toml", overwrite=None, parameter="app")
     roster = Roster.load(settings.roster) if settings.roster else None
     if roster is not None:
@@ -177,8 +176,7 @@ def _write(folder: Path, settings: RunSettings, encoding: Encoding | RankedCodeb
     # The project file comes last: a folder without it is no app.
     files[target] = _HEAD.format(dependencies=_dependencies()) + "\n".join(lines) + "\n"
     for path, text in files.items():
-        with replacing(path, overwrite=True) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+        write_text(path, text, overwrite=True)
 
 
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
@@ -279,14 +277,11 @@ def simulate(
     `flwr.simulation.run_simulation` is deprecated in favour of `flwr run`, which starts a SuperLink that outlives the
     command and installs dependencies from a registry; until it can run in one process, this is the lighter way.
     """
-    federation = load_federation(
-        settings.dataset, folder=settings.data, clients=settings.clients, alpha=settings.alpha, seed=settings.seed
-    )
-    population = len(federation.clients)
+    population = len(settings.federation().clients)
     if settings.per_round + settings.spare > population:
         raise ParameterError("per_round", settings.per_round, f"the data set has only {population} clients")
     # A mechanism that cannot be used is refused before anything starts.
-    check_run(settings, settings.codebook() if settings.trust == "local" else settings.encoding())
+    check_run(settings, settings.scheme())
     if mod is None and settings.evaluate_every:
         mod = SecureUpdates(Policy(evaluate_noise_multiplier=0.0))
     reports: list[RunReport] = []

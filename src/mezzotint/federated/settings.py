@@ -7,9 +7,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, final
 
+from mezzotint.core.arguments import check_rules
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_object
 from mezzotint.core.records import JsonObject, Record
+from mezzotint.datasets import Federation, load_federation
 from mezzotint.federated.descriptions import load_encoding
 from mezzotint.federated.encoding import Encoding, FixedPointEncoding
 from mezzotint.federated.joined import MetricsEncoding
@@ -18,6 +20,9 @@ from mezzotint.federated.secagg.roster import ROUNDS, check_sampling, check_spar
 from mezzotint.federated.server_optimizers import optimizer_named
 from mezzotint.federated.tasks import LocalTraining
 from mezzotint.vectors import RankedCodebook
+
+Scheme = Encoding | RankedCodebook
+"""How an update becomes a report: in a secure sum, or one that the server sees."""
 
 
 @final
@@ -98,26 +103,24 @@ class RunSettings(Record):
     pause: float = 0.0
 
     def __post_init__(self) -> None:
-        checks = (
+        local = self.trust == "local"
+        check_rules(
+            self,
             ("trust", self.trust in ("sum", "local"), "use 'sum' or 'local'"),
             ("rounds", self.rounds >= 1, "need at least one round"),
             (
                 "rounds",
-                self.trust == "local" or self.rounds <= ROUNDS,
-                f"clients answer at most {ROUNDS:,} secure sums of a run: begin another run after it",
+                local or self.rounds <= ROUNDS,
+                f"at most {ROUNDS:,} secure sums in a run: start a second run",
             ),
             ("clients", self.clients >= 2, "need at least 2 clients; one alone hides nothing"),
             ("per_round", self.per_round >= 2, "need at least 2 clients in a round"),
             ("learning_rate", self.learning_rate > 0, "need a number > 0"),
-            (
-                "l2_norm",
-                0 <= self.l2_norm < math.inf,
-                "a finite norm above 0, or 0 to leave vectors as long as they are",
-            ),
+            ("l2_norm", 0 <= self.l2_norm < math.inf, "a finite norm above 0; 0 leaves vectors as long as they are"),
             (
                 "minimum",
-                self.minimum == 0 or self.minimum >= (1 if self.trust == "local" else 2),
-                "the fewest clients of a sum, at least 2; 0 takes half of those drawn and one more",
+                self.minimum == 0 or self.minimum >= (1 if local else 2),
+                "the fewest clients in a sum, at least 2; 0 takes half of those drawn plus one",
             ),
             ("epsilon", self.epsilon >= 0, "a budget >= 0; 0 sets none"),
             ("delta", 0 < self.delta < 1, "need a probability in (0, 1)"),
@@ -126,21 +129,18 @@ class RunSettings(Record):
             (
                 "evaluate_every",
                 self.evaluate_every >= 0,
-                "a number of rounds; 0 does not ask clients what they measure",
+                "a number of rounds; 0 asks for no measurements",
             ),
             (
                 "evaluate_every",
-                not (self.evaluate_every and self.trust == "local"),
-                "what clients measure is told in secure sums alone: leave it out with trust 'local'",
+                not (self.evaluate_every and local),
+                "clients' metrics are only released in secure sums: leave it out with trust 'local'",
             ),
             ("evaluate_noise", 0 < self.evaluate_noise < math.inf, "a noise multiplier above 0"),
             ("largest_loss", 0 < self.largest_loss < math.inf, "a finite loss above 0"),
             ("colluding", 0 <= self.colluding < 1, "a share of the clients in [0, 1)"),
             ("dropping", 0 <= self.dropping < 1, "a share of the clients in [0, 1)"),
         )
-        for name, holds, remedy in checks:
-            if not holds:
-                raise ParameterError(name, getattr(self, name), remedy)
         check_spare(self.spare, check_sampling(self.sampling))
         if self.dataset == "digits" and self.per_round + self.spare > self.clients:
             name = "spare" if self.per_round <= self.clients else "per_round"
@@ -152,12 +152,17 @@ class RunSettings(Record):
     @property
     def training(self) -> LocalTraining:
         """What clients do."""
-        if self.algorithm not in ("fedsgd", "fedavg"):
-            raise ParameterError("algorithm", self.algorithm, "use 'fedsgd' or 'fedavg'")
-        algorithm = "fedsgd" if self.algorithm == "fedsgd" else "fedavg"
-        return LocalTraining(
-            algorithm=algorithm, steps=self.steps, rate=self.rate, batch=self.batch, proximal=self.proximal
-        )
+        told = {name: getattr(self, name) for name in ("algorithm", "steps", "rate", "batch", "proximal")}
+        return LocalTraining(**told)
+
+    def federation(self, folder: str | None = None) -> Federation:
+        """The clients' data and the public test data, from `data` or from the folder or file given."""
+        told = {name: getattr(self, name) for name in ("clients", "alpha", "seed")}
+        return load_federation(self.dataset, folder=self.data if folder is None else folder, **told)
+
+    def scheme(self) -> Scheme:
+        """How an update becomes a report: `encoding`, or with trust "local" `codebook`."""
+        return self.codebook() if self.trust == "local" else self.encoding()
 
     def codebook(self) -> RankedCodebook:
         """What single reports are made with, for trust "local".

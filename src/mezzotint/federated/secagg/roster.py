@@ -22,9 +22,10 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
+from mezzotint.core.arguments import check_rules
 from mezzotint.core.entropy import draw_words
 from mezzotint.core.errors import FileFormatError, ParameterError
-from mezzotint.core.files import read_object, replacing
+from mezzotint.core.files import read_object, write_text
 from mezzotint.federated.secagg.masks import (
     KEY_BYTES,
     SIGNATURE_BYTES,
@@ -338,8 +339,7 @@ class Roster:
 
     def save(self, path: Path, *, overwrite: bool = False) -> None:
         """Writes the file that clients name in their policy."""
-        with replacing(path, overwrite=overwrite) as temporary:
-            temporary.write_text(self.to_json(), encoding="utf-8")
+        write_text(path, self.to_json(), overwrite=overwrite)
 
     def to_json(self) -> str:
         """The text of the file."""
@@ -392,12 +392,12 @@ class Trust:
     security_bits: float = SECURITY_BITS
 
     def __post_init__(self) -> None:
-        if not 0 <= self.corrupted < 1:
-            raise ParameterError("corrupted", self.corrupted, "a share of the clients in [0, 1)")
-        if self.minimum < 2:
-            raise ParameterError("minimum", self.minimum, "a sum of fewer than 2 hides nobody")
-        if self.rounds < 1:
-            raise ParameterError("rounds", self.rounds, "need at least one round")
+        check_rules(
+            self,
+            ("corrupted", 0 <= self.corrupted < 1, "a share of the clients in [0, 1)"),
+            ("minimum", self.minimum >= 2, "a sum of fewer than 2 hides nobody"),
+            ("rounds", self.rounds >= 1, "need at least one round"),
+        )
 
     @property
     def bits(self) -> float:
