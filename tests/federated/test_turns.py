@@ -325,7 +325,7 @@ class Numbered(RunLedger):
         self._numbers = numbers
 
     def start(self) -> int:
-        self._asked[number := self._numbers.pop(0)] = ()
+        self._take({"round": (number := self._numbers.pop(0)), "asked": [], "minimum": 0})
         self._own.add(number)
         return number
 
@@ -379,8 +379,7 @@ def test_a_round_asked_twice_or_out_of_order_is_answered_by_nobody(tmp_path: Pat
     crowd.rounds(strategy, np.zeros(SIZE), 1)
     assert strategy.last_sum is not None
     trained = list(crowd.trained)
-    strategy.ledger._asked.clear()
-    strategy.ledger._released.clear()
+    strategy.ledger._rounds.clear()
     crowd.rounds(strategy, np.zeros(SIZE), 1)
     assert strategy.last_sum is None
     assert {name for name, _ in refusals(crowd)} == {"ReplayedRound"}

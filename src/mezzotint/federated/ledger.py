@@ -26,6 +26,37 @@ _FORMAT = "mezzotint-federated-ledger"
 
 
 @final
+@dataclass
+class _Round:
+    """What the log says of a round."""
+
+    asked: tuple[str, ...] = ()
+    fewest: int = 0
+    among: int | None = None
+    turn: tuple[str, ...] | None = None
+    released: tuple[str, ...] | None = None
+    failed: str | None = None
+
+    @property
+    def charged(self) -> tuple[str, ...]:
+        """Who pays: whoever is in the sum; all who were asked where that is not known."""
+        if self.failed is not None:
+            return ()
+        return self.asked if self.released is None else self.released
+
+    @property
+    def summands(self) -> int:
+        """How many its sum has, or the fewest that it may have."""
+        return min(self.fewest, len(self.asked)) if self.released is None else len(self.released)
+
+    @property
+    def outcome(self) -> str:
+        if self.released is not None:
+            return "released"
+        return "interrupted" if self.failed is None else f"failed: {self.failed}"
+
+
+@final
 class RunLedger:
     """Rounds of one run, in a log that several processes may share: see `mezzotint.core.files.AppendLog`.
 
@@ -50,12 +81,7 @@ class RunLedger:
     def __init__(self, path: Path | None, facts: JsonObject) -> None:
         self.path = path
         self.facts = dict(facts)
-        self._asked: dict[int, tuple[str, ...]] = {}
-        self._fewest: dict[int, int] = {}
-        self._among: dict[int, int | None] = {}
-        self._turns: dict[int, tuple[str, ...]] = {}
-        self._released: dict[int, tuple[str, ...]] = {}
-        self._failed: dict[int, str] = {}
+        self._rounds: dict[int, _Round] = {}
         self._own: set[int] = set()
         header = {"format": _FORMAT, "version": 2, **self.facts}
         self._log = AppendLog(path, header=header, take=self._take, what="ledger")
@@ -70,7 +96,7 @@ class RunLedger:
     def start(self) -> int:
         """Gives the next round its number, before anybody is asked; no other round ever gets it."""
         with self._log.transaction() as append:
-            number = max(self._asked, default=0) + 1
+            number = max(self._rounds, default=0) + 1
             append({"round": number, "asked": [], "minimum": 0})
             self._own.add(number)
         return number
@@ -78,7 +104,7 @@ class RunLedger:
     def take_turn(self, number: int, clients: Iterable[str]) -> None:
         """Whose turn it is in a round that this object started: theirs is over, whether or not they then take part."""
         with self._log.transaction() as append:
-            self._check_open(number)
+            self._started(number)
             append({"round": number, "turn": tuple(sorted(set(clients)))})
 
     def ask(
@@ -107,8 +133,7 @@ class RunLedger:
         if minimum < 1:
             raise ParameterError("minimum", minimum, "a sum has at least 1 summand")
         with self._log.transaction() as append:
-            self._check_open(number)
-            if self._asked[number]:
+            if self._started(number).asked:
                 raise ParameterError("round", number, "was announced already, and clients asked")
             charges = self._charges()
             spent = max(asked, key=lambda name: charges[name], default="")
@@ -123,79 +148,71 @@ class RunLedger:
         """The round's sum is known: charged to those in it."""
         names = tuple(sorted(set(survivors)))
         with self._log.transaction() as append:
-            self._check_open(number)
-            if not set(names) <= set(self._asked[number]):
-                raise ParameterError("survivors", ", ".join(names), "somebody is among them who was not asked")
+            if not set(names) <= set(self._started(number).asked):
+                raise ParameterError("survivors", ", ".join(names), "one of them was not asked")
             append({"round": number, "released": names})
 
     def fail(self, number: int, reason: str) -> None:
         """The round ended before anything could be unmasked: nothing was released, nobody is charged."""
         with self._log.transaction() as append:
-            self._check_open(number)
+            self._started(number)
             append({"round": number, "failed": reason})
 
-    def _check_open(self, number: int) -> None:
+    def _started(self, number: int) -> _Round:
+        """A round that this object started, and that is not over; ParameterError for any other."""
         if number not in self._own:
             raise ParameterError("round", number, "was not started by this process; take a number from start()")
-        if number in self._released or number in self._failed:
+        found = self._rounds[number]
+        if found.released is not None or found.failed is not None:
             raise ParameterError("round", number, "is over")
+        return found
 
     # Reading -------------------------------------------------------------------------------------------------------
 
     def _charged(self) -> dict[str, list[int]]:
         """client -> rounds that it is charged for."""
         found: dict[str, list[int]] = {}
-        for number, asked in self._asked.items():
-            if number not in self._failed:
-                for name in self._released.get(number, asked):
-                    found.setdefault(name, []).append(number)
+        for number, one in self._rounds.items():
+            for name in one.charged:
+                found.setdefault(name, []).append(number)
         return found
 
     def _charges(self) -> Counter[str]:
         return Counter({name: len(numbers) for name, numbers in self._charged().items()})
 
+    def _known(self) -> dict[int, _Round]:
+        """All rounds, those of other processes up to now included."""
+        self._log.refresh()
+        return self._rounds
+
     @property
     def charges(self) -> dict[str, int]:
-        """client -> rounds that it is charged for."""
+        """client -> number of rounds that it is charged for."""
         self._log.refresh()
         return dict(sorted(self._charges().items()))
 
     @property
     def turns(self) -> dict[int, tuple[str, ...]]:
-        """round -> whose turn it was; of rounds of which nothing else is known, who was asked."""
-        self._log.refresh()
-        return dict(sorted((self._asked | self._turns).items()))
+        """round -> whose turn it was; where only that is known, who was asked."""
+        known = sorted(self._known().items())
+        return {number: one.asked if one.turn is None else one.turn for number, one in known}
 
     @property
     def among(self) -> int | None:
-        """How many clients there were to draw each round's from; None when that differs, or is not known."""
-        self._log.refresh()
-        found = set(self._among.values())
+        """How many clients each round was drawn from; None when that differs, or is not known."""
+        found = {one.among for one in self._known().values()}
         return found.pop() if len(found) == 1 else None
 
     @property
     def rounds(self) -> dict[int, str]:
         """round -> "released", "failed: ..." or "interrupted"."""
-        self._log.refresh()
-        return {
-            number: "released"
-            if number in self._released
-            else f"failed: {self._failed[number]}"
-            if number in self._failed
-            else "interrupted"
-            for number in self._asked
-        }
+        return {number: one.outcome for number, one in self._known().items()}
 
     @property
     def smallest_sum(self) -> int:
-        """Fewest summands of any sum that was released, or may have been by a round that was interrupted; 0 before."""
-        self._log.refresh()
-        charged = {number: asked for number, asked in self._asked.items() if asked and number not in self._failed}
-        sizes = [
-            len(self._released[number]) if number in self._released else min(self._fewest[number], len(asked))
-            for number, asked in charged.items()
-        ]
-        return min(sizes, default=0)
+        """Fewest summands of any sum that was released, or may have been by an interrupted round; 0 before any."""
+        sums = [one.summands for one in self._known().values() if one.asked and one.failed is None]
+        return min(sums, default=0)
 
     def claims(self, encoding: Encoding, *, size: int, delta: float, corrupted: int = 0) -> dict[str, Claim]:
         """What the client that took part most often is charged: "local" (its reports seen alone) and "central".
@@ -226,17 +243,15 @@ class RunLedger:
     # File ----------------------------------------------------------------------------------------------------------
 
     def _take(self, line: JsonObject) -> None:
-        number = int(line["round"])
+        one = self._rounds.setdefault(int(line["round"]), _Round())
         if "turn" in line:
-            self._turns[number] = tuple(line["turn"])
+            one.turn = tuple(line["turn"])
         elif "asked" in line:
-            self._asked[number] = tuple(line["asked"])
-            self._fewest[number] = int(line["minimum"])
-            self._among[number] = line.get("among")
+            one.asked, one.fewest, one.among = tuple(line["asked"]), int(line["minimum"]), line.get("among")
         elif "released" in line:
-            self._released[number] = tuple(line["released"])
+            one.released = tuple(line["released"])
         else:
-            self._failed[number] = str(line["failed"])
+            one.failed = str(line["failed"])
 
 
 NAME = "model.npz"
@@ -283,14 +298,14 @@ class Checkpoint:
         """
         try:
             with np.load(folder / NAME, allow_pickle=False) as file:
-                state = {name.removeprefix(_STATE): file[name] for name in file.files if name.startswith(_STATE)}
-                parameters, session = file["parameters"], file["session"].tobytes()
-                norm = float(file["l2_norm"]) if "l2_norm" in file.files else None
-                told = json.loads(file["told"].tobytes()) if "told" in file.files else {}
                 return cls(
-                    parameters=parameters, done=int(file["done"]), session=session, optimizer=state, l2_norm=norm,
-                    told=told,
-                )  # fmt: skip
+                    parameters=file["parameters"],
+                    done=int(file["done"]),
+                    session=file["session"].tobytes(),
+                    optimizer={name.removeprefix(_STATE): file[name] for name in file if name.startswith(_STATE)},
+                    l2_norm=float(file["l2_norm"]) if "l2_norm" in file else None,
+                    told=json.loads(file["told"].tobytes()) if "told" in file else {},
+                )
         except FileNotFoundError:
             raise FileFormatError(f"{folder}: holds no run to resume; name the folder that a run was given") from None
         except (OSError, ValueError, KeyError) as error:
@@ -411,14 +426,6 @@ def _place(line: JsonObject) -> Place:
     return str(line.get("session", line["plan"])), int(line.get("number", 1)), str(line["plan"])
 
 
-def _charged(encoding: Encoding, places: Collection[Place]) -> int:
-    """As many rounds as are paid for, of all sessions together."""
-    sessions: dict[str, list[int]] = {}
-    for session, number, _ in places:
-        sessions.setdefault(session, []).append(number)
-    return sum(map(encoding.charged, sessions.values()))
-
-
 def _total(counted: Mapping[Kind, Collection[Place]], encodings: dict[str, bytes], delta: float) -> float:
     share = math.nextafter(delta / len(counted), 0.0) if len(counted) > 1 else delta
     each = [
@@ -445,7 +452,11 @@ def _known(described: bytes) -> Encoding:
 def _epsilon(
     encoding: Encoding, places: Collection[Place], clients: int, corrupted: int, size: int, delta: float
 ) -> float:
-    rounds = _charged(encoding, places)
+    """Of sums of one kind, in all sessions together."""
+    sessions: dict[str, list[int]] = {}
+    for session, number, _ in places:
+        sessions.setdefault(session, []).append(number)
+    rounds = sum(map(encoding.charged, sessions.values()))
     claims = encoding.claims(rounds=rounds, clients=clients, size=size, delta=delta, corrupted=corrupted)
     if "local" not in claims:  # no noise of the clients' own
         raise ParameterError("encoding", encoding.sha256, "nothing is claimed of its sums against their server")

@@ -9,7 +9,8 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from mezzotint.core.errors import FileFormatError, MezzotintError, ParameterError
+from mezzotint.core.arguments import check_rules
+from mezzotint.core.errors import FileFormatError, MezzotintError
 from mezzotint.core.files import read_text
 from mezzotint.core.records import JsonObject
 from mezzotint.federated.secagg import Roster, RoundPlan, Trust
@@ -19,6 +20,10 @@ from mezzotint.federated.secagg.roster import ROUNDS
 if TYPE_CHECKING:
     from mezzotint.federated.encoding import Encoding
     from mezzotint.vectors import RankedCodebook
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and not math.isnan(value)
 
 
 class PolicyRefusal(MezzotintError):
@@ -67,64 +72,52 @@ class Policy:
     minimum: int = 2
     corrupted: float = CORRUPTED
     roster: Roster | None = None
-    report_epsilon: float = float("inf")
-    budget: float = float("inf")
+    report_epsilon: float = math.inf
+    budget: float = math.inf
     delta: float = 1e-6
     mechanisms: tuple[str, ...] | None = None
     noise_multiplier: float = 0.0
-    largest_value: float = float("inf")
+    largest_value: float = math.inf
     l2_norm: float | None = None
     l2_norm_range: tuple[float, float] | None = None
     rounds: int = ROUNDS
-    evaluate_noise_multiplier: float = float("inf")
+    evaluate_noise_multiplier: float = math.inf
     evaluate: bool = False
 
     def __post_init__(self) -> None:
         self._check_types()
+        least = "need a number > 0, or leave it out"
+        norm = math.inf if self.l2_norm is None else self.l2_norm
+        check_rules(self, ("largest_value", self.largest_value > 0, least), ("l2_norm", norm > 0, least))
         _ = self.trust  # checks its part
-        if not 0 <= self.noise_multiplier < float("inf"):
-            raise ParameterError("noise_multiplier", self.noise_multiplier, "need a number >= 0")
-        if not self.evaluate_noise_multiplier >= 0:
-            remedy = "need a number >= 0, or leave it out"
-            raise ParameterError("evaluate_noise_multiplier", self.evaluate_noise_multiplier, remedy)
-        if not self.report_epsilon > 0:
-            raise ParameterError("report_epsilon", self.report_epsilon, "need a number > 0, or leave it out")
-        if not self.budget > 0:
-            raise ParameterError("budget", self.budget, "need an epsilon > 0, or leave it out")
-        if not 0 < self.delta < 1:
-            raise ParameterError("delta", self.delta, "need a probability in (0, 1)")
-        if self.l2_norm_range is not None:
-            bounds = self.l2_norm_range
-            if len(bounds) != 2 or not 0 <= bounds[0] <= bounds[1] < float("inf"):
-                raise ParameterError("l2_norm_range", bounds, "two finite numbers, the least norm and the largest")
-        asked = {
-            "minimum": self.minimum > 2,
-            "noise_multiplier": self.noise_multiplier > 0,
-            "evaluate_noise_multiplier": 0 < self.evaluate_noise_multiplier < float("inf"),
-        }
-        for name in (name for name, wanted in asked.items() if wanted and self.roster is None):
-            remedy = "name the roster of all clients, too: a server that invents clients fills any sum with them"
-            raise ParameterError(name, getattr(self, name), remedy)
+        bounds, known = self.l2_norm_range, self.roster is not None
+        ordered = bounds is None or (len(bounds) == 2 and 0 <= bounds[0] <= bounds[1] < math.inf)
+        remedy = "name the roster of all clients, too: a server that invents clients fills any sum with them"
+        check_rules(
+            self,
+            ("noise_multiplier", 0 <= self.noise_multiplier < math.inf, "need a number >= 0"),
+            ("evaluate_noise_multiplier", self.evaluate_noise_multiplier >= 0, "need a number >= 0, or leave it out"),
+            ("report_epsilon", self.report_epsilon > 0, "need a number > 0, or leave it out"),
+            ("budget", self.budget > 0, "need an epsilon > 0, or leave it out"),
+            ("delta", 0 < self.delta < 1, "need a probability in (0, 1)"),
+            ("l2_norm_range", ordered, "two finite numbers, the least norm and the largest"),
+            ("minimum", known or self.minimum <= 2, remedy),
+            ("noise_multiplier", known or self.noise_multiplier == 0, remedy),
+            ("evaluate_noise_multiplier", known or self.evaluate_noise_multiplier in (0, math.inf), remedy),
+        )
 
     def _check_types(self) -> None:
-        """A value in quotes, or that is no number, would pass for one that allows everything."""
-        if not isinstance(self.evaluate, bool):
-            raise ParameterError("evaluate", self.evaluate, "true or false, without quotes")
-        if isinstance(self.mechanisms, str):
-            raise ParameterError("mechanisms", self.mechanisms, "a list of SHA-256 sums, in brackets")
-        for name in ("minimum", "rounds"):
-            if not isinstance(getattr(self, name), Integral):
-                raise ParameterError(name, getattr(self, name), "need a whole number, without quotes")
-        numbers = ("corrupted", "report_epsilon", "budget", "delta", "noise_multiplier", "evaluate_noise_multiplier")
-        for name in (*numbers, "largest_value", "l2_norm"):
-            value = getattr(self, name)
-            if name == "l2_norm" and value is None:
-                continue
-            if not isinstance(value, Real) or isinstance(value, bool) or math.isnan(value):
-                raise ParameterError(name, value, "need a number, without quotes")
-        if not self.largest_value > 0 or (self.l2_norm is not None and not self.l2_norm > 0):
-            name = "l2_norm" if self.largest_value > 0 else "largest_value"
-            raise ParameterError(name, getattr(self, name), "need a number > 0, or leave it out")
+        """A value in quotes, or one that is not a number, would pass for one that allows everything."""
+        numbers = ["corrupted", "report_epsilon", "budget", "delta", "noise_multiplier", "evaluate_noise_multiplier"]
+        numbers += ["largest_value", *(["l2_norm"] if self.l2_norm is not None else [])]
+        check_rules(
+            self,
+            ("evaluate", isinstance(self.evaluate, bool), "true or false, without quotes"),
+            ("mechanisms", not isinstance(self.mechanisms, str), "a list of SHA-256 sums, in brackets"),
+            ("minimum", isinstance(self.minimum, Integral), "need a whole number, without quotes"),
+            ("rounds", isinstance(self.rounds, Integral), "need a whole number, without quotes"),
+            *((name, _is_number(getattr(self, name)), "need a number, without quotes") for name in numbers),
+        )
 
     @property
     def trust(self) -> Trust:
@@ -147,7 +140,7 @@ class Policy:
             raise PolicyRefusal(f"bits={plan.bits}: sums of this mechanism are modulo 2**{wanted}")
         if plan.round > self.rounds:
             raise PolicyRefusal(f"rounds={plan.round}: this client answers at most {self.rounds} rounds of a session")
-        if self.roster is None and self.budget < float("inf"):
+        if self.roster is None and self.budget < math.inf:
             raise PolicyRefusal("budget: what a sum costs counts others' noise; without a roster they may be invented")
         if plan.purpose != encoding.purpose:
             raise PolicyRefusal(f"purpose={plan.purpose}: the encoding is one to {encoding.purpose} with")
@@ -156,8 +149,8 @@ class Policy:
         if plan.purpose == "evaluate":
             name, asked = "evaluate_noise_multiplier", self.evaluate_noise_multiplier
         noise = encoding.noise_multiplier(max(0, plan.minimum - self.trust.corrupted_of(plan)))
-        if not asked <= noise < float("inf"):
-            wanted = f"wants {asked:g}" if asked < float("inf") else "answers no sums of what it measures"
+        if not asked <= noise < math.inf:
+            wanted = f"wants {asked:g}" if asked < math.inf else "answers no sums of what it measures"
             raise PolicyRefusal(f"{name}={noise:g} in the smallest sum: this client {wanted}")
 
     def check_report(self, scheme: RankedCodebook) -> None:

@@ -116,7 +116,7 @@ class RunSettings(Record):
             ("clients", self.clients >= 2, "need at least 2 clients; one alone hides nothing"),
             ("per_round", self.per_round >= 2, "need at least 2 clients in a round"),
             ("learning_rate", self.learning_rate > 0, "need a number > 0"),
-            ("l2_norm", 0 <= self.l2_norm < math.inf, "a finite norm above 0; 0 leaves vectors as long as they are"),
+            ("l2_norm", 0 <= self.l2_norm < math.inf, "a finite norm above 0, or 0 for no clipping"),
             (
                 "minimum",
                 self.minimum == 0 or self.minimum >= (1 if local else 2),
@@ -134,7 +134,7 @@ class RunSettings(Record):
             (
                 "evaluate_every",
                 not (self.evaluate_every and local),
-                "clients' metrics are only released in secure sums: leave it out with trust 'local'",
+                "clients' metrics are released in secure sums alone: leave it out with trust 'local'",
             ),
             ("evaluate_noise", 0 < self.evaluate_noise < math.inf, "a noise multiplier above 0"),
             ("largest_loss", 0 < self.largest_loss < math.inf, "a finite loss above 0"),
