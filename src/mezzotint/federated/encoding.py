@@ -18,7 +18,7 @@ from typing import Literal, final
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.arguments import check_positive, check_scale, check_vector
+from mezzotint.core.arguments import check_choice, check_positive, check_scale, check_vector
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import pure_epsilon
 from mezzotint.core.mechanism import TOTAL, Mechanism, Seed
@@ -456,8 +456,7 @@ class NoiseEncoding(ModularEncoding):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.adds not in ("clients", "server"):
-            raise ParameterError("adds", self.adds, "use 'clients' or 'server'")
+        check_choice("adds", self.adds, ("clients", "server"))
 
     @property
     def _noisy(self) -> Callable[..., ModularScheme]:

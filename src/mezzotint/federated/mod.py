@@ -79,10 +79,7 @@ class Updates(ABC):
             kind, _, function = message.metadata.message_type.partition(".")
             record = protocol_record(message) if kind in self.kinds else None
             if record is not None:
-                if function not in (
-                    "",
-                    "default",
-                ):  # no plan binds it: some could be asked something else
+                if function not in ("", "default"):  # no plan binds it: some could be asked something else
                     raise PolicyRefusal(f"{kind}: {self.protocol} asks an app's default function alone")
                 return self._answer(record, message, context, call_next)
             if kind == MessageType.TRAIN:
@@ -214,7 +211,7 @@ def _method(client: Client, stage: str) -> Callable[[bytes], bytes]:
 
 def _announced(settings: bytes) -> Encoding:
     """The encoding of an invitation."""
-    from mezzotint.federated.descriptions import unpacked  # heavy, and no business of the other messages' processes
+    from mezzotint.federated.descriptions import unpacked  # heavy, and not needed for other messages
 
     try:
         return unpacked(settings)
@@ -297,20 +294,13 @@ def _charge(identity: str, plan: RoundPlan, encoding: Encoding, policy: Policy, 
         raise PolicyRefusal("budget: this client has no identity and no records that outlast the run")
     from mezzotint.federated.ledger import LifetimeLedger
 
-    bad = policy.trust.corrupted_of(plan)
     Path(str(folder)).mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = Path(str(folder)) / f"sums-{identity[:16]}.jsonl"
     try:
-        LifetimeLedger(Path(str(folder)) / f"sums-{identity[:16]}.jsonl", identity=identity).charge(
-            encoding,
-            plan=plan.digest,
-            session=plan.session,
-            number=plan.round,
-            clients=plan.minimum,
-            corrupted=bad,
-            size=size,
-            budget=policy.budget,
-            delta=policy.delta,
-        )
+        LifetimeLedger(path, identity=identity).charge(
+            encoding, plan=plan.digest, session=plan.session, number=plan.round, clients=plan.minimum,
+            corrupted=policy.trust.corrupted_of(plan), size=size, budget=policy.budget, delta=policy.delta,
+        )  # fmt: skip
     except ReplayedRound as error:
         raise PolicyRefusal(f"round: {error}") from None
     except BudgetError as error:

@@ -9,8 +9,7 @@ from typing import final
 
 import numpy as np
 
-from mezzotint.core.arguments import check_positive
-from mezzotint.core.errors import ParameterError
+from mezzotint.core.arguments import check_choice, check_positive, check_rules
 from mezzotint.federated.encoding import Vector
 
 State = Mapping[str, Vector]
@@ -43,11 +42,6 @@ class FedAvg(ServerOptimizer):
         return {}, mean
 
 
-def _decay(name: str, value: float) -> None:
-    if not 0 <= value < 1:
-        raise ParameterError(name, value, "a share in [0, 1)")
-
-
 @final
 @dataclass(frozen=True, kw_only=True)
 class FedAvgM(ServerOptimizer):
@@ -63,7 +57,7 @@ class FedAvgM(ServerOptimizer):
     momentum: float = 0.9
 
     def __post_init__(self) -> None:
-        _decay("momentum", self.momentum)
+        check_rules(self, ("momentum", 0 <= self.momentum < 1, "a share in [0, 1)"))
 
     def step(self, state: State, mean: Vector) -> tuple[State, Vector]:
         moved = self.momentum * state.get("momentum", np.zeros_like(mean)) + mean
@@ -87,8 +81,8 @@ class _Adaptive(ServerOptimizer, ABC):
     least: float = 1e-3
 
     def __post_init__(self) -> None:
-        _decay("first", self.first)
-        _decay("second", self.second)
+        share = "a share in [0, 1)"
+        check_rules(self, ("first", 0 <= self.first < 1, share), ("second", 0 <= self.second < 1, share))
         check_positive("least", self.least)
 
     def step(self, state: State, mean: Vector) -> tuple[State, Vector]:
@@ -121,10 +115,7 @@ class FedYogi(_Adaptive):
 
 
 OPTIMIZERS: Mapping[str, type[ServerOptimizer]] = {
-    "fedavg": FedAvg,
-    "fedavgm": FedAvgM,
-    "fedadam": FedAdam,
-    "fedyogi": FedYogi,
+    kind.__name__.lower(): kind for kind in (FedAvg, FedAvgM, FedAdam, FedYogi)
 }
 
 
@@ -134,6 +125,5 @@ def optimizer_named(name: str) -> ServerOptimizer:
     Raises:
         ParameterError: there is none.
     """
-    if name not in OPTIMIZERS:
-        raise ParameterError("server_optimizer", name, f"use one of {', '.join(OPTIMIZERS)}")
+    check_choice("server_optimizer", name, OPTIMIZERS)
     return OPTIMIZERS[name]()

@@ -243,31 +243,24 @@ class SecureStrategy(RoundStrategy[_Secure]):
         Raises:
             PlanRefused: an unsafe combination, or sums that could overflow.
         """
-        sizes = self._sizes(clients)
+        sizes, encoding = self._sizes(clients), self.encoding
         plan = RoundPlan(
-            session=self.session,
-            round=number,
-            clients=clients,
-            members=sizes.members,
-            quorum=sizes.quorum,
-            picks=sizes.picks,
-            least=sizes.least,
-            minimum=self.minimum,
-            coordinates=coordinates,
-            span=self.encoding.span,
-            bits=self.encoding.bits(clients),
-            overflow=self.encoding.overflow,
+            session=self.session, round=number, clients=clients, coordinates=coordinates,
+            members=sizes.members, quorum=sizes.quorum, picks=sizes.picks, least=sizes.least, minimum=self.minimum,
+            span=encoding.span, bits=encoding.bits(clients), overflow=encoding.overflow,
             draw="cyclic" if self.sampling == "cyclic" and self.roster is not None else "anew",
-            purpose=self.encoding.purpose,
-            binding=self.encoding.binding,
-            task=task,
+            purpose=encoding.purpose, binding=encoding.binding, task=task,
             roster=roster if self.roster is None else self.roster.digest,
-        )
-        self.trust.check(plan, clients if self.roster is None else len(self.roster.members))
+        )  # fmt: skip
+        self.trust.check(plan, self._population(clients))
         return plan
 
+    def _population(self, clients: int) -> int:
+        """How many a round's clients are drawn from, as its plan counts them."""
+        return clients if self.roster is None else len(self.roster.members)
+
     def _sizes(self, clients: int) -> SumParameters:
-        population = clients if self.roster is None else len(self.roster.members)
+        population = self._population(clients)
         drawn = self.trust.drawn_bits(population)
         bad = corrupted_in(population=population, share=self.trust.corrupted, clients=clients, bits=drawn)
         asked = {"clients": clients, "corrupted": bad, "minimum": self.minimum}
@@ -279,29 +272,29 @@ class SecureStrategy(RoundStrategy[_Secure]):
                 why = str(error)
                 continue
             if clients == self.invited and lost < self.spare:
-                remedy = (
-                    f"{clients} clients, {bad} of whom may collude, bear {counted(lost, 'drop-out')}: spare no more"
-                )
-                raise ParameterError("spare", self.spare, remedy)
+                borne = f"{clients} clients, {bad} of whom may collude, bear {counted(lost, 'drop-out')}"
+                raise ParameterError("spare", self.spare, f"{borne}: spare no more")
             return sizes
         raise PlanRefused("plan", why)
 
     def claims(self, *, size: int, delta: float, corrupted: int) -> dict[str, Claim]:
-        """Of updates and of what clients measured, which are added up, each at half of delta."""
-        told = {"size": size, "corrupted": corrupted}
-        if not self._evaluated:
-            return self.ledger.claims(self.encoding, delta=delta, **told)
-        mine = self.ledger.claims(self.encoding, delta=delta / 2, **told)
-        measured = self._evaluated.claims(delta=delta / 2, **told)
+        """For updates and for what clients measured, which are added up, each at half of delta."""
+        evaluated = self._evaluated
+        half, told = (delta / 2 if evaluated else delta), {"size": size, "corrupted": corrupted}
+        mine = self.ledger.claims(self.encoding, delta=half, **told)
+        if evaluated is None:
+            return mine
+        measured = evaluated.claims(delta=half, **told)
         return {view: with_evaluations(claim, measured[view]) for view, claim in mine.items() if view in measured}
 
     def spent(self, *, size: int, delta: float, corrupted: int = 0) -> Claim | None:
-        told = {"size": size, "corrupted": corrupted}
-        if not self._evaluated:
-            return self.ledger.spent(self.encoding, delta=delta, **told)
-        mine = self.ledger.spent(self.encoding, delta=delta / 2, **told)
-        measured = self._evaluated.spent(delta=delta / 2, **told)
-        return None if mine is None or measured is None else with_evaluations(mine, measured)
+        evaluated = self._evaluated
+        half, told = (delta / 2 if evaluated else delta), {"size": size, "corrupted": corrupted}
+        mine = self.ledger.spent(self.encoding, delta=half, **told)
+        measured = None if evaluated is None else evaluated.spent(delta=half, **told)
+        if mine is None or evaluated is None:
+            return mine
+        return None if measured is None else with_evaluations(mine, measured)
 
     @property
     def _evaluated(self) -> SecureStrategy | None:
@@ -317,14 +310,12 @@ class SecureStrategy(RoundStrategy[_Secure]):
         return against_readers(self.encoding, self.ledger, secret=secret, per_round=self.invited, **told)
 
     def cost(self, rounds: int, *, size: int, delta: float, corrupted: int) -> float:
-        told = {"size": size, "corrupted": corrupted}
+        told, beside = {"size": size, "corrupted": corrupted}, 0.0
         if self.evaluator is not None and self.evaluator.most_rounds != 0:
             if self.evaluator.most_rounds is None:
-                raise ParameterError("most_rounds", None, "evaluations without end have no cost: limit them")
+                raise ParameterError("most_rounds", None, "an unlimited number of evaluations has no cost: limit it")
             delta /= 2
             beside = self.evaluator.cost(self.evaluator.most_rounds, delta=delta, **told)
-        else:
-            beside = 0.0
         claim = self.encoding.central(rounds=rounds, clients=self.minimum, delta=delta, **told)
         if claim is None:
             raise ParameterError("epsilon", "a budget", "without a mechanism nothing is private; name one")

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core import brought_by
-from mezzotint.core.arguments import check_count, check_positive
+from mezzotint.core.arguments import check_choice, check_count, check_positive, check_rules
 from mezzotint.core.errors import ParameterError
 from mezzotint.datasets import Federation
 from mezzotint.datasets.labelled import Features, Labels
@@ -99,13 +99,11 @@ class LocalTraining:
     proximal: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.algorithm not in ("fedsgd", "fedavg"):
-            raise ParameterError("algorithm", self.algorithm, "use 'fedsgd' or 'fedavg'")
+        check_choice("algorithm", self.algorithm, ("fedsgd", "fedavg"))
         check_count("steps", self.steps)
         check_positive("rate", self.rate)
         check_count("batch", self.batch, least=0)
-        if not 0 <= self.proximal < math.inf:
-            raise ParameterError("proximal", self.proximal, "a finite weight >= 0")
+        check_rules(self, ("proximal", 0 <= self.proximal < math.inf, "a finite weight >= 0"))
 
     def update(self, model: Model, parameters: Vector, x: Features, y: Labels, *, seed: int) -> Vector:
         """What the client wants added to the parameters; the seed draws batches."""
@@ -278,20 +276,16 @@ class Rehearsal:
         state: State = {}
         found: list[tuple[int, float, float]] = []
         for number in range(1, self.rounds + 1):
-            turns = (
-                spreading.turn(number)
-                if spreading is not None
-                else choice.permutation(population)[: self.per_round]
-                if order is None
-                else order[turn(number, self.per_round, population)]
-            )
-            updates = [
-                self.training.update(self.model, parameters, *federation.clients[place], seed=seed + number)
-                for place in turns
-            ]
+            if spreading is not None:
+                places = spreading.turn(number)
+            elif order is not None:
+                places = order[turn(number, self.per_round, population)]
+            else:
+                places = choice.permutation(population)[: self.per_round]
+            data = [federation.clients[place] for place in places]
+            updates = [self.training.update(self.model, parameters, *one, seed=seed + number) for one in data]
             if encoding.weighs:
-                counts = (len(federation.clients[place][1]) for place in turns)
-                updates = [np.append(update, count) for update, count in zip(updates, counts, strict=True)]
+                updates = [np.append(update, len(y)) for update, (_, y) in zip(updates, data, strict=True)]
             if spreading is None:
                 mean, encoding = mean_update(encoding, updates, rng=noise)
             else:

@@ -16,13 +16,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, final
+from typing import Literal, cast, final
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from mezzotint.core.arguments import check_rules
+from mezzotint.core.arguments import check_choice, check_rules
 from mezzotint.core.entropy import draw_words
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_object, write_text
@@ -53,10 +53,8 @@ def check_sampling(sampling: str) -> Sampling:
     Raises:
         ParameterError: there is none.
     """
-    for known in SAMPLINGS:
-        if sampling == known:
-            return known
-    raise ParameterError("sampling", sampling, f"use one of {', '.join(SAMPLINGS)}")
+    check_choice("sampling", sampling, SAMPLINGS)
+    return cast(Sampling, sampling)
 
 
 def check_spare(spare: int, sampling: str) -> int:
