@@ -44,6 +44,10 @@ _CLIP = "clip"
 _RANKED = "ranked"
 _ROUNDED = "rounded-gaussian"
 _REPORT_EPSILON = 4.0
+_FURTHER = (
+    "amplified", "ledger", "measured", "evaluations", "incidents", "l2_norms", "stopped", "seconds",
+)  # fmt: skip
+"""Fields of the report that --json prints under their own names."""
 
 
 def command(
@@ -57,68 +61,57 @@ def command(
         ),
     ] = "",
     trust: Annotated[
-        str,
-        typer.Option(
-            help="sum: the server sees secure sums alone. local: nobody is trusted; the server sees every report, one "
-            "index of a ranked codebook for the whole update."
-        ),
+        str, typer.Option(help="sum: the server only sees secure sums. local: it sees each client's ranked report.")
     ] = "sum",
     bits: Annotated[
-        int | None,
-        typer.Option(help="Bits of a report: of tables by name, 4 if not given; ranked, the fewest that do."),
+        int | None, typer.Option(help="Bits per report: 4 by default for named tables; for ranked, as few as suffice.")
     ] = None,
     clip: Annotated[float, typer.Option(help="Clipping range of a coordinate, data units, for tables and clip.")] = 0.4,
     report_epsilon: Annotated[
         float,
         typer.Option(
-            help="Local epsilon of ONE coordinate's report, for tables by name; 0: the papers' parameters for rqm and "
+            help="Local epsilon of ONE coordinate's report, for named tables; 0: the papers' parameters for rqm and "
             "pbm, 4 for erm, optm and optimal. Ranked: of the whole vector's report; 0: 4."
         ),
     ] = 0.0,
     noise_multiplier: Annotated[
         float | None,
         typer.Option(
-            help="Noise on the sum over --l2-norm, as a standard deviation, if noise is added. Not given: the least "
-            "that keeps the run within --epsilon; without --epsilon, 1."
+            help="Standard deviation of the noise on the sum, over --l2-norm. Default: the least that keeps the run "
+            "within --epsilon; without --epsilon, 1."
         ),
     ] = None,
     l2_norm: Annotated[
-        float,
-        typer.Option(
-            help="Clip a client's whole vector to this norm, and rotate it; 0 does not (with noise, and ranked: 1)."
-        ),
+        float, typer.Option(help="Clip a client's vector to this norm and rotate it; 0: off (1 with noise or ranked).")
     ] = 0.0,
     clip_quantile: Annotated[
         float,
         typer.Option(
-            help="Let the clipping norm begin at --l2-norm and follow this quantile of the updates' norms, by one bit "
-            "more in the same sums; with rounded-gaussian noise. 0: the norm is fixed."
+            help="Start the clipping norm at --l2-norm and let it track this quantile of the updates' norms, with one "
+            "more bit in the same sums; needs rounded-gaussian noise. 0: the norm is fixed."
         ),
     ] = 0.0,
     l2_norm_range: Annotated[
-        tuple[float, float],
-        typer.Option(help="Least and largest norm of --clip-quantile; 0 0: a hundredth and a hundred times --l2-norm."),
+        tuple[float, float], typer.Option(help="Bounds for --clip-quantile; 0 0: 1/100 and 100 times --l2-norm.")
     ] = (0.0, 0.0),
     dataset: Annotated[str, typer.Option(help="digits, femnist, mnist, cifar10 or cifar100.")] = "digits",
     data: Annotated[str, typer.Option(help="Folder or file of the data set; digits needs none.")] = "",
     model: Annotated[str, typer.Option(help="softmax, small-cnn or cnn.")] = "softmax",
-    clients: Annotated[int, typer.Option(help="Clients in all (femnist: writers, 0 for all).")] = 100,
+    clients: Annotated[int, typer.Option(help="Total number of clients (femnist: writers, 0 for all).")] = 100,
     alpha: Annotated[float, typer.Option(help="Dirichlet parameter of the split; small is uneven.")] = 0.5,
-    per_round: Annotated[int, typer.Option(help="Clients in a round.")] = 100,
+    per_round: Annotated[int, typer.Option(help="Clients per round.")] = 100,
     bands: Annotated[
         int,
         typer.Option(
-            help="Every client is in every sum, but trains in every so many rounds alone; its update is spread over "
-            "them (rounded-gaussian)."
+            help="Each client is in every sum, trains only every so many rounds, and spreads its update over them "
+            "(rounded-gaussian)."
         ),
     ] = 1,
-    spare: Annotated[
-        int, typer.Option(help="Clients drawn beyond --per-round, so that no round waits for its slowest.")
-    ] = 0,
+    spare: Annotated[int, typer.Option(help="Extra clients drawn, so that no round waits for its slowest.")] = 0,
     minimum: Annotated[int, typer.Option(help="Fewest clients in a sum; 0: half of those drawn + 1.")] = 0,
     sampling: Annotated[str, typer.Option(help="fixed, poisson, or cyclic: all take turns.")] = "fixed",
     roster: Annotated[
-        Path | None, typer.Option(help="Roster of all clients (`mezzotint roster make`), for an app of many machines.")
+        Path | None, typer.Option(help="Roster of all clients (`mezzotint roster make`); with --app.")
     ] = None,
     colluding: Annotated[float, typer.Option(help="Share of clients that may collude with the server.")] = 0.2,
     dropping: Annotated[float, typer.Option(help="Share of a round's clients that may vanish.")] = 0.2,
@@ -127,33 +120,28 @@ def command(
     steps: Annotated[int, typer.Option(help="Local steps of fedavg.")] = 5,
     rate: Annotated[float, typer.Option(help="Local step size of fedavg.")] = 0.5,
     batch: Annotated[int, typer.Option(help="Most records per local step; 0 for all.")] = 0,
-    proximal: Annotated[
-        float, typer.Option(help="FedProx: weight of half the squared distance from the round's model; 0: fedavg.")
-    ] = 0.0,
+    proximal: Annotated[float, typer.Option(help="FedProx: weight of the proximal term; 0: fedavg.")] = 0.0,
     most_examples: Annotated[
-        int,
-        typer.Option(help="Weigh clients by their examples, one with more as if it had so many; 0 weighs all alike."),
+        int, typer.Option(help="Weigh clients by their number of examples, capped at this; 0 weighs all alike.")
     ] = 0,
     learning_rate: Annotated[float, typer.Option(help="Factor of the mean update.")] = 2.0,
     server_optimizer: Annotated[
-        str, typer.Option(help="What moves the model: fedavg (the mean update), fedavgm, fedadam or fedyogi.")
+        str, typer.Option(help="fedavg (the mean update), fedavgm, fedadam or fedyogi.")
     ] = "fedavg",
     evaluate_every: Annotated[
         int,
         typer.Option(
-            help="Every so many rounds clients measure loss and accuracy on their own records, told as a noisy secure "
-            "sum; its price is printed beforehand and is in every claim. 0 does not ask."
+            help="Clients measure loss and accuracy on their own records after every so many rounds, released as a "
+            "noisy secure sum; its cost is printed beforehand and included in every claim. 0: never."
         ),
     ] = 0,
-    evaluate_noise: Annotated[
-        float, typer.Option(help="Noise on that sum over its norm, as --noise-multiplier for updates.")
-    ] = 8.0,
+    evaluate_noise: Annotated[float, typer.Option(help="As --noise-multiplier, for the sum of measurements.")] = 8.0,
     largest_loss: Annotated[float, typer.Option(help="What a client's loss is clipped to in that sum.")] = 5.0,
     epsilon: Annotated[
         float, typer.Option(help="Budget of the central (--trust local: local) claim, never exceeded; 0: none.")
     ] = 0.0,
     delta: Annotated[float, typer.Option(help="Delta of all claims.")] = 1e-5,
-    seed: Annotated[int, typer.Option(help="Of split and start; private noise is never seeded.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of the split and the initial model; private noise is never seeded.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for model, ledger and report.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, with its settings.")] = False,
     app: Annotated[Path | None, typer.Option(help="Write a folder for `flwr run` instead of simulating here.")] = None,
@@ -193,20 +181,20 @@ def _refuse_idle(options: Options) -> None:
     """Refuses options that were typed and would change nothing."""
     name, local = options["mechanism"], options["trust"] == "local"
     noisy, table = not local and name in NOISES, name in ("", *TABLES)
-    sums = "of secure sums, which --trust local has none of; leave it out"
-    measured = "of what clients measure: give --evaluate-every, too, or leave it out"
-    of_tables = "of tables by name: give one as --mechanism, or leave it out"
+    sums = "only for secure sums, which --trust local does without; leave it out"
+    measured = "only for what clients measure: give --evaluate-every, too, or leave it out"
+    of_tables = "only for named tables: give one as --mechanism, or leave it out"
     rules: dict[str, tuple[bool, str]] = {
         "bits": (not table and name != _RANKED, of_tables),
         "report_epsilon": (not table and name != _RANKED, of_tables),
-        "noise_multiplier": (not noisy, f"of noise that is added: name it ({', '.join(NOISES)}), or leave it out"),
-        "clip": (local or not (table or name == _CLIP), "only tables by name and clip have it; leave it out"),
-        "l2_norm_range": (not options["clip_quantile"], "of a norm that adapts: give --clip-quantile, too"),
+        "noise_multiplier": (not noisy, f"only for added noise: name it ({', '.join(NOISES)}), or leave it out"),
+        "clip": (local or not (table or name == _CLIP), "only for named tables and clip; leave it out"),
+        "l2_norm_range": (not options["clip_quantile"], "only for a norm that adapts: give --clip-quantile, too"),
         "evaluate_noise": (not options["evaluate_every"], measured),
         "largest_loss": (not options["evaluate_every"], measured),
         **dict.fromkeys(
             ("steps", "rate", "proximal"),
-            (options["algorithm"] == "fedsgd", "of --algorithm fedavg: fedsgd sends one gradient; leave it out"),
+            (options["algorithm"] == "fedsgd", "only for --algorithm fedavg: fedsgd sends one gradient; leave it out"),
         ),
         **dict.fromkeys(("colluding", "dropping"), (local, sums)),
         "proof": _unprovable(name, options["app"]),
@@ -225,7 +213,7 @@ def _refuse_idle(options: Options) -> None:
 def _unprovable(name: str, app: Path | None) -> tuple[bool, str]:
     """Whether no proof can come of a run, and why."""
     if app is not None:
-        return True, "what a run cost is proved when it has ended; leave it out with --app"
+        return True, "a run's cost is proved when it has ended; leave it out with --app"
     if name == _ROUNDED:
         return True, "claims of rounded-gaussian are computed, no proof is known; leave it out, or use ddg or skellam"
     return name in ("", "quantize", _CLIP), "nothing is claimed without noise; leave it out, or name a mechanism"
@@ -268,7 +256,9 @@ def _encoding(options: Options, settings: RunSettings) -> Scheme | None:
     else:
         norm = settings.l2_norm or None
         encoding = _table(name or "quantize", 4 if bits is None else bits, settings.clip, report_epsilon, norm)
-    return _weighted(encoding or settings.encoding(), most_examples) if most_examples else encoding
+    if not most_examples:
+        return encoding
+    return mz.federated.WeightedEncoding(inner=encoding or settings.encoding(), most_examples=most_examples)
 
 
 def _ranked(name: str, settings: RunSettings, bits: int | None, report_epsilon: float) -> mz.vectors.RankedCodebook:
@@ -369,16 +359,8 @@ def _on_even_levels(name: str, levels: int, clip: float, epsilon: float) -> Mech
     return min(found, key=lambda mechanism: mechanism.mse())
 
 
-def _weighted(encoding: Encoding, most_examples: int) -> Encoding:
-    from mezzotint.federated.joined import WeightedEncoding
-
-    return WeightedEncoding(inner=encoding, most_examples=most_examples)
-
-
 def _adaptive(settings: RunSettings, multiplier: float, quantile: float, between: tuple[float, float]) -> Encoding:
-    from mezzotint.federated import joined
-
-    return joined.adaptive_encoding(
+    return mz.federated.adaptive_encoding(
         noise_multiplier=multiplier, clip=settings.l2_norm or 1.0, clients=settings.per_round, size=_size(settings),
         quantile=quantile, clip_range=between if any(between) else None,
     )  # fmt: skip
@@ -501,25 +483,11 @@ def _resumed(out: Path | None) -> RunSettings:
 def _show(report: RunReport, settings: RunSettings, as_json: bool) -> None:
     from mezzotint.privacy import claim as claims_of
 
-    facts = {
-        "accuracy": report.accuracy[-1],
-        "history": report.accuracy,
-        "bits": report.report_bits,
-        "wire_bits": report.bits,
-        "mse": report.mse,
-        "local": report.claims.get("local"),
-        "central": report.claims.get("central"),
-        "amplified": report.amplified,
-        "ledger": report.ledger,
-        "measured": report.measured,
-        "evaluations": report.evaluations,
-        "incidents": report.incidents,
-        "l2_norms": report.l2_norms,
-        "stopped": report.stopped,
-        "seconds": report.seconds,
-    }
     if as_json:
-        print_json(facts)
+        facts = {"accuracy": report.accuracy[-1], "history": report.accuracy, "bits": report.report_bits}
+        facts |= {"wire_bits": report.bits, "mse": report.mse}
+        facts |= {view: report.claims.get(view) for view in ("local", "central")}
+        print_json(facts | {name: getattr(report, name) for name in _FURTHER})
         return
     views = ("local",) if settings.trust == "local" else ("local", "central")
     epsilons = (f"{view} epsilon" for view in views)
