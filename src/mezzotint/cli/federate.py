@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import tempfile
+from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -33,7 +34,7 @@ from mezzotint.core.records import above
 if TYPE_CHECKING:
     from mezzotint.families.noise import IntegerNoise
     from mezzotint.federated.app import RunReport
-    from mezzotint.federated.encoding import Encoding
+    from mezzotint.federated.encoding import Adds, Encoding
     from mezzotint.federated.settings import RunSettings, Scheme
 
 EXAMPLE = "mezzotint federate --mechanism quantize --bits 4 --rounds 6 --out run --json"
@@ -164,10 +165,8 @@ def command(
                     print_json({"app": str(app), "settings": settings.as_dict()})
                 return
             settings = replace(settings, mechanism=_place(encoding, out, Path(scratch)))
-        from mezzotint.federated import folder as simulation
-
         try:
-            report = simulation.simulate(settings, tell=lambda line: notices().print(line, highlight=False))
+            report = mz.federated.simulate(settings, tell=lambda line: notices().print(line, highlight=False))
         except (KeyboardInterrupt, SystemExit):
             kept = f"finished rounds are kept; go on with: mezzotint federate --out {out} --resume"
             notices().print(f"mezzotint: ended early; {kept if out else 'nothing is kept without --out'}", markup=False)
@@ -178,7 +177,7 @@ def command(
 
 
 def _refuse_idle(options: Options) -> None:
-    """Refuses options that were typed and would change nothing."""
+    """Refuse options that were given but would have no effect."""
     name, local = options["mechanism"], options["trust"] == "local"
     noisy, table = not local and name in NOISES, name in ("", *TABLES)
     sums = "only for secure sums, which --trust local does without; leave it out"
@@ -221,16 +220,14 @@ def _unprovable(name: str, app: Path | None) -> tuple[bool, str]:
 
 def _settings(options: Options) -> RunSettings:
     """Those of a new run; what --mechanism names is added once it is made."""
-    from mezzotint.federated.settings import RunSettings
-
-    given = {field.name: options[field.name] for field in fields(RunSettings) if field.name in options}
+    given = {field.name: options[field.name] for field in fields(mz.federated.RunSettings) if field.name in options}
     out, roster = options["out"], _roster(options["roster"], options["app"])
     given |= {"mechanism": "", "out": "" if out is None else str(out.resolve()), "roster": roster}
-    return RunSettings(**given)
+    return mz.federated.RunSettings(**given)
 
 
 def _encoding(options: Options, settings: RunSettings) -> Scheme | None:
-    """How an update becomes a report; None for `clip`."""
+    """How to turn an update into a report; None for `clip`."""
     name, bits, report_epsilon = options["mechanism"], options["bits"], options["report_epsilon"]
     most_examples, quantile, bands = options["most_examples"], options["clip_quantile"], options["bands"]
     if most_examples < 0:
@@ -252,7 +249,11 @@ def _encoding(options: Options, settings: RunSettings) -> Scheme | None:
         one_more = bool(most_examples or quantile)
         multiplier, encoding = _noise(name, settings, options["noise_multiplier"], one_more, bands)
         if quantile:
-            return _adaptive(settings, multiplier, quantile, options["l2_norm_range"])
+            between = options["l2_norm_range"]
+            return mz.federated.adaptive_encoding(
+                noise_multiplier=multiplier, clip=settings.l2_norm or 1.0, clients=settings.per_round,
+                size=_size(settings), quantile=quantile, clip_range=between if any(between) else None,
+            )  # fmt: skip
     else:
         norm = settings.l2_norm or None
         encoding = _table(name or "quantize", 4 if bits is None else bits, settings.clip, report_epsilon, norm)
@@ -284,7 +285,7 @@ def _size(settings: RunSettings) -> int:
 
 
 def _prove(report: RunReport, path: Path) -> None:
-    """Certifies the central claim (the local one where no sums are), if the kernel accepts it, and says so."""
+    """Certify the central claim (the local one if there are no sums) in the report, if the kernel accepts it."""
     view = next((view for view in ("central", "local") if view in report.promises), None)
     if view is None:
         raise ParameterError("proof", str(path), "nothing is claimed of this run; there is nothing to prove")
@@ -297,9 +298,6 @@ def _prove(report: RunReport, path: Path) -> None:
 
 def _table(name: str, bits: int, clip: float, report_epsilon: float, l2_norm: float | None) -> Encoding | None:
     """The encoding of a table by name or from a file; None for `clip`, which has none."""
-    from mezzotint.federated import encoding as encodings
-    from mezzotint.federated.descriptions import load_encoding
-
     if not 1 <= bits <= 12:
         raise ParameterError("bits", bits, "a report of a table has 1 to 12 bits: ask for as many")
     if not 0 < clip < math.inf:
@@ -313,11 +311,11 @@ def _table(name: str, bits: int, clip: float, report_epsilon: float, l2_norm: fl
     if name in TABLES:
         with renamed(epsilon="report_epsilon"):
             table = _named(name, 2**bits, clip, report_epsilon)
-        return encodings.TableEncoding(mechanism=table, l2_norm=l2_norm)
+        return mz.federated.TableEncoding(mechanism=table, l2_norm=l2_norm)
     if not Path(name).exists():
         known = ", ".join((*TABLES, *NOISES, _CLIP))
         raise ParameterError("mechanism", name, f"no such file; name one, or use {known}")
-    return load_encoding(Path(name), l2_norm=l2_norm)
+    return mz.federated.load_encoding(Path(name), l2_norm=l2_norm)
 
 
 def _named(name: str, levels: int, clip: float, report_epsilon: float) -> Mechanism:
@@ -359,19 +357,11 @@ def _on_even_levels(name: str, levels: int, clip: float, epsilon: float) -> Mech
     return min(found, key=lambda mechanism: mechanism.mse())
 
 
-def _adaptive(settings: RunSettings, multiplier: float, quantile: float, between: tuple[float, float]) -> Encoding:
-    return mz.federated.adaptive_encoding(
-        noise_multiplier=multiplier, clip=settings.l2_norm or 1.0, clients=settings.per_round, size=_size(settings),
-        quantile=quantile, clip_range=between if any(between) else None,
-    )  # fmt: skip
-
-
 def _noise(
     name: str, settings: RunSettings, noise_multiplier: float | None, one_more: bool, bands: int
 ) -> tuple[float, Encoding]:
-    """The noise multiplier, given or found, and its encoding of updates; of one coordinate more, if a number joins."""
+    """The noise multiplier, given or found, and its encoding of updates, with one more coordinate if a number joins."""
     from mezzotint.federated import budget, tasks
-    from mezzotint.federated import encoding as encodings
     from mezzotint.federated.secagg import roster as draws
     from mezzotint.privacy.claim import counted
 
@@ -386,9 +376,9 @@ def _noise(
         norm, clients = settings.l2_norm or 1.0, settings.per_round
         asked: Options = {"noise_multiplier": multiplier, "l2_norm": norm, "clients": clients, "size": size}
         if name == _ROUNDED:
-            return encodings.gaussian_encoding(**asked, bands=bands)
-        family = _skellam if name == "skellam" else _discrete_gaussian
-        return encodings.noise_encoding(family, **asked, adds="server" if name == "gaussian" else "clients", name=name)
+            return mz.federated.gaussian_encoding(**asked, bands=bands)
+        adds: Adds = "server" if name == "gaussian" else "clients"
+        return mz.federated.noise_encoding(_family(name), **asked, adds=adds, name=name)
 
     if noise_multiplier is not None or settings.epsilon == 0:
         given = 1.0 if noise_multiplier is None else noise_multiplier
@@ -417,12 +407,11 @@ def _left_for_updates(settings: RunSettings, least: int) -> tuple[float, float]:
     return settings.epsilon - cost, settings.delta / 2
 
 
-def _discrete_gaussian(deviation: float) -> IntegerNoise:
-    return mz.families.discrete_gaussian(sigma=deviation)
-
-
-def _skellam(deviation: float) -> IntegerNoise:
-    return mz.families.skellam(variance=deviation**2)
+def _family(name: str) -> Callable[[float], IntegerNoise]:
+    """Noise by its standard deviation."""
+    if name == "skellam":
+        return lambda deviation: mz.families.skellam(variance=deviation**2)
+    return lambda deviation: mz.families.discrete_gaussian(sigma=deviation)
 
 
 def _roster(roster: Path | None, app: Path | None) -> str:
@@ -471,13 +460,12 @@ def _place(encoding: Scheme | None, out: Path | None, scratch: Path) -> str:
 
 
 def _resumed(out: Path | None) -> RunSettings:
-    from mezzotint.federated import ledger as checkpoints
-    from mezzotint.federated import settings as run_settings
+    from mezzotint.federated.ledger import Checkpoint
 
     if out is None:
         raise ParameterError("resume", "no folder", "name the run's folder: --out run --resume")
-    checkpoints.Checkpoint.load(out)
-    return run_settings.RunSettings.load(out)
+    Checkpoint.load(out)
+    return mz.federated.RunSettings.load(out)
 
 
 def _show(report: RunReport, settings: RunSettings, as_json: bool) -> None:

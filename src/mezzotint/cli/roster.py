@@ -42,7 +42,7 @@ def identity(
 def card(
     file: Annotated[Path, typer.Argument(help="File that `roster identity` wrote.")], as_json: AsJson = False
 ) -> None:
-    """Prints the card of an identity again: it is public, and signed by its owner."""
+    """Prints the card of an identity again: the card is public, and signed by its owner."""
     from mezzotint.federated.secagg import roster as rosters
 
     _print_card(rosters.introduce(_secret(file, "file")), as_json)

@@ -1,4 +1,4 @@
-"""Our own Flower app, the server's half: the same function under `flwr run` on many machines and in simulation on one.
+"""Mezzotint's own Flower app, the server's half: one function for `flwr run` on many machines and for simulation.
 
 [tool.flwr.app.components]
 serverapp = "mezzotint.federated.app:server_app"
@@ -44,11 +44,11 @@ from mezzotint.privacy.claim import Claim, basis, counted
 from mezzotint.vectors import RankedCodebook
 
 Evaluate = Callable[[int, npt.NDArray[np.float64]], Mapping[str, float]]
-"""An evaluation of one's own: (finished rounds, (d,) parameters) -> numbers by name."""
+"""A user-defined evaluation: (finished rounds, (d,) parameters) -> numbers by name."""
 
 
 class Scores(NamedTuple):
-    """Of one model: on the test data, and by an evaluation of one's own; and the clipping norm that goes with it."""
+    """Scores of one model, on the test data and by the user's evaluation, and the clipping norm that goes with it."""
 
     loss: float
     accuracy: float
@@ -59,7 +59,7 @@ class Scores(NamedTuple):
 @final
 @dataclass(frozen=True, kw_only=True)
 class RunReport(Record):
-    """What a run led to.
+    """The outcome of a run.
 
     Arguments:
         accuracy, loss: per round, the first before training; on public test data.
@@ -127,7 +127,7 @@ def _asked(settings: RunSettings, coordinates: int) -> JsonObject:
 
 
 def check_run(settings: RunSettings, scheme: Scheme) -> None:
-    """Refuses, before anything starts or is written, a run whose rounds no client would answer.
+    """Refuse a run whose rounds no client would answer, before anything starts or is written.
 
     Raises:
         ParameterError: no plan of such a round is safe; what the strategy refuses.
@@ -181,7 +181,7 @@ def _resumed(encoding: Encoding, checkpoint: Checkpoint) -> Encoding:
 
 
 def _adapted(strategy: RoundStrategy[Any]) -> float | None:
-    """The clipping norm of the next round, if it adapts."""
+    """The clipping norm of the next round, if it is adaptive."""
     encoding = strategy.encoding if isinstance(strategy, SecureStrategy) else None
     return encoding.clip if isinstance(encoding, AdaptiveEncoding) else None
 
@@ -258,7 +258,7 @@ def _own_rounds() -> Generator[None]:
 
 @contextmanager
 def _alone(out: str) -> Generator[None]:
-    """One process at a time trains in a folder: charges would add up, but each would overwrite the other's model."""
+    """Lock the folder: two processes' charges would add up, but each would overwrite the other's model."""
     if not out:
         yield
         return

@@ -55,7 +55,7 @@ def noise_within(
     delta: float,
     corrupted: int = 0,
 ) -> tuple[float, E]:
-    """The least noise, to two percent of epsilon, with which so many sums stay within the budget.
+    """The least noise, to within two percent of epsilon, that keeps the given number of sums within the budget.
 
     Arguments:
         budget: epsilon of the central claim.
@@ -84,7 +84,7 @@ def noise_within(
 
 
 def with_evaluations(updates: Claim, measured: Claim) -> Claim:
-    """The claim about updates and about what the same clients measured: epsilons and deltas add up."""
+    """The joint claim for updates and for metrics of the same clients: epsilons and deltas add up."""
     total = math.nextafter(updates.epsilon + measured.epsilon, math.inf)
     method = f"{updates.method} and {measured.method}, added"
     honest = [claim.honest_clients for claim in (updates, measured) if claim.honest_clients is not None]

@@ -1,4 +1,4 @@
-"""Our own Flower app, the clients' half: Flower starts a process for each message, so imports wait for their use."""
+"""Mezzotint's own Flower app, the clients' half: Flower starts a process per message, so imports are deferred."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TOLD = (
     "dataset", "data", "model", "clients", "per_round", "alpha", "seed",
     "algorithm", "steps", "rate", "batch", "proximal",
 )  # fmt: skip
-"""Settings that clients are told; all public."""
+"""Settings sent to clients; all public."""
 
 DATA = "MEZZOTINT_DATA"
 """Environment variable that names the data set's folder or file on this machine."""

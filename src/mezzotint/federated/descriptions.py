@@ -116,7 +116,7 @@ def load_encoding(path: Path, *, l2_norm: float | None = None) -> Encoding:
 
 
 def packed(encoding: Encoding) -> bytes:
-    """The description as it travels."""
+    """The description as sent over the wire."""
     return zlib.compress(canonical(encoding.as_dict()).encode(), 9)
 
 

@@ -72,7 +72,7 @@ class Encoding(ABC):
         return self.traits.overflow
 
     def bits(self, clients: int) -> int:
-        """Bits of the modulus for that many clients."""
+        """Bits of the modulus for this number of clients."""
         return bits_needed(clients, self.span) if self.overflow == "impossible" else self.span.bit_length()
 
     @property
@@ -86,7 +86,7 @@ class Encoding(ABC):
         return "train"
 
     def numbers(self, parameters: int) -> int:
-        """How many numbers of a client are summed: as many as the model has parameters."""
+        """How many numbers each client contributes: the number of parameters of the model."""
         return parameters
 
     def nothing(self, parameters: int) -> Vector:
@@ -94,7 +94,7 @@ class Encoding(ABC):
         return np.zeros(parameters + self.weighs)
 
     def length(self, size: int) -> int:
-        """Integers that stand for an update of `size` coordinates."""
+        """How many integers encode an update of `size` coordinates."""
         return size
 
     @abstractmethod
@@ -126,12 +126,12 @@ class Encoding(ABC):
 
     @property
     def accounted(self) -> Encoding:
-        """One with the same claims, and the same one for all rounds of a run: ledgers compose sums of one encoding."""
+        """An encoding with the same claims that is the same in all rounds: ledgers compose sums of one encoding."""
         return self
 
     @abstractmethod
     def as_dict(self) -> JsonObject:
-        """Plain values from which `encoding_from` makes it again."""
+        """Plain values from which `encoding_from` restores it."""
 
     @abstractmethod
     def claims(self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0) -> dict[str, Claim]:
@@ -141,7 +141,7 @@ class Encoding(ABC):
         """
 
     def charged(self, rounds: Collection[int]) -> int:
-        """As many rounds as a client that was in the rounds of these numbers pays for: all of every block it was in."""
+        """How many rounds a client pays for that took part in these: all rounds of each block it was in."""
         return len(rounds) if self.bands == 1 else self.bands * blocks(rounds, self.bands)
 
     def central(self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0) -> Claim | None:
@@ -169,7 +169,7 @@ class Encoding(ABC):
 
     @property
     def largest(self) -> float:
-        """Largest absolute value of a coordinate that is told apart, data units."""
+        """Largest absolute value that a coordinate can take after clipping, data units."""
         return self.traits.largest
 
     @property
@@ -198,7 +198,7 @@ def canonical(values: JsonObject) -> str:
 @final
 @dataclass(frozen=True, kw_only=True)
 class FixedPointEncoding(Encoding):
-    """Plain rounding to a fine grid: no privacy but that of the sum. For comparison.
+    """Plain rounding to a fine grid, for comparison: no privacy beyond that of the sum.
 
     Arguments:
         clip: coordinates are clipped to [-clip, clip], data units.
@@ -226,7 +226,7 @@ class FixedPointEncoding(Encoding):
 
     @property
     def step(self) -> float:
-        """Distance of two grid points, data units."""
+        """Distance between two grid points, data units."""
         return 2 * self.clip / self.span
 
     def encode(self, update: npt.ArrayLike, *, rng: Seed = None) -> Integers:
@@ -254,7 +254,7 @@ class FixedPointEncoding(Encoding):
 @final
 @dataclass(frozen=True, kw_only=True)
 class TableEncoding(Encoding):
-    """Every coordinate through one mechanism table, whose levels stand on a lattice.
+    """Every coordinate is quantized by one mechanism table, whose levels lie on a lattice.
 
     Arguments:
         mechanism: its range is the clipping range of a (rotated) coordinate, data units.
@@ -430,7 +430,7 @@ class ModularEncoding(Encoding):
         }
 
     def mse(self) -> float:
-        """Noise of one client, and its rounding, at most."""
+        """Upper bound: the noise of one client and its rounding."""
         return self._own(1).variance
 
     @abstractmethod
@@ -523,7 +523,7 @@ class NoiseEncoding(ModularEncoding):
         return self.adds == "clients" and named_family(self.noise) is not None
 
     def noise_multiplier(self, clients: int) -> float:
-        """As of every encoding; 0 for noise of the server, and for tables that are no discrete Gaussian or Skellam."""
+        """As for every encoding; 0 if the server adds the noise, and unless it is discrete Gaussian or Skellam."""
         return super().noise_multiplier(clients) if self._counts else 0.0
 
 
@@ -562,7 +562,7 @@ class GaussianEncoding(ModularEncoding):
 def gaussian_encoding(
     *, noise_multiplier: float, l2_norm: float, clients: int, size: int, seed: int = 0, bands: int = 1
 ) -> GaussianEncoding:
-    """Rounded Gaussian noise of a wanted size on the sum, in as few bits as hold it.
+    """Rounded Gaussian noise with a given standard deviation on the sum, in as few bits as hold it.
 
     Arguments:
         noise_multiplier: standard deviation of the noise on the sum of `clients` updates, over `l2_norm`; > 0.
@@ -603,7 +603,7 @@ def noise_encoding(
     name: str = "integer noise",
     seed: int = 0,
 ) -> NoiseEncoding:
-    """Granularity and modulus for a wanted noise on the sum.
+    """Choose granularity and modulus for a given amount of noise on the sum.
 
     Arguments:
         make: standard deviation in steps -> noise, of `mezzotint.families`.

@@ -185,13 +185,13 @@ os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
 
 @final
 class _Link:
-    """Flower's grid until the run is over; then whoever turns to it is a thread that ends, without a word."""
+    """Flower's grid until the run is over; after that, a thread that uses it ends silently."""
 
     def __init__(self, grid: Grid, over: threading.Event) -> None:
         self._grid, self._over = grid, over
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-        """Flower answers for clients that cannot run; where none can, for the engine is gone, the run must not go on.
+        """Pull messages. Flower answers for clients that cannot run; without the engine, the run must end.
 
         Raises:
             MezzotintError: naming the engine.

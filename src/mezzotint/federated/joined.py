@@ -34,7 +34,7 @@ from mezzotint.vectors import clip
 
 @dataclass(frozen=True, kw_only=True)
 class WrappedEncoding(Encoding, ABC):
-    """An encoding that makes another vector of an update, and has it encoded by an inner one.
+    """An encoding that transforms an update into another vector, which an inner encoding encodes.
 
     Arguments:
         inner: clips and encodes that vector.
@@ -59,7 +59,7 @@ class WrappedEncoding(Encoding, ABC):
 
     @abstractmethod
     def _inside(self, size: int) -> int:
-        """Coordinates of the inner vector for an update of `size`."""
+        """The number of coordinates of the inner vector for an update of `size`."""
 
     @property
     def traits(self) -> Traits:
@@ -134,7 +134,7 @@ class WeightedEncoding(JoinedEncoding):
             self._check_grid(self.inner)
 
     def _check_grid(self, inner: FixedPointEncoding) -> None:
-        """A grid rounds towards 0: a weight below one of its steps would be none, and nobody would know."""
+        """A grid rounds towards 0: a weight below one step would silently become 0."""
         steps = abs(self.unit) / inner.step * (1 - 1e-9)  # of the weight 1; what is rounded twice must not fall below
         if self.most_examples > steps:
             lost = min(self.most_examples, math.ceil(self.most_examples / steps) - 1)
@@ -172,7 +172,7 @@ class WeightedEncoding(JoinedEncoding):
         return math.inf if self.inner.norm is None else math.sqrt(self.inner.norm**2 - self.unit**2)
 
     def encode(self, update: npt.ArrayLike, *, rng: Seed = None) -> Integers:
-        """As of every encoding, but the update has d + 1 coordinates, the last of which is the number of examples."""
+        """As for every encoding, but the update has d + 1 coordinates, the last of which is the number of examples."""
         vector = check_vector(update, name="update")
         examples = float(vector[-1])
         if vector.size < 2 or examples < 0:
@@ -289,7 +289,7 @@ class MetricsEncoding(WrappedEncoding):
         return "evaluate"
 
     def numbers(self, parameters: int) -> int:
-        """As many as metrics, whatever the model."""
+        """The number of metrics, whatever the model."""
         return len(self.ranges)
 
     @property
@@ -316,7 +316,7 @@ class MetricsEncoding(WrappedEncoding):
         return np.append(self._middles[0], [0.0] * self.weighs)
 
     def encode(self, update: npt.ArrayLike, *, rng: Seed = None) -> Integers:
-        """As of every encoding; the update are the metrics, in order (and the number of examples)."""
+        """As for every encoding; the update is the metrics, in order (and the number of examples)."""
         vector, count = check_vector(update, name="metrics"), len(self.ranges)
         if vector.size != count + self.weighs:
             raise ParameterError("metrics", f"{vector.size} numbers", f"need {', '.join(self.names)}")
@@ -328,7 +328,7 @@ class MetricsEncoding(WrappedEncoding):
         return np.array([one.value for one in self.measured(total, count=count).values()])
 
     def measured(self, total: Integers, *, count: int) -> dict[str, Measured]:
-        """The metrics' means over `count` clients, by name; noise may carry them out of their ranges.
+        """The means of the metrics over `count` clients, by name; noise may take them out of their ranges.
 
         With weights a mean is a ratio of two noisy sums, whose error is that of its expansion to first order.
         """
@@ -344,7 +344,7 @@ class MetricsEncoding(WrappedEncoding):
         return {name: Measured(float(values[place]), float(errors[place])) for place, name in enumerate(self.names)}
 
     def error(self, clients: int) -> dict[str, float]:
-        """Standard errors of the means of so many clients, at the middle of each range; weights count as 1 each."""
+        """Standard errors of the means over this many clients, at the middle of each range, with all weights 1."""
         deviation = math.sqrt(self.inner.mse() / clients)
         errors = deviation * self._middles[1] / self._share
         return dict(zip(self.names, errors.tolist(), strict=True))
@@ -357,7 +357,7 @@ SHARE = 1 / 20
 """Standard deviation of the noise on the number of clients within the clipping norm, over all clients of a round."""
 
 MOST_COST = 1.02
-"""Most that the bit may multiply the noise of the updates by."""
+"""Largest factor by which the bit may increase the noise on the updates."""
 
 
 @final
@@ -453,7 +453,7 @@ class AdaptiveEncoding(JoinedEncoding):
 
 
 def cost_of_bits(noise_multiplier: float, clients: int) -> float:
-    """Factor by which the noise on updates grows where a bit of each client shares the budget; inf if no noise does.
+    """Factor by which the noise on updates grows when one bit per client shares the budget; inf if none suffices.
 
     Arguments:
         noise_multiplier: of the joint release: what the update would have alone.

@@ -116,7 +116,7 @@ class RunLedger:
         most_rounds: int | None = None,
         among: int | None = None,
     ) -> None:
-        """Announces who is asked in a round that this object started; before they mask anything.
+        """Announce the clients asked in a round that this object started, before they mask anything.
 
         Arguments:
             number: from `start`.
@@ -261,7 +261,7 @@ _STATE = "optimizer."
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Checkpoint:
-    """Parameters after a number of training rounds.
+    """A model after a number of training rounds, and what a run needs to go on from it.
 
     Arguments:
         parameters: (d,) float64.
@@ -323,7 +323,7 @@ Place = tuple[str, int, str]
 
 @final
 class LifetimeLedger:
-    """Sums that a client was in, on disk before its masked input leaves, in a file that processes may share.
+    """The sums a client took part in, on disk before its masked input leaves, in a file that processes may share.
 
     Sums of one kind (encoding, fewest summands, corrupted ones, size) are composed by the encoding's own accountant;
     kinds are added up, each at its share of delta. A charge is worst case: a sum of the plan's minimum, in which
@@ -360,7 +360,7 @@ class LifetimeLedger:
         session: bytes = b"",
         number: int = 1,
     ) -> float:
-        """Charges one more sum, before anything of it is sent.
+        """Charge one more sum, before any part of it is sent.
 
         Arguments:
             encoding: of the sum.

@@ -176,7 +176,7 @@ class SecureUpdates(Updates):
 
 
 def _check_kind(kind: str, stage: str, plan: RoundPlan | None) -> None:
-    """Refuses a message that asks for another thing than the round in progress; the first two stages begin one."""
+    """Refuse a message whose kind is not that of the round in progress; the first two stages begin a round."""
     asked = MessageType.TRAIN if stage == CARD else kind if stage == "deal" or plan is None else plan.purpose
     if kind != asked:
         raise PolicyRefusal(f"purpose: a message to {kind}, in a round to {asked}")
@@ -365,7 +365,7 @@ def _returns(message: Message) -> str:
 
 
 def _metric(answer: Message, name: str) -> float:
-    """A number that the app's function says: "num-examples" as Flower's own strategies have it."""
+    """A metric from the app's function; "num-examples" is named as in Flower's own strategies."""
     for metrics in answer.content.metric_records.values():
         if name in metrics:
             return float(np.asarray(metrics[name]))
@@ -393,7 +393,7 @@ def name_of(context: Context) -> str:
 
 
 def as_bytes(value: object) -> bytes:
-    """A payload, which is bytes."""
+    """The payload, checked to be bytes."""
     if not isinstance(value, bytes):
         raise ParameterError("payload", type(value).__name__, "need bytes; the message was made by something else")
     return value

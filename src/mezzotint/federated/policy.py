@@ -1,4 +1,4 @@
-"""What a client insists on, from a file of its own: whatever the server asks for, nothing weaker is answered."""
+"""A client's own conditions, from a file: it answers nothing weaker, whatever the server asks for."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class Policy:
         return Trust(roster=self.roster, corrupted=self.corrupted, minimum=self.minimum, rounds=self.rounds)
 
     def check(self, encoding: Encoding, plan: RoundPlan) -> None:
-        """Refuses an encoding or a plan that protects less, or one that does not fit the other.
+        """Refuse an encoding or plan that protects less than this policy, or that do not match each other.
 
         Raises:
             PolicyRefusal: saying what is asked for and what is allowed.
@@ -154,7 +154,7 @@ class Policy:
             raise PolicyRefusal(f"{name}={noise:g} in the smallest sum: this client {wanted}")
 
     def check_report(self, scheme: RankedCodebook) -> None:
-        """Refuses reports that the server itself sees, where this client asks for sums or for more protection.
+        """Refuse single reports if this client requires sums or more protection.
 
         Raises:
             PolicyRefusal: as `check`.
@@ -188,7 +188,7 @@ class Policy:
 
 
 def load_policy(path: str | Path) -> Policy:
-    """A policy from a TOML file whose keys are the fields of `Policy`.
+    """Load a policy from a TOML file whose keys are the fields of `Policy`.
 
     Raises:
         FileFormatError: no such file, no TOML, a key that is not known.

@@ -28,15 +28,15 @@ REFUSED, REASON = "refused", "reason"
 METRICS = "metrics"
 """What is wanted back of clients that measure, where it is "weights" or "update" of those that train."""
 CARD = "card"
-"""Stage before all rounds: a client says who it is."""
+"""Stage before all rounds: a client identifies itself."""
 _LONGEST = 500
-"""Letters kept of what a client says."""
+"""Most characters kept of a client's text."""
 
 log = logging.getLogger("flwr").log
 """Flower's own log, by its name: the function behind it has moved between releases."""
 
 BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
-"""Last part of the names that PyTorch's normalization layers give to statistics of what they saw."""
+"""Last part of the names of running statistics in PyTorch's normalization layers."""
 
 
 def is_parameter(name: str, dtype: str) -> bool:
@@ -129,7 +129,7 @@ def task_digest(content: RecordDict) -> bytes:
 
 
 def reply(message: Message, values: dict[str, Any]) -> Message:
-    """An answer that carries the protocol's record alone."""
+    """An answer that carries only the protocol's record."""
     return Message(RecordDict({RECORD: ConfigRecord(values)}), reply_to=message)
 
 

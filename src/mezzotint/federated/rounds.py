@@ -44,7 +44,7 @@ from mezzotint.federated.server_optimizers import FedAvg, ServerOptimizer, State
 from mezzotint.privacy.claim import Claim
 
 _AT_ONCE = 64
-"""Messages sent, or answers fetched, by one request, at most."""
+"""Most messages sent, or answers fetched, in one request."""
 _ROOM = 1 << 22
 """Bytes of answers fetched by one request: what is fetched lies in memory until it is read."""
 _SHORTEST, _LONGEST = 0.05, 1.0
@@ -61,10 +61,10 @@ def arriving(
     answer_bytes: int = 0,
     late: dict[str, int] | None = None,
 ) -> Iterator[Message]:
-    """Sends messages, and gives their answers in the order in which they come.
+    """Send messages and yield their answers as they arrive.
 
-    Ends when all have come or the time is over, whichever is first. Whoever stops reading gives up the others: they are
-    never fetched. Messages that Flower could not send are not waited for. Of an answer that was read nothing is kept.
+    Ends when all answers have come or the time is over, whichever is first. A caller that stops reading gives up the
+    other answers: they are never fetched. Messages that Flower could not send are not waited for. Answers are not kept.
 
     Arguments:
         grid: Flower's.
@@ -112,7 +112,7 @@ R = TypeVar("R", bound="Running")
 @final
 @dataclass(frozen=True, kw_only=True)
 class Incident:
-    """Something that went wrong in a round: its name, who caused it, in words."""
+    """Something that went wrong in a round: its kind, who caused it, and a description."""
 
     round: int
     client: str
@@ -148,7 +148,7 @@ class Running:
     requests: Iterator[Message] = field(default_factory=lambda: iter(()))
 
     def name(self, place: int) -> str:
-        """How the client calls itself; its node's number when it has not said."""
+        """The client's name for itself; its node's number before it has given one."""
         return self.names.get(place, str(self.nodes[place]))
 
 
@@ -249,7 +249,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
 
     @property
     def invited(self) -> int:
-        """Clients that are drawn for a round."""
+        """The number of clients drawn for a round."""
         return self.per_round + self.spare
 
     # What a protocol is made of ------------------------------------------------------------------------------------
@@ -257,7 +257,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
     @staticmethod
     @abstractmethod
     def usual_minimum(per_round: int) -> int:
-        """Fewest clients that a round goes on with unless told otherwise."""
+        """The default for the fewest clients with which a round goes on."""
 
     @abstractmethod
     def claims(self, *, size: int, delta: float, corrupted: int) -> dict[str, Claim]:
@@ -274,12 +274,12 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
     @property
     @abstractmethod
     def message_bits(self) -> int:
-        """Bits on the wire: of a coordinate in a sum, or of a whole report."""
+        """Bits on the wire: per coordinate of a sum, or per report."""
 
     @property
     @abstractmethod
     def report_bits(self) -> int:
-        """Bits of the same without what summing takes."""
+        """Bits of one report by itself, without the room for summing."""
 
     @abstractmethod
     def report_mse(self) -> float:
@@ -349,7 +349,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         return arrays, self._with_spending(counts)
 
     def _with_spending(self, metrics: MetricRecord | None) -> MetricRecord | None:
-        """The metrics with what has been spent so far, which is logged, too; of a strategy that has a delta for it."""
+        """Log what has been spent so far and add it to the metrics, if the strategy has a delta."""
         if self.delta is None:
             return metrics
         claim = self.spent(size=self._model_size, delta=self.delta)
@@ -361,7 +361,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """No evaluation on clients: their metrics would be releases that nobody accounts for."""
+        """No evaluation on clients: their metrics would be releases outside all accounting."""
         return []
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
@@ -371,10 +371,10 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
     # Steps ---------------------------------------------------------------------------------------------------------
 
     def _connected(self, grid: Grid) -> list[int]:
-        """All nodes, as soon as there are enough.
+        """All connected nodes, as soon as there are enough.
 
-        For those that a round needs each round waits as long as for a stage. For the others, up to all that are drawn,
-        all rounds of a run together wait as long.
+        Each round waits up to `stage_timeout` for the nodes it needs. For the others, up to all that are drawn, all
+        rounds of a run share one such wait.
         """
         start, told = time.monotonic(), -1
         while len(nodes := sorted(grid.get_node_ids())) < self.invited:
@@ -389,7 +389,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         return nodes
 
     def _choose(self, names: Mapping[int, str], number: int) -> list[int]:
-        """Nodes of this round among those given with their clients' names.
+        """Draw this round's nodes from those given with their clients' names.
 
         By the operating system's randomness; "cyclic" takes those that have waited longest, the first time in an order
         that the session draws. Whose turn it was is on disk before they are asked: a server that goes on knows it of
@@ -439,7 +439,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
     def _moved(
         self, now: R, mean: npt.NDArray[np.float64], counts: Mapping[str, float]
     ) -> tuple[ArrayRecord, MetricRecord]:
-        """The model moved by the mean update, and the round's counts."""
+        """The model after the mean update, and the round's counts."""
         model = now.task["arrays"]
         self.optimizer_state, change = self.optimizer.step(self.optimizer_state, mean)
         arrays = unflatten(flatten(model) + self.learning_rate * change, model)
@@ -507,7 +507,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
             now.names.setdefault(place, one_line(record[NAME]))
 
     def _refused(self, now: R, place: int) -> None:
-        """A client said that it does not answer."""
+        """A client refused to answer."""
 
     def _note(self, number: int, client: str, error: Exception) -> None:
         whose = f", client {client}" if client else ""
@@ -534,5 +534,5 @@ def spending(claim: Claim | None, ledger: RunLedger) -> str:
 
 
 def halfway(needed: int, there: int) -> int:
-    """How many of those who are there have to answer a stage that is not the last: half of the others may be late."""
+    """How many clients must answer a stage that is not the last: half of those not needed may be late."""
     return needed + (max(0, there - needed) + 1) // 2

@@ -45,7 +45,7 @@ class FedAvg(ServerOptimizer):
 @final
 @dataclass(frozen=True, kw_only=True)
 class FedAvgM(ServerOptimizer):
-    """Momentum: the sum of all mean updates so far, each `momentum` times as heavy as the one after it.
+    """Momentum: the sum of all mean updates so far, each weighted `momentum` times the one after it.
 
     Arguments:
         momentum: in [0, 1).
@@ -66,7 +66,7 @@ class FedAvgM(ServerOptimizer):
 
 @dataclass(frozen=True, kw_only=True)
 class _Adaptive(ServerOptimizer, ABC):
-    """Every coordinate with a rate of its own: the lower, the larger its mean updates have been.
+    """A separate rate for each coordinate: the larger its mean updates have been, the lower.
 
     Arguments:
         first, second: decays of the averages of mean updates and of their squares, in [0, 1).
@@ -99,7 +99,7 @@ class _Adaptive(ServerOptimizer, ABC):
 @final
 @dataclass(frozen=True, kw_only=True)
 class FedAdam(_Adaptive):
-    """Adam on mean updates, without correction of the averages' start, as published; arguments: see `_Adaptive`."""
+    """Adam on mean updates, without bias correction, as published; for the arguments see `_Adaptive`."""
 
     def _squares(self, before: Vector, now: Vector) -> Vector:
         return self.second * before + (1 - self.second) * now
@@ -108,7 +108,7 @@ class FedAdam(_Adaptive):
 @final
 @dataclass(frozen=True, kw_only=True)
 class FedYogi(_Adaptive):
-    """Like `FedAdam`, but squares move their average by no more than their own size; arguments: see `_Adaptive`."""
+    """Like `FedAdam`, but no square moves the average by more than its own size; for the arguments see `_Adaptive`."""
 
     def _squares(self, before: Vector, now: Vector) -> Vector:
         return before - (1 - self.second) * now * np.sign(before - now)
@@ -120,7 +120,7 @@ OPTIMIZERS: Mapping[str, type[ServerOptimizer]] = {
 
 
 def optimizer_named(name: str) -> ServerOptimizer:
-    """The optimizer of this name, with its usual arguments.
+    """The optimizer of this name, with default arguments.
 
     Raises:
         ParameterError: there is none.

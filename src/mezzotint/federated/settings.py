@@ -1,4 +1,4 @@
-"""Everything that a run of our own app is told, checked in one place."""
+"""The settings of a run of Mezzotint's own app, checked in one place."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ class RunSettings(Record):
 
     @property
     def evaluations(self) -> int:
-        """Sums of what a client measures that it may be in; more are not asked for."""
+        """The most sums of metrics that one client may be in; no more are asked for."""
         planned = self.rounds // self.evaluate_every if self.evaluate_every else 0
         drawn = {"per_round": self.per_round + self.spare, "population": max(self.clients, self.per_round + self.spare)}
         return most_participations(check_sampling(self.sampling), rounds=planned, **drawn)

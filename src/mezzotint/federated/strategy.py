@@ -99,7 +99,7 @@ class _Known:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """Sums of what clients measure of the model, between rounds of training: a session and a ledger of their own.
+    """Sums of clients' metrics between training rounds, with a session and a ledger of their own.
 
     Arguments:
         encoding: which metrics of the app's evaluate function, in which ranges, under how much noise.
@@ -233,7 +233,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
         task: bytes = bytes(DIGEST_BYTES),
         roster: bytes = bytes(DIGEST_BYTES),
     ) -> RoundPlan:
-        """The plan of a round of so many clients.
+        """Plan a round for the given number of clients.
 
         Arguments:
             clients, number, coordinates: of the round.
@@ -278,7 +278,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
         raise PlanRefused("plan", why)
 
     def claims(self, *, size: int, delta: float, corrupted: int) -> dict[str, Claim]:
-        """For updates and for what clients measured, which are added up, each at half of delta."""
+        """Claims for updates and for clients' metrics, added up, each at half of delta."""
         evaluated = self._evaluated
         half, told = (delta / 2 if evaluated else delta), {"size": size, "corrupted": corrupted}
         mine = self.ledger.claims(self.encoding, delta=half, **told)

@@ -48,7 +48,7 @@ class Model(ABC):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Softmax(Model):
-    """Multinomial logistic regression; (features + 1) * classes parameters. Needs numpy alone."""
+    """Multinomial logistic regression; (features + 1) * classes parameters. Needs only numpy."""
 
     features: int
     classes: int
@@ -216,7 +216,7 @@ def model_for(name: str, federation: Federation) -> Model:
 
 
 _TOGETHER = 1 << 22
-"""Coordinates that are quantized at a time."""
+"""The number of coordinates quantized at a time."""
 
 
 @final
@@ -319,7 +319,7 @@ class Spreading:
         return np.flatnonzero((number - 1 - self._parts) % self._encoding.bands == 0)
 
     def mean(self, number: int, updates: list[Vector], *, rng: np.random.Generator) -> Vector:
-        """The mean update of those whose turn it is, in their order, from the sum of everybody's shares."""
+        """The mean update of the clients whose turn it is, in their order, from the sum of all shares."""
         bands, norm = self._encoding.bands, self._encoding.norm
         clipped = [clip(one, norm="l2", bound=math.inf if norm is None else norm) for one in updates]
         self._held.update(zip(self.turn(number).tolist(), clipped, strict=True))

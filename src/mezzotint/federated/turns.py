@@ -98,7 +98,7 @@ class Held:
 
 
 def spread(update: Callable[[], Vector], *, number: int, size: int, bands: int, norm: float, held: Held) -> Vector:
-    """(size,) what a client adds to the sum of a round: its share of the update that it made in its last turn.
+    """(size,) a client's contribution to the sum of a round: its share of the update from its last turn.
 
     Arguments:
         update: trains; called in the client's turn alone, and once for a round.

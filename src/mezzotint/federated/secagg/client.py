@@ -1,4 +1,4 @@
-"""The client's side of a round: two messages answered once each, four by members of the committee, or none at all."""
+"""The client's side of a round: it answers two messages, once each; members of the committee four."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ class Client:
         return self._stage("open", lambda now: self._open(now, certificate))
 
     def unite(self, union: bytes) -> bytes:
-        """A member that is shown that all who dealt are in the sum opens at once, as `agree` and `open` would.
+        """A member opens at once, as `agree` and `open` would, when all dealers are in the sum.
 
         Raises:
             TooFewClients: fewer than the plan's minimum, or one with too few of its own picks.
@@ -229,7 +229,7 @@ class Client:
         self._round = None
 
     def expect(self, partners: bytes) -> None:
-        """Whether `sum` would take this message: asked before anything is made of the data. Nothing changes.
+        """Check that `sum` would accept this message, before the data are used; changes nothing.
 
         Raises:
             ProtocolError: as `sum`.
@@ -314,7 +314,7 @@ class Client:
     # State ---------------------------------------------------------------------------------------------------------
 
     def save(self) -> bytes:
-        """All there is to know between two messages, secrets included, as JSON."""
+        """The whole state between two messages, secrets included, as JSON."""
         state = {
             "identity": self._secret.hex(),
             "last": self._last,

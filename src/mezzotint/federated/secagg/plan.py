@@ -131,7 +131,7 @@ class RoundPlan:
             )
 
     def __str__(self) -> str:
-        """In words, what is bound by its first digits."""
+        """The plan in words, with digests shortened to their first digits."""
         binding = {"encoding": self.binding, "task": self.task, "roster": self.roster}
         bound = [f"{name} {digest.hex()[:16]}" for name, digest in binding.items() if any(digest)]
         return (
@@ -284,7 +284,7 @@ def _cut_off(clients: int, corrupted: int, minimum: int, picks: int, least: int,
 
 @cache
 def corrupted_in(*, population: int, share: float, clients: int, bits: float) -> int:
-    """The most corrupted clients among `clients` drawn from a population, but for a chance of 2**-bits.
+    """The largest number of corrupted clients in a random draw, except with probability 2**-bits.
 
     Arguments:
         population: members of the roster.

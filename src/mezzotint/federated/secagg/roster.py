@@ -44,7 +44,7 @@ Sampling = Literal["fixed", "poisson", "cyclic"]
 SAMPLINGS: tuple[Sampling, ...] = ("fixed", "poisson", "cyclic")
 
 RISK = 0.01
-"""Probability that some client is drawn for more rounds than `most_participations` says, where draws are random."""
+"""Probability that some client is drawn for more rounds than `most_participations` returns, for random draws."""
 
 
 def check_sampling(sampling: str) -> Sampling:
@@ -71,7 +71,7 @@ def check_spare(spare: int, sampling: str) -> int:
 
 
 def turn(number_of_round: int, clients: int, population: int) -> list[int]:
-    """Places in a fixed order of the population whose turn it is in a round, if all rounds have so many clients.
+    """The places, in a fixed order of the population, whose turn it is in a round of the given size.
 
     Guarantees: after T rounds nobody has been in fewer than floor(T clients / population) of them, nobody in more than
         one more, and two turns of one client are at least floor(population / clients) rounds apart.
@@ -84,7 +84,7 @@ def turn(number_of_round: int, clients: int, population: int) -> list[int]:
 
 
 def most_participations(sampling: Sampling, *, rounds: int, per_round: int, population: int) -> int:
-    """Rounds of the client that is in most of them.
+    """The number of rounds of the client that takes part in the most.
 
     Arguments:
         sampling: how a round's clients are drawn.
@@ -368,7 +368,7 @@ ROUNDS = 1024
 @final
 @dataclass(frozen=True, kw_only=True)
 class Trust:
-    """What a client insists on before it answers.
+    """The conditions on which a client answers.
 
     Arguments:
         roster: all clients that there are; None takes the server's word for it: a server that invents clients then
@@ -403,7 +403,7 @@ class Trust:
         return self.security_bits + math.log2(self.rounds)
 
     def drawn_bits(self, population: int) -> float:
-        """Security of one draw: the server may choose of two ways to draw, what part of so many, what committee."""
+        """Security of one draw: the server may choose between two draws, and the sizes of round and committee."""
         return self.bits + 1 + 2 * math.log2(population)
 
     def roster_of(self, plan: RoundPlan, shipped: bytes) -> Roster:
@@ -420,14 +420,14 @@ class Trust:
         return roster
 
     def corrupted_of(self, plan: RoundPlan, population: int | None = None) -> int:
-        """Clients of the round whose noise and honesty are not relied upon."""
+        """The number of clients of the round whose noise and honesty are not relied upon."""
         if population is None:
             population = plan.clients if self.roster is None else max(plan.clients, len(self.roster.members))
         bits = self.drawn_bits(population)
         return corrupted_in(population=population, share=self.corrupted, clients=plan.clients, bits=bits)
 
     def check(self, plan: RoundPlan, population: int) -> None:
-        """Raises PlanRefused when the plan protects less."""
+        """Raise PlanRefused if the plan protects less than this client requires."""
         if plan.round > self.rounds:
             raise PlanRefused("plan", f"round={plan.round}: this client answers rounds up to {self.rounds}")
         if plan.minimum < self.minimum:

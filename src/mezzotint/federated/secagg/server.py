@@ -174,7 +174,7 @@ class Server:
         return True
 
     def advance(self) -> Outbox:
-        """Closes the present stage; the messages of the next, by client.
+        """Close the current stage and return the messages of the next one, by client.
 
         Raises:
             TooFewClients: fewer answered than the plan asks for: the round is over and nothing was learnt.
@@ -241,7 +241,7 @@ class Server:
         self._dealt.add(index, answer, messages.picked(deal.coins, self.plan, index))
 
     def _leave_out_lonely(self) -> None:
-        """Forgets who picked too few of those that dealt: in the sum, it would end the round for all of them."""
+        """Leave out clients that picked too few dealers: in the sum, they would end the round for all."""
         there = np.zeros(self.plan.clients, dtype=bool)
         there[list(self._dealt)] = True
         while lonely := [one for one in self._dealt if there[self._dealt.picks[one]].sum() < self.plan.least]:

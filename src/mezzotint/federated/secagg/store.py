@@ -116,7 +116,7 @@ class Dealings(Mapping[int, Deal]):
     def __init__(self, plan: RoundPlan) -> None:
         self._plan = plan
         self._at = np.full(plan.clients, -1, dtype=np.int32)
-        """Number of a client's dealing, in the order in which they came."""
+        """Number of a client's dealing, in order of arrival."""
         self._came = 0
         self._public = np.zeros((plan.clients, messages.DEAL_BYTES + masks.COMMITMENT_BYTES), dtype=np.uint8)
         self.picks: npt.NDArray[np.uint16] = np.zeros((plan.clients, plan.picks), dtype=np.uint16)

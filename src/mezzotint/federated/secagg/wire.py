@@ -24,11 +24,11 @@ class ProtocolError(MezzotintError):
 
 
 class PlanRefused(ProtocolError):
-    """A plan that is unsafe, about another roster, or protects less than wanted."""
+    """A plan that is unsafe, for another roster, or less protective than required."""
 
 
 class ReplayedRound(ProtocolError):
-    """A round that was taken part in already, or a message of another round."""
+    """A round that was answered already, or a message of another round."""
 
 
 class WrongStage(ProtocolError):
