@@ -35,7 +35,6 @@ from mezzotint.federated.local import LocalStrategy
 from mezzotint.federated.records import log
 from mezzotint.federated.rounds import RoundStrategy, spending
 from mezzotint.federated.secagg import PlanRefused, Roster
-from mezzotint.federated.secagg.roster import check_sampling
 from mezzotint.federated.server_optimizers import optimizer_named
 from mezzotint.federated.settings import RunSettings, Scheme
 from mezzotint.federated.strategy import Evaluation, SecureStrategy
@@ -101,13 +100,13 @@ class RunReport(Record):
 
 def _prepare(settings: RunSettings, initial: npt.NDArray[np.float64]) -> Checkpoint:
     """The checkpoint to go on from, made for a new run."""
+    fresh = Checkpoint(parameters=initial, done=0, session=os.urandom(16))
     if not settings.out:
-        return Checkpoint(parameters=initial, done=0, session=os.urandom(16))
+        return fresh
     folder = Path(settings.out)
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / NAME).exists():
         return Checkpoint.load(folder)
-    fresh = Checkpoint(parameters=initial, done=0, session=os.urandom(16))
     write_text(folder / "settings.json", json.dumps(settings.as_dict(), indent=1), overwrite=True)
     fresh.save(folder)
     return fresh
@@ -144,17 +143,12 @@ def check_run(settings: RunSettings, scheme: Scheme) -> None:
 
 def _strategy(settings: RunSettings, scheme: Scheme, checkpoint: Checkpoint, coordinates: int) -> RoundStrategy[Any]:
     binding = scheme.sha256 if isinstance(scheme, RankedCodebook) else scheme.binding.hex()
-    facts = {"session": checkpoint.session.hex(), "encoding": binding, "coordinates": coordinates}
-    common: dict[str, Any] = {
-        "per_round": settings.per_round,
-        "spare": settings.spare,
+    same = ("per_round", "spare", "sampling", "learning_rate", "stage_timeout")
+    common: dict[str, Any] = {name: getattr(settings, name) for name in same} | {
         "minimum": settings.minimum or None,
-        "sampling": check_sampling(settings.sampling),
-        "learning_rate": settings.learning_rate,
         "optimizer": optimizer_named(settings.server_optimizer),
         "returns": "update",
-        "stage_timeout": settings.stage_timeout,
-        "ledger": RunLedger(Path(settings.out) / "ledger.jsonl" if settings.out else None, facts),
+        "ledger": _ledger(settings, checkpoint, "ledger.jsonl", binding, coordinates),
         "session": checkpoint.session,
     }
     strategy: RoundStrategy[Any]
@@ -173,6 +167,11 @@ def _strategy(settings: RunSettings, scheme: Scheme, checkpoint: Checkpoint, coo
     return strategy
 
 
+def _ledger(settings: RunSettings, checkpoint: Checkpoint, name: str, binding: str, coordinates: int) -> RunLedger:
+    facts = {"session": checkpoint.session.hex(), "encoding": binding, "coordinates": coordinates}
+    return RunLedger(Path(settings.out) / name if settings.out else None, facts)
+
+
 def _resumed(encoding: Encoding, checkpoint: Checkpoint) -> Encoding:
     """With the clipping norm that the checkpoint has, if it adapts."""
     if isinstance(encoding, AdaptiveEncoding) and checkpoint.l2_norm is not None:
@@ -188,21 +187,16 @@ def _adapted(strategy: RoundStrategy[Any]) -> float | None:
 
 def _evaluation(settings: RunSettings, scheme: Encoding, checkpoint: Checkpoint) -> Evaluation:
     encoding = settings.measuring(scheme.most_examples if isinstance(scheme, WeightedEncoding) else 0)
-    facts = {
-        "session": checkpoint.session.hex(),
-        "encoding": encoding.binding.hex(),
-        "coordinates": len(encoding.names),
-    }
-    ledger = RunLedger(Path(settings.out) / "evaluations.jsonl" if settings.out else None, facts)
+    ledger = _ledger(settings, checkpoint, "evaluations.jsonl", encoding.binding.hex(), len(encoding.names))
     return Evaluation(encoding=encoding, every=settings.evaluate_every, ledger=ledger, most_rounds=settings.evaluations)
 
 
 def _price(settings: RunSettings, strategy: SecureStrategy, coordinates: int) -> str:
-    """What asking clients what they measure costs, and what it tells, before anybody is asked."""
+    """What clients' metrics will cost and how accurate they will be, before anybody is asked."""
     evaluator = strategy.evaluator
     assert evaluator is not None
     assert isinstance(evaluator.encoding, MetricsEncoding)
-    told = {"size": coordinates, "corrupted": settings.corrupted, "delta": settings.delta / 2}
+    told = _asked(settings, coordinates) | {"delta": settings.delta / 2}
     sums = settings.evaluations
     rounds = strategy.most_rounds or settings.rounds
     cost = evaluator.cost(sums, **told) if sums else 0.0

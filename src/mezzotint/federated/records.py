@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -126,6 +126,12 @@ def task_digest(content: RecordDict) -> bytes:
         else:
             add(*((key, type(record[key]).__name__, record[key]) for key in sorted(record)))
     return found.digest()
+
+
+def request(node: int, kind: str, values: Mapping[str, Any], task: Mapping[str, Any]) -> Message:
+    """A message to a node, of Flower's kind, with the protocol's record and those of the task."""
+    content = RecordDict({RECORD: ConfigRecord(dict(values)), **task})
+    return Message(content, message_type=kind, dst_node_id=node)
 
 
 def reply(message: Message, values: dict[str, Any]) -> Message:

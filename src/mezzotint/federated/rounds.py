@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from logging import INFO, WARNING
-from typing import Any, Generic, Literal, TypedDict, TypeVar, final
+from typing import Generic, Literal, TypedDict, TypeVar, final
 
 import numpy as np
 import numpy.typing as npt
-from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
@@ -28,7 +28,6 @@ from mezzotint.federated.records import (
     NAME,
     PAYLOAD,
     REASON,
-    RECORD,
     REFUSED,
     STAGE,
     flatten,
@@ -36,6 +35,7 @@ from mezzotint.federated.records import (
     one_line,
     parameters,
     protocol_record,
+    request,
     unflatten,
 )
 from mezzotint.federated.secagg import ProtocolError, TooFewClients
@@ -450,15 +450,12 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         now: R,
         outbox: Mapping[int, bytes],
         extra: Mapping[str, str | bytes],
-        records: Mapping[str, Any] | None = None,
+        task: RoundTask | None = None,
     ) -> Iterator[Message]:
         stage = self._stage(now)
         for place, payload in outbox.items():
-            yield Message(
-                RecordDict({RECORD: ConfigRecord({STAGE: stage, PAYLOAD: payload, **extra}), **(records or {})}),
-                message_type=self.message_type,
-                dst_node_id=now.nodes[place],
-            )
+            values = {STAGE: stage, PAYLOAD: payload, **extra}
+            yield request(now.nodes[place], self.message_type, values, task or {})
 
     def _exchange(self, now: R, outbox: Mapping[int, bytes], extra: Mapping[str, str | bytes]) -> None:
         self._ask(now, self._messages(now, outbox, extra))

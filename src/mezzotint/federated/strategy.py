@@ -40,6 +40,7 @@ from mezzotint.federated.records import (
     one_line,
     parameters,
     protocol_record,
+    request,
     task_digest,
 )
 from mezzotint.federated.rounds import RoundOptions, RoundStrategy, RoundTask, Running, arriving, halfway
@@ -414,14 +415,8 @@ class SecureStrategy(RoundStrategy[_Secure]):
         self._cards = {node: one for node, one in self._cards.items() if node in there}
         unknown = sorted(set(nodes) - self._cards.keys() - set(self._late.values()))
         self._challenges |= {node: Challenge() for node in unknown}
-        asked = [
-            Message(
-                RecordDict({RECORD: ConfigRecord({STAGE: CARD, PAYLOAD: self._challenges[node].question})}),
-                message_type=MessageType.TRAIN,
-                dst_node_id=node,
-            )
-            for node in unknown
-        ]
+        questions = {node: {STAGE: CARD, PAYLOAD: self._challenges[node].question} for node in unknown}
+        asked = [request(node, MessageType.TRAIN, question, {}) for node, question in questions.items()]
         for answer in arriving(grid, asked, timeout=self.stage_timeout, late=self._late):
             node = answer.metadata.src_node_id
             try:

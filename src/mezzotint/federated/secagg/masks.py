@@ -79,9 +79,8 @@ def reduced(total: Words, bits: int) -> Words:
 def pack_words(words: Words, bits: int) -> bytes:
     """Words below 2**bits as bytes, `bits` bits each, in the layout of `core.sampler.pack` but up to 32 bits."""
     parts: list[bytes] = []
-    for begin in range(
-        0, words.size, BLOCK
-    ):  # a client packs once in a process: compiled loops would take longer to load
+    # A client packs once in a process: compiled loops would take longer to load.
+    for begin in range(0, words.size, BLOCK):
         part = np.ascontiguousarray(words[begin : begin + BLOCK]).reshape(-1, 1)
         planes = np.unpackbits(part.view(np.uint8), axis=1, count=bits, bitorder="little")
         parts.append(np.packbits(planes.reshape(-1), bitorder="little").tobytes())
@@ -94,10 +93,9 @@ def unpack_words(data: bytes, bits: int, count: int, *, stage: str) -> Words:
     Raises:
         MalformedMessage: another length, or bits set after the last word.
     """
-    if len(data) != packed_size(count, bits):
-        raise MalformedMessage(
-            stage, f"{len(data)} bytes, but {count} words of {bits} bits take {packed_size(count, bits)}"
-        )
+    size = packed_size(count, bits)
+    if len(data) != size:
+        raise MalformedMessage(stage, f"{len(data)} bytes, but {count} words of {bits} bits take {size}")
     spare = 8 * len(data) - count * bits
     if spare and data[-1] >> (8 - spare):
         raise MalformedMessage(stage, "bits are set after the last word")

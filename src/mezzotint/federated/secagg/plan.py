@@ -38,6 +38,13 @@ _DRAWN: dict[Draw, str] = {"anew": "anew", "cyclic": "in turn"}
 _DRAWS = tuple(_DRAWN)
 Purpose = Literal["train", "evaluate"]
 _PURPOSES: tuple[Purpose, ...] = ("train", "evaluate")
+_RULES = {"overflow": _OVERFLOWS, "draw": _DRAWS, "purpose": _PURPOSES}
+"""One byte each on the wire: the place among the known ones."""
+_WIDTHS = {
+    "round": 4, "clients": 2, "members": 2, "quorum": 2, "picks": 2, "least": 2, "minimum": 2,
+    "coordinates": 4, "span": 4, "bits": 1,
+}  # fmt: skip
+"""Bytes of the numbers of a plan, in their order on the wire."""
 
 
 def bits_needed(clients: int, span: int) -> int:
@@ -154,14 +161,9 @@ class RoundPlan:
 
     def to_bytes(self) -> bytes:
         """The plan on the wire."""
-        numbers = (
-            (self.round, 4), (self.clients, 2), (self.members, 2), (self.quorum, 2), (self.picks, 2), (self.least, 2),
-            (self.minimum, 2), (self.coordinates, 4), (self.span, 4), (self.bits, 1),
-            (_OVERFLOWS.index(self.overflow), 1), (_DRAWS.index(self.draw), 1),
-            (_PURPOSES.index(self.purpose), 1),
-        )  # fmt: skip
-        fixed = b"".join(number(value, width) for value, width in numbers)
-        return _VERSION + self.session + fixed + self.binding + self.task + self.roster
+        fixed = b"".join(number(getattr(self, name), width) for name, width in _WIDTHS.items())
+        rules = b"".join(number(known.index(getattr(self, name)), 1) for name, known in _RULES.items())
+        return _VERSION + self.session + fixed + rules + self.binding + self.task + self.roster
 
     @classmethod
     def from_reader(cls, reader: Reader) -> RoundPlan:
@@ -169,13 +171,13 @@ class RoundPlan:
         if reader.take(len(_VERSION)) != _VERSION:
             raise PlanRefused("plan", "made by another protocol version")
         session = reader.take(SESSION_BYTES)
-        names = ("round", "clients", "members", "quorum", "picks", "least", "minimum", "coordinates", "span", "bits")
-        values = dict(zip(names, (reader.number(width) for width in (4, 2, 2, 2, 2, 2, 2, 4, 4, 1)), strict=True))
-        overflow, draw, purpose = (reader.number(1) for _ in range(3))
-        if overflow >= len(_OVERFLOWS) or draw >= len(_DRAWS) or purpose >= len(_PURPOSES):
-            raise PlanRefused("plan", f"unknown overflow rule {overflow}, draw {draw} or purpose {purpose}")
+        values: JsonObject = {name: reader.number(width) for name, width in _WIDTHS.items()}
+        chosen = {name: reader.number(1) for name in _RULES}
+        if any(chosen[name] >= len(known) for name, known in _RULES.items()):
+            told = "unknown overflow rule {overflow}, draw {draw} or purpose {purpose}".format(**chosen)
+            raise PlanRefused("plan", told)
         binding, task, roster = (reader.take(DIGEST_BYTES) for _ in range(3))
-        rules: JsonObject = {"overflow": _OVERFLOWS[overflow], "draw": _DRAWS[draw], "purpose": _PURPOSES[purpose]}
+        rules: JsonObject = {name: known[chosen[name]] for name, known in _RULES.items()}
         return cls(session=session, binding=binding, task=task, roster=roster, **rules, **values)
 
 
