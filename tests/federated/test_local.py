@@ -21,7 +21,7 @@ from mezzotint.federated.client_app import make_client_app
 from mezzotint.federated.ledger import RunLedger
 from mezzotint.federated.local import LocalStrategy, LocalUpdates
 from mezzotint.federated.policy import Policy
-from mezzotint.federated.records import ENCODING, PAYLOAD, RECORD, REFUSED, RETURNS, STAGE
+from mezzotint.federated.records import RECORD, Key
 from mezzotint.federated.settings import RunSettings
 from mezzotint.privacy.ledger import Ledger
 from mezzotint.vectors import RankedCodebook, ranked_codebook, round_seeds
@@ -63,13 +63,13 @@ def _grid(count: int = 4, **others) -> LocalGrid:
 def _ask(grid: LocalGrid, node: int, strategy: LocalStrategy, number: int, slot: int) -> dict:
     """Joins and asks once, as any server may."""
     for stage, fields in (
-        ("join", {PAYLOAD: b"", ENCODING: zlib.compress(strategy.scheme.to_json().encode())}),
-        ("report", {PAYLOAD: json.dumps({"round": number, "slot": slot}).encode(), RETURNS: "update"}),
+        ("join", {Key.PAYLOAD: b"", Key.ENCODING: zlib.compress(strategy.scheme.to_json().encode())}),
+        ("report", {Key.PAYLOAD: json.dumps({"round": number, "slot": slot}).encode(), Key.RETURNS: "update"}),
     ):
-        content = RecordDict({RECORD: ConfigRecord({STAGE: stage, **fields}), "arrays": _arrays()})
+        content = RecordDict({RECORD: ConfigRecord({Key.STAGE: stage, **fields}), "arrays": _arrays()})
         (answer,) = grid.send_and_receive([Message(content, message_type="train", dst_node_id=node)])
         found = dict(answer.content.config_records[RECORD])
-        if REFUSED in found:
+        if Key.REFUSED in found:
             return found
     return found
 
@@ -78,7 +78,7 @@ def test_the_model_moves_by_the_mean_of_the_estimates():
     strategy = _strategy(learning_rate=2.0)
     grid = _grid()
     found = _start(grid, strategy)
-    reports = [record[PAYLOAD] for record in map(_record, grid.received) if record[PAYLOAD]]
+    reports = [record[Key.PAYLOAD] for record in map(_record, grid.received) if record[Key.PAYLOAD]]
     assert all(len(report) == 1 for report in reports)  # 6 bits a vector
     codes = [report[0] for report in reports]
     expected = 2 * strategy.scheme.mean(codes, round_seeds(1, range(4)))
@@ -98,7 +98,7 @@ def test_nothing_but_the_index_leaves_a_client():
     for reply in grid.received:
         assert not reply.content.array_records
         assert not reply.content.metric_records
-        assert set(_record(reply)) <= {PAYLOAD, "name"}
+        assert set(_record(reply)) <= {Key.PAYLOAD, "name"}
 
 
 def test_rounds_average_to_the_mean_update():
@@ -137,12 +137,12 @@ def test_asked_again_the_same_index_comes_back_and_is_charged_once(tmp_path):
     configs = {0: {"records": str(tmp_path)}}
     strategy = _strategy()
     grid = LocalGrid([_app(update)], configs=configs)
-    first = _ask(grid, 10, strategy, 1, 5)[PAYLOAD]
-    assert [_ask(grid, 10, strategy, 1, 5)[PAYLOAD] for _ in range(9)] == [first] * 9
+    first = _ask(grid, 10, strategy, 1, 5)[Key.PAYLOAD]
+    assert [_ask(grid, 10, strategy, 1, 5)[Key.PAYLOAD] for _ in range(9)] == [first] * 9
     assert len(trained) == 1
     assert "another slot" in _ask(grid, 10, strategy, 1, 6)["reason"]
     again = LocalGrid([_app(update)], configs=configs)
-    assert _ask(again, 10, strategy, 1, 5)[PAYLOAD] == first
+    assert _ask(again, 10, strategy, 1, 5)[Key.PAYLOAD] == first
     assert len(trained) == 1
     _ask(again, 10, strategy, 2, 5)
     ledger = Ledger(tmp_path / "ledger.jsonl")
@@ -154,16 +154,16 @@ def test_without_a_folder_answers_last_as_long_as_the_run():
     drawn = iter(np.random.default_rng(2).normal(size=(100, 10)))
     grid = LocalGrid([_app(lambda: next(drawn), Policy(budget=2.5 * SCHEME.epsilon))])
     strategy = _strategy()
-    answers = {number: _ask(grid, 10, strategy, number, 0)[PAYLOAD] for number in (1, 2)}
+    answers = {number: _ask(grid, 10, strategy, number, 0)[Key.PAYLOAD] for number in (1, 2)}
     third = _ask(grid, 10, strategy, 3, 0)
-    assert third[REFUSED] == "PolicyRefusal"
+    assert third[Key.REFUSED] == "PolicyRefusal"
     assert "budget" in third["reason"]
-    assert {number: _ask(grid, 10, strategy, number, 0)[PAYLOAD] for number in (1, 2)} == answers
+    assert {number: _ask(grid, 10, strategy, number, 0)[Key.PAYLOAD] for number in (1, 2)} == answers
 
 
 def test_a_second_codebook_in_one_run_is_refused():
     grid = _grid(1)
-    assert PAYLOAD in _ask(grid, 10, _strategy(), 1, 0)
+    assert Key.PAYLOAD in _ask(grid, 10, _strategy(), 1, 0)
     assert "one codebook" in _ask(grid, 10, _strategy(), 1, 0)["reason"]
 
 
@@ -186,11 +186,11 @@ def test_a_failure_is_reported_as_the_zero_vector_and_as_nothing_else(broken):
     strategy = _strategy(scheme=scheme)
     grid = LocalGrid([_app(update)])
     answers = [_ask(grid, 10, strategy, number, 0) for number in range(1, 41)]
-    assert all(set(answer) == {PAYLOAD} for answer in answers)
+    assert all(set(answer) == {Key.PAYLOAD} for answer in answers)
     # The zero vector is reported by the null output, number M, with probability W_0 / T.
     null = scheme.table.null or (0, 0)
     share = null[1] / 2**32
-    heard = np.mean([answer[PAYLOAD][0] == scheme.table.codewords for answer in answers])
+    heard = np.mean([answer[Key.PAYLOAD][0] == scheme.table.codewords for answer in answers])
     assert abs(heard - share) < 5 * np.sqrt(share * (1 - share) / 40) + 0.02
 
 
@@ -219,28 +219,28 @@ def test_rounds_beyond_the_policys_are_refused_and_not_charged():
 
 def test_rounds_are_counted_from_one():
     grid = _grid(1)
-    assert REFUSED in _ask(grid, 10, _strategy(), 0, 0)
-    assert REFUSED not in _ask(grid, 10, _strategy(), 1, 0)
+    assert Key.REFUSED in _ask(grid, 10, _strategy(), 0, 0)
+    assert Key.REFUSED not in _ask(grid, 10, _strategy(), 1, 0)
 
 
 def test_a_client_for_sums_sends_no_single_report_and_the_other_way_round():
     for app in (make_client_app(trust="sum"), make_client_app(trust="local")):
         grid = LocalGrid([app])
-        content = RecordDict({RECORD: ConfigRecord({STAGE: "deal", PAYLOAD: b"", ENCODING: b""})})
+        content = RecordDict({RECORD: ConfigRecord({Key.STAGE: "deal", Key.PAYLOAD: b"", Key.ENCODING: b""})})
         (answer,) = grid.send_and_receive([Message(content, message_type="train", dst_node_id=10)])
-        assert REFUSED in _record(answer)
+        assert Key.REFUSED in _record(answer)
         plain = Message(RecordDict({"arrays": _arrays()}), message_type="train", dst_node_id=10)
         (answer,) = grid.send_and_receive([plain])
-        assert _record(answer)[REFUSED] == "PolicyRefusal"
-    assert REFUSED in _ask(LocalGrid([make_client_app(trust="sum")]), 10, _strategy(), 1, 0)
+        assert _record(answer)[Key.REFUSED] == "PolicyRefusal"
+    assert Key.REFUSED in _ask(LocalGrid([make_client_app(trust="sum")]), 10, _strategy(), 1, 0)
 
 
 @pytest.mark.parametrize("described", [b"", b"x", zlib.compress(b"{}"), zlib.compress(b"\xff")])
 def test_a_damaged_codebook_is_refused(described):
     grid = _grid(1)
-    content = RecordDict({RECORD: ConfigRecord({STAGE: "join", PAYLOAD: b"", ENCODING: described})})
+    content = RecordDict({RECORD: ConfigRecord({Key.STAGE: "join", Key.PAYLOAD: b"", Key.ENCODING: described})})
     (answer,) = grid.send_and_receive([Message(content, message_type="train", dst_node_id=10)])
-    assert _record(answer)[REFUSED] == "PolicyRefusal"
+    assert _record(answer)[Key.REFUSED] == "PolicyRefusal"
 
 
 def test_a_weaker_table_than_the_file_says_is_refused():
@@ -248,18 +248,18 @@ def test_a_weaker_table_than_the_file_says_is_refused():
     document["certificate"]["epsilon"] = 1.0
     grid = _grid(1)
     described = zlib.compress(json.dumps(document).encode())
-    content = RecordDict({RECORD: ConfigRecord({STAGE: "join", PAYLOAD: b"", ENCODING: described})})
+    content = RecordDict({RECORD: ConfigRecord({Key.STAGE: "join", Key.PAYLOAD: b"", Key.ENCODING: described})})
     (answer,) = grid.send_and_receive([Message(content, message_type="train", dst_node_id=10)])
     assert "certificate" in _record(answer)["reason"]
 
 
 def test_a_report_that_is_lost_stays_charged_and_one_that_is_none_is_left_out():
     def hand(message, reply):
-        if _record(message)[STAGE] == "report":
+        if _record(message)[Key.STAGE] == "report":
             if message.metadata.dst_node_id == 11:
                 return None
             if message.metadata.dst_node_id == 12:
-                _record(reply)[PAYLOAD] = b"\xff"
+                _record(reply)[Key.PAYLOAD] = b"\xff"
             if message.metadata.dst_node_id == 13:
                 return [reply, reply]
         return reply
@@ -273,7 +273,7 @@ def test_a_report_that_is_lost_stays_charged_and_one_that_is_none_is_left_out():
 
 def test_too_few_reports_leave_the_model_and_are_charged():
     strategy = _strategy(minimum=4)
-    grid = _grid(hand=lambda message, reply: reply if _record(message)[STAGE] == "join" else None)
+    grid = _grid(hand=lambda message, reply: reply if _record(message)[Key.STAGE] == "join" else None)
     assert _start(grid, strategy) is None
     assert strategy.ledger.charges == {str(place): 1 for place in range(4)}
     assert [one.name for one in strategy.incidents] == ["TooFewClients"]
@@ -289,7 +289,7 @@ def test_clients_take_turns_also_those_that_are_dead_and_over_restarts(tmp_path,
     asked: dict[int, set[int]] = {}
 
     def hand(message, reply):
-        node, stage = message.metadata.dst_node_id, _record(message)[STAGE]
+        node, stage = message.metadata.dst_node_id, _record(message)[Key.STAGE]
         if stage == "join":
             asked.setdefault(len(ledger.rounds), set()).add(node)
         return None if node == 13 or (node == 17 and stage == "report") else reply

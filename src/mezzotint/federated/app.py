@@ -196,7 +196,7 @@ def _price(settings: RunSettings, strategy: SecureStrategy, coordinates: int) ->
     evaluator = strategy.evaluator
     assert evaluator is not None
     assert isinstance(evaluator.encoding, MetricsEncoding)
-    told = _asked(settings, coordinates) | {"delta": settings.delta / 2}
+    told: JsonObject = {**_asked(settings, coordinates), "delta": settings.delta / 2}
     sums = settings.evaluations
     rounds = strategy.most_rounds or settings.rounds
     cost = evaluator.cost(sums, **told) if sums else 0.0

@@ -12,7 +12,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Literal, final
 
 import numpy as np
@@ -338,9 +338,6 @@ class TableEncoding(Encoding):
 
 Adds = Literal["clients", "server"]
 
-GRID = ("l2_norm", "granularity", "modulus_bits", "seed")
-"""What all noise modulo 2**modulus_bits is described by, beside the noise itself."""
-
 NOTHING = IntegerNoise(offsets=np.array([0]), weights=np.array([TOTAL]), truncated_mass=0.0, name="no noise")
 
 _TRIES = 8
@@ -386,14 +383,12 @@ class ModularEncoding(Encoding):
             raise ParameterError("modulus_bits", self.modulus_bits, f"2 to {MAX_BITS}; less noise or a coarser grid")
 
     @property
-    @abstractmethod
-    def _noisy(self) -> Callable[..., ModularScheme]:
-        """The kind of scheme, with the noise where it is accounted; it lacks the grid."""
+    def _grid(self) -> JsonObject:
+        return {name: getattr(self, name) for name in ("l2_norm", "granularity", "modulus_bits", "seed")}
 
+    @abstractmethod
     def scheme(self, size: int) -> ModularScheme:
         """The vector scheme for updates of `size` coordinates, with the noise where it is accounted."""
-        grid = {name: getattr(self, name) for name in GRID}
-        return self._noisy(size=size, **grid)
 
     def _own(self, size: int) -> ModularScheme:
         """The scheme by which a client encodes."""
@@ -419,7 +414,7 @@ class ModularEncoding(Encoding):
         return self.scheme(size).decode_sum(np.asarray(total, dtype=np.int64), count) / count
 
     def as_dict(self) -> JsonObject:
-        return {"name": self.name, **{name: getattr(self, name) for name in GRID}, "rotation": ROTATION}
+        return {"name": self.name, **self._grid, "rotation": ROTATION}
 
     def claims(self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0) -> dict[str, Claim]:
         scheme = self.scheme(size)
@@ -458,9 +453,8 @@ class NoiseEncoding(ModularEncoding):
         super().__post_init__()
         check_choice("adds", self.adds, ("clients", "server"))
 
-    @property
-    def _noisy(self) -> Callable[..., ModularScheme]:
-        return partial(NoiseScheme, noise=self.noise)
+    def scheme(self, size: int) -> NoiseScheme:
+        return NoiseScheme(size=size, noise=self.noise, **self._grid)
 
     def _each(self) -> float:
         return math.sqrt(self.noise.variance)
@@ -545,9 +539,8 @@ class GaussianEncoding(ModularEncoding):
         super().__post_init__()
         _ = self.scheme(1)
 
-    @property
-    def _noisy(self) -> Callable[..., ModularScheme]:
-        return partial(GaussianScheme, deviation=self.deviation, bands=self.bands)
+    def scheme(self, size: int) -> GaussianScheme:
+        return GaussianScheme(size=size, deviation=self.deviation, bands=self.bands, **self._grid)
 
     def _each(self) -> float:
         return self.deviation

@@ -10,30 +10,19 @@ import json
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from logging import INFO, WARNING
+from logging import INFO
 from pathlib import Path
 from typing import Unpack, final
 
 import numpy as np
-import numpy.typing as npt
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord
 from flwr.serverapp import Grid
 
+from mezzotint.core.arguments import check_vector
 from mezzotint.core.errors import BudgetError, MezzotintError, ParameterError
-from mezzotint.federated.mod import Train, Updates, as_bytes, name_of, trained_update
+from mezzotint.federated.mod import Train, Updates, as_bytes, name_of, trained_update, whatever_happens
 from mezzotint.federated.policy import Policy, PolicyRefusal
-from mezzotint.federated.records import (
-    ENCODING,
-    NAME,
-    PAYLOAD,
-    RECORD,
-    RETURNS,
-    STAGE,
-    log,
-    only,
-    parameters,
-    reply,
-)
+from mezzotint.federated.records import RECORD, Key, log, only, parameters, reply
 from mezzotint.federated.rounds import RoundOptions, RoundStrategy, RoundTask, Running, halfway
 from mezzotint.federated.secagg import DuplicateAnswer, MalformedMessage, TooFewClients
 from mezzotint.privacy.claim import Claim
@@ -70,19 +59,20 @@ class LocalUpdates(Updates):
     protocol = "a ranked codebook"
 
     def _answer(self, record: ConfigRecord, message: Message, context: Context, call_next: Train) -> Message:
-        policy, stage = self._policy(context), str(record[STAGE])
+        policy, stage = self._policy(context), str(record[Key.STAGE])
         if stage == JOIN:
-            described = as_bytes(record[ENCODING])
+            described = as_bytes(record[Key.ENCODING])
             policy.check_report(_announced(described))
             saved = context.state.config_records.get(RECORD)
             if saved is None or as_bytes(saved[_CODEBOOK]) != described:
                 if saved is not None and json.loads(as_bytes(saved[_ANSWERS])):
                     raise PolicyRefusal("codebook: this client reports under one codebook in a run")
                 _keep(context, described, {})
-            return reply(message, {PAYLOAD: b"", NAME: _name(context)})
+            return reply(message, {Key.PAYLOAD: b"", Key.NAME: _name(context)})
         if stage != REPORT:
             raise PolicyRefusal("stage: unknown; server and client run different versions")
-        return reply(message, {PAYLOAD: self._report(as_bytes(record[PAYLOAD]), message, context, call_next, policy)})
+        report = self._report(as_bytes(record[Key.PAYLOAD]), message, context, call_next, policy)
+        return reply(message, {Key.PAYLOAD: report})
 
     def _report(self, payload: bytes, message: Message, context: Context, call_next: Train, policy: Policy) -> bytes:
         saved = context.state.config_records.get(RECORD)
@@ -100,7 +90,13 @@ class LocalUpdates(Updates):
         session = _session(scheme, context, policy, as_bytes(saved[_ANSWERS]))
         # A question that was answered needs no vector: nothing is drawn for it.
         known = number in session.answers
-        vector = np.zeros(size) if known else _vector(message, call_next, context, size)
+        vector = np.zeros(size)
+        if not known:
+            vector = whatever_happens(
+                lambda: check_vector(trained_update(message, call_next, context), size, name="update"),
+                lambda: vector,
+                "reporting about no update",
+            )
         try:
             report = session.answer(vector, round_number=number, slot=slot)
         except BudgetError:
@@ -109,20 +105,6 @@ class LocalUpdates(Updates):
             raise PolicyRefusal(str(error)) from None
         _keep(context, described, session.answers)
         return report.to_bytes(-(-scheme.bits // 8), "big")
-
-
-def _vector(message: Message, call_next: Train, context: Context, size: int) -> npt.NDArray[np.float64]:
-    """The update, or zeros where there is none: that there is none can be a fact about the data."""
-    try:
-        update = trained_update(message, call_next, context)
-        if not np.isfinite(update).all():
-            raise ParameterError("update", "not finite", "training diverged")
-        return update
-    except KeyboardInterrupt:
-        raise  # of whoever runs this client
-    except BaseException as error:  # libraries may end the process, or raise what is no Exception
-        log(WARNING, "mezzotint: reporting about no update: %s", error, exc_info=not isinstance(error, MezzotintError))
-        return np.zeros(size)
 
 
 def _session(scheme: RankedCodebook, context: Context, policy: Policy, answers: bytes) -> RankedSession:
@@ -265,7 +247,7 @@ class LocalStrategy(RoundStrategy[_Local]):
 
     def _until_train(self, now: _Local) -> Iterator[Message]:
         described = zlib.compress(self.scheme.to_json().encode(), 9)
-        self._exchange(now, dict.fromkeys(now.nodes, b""), {ENCODING: described})
+        self._exchange(now, dict.fromkeys(now.nodes, b""), {Key.ENCODING: described})
         if len(now.joined) < max(1, self.minimum):
             raise TooFewClients(JOIN, f"{len(now.joined)} clients joined, {self.minimum} are needed")
         # What a client calls itself from here on is what it is charged under.
@@ -275,7 +257,7 @@ class LocalStrategy(RoundStrategy[_Local]):
         self.ledger.ask(now.number, asked, minimum=1, most_rounds=self.most_rounds)
         now.stage = REPORT
         outbox = {place: json.dumps({"round": now.number, "slot": place}).encode() for place in now.joined}
-        return self._messages(now, outbox, {RETURNS: self.returns}, now.task)
+        return self._messages(now, outbox, {Key.RETURNS: self.returns}, now.task)
 
     def _until_mean(self) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Asks for the reports and adds the mean of their estimates to the model."""

@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from logging import WARNING
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, final
+from typing import TYPE_CHECKING, ClassVar, TypeVar, final
 
 import numpy as np
 import numpy.typing as npt
@@ -24,16 +24,8 @@ from flwr.app import ConfigRecord, Context, Message, MessageType
 from mezzotint.core.errors import BudgetError, MezzotintError, ParameterError
 from mezzotint.federated.policy import Policy, PolicyRefusal, load_policy
 from mezzotint.federated.records import (
-    CARD,
-    ENCODING,
-    METRICS,
-    NAME,
-    PAYLOAD,
-    REASON,
     RECORD,
-    REFUSED,
-    RETURNS,
-    STAGE,
+    Key,
     flatten,
     log,
     only,
@@ -52,14 +44,15 @@ if TYPE_CHECKING:
 
 EXAMPLES = "num-examples"
 
-_KEYS = {CARD: (), "deal": (ENCODING,), "sum": (RETURNS,)}
+_KEYS = {Key.CARD: (), "deal": (Key.ENCODING,), "sum": (Key.RETURNS,)}
 """What messages of a stage hold besides its name and payload; of others, which ask nothing of the data, either."""
-_ANSWERS = {"train": ("weights", "update"), "evaluate": (METRICS,)}
+_ANSWERS = {"train": ("weights", "update"), "evaluate": (Key.METRICS,)}
 """What may be wanted back in a round, by its purpose."""
 _STATE = "client"
 _SETTINGS = "settings"
 
 Train = Callable[[Message, Context], Message]
+T = TypeVar("T")
 
 
 class Updates(ABC):
@@ -140,31 +133,32 @@ class SecureUpdates(Updates):
     kinds = (MessageType.TRAIN, MessageType.EVALUATE)
 
     def _answer(self, record: ConfigRecord, message: Message, context: Context, call_next: Train) -> Message:
-        if strange := record.keys() - {STAGE, PAYLOAD, *_KEYS.get(str(record.get(STAGE)), (ENCODING, RETURNS))}:
+        known = _KEYS.get(str(record.get(Key.STAGE)), (Key.ENCODING, Key.RETURNS))
+        if strange := record.keys() - {Key.STAGE, Key.PAYLOAD, *known}:
             raise PolicyRefusal(f"record: {len(strange)} keys that this stage does not have")  # no plan binds them
         policy = self._policy(context)
         client, settings = _restored(context, policy)
         kind = message.metadata.message_type.split(".")[0]
-        _check_kind(kind, str(record.get(STAGE)), client.plan)
+        _check_kind(kind, str(record.get(Key.STAGE)), client.plan)
         try:
-            stage, payload = str(record[STAGE]), as_bytes(record[PAYLOAD])
+            stage, payload = str(record[Key.STAGE]), as_bytes(record[Key.PAYLOAD])
             answer: dict[str, object] = {}
-            if stage == CARD:
-                answer = {PAYLOAD: client.show(payload), NAME: name_of(context) or client.identity.hex()}
+            if stage == Key.CARD:
+                answer = {Key.PAYLOAD: client.show(payload), Key.NAME: name_of(context) or client.identity.hex()}
             elif stage == "deal":
                 if "identity" in context.node_config and "records" not in context.node_config:
                     # Flower's state is of one run: in two runs of one plan a server would have both secrets opened.
                     raise PolicyRefusal("records: this client has an identity, and no folder to note its sums in")
-                settings = as_bytes(record[ENCODING])
+                settings = as_bytes(record[Key.ENCODING])
                 plan = read_invitation(payload)[0]
                 _check_kind(kind, "", plan)
                 policy.check(_announced(settings), plan)
-                answer = {PAYLOAD: client.deal(payload)}
+                answer = {Key.PAYLOAD: client.deal(payload)}
             elif stage == "sum":
                 encoding = _agreed(client, policy, settings)
-                answer = {PAYLOAD: _masked(client, payload, encoding, message, call_next, context, policy)}
+                answer = {Key.PAYLOAD: _masked(client, payload, encoding, message, call_next, context, policy)}
             else:
-                answer = {PAYLOAD: _method(client, stage)(payload)}
+                answer = {Key.PAYLOAD: _method(client, stage)(payload)}
         except ReplayedRound:
             raise  # a message of another round: nothing of it is kept, and the round in progress goes on
         except BaseException:
@@ -177,7 +171,7 @@ class SecureUpdates(Updates):
 
 def _check_kind(kind: str, stage: str, plan: RoundPlan | None) -> None:
     """Refuse a message whose kind is not that of the round in progress; the first two stages begin a round."""
-    asked = MessageType.TRAIN if stage == CARD else kind if stage == "deal" or plan is None else plan.purpose
+    asked = MessageType.TRAIN if stage == Key.CARD else kind if stage == "deal" or plan is None else plan.purpose
     if kind != asked:
         raise PolicyRefusal(f"purpose: a message to {kind}, in a round to {asked}")
 
@@ -186,8 +180,8 @@ def _refusal(error: Exception) -> dict[str, object]:
     """Name and reason as they travel. Only errors whose words come from messages and policy speak for themselves."""
     public = isinstance(error, PolicyRefusal | ProtocolError) and not isinstance(error, OutOfRangeInteger)
     if public:
-        return {REFUSED: type(error).__name__, REASON: str(error)}
-    return {REFUSED: "ClientFault", REASON: "this client cannot answer; its own log says why"}
+        return {Key.REFUSED: type(error).__name__, Key.REASON: str(error)}
+    return {Key.REFUSED: "ClientFault", Key.REASON: "this client cannot answer; its own log says why"}
 
 
 def _restored(context: Context, policy: Policy) -> tuple[Client, bytes]:
@@ -249,18 +243,30 @@ def _masked(
     if _returns(message) not in _ANSWERS[plan.purpose]:
         raise PolicyRefusal(f"returns: of a round to {plan.purpose}, one of {', '.join(_ANSWERS[plan.purpose])}")
     client.expect(payload)  # before the app is asked: what is refused leaves no trace in its state
-    try:
-        integers = encoding.encode(_share(message, call_next, context, client, encoding))
-    except KeyboardInterrupt:
-        raise  # of whoever runs this client
-    except BaseException as error:  # libraries may end the process, or raise what is no Exception
-        # That there is no input can be a fact about the data: it is not told, and costs what an input costs.
-        integers = encoding.encode(encoding.nothing(size))
-        why = str(error) if isinstance(error, MezzotintError) else type(error).__name__  # others' words may raise
-        log(WARNING, "mezzotint: adding nothing but noise: %s", why, exc_info=not isinstance(error, MezzotintError))
+    integers = whatever_happens(
+        lambda: encoding.encode(_share(message, call_next, context, client, encoding)),
+        lambda: encoding.encode(encoding.nothing(size)),
+        "adding nothing but noise",
+    )
     masked = client.sum(payload, integers)
     _charge(client.identity.hex(), plan, encoding, policy, encoding.numbers(size), context)
     return masked  # only now, and only if it is on the client's ledger, does it leave
+
+
+def whatever_happens(make: Callable[[], T], nothing: Callable[[], T], told: str) -> T:
+    """What is made of the client's data, or, whatever that ends with, of nothing; the reason is logged here alone.
+
+    That there is no input can be a fact about the data: it is not told, and costs what an input costs.
+    """
+    try:
+        return make()
+    except KeyboardInterrupt:
+        raise  # of whoever runs this client
+    except BaseException as error:  # libraries may end the process, or raise what is no Exception
+        made, ours = nothing(), isinstance(error, MezzotintError)
+        why = str(error) if ours else type(error).__name__  # others' words may raise
+        log(WARNING, "mezzotint: %s: %s", told, why, exc_info=not ours)
+        return made
 
 
 def _share(
@@ -342,8 +348,8 @@ def measured(
         Exception: whatever the function raised, or a metric that it does not give.
     """
     answer = _asked(message, call_next, context)
-    if (returns := _returns(message)) != METRICS:
-        raise ParameterError("returns", returns, f"use {METRICS!r}: a sum of what clients measure")
+    if (returns := _returns(message)) != Key.METRICS:
+        raise ParameterError("returns", returns, f"use {Key.METRICS!r}: a sum of what clients measure")
     return np.array([_metric(answer, name) for name in (*encoding.names, *([EXAMPLES] if encoding.weighs else []))])
 
 
@@ -360,7 +366,7 @@ def _asked(message: Message, call_next: Train, context: Context) -> Message:
 
 def _returns(message: Message) -> str:
     record = protocol_record(message)
-    wanted = None if record is None else record.get(RETURNS)
+    wanted = None if record is None else record.get(Key.RETURNS)
     return wanted if isinstance(wanted, str) else ""
 
 

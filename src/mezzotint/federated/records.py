@@ -12,7 +12,7 @@ import hashlib
 import logging
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
@@ -23,12 +23,19 @@ from mezzotint.core.errors import ParameterError
 RECORD = "mezzotint"
 """Record of the protocol's messages, and of the client's state."""
 
-STAGE, PAYLOAD, ENCODING, RETURNS, NAME = "stage", "payload", "encoding", "returns", "name"
-REFUSED, REASON = "refused", "reason"
-METRICS = "metrics"
-"""What is wanted back of clients that measure, where it is "weights" or "update" of those that train."""
-CARD = "card"
-"""Stage before all rounds: a client identifies itself."""
+
+@final
+class Key:
+    """Fields of that record, and values that mean something there."""
+
+    STAGE, PAYLOAD, ENCODING, RETURNS, NAME = "stage", "payload", "encoding", "returns", "name"
+    REFUSED, REASON = "refused", "reason"
+    METRICS = "metrics"
+    """What clients that measure are asked to return; those that train return "weights" or an "update"."""
+    CARD = "card"
+    """Stage before all rounds: a client identifies itself."""
+
+
 _LONGEST = 500
 """Most characters kept of a client's text."""
 
@@ -122,7 +129,7 @@ def task_digest(content: RecordDict) -> bytes:
             for array_name, array in record.items():  # in their order: that of the update's coordinates
                 add(array_name, array.dtype, tuple(array.shape), array.stype, array.data)
         elif name == RECORD:
-            add(record.get(RETURNS))
+            add(record.get(Key.RETURNS))
         else:
             add(*((key, type(record[key]).__name__, record[key]) for key in sorted(record)))
     return found.digest()

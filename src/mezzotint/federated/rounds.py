@@ -24,20 +24,7 @@ from mezzotint.core.arguments import check_count, check_instance, check_positive
 from mezzotint.core.errors import BudgetError, ParameterError
 from mezzotint.core.records import above
 from mezzotint.federated.ledger import RunLedger
-from mezzotint.federated.records import (
-    NAME,
-    PAYLOAD,
-    REASON,
-    REFUSED,
-    STAGE,
-    flatten,
-    log,
-    one_line,
-    parameters,
-    protocol_record,
-    request,
-    unflatten,
-)
+from mezzotint.federated.records import Key, flatten, log, one_line, parameters, protocol_record, request, unflatten
 from mezzotint.federated.secagg import ProtocolError, TooFewClients
 from mezzotint.federated.secagg.roster import Sampling, check_sampling, check_spare
 from mezzotint.federated.server_optimizers import FedAvg, ServerOptimizer, State
@@ -454,7 +441,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
     ) -> Iterator[Message]:
         stage = self._stage(now)
         for place, payload in outbox.items():
-            values = {STAGE: stage, PAYLOAD: payload, **extra}
+            values = {Key.STAGE: stage, Key.PAYLOAD: payload, **extra}
             yield request(now.nodes[place], self.message_type, values, task or {})
 
     def _exchange(self, now: R, outbox: Mapping[int, bytes], extra: Mapping[str, str | bytes]) -> None:
@@ -486,22 +473,22 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         return 0
 
     def _take_one(self, now: R, place: int, who: str, record: ConfigRecord | None) -> None:
-        if record is None or REFUSED in record:
-            name = "NotMasked" if record is None else one_line(record[REFUSED])
-            what = "the client does not run the mod" if record is None else one_line(record.get(REASON, ""))
+        if record is None or Key.REFUSED in record:
+            name = "NotMasked" if record is None else one_line(record[Key.REFUSED])
+            what = "the client does not run the mod" if record is None else one_line(record.get(Key.REASON, ""))
             log(WARNING, "mezzotint: %s %d, client %s refused: %s", self._counted_as, now.number, who, what)
             self.incidents.append(Incident(round=now.number, client=who, name=name, what=what))
             self._refused(now, place)
             return
         # Taken out: Flower's records hang in cycles, which stay until the collector comes.
-        payload = record.pop(PAYLOAD, None)
+        payload = record.pop(Key.PAYLOAD, None)
         try:
             self._receive(now, place, payload if isinstance(payload, bytes) else b"")
         except ProtocolError as error:
             self._note(now.number, who, error)
             return
-        if NAME in record:
-            now.names.setdefault(place, one_line(record[NAME]))
+        if Key.NAME in record:
+            now.names.setdefault(place, one_line(record[Key.NAME]))
 
     def _refused(self, now: R, place: int) -> None:
         """A client refused to answer."""

@@ -25,24 +25,7 @@ from mezzotint.federated.descriptions import packed
 from mezzotint.federated.encoding import Encoding
 from mezzotint.federated.joined import Measured, MetricsEncoding
 from mezzotint.federated.ledger import RunLedger
-from mezzotint.federated.records import (
-    CARD,
-    ENCODING,
-    METRICS,
-    NAME,
-    PAYLOAD,
-    REASON,
-    RECORD,
-    REFUSED,
-    RETURNS,
-    STAGE,
-    log,
-    one_line,
-    parameters,
-    protocol_record,
-    request,
-    task_digest,
-)
+from mezzotint.federated.records import RECORD, Key, log, one_line, parameters, protocol_record, request, task_digest
 from mezzotint.federated.rounds import RoundOptions, RoundStrategy, RoundTask, Running, arriving, halfway
 from mezzotint.federated.secagg import (
     Blame,
@@ -217,7 +200,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
     @property
     def _wanted(self) -> str:
         """What is wanted back of clients."""
-        return METRICS if self.encoding.purpose == "evaluate" else self.returns
+        return Key.METRICS if self.encoding.purpose == "evaluate" else self.returns
 
     @staticmethod
     def usual_minimum(per_round: int) -> int:
@@ -377,7 +360,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
         roster = Roster.drawn(one.card for one in known.values()) if self.roster is None else self.roster
         clients = len(node_of) if self.roster is None else self._size(len(roster.members))
         coordinates = self.encoding.length(parameters(task["arrays"]))
-        returns = ConfigRecord({RETURNS: self._wanted})
+        returns = ConfigRecord({Key.RETURNS: self._wanted})
         asked = task_digest(RecordDict({RECORD: returns, "arrays": task["arrays"], "config": task["config"]}))
         server = Server(self.plan(clients, number, coordinates, task=asked, roster=roster.digest), roster)
         nodes = {place: node_of[one.identity] for place, one in enumerate(server.cohort) if one.identity in node_of}
@@ -415,7 +398,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
         self._cards = {node: one for node, one in self._cards.items() if node in there}
         unknown = sorted(set(nodes) - self._cards.keys() - set(self._late.values()))
         self._challenges |= {node: Challenge() for node in unknown}
-        questions = {node: {STAGE: CARD, PAYLOAD: self._challenges[node].question} for node in unknown}
+        questions = {node: {Key.STAGE: Key.CARD, Key.PAYLOAD: self._challenges[node].question} for node in unknown}
         asked = [request(node, MessageType.TRAIN, question, {}) for node, question in questions.items()]
         for answer in arriving(grid, asked, timeout=self.stage_timeout, late=self._late):
             node = answer.metadata.src_node_id
@@ -428,22 +411,22 @@ class SecureStrategy(RoundStrategy[_Secure]):
 
     def _introduce(self, node: int, record: ConfigRecord | None) -> None:
         if node in self._cards:
-            raise DuplicateAnswer(CARD, "the node has said who it is; its first answer stands")
-        payload = None if record is None else record.get(PAYLOAD)
-        if record is not None and REFUSED in record:
-            raise MalformedMessage(CARD, f"the node does not say who it is: {one_line(record.get(REASON, ''))}")
+            raise DuplicateAnswer(Key.CARD, "the node has said who it is; its first answer stands")
+        payload = None if record is None else record.get(Key.PAYLOAD)
+        if record is not None and Key.REFUSED in record:
+            raise MalformedMessage(Key.CARD, f"the node does not say who it is: {one_line(record.get(Key.REASON, ''))}")
         if record is None or not isinstance(payload, bytes):
-            raise MalformedMessage(CARD, "the node does not say who it is; it fails, or does not run the mod")
+            raise MalformedMessage(Key.CARD, "the node does not say who it is; it fails, or does not run the mod")
         if node not in self._challenges:
-            raise MalformedMessage(CARD, "the node was not asked who it is")
+            raise MalformedMessage(Key.CARD, "the node was not asked who it is")
         card, held = self._challenges[node].read(payload)
         if any({card.identity, card.channel} & {one.card.identity, one.card.channel} for one in self._cards.values()):
-            raise SwappedKey(CARD, "another node has introduced itself with this key")
-        name = one_line(record.get(NAME, card.identity.hex()))
+            raise SwappedKey(Key.CARD, "another node has introduced itself with this key")
+        name = one_line(record.get(Key.NAME, card.identity.hex()))
         if self.roster is None and name != card.identity.hex() and _KEY.fullmatch(name):
-            raise SwappedKey(CARD, "a name that could be another client's key")
+            raise SwappedKey(Key.CARD, "a name that could be another client's key")
         if self.roster is None and any(name == one.name for one in self._cards.values()):
-            raise DuplicateAnswer(CARD, "another node that is there has introduced itself by this name")
+            raise DuplicateAnswer(Key.CARD, "another node that is there has introduced itself by this name")
         self._cards[node] = _Known(card=card, name=name, roster=held)
 
     def _stage(self, now: _Secure) -> str:
@@ -472,12 +455,12 @@ class SecureStrategy(RoundStrategy[_Secure]):
     def _until_train(self, now: _Secure) -> Iterator[Message]:
         invitations = now.server.invitations(now.holding)
         present = Outbox(now.nodes, lambda place: invitations[place])
-        self._exchange(now, present, {ENCODING: packed(self.encoding)})
+        self._exchange(now, present, {Key.ENCODING: packed(self.encoding)})
         partners = now.server.advance()
         asked = [now.names[place] for place in partners]
         limits = {"minimum": self.minimum, "most_rounds": self.most_rounds, "among": self._among}
         self.ledger.ask(now.number, asked, **limits)
-        return self._messages(now, partners, {RETURNS: self._wanted}, now.task)
+        return self._messages(now, partners, {Key.RETURNS: self._wanted}, now.task)
 
     def _until_mean(self) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Asks for the masked inputs, runs the stages after them, and adds the mean update to the model.
