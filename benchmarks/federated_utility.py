@@ -27,9 +27,8 @@ from mezzotint.datasets import Federation, load_federation
 from mezzotint.federated.budget import noise_within
 from mezzotint.federated.encoding import Encoding, FixedPointEncoding, GaussianEncoding, gaussian_encoding
 from mezzotint.federated.secagg.roster import Sampling, check_sampling, most_participations, turn
-from mezzotint.federated.server_optimizers import FedAdam, FedAvg, FedAvgM, ServerOptimizer, State
+from mezzotint.federated.server_optimizers import FedAdam, FedAvg, FedAvgM, ServerOptimizer, State, behind
 from mezzotint.federated.tasks import LocalTraining, Rehearsal, model_for
-from mezzotint.federated.turns import behind
 from mezzotint.vectors.calibration import gaussian_shift
 
 CLIENTS, ROUNDS, EPSILON, DELTA = 1000, 20, 2.0, 1e-5

@@ -21,12 +21,11 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.datasets import load_federation
 from mezzotint.federated.encoding import GaussianEncoding
 from mezzotint.federated.ledger import Checkpoint, LifetimeLedger, RunLedger
-from mezzotint.federated.mod import SecureUpdates
+from mezzotint.federated.mod import SecureUpdates, turn_of
 from mezzotint.federated.policy import Policy
 from mezzotint.federated.records import RECORD, reply
 from mezzotint.federated.strategy import SecureStrategy
 from mezzotint.federated.tasks import Rehearsal, model_for
-from mezzotint.federated.turns import turn_of
 from mezzotint.vectors.rotation import SCALE, coefficients
 from tolerances import FEW
 

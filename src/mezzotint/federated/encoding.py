@@ -54,7 +54,7 @@ class Encoding(ABC):
     """How updates become integers. Frozen; server and clients agree on it by its `binding`."""
 
     bands: int = 1
-    """Sums in a row that an update is spread over; see `mezzotint.federated.turns`."""
+    """Sums in a row that an update is spread over; see `mezzotint.federated.mod.spread`."""
 
     @property
     @abstractmethod
@@ -529,7 +529,7 @@ class GaussianEncoding(ModularEncoding):
     Arguments:
         deviation: standard deviation of the noise that EACH client adds before it rounds, steps; `gaussian_encoding`
             chooses it and the grid.
-        bands: sums in a row that an update is spread over, see `mezzotint.federated.turns`.
+        bands: sums in a row that an update is spread over, see `mezzotint.federated.mod.spread`.
     """
 
     deviation: float
@@ -564,8 +564,8 @@ def gaussian_encoding(
         clients: summands; with fewer, less noise is in the sum (claims count those that are there).
         size: coordinates of an update.
         seed: of the rotation.
-        bands: sums in a row that an update is spread over (`mezzotint.federated.turns`): claims are about one update in
-            so many rounds.
+        bands: sums in a row that an update is spread over (`mezzotint.federated.mod.spread`): claims are about one
+            update in that many rounds.
 
     Returns: the encoding; its central claim is that of continuous Gaussian noise.
 

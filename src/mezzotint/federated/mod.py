@@ -5,23 +5,30 @@
 Flower routes a message to a registered function before it runs mods, so a mod cannot answer `train.<stage>` actions
 that an app never registered. The stages therefore travel as ordinary "train" messages whose record says which stage
 they are; the app's own train function runs in the stage "sum" alone.
+
+An update can be spread over several sums in a row: a client then trains in its own turn alone, is in every sum, and
+holds its update until its next turn.
 """
 
 from __future__ import annotations
 
+import hashlib
+import io
 import math
 import os
+import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from logging import WARNING
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeVar, final
 
 import numpy as np
-import numpy.typing as npt
 from flwr.app import ConfigRecord, Context, Message, MessageType
 
 from mezzotint.core.errors import BudgetError, MezzotintError, ParameterError
+from mezzotint.core.files import replacing
 from mezzotint.federated.policy import Policy, PolicyRefusal, load_policy
 from mezzotint.federated.records import (
     RECORD,
@@ -39,7 +46,7 @@ from mezzotint.federated.secagg import Client, OutOfRangeInteger, ProtocolError,
 from mezzotint.federated.secagg.messages import read_invitation
 
 if TYPE_CHECKING:
-    from mezzotint.federated.encoding import Encoding
+    from mezzotint.federated.encoding import Encoding, Vector
     from mezzotint.federated.joined import MetricsEncoding
 
 EXAMPLES = "num-examples"
@@ -269,23 +276,19 @@ def whatever_happens(make: Callable[[], T], nothing: Callable[[], T], told: str)
         return made
 
 
-def _share(
-    message: Message, call_next: Train, context: Context, client: Client, encoding: Encoding
-) -> npt.NDArray[np.float64]:
+def _share(message: Message, call_next: Train, context: Context, client: Client, encoding: Encoding) -> Vector:
     """What goes into the sum: metrics, a new update, or, of an encoding with bands, its share in this round."""
     from mezzotint.federated.joined import MetricsEncoding
 
     if isinstance(encoding, MetricsEncoding):
         return measured(message, call_next, context, encoding)
 
-    def update() -> npt.NDArray[np.float64]:
+    def update() -> Vector:
         return trained_update(message, call_next, context, encoding)
 
     plan = client.plan
     if encoding.bands == 1 or encoding.norm is None or plan is None:
         return update()
-    from mezzotint.federated.turns import Held, spread
-
     held = Held(context=context, identity=client.identity, about=plan.session + encoding.binding)
     size = parameters(only(message.content.array_records.values()))
     return spread(update, number=plan.round, size=size, bands=encoding.bands, norm=encoding.norm, held=held)
@@ -316,9 +319,7 @@ def _charge(identity: str, plan: RoundPlan, encoding: Encoding, policy: Policy, 
         raise PolicyRefusal("budget: nothing is claimed of this encoding's sums against their server") from None
 
 
-def trained_update(
-    message: Message, call_next: Train, context: Context, encoding: Encoding | None = None
-) -> npt.NDArray[np.float64]:
+def trained_update(message: Message, call_next: Train, context: Context, encoding: Encoding | None = None) -> Vector:
     """What the app's train function wants added to the parameters, as one vector.
 
     Arguments:
@@ -339,9 +340,7 @@ def trained_update(
     return update if encoding is None or not encoding.weighs else np.append(update, _metric(answer, EXAMPLES))
 
 
-def measured(
-    message: Message, call_next: Train, context: Context, encoding: MetricsEncoding
-) -> npt.NDArray[np.float64]:
+def measured(message: Message, call_next: Train, context: Context, encoding: MetricsEncoding) -> Vector:
     """What the app's evaluate function measures: the metrics that the encoding names, one behind the other.
 
     Raises:
@@ -403,3 +402,99 @@ def as_bytes(value: object) -> bytes:
     if not isinstance(value, bytes):
         raise ParameterError("payload", type(value).__name__, "need bytes; the message was made by something else")
     return value
+
+
+_HELD = "mezzotint.held"
+_BYTES = "update"
+
+
+def turn_of(identity: bytes, bands: int) -> int:
+    """How many rounds it takes until a client's first turn, 0 to bands - 1.
+
+    It follows from the public identity alone: no server chooses it, and no crash makes a client forget it. So there are
+    about as many clients in each turn, but not just as many.
+    """
+    return int.from_bytes(hashlib.sha256(b"mezzotint turn" + identity).digest()[:8], "little") % bands
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """Where a client keeps its last update between its turns: in its records, or in Flower's state of the run.
+
+    Arguments:
+        context: of the message.
+        identity: of the client.
+        about: what the update may be used for, such as the session and the encoding; under anything else there is none.
+
+    Guarantees: a file is replaced as a whole, and on disk, before `keep` returns; nobody else may read it.
+    Edge cases: what is lost or damaged counts as an update that never was: the client then adds noise alone.
+    """
+
+    context: Context
+    identity: bytes
+    about: bytes
+
+    @property
+    def _path(self) -> Path | None:
+        folder, config = self.context.node_config.get("records"), self.context.node_config
+        return None if folder is None or "identity" not in config else Path(str(folder)) / self._name
+
+    @property
+    def _name(self) -> str:
+        return f"update-{self.identity.hex()[:16]}.npz"
+
+    def keep(self, number: int, vector: Vector) -> None:
+        """Replaces what is held by the update of this round."""
+        file = io.BytesIO()
+        np.savez(file, about=np.frombuffer(self.about, np.uint8), number=np.int64(number), vector=vector)
+        if self._path is None:
+            self.context.state[_HELD] = ConfigRecord({_BYTES: file.getvalue()})
+            return
+        with replacing(self._path, overwrite=True) as temporary:
+            temporary.touch(mode=0o600)
+            temporary.write_bytes(file.getvalue())
+
+    def of(self, number: int) -> Vector | None:
+        """The update of this round, if it is held."""
+        try:
+            with np.load(io.BytesIO(self._bytes()), allow_pickle=False) as file:
+                same = file["about"].tobytes() == self.about and int(file["number"]) == number
+                return file["vector"] if same else None
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+            return None
+
+    def _bytes(self) -> bytes:
+        if self._path is not None:
+            return self._path.read_bytes()
+        record = self.context.state.config_records.get(_HELD)
+        found = b"" if record is None else record[_BYTES]
+        return found if isinstance(found, bytes) else b""
+
+
+def spread(update: Callable[[], Vector], *, number: int, size: int, bands: int, norm: float, held: Held) -> Vector:
+    """(size,) a client's contribution to the sum of a round: its share of the update from its last turn.
+
+    Arguments:
+        update: trains; called in the client's turn alone, and once for a round.
+        number: of the round.
+        size: coordinates of an update.
+        bands: of the encoding.
+        norm: that updates are clipped to.
+        held: where the update is kept.
+
+    Guarantees: within a block of `bands` rounds from a turn on, shares of one update and of no other.
+    Edge cases: zero where the client was not asked in its turn, or has lost the update; the sum gets its noise then.
+    Source: docs/proofs/vectors.md, "Vectors in several sums".
+    """
+    from mezzotint.vectors import clip
+    from mezzotint.vectors.rotation import SCALE, coefficients
+
+    since = (number - 1 - turn_of(held.identity, bands)) % bands
+    vector = held.of(number - since)
+    if vector is None and since == 0:
+        vector = clip(update(), norm="l2", bound=norm)
+        held.keep(number, vector)
+    if vector is None or vector.size != size:
+        vector = np.zeros(size)
+    return coefficients(bands)[since] / SCALE * vector

@@ -1,4 +1,4 @@
-"""What the server makes of the mean update: post-processing of what was released, so that no claim changes."""
+"""What the server makes of mean updates and sums: post-processing of what was released, so that no claim changes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from mezzotint.core.arguments import check_choice, check_positive, check_rules
 from mezzotint.federated.encoding import Vector
+from mezzotint.vectors.rotation import SCALE, solved
 
 State = Mapping[str, Vector]
 """What an optimizer remembers, by name: vectors as long as the model's. Empty before the first round."""
@@ -127,3 +128,23 @@ def optimizer_named(name: str) -> ServerOptimizer:
     """
     check_choice("server_optimizer", name, OPTIMIZERS)
     return OPTIMIZERS[name]()
+
+
+_SUM = "sum of round "
+
+
+def behind(state: State, total: Vector, *, number: int, count: int, bands: int) -> tuple[State, Vector]:
+    """What is remembered for later rounds, and the mean update of this one, where updates are spread over several sums.
+
+    The noise in these sums is correlated from round to round; taken together, they tell the sum of each turn's updates.
+
+    Arguments:
+        state: what the round before remembered, possibly among other things.
+        total: (d,) the decoded sum.
+        number: of the round; one whose sum did not come about is missing, and its updates count as zero.
+        count: summands, a `bands`-th of whom, about, it was the turn of.
+    """
+    earlier = {lag: state[_SUM + str(number - lag)] for lag in range(1, bands) if _SUM + str(number - lag) in state}
+    found = solved(bands, SCALE * total, earlier)
+    kept = {_SUM + str(number - lag): vector for lag, vector in earlier.items() if lag < bands - 1}
+    return kept | {_SUM + str(number): found}, found * bands / count

@@ -50,8 +50,7 @@ from mezzotint.federated.secagg import (
 from mezzotint.federated.secagg.plan import CORRUPTED, DIGEST_BYTES, DROPPED, SESSION_BYTES
 from mezzotint.federated.secagg.roster import ROUNDS
 from mezzotint.federated.secagg.server import Outbox
-from mezzotint.federated.server_optimizers import State
-from mezzotint.federated.turns import behind
+from mezzotint.federated.server_optimizers import State, behind
 from mezzotint.privacy.claim import Claim, counted
 
 _KEY = re.compile("[0-9a-f]{64}")

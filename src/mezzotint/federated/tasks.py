@@ -17,8 +17,7 @@ from mezzotint.datasets import Federation
 from mezzotint.datasets.labelled import Features, Labels
 from mezzotint.federated.encoding import Encoding, TableEncoding, Vector
 from mezzotint.federated.secagg.roster import Sampling, check_sampling, turn
-from mezzotint.federated.server_optimizers import FedAvg, ServerOptimizer, State
-from mezzotint.federated.turns import behind
+from mezzotint.federated.server_optimizers import FedAvg, ServerOptimizer, State, behind
 from mezzotint.vectors import clip
 from mezzotint.vectors.rotation import SCALE, coefficients
 
@@ -300,7 +299,7 @@ class Rehearsal:
 
 @final
 class Spreading:
-    """Everybody's half and the server's of updates that are spread over several sums (`mezzotint.federated.turns`).
+    """Clients and server of updates that are spread over several sums (`mezzotint.federated.mod.spread`).
 
     Arguments:
         encoding: with bands.
