@@ -26,7 +26,7 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "core.loss.check_epsilon", "smoothed.model.read_loss", "smoothed.model.profile_of",
         "training.methods.Method.codes",
         "training.private.make_private", "vectors.ranked.scheme.RankedCodebook.from_json",
-        "vectors.ranked.scheme.RankedCodebook.load", "vectors.ranked.rank_tables.RankTable.from_dict",
+        "vectors.ranked.scheme.RankedCodebook.load", "vectors.ranked.scheme.RankTable.from_dict",
         "vectors.ranked.scheme.RankedCodebook.certificate",
     ),
     "a published formula under its own name, false or said to be no guarantee: a law would fail; tests/ compare it": (

@@ -18,7 +18,7 @@ from mezzotint.core import loss
 from mezzotint.core.errors import FileFormatError, InfeasibleError
 from mezzotint.vectors import RankedCodebook, ranked_codebook
 from mezzotint.vectors.ranked import RankTable, rank_table
-from mezzotint.vectors.ranked import rank_tables as order_statistics
+from mezzotint.vectors.ranked import codebook as order_statistics
 from mezzotint.vectors.ranked.codebook import Codebook
 from reference import ranked as twin
 from reference.kernel import accepts, forgeries, resealed
@@ -176,7 +176,7 @@ def loss_of(rows):
     return best.numerator, best.denominator
 
 
-@judges("vectors.ranked.rank_tables.rank_table")
+@judges("vectors.ranked.scheme.rank_table")
 @pytest.mark.parametrize("codewords", [2, 3, 4, 5, 6])
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0, 9.0])
 @pytest.mark.parametrize("null", [False, True])
