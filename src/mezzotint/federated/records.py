@@ -52,11 +52,7 @@ def is_parameter(name: str, dtype: str) -> bool:
 
 
 def parameters(arrays: ArrayRecord) -> int:
-    """How many numbers `flatten` gives.
-
-    Raises:
-        ParameterError: a record without parameters.
-    """
+    """How many numbers `flatten` returns; ParameterError if the record has no parameters."""
     found = shapes(arrays)
     if not found:
         raise ParameterError("arrays", list(arrays), "the model has no floating-point parameters")
@@ -64,11 +60,7 @@ def parameters(arrays: ArrayRecord) -> int:
 
 
 def flatten(arrays: ArrayRecord) -> npt.NDArray[np.float64]:
-    """All parameters of a record one after the other, as one vector.
-
-    Raises:
-        ParameterError: a record without parameters.
-    """
+    """All parameters of a record as one vector; ParameterError if it has none."""
     vector, place = np.empty(parameters(arrays)), 0
     for name, array in arrays.items():
         if is_parameter(name, array.dtype):
@@ -147,11 +139,7 @@ def reply(message: Message, values: dict[str, Any]) -> Message:
 
 
 def only(records: Iterable[ArrayRecord]) -> ArrayRecord:
-    """The one record of arrays.
-
-    Raises:
-        ParameterError: none, or more than one.
-    """
+    """The one record of arrays; ParameterError if there is none, or more than one."""
     found = list(records)
     if len(found) != 1:
         raise ParameterError("arrays", f"{len(found)} records", "a train function returns exactly one ArrayRecord")

@@ -121,11 +121,7 @@ OPTIMIZERS: Mapping[str, type[ServerOptimizer]] = {
 
 
 def optimizer_named(name: str) -> ServerOptimizer:
-    """The optimizer of this name, with default arguments.
-
-    Raises:
-        ParameterError: there is none.
-    """
+    """The optimizer of this name, with default arguments; ParameterError if there is none."""
     check_choice("server_optimizer", name, OPTIMIZERS)
     return OPTIMIZERS[name]()
 

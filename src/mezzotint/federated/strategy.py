@@ -20,6 +20,7 @@ from flwr.serverapp import Grid
 
 from mezzotint.core.arguments import check_count, check_finite, check_instance
 from mezzotint.core.errors import BudgetError, InfeasibleError, ParameterError
+from mezzotint.federated import secagg
 from mezzotint.federated.budget import against_readers, with_evaluations
 from mezzotint.federated.descriptions import packed
 from mezzotint.federated.encoding import Encoding
@@ -27,26 +28,6 @@ from mezzotint.federated.joined import Measured, MetricsEncoding
 from mezzotint.federated.ledger import RunLedger
 from mezzotint.federated.records import RECORD, Key, log, one_line, parameters, protocol_record, request, task_digest
 from mezzotint.federated.rounds import RoundOptions, RoundStrategy, RoundTask, Running, arriving, halfway
-from mezzotint.federated.secagg import (
-    Blame,
-    Card,
-    Challenge,
-    DuplicateAnswer,
-    MalformedMessage,
-    PlanRefused,
-    ProtocolError,
-    Roster,
-    RoundPlan,
-    SecureSum,
-    Server,
-    SumParameters,
-    SwappedKey,
-    TamperedShare,
-    TooFewClients,
-    Trust,
-    corrupted_in,
-    plan_sum,
-)
 from mezzotint.federated.secagg.plan import CORRUPTED, DIGEST_BYTES, DROPPED, SESSION_BYTES
 from mezzotint.federated.secagg.roster import ROUNDS
 from mezzotint.federated.secagg.server import Outbox
@@ -54,7 +35,7 @@ from mezzotint.federated.server_optimizers import State, behind
 from mezzotint.privacy.claim import Claim, counted
 
 _KEY = re.compile("[0-9a-f]{64}")
-"""An identity, as those are called who give no name."""
+"""An identity, which names clients that give no other name."""
 
 
 @final
@@ -62,7 +43,7 @@ _KEY = re.compile("[0-9a-f]{64}")
 class _Secure(Running):
     """The round in progress, with the protocol's server."""
 
-    server: Server
+    server: secagg.Server
     holding: frozenset[int]
     """Places whose clients hold the roster themselves."""
     united: bool = False
@@ -72,9 +53,9 @@ class _Secure(Running):
 @final
 @dataclass(frozen=True, kw_only=True)
 class _Known:
-    """Who stands behind a node: its card, what it calls itself, and the digest of the roster that it holds."""
+    """The client behind a node: its card, its name for itself, and the digest of the roster that it holds."""
 
-    card: Card
+    card: secagg.Card
     name: str
     roster: bytes
 
@@ -117,19 +98,19 @@ class SecureStrategy(RoundStrategy[_Secure]):
         encoding: clipping and mechanism, the same for all clients; of the next round, where its norm adapts.
         roster: all clients that there are; a round's are drawn from it, whether they are connected or not. None draws
             from the connected ones, which clients must take for real; those whose policy names a roster refuse.
-        corrupted: share of the clients that may collude with the server: what clients insist on, see `Policy`.
-        dropped: share of a round's clients that may vanish; of small rounds as many as can be borne.
+        corrupted: share of the clients that may collude with the server, as clients demand it; see `Policy`.
+        dropped: share of a round's clients that may drop out; in small rounds, as many as can be tolerated.
         rounds: largest round number, no larger than what clients' policies allow.
-        evaluation: what clients measure, summed in the same way and released beside the model; its cost is in every
-            claim. Clients whose policy does not allow it refuse. None asks for nothing.
-        retries: how often a round that clients spoilt by what they dealt is repeated without them; each time the others
-            are charged, for their masks were opened.
+        evaluation: clients' metrics, summed in the same way and released beside the model; their cost is in every
+            claim, and clients whose policy forbids it refuse. None asks for none.
+        retries: how often a round that clients spoilt by bad shares is repeated without them; each time the others are
+            charged, for their masks were opened.
         options: see `RoundStrategy`. A round with fewer than `minimum` summands, usually half of those drawn + 1, is
             refused and nothing is learnt.
 
     Guarantees:
-        A round that fails at any stage leaves the model as it was; its reasons are in `incidents`.
-        Nobody is blamed in `blames` who did not sign what proves it; the proofs lie beside the ledger, if it is a file.
+        A round that fails at any stage leaves the model as it was; the reasons are in `incidents`.
+        `blames` names only clients that signed the proof against them; proofs lie beside the ledger, if it is a file.
         Sums that could overflow are refused before the first round.
     """
 
@@ -138,7 +119,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
         *,
         encoding: Encoding,
         per_round: int,
-        roster: Roster | None = None,
+        roster: secagg.Roster | None = None,
         corrupted: float = CORRUPTED,
         dropped: float = DROPPED,
         rounds: int = ROUNDS,
@@ -148,20 +129,20 @@ class SecureStrategy(RoundStrategy[_Secure]):
     ) -> None:
         super().__init__(per_round=per_round, **options)
         self.encoding = check_instance("encoding", encoding, Encoding)
-        self.roster = None if roster is None else check_instance("roster", roster, Roster)
+        self.roster = None if roster is None else check_instance("roster", roster, secagg.Roster)
         evaluation = None if evaluation is None else check_instance("evaluation", evaluation, Evaluation)
         if not 0 <= check_finite("dropped", dropped) < 1:
             raise ParameterError("dropped", dropped, "a share of a round's clients in [0, 1)")
         self.dropped = dropped
-        self.trust = Trust(roster=roster, corrupted=corrupted, rounds=rounds)
+        self.trust = secagg.Trust(roster=roster, corrupted=corrupted, rounds=rounds)
         self._cards: dict[int, _Known] = {}
-        self._challenges: dict[int, Challenge] = {}
+        self._challenges: dict[int, secagg.Challenge] = {}
         self._late: dict[str, int] = {}
         self.retries = retries
         self._among: int | None = None
-        self.blames: list[Blame] = []
+        self.blames: list[secagg.Blame] = []
         self.excluded = self._blamed()
-        self.last_sum: SecureSum | None = None
+        self.last_sum: secagg.SecureSum | None = None
         self.measured: dict[str, Measured] = {}
         self.every = 0 if evaluation is None else evaluation.every
         self.evaluator: SecureStrategy | None = None
@@ -198,7 +179,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
 
     @property
     def _wanted(self) -> str:
-        """What is wanted back of clients."""
+        """What clients are asked to return."""
         return Key.METRICS if self.encoding.purpose == "evaluate" else self.returns
 
     @staticmethod
@@ -215,19 +196,19 @@ class SecureStrategy(RoundStrategy[_Secure]):
         *,
         task: bytes = bytes(DIGEST_BYTES),
         roster: bytes = bytes(DIGEST_BYTES),
-    ) -> RoundPlan:
+    ) -> secagg.RoundPlan:
         """Plan a round for the given number of clients.
 
         Arguments:
             clients, number, coordinates: of the round.
             task: SHA-256 of what the clients are asked to do.
-            roster: SHA-256 of the roster that they are drawn from, where the strategy has none.
+            roster: SHA-256 of the roster that they are drawn from, if the strategy has none.
 
         Raises:
             PlanRefused: an unsafe combination, or sums that could overflow.
         """
         sizes, encoding = self._sizes(clients), self.encoding
-        plan = RoundPlan(
+        plan = secagg.RoundPlan(
             session=self.session, round=number, clients=clients, coordinates=coordinates,
             members=sizes.members, quorum=sizes.quorum, picks=sizes.picks, least=sizes.least, minimum=self.minimum,
             span=encoding.span, bits=encoding.bits(clients), overflow=encoding.overflow,
@@ -242,15 +223,15 @@ class SecureStrategy(RoundStrategy[_Secure]):
         """How many a round's clients are drawn from, as its plan counts them."""
         return clients if self.roster is None else len(self.roster.members)
 
-    def _sizes(self, clients: int) -> SumParameters:
+    def _sizes(self, clients: int) -> secagg.SumParameters:
         population = self._population(clients)
         drawn = self.trust.drawn_bits(population)
-        bad = corrupted_in(population=population, share=self.trust.corrupted, clients=clients, bits=drawn)
+        bad = secagg.corrupted_in(population=population, share=self.trust.corrupted, clients=clients, bits=drawn)
         asked = {"clients": clients, "corrupted": bad, "minimum": self.minimum}
         why = ""
         for lost in range(math.ceil(self.dropped * clients), -1, -1):
             try:
-                sizes = plan_sum(**asked, dropped=lost, security_bits=self.trust.bits, drawn_bits=drawn)
+                sizes = secagg.plan_sum(**asked, dropped=lost, security_bits=self.trust.bits, drawn_bits=drawn)
             except (InfeasibleError, ParameterError) as error:
                 why = str(error)
                 continue
@@ -258,7 +239,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
                 borne = f"{clients} clients, {bad} of whom may collude, bear {counted(lost, 'drop-out')}"
                 raise ParameterError("spare", self.spare, f"{borne}: spare no more")
             return sizes
-        raise PlanRefused("plan", why)
+        raise secagg.PlanRefused("plan", why)
 
     def claims(self, *, size: int, delta: float, corrupted: int) -> dict[str, Claim]:
         """Claims for updates and for clients' metrics, added up, each at half of delta."""
@@ -281,11 +262,11 @@ class SecureStrategy(RoundStrategy[_Secure]):
 
     @property
     def _evaluated(self) -> SecureStrategy | None:
-        """Who has summed what clients measured; None before anything of it was charged."""
+        """The strategy that summed clients' metrics; None before any such sum was charged."""
         return self.evaluator if self.evaluator is not None and self.evaluator.ledger.charges else None
 
     def against_readers(self, *, size: int, delta: float, corrupted: int = 0) -> Claim | str:
-        """What holds against somebody who reads the models alone; see `mezzotint.federated.budget.against_readers`."""
+        """The claim against a reader of only the models; see `mezzotint.federated.budget.against_readers`."""
         if self._evaluated:
             return "none: what clients measured is released as well, and not amplified here"
         secret = self.sampling == "fixed" and self.roster is None
@@ -327,7 +308,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """A sum of what clients measure of the new model, if it is time for one."""
+        """Start a sum of clients' metrics of the new model, if one is due."""
         self.measured = {}
         if self.evaluator is None or not self.counted:
             return []
@@ -337,7 +318,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
         return self.evaluator.configure_train(server_round, arrays, config, grid)
 
     def _introduce_to(self, other: SecureStrategy) -> None:
-        """Hands on who stands behind which node, and how long may still be waited for the absent."""
+        """Hand on which client is behind which node, and how long to wait for absent ones."""
         other._cards, other._challenges, other._late = self._cards, self._challenges, self._late
         other._patience = self._patience
 
@@ -355,13 +336,13 @@ class SecureStrategy(RoundStrategy[_Secure]):
         known = self._known(number, grid)
         node_of = {one.card.identity: node for node, one in known.items()}
         if len(node_of) < max(2, self.minimum):
-            raise TooFewClients("plan", f"{len(node_of)} clients are there, {self.minimum} are needed")
-        roster = Roster.drawn(one.card for one in known.values()) if self.roster is None else self.roster
+            raise secagg.TooFewClients("plan", f"{len(node_of)} clients are there, {self.minimum} are needed")
+        roster = secagg.Roster.drawn(one.card for one in known.values()) if self.roster is None else self.roster
         clients = len(node_of) if self.roster is None else self._size(len(roster.members))
         coordinates = self.encoding.length(parameters(task["arrays"]))
         returns = ConfigRecord({Key.RETURNS: self._wanted})
         asked = task_digest(RecordDict({RECORD: returns, "arrays": task["arrays"], "config": task["config"]}))
-        server = Server(self.plan(clients, number, coordinates, task=asked, roster=roster.digest), roster)
+        server = secagg.Server(self.plan(clients, number, coordinates, task=asked, roster=roster.digest), roster)
         nodes = {place: node_of[one.identity] for place, one in enumerate(server.cohort) if one.identity in node_of}
         names = {place: self._called(known[node]) for place, node in nodes.items()}
         holding = {place for place, node in nodes.items() if known[node].roster == roster.digest}
@@ -370,7 +351,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
         )
 
     def _known(self, number: int, grid: Grid) -> dict[int, _Known]:
-        """Who may take part: all connected clients of a roster, which draws among them; else those drawn here."""
+        """Who may take part: all connected clients of the roster, which draws among them, or those drawn here."""
         nodes = self._connected(grid)
         if self.roster is None and self.sampling != "cyclic":
             if self.most_rounds is not None:  # who was charged in an earlier process is known by name, not by node
@@ -389,43 +370,43 @@ class SecureStrategy(RoundStrategy[_Secure]):
         return one.name if self.roster is None else one.card.identity.hex()
 
     def _introduced(self, nodes: list[int], number: int, grid: Grid) -> dict[int, _Known]:
-        """Who stands behind each node; one that does not say is left out, and later on not waited for again.
+        """The client behind each node; a silent node is left out, and not waited for again.
 
-        Who came back as another node is asked anew: cards of nodes that are gone are forgotten.
+        A client that came back as another node is asked again: cards of nodes that are gone are forgotten.
         """
         there = set(grid.get_node_ids())
         self._cards = {node: one for node, one in self._cards.items() if node in there}
         unknown = sorted(set(nodes) - self._cards.keys() - set(self._late.values()))
-        self._challenges |= {node: Challenge() for node in unknown}
+        self._challenges |= {node: secagg.Challenge() for node in unknown}
         questions = {node: {Key.STAGE: Key.CARD, Key.PAYLOAD: self._challenges[node].question} for node in unknown}
         asked = [request(node, MessageType.TRAIN, question, {}) for node, question in questions.items()]
         for answer in arriving(grid, asked, timeout=self.stage_timeout, late=self._late):
             node = answer.metadata.src_node_id
             try:
                 self._introduce(node, None if answer.has_error() else protocol_record(answer))
-            except ProtocolError as error:
+            except secagg.ProtocolError as error:
                 self._note(number, str(node), error)
         known = {node: self._cards[node] for node in nodes if node in self._cards}
         return {node: one for node, one in known.items() if one.card.identity not in self.excluded}
 
     def _introduce(self, node: int, record: ConfigRecord | None) -> None:
         if node in self._cards:
-            raise DuplicateAnswer(Key.CARD, "the node has said who it is; its first answer stands")
-        payload = None if record is None else record.get(Key.PAYLOAD)
+            raise secagg.DuplicateAnswer(Key.CARD, "the node has said who it is; its first answer stands")
+        payload, silent = None if record is None else record.get(Key.PAYLOAD), "the node does not say who it is"
         if record is not None and Key.REFUSED in record:
-            raise MalformedMessage(Key.CARD, f"the node does not say who it is: {one_line(record.get(Key.REASON, ''))}")
+            raise secagg.MalformedMessage(Key.CARD, f"{silent}: {one_line(record.get(Key.REASON, ''))}")
         if record is None or not isinstance(payload, bytes):
-            raise MalformedMessage(Key.CARD, "the node does not say who it is; it fails, or does not run the mod")
+            raise secagg.MalformedMessage(Key.CARD, f"{silent}; it fails, or does not run the mod")
         if node not in self._challenges:
-            raise MalformedMessage(Key.CARD, "the node was not asked who it is")
+            raise secagg.MalformedMessage(Key.CARD, "the node was not asked who it is")
         card, held = self._challenges[node].read(payload)
         if any({card.identity, card.channel} & {one.card.identity, one.card.channel} for one in self._cards.values()):
-            raise SwappedKey(Key.CARD, "another node has introduced itself with this key")
+            raise secagg.SwappedKey(Key.CARD, "another node has introduced itself with this key")
         name = one_line(record.get(Key.NAME, card.identity.hex()))
         if self.roster is None and name != card.identity.hex() and _KEY.fullmatch(name):
-            raise SwappedKey(Key.CARD, "a name that could be another client's key")
+            raise secagg.SwappedKey(Key.CARD, "a name that could be another client's key")
         if self.roster is None and any(name == one.name for one in self._cards.values()):
-            raise DuplicateAnswer(Key.CARD, "another node that is there has introduced itself by this name")
+            raise secagg.DuplicateAnswer(Key.CARD, "another node that is there has introduced itself by this name")
         self._cards[node] = _Known(card=card, name=name, roster=held)
 
     def _stage(self, now: _Secure) -> str:
@@ -479,8 +460,8 @@ class SecureStrategy(RoundStrategy[_Secure]):
             self.configure_train(now.number, now.task["arrays"], now.task["config"], now.grid)
         return None, None
 
-    def _finish(self, now: _Secure) -> tuple[SecureSum | None, tuple[int, ...]]:
-        """The sum; or None, and whose doing that is as far as it can be told."""
+    def _finish(self, now: _Secure) -> tuple[secagg.SecureSum | None, tuple[int, ...]]:
+        """The sum; or None, and who is to blame as far as that is known."""
         try:
             self._ask(now, now.requests)
             if now.server.everybody:  # one exchange less for the committee
@@ -488,7 +469,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
             else:
                 self._exchange(now, now.server.advance(), {})
                 certificates = now.server.advance()
-        except ProtocolError as error:
+        except secagg.ProtocolError as error:
             self._abort(now.number, error)  # no mask was opened: nothing is released
             return None, ()
         try:
@@ -496,22 +477,23 @@ class SecureStrategy(RoundStrategy[_Secure]):
             start = time.perf_counter()
             total = now.server.result()
             self.seconds["result"] = time.perf_counter() - start
-        except ProtocolError as error:
+        except secagg.ProtocolError as error:
             # Shares were revealed, so the round stays charged although its sum is not known.
             self._note(now.number, "", error)
             return None, error.culprits
         finally:
             for owner, members in sorted(now.server.disputed.items()):
                 told = f"what client {now.name(owner)} signed is not what {', '.join(map(now.name, members))} opened"
-                self._note(now.number, "", TamperedShare("open", f"{told}: one side lies, and nobody can tell which"))
+                lie = secagg.TamperedShare("open", f"{told}: one side lies, and nobody can tell which")
+                self._note(now.number, "", lie)
         return total, ()
 
     def _exclude(self, now: _Secure, culprits: tuple[int, ...]) -> None:
-        """Leaves clients out of all later rounds, and writes down the proofs that there are."""
+        """Leave clients out of all later rounds, and save the proofs against them."""
         for place in culprits:
             identity = now.server.cohort[place].identity
             self.excluded.add(identity)
-            error = TamperedShare("open", "what it dealt is of no use; it is left out from now on", (place,))
+            error = secagg.TamperedShare("open", "what it dealt is of no use; it is left out from now on", (place,))
             self._note(now.number, now.name(place), error)
         self.blames += now.server.blames
         if self.ledger.path is not None:
@@ -519,15 +501,15 @@ class SecureStrategy(RoundStrategy[_Secure]):
                 blame.save(self.ledger.path.parent / f"blame-{blame.identity.hex()}.json")
 
     def _blamed(self) -> set[bytes]:
-        """Who is left out because of a proof beside the ledger."""
+        """Clients left out because of a proof beside the ledger."""
         if self.ledger.path is None:
             return set()
-        blames = [Blame.load(path) for path in sorted(self.ledger.path.parent.glob("blame-*.json"))]
+        blames = [secagg.Blame.load(path) for path in sorted(self.ledger.path.parent.glob("blame-*.json"))]
         for blame in blames:
             blame.check()
         return {blame.identity for blame in blames}
 
-    def _apply(self, now: _Secure, total: SecureSum) -> tuple[ArrayRecord, MetricRecord]:
+    def _apply(self, now: _Secure, total: secagg.SecureSum) -> tuple[ArrayRecord, MetricRecord]:
         self.last_sum, self.counted = total, len(total.survivors)
         self.ledger.close(now.number, [now.name(place) for place in total.survivors])
         if isinstance(self.encoding, MetricsEncoding):

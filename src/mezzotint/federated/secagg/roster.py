@@ -48,21 +48,13 @@ RISK = 0.01
 
 
 def check_sampling(sampling: str) -> Sampling:
-    """The way to draw of this name.
-
-    Raises:
-        ParameterError: there is none.
-    """
+    """The way to draw of this name; ParameterError if there is none."""
     check_choice("sampling", sampling, SAMPLINGS)
     return cast(Sampling, sampling)
 
 
 def check_spare(spare: int, sampling: str) -> int:
-    """The number of spare clients.
-
-    Raises:
-        ParameterError: it is negative, or goes with "poisson": to leave out the slowest is no draw of each by itself.
-    """
+    """The number of spare clients; ParameterError if negative, or with "poisson", which draws clients one by one."""
     if spare < 0:
         raise ParameterError("spare", spare, "a number of clients, 0 or more")
     if spare and sampling == "poisson":
@@ -121,15 +113,14 @@ INTRODUCTION_BYTES = 2 * KEY_BYTES + SIGNATURE_BYTES
 
 
 def shuffled(count: int, key: bytes) -> list[int]:
-    """0..count-1 in an order that the key determines, any order as likely as any other."""
+    """0..count-1 in a uniformly random order determined by the key."""
     words = draw_words(key, 0, 2 * count)
     # 128-bit sort keys: ties have no chance.
     return np.lexsort((words[1::2], words[::2])).tolist()
 
 
 def first_shuffled(count: int, key: bytes, wanted: int) -> list[int]:
-    """The first `wanted` < count of `shuffled`, in any order; without the sorting, which for 10,000 takes 40 times as
-    long, and which a member of the committee would do for every client."""
+    """The first `wanted` < count of `shuffled`, in any order: 40 times as fast as sorting 10,000, for every client."""
     # Ties of 64 bits at the border have no chance either.
     return np.argpartition(draw_words(key, 0, 2 * count)[::2], wanted)[:wanted].tolist()
 
@@ -212,10 +203,10 @@ def _owner_statement(question: bytes, shared: bytes, said: bytes, held: bytes) -
 
 @final
 class Challenge:
-    """What one node is asked before its card is taken: a public key, made for this node alone.
+    """The question that a node answers before its card is accepted: a public key made for this node alone.
 
-    Cards are public. To answer, a node agrees on a secret by the channel key and signs it by the identity of the card:
-    with another's card, or with a card of its own that names another's channel key, it can do neither.
+    Cards are public. To answer, a node agrees on a secret with the channel key and signs it with the identity of the
+    card: with another's card, or with a card of its own that names another's channel key, it can do neither.
     """
 
     def __init__(self) -> None:
@@ -287,7 +278,7 @@ class Roster:
         return hashlib.sha256(_FORMAT.encode() + self.to_bytes()).digest()
 
     def check_drawn(self, clients: int, *, parameter: str) -> None:
-        """Raises ParameterError, naming the parameter, for a round of nobody or of more clients than members."""
+        """ParameterError, naming the parameter, for a round of no clients or of more clients than members."""
         if not 1 <= clients <= len(self.members):
             raise ParameterError(parameter, clients, f"the roster has {len(self.members)} members")
 
@@ -301,9 +292,9 @@ class Roster:
 
         Arguments:
             number_of_round, clients: of the round.
-            draw: "anew" takes the first of an order of the round's own. "cyclic" goes through one order of all members
-                again and again (`turn`), so that each takes part as often as any other, and as rarely in close rounds
-                as can be; those whose turn it is come in an order of the round's own.
+            draw: "anew" takes the first of a fresh order. "cyclic" goes through one order of all members again and
+                again (`turn`), so that all take part equally often, and as rarely in close rounds as possible; those
+                whose turn it is come in a fresh order.
 
         Raises:
             ParameterError: more clients than members.
@@ -371,13 +362,13 @@ class Trust:
     """The conditions on which a client answers.
 
     Arguments:
-        roster: all clients that there are; None takes the server's word for it: a server that invents clients then
-            learns what it likes.
+        roster: all clients; None trusts the server to introduce real ones: one that invents clients learns what it
+            likes.
         corrupted: largest share of the roster that colludes with the server.
         minimum: fewest summands that a plan may ask for.
-        rounds: largest round number. A server can look ahead for the number whose draw suits it best, so each round
-            must be safer by as much.
-        security_bits: the odds that `rounds` rounds together protect less than this class promises are 2**-this.
+        rounds: largest round number. A server can look ahead for the number whose draw suits it best, so more rounds
+            demand more security of each.
+        security_bits: all rounds together protect less than promised with probability at most 2**-security_bits.
 
     Raises:
         ParameterError: values that make no sense.
