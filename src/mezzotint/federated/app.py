@@ -61,23 +61,23 @@ class RunReport(Record):
     """The outcome of a run.
 
     Arguments:
-        accuracy, loss: per round, the first before training; on public test data.
+        accuracy, loss: on public test data, before training and after each round.
         ledger: as plain values.
-        claims: "local" and "central" claim of the client charged most, in words; empty without a table. With trust
-            "local" the first alone: it holds against the server itself.
-        amplified: what sampling adds: "server" (nothing: the server knows who took part) and "readers" (of models
-            alone), a claim as plain values or in words why there is none; empty with trust "local".
+        claims: "local" and "central" claim of the client charged most, in words; empty without noise. With trust
+            "local" only the first, which holds against the server itself.
+        amplified: what sampling adds against the "server" (nothing: it knows who took part) and against "readers" of
+            only the models: a claim as plain values, or why there is none; empty with trust "local".
         promises: the claims, as records.
         incidents: (round, client, name) of everything that was refused.
-        stopped: why the run ended early; empty when it did not.
-        bits: of a coordinate on the wire; report_bits: of a report by itself. With trust "local" of a whole vector.
-        mse: of one coordinate of one report, uniform inputs, data units squared; NaN where rounding is all.
+        stopped: why the run ended early, if it did.
+        bits: per coordinate on the wire; report_bits: per report by itself. With trust "local" per whole vector.
+        mse: of one coordinate of one report, uniform inputs, data units squared; NaN for plain rounding.
         seconds: of the whole run.
-        metrics: per round, what the evaluation of one's own said; empty without one.
-        l2_norms: clipping norms where they adapt, of the first round and after each; else empty.
-        measured: what clients measured: per sum of it the rounds done, its clients, and (value, standard error of the
-            noise) by metric.
-        evaluations: the ledger of these sums, as plain values, and their own "incidents"; empty without them.
+        metrics: results of the user's evaluation, per round.
+        l2_norms: adaptive clipping norms, of the first round and after each.
+        measured: per sum of clients' metrics, the rounds done, the clients, and (value, standard error of the noise)
+            by metric.
+        evaluations: the ledger of these sums, as plain values, and their "incidents".
     """
 
     accuracy: tuple[float, ...]
@@ -218,7 +218,7 @@ def run_server(
     *,
     evaluate: Evaluate | None = None,
 ) -> RunReport:
-    """Trains, round by round; every finished round is on disk before the next begins.
+    """Train round by round; every finished round is on disk before the next begins.
 
     Arguments:
         grid: Flower's.

@@ -1,4 +1,4 @@
-"""What a budget buys: how many rounds, with how much noise, and what may be said against those who see models alone."""
+"""What a budget buys: how many rounds, with how much noise, and what holds against readers of only the models."""
 
 from __future__ import annotations
 
@@ -100,15 +100,6 @@ def with_evaluations(updates: Claim, measured: Claim) -> Claim:
     )
 
 
-def _not_amplified(encoding: Encoding) -> str:
-    """Why nobody is amplified who takes part under an encoding that is no table's alone."""
-    if isinstance(encoding, WrappedEncoding):
-        return "none: amplification is proved for updates that are summed as they are, and these are changed before"
-    if isinstance(encoding, FixedPointEncoding):
-        return "none: there is no noise that absence could amplify"
-    return "none: amplification is proved for tables, not for noise that is added to vectors"
-
-
 def against_readers(
     encoding: Encoding,
     ledger: RunLedger,
@@ -119,13 +110,13 @@ def against_readers(
     delta: float,
     corrupted: int,
 ) -> Claim | str:
-    """What holds against somebody who reads the models and does not know who took part; or why nothing more is claimed.
+    """The claim against a reader of the models who does not know who took part; or why there is none.
 
     Arguments:
         encoding: of the run.
         ledger: of the run; such a reader must not see it.
-        secret: whether the server drew each round's clients in secret, so many without replacement.
-        per_round: how many.
+        secret: whether the server drew each round's clients in secret, without replacement.
+        per_round: how many it drew.
         size: coordinates of an update.
         delta: of the claim.
         corrupted: clients that the reader may collude with; with any there is no claim, for they know who took part.
@@ -140,8 +131,12 @@ def against_readers(
         return "none: only a fixed number of clients that the server draws in secret is amplified here"
     if corrupted:
         return "none: a corrupted client knows who took part with it"
+    if isinstance(encoding, WrappedEncoding):
+        return "none: amplification is proved for updates that are summed as they are, and these are changed before"
+    if isinstance(encoding, FixedPointEncoding):
+        return "none: there is no noise that absence could amplify"
     if not isinstance(encoding, TableEncoding):
-        return _not_amplified(encoding)
+        return "none: amplification is proved for tables, not for noise that is added to vectors"
     among = ledger.among
     if among is None or among <= per_round:
         return "none: every round has to have the same clients to draw from, and more of them than it draws"

@@ -77,7 +77,7 @@ class Encoding(ABC):
 
     @property
     def weighs(self) -> bool:
-        """Whether updates are encoded with the client's number of examples behind them."""
+        """Whether the client's number of examples follows its update."""
         return False
 
     @property
@@ -90,7 +90,7 @@ class Encoding(ABC):
         return parameters
 
     def nothing(self, parameters: int) -> Vector:
-        """What a client without an input encodes, for a model of so many parameters: zero, of no weight."""
+        """What a client without an input encodes: zero, of no weight."""
         return np.zeros(parameters + self.weighs)
 
     def length(self, size: int) -> int:
@@ -102,7 +102,7 @@ class Encoding(ABC):
         """(length,) integers in 0..span of a (d,) update; rng None is private, a seed is not.
 
         Raises:
-            ParameterError: no vector, or a coordinate that is not finite.
+            ParameterError: not a vector, or a coordinate that is not finite.
         """
 
     @abstractmethod
@@ -114,10 +114,10 @@ class Encoding(ABC):
             count: summands.
             size: coordinates of an update.
             release: names the sum, such as its session and round, for encodings whose server adds the noise: under one
-                name noise is drawn for one sum, once. Others take no notice of it.
+                name noise is drawn for one sum, once. Other encodings ignore it.
 
         Raises:
-            ParameterError: noise would be drawn a second time, which would be a second release that nobody charged.
+            ParameterError: noise would be drawn twice: a second release that was not charged.
         """
 
     def after(self, total: Integers, *, count: int, size: int) -> Encoding:
@@ -135,9 +135,9 @@ class Encoding(ABC):
 
     @abstractmethod
     def claims(self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0) -> dict[str, Claim]:
-        """What a client pays that is in `rounds` sums of `clients` updates each; with `bands`, in rounds 1 to `rounds`.
+        """Claims for a client in `rounds` sums of `clients` updates each; with `bands`, in rounds 1 to `rounds`.
 
-        Returns: "local" (its reports seen alone) and "central" (the sums seen), as far as there is something to claim.
+        Returns: "local" (its reports seen alone) and "central" (the sums seen), where there is something to claim.
         """
 
     def charged(self, rounds: Collection[int]) -> int:
@@ -145,7 +145,7 @@ class Encoding(ABC):
         return len(rounds) if self.bands == 1 else self.bands * blocks(rounds, self.bands)
 
     def central(self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0) -> Claim | None:
-        """The second of `claims` alone."""
+        """The "central" one of `claims`."""
         return self.claims(rounds=rounds, clients=clients, size=size, delta=delta, corrupted=corrupted).get("central")
 
     @abstractmethod
@@ -467,9 +467,9 @@ class NoiseEncoding(ModularEncoding):
     def decode(self, total: Integers, *, count: int, size: int, release: Hashable = None) -> Vector:
         """With adds="server" this is the release: the noise is drawn here, once for each sum.
 
-        The sum decoded last may be decoded again under its name: the same mean comes back. Sums without a name are told
-        apart by what they are, and none is decoded twice; equal sums of different rounds need names, for noise that
-        they shared would tell that they are equal.
+        The last sum may be decoded again under its name, with the same mean. Sums without a name are identified by
+        their values, and none is decoded twice; equal sums of different rounds need names, for shared noise would
+        reveal that they are equal.
         """
         if self.adds == "clients":
             return super().decode(total, count=count, size=size)

@@ -222,7 +222,7 @@ def _engine_runs() -> bool:
 
 @contextmanager
 def _ending(over: threading.Event) -> Generator[None]:
-    """Sets `over` at the end, however it comes. The first Ctrl-C or SIGTERM ends what runs; others change nothing."""
+    """Set `over` at the end, however it comes. The first Ctrl-C or SIGTERM ends the run; later ones do nothing."""
 
     def end(number: int, _frame: object) -> None:
         if not over.is_set():
@@ -240,7 +240,7 @@ def _ending(over: threading.Event) -> Generator[None]:
 
 
 def _engine() -> None:
-    """Starts Ray, as Flower would: it takes SIGTERM for itself when it starts, so whoever wants it comes after."""
+    """Start Ray as Flower would, but first: it installs a SIGTERM handler, which ours has to replace."""
     import ray
 
     if not ray.is_initialized():
@@ -262,13 +262,13 @@ def simulate(
     mod: Any = None,
     cpus_per_client: float = 1.0,
 ) -> RunReport:
-    """Runs the whole federation here, every client in Ray's workers.
+    """Run the whole federation on this machine, with clients in Ray's workers.
 
     Arguments:
         settings: of the run; when `out` holds a checkpoint, the run goes on from it.
         tell: called with one line per round.
-        mod: stands in for the client mod, in tests. Clients of a simulation allow any sum of what they measure.
-        cpus_per_client: share of a core that one client is given; decides how many run at a time.
+        mod: replaces the client mod, in tests. Clients of a simulation allow any sum of their metrics.
+        cpus_per_client: cores per client, which decides how many run at a time.
 
     Raises:
         ParameterError: more clients in a round than there are. MezzotintError: whatever ended the server.

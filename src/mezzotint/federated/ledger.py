@@ -1,4 +1,4 @@
-"""What was paid: by the clients of a run, and by one client over all its runs."""
+"""What clients were charged: all clients of a run, and one client over all its runs."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class RunLedger:
     # Writing -------------------------------------------------------------------------------------------------------
 
     def start(self) -> int:
-        """Gives the next round its number, before anybody is asked; no other round ever gets it."""
+        """Number the next round, before any client is asked; no other round ever gets this number."""
         with self._log.transaction() as append:
             number = max(self._rounds, default=0) + 1
             append({"round": number, "asked": [], "minimum": 0})
@@ -102,7 +102,7 @@ class RunLedger:
         return number
 
     def take_turn(self, number: int, clients: Iterable[str]) -> None:
-        """Whose turn it is in a round that this object started: theirs is over, whether or not they then take part."""
+        """Record whose turn it is in a round that this object started, whether or not they then take part."""
         with self._log.transaction() as append:
             self._started(number)
             append({"round": number, "turn": tuple(sorted(set(clients)))})
@@ -145,7 +145,7 @@ class RunLedger:
             append({"round": number, "asked": asked, "minimum": minimum} | ({} if among is None else {"among": among}))
 
     def close(self, number: int, survivors: Iterable[str]) -> None:
-        """The round's sum is known: charged to those in it."""
+        """Close a round whose sum is known, and charge the clients in it."""
         names = tuple(sorted(set(survivors)))
         with self._log.transaction() as append:
             if not set(names) <= set(self._started(number).asked):
@@ -153,7 +153,7 @@ class RunLedger:
             append({"round": number, "released": names})
 
     def fail(self, number: int, reason: str) -> None:
-        """The round ended before anything could be unmasked: nothing was released, nobody is charged."""
+        """Close a round that ended before anything could be unmasked: nothing was released, nobody is charged."""
         with self._log.transaction() as append:
             self._started(number)
             append({"round": number, "failed": reason})
@@ -215,7 +215,7 @@ class RunLedger:
         return min(sums, default=0)
 
     def claims(self, encoding: Encoding, *, size: int, delta: float, corrupted: int = 0) -> dict[str, Claim]:
-        """What the client that took part most often is charged: "local" (its reports seen alone) and "central".
+        """Claims for the client that took part most: "local" (its reports seen alone) and "central".
 
         Empty before the first round, and for encodings without noise. A server of secure sums knows who took part,
         so no amplification by sampling is claimed; a client pays for the rounds it was in.
@@ -224,7 +224,7 @@ class RunLedger:
         return encoding.claims(**self._worst(most, corrupted), size=size, delta=delta) if most else {}
 
     def spent(self, encoding: Encoding, *, size: int, delta: float, corrupted: int = 0) -> Claim | None:
-        """The second of `claims` alone."""
+        """The "central" one of `claims`."""
         most = self._most(encoding)
         return encoding.central(**self._worst(most, corrupted), size=size, delta=delta) if most else None
 

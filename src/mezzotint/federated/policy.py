@@ -37,10 +37,10 @@ class Policy:
 
     Arguments:
         minimum: fewest summands of a round.
-        corrupted: largest share of all clients that may collude with the server; in what `minimum` and
-            `noise_multiplier` ask for, they count for nothing beyond their number.
-        roster: all clients that there are (in a file: the path of one, relative to the policy's folder); None trusts
-            the server to introduce real ones.
+        corrupted: largest share of all clients that may collude with the server; these count towards `minimum`, but
+            their noise does not count towards `noise_multiplier`.
+        roster: all clients (in a file: the path of one, relative to the policy's folder); None trusts the server to
+            introduce real ones.
         report_epsilon: largest pure epsilon of one report (of a coordinate's, or of a ranked one about a whole vector),
             seen alone; inf allows noise-free tables.
         budget: most epsilon that all ranked reports of this client, or all its secure sums, may cost together, as its
@@ -49,14 +49,14 @@ class Policy:
         delta: of that budget, for secure sums.
         mechanisms: SHA-256 of the tables allowed (`Encoding.sha256`: of clients' noise, and of how many of its steps
             the norm has); None allows all that meet report_epsilon.
-        noise_multiplier: least noise that the summands of the smallest allowed sum add together, as a standard
-            deviation over the clipping norm. Rounded Gaussians, discrete Gaussians and Skellam noise count; no other
-            table does, whose deviation says nothing: ask for a `budget` there. 0 does not ask for any.
+        noise_multiplier: least noise of the smallest allowed sum, as a standard deviation over the clipping norm. Only
+            rounded Gaussian, discrete Gaussian and Skellam noise counts, for the deviation of other tables says
+            nothing: use `budget` there. 0 requires none.
         largest_value: largest clipping range of a coordinate, data units.
-        l2_norm: largest clipping norm of the vector; None does not ask for one.
-        l2_norm_range: least and largest clipping norm of a vector, for norms that adapt: each round's has to lie in it.
-            Noise is relative to the round's norm; `noise_multiplier` and `budget` count it so. None does not ask.
-        rounds: most rounds that this client answers in one session. The larger, the more partners and shareholders a
+        l2_norm: largest clipping norm of the vector; None allows any.
+        l2_norm_range: least and largest clipping norm of a round, for norms that adapt. Noise is relative to the
+            round's norm, and `noise_multiplier` and `budget` count it so. None allows any.
+        rounds: most rounds that this client answers in one session. The more, the more partners and shareholders a
             plan must have: a server could look ahead for the round whose draw suits it.
         evaluate_noise_multiplier: least noise in the smallest sum of what this client measures of a model, as
             `noise_multiplier` for updates; inf, unless given, answers no such sum. `budget` and `rounds` hold for these
@@ -65,8 +65,8 @@ class Policy:
             it is, outside every claim.
 
     Raises:
-        ParameterError: values that make no sense; `minimum` or `noise_multiplier` without a roster, for a server that
-            invents clients fills any sum with them.
+        ParameterError: invalid values; `minimum` or `noise_multiplier` without a roster, for a server that invents
+            clients fills any sum with them.
     """
 
     minimum: int = 2

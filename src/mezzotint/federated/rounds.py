@@ -156,32 +156,32 @@ class RoundOptions(TypedDict, total=False):
 
 
 class RoundStrategy(Strategy, ABC, Generic[R]):
-    """Training rounds in several exchanges, all of them as Flower's train messages, answered one by one.
+    """Training rounds of several exchanges, each by Flower's train messages.
 
-    Flower's loop reads the answers to its messages when the last has come or the time is over. So it is given none: a
-    strategy sends its messages itself, and takes answers as they come.
+    Flower's loop would read answers only when the last has come or the time is over, so it is given no messages: the
+    strategy sends its own, and takes answers as they come.
 
     Arguments:
         per_round: clients of a round ("fixed": drawn without replacement), or the expected number ("poisson").
-        spare: clients drawn beyond those, so that a round need not wait for the last: the stage in which clients train
-            ends when `per_round` have answered, the one before it when half of the spare are missing.
-        minimum: fewest clients that a round goes on with; None is what the protocol calls usual.
-        sampling: "fixed", "poisson", or "cyclic": all take turns, whoever has waited longest first, so that each takes
-            part as often as any other. None is claimed to amplify, for the server knows who took part.
+        spare: extra clients drawn, so that a round need not wait for the slowest: the training stage ends when
+            `per_round` have answered, the stage before it when half of the spare are missing.
+        minimum: fewest clients with which a round goes on; None takes the protocol's default.
+        sampling: "fixed", "poisson", or "cyclic": all take turns, longest waiting first, and so equally often. No
+            amplification is claimed, for the server knows who took part.
         learning_rate: factor of what the optimizer makes of the mean update.
-        optimizer: see `ServerOptimizer`; what it remembers is in `optimizer_state`, for who goes on with a run.
+        optimizer: see `ServerOptimizer`; its state is in `optimizer_state`, for resuming a run.
         returns: what clients' train functions return: "weights" (new parameters) or "update" (what is added).
-        stage_timeout: seconds to wait for the answers of a stage, of training as well; later ones are drop-outs. The
-            timeout of `start` is not used.
-        ledger: where releases are written before they happen; by default in memory.
-        most_rounds: rounds that any one client may be charged for. Whoever was is left out; the run stops when too few
-            are left.
+        stage_timeout: seconds to wait for the answers of a stage, training included; clients that answer later count
+            as drop-outs. The timeout of `start` is not used.
+        ledger: where releases are recorded before they happen; by default in memory.
+        most_rounds: rounds that any one client may be charged for. Clients that reach it are left out; the run stops
+            when too few are left.
         session: 16 bytes naming the run; a resumed run passes its own.
-        delta: with which the epsilon spent is told after every round, in the log and as metrics "epsilon" and "delta",
-            also of rounds that failed; None tells none.
+        delta: at which the epsilon spent is reported after every round, failed ones included, in the log and as the
+            metrics "epsilon" and "delta"; None reports none.
 
     Guarantees:
-        A round that fails at any stage leaves the model as it was; its reasons are in `incidents`.
+        A round that fails at any stage leaves the model as it was; the reasons are in `incidents`.
     """
 
     def __init__(
@@ -248,15 +248,15 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
 
     @abstractmethod
     def claims(self, *, size: int, delta: float, corrupted: int) -> dict[str, Claim]:
-        """What the client charged most has been charged so far, by view ("local", "central")."""
+        """The claims for the client charged most so far, by view ("local", "central")."""
 
     @abstractmethod
     def spent(self, *, size: int, delta: float, corrupted: int = 0) -> Claim | None:
-        """The one of these claims that a budget counts; None when there is none."""
+        """The one of these claims that counts against a budget, if any."""
 
     @abstractmethod
     def cost(self, rounds: int, *, size: int, delta: float, corrupted: int) -> float:
-        """Epsilon of so many rounds, as the run's budget counts it."""
+        """Epsilon of this many rounds, as counted against the run's budget."""
 
     @property
     @abstractmethod
@@ -274,27 +274,27 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
 
     @abstractmethod
     def _open(self, number: int, task: RoundTask, grid: Grid) -> R:
-        """The round's state, those who take part included, before anybody is asked for anything of the round."""
+        """The round's state, participants included, before any client is asked for anything."""
 
     @abstractmethod
     def _until_train(self, now: R) -> Iterator[Message]:
-        """Runs the exchanges before training, announces the round, and makes the messages that ask for an update."""
+        """Run the exchanges before training, announce the round, and make the messages that ask for an update."""
 
     @abstractmethod
     def _until_mean(self) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Runs the other exchanges; the moved model and the round's counts, if the round comes to a mean."""
+        """Run the remaining exchanges; the new model and the round's counts, if the round comes to a mean."""
 
     @abstractmethod
     def _stage(self, now: R) -> str:
-        """The stage that messages are about at present."""
+        """The current stage."""
 
     @abstractmethod
     def _enough(self, now: R) -> bool:
-        """Whether the present stage can end although some have not answered yet."""
+        """Whether the current stage can end although some clients have not answered."""
 
     @abstractmethod
     def _receive(self, now: R, place: int, payload: bytes) -> None:
-        """Takes one answer; ProtocolError refuses it."""
+        """Take one answer, or refuse it with a ProtocolError."""
 
     # Flower's interface --------------------------------------------------------------------------------------------
 
@@ -331,7 +331,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Ends the round, whatever became of it; with what has been spent."""
+        """End the round, whatever its outcome, and report what has been spent."""
         arrays, counts = self._until_mean()
         return arrays, self._with_spending(counts)
 
@@ -378,9 +378,9 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
     def _choose(self, names: Mapping[int, str], number: int) -> list[int]:
         """Draw this round's nodes from those given with their clients' names.
 
-        By the operating system's randomness; "cyclic" takes those that have waited longest, the first time in an order
-        that the session draws. Whose turn it was is on disk before they are asked: a server that goes on knows it of
-        those, too, who then did not answer.
+        By the operating system's randomness; "cyclic" takes those that have waited longest, at first in an order
+        derived from the session. Turns are on disk before clients are asked, so that a resumed server knows them even
+        of clients that did not answer.
         """
         size = self._size(len(names))
         if self.sampling != "cyclic":
@@ -390,7 +390,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         return sorted(node for node, name in names.items() if name in turn)
 
     def _next(self, names: Iterable[str], size: int) -> set[str]:
-        """Those at the head of the queue, who go to its end; who is new stands at the head."""
+        """Clients at the head of the queue, who move to its end; new clients join at the head."""
 
         def waiting(name: str) -> tuple[int, bytes]:
             return self._turns.get(name, -1), hashlib.sha256(self.session + name.encode()).digest()
@@ -401,11 +401,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         return set(turn)
 
     def _unspent(self, names: Mapping[int, str]) -> dict[int, str]:
-        """Those whose clients may be charged for one more round.
-
-        Raises:
-            BudgetError: there were clients enough for a round, and too few of them are left.
-        """
+        """Clients that may be charged for one more round; BudgetError if there were enough and no longer are."""
         if self.most_rounds is None:
             return dict(names)
         charges = self.ledger.charges
@@ -448,7 +444,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         self._ask(now, self._messages(now, outbox, extra))
 
     def _ask(self, now: R, messages: Iterable[Message]) -> None:
-        """Sends the messages of a stage and takes the answers as they come, as long as more are wanted."""
+        """Send the messages of a stage and take the answers as they come, until there are enough."""
         stage, start = self._stage(now), time.monotonic()
         place_of = {node: place for place, node in now.nodes.items()}
         for answer in arriving(now.grid, messages, timeout=self.stage_timeout, answer_bytes=self._answer_bytes(now)):
@@ -469,7 +465,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         self.seconds[stage] = time.monotonic() - start
 
     def _answer_bytes(self, now: R) -> int:
-        """Of an answer of the present stage, where it may be large."""
+        """Size of an answer in the current stage, if it may be large."""
         return 0
 
     def _take_one(self, now: R, place: int, who: str, record: ConfigRecord | None) -> None:
@@ -508,7 +504,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
 
 
 def spending(claim: Claim | None, ledger: RunLedger) -> str:
-    """What the client charged most has spent, in a line."""
+    """One line on what the client charged most has spent."""
     if not ledger.charges:
         return "nothing was released so far"
     if claim is None or claim.epsilon == math.inf:

@@ -33,12 +33,12 @@ class RunSettings(Record):
     Arguments:
         dataset, data, model: what is learnt from what (`mezzotint.datasets`, `.tasks`); `data` is a folder or
             file on the machine that reads it.
-        clients: into how many parts a data set is split that has no clients of its own.
+        clients: number of parts into which a data set without clients of its own is split.
         alpha: of the Dirichlet split.
         seed: of the split, the initial parameters and batches; of no private noise.
         algorithm, steps, rate, batch, proximal: what clients do (`LocalTraining`).
-        trust: "sum": the server sees secure sums alone. "local": nobody is trusted; the server sees every report, and
-            `mechanism` is the file of a ranked codebook.
+        trust: "sum": the server sees only secure sums. "local": it is not trusted and sees every report; `mechanism`
+            is then the file of a ranked codebook.
         mechanism: file of a mechanism, or of an encoding; "" rounds to a fine grid within [-clip, clip], without noise.
         clip: only used without a mechanism, whose own range clips otherwise.
         l2_norm: clip the vector to this norm before (and rotate it, for a mechanism's table); 0 does not. A file of an
@@ -47,17 +47,16 @@ class RunSettings(Record):
         server_optimizer: "fedavg", "fedavgm", "fedadam" or "fedyogi" (`mezzotint.federated.server_optimizers`).
         rounds, per_round, minimum: how many rounds, clients each, and fewest summands (0: half of those drawn + 1; of
             single reports 1).
-        spare: clients drawn beyond per_round, so that no round waits for its slowest.
-        roster: file of all clients that there are (`Roster`); "" takes the connected ones for real.
-        colluding, dropping: shares of the clients that the secure sums bear: colluding with the server, and vanishing.
+        spare: extra clients drawn, so that no round waits for its slowest.
+        roster: file of the roster of all clients (`Roster`); "" trusts the connected ones to be real.
+        colluding, dropping: shares of clients colluding with the server, and dropping out, that the sums tolerate.
         sampling: "fixed", "poisson" or "cyclic" (see `SecureStrategy`).
-        epsilon: budget of the central claim (trust "local": of the local one) for the client that takes part most; 0
-            sets none.
+        epsilon: budget of the central claim (trust "local": the local one) for the client charged most; 0: none.
         delta: of all claims.
         corrupted: clients whose noise is not relied upon in the central claim.
         stage_timeout: seconds.
-        evaluate_every: clients measure loss and accuracy of the model on their own records after every so many rounds,
-            in a secure sum of its own; 0 does not ask.
+        evaluate_every: rounds after which clients measure loss and accuracy on their own records, in a secure sum of
+            its own; 0: never.
         evaluate_noise: standard deviation of the noise on that sum, over its norm.
         largest_loss: what a client's loss is clipped to.
         out: folder for checkpoint and ledger; "" keeps nothing.
@@ -165,7 +164,7 @@ class RunSettings(Record):
         return self.codebook() if self.trust == "local" else self.encoding()
 
     def codebook(self) -> RankedCodebook:
-        """What single reports are made with, for trust "local".
+        """The codebook of single reports, for trust "local".
 
         Raises:
             ParameterError: no mechanism is named. FileFormatError: its file is not a ranked codebook's.
@@ -186,7 +185,7 @@ class RunSettings(Record):
         return load_encoding(Path(self.mechanism), l2_norm=norm)
 
     def measuring(self, most_examples: int) -> MetricsEncoding:
-        """What clients measure, if asked: loss and accuracy, of clients weighed by up to so many examples; 0 does not.
+        """Loss and accuracy of clients, weighed by up to this many examples; 0 weighs all alike.
 
         Raises:
             ParameterError: no noise, or a largest loss that is not > 0.
