@@ -100,6 +100,15 @@ def with_evaluations(updates: Claim, measured: Claim) -> Claim:
     )
 
 
+def _not_amplified(encoding: Encoding) -> str:
+    """Why sampling amplifies no claim under an encoding other than a plain table."""
+    if isinstance(encoding, WrappedEncoding):
+        return "none: amplification is proved for updates that are summed as they are, and these are changed before"
+    if isinstance(encoding, FixedPointEncoding):
+        return "none: there is no noise that absence could amplify"
+    return "none: amplification is proved for tables, not for noise that is added to vectors"
+
+
 def against_readers(
     encoding: Encoding,
     ledger: RunLedger,
@@ -131,12 +140,8 @@ def against_readers(
         return "none: only a fixed number of clients that the server draws in secret is amplified here"
     if corrupted:
         return "none: a corrupted client knows who took part with it"
-    if isinstance(encoding, WrappedEncoding):
-        return "none: amplification is proved for updates that are summed as they are, and these are changed before"
-    if isinstance(encoding, FixedPointEncoding):
-        return "none: there is no noise that absence could amplify"
     if not isinstance(encoding, TableEncoding):
-        return "none: amplification is proved for tables, not for noise that is added to vectors"
+        return _not_amplified(encoding)
     among = ledger.among
     if among is None or among <= per_round:
         return "none: every round has to have the same clients to draw from, and more of them than it draws"
